@@ -1,0 +1,1 @@
+//! Thread-per-core runtime: drivers, tasks, timers, sockets, files, thread pools.

@@ -1,0 +1,3 @@
+//! The `nowait` program.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Checks and generators of the repository: `cargo xtask tidy|docs|fuzz|bench`.
+
+fn main() {}

@@ -1,3 +1,69 @@
-//! Checks and generators of the repository: `cargo xtask tidy|docs|fuzz|bench`.
+//! Checks and generators of the repository, run as `cargo xtask COMMAND`.
+//!
+//! Kept small on purpose: no dependencies, so that it compiles in a second and the checks run
+//! before anything else has been built. It reads the tree and starts programs; it never
+//! changes a file except for `docs`, which writes `docs/reference/`.
 
-fn main() {}
+mod bench;
+mod docs;
+mod fuzz;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const USAGE: &str = "usage: cargo xtask COMMAND
+
+  tidy                   check the rules of the repository that the compiler cannot see
+  docs [--check]         write docs/reference/ from the directive tables; --check only compares
+  fuzz [OPTIONS]         run the fuzz targets for a short while
+  bench [OPTIONS]        run the benchmarks against nginx (options: cargo xtask bench --help)
+";
+
+/// What a command gives back: an error is one message for the operator, already complete.
+pub type Outcome = Result<(), String>;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let Some((command, rest)) = args.split_first() else {
+        eprint!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let outcome = match command.as_str() {
+        "tidy" => tidy::run(rest),
+        "docs" => docs::run(rest),
+        "fuzz" => fuzz::run(rest),
+        "bench" => bench::run(rest),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => Err(format!("unknown command \"{other}\"\n\n{USAGE}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask {command}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The root of the repository: the directory above this crate.
+pub fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest).to_path_buf()
+}
+
+/// A `cargo` command that runs in the root of the repository, with the cargo that started us.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Runs a command to its end; a non-zero exit is an error that names the command.
+pub fn succeed(command: &mut Command) -> Outcome {
+    let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
+}

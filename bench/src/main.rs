@@ -1,3 +1,5 @@
 //! Side-by-side benchmarks against nginx.
 
+#![forbid(unsafe_code)]
+
 fn main() {}

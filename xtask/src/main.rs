@@ -4,6 +4,8 @@
 //! before anything else has been built. It reads the tree and starts programs; it never
 //! changes a file except for `docs`, which writes `docs/reference/`.
 
+#![forbid(unsafe_code)]
+
 mod bench;
 mod docs;
 mod fuzz;

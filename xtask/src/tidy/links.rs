@@ -1,0 +1,100 @@
+//! Links of Markdown pages: what they point at in the repository exists.
+
+use super::{Finding, Tree};
+
+/// Every relative link leads to a file or directory, every `#fragment` to a heading.
+pub fn links(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.with_suffix(".md") {
+        for (line, target) in targets(text) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (file, fragment) = target.split_once('#').unwrap_or((target, ""));
+            let resolved =
+                if file.is_empty() { Some(path.to_owned()) } else { resolve(path, file) };
+            let Some(resolved) = resolved.filter(|file| tree.exists(file)) else {
+                findings.push(Finding::at(path, line, format!("no such file: {target}")));
+                continue;
+            };
+            let headings = tree.text(&resolved).unwrap_or_default();
+            if !fragment.is_empty() && !has_heading(headings, fragment) {
+                findings.push(Finding::at(path, line, format!("no such heading: {target}")));
+            }
+        }
+    }
+    findings
+}
+
+/// The targets of inline links and images, `](target)`, outside fenced blocks.
+fn targets(text: &str) -> Vec<(usize, &str)> {
+    let mut targets = Vec::new();
+    let mut fenced = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced {
+            continue;
+        }
+        for part in line.split("](").skip(1) {
+            if let Some((target, _)) = part.split_once(')') {
+                // A title may follow the target: `](page.md "title")`.
+                targets.extend(target.split_whitespace().next().map(|target| (index + 1, target)));
+            }
+        }
+    }
+    targets
+}
+
+/// `file` relative to the directory of `page`; `None` when it leaves the repository.
+fn resolve(page: &str, file: &str) -> Option<String> {
+    let mut parts: Vec<&str> = page.split('/').collect();
+    parts.pop();
+    for part in file.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Whether a heading or an explicit `<a name>` of the page has this fragment.
+fn has_heading(page: &str, fragment: &str) -> bool {
+    let anchor = [format!("name=\"{fragment}\""), format!("id=\"{fragment}\"")];
+    page.lines().any(|line| {
+        (line.starts_with('#') && slug(line.trim_start_matches('#').trim()) == fragment)
+            || anchor.iter().any(|anchor| line.contains(anchor.as_str()))
+    })
+}
+
+/// The fragment that code hosts give a heading.
+fn slug(heading: &str) -> String {
+    heading
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_links_are_found() {
+        let page = "# Top\n[a](docs/b.md) [b](docs) [c](https://x/y) [d](#top)\n\
+                    [e](docs/none.md)\n[f](#bottom)\n```\n[g](none)\n```\n[h](docs/b.md#two-words)\n";
+        let tree = Tree::of(&[("a.md", page), ("docs/b.md", "## `Two` words\n[up](../a.md)\n")]);
+        let findings = links(&tree);
+        assert_eq!(findings.iter().map(|f| f.line).collect::<Vec<_>>(), [3, 4]);
+    }
+
+    #[test]
+    fn links_out_of_the_repository_are_found() {
+        assert_eq!(links(&Tree::of(&[("a.md", "[x](../y)\n")])).len(), 1);
+    }
+}

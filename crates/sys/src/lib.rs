@@ -1,1 +1,7 @@
 //! System-call layer: safe functions over the kernel calls that Nowait needs. The one crate with unsafe code besides the io_uring driver.
+pub mod fdpass;
+pub mod limits;
+pub mod listen;
+pub mod process;
+pub mod signal;
+pub mod user;

@@ -1,0 +1,70 @@
+//! Resource limits, priority and processor affinity.
+//!
+//! Called by the server process at its start, from the values of `worker_rlimit_nofile`,
+//! `worker_rlimit_core`, `worker_priority` and `worker_cpu_affinity`.
+
+use std::io;
+
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::CpuSet;
+
+/// Processors that an affinity mask can name.
+pub const CPUS_MAX: usize = CpuSet::MAX_CPU;
+
+/// The limit of open files: soft and hard; `None` is "unlimited".
+pub fn open_files() -> (Option<u64>, Option<u64>) {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    (limit.current, limit.maximum)
+}
+
+/// Sets both limits of open files.
+///
+/// # Errors
+/// `EPERM` when an unprivileged process raises the hard limit.
+pub fn set_open_files(count: u64) -> io::Result<()> {
+    set(Resource::Nofile, count)
+}
+
+/// Sets both limits of the size of a core dump, bytes.
+///
+/// # Errors
+/// `EPERM` when an unprivileged process raises the hard limit.
+pub fn set_core_bytes(bytes: u64) -> io::Result<()> {
+    set(Resource::Core, bytes)
+}
+
+fn set(resource: Resource, value: u64) -> io::Result<()> {
+    Ok(rustix::process::setrlimit(
+        resource,
+        Rlimit { current: Some(value), maximum: Some(value) },
+    )?)
+}
+
+/// Sets the nice value of the calling thread; threads that it starts inherit it.
+///
+/// # Errors
+/// `EACCES` when an unprivileged process asks for a higher priority.
+pub fn set_priority(nice: i32) -> io::Result<()> {
+    Ok(rustix::process::setpriority_process(None, nice)?)
+}
+
+/// Binds the calling thread to the processors given (numbers of [`CPUS_MAX`] and above are
+/// ignored).
+///
+/// # Errors
+/// `EINVAL` when none of them exists.
+pub fn set_affinity(cpus: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for cpu in cpus.iter().filter(|cpu| **cpu < CPUS_MAX) {
+        set.set(*cpu);
+    }
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// Number of processors online, at least 1 (what `worker_processes auto` means).
+pub fn cpu_count() -> usize {
+    match nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN) {
+        Ok(Some(count)) if count > 0 => count as usize,
+        _ => 1,
+    }
+}

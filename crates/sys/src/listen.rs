@@ -1,0 +1,353 @@
+//! Listening sockets with every parameter of nginx's `listen` directive.
+//!
+//! [`ListenSpec`] is what the `http` crate fills from the configuration and the master of the
+//! `server` crate opens, as root. Nothing here retries or logs.
+//!
+//! Ownership argument for the unsafe code: `setsockopt` with a pointer to a local integer and its
+//! size; the kernel copies it before it returns.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// nginx's default length of the queue of connections that wait to be accepted.
+pub const BACKLOG_DEFAULT: u32 = 511;
+
+/// IPPROTO_MPTCP (linux/in.h).
+const MPTCP: u32 = 262;
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ListenAddress {
+    /// TCP over IPv4 or IPv6.
+    Inet(SocketAddr),
+    /// A Unix-domain stream socket at this path.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for ListenAddress {
+    /// As nginx writes it: `0.0.0.0:80`, `[::]:80`, `unix:/run/x.sock`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenAddress::Inet(address) => write!(f, "{address}"),
+            ListenAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// The `so_keepalive` parameter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keepalive {
+    /// Not given: the system's setting.
+    #[default]
+    System,
+    /// `so_keepalive=off`.
+    Off,
+    /// `so_keepalive=on` or `so_keepalive=[idle]:[interval]:[count]`; whole seconds count.
+    On {
+        /// TCP_KEEPIDLE.
+        idle: Option<Duration>,
+        /// TCP_KEEPINTVL.
+        interval: Option<Duration>,
+        /// TCP_KEEPCNT.
+        count: Option<u32>,
+    },
+}
+
+/// One listening socket as the configuration asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenSpec {
+    /// Where.
+    pub address: ListenAddress,
+    /// `backlog=`: connections waiting to be accepted.
+    pub backlog: u32,
+    /// `reuseport`: one socket per worker.
+    pub reuseport: bool,
+    /// `deferred`: a connection is handed over with its first data (TCP_DEFER_ACCEPT).
+    pub deferred: bool,
+    /// `fastopen=`: queue length of TCP_FASTOPEN.
+    pub fastopen: Option<u32>,
+    /// `so_keepalive=`.
+    pub keepalive: Keepalive,
+    /// `ipv6only=`; nginx's default is on.
+    pub ipv6only: bool,
+    /// `rcvbuf=`, bytes.
+    pub rcvbuf: Option<u32>,
+    /// `sndbuf=`, bytes.
+    pub sndbuf: Option<u32>,
+    /// `multipath`: Multipath TCP.
+    pub multipath: bool,
+    /// TCP_NODELAY, which accepted connections inherit: spares a call per connection.
+    pub nodelay: bool,
+}
+
+impl ListenSpec {
+    /// A plain listener at `address`, everything else being nginx's default.
+    pub fn new(address: ListenAddress) -> ListenSpec {
+        ListenSpec {
+            address,
+            backlog: BACKLOG_DEFAULT,
+            reuseport: false,
+            deferred: false,
+            fastopen: None,
+            keepalive: Keepalive::System,
+            ipv6only: true,
+            rcvbuf: None,
+            sndbuf: None,
+            multipath: false,
+            nodelay: false,
+        }
+    }
+}
+
+/// A step of opening a listener failed; shows as nginx words it, without the reason.
+#[derive(Debug)]
+pub struct ListenError {
+    /// What was tried, for example `bind() to 0.0.0.0:80`.
+    pub step: String,
+    /// Why it failed.
+    pub error: io::Error,
+}
+
+impl ListenError {
+    fn at(step: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> ListenError {
+        let step = step.into();
+        move |errno| ListenError { step, error: errno.into() }
+    }
+
+    /// Whether somebody else listens there, so that trying again later may help.
+    pub fn is_in_use(&self) -> bool {
+        self.error.kind() == io::ErrorKind::AddrInUse
+    }
+}
+
+/// Opens, binds and listens: non-blocking, closed on exec, SO_REUSEADDR set. Options that only
+/// tune are applied by [`configure`].
+///
+/// # Errors
+/// The first step that failed.
+pub fn open(spec: &ListenSpec) -> Result<OwnedFd, ListenError> {
+    let text = spec.address.to_string();
+    let (family, protocol) = match &spec.address {
+        ListenAddress::Inet(SocketAddr::V4(_)) => (AddressFamily::INET, spec.multipath),
+        ListenAddress::Inet(SocketAddr::V6(_)) => (AddressFamily::INET6, spec.multipath),
+        ListenAddress::Unix(_) => (AddressFamily::UNIX, false),
+    };
+    let protocol = protocol
+        .then(|| std::num::NonZeroU32::new(MPTCP))
+        .flatten()
+        .map(rustix::net::Protocol::from_raw);
+    let socket = rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        protocol,
+    )
+    .map_err(ListenError::at(format!("socket() {text}")))?;
+    sockopt::set_socket_reuseaddr(&socket, true)
+        .map_err(ListenError::at(format!("setsockopt(SO_REUSEADDR) {text}")))?;
+    if spec.reuseport {
+        set_reuseport(&socket, &text)?;
+    }
+    let bound = match &spec.address {
+        ListenAddress::Inet(address) => {
+            if let IpAddr::V6(_) = address.ip() {
+                sockopt::set_ipv6_v6only(&socket, spec.ipv6only)
+                    .map_err(ListenError::at(format!("setsockopt(IPV6_V6ONLY) {text}")))?;
+            }
+            rustix::net::bind(&socket, address)
+        }
+        ListenAddress::Unix(path) => rustix::net::SocketAddrUnix::new(path.as_path())
+            .and_then(|address| rustix::net::bind(&socket, &address)),
+    };
+    bound.map_err(ListenError::at(format!("bind() to {text}")))?;
+    if let ListenAddress::Unix(path) = &spec.address {
+        // nginx: everybody may connect; directories above decide who can.
+        let mode = rustix::fs::Mode::from_raw_mode(0o666);
+        rustix::fs::chmod(path, mode)
+            .map_err(ListenError::at(format!("chmod() \"{}\"", path.display())))?;
+    }
+    listen(&socket, spec)?;
+    Ok(socket)
+}
+
+/// Marks a socket that was opened without `reuseport`, so that more can join it at its address.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_reuseport(socket: impl AsFd, text: &str) -> Result<(), ListenError> {
+    sockopt::set_socket_reuseport(socket, true)
+        .map_err(ListenError::at(format!("setsockopt(SO_REUSEPORT) {text}")))
+}
+
+/// Sets (or, on an open listener, changes) the queue length.
+///
+/// # Errors
+/// The kernel's.
+pub fn listen(socket: impl AsFd, spec: &ListenSpec) -> Result<(), ListenError> {
+    let backlog = i32::try_from(spec.backlog).unwrap_or(i32::MAX);
+    rustix::net::listen(socket, backlog)
+        .map_err(ListenError::at(format!("listen() to {}, backlog {backlog}", spec.address)))
+}
+
+/// Applies what only tunes a listener: buffers, keep-alive, fast open, deferral. Also used on
+/// sockets that a reload keeps; `previous` tells what they were opened with.
+///
+/// Returns what failed: none of it keeps the listener from working.
+pub fn configure(
+    socket: impl AsFd,
+    spec: &ListenSpec,
+    previous: Option<&ListenSpec>,
+) -> Vec<ListenError> {
+    let mut failed = Vec::new();
+    let text = spec.address.to_string();
+    let mut check = |step: String, result: io::Result<()>| {
+        if let Err(error) = result {
+            failed.push(ListenError { step: format!("setsockopt({step}) {text}"), error });
+        }
+    };
+    let socket = socket.as_fd();
+    for (size, option, name) in
+        [(spec.rcvbuf, libc::SO_RCVBUF, "SO_RCVBUF"), (spec.sndbuf, libc::SO_SNDBUF, "SO_SNDBUF")]
+    {
+        if let Some(size) = size {
+            check(format!("{name}, {size}"), set(socket, libc::SOL_SOCKET, option, size));
+        }
+    }
+    match spec.keepalive {
+        Keepalive::System => {}
+        Keepalive::Off => {
+            check("SO_KEEPALIVE, 0".into(), set(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 0));
+        }
+        Keepalive::On { idle, interval, count } => {
+            check("SO_KEEPALIVE, 1".into(), set(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1));
+            let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+            for (value, option, name) in [
+                (idle.map(seconds), libc::TCP_KEEPIDLE, "TCP_KEEPIDLE"),
+                (interval.map(seconds), libc::TCP_KEEPINTVL, "TCP_KEEPINTVL"),
+                (count, libc::TCP_KEEPCNT, "TCP_KEEPCNT"),
+            ] {
+                if let Some(value) = value {
+                    check(
+                        format!("{name}, {value}"),
+                        set(socket, libc::IPPROTO_TCP, option, value),
+                    );
+                }
+            }
+        }
+    }
+    let ListenAddress::Inet(_) = spec.address else { return failed };
+    if let Some(queue) = spec.fastopen {
+        check(
+            format!("TCP_FASTOPEN, {queue}"),
+            set(socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, queue),
+        );
+    }
+    if spec.nodelay {
+        check("TCP_NODELAY, 1".into(), set(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1));
+    }
+    if spec.deferred != previous.is_some_and(|previous| previous.deferred) {
+        let value = u32::from(spec.deferred);
+        check(
+            format!("TCP_DEFER_ACCEPT, {value}"),
+            set(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, value),
+        );
+    }
+    failed
+}
+
+fn set(socket: impl AsFd, level: i32, option: i32, value: u32) -> io::Result<()> {
+    let value = i32::try_from(value).unwrap_or(i32::MAX);
+    // SAFETY: the pointer and the length describe `value`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Where an inherited listener listens; `None` when it is not a listening stream socket of a kind
+/// that `listen` can name.
+pub fn address_of(socket: impl AsFd) -> Option<ListenAddress> {
+    if !sockopt::socket_acceptconn(&socket).ok()? {
+        return None;
+    }
+    let address = rustix::net::getsockname(&socket).ok()?;
+    if let Ok(inet) = SocketAddr::try_from(address.clone()) {
+        return Some(ListenAddress::Inet(inet));
+    }
+    let unix = rustix::net::SocketAddrUnix::try_from(address).ok()?;
+    let path = unix.path()?;
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::OsStr::from_bytes(path.to_bytes());
+    Some(ListenAddress::Unix(PathBuf::from(path)))
+}
+
+/// Whether SO_REUSEPORT is set on the socket.
+pub fn is_reuseport(socket: impl AsFd) -> bool {
+    sockopt::socket_reuseport(socket).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loopback(port: u16) -> ListenSpec {
+        ListenSpec::new(ListenAddress::Inet(SocketAddr::from(([127, 0, 0, 1], port))))
+    }
+
+    #[test]
+    fn every_parameter_is_accepted_by_the_kernel() {
+        let mut spec = loopback(0);
+        spec.reuseport = true;
+        spec.deferred = true;
+        spec.fastopen = Some(16);
+        spec.rcvbuf = Some(65536);
+        spec.sndbuf = Some(65536);
+        spec.nodelay = true;
+        spec.keepalive = Keepalive::On {
+            idle: Some(Duration::from_secs(30)),
+            interval: Some(Duration::from_secs(5)),
+            count: Some(3),
+        };
+        let socket = open(&spec).unwrap();
+        assert!(configure(&socket, &spec, None).is_empty());
+        assert!(is_reuseport(&socket));
+        let Some(ListenAddress::Inet(bound)) = address_of(&socket) else { panic!("no address") };
+        // A second socket joins it.
+        spec.address = ListenAddress::Inet(bound);
+        open(&spec).unwrap();
+    }
+
+    #[test]
+    fn a_taken_address_is_reported_as_nginx_does() {
+        let socket = open(&loopback(0)).unwrap();
+        let Some(ListenAddress::Inet(bound)) = address_of(&socket) else { panic!("no address") };
+        let error = open(&loopback(bound.port())).unwrap_err();
+        assert!(error.is_in_use());
+        assert_eq!(error.step, format!("bind() to {bound}"));
+    }
+
+    #[test]
+    fn unix_sockets_are_open_to_all() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("nowait-listen-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let spec = ListenSpec::new(ListenAddress::Unix(path.clone()));
+        let socket = open(&spec).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o666);
+        assert_eq!(address_of(&socket), Some(ListenAddress::Unix(path.clone())));
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,181 @@
+//! Processes: fork, the environment, names, the terminal session.
+//!
+//! Called by the master of the `server` crate, while it has one thread. Holds no policy: who
+//! forks when, and what a child's death means, is decided there.
+//!
+//! Ownership argument for the unsafe code: `fork()` and changes of the environment are sound in a
+//! process with a single thread, as no other thread can hold a lock (the allocator's, the
+//! environment's) or read the environment meanwhile. Both functions check that and refuse
+//! otherwise; no other thread can appear between the check and the call, because only this thread
+//! could start one.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+pub use nix::sys::wait::WaitStatus;
+use nix::sys::wait::{Id, WaitPidFlag};
+use nix::unistd::{ForkResult, Pid};
+
+/// Which side of a [`fork`] the caller is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fork {
+    /// The calling process; holds the child's process id.
+    Parent(u32),
+    /// The new process.
+    Child,
+}
+
+/// Duplicates the process.
+///
+/// # Errors
+/// `EPERM` in words when the process has more than one thread; the kernel's error otherwise.
+pub fn fork() -> io::Result<Fork> {
+    require_single_thread("fork")?;
+    // SAFETY: the process has one thread (checked above), so the child inherits no lock held by a
+    // thread that it lacks.
+    match unsafe { nix::unistd::fork() }? {
+        ForkResult::Parent { child } => Ok(Fork::Parent(child.as_raw() as u32)),
+        ForkResult::Child => Ok(Fork::Child),
+    }
+}
+
+/// Makes `variables` the whole environment of the process.
+///
+/// # Errors
+/// When the process has more than one thread.
+pub fn replace_environment(variables: &[(OsString, OsString)]) -> io::Result<()> {
+    require_single_thread("change the environment")?;
+    let present: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
+    for name in present {
+        // SAFETY: one thread (checked above), so nobody reads the environment concurrently.
+        unsafe { std::env::remove_var(name) };
+    }
+    for (name, value) in variables {
+        if name.is_empty() || name.as_bytes().contains(&b'=') || has_nul(name) || has_nul(value) {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        // SAFETY: as above.
+        unsafe { std::env::set_var(name, value) };
+    }
+    Ok(())
+}
+
+fn has_nul(text: &OsStr) -> bool {
+    text.as_bytes().contains(&0)
+}
+
+fn require_single_thread(what: &str) -> io::Result<()> {
+    match thread_count()? {
+        1 => Ok(()),
+        n => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("cannot {what} with {n} threads"),
+        )),
+    }
+}
+
+/// Number of threads of this process.
+///
+/// # Errors
+/// When `/proc` is not mounted.
+pub fn thread_count() -> io::Result<usize> {
+    Ok(std::fs::read_dir("/proc/self/task")?.count())
+}
+
+/// Takes the exit status of one ended child, if any has ended. Never waits.
+///
+/// # Errors
+/// `ECHILD` is not an error (there are no children): it gives `None`.
+pub fn reap() -> io::Result<Option<(u32, WaitStatus)>> {
+    match nix::sys::wait::waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG) {
+        Ok(WaitStatus::StillAlive) => Ok(None),
+        Ok(status) => Ok(status.pid().map(|pid| (pid.as_raw() as u32, status))),
+        Err(nix::errno::Errno::ECHILD) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sends `signal` to the process `pid`.
+///
+/// # Errors
+/// `ESRCH` when there is no such process, `EPERM` when it belongs to somebody else.
+pub fn kill(pid: u32, signal: nix::sys::signal::Signal) -> io::Result<()> {
+    let pid = i32::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    if pid <= 0 {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    Ok(nix::sys::signal::kill(Pid::from_raw(pid), signal)?)
+}
+
+/// Allows core dumps again after a change of user (`PR_SET_DUMPABLE`).
+///
+/// # Errors
+/// The kernel's.
+pub fn set_dumpable() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_dumpable(true)?)
+}
+
+/// Names the calling thread (the process, for its main thread) in `ps` and `top`: at most 15 bytes
+/// are kept.
+pub fn set_name(name: &str) {
+    let kept: Vec<u8> = name.bytes().filter(|b| *b != 0).take(15).collect();
+    // A name without NUL cannot be refused; and a name is a comfort, so an error is not worth one.
+    if let Ok(name) = std::ffi::CString::new(kept) {
+        let _ = nix::sys::prctl::set_name(&name);
+    }
+}
+
+/// Leaves the controlling terminal (`setsid`), as a daemon does after its fork.
+///
+/// # Errors
+/// `EPERM` when the process leads a group already.
+pub fn new_session() -> io::Result<()> {
+    nix::unistd::setsid()?;
+    Ok(())
+}
+
+/// Sets the file mode creation mask.
+pub fn set_umask(mask: u32) {
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(mask));
+}
+
+/// Points standard input and output to `/dev/null`.
+///
+/// # Errors
+/// When `/dev/null` cannot be opened.
+pub fn null_stdio() -> io::Result<()> {
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(())
+}
+
+/// Makes `file` the standard error as well.
+///
+/// # Errors
+/// The kernel's.
+pub fn redirect_stderr(file: impl std::os::fd::AsFd) -> io::Result<()> {
+    Ok(rustix::stdio::dup2_stderr(file)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_to_fork_with_threads() {
+        // The test harness runs tests on a thread of their own, beside the main one.
+        assert!(thread_count().unwrap() >= 2);
+        assert_eq!(fork().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert!(replace_environment(&[]).is_err());
+    }
+
+    #[test]
+    fn kill_of_impossible_pids_is_esrch() {
+        for pid in [0, u32::MAX] {
+            let error = kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
+        }
+    }
+}

@@ -1,0 +1,644 @@
+//! Location matching: which `location` answers for a normalised URI.
+//!
+//! [`Pattern::parse`] reads the arguments of `location`; [`Locations`] is the table of one level
+//! (a server, or a location with nested ones), built inside out when the configuration is read and
+//! asked once per request and internal redirect. The order is nginx's
+//! (`ngx_http_core_find_location`): at each level an equal `=` location ends the search; else the
+//! longest prefix is taken and its nested level searched; unless that found an end or the prefix
+//! was `^~`, the level's regexes are tried in order, and a match is searched for nested ones.
+//!
+//! Prefixes are kept sorted; a look-up is one binary search and a walk along links to shorter
+//! prefixes. It allocates nothing. Regexes are compiled and run by the caller.
+
+use std::fmt;
+
+/// How a location's text is compared with the URI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `= /uri`
+    Exact,
+    /// `/prefix`
+    Prefix,
+    /// `^~ /prefix`: regexes of the same level are not tried.
+    PrefixNoRegex,
+    /// `~ regex`, or `~* regex` when `caseless`.
+    Regex {
+        /// Compiled without regard to case.
+        caseless: bool,
+    },
+    /// `@name`: for `error_page`, `try_files` and the like; never matched by a URI.
+    Named,
+}
+
+/// The arguments of a `location` directive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    /// How to compare.
+    pub kind: Kind,
+    /// URI, prefix, regex, or the name with its `@`; without the modifier.
+    pub text: Box<[u8]>,
+}
+
+/// Why a location is refused (the operator's fault); the wording is nginx's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LocationError {
+    /// The first of two arguments is not a modifier.
+    Modifier(Box<[u8]>),
+    /// Not one or two arguments, or an empty one.
+    Arguments,
+    /// A location inside an `=` location.
+    InsideExact(Box<[u8]>, Box<[u8]>),
+    /// A location inside an `@` location.
+    InsideNamed(Box<[u8]>, Box<[u8]>),
+    /// An `@` location inside another location.
+    NestedNamed(Box<[u8]>),
+    /// A nested location whose text does not begin with its parent's.
+    Outside(Box<[u8]>, Box<[u8]>),
+    /// Two `=`, or two prefixes (`^~` or not), of the same text.
+    Duplicate {
+        /// The text of both.
+        text: Box<[u8]>,
+        /// Position of the later one in the order of [`Builder::add`], from 0.
+        index: usize,
+    },
+}
+
+impl fmt::Display for LocationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let show = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        match self {
+            LocationError::Modifier(text) => {
+                write!(f, "invalid location modifier \"{}\"", show(text))
+            }
+            LocationError::Arguments => {
+                write!(f, "invalid number of arguments in \"location\" directive")
+            }
+            LocationError::InsideExact(text, parent) => write!(
+                f,
+                "location \"{}\" cannot be inside the exact location \"{}\"",
+                show(text),
+                show(parent)
+            ),
+            LocationError::InsideNamed(text, parent) => write!(
+                f,
+                "location \"{}\" cannot be inside the named location \"{}\"",
+                show(text),
+                show(parent)
+            ),
+            LocationError::NestedNamed(text) => {
+                write!(f, "named location \"{}\" can be on the server level only", show(text))
+            }
+            LocationError::Outside(text, parent) => {
+                write!(f, "location \"{}\" is outside location \"{}\"", show(text), show(parent))
+            }
+            LocationError::Duplicate { text, .. } => {
+                write!(f, "duplicate location \"{}\"", show(text))
+            }
+        }
+    }
+}
+
+impl std::error::Error for LocationError {}
+
+impl Pattern {
+    /// Reads the arguments of `location`: `[ = | ^~ | ~ | ~* ] uri` or `@name`; the modifier may
+    /// also stand directly before the text, as in `location =/`.
+    pub fn parse(args: &[&[u8]]) -> Result<Pattern, LocationError> {
+        let regex = |caseless| Kind::Regex { caseless };
+        let (kind, text) = match args {
+            [modifier, text] => match *modifier {
+                b"=" => (Kind::Exact, *text),
+                b"^~" => (Kind::PrefixNoRegex, *text),
+                b"~" => (regex(false), *text),
+                b"~*" => (regex(true), *text),
+                other => return Err(LocationError::Modifier(other.into())),
+            },
+            [text] => match *text {
+                [b'=', text @ ..] => (Kind::Exact, text),
+                [b'^', b'~', text @ ..] => (Kind::PrefixNoRegex, text),
+                [b'~', b'*', text @ ..] => (regex(true), text),
+                [b'~', text @ ..] => (regex(false), text),
+                [b'@', ..] => (Kind::Named, *text),
+                text => (Kind::Prefix, text),
+            },
+            _ => return Err(LocationError::Arguments),
+        };
+        Ok(Pattern { kind, text: text.into() })
+    }
+
+    /// Whether this location may stand inside `parent`.
+    pub fn check_inside(&self, parent: &Pattern) -> Result<(), LocationError> {
+        let (text, outer) = (self.text.clone(), parent.text.clone());
+        match (parent.kind, self.kind) {
+            (Kind::Exact, _) => Err(LocationError::InsideExact(text, outer)),
+            (Kind::Named, _) => Err(LocationError::InsideNamed(text, outer)),
+            (_, Kind::Named) => Err(LocationError::NestedNamed(text)),
+            (_, Kind::Regex { .. }) => Ok(()),
+            // As in nginx a regex parent is compared by its text too, which in effect lets only
+            // regexes stand inside a regex.
+            _ if text.starts_with(&outer) => Ok(()),
+            _ => Err(LocationError::Outside(text, outer)),
+        }
+    }
+}
+
+/// One location of a level, as given to [`Builder::add`].
+#[derive(Debug)]
+pub struct Location<T, R> {
+    /// What [`Locations::find`] returns.
+    pub value: T,
+    /// The compiled regex; present for [`Kind::Regex`] only.
+    pub regex: Option<R>,
+    /// For a text ending in `/`: a request for the text without the slash is redirected to it
+    /// (nginx sets this for `proxy_pass` and its kin).
+    pub auto_redirect: bool,
+    /// The locations inside this one.
+    pub nested: Option<Locations<T, R>>,
+}
+
+/// What a URI led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found<'a, T> {
+    /// The location.
+    pub value: &'a T,
+    /// It was found by `=`.
+    pub exact: bool,
+    /// The URI lacks the trailing slash of the location's text: answer 301 to the escaped text.
+    pub auto_redirect: bool,
+}
+
+/// Where a level's search ended; the parent level goes on only after `Prefix`.
+enum Step<'a, T> {
+    End(Found<'a, T>),
+    Prefix(&'a T),
+}
+
+#[derive(Debug)]
+struct Prefix<T, R> {
+    text: Box<[u8]>,
+    exact: Option<Entry<T, R>>,
+    inclusive: Option<(Entry<T, R>, /* ^~ */ bool)>,
+    /// The longest other inclusive text that this text begins with.
+    shorter: Option<u32>,
+}
+
+#[derive(Debug)]
+struct Entry<T, R> {
+    value: T,
+    auto_redirect: bool,
+    nested: Option<Box<Locations<T, R>>>,
+}
+
+/// Collects the locations of one level.
+#[derive(Debug)]
+pub struct Builder<T, R> {
+    added: Vec<(Pattern, Location<T, R>)>,
+}
+
+impl<T, R> Default for Builder<T, R> {
+    fn default() -> Self {
+        Builder { added: Vec::new() }
+    }
+}
+
+impl<T, R> Builder<T, R> {
+    /// A level without locations.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a location; the order matters for regexes.
+    pub fn add(&mut self, pattern: Pattern, location: Location<T, R>) {
+        self.added.push((pattern, location));
+    }
+
+    /// The table, or every duplicate. A regex location without a compiled regex never matches.
+    /// Of named locations with the same name the first is kept, as in nginx.
+    pub fn build(self) -> Result<Locations<T, R>, Vec<LocationError>> {
+        let mut errors = Vec::new();
+        let mut prefixes: Vec<Prefix<T, R>> = Vec::new();
+        let mut regexes = Vec::new();
+        let mut named: Vec<(Box<[u8]>, T)> = Vec::new();
+
+        // Sorting by text with the first-added first makes equal texts neighbours, and lets every
+        // text come directly after the texts that it begins with.
+        let mut plain = Vec::new();
+        for (index, (pattern, location)) in self.added.into_iter().enumerate() {
+            let Location { value, regex, auto_redirect, nested } = location;
+            let entry = Entry { value, auto_redirect, nested: nested.map(Box::new) };
+            match pattern.kind {
+                Kind::Regex { .. } => regexes.extend(regex.map(|regex| (regex, entry))),
+                Kind::Named => {
+                    if !named.iter().any(|(name, _)| *name == pattern.text) {
+                        named.push((pattern.text, entry.value));
+                    }
+                }
+                kind => plain.push((pattern.text, kind, entry, index)),
+            }
+        }
+        plain.sort_by(|a, b| a.0.cmp(&b.0));
+
+        for (text, kind, entry, index) in plain {
+            if prefixes.last().is_none_or(|last| last.text != text) {
+                prefixes.push(Prefix { text, exact: None, inclusive: None, shorter: None });
+            }
+            let slot = prefixes.last_mut().expect("an entry was pushed if there was none");
+            let taken = match kind {
+                Kind::Exact if slot.exact.is_none() => {
+                    slot.exact = Some(entry);
+                    false
+                }
+                Kind::Prefix | Kind::PrefixNoRegex if slot.inclusive.is_none() => {
+                    slot.inclusive = Some((entry, kind == Kind::PrefixNoRegex));
+                    false
+                }
+                _ => true,
+            };
+            if taken {
+                errors.push(LocationError::Duplicate { text: slot.text.clone(), index });
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        link(&mut prefixes);
+        let redirects = prefixes.iter().any(|prefix| {
+            prefix.exact.as_ref().is_some_and(|entry| entry.auto_redirect)
+                || prefix.inclusive.as_ref().is_some_and(|(entry, _)| entry.auto_redirect)
+        });
+        Ok(Locations { prefixes, redirects, regexes, named })
+    }
+}
+
+/// Sets `shorter` of each prefix. In sorted order the inclusive texts that one text begins with
+/// form a stack.
+fn link<T, R>(prefixes: &mut [Prefix<T, R>]) {
+    let mut open: Vec<u32> = Vec::new();
+    for index in 0..prefixes.len() {
+        while let Some(&top) = open.last() {
+            if prefixes[index].text.starts_with(&prefixes[top as usize].text) {
+                break;
+            }
+            open.pop();
+        }
+        prefixes[index].shorter = open.last().copied();
+        if prefixes[index].inclusive.is_some() {
+            open.push(u32::try_from(index).expect("fewer than 2^32 locations fit in memory"));
+        }
+    }
+}
+
+/// The locations of one level. `T` is the location (an index or an `Arc`), `R` a compiled regex.
+#[derive(Debug)]
+pub struct Locations<T, R> {
+    /// Sorted by text, each text once.
+    prefixes: Vec<Prefix<T, R>>,
+    /// Some text wants `auto_redirect`.
+    redirects: bool,
+    regexes: Vec<(R, Entry<T, R>)>,
+    named: Vec<(Box<[u8]>, T)>,
+}
+
+impl<T, R> Default for Locations<T, R> {
+    fn default() -> Self {
+        Locations { prefixes: Vec::new(), redirects: false, regexes: Vec::new(), named: Vec::new() }
+    }
+}
+
+impl<T, R> Locations<T, R> {
+    /// The location for `uri` (decoded and normalised), or `None` for the level's own
+    /// configuration.
+    ///
+    /// `matches` runs one regex on the URI; captures it keeps from its last success are those of
+    /// the location found. Its error ends the search.
+    pub fn find<E>(
+        &self,
+        uri: &[u8],
+        mut matches: impl FnMut(&R) -> Result<bool, E>,
+    ) -> Result<Option<Found<'_, T>>, E> {
+        Ok(self.search(uri, &mut matches)?.map(|step| match step {
+            Step::End(found) => found,
+            Step::Prefix(value) => Found { value, exact: false, auto_redirect: false },
+        }))
+    }
+
+    /// The named location `name` (with its `@`).
+    pub fn named(&self, name: &[u8]) -> Option<&T> {
+        self.named.iter().find(|(text, _)| **text == *name).map(|(_, value)| value)
+    }
+
+    /// True when some named location exists.
+    pub fn has_named(&self) -> bool {
+        !self.named.is_empty()
+    }
+
+    // Recursion is bounded by the nesting of blocks in the configuration file.
+    fn search<E>(
+        &self,
+        uri: &[u8],
+        matches: &mut dyn FnMut(&R) -> Result<bool, E>,
+    ) -> Result<Option<Step<'_, T>>, E> {
+        let mut result = None;
+        match self.find_static(uri) {
+            Static::End(found) => return Ok(Some(Step::End(found))),
+            Static::Prefix(entry, no_regex) => {
+                result = Some(Step::Prefix(&entry.value));
+                if let Some(nested) = &entry.nested {
+                    match nested.search(uri, matches)? {
+                        Some(Step::End(found)) => return Ok(Some(Step::End(found))),
+                        Some(step) => result = Some(step),
+                        None => {}
+                    }
+                }
+                // nginx takes the `^~` of this level's prefix, not of a nested one.
+                if no_regex {
+                    return Ok(result);
+                }
+            }
+            Static::None => {}
+        }
+        for (regex, entry) in &self.regexes {
+            if !matches(regex)? {
+                continue;
+            }
+            let mut found = Found { value: &entry.value, exact: false, auto_redirect: false };
+            if let Some(nested) = &entry.nested {
+                match nested.search(uri, matches)? {
+                    // nginx does not redirect from inside a regex location.
+                    Some(Step::End(inner)) => found = Found { auto_redirect: false, ..inner },
+                    Some(Step::Prefix(value)) => found.value = value,
+                    None => {}
+                }
+            }
+            return Ok(Some(Step::End(found)));
+        }
+        Ok(result)
+    }
+
+    fn find_static(&self, uri: &[u8]) -> Static<'_, T, R> {
+        let after = self.prefixes.partition_point(|prefix| *prefix.text <= *uri);
+        let mut at = after.checked_sub(1);
+        if let Some(prefix) = at.map(|at| &self.prefixes[at])
+            && *prefix.text == *uri
+        {
+            return match (&prefix.exact, &prefix.inclusive) {
+                (Some(entry), _) => {
+                    Static::End(Found { value: &entry.value, exact: true, auto_redirect: false })
+                }
+                (None, Some((entry, no_regex))) => Static::Prefix(entry, *no_regex),
+                (None, None) => Static::None,
+            };
+        }
+        if self.redirects
+            && let Some(value) = self.redirected(uri)
+        {
+            return Static::End(Found { value, exact: false, auto_redirect: true });
+        }
+        // Every configured prefix of the URI is the text before it in sorted order, or on that
+        // text's chain of shorter ones.
+        while let Some(index) = at {
+            let prefix = &self.prefixes[index];
+            if let Some((entry, no_regex)) = &prefix.inclusive
+                && uri.starts_with(&prefix.text)
+            {
+                return Static::Prefix(entry, *no_regex);
+            }
+            at = prefix.shorter.map(|shorter| shorter as usize);
+        }
+        Static::None
+    }
+
+    /// The location of `uri` with a slash appended, if it wants requests without it redirected.
+    fn redirected(&self, uri: &[u8]) -> Option<&T> {
+        let compare = |prefix: &Prefix<T, R>| prefix.text.iter().cmp(uri.iter().chain(b"/"));
+        let prefix = &self.prefixes[self.prefixes.binary_search_by(compare).ok()?];
+        let inclusive = prefix.inclusive.as_ref().map(|(entry, _)| entry);
+        let wanted = prefix.exact.as_ref().is_some_and(|entry| entry.auto_redirect)
+            || inclusive.is_some_and(|entry| entry.auto_redirect);
+        let entry = prefix.exact.as_ref().or(inclusive)?;
+        wanted.then_some(&entry.value)
+    }
+}
+
+enum Static<'a, T, R> {
+    End(Found<'a, T>),
+    Prefix(&'a Entry<T, R>, bool),
+    None,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Level = Builder<String, String>;
+
+    /// Adds `location ARGS` with its arguments as value; the "regex" of these tests is a substring.
+    fn add(level: &mut Level, args: &str, nested: Option<Level>) {
+        add_with(level, args, nested, false);
+    }
+
+    fn add_with(level: &mut Level, args: &str, nested: Option<Level>, auto_redirect: bool) {
+        let words: Vec<&[u8]> = args.split(' ').map(str::as_bytes).collect();
+        let pattern = Pattern::parse(&words).unwrap();
+        let regex = matches!(pattern.kind, Kind::Regex { .. })
+            .then(|| String::from_utf8(pattern.text.to_vec()).unwrap());
+        let nested = nested.map(|level| level.build().unwrap());
+        level.add(pattern, Location { value: args.to_owned(), regex, auto_redirect, nested });
+    }
+
+    fn find(level: &Locations<String, String>, uri: &str) -> String {
+        let found = level.find::<()>(uri.as_bytes(), |re| Ok(uri.contains(re.as_str()))).unwrap();
+        match found {
+            None => "none".to_owned(),
+            Some(found) => {
+                let redirect = if found.auto_redirect { " -> /" } else { "" };
+                format!("{}{redirect}", found.value)
+            }
+        }
+    }
+
+    fn level(list: &[&str]) -> Level {
+        let mut level = Level::new();
+        list.iter().for_each(|args| add(&mut level, args, None));
+        level
+    }
+
+    #[test]
+    fn the_manual_example() {
+        // nginx.org, "location": configurations A to E.
+        let table = level(&["= /", "/", "/documents/", "^~ /images/", "~* .jpg"]).build().unwrap();
+        assert_eq!(find(&table, "/"), "= /");
+        assert_eq!(find(&table, "/index.html"), "/");
+        assert_eq!(find(&table, "/documents/document.html"), "/documents/");
+        assert_eq!(find(&table, "/images/1.gif"), "^~ /images/");
+        assert_eq!(find(&table, "/images/1.jpg"), "^~ /images/");
+        assert_eq!(find(&table, "/documents/1.jpg"), "~* .jpg");
+    }
+
+    #[test]
+    fn nested_levels() {
+        let mut top = level(&["/other"]);
+        let inner = level(&["/a/b", "= /a/c", "~ .php", "^~ /a/d"]);
+        add(&mut top, "/a", Some(inner));
+        add(&mut top, "~ x", Some(level(&["~ xy"])));
+        let table = top.build().unwrap();
+        assert_eq!(find(&table, "/a"), "/a");
+        assert_eq!(find(&table, "/a/b/c"), "/a/b");
+        assert_eq!(find(&table, "/a/c"), "= /a/c");
+        assert_eq!(find(&table, "/a/cx"), "~ x");
+        assert_eq!(find(&table, "/a/b.php.x"), "~ .php");
+        // `^~` of a nested location does not shield from the outer level's regexes.
+        assert_eq!(find(&table, "/a/d.php"), "^~ /a/d");
+        assert_eq!(find(&table, "/a/d.x"), "~ x");
+        assert_eq!(find(&table, "/a/d.xy"), "~ xy");
+        assert_eq!(find(&table, "/q"), "none");
+    }
+
+    #[test]
+    fn auto_redirect_needs_the_missing_slash_and_no_equal_location() {
+        let mut top = level(&["/", "/plain/", "/p!x", "= /both"]);
+        for args in ["/p/", "/both/", "= /e/"] {
+            add_with(&mut top, args, None, true);
+        }
+        let mut inner = Level::new();
+        add_with(&mut inner, "/n/m/", None, true);
+        add(&mut top, "/n", Some(inner));
+        let table = top.build().unwrap();
+        assert_eq!(find(&table, "/p"), "/p/ -> /");
+        assert_eq!(find(&table, "/p/"), "/p/");
+        assert_eq!(find(&table, "/plain"), "/");
+        assert_eq!(find(&table, "/both"), "= /both");
+        assert_eq!(find(&table, "/e"), "= /e/ -> /");
+        assert_eq!(find(&table, "/n/m"), "/n/m/ -> /");
+    }
+
+    #[test]
+    fn named() {
+        let table = level(&["@a", "@b", "/"]).build().unwrap();
+        assert_eq!(table.named(b"@b").unwrap(), "@b");
+        assert!(table.named(b"@c").is_none());
+        assert_eq!(find(&table, "@a"), "none");
+    }
+
+    #[test]
+    fn refusals_have_nginx_wording() {
+        let parse = |args: &str| {
+            let words: Vec<&[u8]> = args.split(' ').map(str::as_bytes).collect();
+            Pattern::parse(&words)
+        };
+        let inside = |child: &str, parent: &str| {
+            parse(child).unwrap().check_inside(&parse(parent).unwrap()).map_err(|e| e.to_string())
+        };
+        assert_eq!(parse("! /").unwrap_err().to_string(), "invalid location modifier \"!\"");
+        assert_eq!(
+            inside("/a/b", "= /a"),
+            Err("location \"/a/b\" cannot be inside the exact location \"/a\"".into())
+        );
+        assert_eq!(
+            inside("/a", "@x"),
+            Err("location \"/a\" cannot be inside the named location \"@x\"".into())
+        );
+        assert_eq!(
+            inside("@x", "/"),
+            Err("named location \"@x\" can be on the server level only".into())
+        );
+        assert_eq!(inside("/b", "/a"), Err("location \"/b\" is outside location \"/a\"".into()));
+        assert_eq!(inside("/ab", "^~/a"), Ok(()));
+        assert_eq!(inside("~ x", "/a"), Ok(()));
+        assert_eq!(inside("~ x", "~* /a"), Ok(()));
+        assert!(inside("/b", "~ a").is_err());
+        let errors = level(&["/a", "= /a", "/b", "^~ /a", "=/a"]).build().unwrap_err();
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["duplicate location \"/a\"", "duplicate location \"/a\""]);
+        assert!(matches!(errors[0], LocationError::Duplicate { index: 3, .. }));
+        assert!(matches!(errors[1], LocationError::Duplicate { index: 4, .. }));
+    }
+
+    #[test]
+    fn modifiers_may_touch_the_text() {
+        for (args, kind) in [
+            ("=/a", Kind::Exact),
+            ("^~/a", Kind::PrefixNoRegex),
+            ("~/a", Kind::Regex { caseless: false }),
+            ("~*/a", Kind::Regex { caseless: true }),
+            ("/a", Kind::Prefix),
+        ] {
+            let pattern = Pattern::parse(&[args.as_bytes()]).unwrap();
+            assert_eq!((pattern.kind, &*pattern.text), (kind, &b"/a"[..]));
+        }
+    }
+
+    #[test]
+    fn agrees_with_a_naive_oracle() {
+        let mut seed = 11u64;
+        let mut next = move |n: usize| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as usize % n
+        };
+        let alphabet = [b'/', b'a', b'!', b'/'];
+        for _ in 0..2000 {
+            let text = |next: &mut dyn FnMut(usize) -> usize| {
+                let tail: Vec<u8> = (0..next(6)).map(|_| alphabet[next(4)]).collect();
+                format!("/{}", String::from_utf8(tail).unwrap())
+            };
+            // (text, exact, ^~, auto_redirect)
+            let mut list: Vec<(String, bool, bool, bool)> = Vec::new();
+            let mut builder = Level::new();
+            for _ in 0..next(10) {
+                let (text, exact, shield) = (text(&mut next), next(3) == 0, next(3) == 0);
+                if list.iter().any(|other| other.0 == text && other.1 == exact) {
+                    continue;
+                }
+                let auto = text.ends_with('/') && next(2) == 0;
+                let args = if exact {
+                    "= "
+                } else if shield {
+                    "^~ "
+                } else {
+                    ""
+                };
+                add_with(&mut builder, &format!("{args}{text}"), None, auto);
+                list.push((text, exact, shield && !exact, auto));
+            }
+            add(&mut builder, "~ a", None);
+            let table = builder.build().unwrap();
+            for _ in 0..20 {
+                let uri = text(&mut next);
+                let name = |l: &(String, bool, bool, bool)| {
+                    format!(
+                        "{}{}",
+                        if l.1 {
+                            "= "
+                        } else if l.2 {
+                            "^~ "
+                        } else {
+                            ""
+                        },
+                        l.0
+                    )
+                };
+                let equal = |exact| list.iter().find(|l| l.0 == uri && l.1 == exact);
+                let slashed = format!("{uri}/");
+                let redirect = list
+                    .iter()
+                    .any(|l| l.0 == slashed && l.3)
+                    .then(|| list.iter().filter(|l| l.0 == slashed).max_by_key(|l| l.1))
+                    .flatten();
+                let longest =
+                    list.iter().filter(|l| !l.1 && uri.starts_with(&l.0)).max_by_key(|l| l.0.len());
+                let expected = if let Some(l) = equal(true) {
+                    name(l)
+                } else if let (None, Some(l)) = (equal(false), redirect) {
+                    format!("{} -> /", name(l))
+                } else {
+                    match longest {
+                        Some(l) if l.2 || !uri.contains('a') => name(l),
+                        _ if uri.contains('a') => "~ a".to_owned(),
+                        _ => "none".to_owned(),
+                    }
+                };
+                assert_eq!(find(&table, &uri), expected, "{list:?} {uri}");
+            }
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Virtual server names: which server answers for a `Host`.
+//!
+//! [`parse`] reads one argument of `server_name`; [`Names`] is the table of one listening address,
+//! built when the configuration is read and asked once per request (and once per TLS handshake).
+//! The order is nginx's: exact name, longest `*.suffix`, longest `prefix.*`, first matching regex.
+//!
+//! A look-up allocates nothing and its cost is bounded by the longest configured name, not by the
+//! length of the client's `Host`. This module compiles and runs no regular expressions: the regex
+//! type is the caller's, and so is running it.
+
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+
+/// One argument of `server_name`, checked and in lowercase unless it is a regex.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerName {
+    /// `example.com`, `*.example.com`, `.example.com`, `www.example.*`, `_`, or empty.
+    Plain(Box<[u8]>),
+    /// `~pattern`, without the tilde.
+    Regex {
+        /// The pattern to compile.
+        pattern: Box<[u8]>,
+        /// nginx compiles a pattern with an uppercase letter without regard to case, since hosts
+        /// are matched in lowercase.
+        caseless: bool,
+    },
+}
+
+impl ServerName {
+    /// The value of `$server_name` when this is the first name of its server: regexes keep their
+    /// tilde, `.example.com` loses its dot.
+    pub fn variable_text(&self) -> Vec<u8> {
+        match self {
+            ServerName::Plain(name) => name.strip_prefix(b".").unwrap_or(name).to_vec(),
+            ServerName::Regex { pattern, .. } => [b"~", &pattern[..]].concat(),
+        }
+    }
+}
+
+/// Why an argument of `server_name` or an entry of the table is refused (the operator's fault).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NameError {
+    /// A lone `*`, `*x` or `.`.
+    Invalid(Box<[u8]>),
+    /// `~` with nothing behind it.
+    EmptyRegex(Box<[u8]>),
+    /// More than one `*`, a `*` in the middle of a label, `..`, or a NUL.
+    InvalidWildcard(Box<[u8]>),
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameError::Invalid(name) => {
+                write!(f, "server name \"{}\" is invalid", name.escape_ascii())
+            }
+            NameError::EmptyRegex(name) => {
+                write!(f, "empty regex in server name \"{}\"", name.escape_ascii())
+            }
+            NameError::InvalidWildcard(name) => {
+                write!(f, "invalid server name or wildcard \"{}\"", name.escape_ascii())
+            }
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+/// Reads one argument of `server_name`. `hostname` replaces `$hostname`.
+pub fn parse(text: &[u8], hostname: &[u8]) -> Result<ServerName, NameError> {
+    let invalid = match text.first() {
+        Some(b'*') => text.len() < 3 || text[1] != b'.',
+        Some(b'.') => text.len() < 2,
+        _ => false,
+    };
+    if invalid {
+        return Err(NameError::Invalid(text.into()));
+    }
+    if let Some(pattern) = text.strip_prefix(b"~") {
+        if pattern.is_empty() {
+            return Err(NameError::EmptyRegex(text.into()));
+        }
+        let caseless = pattern.iter().any(u8::is_ascii_uppercase);
+        return Ok(ServerName::Regex { pattern: pattern.into(), caseless });
+    }
+    let name = if text.eq_ignore_ascii_case(b"$hostname") { hostname } else { text };
+    Ok(ServerName::Plain(name.to_ascii_lowercase().into()))
+}
+
+/// The warning for a name that can hardly match: `server name "x/y" has suspicious symbols`.
+pub fn suspicious(text: &[u8]) -> Option<String> {
+    text.contains(&b'/')
+        .then(|| format!("server name \"{}\" has suspicious symbols", text.escape_ascii()))
+}
+
+/// What [`Names::insert`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inserted {
+    /// The name is in the table.
+    New,
+    /// Another entry has this name. nginx warns: `conflicting server name "x" on ADDR, ignored`.
+    Conflict,
+}
+
+/// Keys of one kind with the length of the longest, which bounds the work of a look-up.
+#[derive(Debug, Clone)]
+struct Keys<T> {
+    map: FxHashMap<Box<[u8]>, T>,
+    longest: usize,
+}
+
+impl<T> Default for Keys<T> {
+    fn default() -> Self {
+        Keys { map: FxHashMap::default(), longest: 0 }
+    }
+}
+
+impl<T> Keys<T> {
+    fn insert(&mut self, key: &[u8], value: T) -> Inserted {
+        if self.map.contains_key(key) {
+            return Inserted::Conflict;
+        }
+        self.longest = self.longest.max(key.len());
+        self.map.insert(key.into(), value);
+        Inserted::New
+    }
+}
+
+/// The names of all servers of one listening address. `T` is the server (an index or an `Arc`),
+/// `R` a compiled regular expression.
+#[derive(Debug, Clone)]
+pub struct Names<T, R> {
+    exact: Keys<T>,
+    /// `*.example.com` as `.example.com`.
+    heads: Keys<T>,
+    /// `www.example.*` as `www.example.`.
+    tails: Keys<T>,
+    regexes: Vec<(R, T)>,
+}
+
+impl<T, R> Default for Names<T, R> {
+    fn default() -> Self {
+        Names {
+            exact: Keys::default(),
+            heads: Keys::default(),
+            tails: Keys::default(),
+            regexes: Vec::new(),
+        }
+    }
+}
+
+impl<T: Clone, R> Names<T, R> {
+    /// An empty table, in which every look-up fails and the default server answers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// True when no name was added, so that a look-up can be left out.
+    pub fn is_empty(&self) -> bool {
+        self.exact.map.is_empty()
+            && self.heads.map.is_empty()
+            && self.tails.map.is_empty()
+            && self.regexes.is_empty()
+    }
+
+    /// Adds a plain name as [`parse`] returned it. The earlier entry wins a conflict.
+    pub fn insert(&mut self, name: &[u8], value: T) -> Result<Inserted, NameError> {
+        let stars = name.iter().filter(|&&b| b == b'*').count();
+        if stars > 1 || name.contains(&0) || name.windows(2).any(|pair| pair == b"..") {
+            return Err(NameError::InvalidWildcard(name.into()));
+        }
+        if name.len() > 1 && name[0] == b'.' {
+            // `.example.com` is `example.com` and `*.example.com`. nginx ignores the whole entry
+            // when either of the two is taken.
+            if self.heads.map.contains_key(name) {
+                return Ok(Inserted::Conflict);
+            }
+            if self.exact.insert(&name[1..], value.clone()) == Inserted::Conflict {
+                return Ok(Inserted::Conflict);
+            }
+            return Ok(self.heads.insert(name, value));
+        }
+        if name.len() > 2 {
+            if name.starts_with(b"*.") {
+                return Ok(self.heads.insert(&name[1..], value));
+            }
+            if name.ends_with(b".*") {
+                return Ok(self.tails.insert(&name[..name.len() - 1], value));
+            }
+        }
+        if stars > 0 {
+            return Err(NameError::InvalidWildcard(name.into()));
+        }
+        Ok(self.exact.insert(name, value))
+    }
+
+    /// Adds a regex; regexes are tried in the order in which they were added.
+    pub fn insert_regex(&mut self, regex: R, value: T) {
+        self.regexes.push((regex, value));
+    }
+
+    /// The server for `host`: lowercase, without port and trailing dot; empty when the request
+    /// names none. `None` means the default server.
+    ///
+    /// `matches` runs one regex on `host`; it is called in order until it returns true, so that
+    /// captures it keeps are those of the match. Its error (a match limit, say) ends the look-up.
+    pub fn lookup<E>(
+        &self,
+        host: &[u8],
+        mut matches: impl FnMut(&R) -> Result<bool, E>,
+    ) -> Result<Option<&T>, E> {
+        if let Some(value) = self.lookup_hashed(host) {
+            return Ok(Some(value));
+        }
+        if host.is_empty() {
+            return Ok(None);
+        }
+        for (regex, value) in &self.regexes {
+            if matches(regex)? {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
+    /// [`Names::lookup`] without the regexes.
+    pub fn lookup_hashed(&self, host: &[u8]) -> Option<&T> {
+        if let Some(value) = self.exact.map.get(host) {
+            return Some(value);
+        }
+        self.longest_head(host).or_else(|| self.longest_tail(host))
+    }
+
+    fn longest_head(&self, host: &[u8]) -> Option<&T> {
+        if self.heads.map.is_empty() {
+            return None;
+        }
+        // A host of thousands of dots must not cost thousands of long hashes: only suffixes that
+        // some key could equal are looked at. Position 0 is left out: the wildcard stands for at
+        // least one byte.
+        let start = host.len().saturating_sub(self.heads.longest).max(1);
+        (start..host.len())
+            .filter(|&at| host[at] == b'.')
+            .find_map(|at| self.heads.map.get(&host[at..]))
+    }
+
+    fn longest_tail(&self, host: &[u8]) -> Option<&T> {
+        if self.tails.map.is_empty() {
+            return None;
+        }
+        let end = host.len().min(self.tails.longest);
+        (0..end)
+            .rev()
+            .filter(|&at| host[at] == b'.')
+            .find_map(|at| self.tails.map.get(&host[..=at]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(names: &[&str]) -> Names<usize, String> {
+        let mut table = Names::new();
+        for (index, name) in names.iter().enumerate() {
+            match parse(name.as_bytes(), b"Box.Local").unwrap() {
+                ServerName::Plain(name) => {
+                    table.insert(&name, index).unwrap();
+                }
+                ServerName::Regex { pattern, .. } => {
+                    table.insert_regex(String::from_utf8(pattern.into()).unwrap(), index)
+                }
+            }
+        }
+        table
+    }
+
+    /// The "regex" of these tests is a substring.
+    fn find(table: &Names<usize, String>, host: &str) -> Option<usize> {
+        table
+            .lookup::<()>(host.as_bytes(), |regex| Ok(host.contains(regex.as_str())))
+            .unwrap()
+            .copied()
+    }
+
+    #[test]
+    fn priority_is_exact_head_tail_regex() {
+        let table = table(&[
+            "~example",
+            "www.example.*",
+            "*.example.com",
+            "www.example.com",
+            "*.www.example.com",
+            "~xample",
+            "www.*",
+        ]);
+        assert_eq!(find(&table, "www.example.com"), Some(3));
+        assert_eq!(find(&table, "a.example.com"), Some(2));
+        assert_eq!(find(&table, "a.www.example.com"), Some(4));
+        assert_eq!(find(&table, "a.b.example.com"), Some(2));
+        assert_eq!(find(&table, "www.example.org"), Some(1));
+        assert_eq!(find(&table, "www.example.co.uk"), Some(1));
+        assert_eq!(find(&table, "www.other.org"), Some(6));
+        assert_eq!(find(&table, "example.org"), Some(0));
+        assert_eq!(find(&table, "example.com"), Some(0));
+        assert_eq!(find(&table, "xample"), Some(5));
+        assert_eq!(find(&table, "other"), None);
+        assert_eq!(find(&table, ""), None);
+    }
+
+    #[test]
+    fn leading_dot_is_both() {
+        let table = table(&[".example.com", "", "_", "$hostname"]);
+        assert_eq!(find(&table, "example.com"), Some(0));
+        assert_eq!(find(&table, "a.b.example.com"), Some(0));
+        assert_eq!(find(&table, "xexample.com"), None);
+        assert_eq!(find(&table, ""), Some(1));
+        assert_eq!(find(&table, "_"), Some(2));
+        assert_eq!(find(&table, "box.local"), Some(3));
+    }
+
+    #[test]
+    fn conflicts_keep_the_first() {
+        let mut names: Names<u8, ()> = Names::new();
+        assert_eq!(names.insert(b"a.com", 1), Ok(Inserted::New));
+        assert_eq!(names.insert(b"a.com", 2), Ok(Inserted::Conflict));
+        assert_eq!(names.insert(b".a.com", 3), Ok(Inserted::Conflict));
+        assert_eq!(names.insert(b"*.a.com", 4), Ok(Inserted::New));
+        assert_eq!(names.insert(b"*.a.com", 5), Ok(Inserted::Conflict));
+        assert_eq!(names.insert(b"*.b.com", 6), Ok(Inserted::New));
+        assert_eq!(names.insert(b".b.com", 7), Ok(Inserted::Conflict));
+        assert_eq!(names.lookup_hashed(b"a.com"), Some(&1));
+        assert_eq!(names.lookup_hashed(b"x.a.com"), Some(&4));
+        assert_eq!(names.lookup_hashed(b"b.com"), None);
+    }
+
+    #[test]
+    fn refusals_have_nginx_wording() {
+        for (text, message) in [
+            ("*", "server name \"*\" is invalid"),
+            ("*a.com", "server name \"*a.com\" is invalid"),
+            (".", "server name \".\" is invalid"),
+            ("~", "empty regex in server name \"~\""),
+        ] {
+            assert_eq!(parse(text.as_bytes(), b"").unwrap_err().to_string(), message);
+        }
+        for text in ["*.a.*", "www.*.com", "a..b", "w*", "a.com*"] {
+            let error = Names::<u8, ()>::new().insert(text.as_bytes(), 1).unwrap_err();
+            assert_eq!(error.to_string(), format!("invalid server name or wildcard \"{text}\""));
+        }
+        assert!(suspicious(b"a.com").is_none());
+        assert!(suspicious(b"http://a.com").is_some());
+    }
+
+    #[test]
+    fn parsed_forms() {
+        assert_eq!(
+            parse(b"~^WWW\\.", b"").unwrap(),
+            ServerName::Regex { pattern: (*b"^WWW\\.").into(), caseless: true }
+        );
+        assert_eq!(parse(b"~^w", b"").unwrap().variable_text(), b"~^w");
+        assert_eq!(parse(b".Example.COM", b"").unwrap().variable_text(), b"example.com");
+        assert_eq!(parse(b"$HostName", b"Box").unwrap(), ServerName::Plain((*b"box").into()));
+    }
+
+    #[test]
+    fn errors_of_a_regex_end_the_search() {
+        let table = table(&["~a", "~b"]);
+        assert_eq!(table.lookup(b"b", |_| Err::<bool, _>("limit")), Err("limit"));
+    }
+
+    #[test]
+    fn agrees_with_a_naive_oracle() {
+        let labels = ["a", "b", "c"];
+        let mut seed = 7u64;
+        let mut next = move |n: usize| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as usize % n
+        };
+        for _ in 0..500 {
+            let name = |next: &mut dyn FnMut(usize) -> usize| {
+                (0..1 + next(4)).map(|_| labels[next(3)]).collect::<Vec<_>>().join(".")
+            };
+            let mut names: Vec<String> = Vec::new();
+            let mut table: Names<String, ()> = Names::new();
+            for _ in 0..next(8) {
+                let plain = name(&mut next);
+                let text = match next(3) {
+                    0 => plain,
+                    1 => format!("*.{plain}"),
+                    _ => format!("{plain}.*"),
+                };
+                table.insert(text.as_bytes(), text.clone()).unwrap();
+                names.push(text);
+            }
+            for _ in 0..20 {
+                let host = name(&mut next);
+                let exact = names.iter().find(|n| **n == host);
+                let head = names
+                    .iter()
+                    .filter(|n| n.starts_with("*.") && host.ends_with(&n[1..]))
+                    .max_by_key(|n| n.len());
+                let tail = names
+                    .iter()
+                    .filter(|n| n.ends_with(".*") && host.starts_with(&n[..n.len() - 1]))
+                    .max_by_key(|n| n.len());
+                let expected = exact.or(head).or(tail);
+                assert_eq!(table.lookup_hashed(host.as_bytes()), expected, "{names:?} {host}");
+            }
+        }
+    }
+}

@@ -2,6 +2,7 @@
 pub mod fdpass;
 pub mod limits;
 pub mod listen;
+pub mod localtime;
 pub mod process;
 pub mod signal;
 pub mod user;

@@ -34,10 +34,7 @@ pub fn set_core_bytes(bytes: u64) -> io::Result<()> {
 }
 
 fn set(resource: Resource, value: u64) -> io::Result<()> {
-    Ok(rustix::process::setrlimit(
-        resource,
-        Rlimit { current: Some(value), maximum: Some(value) },
-    )?)
+    Ok(rustix::process::setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })?)
 }
 
 /// Sets the nice value of the calling thread; threads that it starts inherit it.

@@ -1,0 +1,173 @@
+//! The command line, exactly nginx's: single letters, that may be grouped (`-tq`) and carry their
+//! value attached (`-p/dir`) or as the next argument.
+//!
+//! Called by `main`. Parsed by hand: no parser library accepts this grammar. Prints nothing.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// What `-s` asks a running master to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `-s stop`: fast shutdown.
+    Stop,
+    /// `-s quit`: graceful shutdown.
+    Quit,
+    /// `-s reopen`: open the logs again.
+    Reopen,
+    /// `-s reload`: read the configuration again.
+    Reload,
+}
+
+/// The options given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `-?`, `-h`: print the usage.
+    pub help: bool,
+    /// `-v`, `-V`, `-h`: print the version.
+    pub version: bool,
+    /// `-V`: print what is built in.
+    pub configure: bool,
+    /// `-t`, `-T`: check the configuration and exit.
+    pub test: bool,
+    /// `-T`: print the configuration too.
+    pub dump: bool,
+    /// `-q`: no messages but errors while testing.
+    pub quiet: bool,
+    /// `-s`.
+    pub command: Option<Command>,
+    /// `-p`: what relative paths are relative to.
+    pub prefix: Option<OsString>,
+    /// `-e`: the error log; an empty name is standard error.
+    pub error_log: Option<OsString>,
+    /// `-c`: the configuration file.
+    pub conf: Option<OsString>,
+    /// `-g`: directives for the main context, read before the file.
+    pub globals: Option<OsString>,
+}
+
+/// Parses the arguments after the program's name.
+///
+/// # Errors
+/// The message to print after `nowait: `; the exit code is 1 then.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, String> {
+    let mut options = Options::default();
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_bytes() {
+            // nginx differs: it knows no long options.
+            b"--help" => (options.help, options.version) = (true, true),
+            b"--version" => options.version = true,
+            [b'-', letters @ ..] => group(&mut options, letters, &mut arguments)?,
+            _ => return Err(format!("invalid option: \"{}\"", argument.display())),
+        }
+    }
+    Ok(options)
+}
+
+/// One argument: letters until one takes the rest, or the next argument, as its value.
+fn group(
+    options: &mut Options,
+    letters: &[u8],
+    following: &mut impl Iterator<Item = OsString>,
+) -> Result<(), String> {
+    for (index, letter) in letters.iter().enumerate() {
+        let mut value = |wanted: &str| {
+            let rest = &letters[index + 1..];
+            if !rest.is_empty() {
+                return Ok(OsString::from_vec(rest.to_vec()));
+            }
+            let letter = char::from(*letter);
+            following.next().ok_or_else(|| format!("option \"-{letter}\" requires {wanted}"))
+        };
+        match letter {
+            b'?' | b'h' => (options.help, options.version) = (true, true),
+            b'v' => options.version = true,
+            b'V' => (options.version, options.configure) = (true, true),
+            b't' => options.test = true,
+            b'T' => (options.test, options.dump) = (true, true),
+            b'q' => options.quiet = true,
+            b'p' => {
+                options.prefix = Some(value("directory name")?);
+                return Ok(());
+            }
+            b'e' => {
+                let name = value("file name")?;
+                options.error_log = Some(if name == "stderr" { OsString::new() } else { name });
+                return Ok(());
+            }
+            b'c' => {
+                options.conf = Some(value("file name")?);
+                return Ok(());
+            }
+            b'g' => {
+                options.globals = Some(value("parameter")?);
+                return Ok(());
+            }
+            b's' => {
+                options.command = Some(command(&value("parameter")?)?);
+                return Ok(());
+            }
+            other => return Err(format!("invalid option: \"{}\"", char::from(*other))),
+        }
+    }
+    Ok(())
+}
+
+fn command(name: &OsStr) -> Result<Command, String> {
+    match name.as_bytes() {
+        b"stop" => Ok(Command::Stop),
+        b"quit" => Ok(Command::Quit),
+        b"reopen" => Ok(Command::Reopen),
+        b"reload" => Ok(Command::Reload),
+        _ => Err(format!("invalid option: \"-s {}\"", name.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(arguments: &[&str]) -> Result<Options, String> {
+        parse(arguments.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn letters_group_and_values_attach() {
+        let options = check(&["-tq", "-p/dir", "-c", "x.conf", "-Te", "stderr", "-gdaemon off;"]);
+        let expected = Options {
+            test: true,
+            dump: true,
+            quiet: true,
+            prefix: Some("/dir".into()),
+            conf: Some("x.conf".into()),
+            error_log: Some("".into()),
+            globals: Some("daemon off;".into()),
+            ..Options::default()
+        };
+        assert_eq!(options, Ok(expected));
+    }
+
+    #[test]
+    fn errors_are_worded_as_nginx_does() {
+        for (arguments, message) in [
+            (&["start"][..], "invalid option: \"start\""),
+            (&["-x"], "invalid option: \"x\""),
+            (&["-c"], "option \"-c\" requires file name"),
+            (&["-p"], "option \"-p\" requires directory name"),
+            (&["-e"], "option \"-e\" requires file name"),
+            (&["-g"], "option \"-g\" requires parameter"),
+            (&["-qs"], "option \"-s\" requires parameter"),
+            (&["-s", "restart"], "invalid option: \"-s restart\""),
+        ] {
+            assert_eq!(check(arguments), Err(message.to_owned()));
+        }
+    }
+
+    #[test]
+    fn signals() {
+        assert_eq!(check(&["-sreload"]).unwrap().command, Some(Command::Reload));
+        assert_eq!(check(&["-s", "stop"]).unwrap().command, Some(Command::Stop));
+        assert_eq!(check(&["-"]).unwrap(), Options::default());
+    }
+}

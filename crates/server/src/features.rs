@@ -1,0 +1,191 @@
+//! What is built in, as tools expect to find it in `nginx -V`.
+//!
+//! Called by `main` for `-V`. One row per module of nginx: [`Kind::Optional`] ones are printed as
+//! `--with-…` when they exist, [`Kind::Default`] ones as `--without-…` when they do not, so that a
+//! tool (or a test suite) that looks there knows what it can expect. Whoever adds a module flips
+//! its row.
+
+use std::fmt::Write;
+
+/// The version of this program.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The version of nginx whose behaviour is followed.
+pub const NGINX_VERSION: &str = "1.31.4";
+
+/// Default of `-p`.
+pub const PREFIX: &str = "/etc/nowait/";
+
+/// Default of `-c`, relative to the prefix.
+pub const CONF_FILE: &str = "nowait.conf";
+
+/// Where the process id goes when a privileged master is started without `-p` and `pid`.
+pub const PID_FILE: &str = "/run/nowait.pid";
+
+/// Whether nginx builds a module unless told otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Default,
+    Optional,
+}
+
+use Kind::{Default, Optional};
+
+/// Name (as in nginx's `--with-NAME` and `--without-NAME`), kind, whether Nowait has it.
+const FEATURES: &[(&str, Kind, bool)] = &[
+    ("threads", Optional, true),
+    ("file-aio", Optional, true),
+    ("debug", Optional, false),
+    ("http", Default, true),
+    ("http-cache", Default, false),
+    ("pcre", Default, true),
+    // http
+    ("http_charset_module", Default, false),
+    ("http_gzip_module", Default, false),
+    ("http_ssi_module", Default, false),
+    ("http_mirror_module", Default, false),
+    ("http_userid_module", Default, false),
+    ("http_access_module", Default, false),
+    ("http_auth_basic_module", Default, false),
+    ("http_autoindex_module", Default, true),
+    ("http_geo_module", Default, false),
+    ("http_map_module", Default, false),
+    ("http_split_clients_module", Default, false),
+    ("http_referer_module", Default, false),
+    ("http_rewrite_module", Default, false),
+    ("http_proxy_module", Default, false),
+    ("http_fastcgi_module", Default, false),
+    ("http_uwsgi_module", Default, false),
+    ("http_scgi_module", Default, false),
+    ("http_grpc_module", Default, false),
+    ("http_memcached_module", Default, false),
+    ("http_limit_conn_module", Default, false),
+    ("http_limit_req_module", Default, false),
+    ("http_empty_gif_module", Default, false),
+    ("http_browser_module", Default, false),
+    ("http_tunnel_module", Default, false),
+    ("http_upstream_hash_module", Default, false),
+    ("http_upstream_ip_hash_module", Default, false),
+    ("http_upstream_least_conn_module", Default, false),
+    ("http_upstream_least_time_module", Default, false),
+    ("http_upstream_random_module", Default, false),
+    ("http_upstream_keepalive_module", Default, false),
+    ("http_upstream_zone_module", Default, false),
+    ("http_upstream_sticky_module", Default, false),
+    ("http_ssl_module", Optional, false),
+    ("http_v2_module", Optional, false),
+    ("http_v3_module", Optional, false),
+    ("http_realip_module", Optional, false),
+    ("http_addition_module", Optional, false),
+    ("http_sub_module", Optional, false),
+    ("http_dav_module", Optional, false),
+    ("http_flv_module", Optional, false),
+    ("http_mp4_module", Optional, false),
+    ("http_gunzip_module", Optional, false),
+    ("http_gzip_static_module", Optional, false),
+    ("http_auth_request_module", Optional, false),
+    ("http_random_index_module", Optional, false),
+    ("http_secure_link_module", Optional, false),
+    ("http_slice_module", Optional, false),
+    ("http_stub_status_module", Optional, false),
+    // stream
+    ("stream", Optional, false),
+    ("stream_ssl_module", Optional, false),
+    ("stream_realip_module", Optional, false),
+    ("stream_ssl_preread_module", Optional, false),
+    ("stream_access_module", Default, false),
+    ("stream_geo_module", Default, false),
+    ("stream_limit_conn_module", Default, false),
+    ("stream_map_module", Default, false),
+    ("stream_pass_module", Default, false),
+    ("stream_return_module", Default, false),
+    ("stream_set_module", Default, false),
+    ("stream_split_clients_module", Default, false),
+    ("stream_upstream_hash_module", Default, false),
+    ("stream_upstream_least_conn_module", Default, false),
+    ("stream_upstream_least_time_module", Default, false),
+    ("stream_upstream_random_module", Default, false),
+    ("stream_upstream_zone_module", Default, false),
+    // mail
+    ("mail", Optional, false),
+    ("mail_pop3_module", Default, false),
+    ("mail_imap_module", Default, false),
+    ("mail_smtp_module", Default, false),
+];
+
+/// The text of `-v`: whose version, and which nginx it follows.
+pub fn version() -> String {
+    format!("nowait version: nowait/{VERSION}\nnginx version: nginx/{NGINX_VERSION}\n")
+}
+
+/// What `-V` prints after [`version`].
+pub fn configure() -> String {
+    let mut text = format!(
+        "built without a TLS library\nconfigure arguments: --prefix={} --conf-path={PREFIX}{CONF_FILE} \
+         --error-log-path=stderr --pid-path={PID_FILE}",
+        PREFIX.trim_end_matches('/')
+    );
+    for (name, kind, built) in FEATURES {
+        let word = match (kind, built) {
+            (Optional, true) => "with",
+            (Default, false) => "without",
+            (Optional, false) | (Default, true) => continue,
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(text, " --{word}-{name}");
+    }
+    text.push('\n');
+    text
+}
+
+/// The text of `-h` after [`version`].
+pub fn usage() -> String {
+    format!(
+        "Usage: nowait [-?hvVtTq] [-s signal] [-p prefix]
+              [-e filename] [-c filename] [-g directives]
+
+Options:
+  -?,-h         : this help
+  -v            : show version and exit
+  -V            : show version and what is built in, then exit
+  -t            : test configuration and exit (touches nothing)
+  -T            : test configuration, dump it and exit
+  -q            : suppress non-error messages during configuration testing
+  -s signal     : send signal to a master process: stop, quit, reopen, reload
+  -p prefix     : set prefix path (default: {PREFIX})
+  -e filename   : set error log file (default: stderr)
+  -c filename   : set configuration file (default: {PREFIX}{CONF_FILE})
+  -g directives : set global directives out of configuration file
+
+Without options and without {PREFIX}{CONF_FILE} (or conf/{CONF_FILE} here), nowait serves the
+current directory on port 8080.
+
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_find_what_they_look_for() {
+        assert!(version().contains("nginx version: nginx/1.31.4\n"));
+        let text = configure();
+        assert!(text.contains(" --without-http_proxy_module "));
+        assert!(text.contains(" --with-threads "));
+        // Absent optional modules must not be named at all: tools search for the bare word.
+        for word in ["http_ssl", "http_v2", "--with-stream", "--with-mail", "OpenSSL", "perl"] {
+            assert!(!text.contains(word), "{word}");
+        }
+        assert!(!text.split(' ').any(|word| word == "--without-http"));
+    }
+
+    #[test]
+    fn no_feature_is_listed_twice() {
+        let mut names: Vec<_> = FEATURES.iter().map(|(name, ..)| name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), FEATURES.len());
+    }
+}

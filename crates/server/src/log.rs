@@ -1,0 +1,250 @@
+//! The error log of the master and of the control thread: synchronous, one line at a time.
+//!
+//! Used before, and beside, the request-level log that the `http` crate writes through its log
+//! thread: by the single-threaded master for everything, and by the server process for its own
+//! life. Never used on an event loop.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use nowait_sys::localtime::LocalTime;
+
+/// A line longer than this is cut (nginx: NGX_MAX_ERROR_STR).
+const LINE_BYTES_MAX: usize = 2048;
+
+/// How bad it is; ordered from worst to least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// The system is unusable: no start, no reload.
+    Emerg,
+    /// Something must be done at once.
+    Alert,
+    /// Critical.
+    Crit,
+    /// A request or an operation failed.
+    Error,
+    /// Suspicious.
+    Warn,
+    /// Significant and normal.
+    Notice,
+    /// Informational.
+    Info,
+    /// For debugging.
+    Debug,
+}
+
+impl Level {
+    /// The word in the log and in the `error_log` directive.
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::Emerg => "emerg",
+            Level::Alert => "alert",
+            Level::Crit => "crit",
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Notice => "notice",
+            Level::Info => "info",
+            Level::Debug => "debug",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// One place that lines go to.
+#[derive(Debug)]
+pub struct Sink {
+    /// The open file; `None` is standard error.
+    pub file: Option<File>,
+    /// Least severe level that is written.
+    pub level: Level,
+}
+
+/// The log. Lines go to every sink whose level allows, and the important ones to standard error
+/// too while somebody is watching there.
+#[derive(Debug)]
+pub struct StartupLog {
+    sinks: Vec<Sink>,
+    /// Copy warnings and worse to standard error: until the program has started.
+    to_stderr: bool,
+}
+
+impl StartupLog {
+    /// A log to standard error alone.
+    pub fn stderr(level: Level) -> StartupLog {
+        StartupLog { sinks: vec![Sink { file: None, level }], to_stderr: true }
+    }
+
+    /// A log to the file that `-e` names, opened (and created) before the configuration is read.
+    /// When that fails, standard error gets an alert and becomes the log, as in nginx.
+    pub fn open(path: &Path, level: Level) -> StartupLog {
+        match open_log(path) {
+            Ok(file) => {
+                StartupLog { sinks: vec![Sink { file: Some(file), level }], to_stderr: true }
+            }
+            Err(error) => {
+                complain(&format!(
+                    "[alert] could not open error log file: open() \"{}\" failed {}",
+                    path.display(),
+                    Reason(&error)
+                ));
+                StartupLog::stderr(level)
+            }
+        }
+    }
+
+    /// Replaces the sinks, once the configuration says where the log is.
+    pub fn set_sinks(&mut self, sinks: Vec<Sink>) {
+        self.sinks = sinks;
+    }
+
+    /// Ends (or begins) the copying of warnings to standard error.
+    pub fn set_stderr_copy(&mut self, on: bool) {
+        self.to_stderr = on;
+    }
+
+    /// The first sink that is a file: what standard error is redirected to.
+    pub fn first_file(&self) -> Option<&File> {
+        self.sinks.iter().find_map(|sink| sink.file.as_ref())
+    }
+
+    /// Whether standard error is a sink itself.
+    pub fn has_stderr_sink(&self) -> bool {
+        self.sinks.iter().any(|sink| sink.file.is_none())
+    }
+
+    /// Writes a line.
+    pub fn log(&self, level: Level, message: impl fmt::Display) {
+        let head = format!(
+            "{} [{level}] {}#{}: ",
+            LocalTime::now().error_log(),
+            std::process::id(),
+            thread_id()
+        );
+        let mut message = message.to_string();
+        cut(&mut message, LINE_BYTES_MAX - head.len());
+        let line = format!("{head}{message}\n");
+        let mut wrote_stderr = false;
+        for sink in self.sinks.iter().filter(|sink| sink.level >= level) {
+            // A log that cannot be written has nowhere to say so.
+            let _ = match &sink.file {
+                Some(file) => (&*file).write_all(line.as_bytes()),
+                None => {
+                    wrote_stderr = true;
+                    std::io::stderr().write_all(line.as_bytes())
+                }
+            };
+        }
+        if self.to_stderr && !wrote_stderr && level <= Level::Warn {
+            complain(&format!("[{level}] {message}"));
+        }
+    }
+
+    /// Writes the several lines of a rendered text, one record each, without copying them to
+    /// standard error (whoever rendered it for people shows it there).
+    pub fn log_file_only(&self, level: Level, message: impl fmt::Display) {
+        for sink in self.sinks.iter().filter(|sink| sink.level >= level) {
+            if let Some(file) = &sink.file {
+                let time = LocalTime::now().error_log();
+                let line =
+                    format!("{time} [{level}] {}#{}: {message}\n", std::process::id(), thread_id());
+                let _ = (&*file).write_all(line.as_bytes());
+            }
+        }
+    }
+}
+
+/// Prints a line after the program's name to standard error.
+pub fn complain(message: &str) {
+    let _ = writeln!(std::io::stderr(), "nowait: {message}");
+}
+
+/// Opens a log for appending, creating it readable by everybody (before the umask).
+///
+/// # Errors
+/// The kernel's. A FIFO is opened for reading too, so that the call does not wait for a reader.
+pub fn open_log(path: &Path) -> std::io::Result<File> {
+    let fifo = std::fs::metadata(path).is_ok_and(|m| {
+        use std::os::unix::fs::FileTypeExt;
+        m.file_type().is_fifo()
+    });
+    OpenOptions::new().append(true).create(true).read(fifo).open(path)
+}
+
+/// An operating-system error as nginx shows it: `(2: No such file or directory)`.
+#[derive(Debug)]
+pub struct Reason<'a>(pub &'a std::io::Error);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.raw_os_error() {
+            Some(number) => {
+                let text = self.0.to_string();
+                let text = text.split(" (os error").next().unwrap_or(&text);
+                write!(f, "({number}: {text})")
+            }
+            None => write!(f, "({})", self.0),
+        }
+    }
+}
+
+/// A path and why it could not be used: `open() "/x" failed (2: No such file or directory)`.
+pub fn failed(call: &str, path: &Path, error: &std::io::Error) -> String {
+    format!("{call} \"{}\" failed {}", path.display(), Reason(error))
+}
+
+/// The path of a name relative to a base, unless it is absolute.
+pub fn full_name(base: &Path, name: impl AsRef<Path>) -> PathBuf {
+    // `join` keeps an absolute name as it is.
+    base.join(name)
+}
+
+fn cut(text: &mut String, bytes_max: usize) {
+    if text.len() > bytes_max {
+        let mut end = bytes_max;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+    }
+}
+
+fn thread_id() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_nginx_format_and_levels_filter() {
+        let path = std::env::temp_dir().join(format!("nowait-log-{}", std::process::id()));
+        let mut log = StartupLog::open(&path, Level::Notice);
+        log.set_stderr_copy(false);
+        log.log(Level::Notice, "start worker processes");
+        log.log(Level::Info, "not this");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(text.lines().count(), 1);
+        let (head, message) = text.split_once(": ").unwrap();
+        assert_eq!(message, "start worker processes\n");
+        assert_eq!(&head[4..5], "/");
+        assert!(head[19..].starts_with(&format!(" [notice] {}#", std::process::id())), "{head}");
+    }
+
+    #[test]
+    fn errors_show_as_in_nginx() {
+        let error = std::io::Error::from_raw_os_error(2);
+        assert_eq!(
+            failed("open()", Path::new("/x"), &error),
+            "open() \"/x\" failed (2: No such file or directory)"
+        );
+    }
+}

@@ -1,1 +1,37 @@
-//! The test kit: scripted client and origin, a server under test, a slow disk.
+//! The test kit: a server under test, a scripted client and origin, a slow disk.
+//!
+//! Used by the integration tests of the workspace (`tests/`, `crates/*/tests`), never by the
+//! product. It talks to a server only as an operator and a client would: configuration and
+//! signals in, HTTP and log files out. The same tests therefore run against nginx, which is how
+//! the kit itself is proven.
+//!
+//! * [`Server`] writes a configuration, starts a program with it, waits until it listens, reloads
+//!   and stops it, and at the end refuses logs that tell of a fault.
+//! * [`Client`] sends exactly the bytes a test says and parses what comes back; [`check`] is the
+//!   one-line form for "this request gets this response".
+//! * [`Origin`] plays an upstream server from a list of steps.
+//! * [`slow_disk`] is a file system whose every operation can be delayed, failed, or held until
+//!   the test lets it go, directly or below an ordinary ext4.
+//!
+//! Everything here panics with a clear text when an expectation fails, as an assertion does, and
+//! every wait has a limit ([`wait::PATIENCE`]): no test can hang.
+
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod client;
+pub mod origin;
+pub mod ports;
+pub mod response;
+pub mod server;
+pub mod skip;
+pub mod temp;
+pub mod wait;
+
+pub use check::{check, check_on};
+pub use client::Client;
+pub use origin::Origin;
+pub use response::Response;
+pub use server::{Binary, Driver, Server, ServerBuilder};
+pub use skip::skip;
+pub use temp::TempDir;

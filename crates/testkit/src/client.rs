@@ -1,0 +1,316 @@
+//! A blocking HTTP/1.x client that sends exactly what a test says.
+//!
+//! One value is one connection. It never retries, never adds a header and never guesses: what a
+//! test wants to send is written out, and what comes back is parsed strictly
+//! ([`crate::response`]). All waits end after [`Client::set_patience`] with a panic that shows
+//! what had arrived.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::response::{Framing, Response, parse_chunked, parse_head};
+use crate::wait::PATIENCE;
+
+/// Read from the socket at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// A connection to a server.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    /// Arrived and not yet taken as part of a response.
+    pending: Vec<u8>,
+    eof: bool,
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    Bytes(usize),
+    /// The server ended its side in order (FIN).
+    End,
+    /// The server cut the connection (RST).
+    Reset,
+    /// Nothing within the time given.
+    Nothing,
+}
+
+impl Client {
+    /// Connects to 127.0.0.1.
+    ///
+    /// # Panics
+    /// If nobody listens there.
+    #[track_caller]
+    pub fn to_port(port: u16) -> Client {
+        Client::to((Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    /// Connects.
+    ///
+    /// # Panics
+    /// If nobody listens there.
+    #[track_caller]
+    pub fn to(addr: SocketAddr) -> Client {
+        Client::try_to(addr).unwrap_or_else(|e| panic!("connect to {addr}: {e}"))
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// As `connect(2)`.
+    pub fn try_to(addr: SocketAddr) -> std::io::Result<Client> {
+        let stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Client { stream, pending: Vec::new(), eof: false })
+    }
+
+    /// Changes how long to wait for the server at most.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.stream
+            .set_read_timeout(Some(patience))
+            .and_then(|()| self.stream.set_write_timeout(Some(patience)))
+            .expect("patience is not zero");
+    }
+
+    /// Sends bytes as they are.
+    ///
+    /// # Panics
+    /// If the server does not take them in time.
+    #[track_caller]
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream
+            .write_all(bytes.as_ref())
+            .unwrap_or_else(|e| panic!("send: {e}; arrived so far: {}", self.shown()));
+    }
+
+    /// Sends bytes in pieces of `piece` bytes with a pause after each, as a slow client does.
+    #[track_caller]
+    pub fn send_slowly(&mut self, bytes: impl AsRef<[u8]>, piece: usize, pause: Duration) {
+        for part in bytes.as_ref().chunks(piece) {
+            self.send(part);
+            std::thread::sleep(pause);
+        }
+    }
+
+    /// Sends a GET request for `path` with `Host: localhost` that keeps the connection.
+    #[track_caller]
+    pub fn send_get(&mut self, path: &str) {
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    }
+
+    /// Requests `path` and takes the response.
+    #[track_caller]
+    pub fn get(&mut self, path: &str) -> Response {
+        self.send_get(path);
+        self.response()
+    }
+
+    /// Takes the next response to a request other than HEAD.
+    ///
+    /// # Panics
+    /// If none arrives in time, it is malformed, or the connection ends before it does.
+    #[track_caller]
+    pub fn response(&mut self) -> Response {
+        self.try_response(false)
+            .unwrap_or_else(|why| panic!("{why}; arrived so far: {}", self.shown()))
+    }
+
+    /// Takes the response to a HEAD request.
+    ///
+    /// # Panics
+    /// As [`Client::response`].
+    #[track_caller]
+    pub fn response_to_head(&mut self) -> Response {
+        self.try_response(true)
+            .unwrap_or_else(|why| panic!("{why}; arrived so far: {}", self.shown()))
+    }
+
+    /// Takes the next response.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub fn try_response(&mut self, to_head_request: bool) -> Result<Response, String> {
+        let head = loop {
+            match parse_head(&self.pending, to_head_request) {
+                Err(malformed) => return Err(format!("malformed response: {}", malformed.0)),
+                Ok(Some(head)) => break head,
+                Ok(None) => self.more("a response head")?,
+            }
+        };
+        self.pending.drain(..head.length);
+        let mut response = head.response;
+        match head.framing {
+            Framing::None => {}
+            Framing::Length(length) => {
+                while self.pending.len() < length {
+                    self.more("the rest of a body")?;
+                }
+                response.body = self.pending.drain(..length).collect();
+            }
+            Framing::Chunked => loop {
+                match parse_chunked(&self.pending) {
+                    Err(malformed) => return Err(format!("malformed body: {}", malformed.0)),
+                    Ok(None) => self.more("the rest of a chunked body")?,
+                    Ok(Some(chunked)) => {
+                        self.pending.drain(..chunked.length);
+                        response.body = chunked.body;
+                        response.trailers = chunked.trailers;
+                        break;
+                    }
+                }
+            },
+            Framing::Close => response.body = self.try_rest()?,
+        }
+        Ok(response)
+    }
+
+    /// Everything until the server closes.
+    ///
+    /// # Panics
+    /// If it doesn't close in time or cuts the connection.
+    #[track_caller]
+    pub fn rest(&mut self) -> Vec<u8> {
+        self.try_rest().unwrap_or_else(|why| panic!("{why}; arrived so far: {}", self.shown()))
+    }
+
+    fn try_rest(&mut self) -> Result<Vec<u8>, String> {
+        loop {
+            match self.read() {
+                Arrival::Bytes(_) => {}
+                Arrival::End => return Ok(std::mem::take(&mut self.pending)),
+                Arrival::Reset => return Err("the connection was reset".to_owned()),
+                Arrival::Nothing => return Err("the server doesn't close".to_owned()),
+            }
+        }
+    }
+
+    /// Asserts that the server closes the connection (in order or by reset) without a byte more.
+    #[track_caller]
+    pub fn expect_closed(&mut self) {
+        let arrival = if self.pending.is_empty() { self.read() } else { Arrival::Bytes(0) };
+        assert!(
+            matches!(arrival, Arrival::End | Arrival::Reset),
+            "expected the end of the connection, got {arrival:?}: {}",
+            self.shown()
+        );
+    }
+
+    /// Whether anything arrives within `duration`. For "nothing must come" where no event tells;
+    /// keep it short.
+    pub fn arrives_within(&mut self, duration: Duration) -> Arrival {
+        if !self.pending.is_empty() {
+            return Arrival::Bytes(self.pending.len());
+        }
+        let old = self.stream.read_timeout().ok().flatten();
+        let set = self.stream.set_read_timeout(Some(duration));
+        debug_assert!(set.is_ok(), "duration is not zero");
+        let arrival = self.read();
+        let _ = self.stream.set_read_timeout(old);
+        arrival
+    }
+
+    /// Reads once at most `limit` bytes as they come, for a client that reads slowly.
+    #[track_caller]
+    pub fn read_some(&mut self, limit: usize) -> Vec<u8> {
+        if self.pending.is_empty() {
+            let arrival = self.read();
+            assert!(
+                !matches!(arrival, Arrival::Nothing | Arrival::Reset),
+                "expected bytes, got {arrival:?}"
+            );
+        }
+        let n = limit.min(self.pending.len());
+        self.pending.drain(..n).collect()
+    }
+
+    /// Ends the sending side (FIN); responses can still be read.
+    pub fn half_close(&mut self) {
+        // Fails only if the server has already gone, which the next read tells.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Cuts the connection with RST.
+    pub fn reset(self) {
+        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO))
+            .expect("SO_LINGER can be set on an open socket");
+    }
+
+    /// The socket itself.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    fn more(&mut self, what: &str) -> Result<(), String> {
+        match self.read() {
+            Arrival::Bytes(_) => Ok(()),
+            Arrival::End => Err(format!("the server closed the connection before {what}")),
+            Arrival::Reset => Err(format!("the server reset the connection before {what}")),
+            Arrival::Nothing => Err(format!("waited in vain for {what}")),
+        }
+    }
+
+    fn read(&mut self) -> Arrival {
+        if self.eof {
+            return Arrival::End;
+        }
+        let mut buffer = [0; READ_BYTES];
+        loop {
+            return match self.stream.read(&mut buffer) {
+                Ok(0) => {
+                    self.eof = true;
+                    Arrival::End
+                }
+                Ok(n) => {
+                    self.pending.extend_from_slice(&buffer[..n]);
+                    Arrival::Bytes(n)
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    Arrival::Nothing
+                }
+                Err(_) => Arrival::Reset,
+            };
+        }
+    }
+
+    fn shown(&self) -> String {
+        let shown = self.pending.len().min(500);
+        let text = String::from_utf8_lossy(&self.pending[..shown]);
+        format!("{} bytes {text:?}", self.pending.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::origin::{Origin, Step};
+
+    #[test]
+    fn takes_pipelined_responses_one_by_one() {
+        let origin = Origin::start([[
+            Step::expect("GET /b"),
+            Step::reply(
+                "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nAHTTP/1.1 200 OK\r\n\
+                 Transfer-Encoding: chunked\r\n\r\n1\r\nB\r\n0\r\n\r\n",
+            ),
+        ]]);
+        let mut client = Client::to(origin.addr());
+        client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(client.response().text(), "A");
+        assert_eq!(client.response().text(), "B");
+        client.expect_closed();
+    }
+
+    #[test]
+    #[should_panic(expected = "before the rest of a body")]
+    fn notices_a_short_body() {
+        let origin = Origin::start([[
+            Step::expect("\r\n\r\n"),
+            Step::reply("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"),
+        ]]);
+        Client::to(origin.addr()).get("/");
+    }
+}

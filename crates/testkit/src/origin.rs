@@ -1,0 +1,210 @@
+//! An upstream server played from a list of steps.
+//!
+//! The first connection gets the first script, and so on; a connection beyond the last script is
+//! closed at once. Runs in its own threads and ends with the value.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::response::find;
+use crate::wait::PATIENCE;
+
+/// One thing that the origin does on a connection.
+#[derive(Debug)]
+pub enum Step {
+    /// Reads until these bytes have arrived since the last step.
+    Expect(Vec<u8>),
+    /// Sends these bytes.
+    Reply(Vec<u8>),
+    /// Waits for a message (or the sender's end) from the test.
+    Wait(Receiver<()>),
+    /// Ends the sending side.
+    HalfClose,
+    /// Cuts the connection with RST.
+    Reset,
+}
+
+impl Step {
+    /// Reads until `bytes` have arrived.
+    pub fn expect(bytes: impl AsRef<[u8]>) -> Step {
+        Step::Expect(bytes.as_ref().to_vec())
+    }
+
+    /// Sends `bytes`.
+    pub fn reply(bytes: impl AsRef<[u8]>) -> Step {
+        Step::Reply(bytes.as_ref().to_vec())
+    }
+}
+
+/// The running origin.
+#[derive(Debug)]
+pub struct Origin {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// What each connection sent, in order of acceptance.
+    received: Mutex<Vec<Vec<u8>>>,
+    faults: Mutex<Vec<String>>,
+}
+
+impl Origin {
+    /// Listens on a free port of 127.0.0.1 and plays `scripts`, one per connection.
+    ///
+    /// # Panics
+    /// If no port can be bound.
+    #[track_caller]
+    pub fn start<S>(scripts: impl IntoIterator<Item = S>) -> Origin
+    where
+        S: IntoIterator<Item = Step>,
+    {
+        let scripts: Vec<Vec<Step>> =
+            scripts.into_iter().map(|script| script.into_iter().collect()).collect();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
+        let addr = listener.local_addr().expect("a bound socket has an address");
+        let shared = Arc::new(Shared::default());
+        let acceptor = {
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || accept(&listener, scripts, &shared))
+        };
+        Origin { addr, shared, acceptor: Some(acceptor) }
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// What each connection has sent so far, in order of acceptance.
+    pub fn received(&self) -> Vec<Vec<u8>> {
+        lock(&self.shared.received).clone()
+    }
+
+    /// Stops it.
+    ///
+    /// # Panics
+    /// If a script could not be played to its end.
+    #[track_caller]
+    pub fn finish(mut self) {
+        self.stop();
+        let faults = lock(&self.shared.faults);
+        assert!(faults.is_empty(), "origin: {}", faults.join("; "));
+    }
+
+    fn stop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        // Wakes the accept; fails only if the listener has gone already.
+        let _ = TcpStream::connect(self.addr);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn accept(listener: &TcpListener, scripts: Vec<Vec<Step>>, shared: &Arc<Shared>) {
+    let mut scripts = scripts.into_iter();
+    let mut players = Vec::new();
+    while let Ok((stream, _)) = listener.accept() {
+        if shared.stop.load(Ordering::Acquire) {
+            break;
+        }
+        let Some(script) = scripts.next() else {
+            continue;
+        };
+        let index = {
+            let mut received = lock(&shared.received);
+            received.push(Vec::new());
+            received.len() - 1
+        };
+        let shared = Arc::clone(shared);
+        players.push(std::thread::spawn(move || {
+            if let Err(fault) = play(stream, script, index, &shared) {
+                lock(&shared.faults).push(format!("connection {index}: {fault}"));
+            }
+        }));
+    }
+    for player in players {
+        let _ = player.join();
+    }
+}
+
+fn play(
+    mut stream: TcpStream,
+    script: Vec<Step>,
+    index: usize,
+    shared: &Shared,
+) -> Result<(), String> {
+    let text = |e: std::io::Error| e.to_string();
+    stream.set_read_timeout(Some(Duration::from_millis(100))).map_err(text)?;
+    stream.set_write_timeout(Some(PATIENCE)).map_err(text)?;
+    let mut since_last_step = Vec::new();
+    for step in script {
+        match step {
+            Step::Expect(bytes) => {
+                let end = read_until(&mut stream, &bytes, &mut since_last_step, index, shared)?;
+                since_last_step.drain(..end);
+            }
+            Step::Reply(bytes) => stream.write_all(&bytes).map_err(text)?,
+            Step::Wait(receiver) => {
+                let _ = receiver.recv_timeout(PATIENCE);
+            }
+            Step::HalfClose => stream.shutdown(Shutdown::Write).map_err(text)?,
+            Step::Reset => {
+                rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))
+                    .map_err(|e| e.to_string())?;
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads until `bytes` are in `buffer`; returns where they end.
+fn read_until(
+    stream: &mut TcpStream,
+    bytes: &[u8],
+    buffer: &mut Vec<u8>,
+    index: usize,
+    shared: &Shared,
+) -> Result<usize, String> {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let expected = String::from_utf8_lossy(bytes).into_owned();
+    let mut piece = [0; 16 * 1024];
+    loop {
+        if let Some(at) = find(buffer, bytes) {
+            return Ok(at + bytes.len());
+        }
+        match stream.read(&mut piece) {
+            Ok(0) => return Err(format!("the peer closed before {expected:?}")),
+            Ok(n) => {
+                buffer.extend_from_slice(&piece[..n]);
+                lock(&shared.received)[index].extend_from_slice(&piece[..n]);
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                if shared.stop.load(Ordering::Acquire) || std::time::Instant::now() > deadline {
+                    return Err(format!("waited in vain for {expected:?}"));
+                }
+            }
+            Err(e) => return Err(format!("before {expected:?}: {e}")),
+        }
+    }
+}

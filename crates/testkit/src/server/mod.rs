@@ -1,0 +1,263 @@
+//! A server under test: one run of the program with one configuration in one directory.
+//!
+//! Built by [`Server::of`]. The program runs in the foreground in its own process group below a
+//! temporary directory (`%%DIR%%`) that holds its configuration, logs, pid file and whatever the
+//! test put there. It is stopped by [`Server::stop`], [`Server::quit`] or on drop, and its logs
+//! are then searched for faults: a line at `[alert]` or `[emerg]`, a panic or a call that the
+//! event-loop guard caught fails the test unless it was allowed before.
+
+mod builder;
+mod logs;
+mod process;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+pub use builder::{Binary, Driver, ServerBuilder, StartFailure};
+pub use rustix::process::Signal;
+
+use crate::client::Client;
+use crate::response::Response;
+use crate::temp::{TempDir, write_below};
+use crate::wait::{PATIENCE, try_until, until};
+
+/// How long a server may take to end on TERM before it is killed on drop.
+const TERM_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a killed server may take to vanish; one that is stuck in a hung disk stays until the
+/// disk is let go.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    binary: Binary,
+    template: builder::Template,
+    dir: TempDir,
+    child: Child,
+    exited: Option<ExitStatus>,
+    ports: Vec<u16>,
+    allowed: Vec<String>,
+    checked: bool,
+}
+
+impl Server {
+    /// Begins to describe a server that runs `binary`.
+    pub fn of(binary: Binary) -> ServerBuilder {
+        ServerBuilder::new(binary)
+    }
+
+    /// The program that runs.
+    pub fn binary(&self) -> &Binary {
+        &self.binary
+    }
+
+    /// Its directory (`%%DIR%%`).
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The port that stands for `%%PORT%%`.
+    pub fn port(&self) -> u16 {
+        self.port_n(0)
+    }
+
+    /// The port that stands for `%%PORT_n%%`; `%%PORT%%` is number 0.
+    ///
+    /// # Panics
+    /// If the configuration has no such placeholder.
+    #[track_caller]
+    pub fn port_n(&self, n: usize) -> u16 {
+        *self.ports.get(n).unwrap_or_else(|| panic!("the configuration has no %%PORT_{n}%%"))
+    }
+
+    /// Where `%%PORT%%` listens.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port()).into()
+    }
+
+    /// Connects to `%%PORT%%`.
+    #[track_caller]
+    pub fn client(&self) -> Client {
+        Client::to(self.addr())
+    }
+
+    /// Requests `path` on a connection of its own.
+    #[track_caller]
+    pub fn get(&self, path: &str) -> Response {
+        self.client().get(path)
+    }
+
+    /// Writes a file below its directory.
+    #[track_caller]
+    pub fn write(&self, relative: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        write_below(self.dir(), relative, content.as_ref())
+    }
+
+    /// Process id of what was started: the master, or the only process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ids of the processes that it has started itself.
+    pub fn children(&self) -> Vec<u32> {
+        process::children(self.pid())
+    }
+
+    /// Sends a signal to the master.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        process::signal(self.pid(), signal);
+    }
+
+    /// Replaces the content of the `http` block for the next [`Server::reload`].
+    #[track_caller]
+    pub fn set_http(&mut self, text: &str) {
+        self.template.set_http(text);
+        let text = self.template.render(&self.binary, self.dir.path(), &mut self.ports);
+        self.write("nginx.conf", text);
+    }
+
+    /// Sends HUP and waits until the log says that the new configuration is in force or refused.
+    ///
+    /// # Panics
+    /// If neither is said in time.
+    #[track_caller]
+    pub fn reload(&self) {
+        let before = self.log().len();
+        self.signal(Signal::HUP);
+        until("the log to tell of the reload", PATIENCE, || {
+            let log = self.log();
+            let new = log.get(before..)?;
+            logs::tells_of_reload(&self.binary, new).then_some(())
+        });
+    }
+
+    /// Stops it at once (TERM) and returns how it ended.
+    ///
+    /// # Panics
+    /// If it doesn't end, or its logs tell of a fault.
+    #[track_caller]
+    pub fn stop(self) -> ExitStatus {
+        self.end(Signal::TERM)
+    }
+
+    /// Lets it finish its requests (QUIT) and returns how it ended.
+    ///
+    /// # Panics
+    /// If it doesn't end, or its logs tell of a fault.
+    #[track_caller]
+    pub fn quit(self) -> ExitStatus {
+        self.end(Signal::QUIT)
+    }
+
+    #[track_caller]
+    fn end(mut self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
+        let status = self.wait_exit(PATIENCE);
+        self.check_logs();
+        status
+    }
+
+    /// Waits until the started process has ended.
+    ///
+    /// # Panics
+    /// If it still runs after `patience`.
+    #[track_caller]
+    pub fn wait_exit(&mut self, patience: Duration) -> ExitStatus {
+        let pid = self.pid();
+        let status = try_until(patience, || self.try_exit());
+        status.unwrap_or_else(|| {
+            panic!("process {pid} doesn't end within {patience:?}; log:\n{}", self.log_tail())
+        })
+    }
+
+    /// How it ended, if it did.
+    pub fn try_exit(&mut self) -> Option<ExitStatus> {
+        if self.exited.is_none() {
+            self.exited = self.child.try_wait().ok().flatten();
+        }
+        self.exited
+    }
+
+    /// The error log so far.
+    pub fn log(&self) -> String {
+        read_lossy(&self.dir().join("error.log"))
+    }
+
+    /// What it wrote to standard error so far.
+    pub fn stderr(&self) -> String {
+        read_lossy(&self.dir().join("stderr"))
+    }
+
+    /// A file below its directory as text, empty if there is none.
+    pub fn read(&self, relative: &str) -> String {
+        read_lossy(&self.dir().join(relative))
+    }
+
+    /// Waits until the error log contains `text`.
+    ///
+    /// # Panics
+    /// If it doesn't in time.
+    #[track_caller]
+    pub fn wait_log(&self, text: &str) {
+        if try_until(PATIENCE, || self.log().contains(text).then_some(())).is_none() {
+            panic!("the error log lacks {text:?}; it ends:\n{}", self.log_tail());
+        }
+    }
+
+    /// From now on lines of the error log that contain `text` are no fault.
+    pub fn allow_log(&mut self, text: &str) {
+        self.allowed.push(text.to_owned());
+    }
+
+    /// Asserts that the logs tell of no fault up to now.
+    #[track_caller]
+    pub fn check_logs(&mut self) {
+        self.checked = true;
+        let faults = logs::faults(&[self.log(), self.stderr()], &self.allowed);
+        assert!(faults.is_empty(), "the server's logs tell of faults:\n{}", faults.join("\n"));
+    }
+
+    fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    /// Ends every process of it; what is stuck in a hung disk is left to die when the disk is.
+    fn kill(&mut self) {
+        if self.try_exit().is_none() {
+            process::try_signal(self.pid(), Signal::TERM);
+            if try_until(TERM_PATIENCE, || self.try_exit()).is_none() {
+                let pid = self.pid();
+                process::kill_group(pid);
+                try_until(KILL_PATIENCE, || self.try_exit());
+                return;
+            }
+        }
+        // The master may have gone without its children (a crash under test).
+        process::kill_group(self.child.id());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            if !self.checked {
+                eprintln!("--- error log of the server under test\n{}", self.log_tail());
+                eprintln!("--- its standard error\n{}", self.stderr());
+            }
+        } else if !self.checked {
+            self.check_logs();
+        }
+    }
+}
+
+fn read_lossy(path: &Path) -> String {
+    std::fs::read(path)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default()
+}

@@ -1,0 +1,54 @@
+//! Processes of a server under test: signals and children.
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+/// Sends a signal.
+///
+/// # Panics
+/// If the process is gone.
+#[track_caller]
+pub(super) fn signal(pid: u32, signal: Signal) {
+    let result = as_pid(pid).map(|pid| kill_process(pid, signal));
+    assert!(matches!(result, Some(Ok(()))), "signal {signal:?} to process {pid}: {result:?}");
+}
+
+/// Sends a signal if the process is still there.
+pub(super) fn try_signal(pid: u32, signal: Signal) {
+    if let Some(pid) = as_pid(pid) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Kills the process group that a server was started as.
+pub(super) fn kill_group(leader: u32) {
+    if let Some(pid) = as_pid(leader) {
+        // Nothing is left of it in the good case.
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+}
+
+fn as_pid(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}
+
+/// Ids of the live children of `parent`.
+pub(super) fn children(parent: u32) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|&pid: &u32| parent_of(pid) == Some(parent))
+        .collect()
+}
+
+/// Field 4 of `/proc/PID/stat` (proc(5)), unless it is a zombie.
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command name in parentheses may contain anything.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    (state != "Z").then_some(parent)
+}

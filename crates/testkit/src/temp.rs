@@ -1,0 +1,83 @@
+//! A directory that lives as long as its value.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static COUNTER: AtomicU32 = AtomicU32::new(0);
+
+/// A new directory below the system's temporary one, removed with all its content on drop.
+///
+/// Everyone may enter it (0755): the server under test drops its privileges. With
+/// `NOWAIT_TESTS_KEEP=1` it stays for inspection.
+#[derive(Debug)]
+pub struct TempDir {
+    path: PathBuf,
+}
+
+impl TempDir {
+    /// Creates the directory; `label` is part of its name.
+    ///
+    /// # Panics
+    /// If it can't be created.
+    #[track_caller]
+    pub fn new(label: &str) -> TempDir {
+        let n = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("nowait-{label}-{}-{n}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap_or_else(|e| panic!("mkdir {}: {e}", path.display()));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+            .unwrap_or_else(|e| panic!("chmod {}: {e}", path.display()));
+        TempDir { path }
+    }
+
+    /// Its absolute path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a file below it, creating directories on the way, and returns its path.
+    ///
+    /// # Panics
+    /// If it can't be written.
+    #[track_caller]
+    pub fn write(&self, relative: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        write_below(&self.path, relative, content.as_ref())
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        if std::env::var_os("NOWAIT_TESTS_KEEP").is_none() {
+            // Best effort: a test that failed half-way must not fail twice.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Writes `root/relative`, creating directories on the way.
+#[track_caller]
+pub(crate) fn write_below(root: &Path, relative: &str, content: &[u8]) -> PathBuf {
+    let path = root.join(relative);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).unwrap_or_else(|e| panic!("mkdir {}: {e}", parent.display()));
+    }
+    fs::write(&path, content).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_removed_with_its_content() {
+        let dir = TempDir::new("temp");
+        let file = dir.write("a/b/c", "x");
+        assert_eq!(fs::read(&file).unwrap(), b"x");
+        let path = dir.path().to_owned();
+        drop(dir);
+        assert!(!path.exists() || std::env::var_os("NOWAIT_TESTS_KEEP").is_some());
+    }
+}

@@ -1,0 +1,161 @@
+//! Files: every file operation of every module goes through here.
+//!
+//! Each function takes an [`Io`], the settings of the location that it is done for, and tries the
+//! inline form only where it cannot wait for a disk; else the work goes to the [`Pool`] named there.
+//! The rules, from measurements on Linux 6.18 (see [`crate::mounts`] for what is decided per file
+//! system):
+//!
+//! * the first touch of a file is done in the pool: open, fstat, loading of the extent map, and a
+//!   read of the first bytes ([`OpenOptions::prefetch`]), all in one trip;
+//! * later opens are tried with `openat2(RESOLVE_CACHED)`, reads with `preadv2(RWF_NOWAIT)`,
+//!   `sendfile` only of ranges known to be in memory; the pool is behind each of them;
+//! * what changes the file system (create, write, rename, unlink, mkdir, sync) always goes to the
+//!   pool.
+//!
+//! Errors are [`io::Error`]s of the system call, or wrap a [`PoolError`](crate::pool::PoolError)
+//! (see [`PoolError::of`](crate::pool::PoolError::of)): overflow of the queue is answered with 500.
+//!
+//! Dropping a future cancels work that has not started. Work under way is finished and its result
+//! dropped in the pool; the descriptors it needs are kept open until then.
+//!
+//! Called by: http, logs, caches. Never: blocks a loop thread, except under [`Aio::Blocking`], which
+//! asks for exactly that.
+
+mod dir;
+mod file;
+mod open;
+mod read;
+mod send;
+mod write;
+
+pub use dir::{Listing, ListingEntry, ReadDirOptions, read_dir};
+pub use file::{File, Kind, Metadata};
+pub use open::{OpenOptions, Symlinks, open, read, stat};
+pub use send::Sent;
+pub use write::{CreateOptions, create};
+
+use std::io;
+
+use rustix::fs::{AtFlags, CWD, Mode};
+
+use crate::pool::{Class, Op, Pool};
+
+/// How a location wants its files read (directive `aio`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aio {
+    /// The operator named no pool: cold data is read by the `default` one.
+    #[default]
+    Off,
+    /// `aio threads[=POOL]`.
+    Threads,
+    /// `aio on`: asynchronous direct I/O for files of at least `directio` bytes, else as `Threads`.
+    On,
+    /// `aio blocking`, for comparison with other servers: everything is done on the loop, which
+    /// waits for the disk. The guard lets these calls pass.
+    Blocking,
+}
+
+/// Settings of file operations: made from a location's configuration, cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Io {
+    /// Where work that may wait is done.
+    pub pool: Pool,
+    pub aio: Aio,
+    /// `aio_open`: off means that names are opened and looked up on the loop, which may wait.
+    pub open_in_pool: bool,
+    /// `directio`: files of at least so many bytes are read past the page cache (O_DIRECT).
+    pub directio: Option<u64>,
+    /// `directio_alignment` in bytes: a power of two.
+    pub directio_alignment: u32,
+    /// `read_ahead` in bytes; 0: the kernel's choice.
+    pub read_ahead: u64,
+    /// For whom the work is done (client, connection): see [`Pool::run`]. 0: nobody in particular.
+    pub client: u64,
+}
+
+impl Io {
+    /// Default settings over `pool`.
+    pub fn new(pool: Pool) -> Io {
+        Io {
+            pool,
+            aio: Aio::Off,
+            open_in_pool: true,
+            directio: None,
+            directio_alignment: 512,
+            read_ahead: 0,
+            client: 0,
+        }
+    }
+
+    /// These settings, for work done on behalf of `client`.
+    pub fn for_client(&self, client: u64) -> Io {
+        Io { client, ..self.clone() }
+    }
+
+    /// Whether names may be looked up on the loop, whatever it takes.
+    fn opens_inline(&self) -> bool {
+        self.aio == Aio::Blocking || !self.open_in_pool
+    }
+}
+
+/// Does `work` where `io` says: in the pool, or here under [`Aio::Blocking`].
+async fn offload<T, F>(io: &Io, class: Class, op: Op, work: F) -> io::Result<T>
+where
+    F: FnOnce() -> io::Result<T> + Send + 'static,
+    T: Send + 'static,
+{
+    if io.aio == Aio::Blocking {
+        return crate::guard::exempt(work);
+    }
+    io.pool.run(class, io.client, op, work).await?
+}
+
+/// Renames `from` to `to`, replacing a file there (rename(2)).
+///
+/// # Errors
+/// `CrossesDevices` (EXDEV) among others: then the caller copies.
+pub async fn rename(io: &Io, from: &[u8], to: &[u8]) -> io::Result<()> {
+    let (from, to) = (from.to_vec(), to.to_vec());
+    offload(io, Class::Path, Op::Rename, move || Ok(rustix::fs::rename(from, to)?)).await
+}
+
+/// Removes a file's name.
+pub async fn unlink(io: &Io, path: &[u8]) -> io::Result<()> {
+    let path = path.to_vec();
+    offload(io, Class::Path, Op::Unlink, move || Ok(rustix::fs::unlink(path)?)).await
+}
+
+/// Removes an empty directory.
+pub async fn remove_dir(io: &Io, path: &[u8]) -> io::Result<()> {
+    let path = path.to_vec();
+    let work = move || Ok(rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR)?);
+    offload(io, Class::Path, Op::Unlink, work).await
+}
+
+/// Makes a directory with permission bits `mode`.
+pub async fn mkdir(io: &Io, path: &[u8], mode: u32) -> io::Result<()> {
+    let path = path.to_vec();
+    let work = move || Ok(rustix::fs::mkdir(path, Mode::from_raw_mode(mode))?);
+    offload(io, Class::Path, Op::Mkdir, work).await
+}
+
+/// Makes the directories that `path` (of a file) leads through and that don't exist yet.
+pub async fn mkdir_parents(io: &Io, path: &[u8], mode: u32) -> io::Result<()> {
+    let path = path.to_vec();
+    offload(io, Class::Path, Op::Mkdir, move || make_parents(&path, mode)).await
+}
+
+fn make_parents(path: &[u8], mode: u32) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(mode);
+    let ends = path.iter().enumerate().filter(|(at, byte)| **byte == b'/' && *at > 0);
+    for (end, _) in ends {
+        match rustix::fs::mkdir(&path[..end], mode) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

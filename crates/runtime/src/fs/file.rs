@@ -1,0 +1,236 @@
+//! An open file: descriptor, metadata of the moment it was opened, and where it may be read inline.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bytes::Bytes;
+use rustix::fs::{FileType, Stat};
+
+use super::{Io, offload};
+use crate::mounts::Mount;
+use crate::pool::{Class, Op, Pool};
+
+/// What a name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    Directory,
+    Symlink,
+    Fifo,
+    Socket,
+    CharDevice,
+    BlockDevice,
+    Other,
+}
+
+impl Kind {
+    pub(super) fn from_type(file_type: FileType) -> Kind {
+        match file_type {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Directory,
+            FileType::Symlink => Kind::Symlink,
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            FileType::CharacterDevice => Kind::CharDevice,
+            FileType::BlockDevice => Kind::BlockDevice,
+            FileType::Unknown => Kind::Other,
+        }
+    }
+}
+
+/// What fstat(2) says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    pub kind: Kind,
+    /// Bytes.
+    pub size: u64,
+    /// Time of the last change of the contents: seconds since 1970 and nanoseconds.
+    pub mtime: i64,
+    pub mtime_nsec: u32,
+    /// Time of the last change of contents or metadata.
+    pub ctime: i64,
+    pub ctime_nsec: u32,
+    pub dev: u64,
+    pub ino: u64,
+    /// Permission bits (07777).
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Number of names. 0: deleted.
+    pub nlink: u64,
+    /// Space taken, in units of 512 bytes.
+    pub blocks: u64,
+}
+
+impl Metadata {
+    // Field types differ between architectures; every value is within the wider type.
+    #[allow(clippy::unnecessary_cast)]
+    pub(crate) fn from_stat(stat: &Stat) -> Metadata {
+        Metadata {
+            kind: Kind::from_type(FileType::from_raw_mode(stat.st_mode)),
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mtime: stat.st_mtime as i64,
+            mtime_nsec: stat.st_mtime_nsec as u32,
+            ctime: stat.st_ctime as i64,
+            ctime_nsec: stat.st_ctime_nsec as u32,
+            dev: stat.st_dev as u64,
+            ino: stat.st_ino as u64,
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            nlink: stat.st_nlink as u64,
+            blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
+        }
+    }
+
+    pub fn is_file(&self) -> bool {
+        self.kind == Kind::File
+    }
+
+    pub fn is_dir(&self) -> bool {
+        self.kind == Kind::Directory
+    }
+}
+
+/// An open file. Clones share the descriptor; it is closed with the last of them.
+#[derive(Clone)]
+pub struct File {
+    pub(super) handle: Arc<Handle>,
+    /// The first bytes, if they were read along with the opening.
+    pub(super) head: Bytes,
+}
+
+pub(super) struct Handle {
+    /// `None` only while it is being dropped.
+    fd: Option<OwnedFd>,
+    pub(super) metadata: Metadata,
+    pub(super) mount: &'static Mount,
+    /// The extent map is in memory: a read of a cold page will not wait inside the call.
+    pub(super) touched: AtomicBool,
+    /// cachestat(2) is not allowed on this file.
+    pub(super) no_cachestat: AtomicBool,
+    /// Opened for direct I/O; reads are aligned to so many bytes.
+    pub(super) direct: Option<u32>,
+    /// Where it is closed if that may take long.
+    pool: Pool,
+    written: bool,
+}
+
+impl Handle {
+    pub(super) fn new(
+        fd: OwnedFd,
+        metadata: Metadata,
+        mount: &'static Mount,
+        direct: Option<u32>,
+        pool: Pool,
+    ) -> Handle {
+        Handle {
+            fd: Some(fd),
+            metadata,
+            mount,
+            touched: AtomicBool::new(false),
+            no_cachestat: AtomicBool::new(false),
+            direct,
+            pool,
+            written: false,
+        }
+    }
+
+    /// Marks a file that this process writes.
+    pub(super) fn written(mut self) -> Handle {
+        self.written = true;
+        self
+    }
+
+    pub(super) fn is_touched(&self) -> bool {
+        self.touched.load(Relaxed)
+    }
+
+    /// Whether closing may wait: the last close of a deleted file frees its blocks (a disk's work:
+    /// hundreds of milliseconds for gigabytes), network and user-space file systems flush.
+    fn is_slow_to_close(&self) -> bool {
+        if self.written || !self.mount.is_inline() {
+            return true;
+        }
+        self.metadata.kind == Kind::File
+            && rustix::fs::fstat(self.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+}
+
+impl AsFd for Handle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("the descriptor is there until the drop").as_fd()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.is_slow_to_close() {
+            return;
+        }
+        if let Some(fd) = self.fd.take() {
+            self.pool.run_detached(Op::Close, move || drop(fd));
+        }
+    }
+}
+
+impl File {
+    /// What was found when the file was opened.
+    pub fn metadata(&self) -> &Metadata {
+        &self.handle.metadata
+    }
+
+    /// Size in bytes when the file was opened.
+    pub fn size(&self) -> u64 {
+        self.handle.metadata.size
+    }
+
+    /// What is known now of the open file; never waits on local file systems, goes to the pool on
+    /// others.
+    pub async fn metadata_now(&self, io: &Io) -> io::Result<Metadata> {
+        if self.handle.mount.is_inline() {
+            return Ok(Metadata::from_stat(&rustix::fs::fstat(&*self.handle)?));
+        }
+        let handle = self.handle.clone();
+        let work = move || Ok(Metadata::from_stat(&rustix::fs::fstat(&*handle)?));
+        offload(io, Class::Path, Op::Stat, work).await
+    }
+
+    /// The file system it is on.
+    pub fn mount(&self) -> &'static Mount {
+        self.handle.mount
+    }
+
+    /// Opened with O_DIRECT: it is read, never sent by sendfile.
+    pub fn is_direct(&self) -> bool {
+        self.handle.direct.is_some()
+    }
+
+    /// The bytes read along with the opening, from the file's start; often empty.
+    pub fn head(&self) -> &Bytes {
+        &self.head
+    }
+
+    /// The same file without [`head`](File::head): for caches of open files.
+    pub fn without_head(&self) -> File {
+        File { handle: self.handle.clone(), head: Bytes::new() }
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("fd", &self.as_fd())
+            .field("metadata", &self.handle.metadata)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,239 @@
+//! File systems: which calls may be tried inline on which of them, and how that went.
+//!
+//! A file system is known by its device number and looked at once, in a pool (statfs(2) itself may
+//! wait). What was measured decides by type; what is not on the list always goes to a pool.
+//!
+//! Called by: [`crate::fs`]. Read by status pages: [`snapshot`]. Never: any I/O on a loop thread.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// How many file systems are told apart; those beyond always go to a pool.
+pub const MOUNTS_MAX: usize = 1024;
+
+/// What a file system is, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FsType {
+    Ext4,
+    Xfs,
+    Btrfs,
+    /// Memory: tmpfs, ramfs.
+    Tmpfs,
+    Overlay,
+    /// Everything else: network and user-space file systems above all. Calls on them wait for
+    /// others, RESOLVE_CACHED or not.
+    Other,
+}
+
+impl FsType {
+    fn of(magic: u64) -> FsType {
+        // statfs(2): f_type.
+        match magic {
+            0xEF53 => FsType::Ext4,
+            0x5846_5342 => FsType::Xfs,
+            0x9123_683E => FsType::Btrfs,
+            0x0102_1994 | 0x8584_58F6 => FsType::Tmpfs,
+            0x794C_7630 => FsType::Overlay,
+            _ => FsType::Other,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            FsType::Ext4 => "ext4",
+            FsType::Xfs => "xfs",
+            FsType::Btrfs => "btrfs",
+            FsType::Tmpfs => "tmpfs",
+            FsType::Overlay => "overlay",
+            FsType::Other => "other",
+        }
+    }
+}
+
+/// One file system. Lives as long as the process.
+#[derive(Debug)]
+pub struct Mount {
+    pub dev: u64,
+    pub fs_type: FsType,
+    /// `f_type` of statfs(2).
+    pub magic: u64,
+    index: u16,
+    /// RWF_NOWAIT was refused with EOPNOTSUPP.
+    no_nowait: AtomicBool,
+    pub(crate) counters: Counters,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// How often the inline forms did it and how often the pool had to.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)* }
+
+        /// One file system's state and counts.
+        #[derive(Clone, Debug)]
+        pub struct MountSnapshot {
+            pub dev: u64,
+            pub fs_type: FsType,
+            pub magic: u64,
+            /// RWF_NOWAIT works here.
+            pub nowait: bool,
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Mount {
+            pub fn snapshot(&self) -> MountSnapshot {
+                MountSnapshot {
+                    dev: self.dev,
+                    fs_type: self.fs_type,
+                    magic: self.magic,
+                    nowait: self.reads_inline(),
+                    $($name: self.counters.$name.load(Relaxed),)*
+                }
+            }
+        }
+
+        impl MountSnapshot {
+            /// Names and values of all counters, for metrics.
+            pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Opened on the loop.
+    open_inline,
+    /// Tried on the loop, then opened in the pool: the name was not in memory.
+    open_fallback,
+    /// Opened in the pool without a try: first touch, or the type forbids it.
+    open_pool,
+    /// Read on the loop, whole.
+    read_inline,
+    /// Tried on the loop, then read (or completed) in the pool.
+    read_fallback,
+    /// Read in the pool without a try.
+    read_pool,
+    /// Sent by sendfile on the loop.
+    send_inline,
+    /// Not or not wholly in memory: sent in the pool.
+    send_fallback,
+    /// Sent in the pool without a look.
+    send_pool,
+}
+
+/// Adds one. The counters are statistics: no order is implied.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}
+
+impl Mount {
+    fn new(dev: u64, magic: u64, index: u16) -> Mount {
+        Mount {
+            dev,
+            fs_type: FsType::of(magic),
+            magic,
+            index,
+            no_nowait: AtomicBool::new(false),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whether names may be looked up and files opened inline (RESOLVE_CACHED), and an open file's
+    /// metadata read. overlayfs: opening a file walks its layers, which was not measured to be safe.
+    pub fn is_inline(&self) -> bool {
+        matches!(self.fs_type, FsType::Ext4 | FsType::Xfs | FsType::Btrfs | FsType::Tmpfs)
+    }
+
+    /// Whether contents may be read inline with RWF_NOWAIT.
+    pub fn reads_inline(&self) -> bool {
+        self.is_inline() && (self.is_memory() || !self.no_nowait.load(Relaxed))
+    }
+
+    /// Whether contents are always in memory (or in swap, as any memory).
+    pub fn is_memory(&self) -> bool {
+        self.fs_type == FsType::Tmpfs
+    }
+
+    /// RWF_NOWAIT turned out not to work here.
+    pub(crate) fn forbid_nowait(&self) {
+        self.no_nowait.store(true, Relaxed);
+    }
+
+    pub(crate) fn index(&self) -> u16 {
+        self.index
+    }
+}
+
+/// Slots are filled in order and never emptied. Slot 0 stands for all that found no slot.
+static MOUNTS: [OnceLock<Box<Mount>>; MOUNTS_MAX] = [const { OnceLock::new() }; MOUNTS_MAX];
+static NEXT: Mutex<usize> = Mutex::new(1);
+
+/// The file system of slot `index`.
+pub(crate) fn by_index(index: u16) -> Option<&'static Mount> {
+    MOUNTS.get(usize::from(index))?.get().map(|mount| &**mount)
+}
+
+/// The file system that `fd`, whose `st_dev` is `dev`, is on. May wait: for pool threads.
+pub(crate) fn of(fd: BorrowedFd<'_>, dev: u64) -> &'static Mount {
+    if let Some(known) = find(dev) {
+        return known;
+    }
+    // Unknown is as good as remote.
+    let magic = rustix::fs::fstatfs(fd).map_or(0, |stat| stat.f_type as u64);
+    let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = find(dev) {
+        return known;
+    }
+    if *next == MOUNTS_MAX {
+        return MOUNTS[0].get_or_init(|| Box::new(Mount::new(0, 0, 0)));
+    }
+    let index = *next;
+    *next += 1;
+    MOUNTS[index].get_or_init(|| Box::new(Mount::new(dev, magic, index as u16)))
+}
+
+/// The file system with device number `dev`, if a file of it was opened before.
+pub(crate) fn find(dev: u64) -> Option<&'static Mount> {
+    MOUNTS[1..]
+        .iter()
+        .map_while(|slot| slot.get())
+        .find(|mount| mount.dev == dev)
+        .map(|mount| &**mount)
+}
+
+/// State and counts of every file system that was touched so far.
+pub fn snapshot() -> Vec<MountSnapshot> {
+    MOUNTS.iter().filter_map(|slot| slot.get()).map(|mount| mount.snapshot()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn types_decide() {
+        let mount = |magic| Mount::new(1, magic, 1);
+        assert!(mount(0xEF53).is_inline() && mount(0xEF53).reads_inline());
+        assert!(mount(0x0102_1994).is_memory());
+        for remote in [0x6546_5546, 0x6969, 0xFF53_4D42, 0x794C_7630, 0] {
+            assert!(!mount(remote).is_inline() && !mount(remote).reads_inline(), "{remote:x}");
+        }
+        let ext4 = mount(0xEF53);
+        ext4.forbid_nowait();
+        assert!(ext4.is_inline() && !ext4.reads_inline());
+    }
+
+    #[test]
+    fn one_entry_per_device() {
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        let dev = rustix::fs::fstat(&file).unwrap().st_dev;
+        let mount = of(file.as_fd(), dev);
+        assert_eq!(mount.fs_type, FsType::Other);
+        assert!(std::ptr::eq(mount, of(file.as_fd(), dev)));
+        assert!(std::ptr::eq(mount, by_index(mount.index()).unwrap()));
+        assert_eq!(snapshot().iter().filter(|mount| mount.dev == dev).count(), 1);
+    }
+}

@@ -1,0 +1,451 @@
+//! Named thread pools: where everything that may wait for a disk is done.
+//!
+//! A pool is a bounded, fair queue and up to N threads (`thread_pool NAME threads=N
+//! [max_queue=M]`, ngx_core_module). Called by: [`crate::fs`] for file operations, handlers through
+//! [`blocking`] for libraries that block. Results wake the caller's task from the pool's thread; the
+//! worker's inbox gathers such wake-ups into one.
+//!
+//! Never: waits for a client (a task gets non-blocking sockets only), grows without a bound, runs a
+//! task on the caller's thread.
+//!
+//! Threads are started when first needed, so an unused `default` pool of 32 costs nothing. They
+//! live as long as the pool.
+
+mod counters;
+mod queue;
+mod task;
+pub(crate) mod threads;
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+pub use counters::{OpSnapshot, PoolSnapshot};
+pub use task::Run;
+
+use counters::OpCounters;
+use queue::{Fair, Limits, Ticket};
+use task::{Cell, Job};
+
+/// What kind of work a task is, for the order of service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Short work on names and metadata: open, stat, rename, … Not stuck behind [`Class::Bulk`].
+    Path = 0,
+    /// Work on contents or of unknown length: read, write, sendfile, sync, blocking libraries.
+    Bulk = 1,
+}
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What a task does: the label of its counters.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Op { $($(#[$doc])* $name,)* }
+
+        impl Op {
+            /// Every operation, in the order of the counters.
+            pub const ALL: &[Op] = &[$(Op::$name),*];
+
+            /// The name in metrics.
+            pub fn name(self) -> &'static str {
+                match self { $(Op::$name => $text,)* }
+            }
+        }
+    };
+}
+
+ops! {
+    Open = "open",
+    Stat = "stat",
+    Read = "read",
+    Send = "send",
+    Create = "create",
+    Write = "write",
+    Rename = "rename",
+    Unlink = "unlink",
+    Mkdir = "mkdir",
+    ReadDir = "read_dir",
+    Sync = "sync",
+    /// Closing what may take long to close: deleted files, files of network file systems.
+    Close = "close",
+    /// A closure given to [`blocking`].
+    Blocking = "blocking",
+}
+
+/// Settings of a pool.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    pub name: String,
+    /// Number of threads; 0 is taken as 1.
+    pub threads: usize,
+    /// How many tasks may wait while all threads are busy. 0: none; a task is accepted only when a
+    /// thread is free for it.
+    pub max_queue: usize,
+}
+
+/// Why a task has no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolError {
+    /// The queue is full: load or a slow disk (operator). The request gets 500; later ones may do.
+    Overflow { name: Arc<str>, waiting: usize },
+    /// The task panicked: a fault of the program.
+    Panicked { name: Arc<str>, message: String },
+    /// The pool was shut down before the task could start.
+    ShutDown { name: Arc<str> },
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // nginx's words (ngx_thread_task_post), which log watchers know.
+            PoolError::Overflow { name, waiting } => {
+                write!(f, "thread pool \"{name}\" queue overflow: {waiting} tasks waiting")
+            }
+            PoolError::Panicked { name, message } => {
+                write!(f, "task in thread pool \"{name}\" panicked: {message}")
+            }
+            PoolError::ShutDown { name } => write!(f, "thread pool \"{name}\" was shut down"),
+        }
+    }
+}
+
+impl Error for PoolError {}
+
+impl From<PoolError> for io::Error {
+    fn from(error: PoolError) -> io::Error {
+        io::Error::other(error)
+    }
+}
+
+impl PoolError {
+    /// The pool's error inside an error of [`crate::fs`], if it is one.
+    pub fn of(error: &io::Error) -> Option<&PoolError> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+/// A named thread pool. Clones are handles of the same pool.
+///
+/// When the last handle is dropped, what was accepted is still done, then the threads end.
+#[derive(Clone)]
+pub struct Pool(Arc<Handle>);
+
+struct Handle(Arc<Inner>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.close(false);
+    }
+}
+
+struct Inner {
+    name: Arc<str>,
+    threads: usize,
+    max_queue: usize,
+    state: Mutex<State>,
+    work: Condvar,
+    counters: Vec<OpCounters>,
+}
+
+struct State {
+    queue: Fair<Queued>,
+    /// Threads that exist or are being started.
+    alive: usize,
+    /// Threads waiting for work that have not been called yet.
+    idle: usize,
+    /// Calls to idle threads that have not been answered yet.
+    calls: usize,
+    /// Tasks being run.
+    busy: usize,
+    /// No more tasks are taken; threads end when the queue is empty.
+    closed: bool,
+}
+
+struct Queued {
+    job: Arc<dyn Job>,
+    op: Op,
+    since: Instant,
+}
+
+/// Locks, whatever happened to the thread that held the lock before: no code here leaves the data
+/// half changed when it panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    /// Makes a pool. No thread is started yet.
+    pub fn new(config: PoolConfig) -> Pool {
+        threads::prepare();
+        let threads = config.threads.max(1);
+        let limits = match config.max_queue {
+            0 => Limits::none(),
+            _ => Limits::shared(threads),
+        };
+        Pool(Arc::new(Handle(Arc::new(Inner {
+            name: config.name.into(),
+            threads,
+            max_queue: config.max_queue,
+            state: Mutex::new(State {
+                queue: Fair::new(limits),
+                alive: 0,
+                idle: 0,
+                calls: 0,
+                busy: 0,
+                closed: false,
+            }),
+            work: Condvar::new(),
+            counters: Op::ALL.iter().map(|_| OpCounters::default()).collect(),
+        }))))
+    }
+
+    /// The pool's name in the configuration.
+    pub fn name(&self) -> &str {
+        &self.0.0.name
+    }
+
+    /// Whether two handles are of the same pool.
+    pub fn is_same(&self, other: &Pool) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Gives `work` to the pool; it is queued before this returns.
+    ///
+    /// `key` names who the work is for (client, connection, file): keys take turns, and no key but 0
+    /// gets every thread. Dropping the future cancels work that has not started.
+    ///
+    /// # Errors
+    /// The future yields [`PoolError::Overflow`] when the queue is full, [`PoolError::Panicked`]
+    /// when `work` panicked.
+    pub fn run<T, F>(&self, class: Class, key: u64, op: Op, work: F) -> Run<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let inner = &self.0.0;
+        let cell = Arc::new(Cell::new(inner.name.clone(), work));
+        match inner.submit(class, key, op, cell.clone(), false) {
+            Ok(ticket) => Run::queued(cell, inner.clone(), ticket, op),
+            Err(error) => Run::refused(error),
+        }
+    }
+
+    /// Gives `work` to the pool without waiting for it, beyond `max_queue` too. For cleaning up
+    /// that must be done and that is bounded by what was opened before.
+    pub(crate) fn run_detached<F>(&self, op: Op, work: F)
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        let cell = Arc::new(Cell::new(self.0.0.name.clone(), work));
+        // A pool that was shut down drops the work here and with it what it holds.
+        let _ = self.0.0.submit(Class::Path, 0, op, cell, true);
+    }
+
+    /// Takes no more tasks and returns at once. What is queued is still done unless a hung disk
+    /// keeps the threads; nobody waits for those.
+    pub fn shutdown(&self) {
+        self.0.0.close(false);
+    }
+
+    /// As [`shutdown`](Pool::shutdown), and tasks that have not started get
+    /// [`PoolError::ShutDown`].
+    pub fn shutdown_now(&self) {
+        self.0.0.close(true);
+    }
+
+    /// The counters, for status pages.
+    pub fn snapshot(&self) -> PoolSnapshot {
+        let inner = &self.0.0;
+        let (threads_alive, busy, queued) = {
+            let state = lock(&inner.state);
+            (state.alive, state.busy, state.queue.waiting())
+        };
+        let ops = Op::ALL
+            .iter()
+            .zip(&inner.counters)
+            .map(|(op, counters)| counters.snapshot(*op))
+            .filter(|ops| ops.started + ops.cancelled + ops.overflowed > 0)
+            .collect();
+        PoolSnapshot {
+            name: inner.name.to_string(),
+            threads: inner.threads,
+            max_queue: inner.max_queue,
+            threads_alive,
+            busy,
+            queued,
+            ops,
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.name()).finish()
+    }
+}
+
+/// Runs `work`, which may block or compute for long, on a thread of `pool`.
+///
+/// For handlers that need a library without an asynchronous form. The work has key 0: it takes turns
+/// with others as one, without a bound of its own below the pool's.
+pub fn blocking<T, F>(pool: &Pool, work: F) -> Run<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    pool.run(Class::Bulk, 0, Op::Blocking, work)
+}
+
+impl Inner {
+    fn counters(&self, op: Op) -> &OpCounters {
+        &self.counters[op as usize]
+    }
+
+    fn submit(
+        self: &Arc<Inner>,
+        class: Class,
+        key: u64,
+        op: Op,
+        job: Arc<dyn Job>,
+        must: bool,
+    ) -> Result<Ticket, PoolError> {
+        let since = Instant::now();
+        let mut state = lock(&self.state);
+        if state.closed {
+            return Err(PoolError::ShutDown { name: self.name.clone() });
+        }
+        let waiting = state.queue.waiting();
+        let free = self.threads.saturating_sub(state.busy);
+        if !must && waiting >= self.max_queue.saturating_add(free) {
+            drop(state);
+            self.counters(op).overflowed();
+            return Err(PoolError::Overflow { name: self.name.clone(), waiting });
+        }
+        let ticket = state.queue.push(class, key, Queued { job, op, since });
+        let start = self.call_thread(&mut state);
+        drop(state);
+        if start {
+            self.start_thread();
+        }
+        Ok(ticket)
+    }
+
+    /// Calls an idle thread if there is one and something to do. Whether one is to be started
+    /// instead.
+    fn call_thread(&self, state: &mut State) -> bool {
+        if !state.queue.is_ready() {
+            return false;
+        }
+        if state.idle > 0 {
+            state.idle -= 1;
+            state.calls += 1;
+            self.work.notify_one();
+            false
+        } else if state.alive < self.threads && state.alive < state.busy + state.queue.waiting() {
+            state.alive += 1;
+            true
+        } else {
+            false
+        }
+    }
+
+    fn start_thread(self: &Arc<Inner>) {
+        let inner = self.clone();
+        let failed = self.clone();
+        threads::start(
+            self.name.to_string(),
+            Box::new(move || inner.serve()),
+            Box::new(move || failed.thread_failed()),
+        );
+    }
+
+    /// The system refuses another thread: those that run go on; if there are none, what waits is
+    /// refused rather than left for ever.
+    fn thread_failed(&self) {
+        let mut state = lock(&self.state);
+        state.alive -= 1;
+        if state.alive > 0 {
+            return;
+        }
+        let refused = state.queue.drain();
+        drop(state);
+        self.refuse(refused);
+    }
+
+    fn refuse(&self, tasks: Vec<Queued>) {
+        for task in tasks {
+            self.counters(task.op).cancelled();
+            task.job.refuse(PoolError::ShutDown { name: self.name.clone() });
+        }
+    }
+
+    /// The life of one thread.
+    fn serve(self: &Arc<Inner>) {
+        let mut state = lock(&self.state);
+        loop {
+            let Some((share, task)) = state.queue.pop() else {
+                if state.closed && state.queue.waiting() == 0 {
+                    break;
+                }
+                state.idle += 1;
+                while state.calls == 0 {
+                    state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                state.calls -= 1;
+                continue;
+            };
+            state.busy += 1;
+            // One end may let two tasks start (limits per key and per class): pass the call on.
+            let start = self.call_thread(&mut state);
+            drop(state);
+            if start {
+                self.start_thread();
+            }
+            let counters = self.counters(task.op);
+            let begin = Instant::now();
+            counters.started(begin - task.since);
+            let executed = task.job.execute();
+            counters.completed(begin.elapsed(), executed.panicked);
+            drop(task);
+            state = lock(&self.state);
+            state.busy -= 1;
+            state.queue.done(share);
+            if let Some(waker) = executed.waker {
+                drop(state);
+                waker.wake();
+                state = lock(&self.state);
+            }
+        }
+        state.alive -= 1;
+        // The others learn of the end of the queue from here.
+        self.call_all(&mut state);
+    }
+
+    fn call_all(&self, state: &mut State) {
+        state.calls += state.idle;
+        state.idle = 0;
+        self.work.notify_all();
+    }
+
+    fn close(&self, discard: bool) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        let refused = if discard { state.queue.drain() } else { Vec::new() };
+        self.call_all(&mut state);
+        drop(state);
+        self.refuse(refused);
+    }
+
+    /// Takes a task out of the queue if it is still there.
+    fn cancel(&self, ticket: Ticket, op: Op) {
+        let task = lock(&self.state).queue.remove(ticket);
+        if task.is_some() {
+            self.counters(op).cancelled();
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

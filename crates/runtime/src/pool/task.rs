@@ -1,0 +1,207 @@
+//! One task from the call to the result: the cell that its future and its thread share.
+//!
+//! Stages: `Waiting` → `Running` → `Done` → `Gone`, or `Gone` at once when the future is dropped.
+//! The lock is held only to move between stages, never while the work runs.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use super::queue::Ticket;
+use super::{Inner, Op, PoolError, lock};
+
+/// A task as its pool sees it.
+pub(super) trait Job: Send + Sync {
+    /// Does the work and keeps the result.
+    fn execute(&self) -> Executed;
+    /// Gives the future `error` instead of doing the work.
+    fn refuse(&self, error: PoolError);
+}
+
+/// How a task ended.
+pub(super) struct Executed {
+    pub panicked: bool,
+    /// To be woken when the pool has done its accounts, so that the caller finds the thread free.
+    pub waker: Option<Waker>,
+}
+
+/// A task as its future sees it.
+trait Outcome<T>: Job {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, PoolError>>;
+    /// Forgets work and result. The work may be running; then its result is dropped there.
+    fn abandon(&self);
+}
+
+enum Stage<F, T> {
+    Waiting { work: F, waker: Option<Waker> },
+    Running { waker: Option<Waker> },
+    Done(Result<T, PoolError>),
+    Gone,
+}
+
+pub(super) struct Cell<F, T> {
+    pool: Arc<str>,
+    stage: Mutex<Stage<F, T>>,
+}
+
+impl<F, T> Cell<F, T> {
+    pub(super) fn new(pool: Arc<str>, work: F) -> Cell<F, T> {
+        Cell { pool, stage: Mutex::new(Stage::Waiting { work, waker: None }) }
+    }
+
+    /// Keeps `result` for the future, whose waker is returned.
+    fn finish(&self, result: Result<T, PoolError>) -> Option<Waker> {
+        let mut stage = lock(&self.stage);
+        let old = match &*stage {
+            Stage::Waiting { .. } | Stage::Running { .. } => {
+                std::mem::replace(&mut *stage, Stage::Done(result))
+            }
+            // The caller has gone: the result is dropped here, outside the loop.
+            Stage::Done(_) | Stage::Gone => return None,
+        };
+        drop(stage);
+        match old {
+            Stage::Waiting { waker, .. } | Stage::Running { waker } => waker,
+            Stage::Done(_) | Stage::Gone => None,
+        }
+    }
+}
+
+impl<F, T> Job for Cell<F, T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    fn execute(&self) -> Executed {
+        let mut stage = lock(&self.stage);
+        let work = match std::mem::replace(&mut *stage, Stage::Gone) {
+            Stage::Waiting { work, waker } => {
+                *stage = Stage::Running { waker };
+                work
+            }
+            other => {
+                *stage = other;
+                return Executed { panicked: false, waker: None };
+            }
+        };
+        drop(stage);
+        // AssertUnwindSafe: what the work captured is dropped with it; nothing of it is seen again.
+        let result = catch_unwind(AssertUnwindSafe(work)).map_err(|payload| PoolError::Panicked {
+            name: self.pool.clone(),
+            message: panic_text(&*payload),
+        });
+        Executed { panicked: result.is_err(), waker: self.finish(result) }
+    }
+
+    fn refuse(&self, error: PoolError) {
+        if let Some(waker) = self.finish(Err(error)) {
+            waker.wake();
+        }
+    }
+}
+
+impl<F, T> Outcome<T> for Cell<F, T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, PoolError>> {
+        let mut stage = lock(&self.stage);
+        match &mut *stage {
+            Stage::Waiting { waker, .. } | Stage::Running { waker } => {
+                match waker {
+                    Some(known) => known.clone_from(cx.waker()),
+                    None => *waker = Some(cx.waker().clone()),
+                }
+                Poll::Pending
+            }
+            Stage::Done(_) => match std::mem::replace(&mut *stage, Stage::Gone) {
+                Stage::Done(result) => Poll::Ready(result),
+                _ => Poll::Ready(Err(PoolError::ShutDown { name: self.pool.clone() })),
+            },
+            Stage::Gone => Poll::Ready(Err(PoolError::ShutDown { name: self.pool.clone() })),
+        }
+    }
+
+    fn abandon(&self) {
+        let old = std::mem::replace(&mut *lock(&self.stage), Stage::Gone);
+        drop(old);
+    }
+}
+
+fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        String::from("panic without a message")
+    }
+}
+
+/// The future of a task given to a pool by [`Pool::run`](super::Pool::run).
+///
+/// The task is under way before the first poll. Dropping the future takes the task out of the
+/// queue, or, when it has started, lets its result be dropped on the pool's thread.
+#[must_use = "dropping the future cancels the task"]
+pub struct Run<T> {
+    state: State<T>,
+}
+
+enum State<T> {
+    Queued { task: Arc<dyn Outcome<T>>, pool: Arc<Inner>, ticket: Ticket, op: Op },
+    Refused(PoolError),
+    Finished,
+}
+
+impl<T: Send + 'static> Run<T> {
+    pub(super) fn queued<F>(
+        task: Arc<Cell<F, T>>,
+        pool: Arc<Inner>,
+        ticket: Ticket,
+        op: Op,
+    ) -> Run<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+    {
+        Run { state: State::Queued { task, pool, ticket, op } }
+    }
+
+    pub(super) fn refused(error: PoolError) -> Run<T> {
+        Run { state: State::Refused(error) }
+    }
+}
+
+// No field is pinned.
+impl<T> Unpin for Run<T> {}
+
+impl<T> Future for Run<T> {
+    type Output = Result<T, PoolError>;
+
+    /// # Panics
+    /// When polled again after it was ready.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let State::Queued { task, .. } = &self.state {
+            let outcome = task.poll(cx);
+            if outcome.is_ready() {
+                self.state = State::Finished;
+            }
+            return outcome;
+        }
+        match std::mem::replace(&mut self.state, State::Finished) {
+            State::Refused(error) => Poll::Ready(Err(error)),
+            _ => panic!("a pool task was polled after its end"),
+        }
+    }
+}
+
+impl<T> Drop for Run<T> {
+    fn drop(&mut self) {
+        if let State::Queued { task, pool, ticket, op } = &self.state {
+            pool.cancel(*ticket, *op);
+            task.abandon();
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! How long a loop stays away from the kernel: the `event_loop_blocked` histogram.
+//!
+//! The worker marks the begin and end of each turn; whoever works in it may name itself, so that the
+//! longest turn has an offender. Read by status pages from other threads. Never: locks on the loop's
+//! usual path.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Number of buckets: bucket `n` counts turns of less than 2ⁿ µs that fit in no earlier one; the
+/// last one counts all longer turns.
+pub const BUCKETS: usize = 24;
+
+thread_local! {
+    static LABEL: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// Names the work that the current task is about to do, such as a handler's name. It stands until
+/// the next call or the end of the turn.
+pub fn set_label(label: &'static str) {
+    LABEL.set(label);
+}
+
+/// The label that stands now; empty: none.
+pub fn label() -> &'static str {
+    LABEL.get()
+}
+
+/// The histogram of one worker, shared between its loop and those who read it.
+#[derive(Debug, Default)]
+pub struct Blocked {
+    buckets: [AtomicU64; BUCKETS],
+    total_ns: AtomicU64,
+    longest_ns: AtomicU64,
+    longest_label: Mutex<&'static str>,
+}
+
+/// A copy of a [`Blocked`] histogram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockedSnapshot {
+    /// See [`BUCKETS`].
+    pub buckets: [u64; BUCKETS],
+    /// Sum of all turns.
+    pub total: Duration,
+    /// The longest turn, and what was at work at its end.
+    pub longest: Duration,
+    pub longest_label: &'static str,
+}
+
+impl Blocked {
+    fn record(&self, turn: Duration) {
+        let ns = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
+        self.buckets[bucket(ns)].fetch_add(1, Relaxed);
+        self.total_ns.fetch_add(ns, Relaxed);
+        // Only this worker writes: a plain comparison is enough.
+        if ns > self.longest_ns.load(Relaxed) {
+            self.longest_ns.store(ns, Relaxed);
+            *self.longest_label.lock().unwrap_or_else(PoisonError::into_inner) = label();
+        }
+    }
+
+    pub fn snapshot(&self) -> BlockedSnapshot {
+        BlockedSnapshot {
+            buckets: std::array::from_fn(|n| self.buckets[n].load(Relaxed)),
+            total: Duration::from_nanos(self.total_ns.load(Relaxed)),
+            longest: Duration::from_nanos(self.longest_ns.load(Relaxed)),
+            longest_label: *self.longest_label.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
+
+impl BlockedSnapshot {
+    /// Number of turns.
+    pub fn turns(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// Upper bound of bucket `n` in microseconds; `None` for the last one.
+    pub fn bound_us(n: usize) -> Option<u64> {
+        (n < BUCKETS - 1).then(|| 1 << n)
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    let us = ns / 1000;
+    ((u64::BITS - us.leading_zeros()) as usize).min(BUCKETS - 1)
+}
+
+/// Measures the turns of one loop.
+#[derive(Debug)]
+pub struct TurnTimer {
+    blocked: Arc<Blocked>,
+    since: Option<Instant>,
+}
+
+impl TurnTimer {
+    pub fn new(blocked: Arc<Blocked>) -> TurnTimer {
+        TurnTimer { blocked, since: None }
+    }
+
+    /// The kernel returned at `now`.
+    pub fn turn_begin(&mut self, now: Instant) {
+        self.since = Some(now);
+    }
+
+    /// The loop is about to enter the kernel, at `now`. Does nothing without a begin.
+    pub fn turn_end(&mut self, now: Instant) {
+        if let Some(since) = self.since.take() {
+            self.blocked.record(now.saturating_duration_since(since));
+            set_label("");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_fall_into_buckets() {
+        assert_eq!(bucket(999), 0);
+        assert_eq!(bucket(1000), 1);
+        assert_eq!(bucket(3_999), 2);
+        assert_eq!(bucket(4_000), 3);
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+        assert_eq!(BlockedSnapshot::bound_us(3), Some(8));
+    }
+
+    #[test]
+    fn the_longest_turn_is_named() {
+        let blocked = Arc::new(Blocked::default());
+        let mut timer = TurnTimer::new(blocked.clone());
+        let start = Instant::now();
+        for (label, ms) in [("static", 2), ("autoindex", 30), ("static", 3)] {
+            timer.turn_begin(start);
+            set_label(label);
+            timer.turn_end(start + Duration::from_millis(ms));
+            assert_eq!(super::label(), "");
+        }
+        timer.turn_end(start + Duration::from_secs(9));
+        let snapshot = blocked.snapshot();
+        assert_eq!(snapshot.turns(), 3);
+        assert_eq!(snapshot.longest, Duration::from_millis(30));
+        assert_eq!(snapshot.longest_label, "autoindex");
+        assert_eq!(snapshot.total, Duration::from_millis(35));
+    }
+}

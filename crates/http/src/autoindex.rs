@@ -1,0 +1,456 @@
+//! Directory listings: entries in, a body out, in nginx's four formats.
+//!
+//! The autoindex handler reads the directory through the runtime's `fs`, leaves out what
+//! [`listed`] refuses, and calls [`render`]. Nothing here touches the file system or the clock.
+//! Bodies come as chunks of bounded size, so that a directory of a million names is no single
+//! allocation.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::io::Write as _;
+
+use bytes::Bytes;
+
+use crate::escape::{self, Set};
+use crate::http_date::{self, Civil};
+
+/// Width of the name column of the HTML format, in characters.
+const NAME_WIDTH: usize = 50;
+/// A chunk is closed once it is this long; bytes.
+const CHUNK_BYTES: usize = 16 * 1024;
+/// Longest `callback` argument of the JSONP format, bytes.
+const CALLBACK_MAX: usize = 128;
+
+/// The `autoindex_format` directive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Format {
+    /// A page for people.
+    Html,
+    /// A `<list>` of `<directory>`, `<file>` and `<other>`.
+    Xml,
+    /// An array of objects; with a callback (see [`callback`]) inside a call.
+    Json {
+        /// JSONP.
+        callback: Option<Vec<u8>>,
+    },
+}
+
+impl Format {
+    /// `Content-Type` without charset. XML is always declared `charset=utf-8` on top.
+    pub fn content_type(&self) -> &'static str {
+        match self {
+            Format::Html => "text/html",
+            Format::Xml => "text/xml",
+            Format::Json { callback: None } => "application/json",
+            Format::Json { callback: Some(_) } => "application/javascript",
+        }
+    }
+}
+
+/// What an entry is, after following a symbolic link; a dangling link is `Other`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// Anything else.
+    Other,
+}
+
+/// One name of the directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Any bytes but NUL and `/`.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes; shown for files, in HTML for all but directories.
+    pub size: u64,
+    /// Modification time, Unix seconds.
+    pub mtime: i64,
+}
+
+/// How the HTML format looks; the other formats give exact sizes and UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// `autoindex_exact_size`
+    pub exact_size: bool,
+    /// Seconds east of Greenwich with `autoindex_localtime on`, else 0.
+    pub offset_seconds: i32,
+    /// The response's charset is UTF-8: names are measured and cut in characters, not bytes.
+    pub utf8: bool,
+}
+
+/// Whether a name is listed: dot files are not.
+pub fn listed(name: &[u8]) -> bool {
+    !name.starts_with(b".")
+}
+
+/// Why a `callback` argument is refused with 400 (the client's fault).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallbackError {
+    /// More than 128 bytes.
+    TooLong(Vec<u8>),
+    /// Something else than letters, digits, `_` and `.`.
+    Invalid(Vec<u8>),
+}
+
+impl fmt::Display for CallbackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, name) = match self {
+            CallbackError::TooLong(name) => ("too long", name),
+            CallbackError::Invalid(name) => ("invalid", name),
+        };
+        write!(f, "client sent {what} callback name: \"{}\"", name.escape_ascii())
+    }
+}
+
+impl std::error::Error for CallbackError {}
+
+/// The format for `autoindex_format jsonp` and the request's `callback` argument as it stands in
+/// the URI. Without a callback it is plain JSON. Anything that could be script is refused.
+pub fn callback(argument: Option<&[u8]>) -> Result<Format, CallbackError> {
+    let Some(name) = argument.filter(|name| !name.is_empty()) else {
+        return Ok(Format::Json { callback: None });
+    };
+    if name.len() > CALLBACK_MAX {
+        return Err(CallbackError::TooLong(name.to_vec()));
+    }
+    if !name.iter().all(|b| b.is_ascii_alphanumeric() || b"_.".contains(b)) {
+        return Err(CallbackError::Invalid(name.to_vec()));
+    }
+    Ok(Format::Json { callback: Some(name.to_vec()) })
+}
+
+/// Directories first, then by name.
+fn order(a: &Entry, b: &Entry) -> Ordering {
+    let file = |entry: &Entry| entry.kind != Kind::Directory;
+    file(a).cmp(&file(b)).then_with(|| a.name.cmp(&b.name))
+}
+
+/// The body of a listing of `uri` (decoded). Sorts `entries`.
+pub fn render(format: &Format, uri: &[u8], entries: &mut [Entry], options: Options) -> Vec<Bytes> {
+    entries.sort_by(order);
+    let mut out = Chunks::default();
+    match format {
+        Format::Html => html(&mut out, uri, entries, options),
+        Format::Xml => xml(&mut out, entries),
+        Format::Json { callback } => json(&mut out, entries, callback.as_deref()),
+    }
+    out.finish()
+}
+
+/// Output that is cut into chunks between entries.
+#[derive(Default)]
+struct Chunks {
+    done: Vec<Bytes>,
+    current: Vec<u8>,
+}
+
+impl Chunks {
+    fn cut(&mut self) {
+        if self.current.len() >= CHUNK_BYTES {
+            self.done.push(std::mem::take(&mut self.current).into());
+            self.current.reserve(CHUNK_BYTES + 1024);
+        }
+    }
+
+    fn finish(mut self) -> Vec<Bytes> {
+        if !self.current.is_empty() {
+            self.done.push(self.current.into());
+        }
+        self.done
+    }
+}
+
+/// Formats into a buffer.
+macro_rules! put {
+    ($out:expr, $($arg:tt)*) => {
+        write!($out, $($arg)*).expect("writing to a Vec cannot fail")
+    };
+}
+
+fn html(chunks: &mut Chunks, uri: &[u8], entries: &[Entry], options: Options) {
+    let out = &mut chunks.current;
+    out.extend_from_slice(b"<html>\r\n<head><title>Index of ");
+    escape::push_html(out, uri);
+    out.extend_from_slice(b"</title></head>\r\n<body>\r\n<h1>Index of ");
+    escape::push_html(out, uri);
+    out.extend_from_slice(b"</h1><hr><pre><a href=\"../\">../</a>\r\n");
+    for entry in entries {
+        html_entry(&mut chunks.current, entry, options);
+        chunks.cut();
+    }
+    chunks.current.extend_from_slice(b"</pre><hr></body>\r\n</html>\r\n");
+}
+
+fn html_entry(out: &mut Vec<u8>, entry: &Entry, options: Options) {
+    let directory = entry.kind == Kind::Directory;
+    out.extend_from_slice(b"<a href=\"");
+    escape::push_uri(out, Set::Component, &entry.name);
+    out.extend_from_slice(if directory { b"/\">" } else { b"\">" });
+
+    // Names that are not UTF-8 are measured in bytes.
+    let text = options.utf8.then(|| std::str::from_utf8(&entry.name).ok()).flatten();
+    let mut width = text.map_or(entry.name.len(), |text| text.chars().count());
+    if width > NAME_WIDTH {
+        let shown = NAME_WIDTH - 3;
+        let end =
+            text.and_then(|text| text.char_indices().nth(shown)).map_or(shown, |(index, _)| index);
+        escape::push_html(out, &entry.name[..end]);
+        out.extend_from_slice(b"..&gt;</a>");
+    } else {
+        escape::push_html(out, &entry.name);
+        if directory && width < NAME_WIDTH {
+            out.push(b'/');
+            width += 1;
+        }
+        put!(out, "</a>{:1$}", "", NAME_WIDTH - width);
+    }
+
+    let time = Civil::from_unix(entry.mtime.saturating_add(i64::from(options.offset_seconds)));
+    let month = std::str::from_utf8(http_date::MONTHS[time.month as usize - 1])
+        .expect("names of months are ASCII");
+    put!(out, " {:02}-{month}-{} {:02}:{:02} ", time.day, time.year, time.hour, time.minute);
+    match (directory, options.exact_size) {
+        (true, true) => put!(out, "{:>19}", "-"),
+        (true, false) => put!(out, "{:>7}", "-"),
+        (false, true) => put!(out, "{:>19}", entry.size),
+        (false, false) => push_scaled(out, entry.size),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A size in seven columns, rounded to the nearest K, M or G from 10,000 bytes on.
+fn push_scaled(out: &mut Vec<u8>, size: u64) {
+    const K: u64 = 1024;
+    const M: u64 = 1024 * K;
+    const G: u64 = 1024 * M;
+    let (unit, letter) = match size {
+        ..10_000 => return put!(out, " {size:>6}"),
+        10_000..M => (K, 'K'),
+        M..G => (M, 'M'),
+        _ => (G, 'G'),
+    };
+    let rounded = size / unit + u64::from(size % unit >= unit / 2);
+    put!(out, "{rounded:>6}{letter}");
+}
+
+fn type_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Directory => "directory",
+        Kind::File => "file",
+        Kind::Other => "other",
+    }
+}
+
+fn xml(chunks: &mut Chunks, entries: &[Entry]) {
+    chunks.current.extend_from_slice(b"<?xml version=\"1.0\"?>\r\n<list>\r\n");
+    for entry in entries {
+        let out = &mut chunks.current;
+        let (name, time) = (type_name(entry.kind), Civil::from_unix(entry.mtime));
+        put!(
+            out,
+            "<{name} mtime=\"{:4}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
+            time.year,
+            time.month,
+            time.day,
+            time.hour,
+            time.minute,
+            time.second
+        );
+        if entry.kind == Kind::File {
+            put!(out, "\" size=\"{}", entry.size);
+        }
+        out.extend_from_slice(b"\">");
+        escape::push_html(out, &entry.name);
+        put!(out, "</{name}>\r\n");
+        chunks.cut();
+    }
+    chunks.current.extend_from_slice(b"</list>\r\n");
+}
+
+fn json(chunks: &mut Chunks, entries: &[Entry], callback: Option<&[u8]>) {
+    if let Some(name) = callback {
+        // The comment keeps the answer from being taken for something else than script by its
+        // first bytes, which the client chose.
+        chunks.current.extend_from_slice(b"/* callback */\r\n");
+        chunks.current.extend_from_slice(name);
+        chunks.current.push(b'(');
+    }
+    chunks.current.push(b'[');
+    for (index, entry) in entries.iter().enumerate() {
+        let out = &mut chunks.current;
+        out.extend_from_slice(if index == 0 {
+            b"\r\n{ \"name\":\""
+        } else {
+            b",\r\n{ \"name\":\""
+        });
+        escape::push_json(out, &entry.name);
+        put!(out, "\", \"type\":\"{}\", \"mtime\":\"", type_name(entry.kind));
+        out.extend_from_slice(&http_date::format(entry.mtime));
+        if entry.kind == Kind::File {
+            put!(out, "\", \"size\":{}", entry.size);
+        } else {
+            out.push(b'"');
+        }
+        out.extend_from_slice(b" }");
+        chunks.cut();
+    }
+    chunks.current.extend_from_slice(b"\r\n]");
+    if callback.is_some() {
+        chunks.current.extend_from_slice(b");");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Options = Options { exact_size: true, offset_seconds: 0, utf8: false };
+
+    fn entry(name: &str, kind: Kind, size: u64) -> Entry {
+        Entry { name: name.into(), kind, size, mtime: 784_111_777 }
+    }
+
+    fn text(format: &Format, entries: &mut [Entry], options: Options) -> String {
+        String::from_utf8(render(format, b"/d<i>r/", entries, options).concat()).unwrap()
+    }
+
+    fn lines(entries: &mut [Entry], options: Options) -> Vec<String> {
+        let text = text(&Format::Html, entries, options);
+        let inner = text.split("../</a>\r\n").nth(1).unwrap().split("</pre>").next().unwrap();
+        inner.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn html_frame() {
+        assert_eq!(
+            text(&Format::Html, &mut [], PLAIN),
+            "<html>\r\n<head><title>Index of /d&lt;i&gt;r/</title></head>\r\n<body>\r\n\
+             <h1>Index of /d&lt;i&gt;r/</h1><hr><pre><a href=\"../\">../</a>\r\n\
+             </pre><hr></body>\r\n</html>\r\n"
+        );
+    }
+
+    #[test]
+    fn html_columns_and_order() {
+        let mut entries = [
+            entry("b", Kind::File, 12),
+            entry("z", Kind::Directory, 9),
+            entry("a&", Kind::Other, 0),
+        ];
+        let pad = " ".repeat(48);
+        assert_eq!(
+            lines(&mut entries, PLAIN),
+            [
+                format!("<a href=\"z/\">z/</a>{pad} 06-Nov-1994 08:49                   -"),
+                format!("<a href=\"a%26\">a&amp;</a>{pad} 06-Nov-1994 08:49                   0"),
+                format!("<a href=\"b\">b</a>{pad}  06-Nov-1994 08:49                  12"),
+            ]
+        );
+    }
+
+    #[test]
+    fn html_sizes_and_local_time() {
+        let options = Options { exact_size: false, offset_seconds: -9 * 3600, utf8: false };
+        for (size, expected) in [
+            (0, "      0"),
+            (9999, "   9999"),
+            (10_000, "    10K"),
+            (10_239, "    10K"),
+            (10_751, "    10K"),
+            (10_752, "    11K"),
+            (1_048_575, "  1024K"),
+            (1_048_576, "     1M"),
+            (1_572_864, "     2M"),
+            (1_073_741_823, "  1024M"),
+            (5_368_709_120, "     5G"),
+        ] {
+            let line = &lines(&mut [entry("f", Kind::File, size)], options)[0];
+            assert!(line.ends_with(&format!(" 05-Nov-1994 23:49 {expected}")), "{line}");
+        }
+        let line = &lines(&mut [entry("d", Kind::Directory, 0)], options)[0];
+        assert!(line.ends_with("23:49       -"), "{line}");
+    }
+
+    #[test]
+    fn long_names_are_cut_in_characters_or_bytes() {
+        let shown = |name: &str, kind, utf8| {
+            let line = lines(&mut [entry(name, kind, 0)], Options { utf8, ..PLAIN }).remove(0);
+            line.split_once('>').unwrap().1.split_once(" 06-").unwrap().0.to_owned()
+        };
+        let f = Kind::File;
+        assert_eq!(shown(&"x".repeat(50), f, true), format!("{}</a>", "x".repeat(50)));
+        assert_eq!(shown(&"x".repeat(51), f, true), format!("{}..&gt;</a>", "x".repeat(47)));
+        assert_eq!(shown(&"ä".repeat(50), f, true), format!("{}</a>", "ä".repeat(50)));
+        assert_eq!(shown(&"ä".repeat(51), f, true), format!("{}..&gt;</a>", "ä".repeat(47)));
+        assert_eq!(shown(&"ä".repeat(25), f, false), format!("{}</a>", "ä".repeat(25)));
+        assert_eq!(shown(&"<".repeat(51), f, false), format!("{}..&gt;</a>", "&lt;".repeat(47)));
+        let d = Kind::Directory;
+        assert_eq!(shown(&"x".repeat(49), d, true), format!("{}/</a>", "x".repeat(49)));
+        assert_eq!(shown(&"x".repeat(50), d, true), format!("{}</a>", "x".repeat(50)));
+        // Not UTF-8: bytes.
+        let mut name = vec![b'x'; 60];
+        name[0] = 0xff;
+        let mut entries = [Entry { name, ..entry("", f, 0) }];
+        let body = render(&Format::Html, b"/", &mut entries, Options { utf8: true, ..PLAIN });
+        let cut = [&[0xff][..], &[b'x'; 46], b"..&gt;"].concat();
+        assert!(body.concat().windows(cut.len()).any(|part| part == cut));
+    }
+
+    #[test]
+    fn xml_and_json() {
+        let mut entries = [
+            entry("a\"", Kind::File, 5),
+            entry("d", Kind::Directory, 9),
+            entry("o", Kind::Other, 1),
+        ];
+        assert_eq!(
+            text(&Format::Xml, &mut entries, PLAIN),
+            "<?xml version=\"1.0\"?>\r\n<list>\r\n\
+             <directory mtime=\"1994-11-06T08:49:37Z\">d</directory>\r\n\
+             <file mtime=\"1994-11-06T08:49:37Z\" size=\"5\">a&quot;</file>\r\n\
+             <other mtime=\"1994-11-06T08:49:37Z\">o</other>\r\n</list>\r\n"
+        );
+        let json = "[\r\n\
+             { \"name\":\"d\", \"type\":\"directory\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\" },\r\n\
+             { \"name\":\"a\\\"\", \"type\":\"file\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\", \"size\":5 },\r\n\
+             { \"name\":\"o\", \"type\":\"other\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\" }\r\n]";
+        assert_eq!(text(&callback(None).unwrap(), &mut entries, PLAIN), json);
+        assert_eq!(
+            text(&callback(Some(b"f.x")).unwrap(), &mut entries, PLAIN),
+            format!("/* callback */\r\nf.x({json});")
+        );
+        assert_eq!(text(&callback(Some(b"")).unwrap(), &mut [], PLAIN), "[\r\n]");
+    }
+
+    #[test]
+    fn callbacks_that_could_be_script_are_refused() {
+        assert!(callback(Some(&[b'a'; 128])).is_ok());
+        assert!(matches!(callback(Some(&[b'a'; 129])), Err(CallbackError::TooLong(_))));
+        assert_eq!(
+            callback(Some(b"a(b")).unwrap_err().to_string(),
+            "client sent invalid callback name: \"a(b\""
+        );
+    }
+
+    #[test]
+    fn large_directories_come_in_chunks() {
+        let mut entries: Vec<Entry> =
+            (0..5000).map(|i| entry(&format!("file-{i}"), Kind::File, i)).collect();
+        for format in [Format::Html, Format::Xml, Format::Json { callback: None }] {
+            let chunks = render(&format, b"/", &mut entries, PLAIN);
+            assert!(chunks.len() > 10);
+            assert!(chunks.iter().all(|chunk| chunk.len() < CHUNK_BYTES + 1024));
+            let names = chunks.concat();
+            assert_eq!(names.windows(5).filter(|w| w == b"file-").count() % 5000, 0);
+        }
+    }
+
+    #[test]
+    fn dot_files_are_hidden() {
+        assert!(listed(b"a.b") && !listed(b".a") && !listed(b"..") && !listed(b"."));
+    }
+}

@@ -1,2 +1,49 @@
-//! The configuration language of nginx: syntax, directive tables, diagnostics. Knows no HTTP.
+//! The configuration language of nginx: syntax, directive tables, values, diagnostics.
+//!
+//! The crate knows no HTTP and never waits for anything but the configuration files themselves.
+//! Three steps, each usable alone:
+//!
+//! 1. [`parse`] turns files into a [`Tree`] of [`Node`]s, expanding `include`.
+//! 2. [`Cx::run`] walks the tree by a [`Registry`] of [`Row`]s: one row per directive, written with
+//!    [`directives!`] (typed fields with inheritance) or [`rows!`] (hand-written functions).
+//! 3. Blocks leave [`Scope`]s behind; `SomeConf::resolve(cx, &[&http, &server, &location])` merges
+//!    them into plain structs without unset values.
+//!
+//! Errors of all three steps are collected in [`Diagnostics`]: every one of them, not the first.
 #![forbid(unsafe_code)]
+
+pub mod arity;
+mod context;
+mod cx;
+mod diagnostic;
+mod field;
+mod files;
+mod glob;
+mod lexer;
+mod nearest;
+mod parser;
+mod registry;
+mod source;
+mod tables;
+mod template;
+mod tree;
+mod values;
+
+pub use arity::Arity;
+pub use context::Context;
+pub use cx::{Cx, Paths, Scope};
+pub use diagnostic::{Diagnostic, Diagnostics, Level};
+pub use field::{Field, Invalid, Own, Setting, Value};
+pub use files::{Bundle, Disk, Files};
+pub use nearest::nearest;
+pub use parser::parse;
+pub use registry::{Registry, Row};
+pub use source::{FileId, Sources, Span};
+pub use template::{Compiled, Part, Template, VariableNames};
+pub use tree::{Node, Tree, Word};
+pub use values::{
+    Bounded, Buffers, ConfPath, Msec, Offset, Path, Present, Seconds, Size, Words, number,
+};
+
+#[doc(hidden)]
+pub use tables::private as __private;

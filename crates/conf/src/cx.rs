@@ -1,0 +1,339 @@
+//! Interpretation of a tree: looks up each directive, checks its place and arguments, applies it.
+//!
+//! The directives' functions get the [`Cx`]: the scope of the block being read, values for the
+//! whole configuration, paths, and the collected diagnostics.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use crate::context::Context;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::registry::{Registry, Row};
+use crate::source::Span;
+use crate::tree::{Node, Tree, Word};
+
+/// Where relative names start. Prefixes end with `/` and are joined as texts, as nginx does, so
+/// that messages show the names that nginx would show.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    prefix: Vec<u8>,
+    conf_prefix: Vec<u8>,
+}
+
+impl Paths {
+    /// `prefix` is `-p` or the built-in one; `main` is the configuration file.
+    pub fn new(prefix: &Path, main: &Path) -> Paths {
+        let mut bytes = prefix.as_os_str().as_bytes().to_vec();
+        if !bytes.is_empty() && !bytes.ends_with(b"/") {
+            bytes.push(b'/');
+        }
+        Paths { prefix: bytes, conf_prefix: Self::directory_of(main) }
+    }
+
+    pub(crate) fn directory_of(main: &Path) -> Vec<u8> {
+        let bytes = main.as_os_str().as_bytes();
+        let length = bytes.iter().rposition(|&b| b == b'/').map_or(0, |n| n + 1);
+        bytes[..length].to_vec()
+    }
+
+    pub(crate) fn join(prefix: &[u8], name: &[u8]) -> Vec<u8> {
+        if name.starts_with(b"/") { name.to_vec() } else { [prefix, name].concat() }
+    }
+
+    /// A name relative to the prefix: document roots, logs, the pid file.
+    pub fn full(&self, name: &[u8]) -> Vec<u8> {
+        Self::join(&self.prefix, name)
+    }
+
+    /// A name relative to the directory of the main file: certificates, password files.
+    pub fn conf_full(&self, name: &[u8]) -> Vec<u8> {
+        Self::join(&self.conf_prefix, name)
+    }
+
+    /// The prefix with its final `/`.
+    pub fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    /// The directory of the main file with its final `/`.
+    pub fn conf_prefix(&self) -> &[u8] {
+        &self.conf_prefix
+    }
+}
+
+/// One value per type.
+#[derive(Default)]
+struct TypeMap(HashMap<TypeId, Box<dyn Any>>);
+
+impl TypeMap {
+    fn get<T: 'static>(&self) -> Option<&T> {
+        self.0.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+
+    fn get_mut<T: 'static>(&mut self) -> Option<&mut T> {
+        self.0.get_mut(&TypeId::of::<T>())?.downcast_mut()
+    }
+
+    fn get_or_default<T: Default + 'static>(&mut self) -> &mut T {
+        let value = self.0.entry(TypeId::of::<T>()).or_insert_with(|| Box::<T>::default());
+        value.downcast_mut().expect("the value under a type's id has that type")
+    }
+}
+
+/// What a block left behind: the layers its directives wrote.
+pub struct Scope {
+    context: Context,
+    layers: TypeMap,
+    /// First use of each directive here.
+    seen: HashMap<&'static str, Span>,
+}
+
+impl Scope {
+    fn new(context: Context) -> Scope {
+        Scope { context, layers: TypeMap::default(), seen: HashMap::new() }
+    }
+
+    /// The kind of block.
+    pub fn context(&self) -> Context {
+        self.context
+    }
+
+    /// The layer of type `L`, if a directive of its table stood in the block.
+    pub fn get<L: 'static>(&self) -> Option<&L> {
+        self.layers.get()
+    }
+
+    /// The layer of type `L`, created on first use.
+    pub fn layer<L: Default + 'static>(&mut self) -> &mut L {
+        self.layers.get_or_default()
+    }
+
+    /// Takes the layer of type `L` out.
+    pub fn take<L: Default + 'static>(&mut self) -> L {
+        std::mem::take(self.layers.get_or_default())
+    }
+
+    /// Where a directive was first used in the block.
+    pub fn seen(&self, name: &str) -> Option<Span> {
+        self.seen.get(name).copied()
+    }
+}
+
+/// The interpretation of one configuration.
+pub struct Cx<'a> {
+    registry: &'a Registry,
+    paths: Paths,
+    diagnostics: &'a mut Diagnostics,
+    scopes: Vec<Scope>,
+    globals: TypeMap,
+    defaults: HashMap<TypeId, Rc<dyn Any>>,
+}
+
+impl<'a> Cx<'a> {
+    pub fn new(registry: &'a Registry, paths: Paths, diagnostics: &'a mut Diagnostics) -> Cx<'a> {
+        Cx {
+            registry,
+            paths,
+            diagnostics,
+            scopes: Vec::new(),
+            globals: TypeMap::default(),
+            defaults: HashMap::new(),
+        }
+    }
+
+    /// Interprets a whole configuration; the result is the scope of the top level.
+    pub fn run(&mut self, tree: &Tree) -> Scope {
+        self.block(Context::MAIN, &tree.nodes)
+    }
+
+    /// Interprets the directives of a block in a new scope and returns that scope.
+    pub fn block(&mut self, context: Context, nodes: &[Node]) -> Scope {
+        self.block_in(Scope::new(context), nodes)
+    }
+
+    /// As [`Cx::block`], into a scope prepared by the caller or left by an earlier block.
+    pub fn block_in(&mut self, scope: Scope, nodes: &[Node]) -> Scope {
+        self.scopes.push(scope);
+        for node in nodes {
+            self.directive(node);
+        }
+        self.scopes.pop().expect("the scope pushed above is still there")
+    }
+
+    /// A scope to fill by hand and pass to [`Cx::block_in`].
+    pub fn new_scope(&self, context: Context) -> Scope {
+        Scope::new(context)
+    }
+
+    fn directive(&mut self, node: &Node) {
+        match self.checked_row(node) {
+            Ok(row) => {
+                if let Err(error) = (row.apply)(self, node) {
+                    self.report(error.or_at(node.name.span));
+                }
+                let scope = self.scope_mut();
+                scope.seen.entry(row.name).or_insert(node.name.span);
+            }
+            Err(error) => {
+                self.report(error);
+            }
+        }
+    }
+
+    fn checked_row(&self, node: &Node) -> Result<&'static Row, Diagnostic> {
+        let rows = self.registry.named(&node.name.text);
+        let context = self.context();
+        let Some(row) = rows.iter().copied().find(|row| row.contexts.intersects(context)) else {
+            return Err(match rows.iter().map(|row| row.contexts).reduce(Context::or) {
+                Some(contexts) => self.misplaced(&node.name, contexts),
+                None => self.unknown(&node.name),
+            });
+        };
+        if row.block != node.block.is_some() {
+            return Err(match row.block {
+                true => node.error(format!("directive \"{}\" has no opening \"{{\"", node.name)),
+                false => {
+                    node.error(format!("directive \"{}\" is not terminated by \";\"", node.name))
+                }
+            });
+        }
+        if !row.arity.allows(node.args.len()) {
+            return Err(node.arity_error().expected(row.arity.describe()));
+        }
+        Ok(row)
+    }
+
+    fn misplaced(&self, name: &Word, contexts: Context) -> Diagnostic {
+        name.error(format!("\"{name}\" directive is not allowed here"))
+            .expected(format!("this is \"{}\"", self.context().describe()))
+            .hint(format!("\"{name}\" belongs in {}", contexts.describe()))
+            .follows_from_nesting()
+    }
+
+    fn unknown(&self, name: &Word) -> Diagnostic {
+        let error = name.error(format!("unknown directive \"{name}\""));
+        match self.registry.suggest(&name.lossy(), self.context()) {
+            Some(known) => error.hint(format!("did you mean \"{known}\"?")),
+            None => error,
+        }
+    }
+
+    /// Records a finding and goes on; for several errors in one directive, and for warnings.
+    pub fn report(&mut self, diagnostic: Diagnostic) {
+        self.diagnostics.push(diagnostic);
+    }
+
+    /// Records the error of a result and goes on without the value.
+    pub fn accept<T>(&mut self, result: Result<T, Diagnostic>) -> Option<T> {
+        result.map_err(|error| self.report(error)).ok()
+    }
+
+    pub fn diagnostics(&self) -> &Diagnostics {
+        self.diagnostics
+    }
+
+    pub fn registry(&self) -> &'a Registry {
+        self.registry
+    }
+
+    pub fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
+    /// The kind of the block being read; [`Context::MAIN`] outside of [`Cx::run`].
+    pub fn context(&self) -> Context {
+        self.scopes.last().map_or(Context::MAIN, Scope::context)
+    }
+
+    /// The open blocks, outermost first.
+    pub fn scopes(&self) -> &[Scope] {
+        &self.scopes
+    }
+
+    /// The scope of the block being read.
+    pub fn scope_mut(&mut self) -> &mut Scope {
+        if self.scopes.is_empty() {
+            self.scopes.push(Scope::new(Context::MAIN));
+        }
+        self.scopes.last_mut().expect("one was pushed if there was none")
+    }
+
+    /// The innermost open block of a kind: `cx.enclosing(Context::SERVER)` in a location.
+    pub fn enclosing(&mut self, context: Context) -> Option<&mut Scope> {
+        self.scopes.iter_mut().rev().find(|scope| scope.context.intersects(context))
+    }
+
+    /// The layer of type `L` in the block being read, created on first use.
+    pub fn layer<L: Default + 'static>(&mut self) -> &mut L {
+        self.scope_mut().layer()
+    }
+
+    /// The value of type `T` for the whole configuration, created on first use: zones, pools,
+    /// the table of variables.
+    pub fn global<T: Default + 'static>(&mut self) -> &mut T {
+        self.globals.get_or_default()
+    }
+
+    /// Puts a value for [`Cx::global`] in place beforehand.
+    pub fn set_global<T: 'static>(&mut self, value: T) {
+        self.globals.0.insert(TypeId::of::<T>(), Box::new(value));
+    }
+
+    /// Takes the value of type `T` out, after the run.
+    pub fn take_global<T: Default + 'static>(&mut self) -> T {
+        match self.globals.get_mut::<T>() {
+            Some(value) => std::mem::take(value),
+            None => T::default(),
+        }
+    }
+
+    /// Refuses the second use of a directive in a block: `"NAME" directive is duplicate`.
+    pub fn once(&self, node: &Node) -> Result<(), Diagnostic> {
+        let seen = self.scopes.last().and_then(|scope| {
+            let name = std::str::from_utf8(&node.name.text).ok()?;
+            scope.seen(name)
+        });
+        match seen {
+            Some(first) => Err(self.duplicate(node).note(first, "first given here")),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn duplicate(&self, node: &Node) -> Diagnostic {
+        node.directive_error("is duplicate").follows_from_nesting()
+    }
+
+    /// The entries of a data block (`types`, `map`): directives without blocks. Entries with
+    /// blocks are reported and left out.
+    pub fn entries<'n>(&mut self, node: &'n Node) -> Vec<&'n Node> {
+        let (flat, nested): (Vec<_>, Vec<_>) =
+            node.children().iter().partition(|entry| entry.block.is_none());
+        for entry in nested {
+            let at = Span { start: entry.span.end.saturating_sub(1), ..entry.span };
+            self.report(Diagnostic::emerg("unexpected \"{\"").at(at));
+        }
+        flat
+    }
+
+    /// The defaults of a table, parsed once per configuration.
+    pub(crate) fn cached_defaults<L: 'static>(&mut self, make: fn(&mut Cx<'_>) -> L) -> Rc<L> {
+        let known = self.defaults.get(&TypeId::of::<L>()).cloned();
+        let any = known.unwrap_or_else(|| {
+            let made: Rc<dyn Any> = Rc::new(self.made_aside(make));
+            self.defaults.insert(TypeId::of::<L>(), Rc::clone(&made));
+            made
+        });
+        any.downcast().expect("the value under a type's id has that type")
+    }
+
+    /// Runs `make` in a scope that is thrown away.
+    fn made_aside<L>(&mut self, make: fn(&mut Cx<'_>) -> L) -> L {
+        self.scopes.push(Scope::new(Context::NONE));
+        let made = make(self);
+        self.scopes.pop();
+        made
+    }
+}

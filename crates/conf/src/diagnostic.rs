@@ -1,0 +1,327 @@
+//! Errors and warnings of a configuration: what is wrong, where, what was expected, what to do.
+
+use std::fmt::Write as _;
+
+use crate::source::{Sources, Span};
+
+/// How bad it is; nginx's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The configuration works, but hardly as meant.
+    Warn,
+    /// The configuration is refused.
+    Emerg,
+}
+
+impl Level {
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Warn => "warn",
+            Level::Emerg => "emerg",
+        }
+    }
+}
+
+/// One finding. Built where the problem is seen and refined on the way up:
+/// `word.error("invalid value").expected("a size like 8k").hint("did you mean \"16k\"?")`.
+#[derive(Clone, Debug)]
+pub struct Diagnostic(Box<Details>);
+
+#[derive(Clone, Debug)]
+struct Details {
+    level: Level,
+    message: String,
+    span: Option<Span>,
+    expected: Option<String>,
+    hints: Vec<String>,
+    notes: Vec<(Span, String)>,
+    /// Possibly only a consequence of braces that do not match.
+    follows_from_nesting: bool,
+}
+
+impl Diagnostic {
+    pub fn new(level: Level, message: impl Into<String>) -> Diagnostic {
+        Diagnostic(Box::new(Details {
+            level,
+            message: message.into(),
+            span: None,
+            expected: None,
+            hints: Vec::new(),
+            notes: Vec::new(),
+            follows_from_nesting: false,
+        }))
+    }
+
+    /// An error: the configuration is refused.
+    pub fn emerg(message: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(Level::Emerg, message)
+    }
+
+    /// A warning: the configuration is accepted.
+    pub fn warn(message: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(Level::Warn, message)
+    }
+
+    /// Points at `span`.
+    pub fn at(mut self, span: Span) -> Diagnostic {
+        self.0.span = Some(span);
+        self
+    }
+
+    /// Points at `span` unless it points somewhere already.
+    pub fn or_at(mut self, span: Span) -> Diagnostic {
+        self.0.span.get_or_insert(span);
+        self
+    }
+
+    /// What would have been right: `a size like "8k"`.
+    pub fn expected(mut self, expected: impl Into<String>) -> Diagnostic {
+        self.0.expected = Some(expected.into());
+        self
+    }
+
+    /// What to do about it.
+    pub fn hint(mut self, hint: impl Into<String>) -> Diagnostic {
+        self.0.hints.push(hint.into());
+        self
+    }
+
+    /// A second place that belongs to the problem.
+    pub fn note(mut self, span: Span, note: impl Into<String>) -> Diagnostic {
+        self.0.notes.push((span, note.into()));
+        self
+    }
+
+    pub(crate) fn follows_from_nesting(mut self) -> Diagnostic {
+        self.0.follows_from_nesting = true;
+        self
+    }
+
+    pub fn level(&self) -> Level {
+        self.0.level
+    }
+
+    /// The message in nginx's words, without the place.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    pub fn span(&self) -> Option<Span> {
+        self.0.span
+    }
+
+    pub fn expectation(&self) -> Option<&str> {
+        self.0.expected.as_deref()
+    }
+
+    pub fn hints(&self) -> &[String] {
+        &self.0.hints
+    }
+}
+
+/// All findings of one configuration, with the texts they point into.
+#[derive(Debug, Default)]
+pub struct Diagnostics {
+    list: Vec<Diagnostic>,
+    dropped: usize,
+    pub(crate) sources: Sources,
+    pub(crate) unbalanced: bool,
+}
+
+impl Diagnostics {
+    /// Findings kept; more are counted only, so that a binary file as configuration stays readable.
+    pub const MAX: usize = 100;
+
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        if self.unbalanced && diagnostic.0.follows_from_nesting {
+            return;
+        }
+        if self.list.len() < Self::MAX {
+            self.list.push(diagnostic);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether the configuration has to be refused.
+    pub fn has_errors(&self) -> bool {
+        self.dropped > 0 || self.list.iter().any(|d| d.level() == Level::Emerg)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.list.iter()
+    }
+
+    /// `MESSAGE in FILE:LINE`: the text that goes to the error log.
+    pub fn classic(&self, diagnostic: &Diagnostic) -> String {
+        match diagnostic.span() {
+            Some(span) => format!("{} in {}", diagnostic.message(), self.sources.place(span)),
+            None => diagnostic.message().to_owned(),
+        }
+    }
+
+    /// Everything for a terminal, errors of one file in the order of their lines; each finding
+    /// opens with the classic `nowait: [emerg] MESSAGE in FILE:LINE`.
+    pub fn render(&self, color: bool) -> String {
+        let mut out = String::new();
+        for diagnostic in &self.list {
+            self.render_one(&mut out, diagnostic, color);
+        }
+        if self.dropped > 0 {
+            let _ = writeln!(out, "nowait: [emerg] {} more problems not shown", self.dropped);
+        }
+        out
+    }
+
+    fn render_one(&self, out: &mut String, diagnostic: &Diagnostic, color: bool) {
+        let paint = Paint { color };
+        let _ = writeln!(
+            out,
+            "nowait: {} {}",
+            paint.level(diagnostic.level()),
+            paint.bold(&self.classic(diagnostic))
+        );
+        let details = &diagnostic.0;
+        let width = details.span.iter().chain(details.notes.iter().map(|(span, _)| span));
+        let width = width.map(|span| span.line.to_string().len()).max().unwrap_or(1);
+        if let Some(span) = details.span {
+            self.render_line(out, span, details.expected.as_deref(), width, paint);
+        }
+        for (span, note) in &details.notes {
+            if details.span.is_some_and(|main| main.file != span.file) {
+                let _ = writeln!(
+                    out,
+                    "{:width$} {} {}",
+                    "",
+                    paint.frame("-->"),
+                    self.sources.place(*span)
+                );
+            }
+            self.render_line(out, *span, Some(note), width, paint);
+        }
+        for hint in &details.hints {
+            let _ = writeln!(out, "{:width$} {} {hint}", "", paint.frame("= hint:"));
+        }
+    }
+
+    fn render_line(
+        &self,
+        out: &mut String,
+        span: Span,
+        label: Option<&str>,
+        width: usize,
+        paint: Paint,
+    ) {
+        let Some((line, offset)) = self.sources.line(span) else {
+            return;
+        };
+        let length = (span.end.saturating_sub(span.start) as usize)
+            .clamp(1, line.len().saturating_sub(offset).max(1));
+        let shown = Excerpt::new(line, offset, length);
+        let bar = paint.frame("|");
+        let _ = writeln!(
+            out,
+            "{} {bar} {}",
+            paint.frame(&format!("{:>width$}", span.line)),
+            shown.text
+        );
+        let carets = paint.caret(&"^".repeat(shown.carets));
+        let label = label.map(|l| format!(" {l}")).unwrap_or_default();
+        let _ = writeln!(
+            out,
+            "{:width$} {bar} {:indent$}{carets}{label}",
+            "",
+            "",
+            indent = shown.indent
+        );
+    }
+}
+
+/// A source line made printable: tabs widened, control bytes replaced, long lines cut around the
+/// marked part, so that a terminal shows what is meant and nothing else.
+struct Excerpt {
+    text: String,
+    indent: usize,
+    carets: usize,
+}
+
+impl Excerpt {
+    /// Characters of a source line shown at most.
+    const WIDTH_MAX: usize = 160;
+    /// Characters kept before the marked part of a line that has to be cut.
+    const LEAD: usize = 60;
+
+    fn new(line: &[u8], offset: usize, length: usize) -> Excerpt {
+        let offset = offset.min(line.len());
+        let end = (offset + length).min(line.len());
+        let mut before = printable(&line[..offset]);
+        let mut marked = printable(&line[offset..end]);
+        let after = printable(&line[end..]);
+        if before.chars().count() + marked.chars().count() + after.chars().count() > Self::WIDTH_MAX
+        {
+            let skip = before.chars().count().saturating_sub(Self::LEAD);
+            if skip > 0 {
+                before = format!("...{}", before.chars().skip(skip).collect::<String>());
+            }
+            marked = marked.chars().take(Self::WIDTH_MAX / 2).collect();
+        }
+        let indent = before.chars().count();
+        let carets = marked.chars().count().max(1);
+        let room = Self::WIDTH_MAX.saturating_sub(indent + carets);
+        let mut text = before;
+        text.push_str(&marked);
+        let total = after.chars().count();
+        text.extend(after.chars().take(room));
+        if total > room {
+            text.push_str("...");
+        }
+        Excerpt { text: text.trim_end().to_owned(), indent, carets }
+    }
+}
+
+fn printable(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for c in String::from_utf8_lossy(bytes).chars() {
+        match c {
+            '\t' => out.push_str("    "),
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[derive(Clone, Copy)]
+struct Paint {
+    color: bool,
+}
+
+impl Paint {
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn level(self, level: Level) -> String {
+        let code = match level {
+            Level::Warn => "1;33",
+            Level::Emerg => "1;31",
+        };
+        self.wrap(code, &format!("[{}]", level.name()))
+    }
+
+    fn bold(self, text: &str) -> String {
+        self.wrap("1", text)
+    }
+
+    fn frame(self, text: &str) -> String {
+        self.wrap("1;34", text)
+    }
+
+    fn caret(self, text: &str) -> String {
+        self.wrap("1;31", text)
+    }
+}

@@ -1,0 +1,185 @@
+//! Where configuration texts come from: the disk, or a recorded bundle of the same texts.
+//!
+//! The master reads from [`Disk`] and hands the [`Bundle`] of what it read to the server process,
+//! which parses the very same texts without touching a file.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use crate::glob;
+
+/// A source of configuration files.
+pub trait Files {
+    /// The whole content of a file.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// The paths that match a glob(3) pattern, sorted bytewise; none is no error.
+    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>>;
+}
+
+/// The file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk;
+
+impl Disk {
+    /// The largest configuration file accepted, in bytes.
+    pub const FILE_BYTES_MAX: u64 = 64 << 20;
+}
+
+impl Files for Disk {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        use std::io::Read;
+        let file = std::fs::File::open(path)?;
+        if file.metadata()?.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        let mut text = Vec::new();
+        file.take(Self::FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+        if text.len() as u64 > Self::FILE_BYTES_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(text)
+    }
+
+    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
+        glob::glob(pattern)
+    }
+}
+
+/// Recorded texts and glob results, in the order of their first reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bundle {
+    files: Vec<(PathBuf, Vec<u8>)>,
+    index: HashMap<PathBuf, usize>,
+    globs: HashMap<Vec<u8>, Vec<PathBuf>>,
+}
+
+impl Bundle {
+    /// Adds a file; a path that is there already keeps its first text.
+    pub fn add(&mut self, path: impl Into<PathBuf>, text: impl Into<Vec<u8>>) {
+        let path = path.into();
+        if !self.index.contains_key(&path) {
+            self.index.insert(path.clone(), self.files.len());
+            self.files.push((path, text.into()));
+        }
+    }
+
+    /// Adds the result of a glob pattern.
+    pub fn add_glob(&mut self, pattern: &[u8], paths: Vec<PathBuf>) {
+        self.globs.entry(pattern.to_vec()).or_insert(paths);
+    }
+
+    /// The files with their texts, in the order of their first reading: what `-T` prints.
+    pub fn iter(&self) -> impl Iterator<Item = (&Path, &[u8])> {
+        self.files.iter().map(|(path, text)| (path.as_path(), text.as_slice()))
+    }
+
+    pub(crate) fn get(&self, path: &Path) -> Option<&[u8]> {
+        self.index.get(path).map(|&n| self.files[n].1.as_slice())
+    }
+
+    /// A byte string that [`Bundle::from_bytes`] turns back into this bundle.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_count(&mut out, self.files.len());
+        for (path, text) in &self.files {
+            put_bytes(&mut out, path.as_os_str().as_bytes());
+            put_bytes(&mut out, text);
+        }
+        let mut globs: Vec<_> = self.globs.iter().collect();
+        globs.sort();
+        put_count(&mut out, globs.len());
+        for (pattern, paths) in globs {
+            put_bytes(&mut out, pattern);
+            put_count(&mut out, paths.len());
+            for path in paths {
+                put_bytes(&mut out, path.as_os_str().as_bytes());
+            }
+        }
+        out
+    }
+
+    /// The bundle that [`Bundle::to_bytes`] wrote; `None` if the bytes are not one.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Bundle> {
+        let mut rest = bytes;
+        let mut bundle = Bundle::default();
+        for _ in 0..take_count(&mut rest)? {
+            let path = take_path(&mut rest)?;
+            let text = take_bytes(&mut rest)?.to_vec();
+            bundle.add(path, text);
+        }
+        for _ in 0..take_count(&mut rest)? {
+            let pattern = take_bytes(&mut rest)?.to_vec();
+            let mut paths = Vec::new();
+            for _ in 0..take_count(&mut rest)? {
+                paths.push(take_path(&mut rest)?);
+            }
+            bundle.globs.insert(pattern, paths);
+        }
+        rest.is_empty().then_some(bundle)
+    }
+}
+
+impl Files for Bundle {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.get(path).map(<[u8]>::to_vec).ok_or_else(|| io::Error::from_raw_os_error(ENOENT))
+    }
+
+    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
+        Ok(self.globs.get(pattern).cloned().unwrap_or_default())
+    }
+}
+
+const ENOENT: i32 = 2;
+
+fn put_count(out: &mut Vec<u8>, count: usize) {
+    out.extend_from_slice(&(count as u64).to_le_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_count(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+fn take_count(rest: &mut &[u8]) -> Option<usize> {
+    let (count, tail) = rest.split_first_chunk::<8>()?;
+    *rest = tail;
+    usize::try_from(u64::from_le_bytes(*count)).ok()
+}
+
+fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let count = take_count(rest)?;
+    let (bytes, tail) = rest.split_at_checked(count)?;
+    *rest = tail;
+    Some(bytes)
+}
+
+fn take_path(rest: &mut &[u8]) -> Option<PathBuf> {
+    Some(PathBuf::from(OsString::from_vec(take_bytes(rest)?.to_vec())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bundle_survives_the_wire() {
+        let mut bundle = Bundle::default();
+        bundle.add("/etc/a.conf", "first");
+        bundle.add("/etc/b.conf", vec![0xff, 0]);
+        bundle.add("/etc/a.conf", "second reading is not recorded");
+        bundle.add_glob(b"/etc/*.conf", vec!["/etc/a.conf".into(), "/etc/b.conf".into()]);
+        let bytes = bundle.to_bytes();
+        assert_eq!(Bundle::from_bytes(&bytes), Some(bundle.clone()));
+        for cut in 0..bytes.len() {
+            assert_eq!(Bundle::from_bytes(&bytes[..cut]), None);
+        }
+        assert_eq!(bundle.read(Path::new("/etc/a.conf")).unwrap(), b"first");
+        assert_eq!(bundle.read(Path::new("/x")).unwrap_err().raw_os_error(), Some(2));
+        let names: Vec<_> = bundle.iter().map(|(path, _)| path.to_str().unwrap()).collect();
+        assert_eq!(names, ["/etc/a.conf", "/etc/b.conf"]);
+    }
+}

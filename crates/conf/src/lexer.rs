@@ -1,0 +1,224 @@
+//! nginx's tokens: words, quotes, escapes, comments.
+//!
+//! Knows nothing of directives. Follows the rules of nginx's `ngx_conf_read_token`, oddities
+//! included: quotes count only at the start of a word, `#` only where a word could start, `${`
+//! does not open a block, and a backslash keeps the next byte from meaning anything.
+
+use crate::source::{FileId, Span};
+use crate::tree::Word;
+
+/// What the text offers next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    Word(Word),
+    Semicolon(Span),
+    Open(Span),
+    Close(Span),
+    End(Span),
+}
+
+/// Why a word could not be read. The lexer has moved past the problem.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum LexError {
+    /// After a closing quote something other than space, `;`, `{`, `)`.
+    AfterQuote { at: Span, byte: u8, word: Word },
+    /// The text ended within a word; a quote that was never closed is named.
+    EndInWord { word: Span, quote: Option<u8> },
+    /// A word longer than [`WORD_BYTES_MAX`].
+    TooLong { word: Span, quote: Option<u8>, start: Vec<u8> },
+}
+
+/// Bytes of one word at most. nginx reads words through a buffer of this size.
+pub(crate) const WORD_BYTES_MAX: usize = 4096;
+
+pub(crate) struct Lexer<'t> {
+    text: &'t [u8],
+    pos: usize,
+    line: u32,
+    file: FileId,
+    word_bytes_max: usize,
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+impl<'t> Lexer<'t> {
+    pub fn new(file: FileId, text: &'t [u8]) -> Lexer<'t> {
+        // The command line comes as a whole, nginx's buffer does not limit it.
+        let word_bytes_max = if file == FileId::COMMAND_LINE { usize::MAX } else { WORD_BYTES_MAX };
+        Lexer { text, pos: 0, line: 1, file, word_bytes_max }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.pos).copied()
+    }
+
+    fn bump(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.pos += 1;
+        if byte == b'\n' {
+            self.line += 1;
+        }
+        Some(byte)
+    }
+
+    fn span(&self, start: usize, line: u32) -> Span {
+        Span { file: self.file, line, start: start as u32, end: self.pos as u32 }
+    }
+
+    /// The next token; after [`Token::End`] always that.
+    pub fn next(&mut self) -> Result<Token, LexError> {
+        self.skip_space_and_comments();
+        let (start, line) = (self.pos, self.line);
+        let Some(byte) = self.bump() else {
+            return Ok(Token::End(self.span(start, line)));
+        };
+        match byte {
+            b';' => Ok(Token::Semicolon(self.span(start, line))),
+            b'{' => Ok(Token::Open(self.span(start, line))),
+            b'}' => Ok(Token::Close(self.span(start, line))),
+            b'"' | b'\'' => self.quoted(start, line, byte),
+            _ => {
+                self.pos = start;
+                self.line = line;
+                self.bare(start, line)
+            }
+        }
+    }
+
+    fn skip_space_and_comments(&mut self) {
+        while let Some(byte) = self.peek() {
+            if byte == b'#' {
+                while self.peek().is_some_and(|b| b != b'\n') {
+                    self.pos += 1;
+                }
+            } else if is_space(byte) {
+                self.bump();
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn bare(&mut self, start: usize, line: u32) -> Result<Token, LexError> {
+        let mut variable = false;
+        loop {
+            let Some(byte) = self.peek() else {
+                return Err(LexError::EndInWord { word: self.span(start, line), quote: None });
+            };
+            let first = self.pos == start;
+            if byte == b'{' && variable {
+                self.pos += 1;
+                continue;
+            }
+            variable = byte == b'$';
+            // A "}" ends no word, and one that starts a word never comes here.
+            if !first && (is_space(byte) || byte == b';' || byte == b'{') {
+                let text = unescape(&self.text[start..self.pos]);
+                return Ok(Token::Word(Word { text, span: self.span(start, line), quoted: false }));
+            }
+            self.bump();
+            if byte == b'\\' {
+                self.bump();
+            }
+            if self.pos - start >= self.word_bytes_max {
+                return Err(self.too_long(start, line, None));
+            }
+        }
+    }
+
+    fn quoted(&mut self, start: usize, line: u32, quote: u8) -> Result<Token, LexError> {
+        loop {
+            let Some(byte) = self.bump() else {
+                let word = self.span(start, line);
+                return Err(LexError::EndInWord { word, quote: Some(quote) });
+            };
+            if byte == b'\\' {
+                self.bump();
+            } else if byte == quote {
+                break;
+            }
+            if self.pos - start > self.word_bytes_max {
+                return Err(self.too_long(start, line, Some(quote)));
+            }
+        }
+        let text = unescape(&self.text[start + 1..self.pos - 1]);
+        let word = Word { text, span: self.span(start, line), quoted: true };
+        match self.peek() {
+            // A ")" may follow at once, for `if ($x = "y")`; it starts the next word.
+            Some(byte) if !is_space(byte) && !matches!(byte, b';' | b'{' | b')') => {
+                let (at, line) = (self.pos, self.line);
+                self.bump();
+                Err(LexError::AfterQuote { at: self.span(at, line), byte, word })
+            }
+            _ => Ok(Token::Word(word)),
+        }
+    }
+
+    /// Gives up on a word and moves behind the line that it starts in.
+    fn too_long(&mut self, start: usize, line: u32, quote: Option<u8>) -> LexError {
+        let text_start = start + usize::from(quote.is_some());
+        let end = self.text.len().min(text_start + 10);
+        let error = LexError::TooLong {
+            word: Span { file: self.file, line, start: start as u32, end: start as u32 + 1 },
+            quote,
+            start: self.text[text_start..end].to_vec(),
+        };
+        if quote.is_some() {
+            self.pos = start;
+            self.line = line;
+            self.skip_line();
+        } else {
+            while self.peek().is_some_and(|b| !is_space(b) && b != b';') {
+                self.pos += 1;
+            }
+        }
+        error
+    }
+
+    /// Moves to the start of the next line.
+    pub fn skip_line(&mut self) {
+        while let Some(byte) = self.bump() {
+            if byte == b'\n' {
+                return;
+            }
+        }
+    }
+
+    /// Moves back to `span`'s start, for words that turn out to belong elsewhere.
+    pub fn rewind(&mut self, span: Span) {
+        self.pos = span.start as usize;
+        self.line = span.line;
+    }
+
+    /// Blanks between the line's start and `span`, if nothing else is there.
+    pub fn indentation(&self, span: Span) -> Option<usize> {
+        let before = &self.text[..span.start as usize];
+        let line_start = before.iter().rposition(|&b| b == b'\n').map_or(0, |n| n + 1);
+        let blanks = &before[line_start..];
+        blanks
+            .iter()
+            .all(|b| matches!(b, b' ' | b'\t'))
+            .then(|| blanks.iter().map(|&b| if b == b'\t' { 8 } else { 1 }).sum())
+    }
+}
+
+/// nginx's escapes: `\"`, `\'`, `\\` lose the backslash, `\t`, `\r`, `\n` become control bytes, any
+/// other backslash stays.
+fn unescape(raw: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(raw.len());
+    let mut at = 0;
+    while at < raw.len() {
+        let (byte, length) = match (raw[at], raw.get(at + 1)) {
+            (b'\\', Some(&next @ (b'"' | b'\'' | b'\\'))) => (next, 2),
+            (b'\\', Some(b't')) => (b'\t', 2),
+            (b'\\', Some(b'r')) => (b'\r', 2),
+            (b'\\', Some(b'n')) => (b'\n', 2),
+            (byte, _) => (byte, 1),
+        };
+        out.push(byte);
+        at += length;
+    }
+    out
+}

@@ -1,0 +1,430 @@
+//! From files to a [`Tree`]: directives, blocks, `include`. All syntax errors in one run.
+//!
+//! Called once per configuration load. Blocks are kept on a stack of its own, so nesting is
+//! limited by a number and not by the thread's stack.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::cx::Paths;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::files::Files;
+use crate::glob;
+use crate::lexer::{LexError, Lexer, Token};
+use crate::source::{FileId, Span};
+use crate::tree::{Node, Tree, Word};
+
+/// `include` within `include`, at most.
+pub const INCLUDE_DEPTH_MAX: usize = 64;
+/// Blocks within blocks, at most, over all files of an include chain.
+pub const BLOCK_DEPTH_MAX: usize = 128;
+/// Files of one configuration, at most; a file counts each time it is included.
+pub const FILES_MAX: usize = 10_000;
+
+/// Reads `main` and all it includes. `globals` is the text of `-g`; its directives come first.
+/// Relative includes start at the directory of `main`, as nginx's do.
+pub fn parse(files: &dyn Files, main: &Path, globals: Option<&str>) -> (Tree, Diagnostics) {
+    let mut parser = Parser {
+        files,
+        conf_prefix: Paths::directory_of(main),
+        tree: Tree::default(),
+        diagnostics: Diagnostics::default(),
+        including: Vec::new(),
+        files_read: 0,
+        depth: 0,
+    };
+    let mut nodes = Vec::new();
+    if let Some(globals) = globals {
+        let source = parser.tree.sources.set_command_line(globals.as_bytes().to_vec());
+        parser.text(FileId::COMMAND_LINE, &source.text, &mut nodes);
+    }
+    if let Err(error) = parser.file(main.as_os_str().as_bytes(), &mut nodes) {
+        parser.diagnostics.push(error);
+    }
+    let Parser { mut tree, mut diagnostics, .. } = parser;
+    tree.nodes = nodes;
+    diagnostics.sources = tree.sources.clone();
+    diagnostics.unbalanced = tree.unbalanced;
+    (tree, diagnostics)
+}
+
+struct Parser<'a> {
+    files: &'a dyn Files,
+    conf_prefix: Vec<u8>,
+    tree: Tree,
+    diagnostics: Diagnostics,
+    /// The include directives that led here.
+    including: Vec<Span>,
+    files_read: usize,
+    depth: usize,
+}
+
+/// A block that waits for its `}`.
+struct Open {
+    node: Node,
+    outer: Vec<Node>,
+    brace: Span,
+    indentation: Option<usize>,
+    /// The first directive inside that is indented as if it stood outside.
+    outdented: Option<Span>,
+}
+
+impl Parser<'_> {
+    /// Reads a file and appends its directives. The error is for the caller to place.
+    fn file(&mut self, path: &[u8], nodes: &mut Vec<Node>) -> Result<(), Diagnostic> {
+        if self.files_read >= FILES_MAX {
+            return Err(Diagnostic::emerg(format!("more than {FILES_MAX} configuration files")));
+        }
+        self.files_read += 1;
+        let path = Path::new(OsStr::from_bytes(path));
+        let text = self.files.read(path).map_err(|error| {
+            let message = format!("open() \"{}\" failed ({})", path.display(), errno_text(&error));
+            Diagnostic::emerg(message)
+        })?;
+        self.tree.files.add(path, text.as_slice());
+        let (id, source) = self.tree.sources.add(path.to_owned(), text);
+        self.text(id, &source.text, nodes);
+        Ok(())
+    }
+
+    /// Parses one text; blocks open and close within it.
+    fn text(&mut self, file: FileId, text: &[u8], nodes: &mut Vec<Node>) {
+        if u32::try_from(text.len()).is_err() {
+            self.diagnostics.push(Diagnostic::emerg("configuration text is too long"));
+            return;
+        }
+        let mut lexer = Lexer::new(file, text);
+        let mut nesting = Nesting { open: Vec::new(), suspects: Vec::new(), early_close: None };
+        let mut words: Vec<Word> = Vec::new();
+        loop {
+            match lexer.next() {
+                Ok(Token::Word(word)) => {
+                    if words.is_empty() {
+                        nesting.directive_starts(lexer.indentation(word.span), word.span);
+                    }
+                    words.push(word);
+                }
+                Ok(Token::Semicolon(at)) => match node(&mut words, at) {
+                    Some(node) => self.directive(node, nodes),
+                    None => self.diagnostics.push(Diagnostic::emerg("unexpected \";\"").at(at)),
+                },
+                Ok(Token::Open(at)) => self.open(&lexer, &mut words, at, &mut nesting, nodes),
+                Ok(Token::Close(at)) => {
+                    if !words.is_empty() {
+                        self.missing_semicolon(&words, at);
+                        if let Some(node) = node(&mut words, at) {
+                            self.directive(node, nodes);
+                        }
+                    }
+                    self.close(&lexer, at, &mut nesting, nodes);
+                }
+                Ok(Token::End(at)) => {
+                    if !words.is_empty() {
+                        self.unexpected_end(at, &words, None);
+                        if let Some(node) = node(&mut words, at) {
+                            self.directive(node, nodes);
+                        }
+                    }
+                    self.unclosed(at, &mut nesting, nodes);
+                    return;
+                }
+                Err(LexError::EndInWord { word, quote }) => {
+                    let end = Span { start: word.end, ..word };
+                    self.unexpected_end(end, &words, Some((word, quote)));
+                    words.clear();
+                }
+                Err(LexError::AfterQuote { at, byte, word }) => {
+                    words.push(word);
+                    self.after_quote(at, byte, &words);
+                    // The rest up to the line's end is most likely what the quote was to hold.
+                    lexer.rewind(at);
+                    recover(&mut lexer, &mut words);
+                }
+                Err(LexError::TooLong { word, quote, start }) => {
+                    self.too_long(word, quote, &start);
+                    words.clear();
+                }
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        lexer: &Lexer<'_>,
+        words: &mut Vec<Word>,
+        at: Span,
+        nesting: &mut Nesting,
+        nodes: &mut Vec<Node>,
+    ) {
+        let Some(node) = node(words, at) else {
+            self.diagnostics.push(Diagnostic::emerg("unexpected \"{\"").at(at));
+            // Keep the braces even: the block is read and dropped.
+            let name = Word { text: Vec::new(), span: at, quoted: false };
+            let node = Node { name, args: Vec::new(), block: None, span: at };
+            return self.push_block(lexer, node, at, nesting, nodes);
+        };
+        if at.file == FileId::COMMAND_LINE {
+            let message = "block directives are not supported in -g option";
+            self.diagnostics.push(Diagnostic::emerg(message).at(at));
+        }
+        self.push_block(lexer, node, at, nesting, nodes);
+    }
+
+    fn push_block(
+        &mut self,
+        lexer: &Lexer<'_>,
+        node: Node,
+        brace: Span,
+        nesting: &mut Nesting,
+        nodes: &mut Vec<Node>,
+    ) {
+        self.depth += 1;
+        if self.depth == BLOCK_DEPTH_MAX + 1 {
+            let message = format!("more than {BLOCK_DEPTH_MAX} blocks within each other");
+            self.diagnostics.push(Diagnostic::emerg(message).at(brace));
+        }
+        let indentation = lexer.indentation(node.name.span);
+        let outer = std::mem::take(nodes);
+        nesting.open.push(Open { node, outer, brace, indentation, outdented: None });
+    }
+
+    fn pop_block(&mut self, open: Open, nodes: &mut Vec<Node>) {
+        let children = std::mem::replace(nodes, open.outer);
+        let mut node = open.node;
+        if self.depth <= BLOCK_DEPTH_MAX {
+            node.block = Some(children);
+        } else {
+            // Too deep: drop what is inside, so that no later walk or drop recurses into it.
+            node.block = Some(Vec::new());
+        }
+        self.depth -= 1;
+        if !node.name.text.is_empty() || node.name.quoted {
+            if node.name == "include" {
+                let message = "directive \"include\" is not terminated by \";\"";
+                self.diagnostics.push(node.error(message));
+            } else {
+                nodes.push(node);
+            }
+        }
+    }
+
+    fn close(&mut self, lexer: &Lexer<'_>, at: Span, nesting: &mut Nesting, nodes: &mut Vec<Node>) {
+        if let Some(open) = nesting.open.pop() {
+            nesting.block_ends(&open, lexer.indentation(at), at);
+            return self.pop_block(open, nodes);
+        }
+        self.tree.unbalanced = true;
+        let mut error =
+            Diagnostic::emerg("unexpected \"}\"").at(at).expected("no block is open here");
+        if let Some((name, brace, close)) = nesting.early_close.take() {
+            error = error.note(close, format!("this closes \"{name}\" of line {}", brace.line));
+        }
+        self.diagnostics.push(error);
+    }
+
+    /// At the end of the text: blocks that are still open.
+    fn unclosed(&mut self, at: Span, nesting: &mut Nesting, nodes: &mut Vec<Node>) {
+        let Some(innermost) = nesting.open.last() else {
+            return;
+        };
+        self.tree.unbalanced = true;
+        let mut error = Diagnostic::emerg("unexpected end of file, expecting \"}\"").at(at);
+        match nesting.culprit() {
+            Some((name, brace, Some(outdented))) => {
+                error = error.note(brace, format!("\"{name}\" is opened here")).note(
+                    outdented,
+                    "this is indented as if that block had been closed before; is a \"}\" missing above?",
+                );
+            }
+            _ => {
+                let name = &innermost.node.name;
+                error = error
+                    .note(innermost.brace, format!("\"{name}\" is opened here and never closed"));
+            }
+        }
+        self.diagnostics.push(error);
+        while let Some(open) = nesting.open.pop() {
+            self.pop_block(open, nodes);
+        }
+    }
+
+    fn missing_semicolon(&mut self, words: &[Word], at: Span) {
+        let mut error = Diagnostic::emerg("unexpected \"}\"").at(at);
+        if let (Some(first), Some(last)) = (words.first(), words.last()) {
+            let end = Span { start: last.span.end.saturating_sub(1), ..last.span };
+            error = error.note(end, format!("a \";\" is missing after this to end \"{first}\""));
+        }
+        self.diagnostics.push(error);
+    }
+
+    fn unexpected_end(&mut self, at: Span, words: &[Word], cut: Option<(Span, Option<u8>)>) {
+        let message = match at.file {
+            FileId::COMMAND_LINE => "unexpected end of parameter, expecting \";\"",
+            _ => "unexpected end of file, expecting \";\" or \"}\"",
+        };
+        let mut error = Diagnostic::emerg(message).at(at);
+        match (cut, words.first(), words.last()) {
+            (Some((word, Some(quote))), ..) => {
+                let quote = char::from(quote);
+                let first = Span { end: word.start + 1, ..word };
+                error = error.note(first, format!("this {quote} is never closed by another"));
+                self.tree.unbalanced = true;
+            }
+            (_, Some(first), Some(last)) => {
+                let end = Span { start: last.span.end.saturating_sub(1), ..last.span };
+                error =
+                    error.note(end, format!("a \";\" is missing after this to end \"{first}\""));
+            }
+            _ => error = error.hint("end the directive with \";\""),
+        }
+        self.diagnostics.push(error);
+    }
+
+    fn after_quote(&mut self, at: Span, byte: u8, words: &[Word]) {
+        let mut error = Diagnostic::emerg(format!("unexpected \"{}\"", byte.escape_ascii())).at(at);
+        error = error.expected("a space, \";\" or \"{\" after the closing quote");
+        if let Some(word) = words.last() {
+            if word.text.contains(&b'\n') {
+                error = error.note(
+                    Span { end: word.span.start + 1, ..word.span },
+                    "the string that ends there starts here; is its closing quote missing?",
+                );
+            } else {
+                error = error.hint("write \\\" for a quote within a quoted string");
+            }
+        }
+        self.diagnostics.push(error);
+    }
+
+    fn too_long(&mut self, word: Span, quote: Option<u8>, start: &[u8]) {
+        let message = match quote {
+            Some(quote) => format!(
+                "too long parameter, probably missing terminating \"{}\" character",
+                char::from(quote)
+            ),
+            None => format!("too long parameter \"{}...\" started", String::from_utf8_lossy(start)),
+        };
+        self.diagnostics.push(Diagnostic::emerg(message).at(word));
+    }
+
+    /// Appends a directive, or what it includes.
+    fn directive(&mut self, node: Node, nodes: &mut Vec<Node>) {
+        if node.name != "include" {
+            nodes.push(node);
+            return;
+        }
+        if let Err(error) = self.include(&node, nodes) {
+            self.diagnostics.push(error.or_at(node.span));
+        }
+    }
+
+    fn include(&mut self, node: &Node, nodes: &mut Vec<Node>) -> Result<(), Diagnostic> {
+        let [argument] = node.args.as_slice() else {
+            return Err(node.arity_error().expected("one file name or pattern"));
+        };
+        if self.including.len() >= INCLUDE_DEPTH_MAX {
+            let message = format!("more than {INCLUDE_DEPTH_MAX} files include each other");
+            return Err(argument.error(message).hint("does a file include itself?"));
+        }
+        let path = Paths::join(&self.conf_prefix, &argument.text);
+        self.including.push(node.span);
+        let result = self.include_path(&path, argument, nodes);
+        self.including.pop();
+        result
+    }
+
+    fn include_path(
+        &mut self,
+        path: &[u8],
+        argument: &Word,
+        nodes: &mut Vec<Node>,
+    ) -> Result<(), Diagnostic> {
+        if !glob::is_pattern(path) {
+            return self.file(path, nodes).map_err(|error| error.or_at(argument.span));
+        }
+        let found = self.files.glob(path).map_err(|error| {
+            let pattern = String::from_utf8_lossy(path);
+            argument.error(format!("glob() \"{pattern}\" failed ({})", errno_text(&error)))
+        })?;
+        self.tree.files.add_glob(path, found.clone());
+        for path in found {
+            self.file(path.as_os_str().as_bytes(), nodes).map_err(|e| e.or_at(argument.span))?;
+        }
+        Ok(())
+    }
+}
+
+/// The directive that `words` make up; `None` without words.
+fn node(words: &mut Vec<Word>, end: Span) -> Option<Node> {
+    let mut words = std::mem::take(words).into_iter();
+    let name = words.next()?;
+    let span = name.span.to(end);
+    Some(Node { name, args: words.collect(), block: None, span })
+}
+
+/// After a broken word: drops the directive up to its `;` or the line's end.
+fn recover(lexer: &mut Lexer<'_>, words: &mut Vec<Word>) {
+    words.clear();
+    lexer.skip_line();
+}
+
+/// Watches indentation to tell which brace is missing or too many.
+struct Nesting {
+    open: Vec<Open>,
+    /// Closed blocks that held a directive indented as if outside.
+    suspects: Vec<(Word, Span, Span)>,
+    /// The first block whose `}` was indented differently: name, opening, closing brace.
+    early_close: Option<(Word, Span, Span)>,
+}
+
+impl Nesting {
+    fn directive_starts(&mut self, indentation: Option<usize>, at: Span) {
+        let Some(open) = self.open.last_mut() else {
+            return;
+        };
+        if let (Some(inner), Some(outer)) = (indentation, open.indentation)
+            && inner <= outer
+            && at.line > open.brace.line
+        {
+            open.outdented.get_or_insert(at);
+        }
+    }
+
+    fn block_ends(&mut self, open: &Open, indentation: Option<usize>, at: Span) {
+        if let Some(outdented) = open.outdented {
+            self.suspects.push((open.node.name.clone(), open.brace, outdented));
+        }
+        if let (Some(close), Some(start)) = (indentation, open.indentation)
+            && close != start
+            && self.early_close.is_none()
+        {
+            self.early_close = Some((open.node.name.clone(), open.brace, at));
+        }
+    }
+
+    /// The block most likely meant to be closed earlier.
+    fn culprit(&self) -> Option<(Word, Span, Option<Span>)> {
+        let open = self
+            .open
+            .iter()
+            .filter_map(|open| Some((open.node.name.clone(), open.brace, open.outdented?)));
+        let closed = self.suspects.iter().cloned();
+        open.chain(closed)
+            .min_by_key(|(_, brace, outdented)| (outdented.start, u32::MAX - brace.start))
+            .map(|(name, brace, outdented)| (name, brace, Some(outdented)))
+    }
+}
+
+/// `2: No such file or directory`, as nginx prints an errno.
+pub(crate) fn errno_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    match error.raw_os_error() {
+        Some(code) => {
+            let text = text.strip_suffix(&format!(" (os error {code})")).unwrap_or(&text);
+            format!("{code}: {text}")
+        }
+        None => text,
+    }
+}

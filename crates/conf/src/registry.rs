@@ -1,0 +1,96 @@
+//! All directives of the program: look-up by name, suggestions, consistency.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::arity::Arity;
+use crate::context::Context;
+use crate::cx::Cx;
+use crate::diagnostic::Diagnostic;
+use crate::nearest::nearest;
+use crate::tree::Node;
+
+/// One directive: everything the program knows of it. Written by [`directives!`](crate::directives)
+/// and [`rows!`](crate::rows), never by hand.
+pub struct Row {
+    pub name: &'static str,
+    /// The module it is documented under.
+    pub module: &'static str,
+    /// Lines of Markdown for the reference.
+    pub doc: &'static [&'static str],
+    pub contexts: Context,
+    /// The arguments as the reference shows them: `on | off`.
+    pub args: &'static str,
+    /// The default as configuration text.
+    pub default: Option<&'static str>,
+    pub arity: Arity,
+    /// Whether it takes a `{ block }`.
+    pub block: bool,
+    pub apply: fn(&mut Cx<'_>, &Node) -> Result<(), Diagnostic>,
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Row({} in {})", self.name, self.contexts.describe())
+    }
+}
+
+/// The tables of all crates, indexed by name.
+#[derive(Debug, Default)]
+pub struct Registry {
+    rows: Vec<&'static Row>,
+    by_name: HashMap<&'static str, Vec<&'static Row>>,
+}
+
+impl Registry {
+    /// Collects tables: `Registry::new(&[FileConf::ROWS, SERVER_ROWS])`.
+    pub fn new(tables: &[&'static [Row]]) -> Registry {
+        let mut registry = Registry::default();
+        for row in tables.iter().flat_map(|table| table.iter()) {
+            registry.rows.push(row);
+            registry.by_name.entry(row.name).or_default().push(row);
+        }
+        registry
+    }
+
+    /// The rows of a name: several if it differs by context (`server` in `http` and `stream`).
+    pub fn named(&self, name: &[u8]) -> &[&'static Row] {
+        let rows = std::str::from_utf8(name).ok().and_then(|name| self.by_name.get(name));
+        rows.map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The row of a name in a context.
+    pub fn find(&self, name: &[u8], context: Context) -> Option<&'static Row> {
+        self.named(name).iter().copied().find(|row| row.contexts.intersects(context))
+    }
+
+    /// All rows in table order.
+    pub fn rows(&self) -> impl Iterator<Item = &'static Row> {
+        self.rows.iter().copied()
+    }
+
+    /// The known name nearest to a misspelt one, preferably one allowed in `context`.
+    pub fn suggest(&self, name: &str, context: Context) -> Option<&'static str> {
+        let here = self.rows().filter(|row| row.contexts.intersects(context)).map(|row| row.name);
+        nearest(name, here).or_else(|| nearest(name, self.rows().map(|row| row.name)))
+    }
+
+    /// Rows of one name that share a context: a mistake in the tables, for a test to find.
+    pub fn conflicts(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for rows in self.by_name.values() {
+            for (n, row) in rows.iter().enumerate() {
+                for other in &rows[n + 1..] {
+                    if row.contexts.intersects(other.contexts) {
+                        found.push(format!(
+                            "{row:?} ({}) and {other:?} ({})",
+                            row.module, other.module
+                        ));
+                    }
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}

@@ -1,0 +1,100 @@
+//! The texts that diagnostics point into: names, contents, positions.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Which text of a [`Sources`] a span lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub(crate) u32);
+
+impl FileId {
+    /// The text given by `-g`.
+    pub const COMMAND_LINE: FileId = FileId(u32::MAX);
+    /// A text of the program itself: the default of a directive.
+    pub const BUILT_IN: FileId = FileId(u32::MAX - 1);
+}
+
+/// A range of bytes in a text. `line` counts from 1 and belongs to `start`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub file: FileId,
+    pub line: u32,
+    pub start: u32,
+    pub end: u32,
+}
+
+impl Span {
+    /// A span in no file, for values that do not come from one.
+    pub const BUILT_IN: Span = Span { file: FileId::BUILT_IN, line: 1, start: 0, end: 0 };
+
+    /// From the start of this span to the end of `other` (same file).
+    pub fn to(self, other: Span) -> Span {
+        Span { end: other.end.max(self.end), ..self }
+    }
+}
+
+/// One configuration file as it was read.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub name: PathBuf,
+    pub text: Vec<u8>,
+}
+
+/// All texts read so far, cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    files: Vec<Arc<Source>>,
+    command_line: Option<Arc<Source>>,
+}
+
+impl Sources {
+    pub(crate) fn add(&mut self, name: PathBuf, text: Vec<u8>) -> (FileId, Arc<Source>) {
+        let id = FileId(u32::try_from(self.files.len()).expect("files are bounded by FILES_MAX"));
+        let source = Arc::new(Source { name, text });
+        self.files.push(Arc::clone(&source));
+        (id, source)
+    }
+
+    pub(crate) fn set_command_line(&mut self, text: Vec<u8>) -> Arc<Source> {
+        let source = Arc::new(Source { name: PathBuf::from("command line"), text });
+        self.command_line = Some(Arc::clone(&source));
+        source
+    }
+
+    fn source(&self, file: FileId) -> Option<&Source> {
+        match file {
+            FileId::COMMAND_LINE => self.command_line.as_deref(),
+            FileId(n) => self.files.get(n as usize).map(|source| &**source),
+        }
+    }
+
+    /// The name of a file as it was opened; `None` for the command line and built-in texts.
+    pub fn name(&self, file: FileId) -> Option<&Path> {
+        match file {
+            FileId::COMMAND_LINE => None,
+            _ => self.source(file).map(|source| &*source.name),
+        }
+    }
+
+    /// `FILE:LINE`, or `command line`, or `built-in default`.
+    pub fn place(&self, span: Span) -> String {
+        match span.file {
+            FileId::COMMAND_LINE => "command line".to_owned(),
+            _ => match self.name(span.file) {
+                Some(name) => format!("{}:{}", name.display(), span.line),
+                None => "built-in default".to_owned(),
+            },
+        }
+    }
+
+    /// The line that `span` starts in without its line end, and the byte offset of `span` in it.
+    pub fn line(&self, span: Span) -> Option<(&[u8], usize)> {
+        let text = &self.source(span.file)?.text;
+        let start = (span.start as usize).min(text.len());
+        let line_start = text[..start].iter().rposition(|&b| b == b'\n').map_or(0, |n| n + 1);
+        let line_end =
+            text[start..].iter().position(|&b| b == b'\n').map_or(text.len(), |n| start + n);
+        let line = &text[line_start..line_end];
+        Some((line.strip_suffix(b"\r").unwrap_or(line), start - line_start))
+    }
+}

@@ -1,0 +1,500 @@
+//! Buffers: what `recv` lends, what responses are written into, and chains of both.
+//!
+//! Every buffer is owned outright by whoever holds it; a per-thread pool only keeps the memory of
+//! dropped ones for the next use. So a buffer may outlive its connection, its task, and even its
+//! worker: then the memory is simply freed.
+//!
+//! Called by: drivers (take receive buffers), http (builds chains), `net` (sends them).
+//! Never: holds a buffer on behalf of an idle connection.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use bytes::Bytes;
+
+/// Size of one receive buffer in bytes.
+pub const RECV_BUF_BYTES: usize = 16 * 1024;
+
+/// Capacity in bytes with which a fresh [`OutBuf`] starts.
+pub const OUT_BUF_BYTES: usize = 4 * 1024;
+
+/// An [`OutBuf`] that has grown beyond this capacity (bytes) is freed instead of pooled.
+const OUT_BUF_KEEP_BYTES: usize = 64 * 1024;
+
+/// How many unused buffers of each kind a thread keeps at most.
+const POOL_FREE_MAX: usize = 512;
+
+/// How many unused buffers of each kind survive a trim, however quiet the worker is.
+const POOL_FREE_MIN: usize = 16;
+
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool::new()) };
+}
+
+/// Unused buffers of this thread, last in first out so that memory stays warm in the CPU's cache.
+struct Pool {
+    recv: Free<Box<[u8]>>,
+    out: Free<Vec<u8>>,
+}
+
+/// A free list which remembers how far it was drained since the last trim.
+struct Free<T> {
+    items: Vec<T>,
+    /// Smallest length since the last trim: so many buffers were not needed at all.
+    low: usize,
+}
+
+impl<T> Free<T> {
+    const fn new() -> Free<T> {
+        Free { items: Vec::new(), low: 0 }
+    }
+
+    fn take(&mut self) -> Option<T> {
+        let item = self.items.pop();
+        self.low = self.low.min(self.items.len());
+        item
+    }
+
+    /// Keeps `item`, or hands it back to be freed when enough are kept.
+    fn put(&mut self, item: T) -> Option<T> {
+        if self.items.len() >= POOL_FREE_MAX {
+            return Some(item);
+        }
+        self.items.push(item);
+        None
+    }
+
+    /// Frees half of what was not needed since the last call.
+    fn trim(&mut self) {
+        let spare = self.low.saturating_sub(POOL_FREE_MIN).div_ceil(2);
+        self.items.truncate(self.items.len() - spare);
+        self.low = self.items.len();
+    }
+}
+
+impl Pool {
+    const fn new() -> Pool {
+        Pool { recv: Free::new(), out: Free::new() }
+    }
+}
+
+/// Shrinks this thread's pool towards what was needed lately. The worker calls it once per second.
+pub(crate) fn trim() {
+    POOL.with_borrow_mut(|pool| {
+        pool.recv.trim();
+        pool.out.trim();
+    });
+}
+
+/// Takes memory for one receive: pooled, or freshly allocated.
+pub(crate) fn take_recv_memory() -> Box<[u8]> {
+    POOL.with_borrow_mut(|pool| pool.recv.take())
+        .unwrap_or_else(|| vec![0; RECV_BUF_BYTES].into_boxed_slice())
+}
+
+/// Gives receive memory back to this thread's pool.
+pub(crate) fn put_recv_memory(memory: Box<[u8]>) {
+    if memory.len() == RECV_BUF_BYTES {
+        // A thread that is shutting down has no pool any more: then the memory is freed here.
+        let _ = POOL.try_with(|pool| pool.borrow_mut().recv.put(memory));
+    }
+}
+
+/// Bytes received, in a buffer lent by the runtime; it returns to the pool on drop.
+///
+/// Dereferences to the bytes not yet consumed by [`advance`](RecvBuf::advance).
+pub struct RecvBuf {
+    memory: Box<[u8]>,
+    start: u32,
+    end: u32,
+}
+
+impl RecvBuf {
+    /// The buffer that stands for the end of the stream.
+    pub fn empty() -> RecvBuf {
+        RecvBuf { memory: Box::default(), start: 0, end: 0 }
+    }
+
+    /// Wraps `memory`, of which the first `len` bytes were received.
+    pub(crate) fn filled(memory: Box<[u8]>, len: usize) -> RecvBuf {
+        debug_assert!(len <= memory.len());
+        RecvBuf { memory, start: 0, end: len as u32 }
+    }
+
+    /// Consumes `count` bytes from the front.
+    ///
+    /// # Panics
+    /// If fewer bytes are left.
+    pub fn advance(&mut self, count: usize) {
+        assert!(count <= self.len(), "advance beyond the received bytes");
+        self.start += count as u32;
+    }
+
+    /// Forgets all but the first `len` of the remaining bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.end = self.end.min(self.start.saturating_add(u32::try_from(len).unwrap_or(u32::MAX)));
+    }
+
+    /// The remaining bytes as shared [`Bytes`], without a copy. The memory returns to a pool when
+    /// the last clone is dropped. A short remainder is cheaper copied:
+    /// `Bytes::copy_from_slice(&buf)` frees the 16 KB at once.
+    pub fn into_bytes(self) -> Bytes {
+        if self.is_empty() { Bytes::new() } else { Bytes::from_owner(self) }
+    }
+}
+
+impl Drop for RecvBuf {
+    fn drop(&mut self) {
+        put_recv_memory(std::mem::take(&mut self.memory));
+    }
+}
+
+impl Deref for RecvBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start as usize..self.end as usize]
+    }
+}
+
+impl DerefMut for RecvBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start as usize..self.end as usize]
+    }
+}
+
+impl AsRef<[u8]> for RecvBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for RecvBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecvBuf({} bytes)", self.len())
+    }
+}
+
+/// A growable output buffer whose memory returns to the thread's pool on drop. It is a `Vec<u8>`
+/// in all but its end; use it for response heads and small bodies.
+pub struct OutBuf {
+    bytes: Vec<u8>,
+}
+
+impl OutBuf {
+    /// An empty buffer with room for at least [`OUT_BUF_BYTES`].
+    pub fn new() -> OutBuf {
+        let pooled = POOL.with_borrow_mut(|pool| pool.out.take());
+        OutBuf { bytes: pooled.unwrap_or_else(|| Vec::with_capacity(OUT_BUF_BYTES)) }
+    }
+}
+
+impl Default for OutBuf {
+    fn default() -> OutBuf {
+        OutBuf::new()
+    }
+}
+
+impl Drop for OutBuf {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        if (OUT_BUF_BYTES..=OUT_BUF_KEEP_BYTES).contains(&bytes.capacity()) {
+            bytes.clear();
+            let _ = POOL.try_with(|pool| pool.borrow_mut().out.put(bytes));
+        }
+    }
+}
+
+impl Deref for OutBuf {
+    type Target = Vec<u8>;
+    fn deref(&self) -> &Vec<u8> {
+        &self.bytes
+    }
+}
+
+impl DerefMut for OutBuf {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}
+
+impl fmt::Debug for OutBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OutBuf({} bytes)", self.len())
+    }
+}
+
+/// One piece of output. Memory chunks are consumed from the front as the socket takes them.
+#[derive(Debug)]
+pub enum Chunk {
+    /// Bytes of the program itself.
+    Static(&'static [u8]),
+    /// Shared bytes.
+    Bytes(Bytes),
+    /// Bytes that were received and go out again (proxying, echo).
+    Lent(RecvBuf),
+    /// A pooled buffer and how many of its bytes have already gone.
+    Out(OutBuf, usize),
+}
+
+impl Chunk {
+    /// Bytes left to send.
+    pub fn len(&self) -> u64 {
+        self.memory().len() as u64
+    }
+
+    /// Whether nothing is left to send.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, for chunks that are in memory.
+    pub fn memory(&self) -> &[u8] {
+        match self {
+            Chunk::Static(bytes) => bytes,
+            Chunk::Bytes(bytes) => bytes,
+            Chunk::Lent(buf) => buf,
+            Chunk::Out(buf, sent) => &buf[*sent..],
+        }
+    }
+
+    /// Consumes `count` bytes from the front; `count` is at most [`len`](Chunk::len).
+    fn advance(&mut self, count: u64) {
+        let count = count as usize;
+        match self {
+            Chunk::Static(bytes) => *bytes = &bytes[count..],
+            Chunk::Bytes(bytes) => bytes::Buf::advance(bytes, count),
+            Chunk::Lent(buf) => buf.advance(count),
+            Chunk::Out(_, sent) => *sent += count,
+        }
+    }
+}
+
+impl From<&'static [u8]> for Chunk {
+    fn from(bytes: &'static [u8]) -> Chunk {
+        Chunk::Static(bytes)
+    }
+}
+
+impl From<Bytes> for Chunk {
+    fn from(bytes: Bytes) -> Chunk {
+        Chunk::Bytes(bytes)
+    }
+}
+
+impl From<RecvBuf> for Chunk {
+    fn from(buf: RecvBuf) -> Chunk {
+        Chunk::Lent(buf)
+    }
+}
+
+impl From<OutBuf> for Chunk {
+    fn from(buf: OutBuf) -> Chunk {
+        Chunk::Out(buf, 0)
+    }
+}
+
+/// Chunks to be sent in order. Never contains an empty chunk.
+#[derive(Debug, Default)]
+pub struct Chain {
+    chunks: VecDeque<Chunk>,
+}
+
+impl Chain {
+    /// A chain with nothing in it; allocates nothing.
+    pub const fn new() -> Chain {
+        Chain { chunks: VecDeque::new() }
+    }
+
+    /// Appends a chunk; an empty one is dropped.
+    pub fn push(&mut self, chunk: impl Into<Chunk>) {
+        let chunk = chunk.into();
+        if !chunk.is_empty() {
+            self.chunks.push_back(chunk);
+        }
+    }
+
+    /// Puts a chunk in front of all others (a header before its body).
+    pub fn push_front(&mut self, chunk: impl Into<Chunk>) {
+        let chunk = chunk.into();
+        if !chunk.is_empty() {
+            self.chunks.push_front(chunk);
+        }
+    }
+
+    /// Moves all chunks of `other` behind this chain's.
+    pub fn append(&mut self, mut other: Chain) {
+        self.chunks.append(&mut other.chunks);
+    }
+
+    /// Total bytes left.
+    pub fn len(&self) -> u64 {
+        self.chunks.iter().map(Chunk::len).sum()
+    }
+
+    /// Number of chunks.
+    pub fn chunk_count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// The first chunk.
+    pub fn front(&self) -> Option<&Chunk> {
+        self.chunks.front()
+    }
+
+    /// Takes the first chunk out.
+    pub fn pop_front(&mut self) -> Option<Chunk> {
+        self.chunks.pop_front()
+    }
+
+    /// The chunks in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Chunk> {
+        self.chunks.iter()
+    }
+
+    /// Consumes `count` bytes from the front; dropped chunks release their memory at once.
+    ///
+    /// # Panics
+    /// If the chain is shorter.
+    pub fn advance(&mut self, mut count: u64) {
+        while count > 0 {
+            let first = self.chunks.front_mut().expect("advance beyond the end of the chain");
+            let len = first.len();
+            if count < len {
+                first.advance(count);
+                return;
+            }
+            count -= len;
+            self.chunks.pop_front();
+        }
+    }
+
+    /// Splits off the first `count` bytes (or all) as a chain of their own.
+    pub fn split_to(&mut self, mut count: u64) -> Chain {
+        let mut head = Chain::new();
+        while count > 0 {
+            let Some(first) = self.chunks.pop_front() else { break };
+            let len = first.len();
+            if len <= count {
+                count -= len;
+                head.chunks.push_back(first);
+                continue;
+            }
+            let (left, right) = split(first, count);
+            head.chunks.push_back(left);
+            self.chunks.push_front(right);
+            break;
+        }
+        head
+    }
+}
+
+/// Splits a chunk at `at`, strictly inside it. Pooled memory becomes shared.
+fn split(chunk: Chunk, at: u64) -> (Chunk, Chunk) {
+    let at = at as usize;
+    let mut bytes = match chunk {
+        Chunk::Static(bytes) => {
+            let (left, right) = bytes.split_at(at);
+            return (Chunk::Static(left), Chunk::Static(right));
+        }
+        Chunk::Bytes(bytes) => bytes,
+        Chunk::Lent(buf) => buf.into_bytes(),
+        Chunk::Out(mut buf, sent) => {
+            let mut bytes = Bytes::from(std::mem::take(&mut *buf));
+            bytes::Buf::advance(&mut bytes, sent);
+            bytes
+        }
+    };
+    let left = bytes.split_to(at);
+    (Chunk::Bytes(left), Chunk::Bytes(bytes))
+}
+
+impl<T: Into<Chunk>> From<T> for Chain {
+    fn from(chunk: T) -> Chain {
+        let mut chain = Chain::new();
+        chain.push(chunk);
+        chain
+    }
+}
+
+impl FromIterator<Chunk> for Chain {
+    fn from_iter<I: IntoIterator<Item = Chunk>>(chunks: I) -> Chain {
+        let mut chain = Chain::new();
+        for chunk in chunks {
+            chain.push(chunk);
+        }
+        chain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(chain: &Chain) -> Vec<u8> {
+        chain.iter().flat_map(|c| c.memory().to_vec()).collect()
+    }
+
+    fn sample() -> Chain {
+        let mut out = OutBuf::new();
+        out.extend_from_slice(b"head ");
+        let mut lent = RecvBuf::filled(take_recv_memory(), 10);
+        lent.copy_from_slice(b"0123456789");
+        let mut chain = Chain::from(out);
+        chain.push(Bytes::from_static(b"body "));
+        chain.push(&b""[..]);
+        chain.push(lent);
+        chain.push(&b" end"[..]);
+        chain
+    }
+
+    #[test]
+    fn advance_crosses_chunks_at_every_point() {
+        let whole = text(&sample());
+        for at in 0..=whole.len() {
+            let mut chain = sample();
+            chain.advance(at as u64);
+            assert_eq!(text(&chain), whole[at..]);
+            assert_eq!(chain.len(), (whole.len() - at) as u64);
+        }
+    }
+
+    #[test]
+    fn split_keeps_order_at_every_point() {
+        let whole = text(&sample());
+        for at in 0..=whole.len() + 1 {
+            let mut chain = sample();
+            let head = chain.split_to(at as u64);
+            let at = at.min(whole.len());
+            assert_eq!(text(&head), whole[..at]);
+            assert_eq!(text(&chain), whole[at..]);
+        }
+    }
+
+    #[test]
+    fn receive_memory_is_reused_and_trimmed() {
+        let bufs: Vec<_> = (0..100).map(|_| RecvBuf::filled(take_recv_memory(), 1)).collect();
+        drop(bufs);
+        let kept = || POOL.with_borrow(|p| p.recv.items.len());
+        assert_eq!(kept(), 100);
+        for _ in 0..20 {
+            trim();
+        }
+        assert!(kept() <= POOL_FREE_MIN + 1, "{}", kept());
+    }
+
+    #[test]
+    fn shared_bytes_outlive_the_pool() {
+        let mut buf = RecvBuf::filled(take_recv_memory(), 4);
+        buf.copy_from_slice(b"keep");
+        buf.advance(1);
+        let bytes = buf.into_bytes();
+        std::thread::spawn(move || assert_eq!(&bytes[..], b"eep")).join().unwrap();
+    }
+}

@@ -1,0 +1,208 @@
+//! Drivers: what turns a loop's waiting into events. All have the same operations, shaped as
+//! completions: an operation is polled until it is done.
+//!
+//! Called by `net` (operations) and by the worker (one [`turn`](Driver::turn) per loop turn). A
+//! driver never runs foreign code: it collects the wakers to wake.
+
+mod epoll;
+
+use std::fmt;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::buf::{Chain, RecvBuf};
+use crate::inbox::Inbox;
+use crate::net::Address;
+use crate::worker::WorkerConfig;
+use epoll::Epoll;
+
+/// The event mechanisms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverKind {
+    /// Edge-triggered epoll.
+    Epoll,
+    /// io_uring with SINGLE_ISSUER and DEFER_TASKRUN.
+    IoUring,
+}
+
+impl fmt::Display for DriverKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DriverKind::Epoll => "epoll",
+            DriverKind::IoUring => "io_uring",
+        })
+    }
+}
+
+/// What the configuration asks for (`use`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requested {
+    /// io_uring where the kernel gives all that it takes, else epoll.
+    Auto,
+    /// `use epoll;`
+    Epoll,
+    /// `use io_uring;`
+    IoUring,
+}
+
+/// Chooses the driver by trying it; the text says why, for the start-up log.
+pub fn choose(requested: Requested) -> (DriverKind, String) {
+    match requested {
+        Requested::Epoll => (DriverKind::Epoll, "as configured".to_owned()),
+        Requested::Auto | Requested::IoUring => {
+            (DriverKind::Epoll, "io_uring is not supported yet".to_owned())
+        }
+    }
+}
+
+/// Names a socket within its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key(u32);
+
+/// What a socket is, which decides how it is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A connection.
+    Stream,
+    /// A listening socket; `shared` with other workers or processes.
+    Listener { shared: bool },
+}
+
+/// The waits that a socket can have at the same time, one future each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Receive, accept.
+    Read,
+    /// Send, connect, writability.
+    Write,
+    /// The peer is gone.
+    Hangup,
+}
+
+/// The driver of one worker.
+pub(crate) enum Driver {
+    Epoll(Epoll),
+}
+
+impl Driver {
+    pub(crate) fn new(config: &WorkerConfig, inbox: &Arc<Inbox>) -> io::Result<Driver> {
+        match config.driver {
+            DriverKind::Epoll | DriverKind::IoUring => {
+                Epoll::new(inbox, config.multi_accept).map(Driver::Epoll)
+            }
+        }
+    }
+
+    /// Waits for events for at most `max` (`None`: without end) and collects the wakers of those
+    /// who can go on.
+    pub(crate) fn turn(&mut self, max: Option<Duration>, woken: &mut Vec<Waker>) -> io::Result<()> {
+        match self {
+            Driver::Epoll(driver) => driver.turn(max, woken),
+        }
+    }
+
+    /// The time since the start as the driver has it; `None`: the system's clock.
+    pub(crate) fn virtual_time(&self) -> Option<Duration> {
+        match self {
+            Driver::Epoll(_) => None,
+        }
+    }
+
+    /// Takes a socket in. The caller keeps its descriptor until it calls `detach`.
+    pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<Key> {
+        match self {
+            Driver::Epoll(driver) => driver.attach(fd, role),
+        }
+    }
+
+    /// Lets a socket go and closes it as soon as no operation uses it. Its wakers are appended to
+    /// `dropped` so that the caller drops them outside of the borrow.
+    pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) {
+        match self {
+            Driver::Epoll(driver) => driver.detach(key, fd, dropped),
+        }
+    }
+
+    /// Receives into a buffer of the driver's choice; an empty one is the end of the stream. A
+    /// dropped receive loses nothing: the next one goes on where it was.
+    pub(crate) fn poll_recv(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<RecvBuf>> {
+        match self {
+            Driver::Epoll(driver) => driver.poll_recv(key, fd, cx),
+        }
+    }
+
+    /// Sends from the front of `chain`, consumes what was sent, and says how much. `more`: data
+    /// will follow at once. After an error, or when dropped in between, the stream is unusable.
+    pub(crate) fn poll_send(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        chain: &mut Chain,
+        more: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Driver::Epoll(driver) => driver.poll_send(key, fd, chain, more, cx),
+        }
+    }
+
+    /// Accepts a connection.
+    pub(crate) fn poll_accept(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(OwnedFd, Option<Address>)>> {
+        match self {
+            Driver::Epoll(driver) => driver.poll_accept(key, fd, cx),
+        }
+    }
+
+    /// Stops watching a listener, so that what is queued there is left to others.
+    pub(crate) fn pause_accept(&mut self, key: Key, fd: BorrowedFd<'_>) {
+        match self {
+            Driver::Epoll(driver) => driver.pause_accept(key, fd),
+        }
+    }
+
+    /// Resolves when the peer has closed its side, or the connection has failed.
+    pub(crate) fn poll_hangup(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Driver::Epoll(driver) => driver.poll_hangup(key, fd, cx),
+        }
+    }
+
+    /// Resolves when a direct system call that was not possible may be tried again. The caller
+    /// has just seen EAGAIN.
+    pub(crate) fn poll_writable(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+        armed: &mut bool,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Driver::Epoll(driver) => driver.poll_writable(key, fd, cx, armed),
+        }
+    }
+
+    /// The future that waited was dropped: its waker is given back.
+    pub(crate) fn forget(&mut self, key: Key, wait: Wait) -> Option<Waker> {
+        match self {
+            Driver::Epoll(driver) => driver.forget(key, wait),
+        }
+    }
+}

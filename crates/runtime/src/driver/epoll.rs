@@ -1,0 +1,349 @@
+//! The epoll driver: edge-triggered, each socket registered at most once and only when it is
+//! first waited for.
+//!
+//! What it saves compared with a plain readiness loop: a connection that brings its request along
+//! and is closed after the response is never registered; after a short read nothing is read again
+//! before the next edge, so a keep-alive request costs one `recv` and one `send`, and a share of
+//! one `epoll_wait`.
+//!
+//! Listeners are level-triggered, so that one accepted connection per event is enough and other
+//! workers get theirs; shared ones are exclusive (one worker is woken per connection).
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
+use slab::Slab;
+
+use super::{Key, Role, Wait};
+use crate::buf::{self, Chain, Chunk, RecvBuf};
+use crate::inbox::Inbox;
+use crate::net::Address;
+
+/// Events taken from the kernel per turn.
+const EVENTS_MAX: usize = 512;
+
+/// Slices given to the kernel per send.
+const SLICES_MAX: usize = 16;
+
+/// Marks the inbox's eventfd among the events.
+const INBOX: u64 = u64::MAX;
+
+/// One socket's state: what is known of its readiness, and who waits.
+struct Slot {
+    /// Tells the events of an earlier socket in the same slot apart.
+    generation: u32,
+    role: Role,
+    /// The interest registered with the kernel; empty: not registered.
+    interest: EventFlags,
+    /// A read might get something: assumed until a read came up short.
+    readable: bool,
+    /// A write might be taken: assumed until one was not.
+    writable: bool,
+    /// The peer has closed its side: reads go on to the end without another edge.
+    peer_closed: bool,
+    read: Option<Waker>,
+    write: Option<Waker>,
+    hangup: Option<Waker>,
+}
+
+/// The driver; one per worker.
+pub(crate) struct Epoll {
+    epoll: OwnedFd,
+    slots: Slab<Slot>,
+    next_generation: u32,
+    multi_accept: bool,
+    events: Vec<Event>,
+    /// The inbox lives as long as its descriptor is watched.
+    _inbox: Arc<Inbox>,
+}
+
+impl Epoll {
+    pub(crate) fn new(inbox: &Arc<Inbox>, multi_accept: bool) -> io::Result<Epoll> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let interest = EventFlags::IN | EventFlags::ET;
+        epoll::add(&epoll, inbox.event(), EventData::new_u64(INBOX), interest)?;
+        Ok(Epoll {
+            epoll,
+            slots: Slab::new(),
+            next_generation: 0,
+            multi_accept,
+            events: Vec::with_capacity(EVENTS_MAX),
+            _inbox: inbox.clone(),
+        })
+    }
+
+    pub(crate) fn turn(&mut self, max: Option<Duration>, woken: &mut Vec<Waker>) -> io::Result<()> {
+        let timeout = max.map(|max| Timespec {
+            tv_sec: max.as_secs() as i64,
+            tv_nsec: i64::from(max.subsec_nanos()) as _,
+        });
+        self.events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for event in self.events.drain(..) {
+            let data = event.data.u64();
+            let (index, generation) = (data as u32 as usize, (data >> 32) as u32);
+            // The inbox's event only ends the wait. An unknown slot or generation belongs to a
+            // socket closed earlier in this batch.
+            let Some(slot) = self.slots.get_mut(index) else { continue };
+            if data != INBOX && slot.generation == generation {
+                slot.take_event(event.flags, woken);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<Key> {
+        rustix::io::ioctl_fionbio(fd, true)?;
+        self.next_generation = self.next_generation.wrapping_add(1) & (u32::MAX >> 1);
+        let slot = Slot {
+            generation: self.next_generation,
+            role,
+            interest: EventFlags::empty(),
+            readable: role == Role::Stream,
+            writable: true,
+            peer_closed: false,
+            read: None,
+            write: None,
+            hangup: None,
+        };
+        Ok(Key(self.slots.insert(slot) as u32))
+    }
+
+    pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) {
+        let slot = self.slots.remove(key.0 as usize);
+        dropped.extend([slot.read, slot.write, slot.hangup].into_iter().flatten());
+        // A listener's description may be shared with other processes: closing our descriptor
+        // would then not end its registration.
+        if matches!(slot.role, Role::Listener { .. }) && !slot.interest.is_empty() {
+            let _ = epoll::delete(&self.epoll, &fd);
+        }
+    }
+
+    pub(crate) fn poll_recv(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<RecvBuf>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if slot.readable {
+            let mut memory = buf::take_recv_memory();
+            let result = retry(|| net::recv(fd, &mut memory[..], RecvFlags::empty()));
+            match result {
+                Ok((len, _)) => {
+                    // After a short read the queue was empty: whatever comes later raises an
+                    // edge, and registering reports what is there by then. Not so when the
+                    // peer's end was announced already: it may be right behind the data.
+                    slot.readable = len == memory.len() || len == 0 || slot.peer_closed;
+                    return Poll::Ready(Ok(RecvBuf::filled(memory, len)));
+                }
+                Err(Errno::AGAIN) => {
+                    buf::put_recv_memory(memory);
+                    slot.readable = false;
+                }
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        remember(&mut slot.read, cx);
+        let wanted = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
+    }
+
+    pub(crate) fn poll_send(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        chain: &mut Chain,
+        more: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if slot.writable {
+            let mut flags = SendFlags::NOSIGNAL;
+            flags.set(SendFlags::MORE, more);
+            match retry(|| send_memory(fd, chain, flags)) {
+                Ok(sent) => {
+                    chain.advance(sent as u64);
+                    return Poll::Ready(Ok(sent));
+                }
+                Err(Errno::AGAIN) => slot.writable = false,
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        remember(&mut slot.write, cx);
+        register(&self.epoll, fd, key, slot, EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)
+            .map_or_else(|e| Poll::Ready(Err(e)), pending)
+    }
+
+    pub(crate) fn poll_accept(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(OwnedFd, Option<Address>)>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if slot.readable {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match retry(|| net::acceptfrom_with(fd, flags)) {
+                Ok((stream, address)) => {
+                    // Level-triggered: the next turn reports what is still queued.
+                    slot.readable = self.multi_accept;
+                    return Poll::Ready(Ok((stream, address.map(Address::from_any))));
+                }
+                Err(Errno::AGAIN) => slot.readable = false,
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        remember(&mut slot.read, cx);
+        let mut wanted = EventFlags::IN;
+        wanted.set(EventFlags::EXCLUSIVE, slot.role == Role::Listener { shared: true });
+        register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
+    }
+
+    pub(crate) fn pause_accept(&mut self, key: Key, fd: BorrowedFd<'_>) {
+        let slot = &mut self.slots[key.0 as usize];
+        if !slot.interest.is_empty() {
+            // Can only fail if it was not registered.
+            let _ = epoll::delete(&self.epoll, fd);
+            slot.interest = EventFlags::empty();
+        }
+        slot.readable = false;
+    }
+
+    pub(crate) fn poll_hangup(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if slot.peer_closed {
+            return Poll::Ready(Ok(()));
+        }
+        remember(&mut slot.hangup, cx);
+        let wanted = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
+    }
+
+    /// `armed` is the caller's memory between polls, false at first.
+    pub(crate) fn poll_writable(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+        armed: &mut bool,
+    ) -> Poll<io::Result<()>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if !*armed {
+            *armed = true;
+            slot.writable = false;
+        }
+        if slot.writable {
+            return Poll::Ready(Ok(()));
+        }
+        remember(&mut slot.write, cx);
+        register(&self.epoll, fd, key, slot, EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)
+            .map_or_else(|e| Poll::Ready(Err(e)), pending)
+    }
+
+    pub(crate) fn forget(&mut self, key: Key, wait: Wait) -> Option<Waker> {
+        let slot = self.slots.get_mut(key.0 as usize)?;
+        match wait {
+            Wait::Read => slot.read.take(),
+            Wait::Write => slot.write.take(),
+            Wait::Hangup => slot.hangup.take(),
+        }
+    }
+}
+
+impl Slot {
+    fn take_event(&mut self, flags: EventFlags, woken: &mut Vec<Waker>) {
+        let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+        if broken || flags.contains(EventFlags::RDHUP) {
+            self.peer_closed = true;
+            woken.extend(self.hangup.take());
+        }
+        if broken || flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
+            self.readable = true;
+            woken.extend(self.read.take());
+        }
+        if broken || flags.contains(EventFlags::OUT) {
+            self.writable = true;
+            woken.extend(self.write.take());
+        }
+    }
+}
+
+/// Adds `wanted` to what is registered for the socket. Registering reports the current state.
+fn register(
+    epoll: &OwnedFd,
+    fd: BorrowedFd<'_>,
+    key: Key,
+    slot: &mut Slot,
+    wanted: EventFlags,
+) -> io::Result<()> {
+    if slot.interest.contains(wanted) {
+        return Ok(());
+    }
+    let interest = slot.interest | wanted;
+    let data = EventData::new_u64(u64::from(key.0) | u64::from(slot.generation) << 32);
+    if slot.interest.is_empty() {
+        epoll::add(epoll, fd, data, interest)?;
+    } else {
+        epoll::modify(epoll, fd, data, interest)?;
+    }
+    slot.interest = interest;
+    Ok(())
+}
+
+/// Stores the waker unless the same one is already there.
+fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
+    match place {
+        Some(waker) if waker.will_wake(cx.waker()) => {}
+        // The replaced waker is another task's or a combinator's: dropping it runs no task code.
+        _ => *place = Some(cx.waker().clone()),
+    }
+}
+
+fn pending<T>((): ()) -> Poll<T> {
+    Poll::Pending
+}
+
+/// Repeats a call interrupted by a signal.
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// One `send` or `sendmsg` of the chunks in memory at the front of the chain.
+fn send_memory(fd: BorrowedFd<'_>, chain: &Chain, flags: SendFlags) -> Result<usize, Errno> {
+    let mut chunks = chain.iter();
+    let first = chunks.next().map_or(&[][..], Chunk::memory);
+    if chain.chunk_count() <= 1 {
+        return net::send(fd, first, flags);
+    }
+    let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+    slices[0] = IoSlice::new(first);
+    let mut count = 1;
+    for chunk in chunks.take(SLICES_MAX - 1) {
+        slices[count] = IoSlice::new(chunk.memory());
+        count += 1;
+    }
+    let mut control = net::SendAncillaryBuffer::default();
+    net::sendmsg(fd.as_fd(), &slices[..count], &mut control, flags)
+}

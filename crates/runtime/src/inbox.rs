@@ -1,0 +1,167 @@
+//! What other threads may do to a worker: leave a message, and wake it if it sleeps.
+//!
+//! Called by wakers that fire on other threads, by [`Remote`](crate::worker::Remote), and by
+//! workers that hand connections over. However many messages arrive while the worker is awake,
+//! none costs a system call; while it sleeps, the first one writes to its eventfd.
+
+use std::collections::VecDeque;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_task::Runnable;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::worker::Spawner;
+
+/// A message to a worker.
+pub(crate) enum Message {
+    /// A task of this worker is ready to run.
+    Run(Runnable),
+    /// Build a future on the worker's thread and run it as a task.
+    Spawn(Spawner),
+    /// A connection accepted by another worker, for the listener with this identity.
+    Accepted(u64, OwnedFd),
+    /// End when all tasks have ended.
+    Stop,
+    /// Drop all tasks and end.
+    Kill,
+}
+
+/// A worker's mailbox; shared by everyone who may talk to it.
+pub(crate) struct Inbox {
+    /// Identity of the worker among all of the process, for "am I on its thread?".
+    pub(crate) id: u64,
+    state: Mutex<State>,
+    /// Whether `state` holds messages: spares the lock in turns without any.
+    filled: AtomicBool,
+    /// Whether the worker is about to wait in the kernel, so that a message needs the eventfd.
+    asleep: AtomicBool,
+    event: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    messages: VecDeque<Message>,
+    /// Listeners that this worker serves: connections may be handed over for these only.
+    listeners: Vec<u64>,
+    /// The worker has ended; messages are refused.
+    closed: bool,
+}
+
+impl Inbox {
+    pub(crate) fn new(id: u64) -> std::io::Result<Inbox> {
+        Ok(Inbox {
+            id,
+            state: Mutex::default(),
+            filled: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    /// The descriptor that becomes readable when a message arrives during sleep. It is watched
+    /// edge-triggered and never read: its counter would need centuries to overflow.
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        use std::os::fd::AsFd;
+        self.event.as_fd()
+    }
+
+    /// Leaves a message. Gives it back when the worker has ended.
+    pub(crate) fn push(&self, message: Message) -> Result<(), Message> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(message);
+        }
+        state.messages.push_back(message);
+        self.filled.store(true, Ordering::SeqCst);
+        drop(state);
+        self.wake();
+        Ok(())
+    }
+
+    /// Hands a connection over if the worker serves that listener.
+    pub(crate) fn hand_over(&self, listener: u64, fd: OwnedFd) -> Result<(), OwnedFd> {
+        let mut state = self.lock();
+        if state.closed || !state.listeners.contains(&listener) {
+            return Err(fd);
+        }
+        state.messages.push_back(Message::Accepted(listener, fd));
+        self.filled.store(true, Ordering::SeqCst);
+        drop(state);
+        self.wake();
+        Ok(())
+    }
+
+    /// Makes the worker take another turn.
+    pub(crate) fn wake(&self) {
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            // Cannot fail but by overflow of the counter, and then it is readable already.
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Takes all messages. Costs one load when there are none.
+    pub(crate) fn take(&self, into: &mut VecDeque<Message>) {
+        if self.filled.load(Ordering::SeqCst) {
+            let mut state = self.lock();
+            self.filled.store(false, Ordering::SeqCst);
+            into.append(&mut state.messages);
+        }
+    }
+
+    /// Announces that the worker is going to wait. False if a message came in meanwhile: then it
+    /// must not.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        self.asleep.store(true, Ordering::SeqCst);
+        if self.filled.load(Ordering::SeqCst) {
+            self.asleep.store(false, Ordering::SeqCst);
+            return false;
+        }
+        true
+    }
+
+    /// The worker is back from the kernel.
+    pub(crate) fn awake(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// Connections of this listener are welcome from now on.
+    pub(crate) fn add_listener(&self, listener: u64) {
+        self.lock().listeners.push(listener);
+    }
+
+    /// No longer welcome. What was already handed over is given back.
+    pub(crate) fn remove_listener(&self, listener: u64) -> Vec<OwnedFd> {
+        let mut state = self.lock();
+        if let Some(at) = state.listeners.iter().position(|id| *id == listener) {
+            state.listeners.swap_remove(at);
+        }
+        if state.listeners.contains(&listener) {
+            return Vec::new();
+        }
+        let (gone, rest): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut state.messages)
+            .into_iter()
+            .partition(|m| matches!(m, Message::Accepted(id, _) if *id == listener));
+        state.messages = rest;
+        gone.into_iter()
+            .filter_map(|message| match message {
+                Message::Accepted(_, fd) => Some(fd),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Refuses messages from now on; returns those not taken.
+    pub(crate) fn close(&self) -> VecDeque<Message> {
+        let mut state = self.lock();
+        state.closed = true;
+        state.listeners.clear();
+        std::mem::take(&mut state.messages)
+    }
+
+    /// The state is plain data, valid after every statement: a panic elsewhere cannot break it.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

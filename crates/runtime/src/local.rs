@@ -1,0 +1,135 @@
+//! The state of one worker thread, and how the free functions find it.
+//!
+//! [`Local`] is shared by `Rc` between the loop and every handle that tasks hold. Its parts sit in
+//! separate cells; the rule that keeps the borrows apart: *while one part is borrowed, no foreign
+//! code runs* — wakers are woken and user values dropped after the borrow has ended.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use async_task::Runnable;
+use slab::Slab;
+
+use crate::driver::Driver;
+use crate::inbox::Inbox;
+use crate::net::Handovers;
+use crate::time::WallClock;
+use crate::time::wheel::Wheel;
+use crate::worker::{Hooks, Workers};
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
+}
+
+/// Everything that belongs to one worker.
+pub(crate) struct Local {
+    pub(crate) index: usize,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) hooks: Rc<dyn Hooks>,
+    pub(crate) driver: RefCell<Driver>,
+    pub(crate) wheel: RefCell<Wheel>,
+    pub(crate) wall: Rc<WallClock>,
+    pub(crate) handovers: RefCell<Handovers>,
+    /// Tasks ready to run, first in first out.
+    pub(crate) queue: RefCell<VecDeque<Runnable>>,
+    /// A waker of every living task: how all of them are found when the worker is forced to end.
+    pub(crate) tasks: RefCell<Slab<Waker>>,
+    /// Open connections of this worker, and the most it may have.
+    pub(crate) connections: Cell<usize>,
+    pub(crate) connections_max: Cell<usize>,
+    /// Accepting futures that wait until there is room for another connection.
+    pub(crate) room_waiters: RefCell<Vec<Waker>>,
+    /// The worker was told to end; whoever waits for that.
+    pub(crate) stopping: Cell<bool>,
+    pub(crate) stop_waiters: RefCell<Vec<Waker>>,
+    pub(crate) killed: Cell<bool>,
+    /// Pause of accepting when descriptors have run out.
+    pub(crate) accept_delay: Duration,
+    pub(crate) start: Instant,
+    pub(crate) now: Cell<Instant>,
+}
+
+impl Local {
+    /// The turn's monotonic time.
+    pub(crate) fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    /// The wheel's tick (ms since the worker's start) at which `at` has surely been reached.
+    pub(crate) fn tick_of(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.start);
+        since.as_millis() as u64 + u64::from(since.subsec_nanos() % 1_000_000 != 0)
+    }
+
+    /// The last tick that has been reached.
+    pub(crate) fn tick(&self) -> u64 {
+        self.now().saturating_duration_since(self.start).as_millis() as u64
+    }
+
+    /// Reads the clocks for this turn.
+    pub(crate) fn refresh_clocks(&self) {
+        let virtual_time = self.driver.borrow().virtual_time();
+        match virtual_time {
+            None => {
+                self.now.set(Instant::now());
+                self.wall.refresh();
+            }
+            Some(elapsed) => {
+                self.now.set(self.start + elapsed);
+                self.wall.set(SIM_EPOCH_MS + elapsed.as_millis() as u64);
+            }
+        }
+    }
+
+    /// Queues a task to run in this or the next turn.
+    pub(crate) fn enqueue(&self, runnable: Runnable) {
+        self.queue.borrow_mut().push_back(runnable);
+    }
+
+    /// Counts a connection in, here and for the other workers to see.
+    pub(crate) fn connection_opened(&self) {
+        self.connections.set(self.connections.get() + 1);
+        self.workers.load_changed(self.index, self.connections.get());
+    }
+
+    /// Counts a connection out and lets one waiting acceptor go on.
+    pub(crate) fn connection_closed(&self) {
+        self.connections.set(self.connections.get() - 1);
+        self.workers.load_changed(self.index, self.connections.get());
+        let waiters = std::mem::take(&mut *self.room_waiters.borrow_mut());
+        waiters.into_iter().for_each(Waker::wake);
+    }
+
+    /// How long the driver may wait for events: until the next timer, or for ever.
+    pub(crate) fn wait_max(&self) -> Option<Duration> {
+        let next = self.wheel.borrow().next_tick()?;
+        let at = self.start + Duration::from_millis(next);
+        Some(at.saturating_duration_since(self.now()))
+    }
+}
+
+/// 2024-01-01T00:00:00Z: where the simulated calendar begins, in ms since 1970.
+pub(crate) const SIM_EPOCH_MS: u64 = 1_704_067_200_000;
+
+/// Runs `f` with this thread's worker, if it has one.
+pub(crate) fn with<R>(f: impl FnOnce(&Rc<Local>) -> R) -> Option<R> {
+    CURRENT.try_with(|current| current.borrow().as_ref().map(f)).ok().flatten()
+}
+
+/// This thread's worker.
+///
+/// # Panics
+/// Outside of a worker: a mistake of the program, never of its input.
+pub(crate) fn current() -> Rc<Local> {
+    with(Rc::clone).expect("called on a worker's thread")
+}
+
+/// Makes `local` this thread's worker; returns the one before.
+pub(crate) fn set(local: Option<Rc<Local>>) -> Option<Rc<Local>> {
+    CURRENT.with(|current| current.replace(local))
+}

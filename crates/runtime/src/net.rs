@@ -1,0 +1,18 @@
+//! Sockets: listeners and connections.
+//!
+//! Called by http and by whatever speaks to upstreams. Operations are futures; dropping one
+//! withdraws the interest. Nothing here parses protocols or keeps data for an idle connection.
+
+mod address;
+mod listener;
+mod stream;
+
+pub use address::Address;
+pub(crate) use listener::Handovers;
+pub use listener::{Accepted, Listener, ListenerOptions};
+pub use stream::{Hangup, Recv, Send, SendOptions, Stream};
+
+use std::time::Duration;
+
+/// No limit of time.
+pub const NO_TIMEOUT: Duration = Duration::MAX;

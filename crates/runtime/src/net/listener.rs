@@ -1,0 +1,223 @@
+//! Listening sockets: accepting within the worker's limits, and sharing the load between workers.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use rustix::io::Errno;
+
+use super::{Address, Stream};
+use crate::driver::{Key, Role};
+use crate::local::{self, Local};
+use crate::time::{Sleep, sleep};
+
+/// How a listener is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenerOptions {
+    /// Identity of the listen address, the same in all workers that serve it: under it
+    /// connections are handed over.
+    pub id: u64,
+    /// The socket is shared with other workers (no `reuseport`): only one of them is woken per
+    /// connection.
+    pub shared: bool,
+}
+
+/// A connection just accepted.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The connection.
+    pub stream: Stream,
+    /// The other side's address.
+    pub peer: Address,
+}
+
+/// A listening socket of this worker.
+pub struct Listener {
+    local: Rc<Local>,
+    key: Key,
+    /// `None` only while it is dropped.
+    fd: Option<OwnedFd>,
+    id: u64,
+}
+
+impl Listener {
+    /// Takes over a socket that already listens. Its options (`TCP_NODELAY` and the like) are
+    /// inherited by the connections; it is set non-blocking as the driver needs it.
+    ///
+    /// # Errors
+    /// When the descriptor is not one that can be watched.
+    ///
+    /// # Panics
+    /// Outside of a worker.
+    pub fn from_fd(fd: OwnedFd, options: ListenerOptions) -> io::Result<Listener> {
+        let local = local::current();
+        let role = Role::Listener { shared: options.shared };
+        let key = local.driver.borrow_mut().attach(fd.as_fd(), role)?;
+        local.handovers.borrow_mut().add(options.id);
+        local.inbox.add_listener(options.id);
+        Ok(Listener { local, key, fd: Some(fd), id: options.id })
+    }
+
+    /// The next connection: from the socket, or handed over by another worker. Waits while the
+    /// worker has all the connections that it may have.
+    ///
+    /// # Errors
+    /// Only such after which the listener is of no use. What concerns one connection (ECONNABORTED)
+    /// is skipped; when descriptors run out accepting pauses; both are reported to the hooks.
+    pub async fn accept(&self) -> io::Result<Accepted> {
+        loop {
+            let error = match poll_fn(|cx| self.poll_accept(cx)).await {
+                Ok(accepted) => return Ok(accepted),
+                Err(error) => error,
+            };
+            match Errno::from_io_error(&error) {
+                // The connection was gone before we came, or its network is.
+                Some(
+                    Errno::CONNABORTED
+                    | Errno::PROTO
+                    | Errno::PERM
+                    | Errno::NETDOWN
+                    | Errno::HOSTDOWN
+                    | Errno::HOSTUNREACH
+                    | Errno::NETUNREACH
+                    | Errno::NOPROTOOPT
+                    | Errno::OPNOTSUPP
+                    | Errno::NONET,
+                ) => self.local.hooks.accept_failed(&error),
+                Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    self.local.hooks.accept_failed(&error);
+                    self.local.driver.borrow_mut().pause_accept(self.key, self.fd());
+                    let pause: Sleep = sleep(self.local.accept_delay);
+                    pause.await;
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// The descriptor, for `getsockname` and options.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("present until drop").as_fd()
+    }
+
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+        let local = &self.local;
+        loop {
+            let delivered = local.handovers.borrow_mut().take(self.id, cx.waker());
+            if let Some(fd) = delivered {
+                return Poll::Ready(self.accepted(fd, None));
+            }
+            let max = local.connections_max.get();
+            if local.connections.get() >= max {
+                local.driver.borrow_mut().pause_accept(self.key, self.fd());
+                let mut waiters = local.room_waiters.borrow_mut();
+                let first = waiters.is_empty();
+                waiters.push(cx.waker().clone());
+                drop(waiters);
+                if first {
+                    local.hooks.connections_exhausted(max);
+                }
+                return Poll::Pending;
+            }
+            let polled = local.driver.borrow_mut().poll_accept(self.key, self.fd(), cx);
+            let (fd, peer) = std::task::ready!(polled)?;
+            let Some(relief) = local.workers.relief(local.index, local.connections.get()) else {
+                return Poll::Ready(self.accepted(fd, peer));
+            };
+            if let Err(fd) = relief.hand_over(self.id, fd) {
+                return Poll::Ready(self.accepted(fd, peer));
+            }
+        }
+    }
+
+    fn accepted(&self, fd: OwnedFd, peer: Option<Address>) -> io::Result<Accepted> {
+        let peer = match peer {
+            Some(peer) => peer,
+            None => match rustix::net::getpeername(&fd)? {
+                Some(any) => Address::from_any(any),
+                None => Address::Unix(Box::default()),
+            },
+        };
+        Ok(Accepted { stream: Stream::attach(&self.local, fd)?, peer })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let fd = self.fd.take().expect("present until drop");
+        let mut dropped = Vec::new();
+        self.local.driver.borrow_mut().detach(self.key, fd, &mut dropped);
+        let undelivered = self.local.inbox.remove_listener(self.id);
+        let waiting = self.local.handovers.borrow_mut().remove(self.id);
+        for fd in undelivered.into_iter().chain(waiting) {
+            self.hand_back(fd);
+        }
+    }
+}
+
+impl Listener {
+    /// A connection that was handed to us too late: any other worker that still listens takes it.
+    fn hand_back(&self, fd: OwnedFd) {
+        let mut fd = Some(fd);
+        for inbox in self.local.workers.inboxes() {
+            if let Some(given) = fd.take() {
+                fd = inbox.hand_over(self.id, given).err();
+            }
+        }
+    }
+}
+
+/// Connections handed to this worker, per listener identity.
+#[derive(Default)]
+pub(crate) struct Handovers {
+    queues: HashMap<u64, Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    listeners: usize,
+    connections: VecDeque<OwnedFd>,
+    waker: Option<Waker>,
+}
+
+impl Handovers {
+    fn add(&mut self, id: u64) {
+        self.queues.entry(id).or_default().listeners += 1;
+    }
+
+    /// Returns the connections left over when the identity's last listener goes.
+    fn remove(&mut self, id: u64) -> VecDeque<OwnedFd> {
+        let Some(queue) = self.queues.get_mut(&id) else { return VecDeque::new() };
+        queue.listeners -= 1;
+        if queue.listeners > 0 {
+            return VecDeque::new();
+        }
+        self.queues.remove(&id).map(|queue| queue.connections).unwrap_or_default()
+    }
+
+    /// The next connection for this identity; else remembers whom to wake.
+    fn take(&mut self, id: u64, waker: &Waker) -> Option<OwnedFd> {
+        let queue = self.queues.get_mut(&id)?;
+        let connection = queue.connections.pop_front();
+        if connection.is_none() && !queue.waker.as_ref().is_some_and(|w| w.will_wake(waker)) {
+            queue.waker = Some(waker.clone());
+        }
+        connection
+    }
+
+    /// A connection has arrived in the inbox.
+    pub(crate) fn deliver(local: &Local, id: u64, fd: OwnedFd) {
+        let mut handovers = local.handovers.borrow_mut();
+        // Without a listener the connection is closed; `Listener::drop` leaves none behind.
+        let Some(queue) = handovers.queues.get_mut(&id) else { return };
+        queue.connections.push_back(fd);
+        let waker = queue.waker.take();
+        drop(handovers);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}

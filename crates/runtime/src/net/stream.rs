@@ -1,0 +1,381 @@
+//! Connections.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use rustix::net::{self, sockopt};
+
+use super::Address;
+use crate::buf::{Chain, RecvBuf};
+use crate::driver::{Key, Role, Wait};
+use crate::local::{self, Local};
+use crate::time::wheel::TimerId;
+
+/// A connection. It counts against the worker's `connections_max` while it exists and is closed
+/// on drop.
+///
+/// All operations take `&self`: receiving, sending and waiting for hang-up may go on at the same
+/// time, but at most one of each kind.
+pub struct Stream {
+    local: Rc<Local>,
+    /// `None` only while it is dropped.
+    fd: Option<OwnedFd>,
+    key: Key,
+    recv_timer: Cell<Option<TimerId>>,
+    send_timer: Cell<Option<TimerId>>,
+    sent: Cell<u64>,
+    received: Cell<u64>,
+}
+
+/// How to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendOptions {
+    /// nginx's `send_timeout`: the most time between two successful writes.
+    pub timeout: Duration,
+    /// More will be sent at once: the kernel may hold back a partial segment for it (MSG_MORE).
+    pub more: bool,
+}
+
+impl SendOptions {
+    /// With a timeout, and nothing to follow.
+    pub fn new(timeout: Duration) -> SendOptions {
+        SendOptions { timeout, more: false }
+    }
+}
+
+impl Stream {
+    /// Takes over a connected socket (socket pairs, inherited ones).
+    ///
+    /// # Errors
+    /// When the descriptor is not one that can be watched.
+    ///
+    /// # Panics
+    /// Outside of a worker.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Stream> {
+        Stream::attach(&local::current(), fd)
+    }
+
+    pub(crate) fn attach(local: &Rc<Local>, fd: OwnedFd) -> io::Result<Stream> {
+        let key = local.driver.borrow_mut().attach(fd.as_fd(), Role::Stream)?;
+        local.connection_opened();
+        Ok(Stream {
+            local: local.clone(),
+            fd: Some(fd),
+            key,
+            recv_timer: Cell::new(None),
+            send_timer: Cell::new(None),
+            sent: Cell::new(0),
+            received: Cell::new(0),
+        })
+    }
+
+    /// Connects to an address.
+    ///
+    /// # Errors
+    /// `TimedOut` after `timeout`; what the network says.
+    pub async fn connect(address: &Address, timeout: Duration) -> io::Result<Stream> {
+        let any = address.to_any()?;
+        let flags = net::SocketFlags::CLOEXEC | net::SocketFlags::NONBLOCK;
+        let fd = net::socket_with(any.address_family(), net::SocketType::STREAM, flags, None)?;
+        let started = net::connect(&fd, &any);
+        let stream = Stream::from_fd(fd)?;
+        match started {
+            Ok(()) => return Ok(stream),
+            Err(rustix::io::Errno::INPROGRESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        crate::time::timeout(timeout, stream.writable()).await??;
+        sockopt::socket_error(stream.fd())??;
+        Ok(stream)
+    }
+
+    /// Receives what is there, as soon as there is something. Empty: the peer has ended its side.
+    /// Nothing is lost when the future is dropped.
+    ///
+    /// # Errors
+    /// `TimedOut` when nothing has come for `timeout`; what the network says (reset).
+    pub fn recv(&self, timeout: Duration) -> Recv<'_> {
+        Recv { stream: self, deadline: self.local.now().checked_add(timeout), waiting: false }
+    }
+
+    /// Sends the whole chain. The chain's memory is kept until the kernel has taken it.
+    /// Dropping the future midway leaves the connection fit only for closing.
+    ///
+    /// # Errors
+    /// `TimedOut` when the peer has taken nothing for `options.timeout`; what the network says.
+    pub fn send(&self, chain: impl Into<Chain>, options: SendOptions) -> Send<'_> {
+        Send { stream: self, chain: chain.into(), options, deadline: None, waiting: false }
+    }
+
+    /// Resolves when the peer has ended its side or the connection has failed. Unread data before
+    /// the end does not hide it.
+    pub fn hangup(&self) -> Hangup<'_> {
+        Hangup { stream: self }
+    }
+
+    /// Waits until a direct write to the descriptor that was refused (EAGAIN) may be tried again.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        let mut armed = false;
+        std::future::poll_fn(|cx| {
+            let mut driver = self.local.driver.borrow_mut();
+            driver.poll_writable(self.key, self.fd(), cx, &mut armed)
+        })
+        .await
+    }
+
+    /// The descriptor, for socket options. Reading or writing it goes past the driver.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("present until drop").as_fd()
+    }
+
+    /// Bytes sent so far.
+    pub fn bytes_sent(&self) -> u64 {
+        self.sent.get()
+    }
+
+    /// Bytes received so far.
+    pub fn bytes_received(&self) -> u64 {
+        self.received.get()
+    }
+
+    /// The other side's address.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn peer_addr(&self) -> io::Result<Address> {
+        let any = net::getpeername(self.fd())?;
+        Ok(any.map_or_else(|| Address::Unix(Box::default()), Address::from_any))
+    }
+
+    /// Our side's address: one system call.
+    ///
+    /// # Errors
+    /// When descriptors or memory have run out.
+    pub fn local_addr(&self) -> io::Result<Address> {
+        Ok(Address::from_any(net::getsockname(self.fd())?))
+    }
+
+    /// Ends our side; the peer reads the end after what was sent.
+    ///
+    /// # Errors
+    /// When the connection is gone already.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+
+    /// Ends one or both sides.
+    ///
+    /// # Errors
+    /// When the connection is gone already.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let how = match how {
+            Shutdown::Read => net::Shutdown::Read,
+            Shutdown::Write => net::Shutdown::Write,
+            Shutdown::Both => net::Shutdown::Both,
+        };
+        Ok(net::shutdown(self.fd(), how)?)
+    }
+
+    /// `tcp_nodelay`. Harmless on Unix sockets.
+    ///
+    /// # Errors
+    /// When the connection is gone already.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        tcp_only(sockopt::set_tcp_nodelay(self.fd(), on))
+    }
+
+    /// `tcp_nopush` (TCP_CORK): only full segments leave until it is turned off.
+    ///
+    /// # Errors
+    /// When the connection is gone already.
+    pub fn set_nopush(&self, on: bool) -> io::Result<()> {
+        tcp_only(sockopt::set_tcp_cork(self.fd(), on))
+    }
+
+    /// `reset_timedout_connection`: closing sends a reset and frees the kernel's buffers at once.
+    ///
+    /// # Errors
+    /// When the connection is gone already.
+    pub fn set_reset_on_close(&self) -> io::Result<()> {
+        Ok(sockopt::set_socket_linger(self.fd(), Some(Duration::ZERO))?)
+    }
+
+    /// Arranges for a wake-up at the deadline; ready when it has passed.
+    fn poll_deadline(
+        &self,
+        timer: &Cell<Option<TimerId>>,
+        deadline: Option<Instant>,
+        cx: &Context<'_>,
+    ) -> Poll<()> {
+        let Some(deadline) = deadline else { return Poll::Pending };
+        if deadline <= self.local.now() {
+            return Poll::Ready(());
+        }
+        let mut wheel = self.local.wheel.borrow_mut();
+        let id = timer.get().unwrap_or_else(|| wheel.insert());
+        timer.set(Some(id));
+        wheel.arm(id, self.local.tick_of(deadline), cx.waker());
+        Poll::Pending
+    }
+
+    fn disarm(&self, timer: &Cell<Option<TimerId>>) {
+        if let Some(id) = timer.get() {
+            self.local.wheel.borrow_mut().disarm(id);
+        }
+    }
+
+    /// A future that waited was dropped, or has ended without the driver.
+    fn forget(&self, wait: Wait, timer: &Cell<Option<TimerId>>) {
+        self.disarm(timer);
+        let waker = self.local.driver.borrow_mut().forget(self.key, wait);
+        drop(waker);
+    }
+}
+
+/// An option that only TCP has is not missed on Unix sockets.
+fn tcp_only(result: rustix::io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOPROTOOPT) => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let fd = self.fd.take().expect("present until drop");
+        let mut dropped = Vec::new();
+        self.local.driver.borrow_mut().detach(self.key, fd, &mut dropped);
+        for timer in [&self.recv_timer, &self.send_timer] {
+            if let Some(id) = timer.take() {
+                dropped.extend(self.local.wheel.borrow_mut().remove(id));
+            }
+        }
+        self.local.connection_closed();
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("fd", &self.fd).finish_non_exhaustive()
+    }
+}
+
+/// The future of [`Stream::recv`].
+pub struct Recv<'a> {
+    stream: &'a Stream,
+    deadline: Option<Instant>,
+    waiting: bool,
+}
+
+impl Future for Recv<'_> {
+    type Output = io::Result<RecvBuf>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let stream = self.stream;
+        let polled = stream.local.driver.borrow_mut().poll_recv(stream.key, stream.fd(), cx);
+        if let Poll::Ready(result) = polled {
+            if std::mem::take(&mut self.waiting) {
+                stream.disarm(&stream.recv_timer);
+            }
+            if let Ok(buf) = &result {
+                stream.received.set(stream.received.get() + buf.len() as u64);
+            }
+            return Poll::Ready(result);
+        }
+        self.waiting = true;
+        stream
+            .poll_deadline(&stream.recv_timer, self.deadline, cx)
+            .map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl Drop for Recv<'_> {
+    fn drop(&mut self) {
+        if self.waiting {
+            self.stream.forget(Wait::Read, &self.stream.recv_timer);
+        }
+    }
+}
+
+/// The future of [`Stream::send`].
+pub struct Send<'a> {
+    stream: &'a Stream,
+    chain: Chain,
+    options: SendOptions,
+    deadline: Option<Instant>,
+    waiting: bool,
+}
+
+impl Future for Send<'_> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let stream = this.stream;
+        // In the chain of an unfinished completion nothing may be left to see: `waiting` tells.
+        while this.waiting || !this.chain.is_empty() {
+            let polled = stream.local.driver.borrow_mut().poll_send(
+                stream.key,
+                stream.fd(),
+                &mut this.chain,
+                this.options.more,
+                cx,
+            );
+            match polled {
+                Poll::Ready(Ok(count)) => {
+                    stream.sent.set(stream.sent.get() + count as u64);
+                    this.deadline = None;
+                    this.waiting = false;
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    this.waiting = true;
+                    let (now, timeout) = (stream.local.now(), this.options.timeout);
+                    this.deadline = this.deadline.or_else(|| now.checked_add(timeout));
+                    return stream
+                        .poll_deadline(&stream.send_timer, this.deadline, cx)
+                        .map(|()| Err(io::ErrorKind::TimedOut.into()));
+                }
+            }
+        }
+        stream.disarm(&stream.send_timer);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Send<'_> {
+    fn drop(&mut self) {
+        if self.waiting {
+            self.stream.forget(Wait::Write, &self.stream.send_timer);
+        }
+    }
+}
+
+/// The future of [`Stream::hangup`].
+pub struct Hangup<'a> {
+    stream: &'a Stream,
+}
+
+impl Future for Hangup<'_> {
+    type Output = io::Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let stream = self.stream;
+        stream.local.driver.borrow_mut().poll_hangup(stream.key, stream.fd(), cx)
+    }
+}
+
+impl Drop for Hangup<'_> {
+    fn drop(&mut self) {
+        let waker = self.stream.local.driver.borrow_mut().forget(self.stream.key, Wait::Hangup);
+        drop(waker);
+    }
+}

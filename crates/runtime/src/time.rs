@@ -1,0 +1,142 @@
+//! Time as tasks see it: the turn's cached clocks, sleeping, timeouts.
+//!
+//! Called by every task. All clocks are read once per loop turn: within a turn time stands still,
+//! which makes reading it free. Outside of a worker (tests, other threads) the system's clock
+//! answers.
+
+mod wall;
+pub(crate) mod wheel;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use pin_project_lite::pin_project;
+
+pub use wall::{ErrorTime, HttpDate, IsoTime, LogTime, WallClock, http_date};
+
+use crate::local::{self, Local};
+use wheel::TimerId;
+
+/// The monotonic time of this turn.
+pub fn now() -> Instant {
+    local::with(|local| local.now()).unwrap_or_else(Instant::now)
+}
+
+/// The calendar clock of this turn, with its texts for headers and logs.
+pub fn clock() -> Rc<WallClock> {
+    local::with(|local| local.wall.clone()).unwrap_or_else(|| Rc::new(WallClock::new()))
+}
+
+/// Resolves after `duration`, with a resolution of one millisecond, never early.
+///
+/// # Panics
+/// When polled outside of a worker.
+pub fn sleep(duration: Duration) -> Sleep {
+    sleep_until(now() + duration)
+}
+
+/// Resolves when the turn's clock has reached `deadline`.
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep { deadline, timer: None }
+}
+
+/// The future of [`sleep`].
+pub struct Sleep {
+    deadline: Instant,
+    timer: Option<Timer>,
+}
+
+impl Sleep {
+    /// Moves the deadline; moving it further away is free.
+    pub fn reset(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let deadline = self.deadline;
+        let timer = self.timer.get_or_insert_with(|| Timer::new(local::current()));
+        timer.poll_deadline(deadline, cx.waker())
+    }
+}
+
+/// An entry in the worker's wheel, for futures that live with a deadline of their own.
+pub(crate) struct Timer {
+    local: Rc<Local>,
+    id: TimerId,
+}
+
+impl Timer {
+    pub(crate) fn new(local: Rc<Local>) -> Timer {
+        let id = local.wheel.borrow_mut().insert();
+        Timer { local, id }
+    }
+
+    /// Ready when the deadline has been reached; else arranges for a wake-up.
+    pub(crate) fn poll_deadline(&self, deadline: Instant, waker: &Waker) -> Poll<()> {
+        if deadline <= self.local.now() {
+            self.local.wheel.borrow_mut().disarm(self.id);
+            return Poll::Ready(());
+        }
+        let tick = self.local.tick_of(deadline);
+        self.local.wheel.borrow_mut().arm(self.id, tick, waker);
+        Poll::Pending
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        let waker = self.local.wheel.borrow_mut().remove(self.id);
+        drop(waker);
+    }
+}
+
+/// The time given to a future has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed;
+
+impl std::fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("timed out")
+    }
+}
+
+impl std::error::Error for Elapsed {}
+
+impl From<Elapsed> for std::io::Error {
+    fn from(_: Elapsed) -> std::io::Error {
+        std::io::ErrorKind::TimedOut.into()
+    }
+}
+
+/// Runs `future` for at most `duration`.
+pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
+    Timeout { future, sleep: sleep(duration) }
+}
+
+pin_project! {
+    /// The future of [`timeout`].
+    pub struct Timeout<F> {
+        #[pin]
+        future: F,
+        sleep: Sleep,
+    }
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        Pin::new(this.sleep).poll(cx).map(|()| Err(Elapsed))
+    }
+}

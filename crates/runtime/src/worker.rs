@@ -1,0 +1,390 @@
+//! A worker: one thread, one event loop, its tasks; and the handles by which others reach it.
+//!
+//! Called by the server process, which starts one thread per worker. A turn of the loop: run
+//! tasks, take messages, wait in the driver, fire timers. Each part is bounded, so that none
+//! starves the others.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+
+use crate::driver::{Driver, DriverKind};
+use crate::inbox::{Inbox, Message};
+use crate::local::{self, Local};
+use crate::net::Handovers;
+use crate::time::WallClock;
+use crate::time::wheel::Wheel;
+use crate::{buf, task};
+
+/// Tasks run per turn before the driver is asked for events again.
+const RUN_MAX: usize = 256;
+
+/// How often the buffer pool is trimmed.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A future for one worker's thread.
+pub type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+/// Builds a future on the thread where it is to run.
+pub type Spawner = Box<dyn FnOnce() -> LocalFuture + Send>;
+
+/// What a worker reports to its embedder, for the log and for counters. All bodies default to
+/// nothing; they run on the worker's thread and must not block.
+pub trait Hooks {
+    /// A task panicked and was dropped.
+    fn task_panicked(&self, _message: &str) {}
+    /// `worker_connections` are in use: accepting stops until one is closed.
+    fn connections_exhausted(&self, _max: usize) {}
+    /// `accept` failed; for EMFILE and ENFILE accepting pauses for the accept delay.
+    fn accept_failed(&self, _error: &io::Error) {}
+}
+
+/// Hooks that do nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHooks;
+
+impl Hooks for NoHooks {}
+
+/// How a worker is set up.
+pub struct WorkerConfig {
+    /// Number of this worker, from 0; its place in [`Workers`].
+    pub index: usize,
+    /// The event mechanism; see [`crate::driver::choose`].
+    pub driver: DriverKind,
+    /// nginx's `worker_connections`: open connections at most.
+    pub connections_max: usize,
+    /// nginx's `multi_accept`: accept all that is queued per event, not one.
+    pub multi_accept: bool,
+    /// nginx's `accept_mutex_delay`: pause of accepting when descriptors have run out.
+    pub accept_delay: Duration,
+    /// Restrict the loop's ring to operations that cannot block (`event_loop_guard`).
+    pub guard: bool,
+    /// Where reports go.
+    pub hooks: Rc<dyn Hooks>,
+}
+
+impl WorkerConfig {
+    /// Worker `index` on `driver`, with nginx's defaults.
+    pub fn new(index: usize, driver: DriverKind) -> WorkerConfig {
+        WorkerConfig {
+            index,
+            driver,
+            connections_max: 512,
+            multi_accept: false,
+            accept_delay: Duration::from_millis(500),
+            guard: false,
+            hooks: Rc::new(NoHooks),
+        }
+    }
+}
+
+/// What the workers of a process know of each other.
+pub struct Workers {
+    inboxes: Vec<Arc<Inbox>>,
+    loads: Vec<AtomicUsize>,
+}
+
+impl Workers {
+    /// For `count` workers; none of them needs to run yet.
+    ///
+    /// # Errors
+    /// When descriptors have run out.
+    pub fn new(count: usize) -> io::Result<Arc<Workers>> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let inboxes = (0..count)
+            .map(|_| Inbox::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).map(Arc::new))
+            .collect::<io::Result<Vec<_>>>()?;
+        let loads = (0..count).map(|_| AtomicUsize::new(0)).collect();
+        Ok(Arc::new(Workers { inboxes, loads }))
+    }
+
+    /// Number of workers.
+    pub fn count(&self) -> usize {
+        self.inboxes.len()
+    }
+
+    /// The handle of worker `index`.
+    pub fn remote(&self, index: usize) -> Remote {
+        Remote { inbox: self.inboxes[index].clone() }
+    }
+
+    /// Open connections of each worker.
+    pub fn loads(&self) -> impl Iterator<Item = usize> {
+        self.loads.iter().map(|load| load.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn inboxes(&self) -> &[Arc<Inbox>] {
+        &self.inboxes
+    }
+
+    pub(crate) fn load_changed(&self, index: usize, connections: usize) {
+        self.loads[index].store(connections, Ordering::Relaxed);
+    }
+
+    /// The worker to which worker `index` should hand its next connection, if it holds clearly
+    /// more than its share: by at least 8 connections and an eighth more than the least loaded.
+    pub(crate) fn relief(&self, index: usize, connections: usize) -> Option<&Arc<Inbox>> {
+        if self.inboxes.len() == 1 {
+            return None;
+        }
+        let (least_index, least) = self.loads().enumerate().min_by_key(|(_, load)| *load)?;
+        let excess = connections > least + (least / 8).max(8);
+        (excess && least_index != index).then(|| &self.inboxes[least_index])
+    }
+}
+
+/// A handle to a worker, for any thread.
+#[derive(Clone)]
+pub struct Remote {
+    inbox: Arc<Inbox>,
+}
+
+/// The worker has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended;
+
+impl Remote {
+    /// Runs a task on the worker: `build` is called on its thread.
+    ///
+    /// # Errors
+    /// When the worker has ended; `build` is dropped.
+    pub fn spawn(&self, build: Spawner) -> Result<(), Ended> {
+        self.inbox.push(Message::Spawn(build)).map_err(|_| Ended)
+    }
+
+    /// Makes the worker take another turn.
+    pub fn wake(&self) {
+        self.inbox.wake();
+    }
+
+    /// Tells the worker to end when its tasks have ended: [`stopping`] resolves there.
+    pub fn stop(&self) {
+        let _ = self.inbox.push(Message::Stop);
+    }
+
+    /// Makes the worker drop all its tasks and end.
+    pub fn kill(&self) {
+        let _ = self.inbox.push(Message::Kill);
+    }
+}
+
+/// How a worker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was told to stop, and its last task has ended.
+    Graceful,
+    /// [`Remote::kill`]: its tasks were dropped.
+    Killed,
+}
+
+/// This worker's number.
+///
+/// # Panics
+/// Outside of a worker.
+pub fn index() -> usize {
+    local::current().index
+}
+
+/// This worker's handle.
+///
+/// # Panics
+/// Outside of a worker.
+pub fn remote() -> Remote {
+    Remote { inbox: local::current().inbox.clone() }
+}
+
+/// Open connections of this worker.
+pub fn connections() -> usize {
+    local::with(|local| local.connections.get()).unwrap_or(0)
+}
+
+/// Changes `worker_connections` while running (reload).
+pub fn set_connections_max(max: usize) {
+    let local = local::current();
+    local.connections_max.set(max);
+    let waiters = std::mem::take(&mut *local.room_waiters.borrow_mut());
+    waiters.into_iter().for_each(Waker::wake);
+}
+
+/// Whether this worker was told to stop.
+pub fn is_stopping() -> bool {
+    local::with(|local| local.stopping.get()).unwrap_or(false)
+}
+
+/// Resolves when this worker is told to stop.
+pub async fn stopping() {
+    poll_fn(|cx| {
+        let local = local::current();
+        if local.stopping.get() {
+            return Poll::Ready(());
+        }
+        let mut waiters = local.stop_waiters.borrow_mut();
+        if !waiters.iter().any(|waker| waker.will_wake(cx.waker())) {
+            waiters.push(cx.waker().clone());
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Runs a worker on this thread: the future that `main` makes, and all tasks spawned from it.
+/// Returns when the root future *and* all tasks have ended, or when killed.
+///
+/// # Errors
+/// When the driver cannot be set up, or fails for good (EBADF and the like).
+pub fn run<M, F>(config: WorkerConfig, workers: &Arc<Workers>, main: M) -> io::Result<End>
+where
+    M: FnOnce(Remote) -> F,
+    F: Future<Output = ()> + 'static,
+{
+    let driver = Driver::new(&config, &workers.inboxes[config.index])?;
+    run_on(driver, config, workers, main)
+}
+
+pub(crate) fn run_on<M, F>(
+    driver: Driver,
+    config: WorkerConfig,
+    workers: &Arc<Workers>,
+    main: M,
+) -> io::Result<End>
+where
+    M: FnOnce(Remote) -> F,
+    F: Future<Output = ()> + 'static,
+{
+    let inbox = workers.inboxes[config.index].clone();
+    let start = Instant::now();
+    let local = Rc::new(Local {
+        index: config.index,
+        workers: workers.clone(),
+        inbox: inbox.clone(),
+        hooks: config.hooks,
+        driver: RefCell::new(driver),
+        wheel: RefCell::new(Wheel::new()),
+        wall: Rc::new(WallClock::new()),
+        handovers: RefCell::new(Handovers::default()),
+        queue: RefCell::new(VecDeque::new()),
+        tasks: RefCell::new(Slab::new()),
+        connections: Cell::new(0),
+        connections_max: Cell::new(config.connections_max),
+        room_waiters: RefCell::default(),
+        stopping: Cell::new(false),
+        stop_waiters: RefCell::default(),
+        killed: Cell::new(false),
+        accept_delay: config.accept_delay,
+        start,
+        now: Cell::new(start),
+    });
+    local.refresh_clocks();
+    let outer = local::set(Some(local.clone()));
+    assert!(outer.is_none(), "one worker per thread");
+    let leave = Leave(local.clone());
+    drop(task::spawn_on(&local, main(Remote { inbox })));
+    let result = Loop::new(local).run();
+    drop(leave);
+    result
+}
+
+/// Takes the worker off its thread, also by a panic of `main` or of a hook.
+struct Leave(Rc<Local>);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let Leave(local) = self;
+        // Refused connections and tasks are dropped here, while there is a worker to drop them on.
+        drop(local.inbox.close());
+        task::drop_all(local);
+        local::set(None);
+    }
+}
+
+/// The event loop with its scratch space.
+struct Loop {
+    local: Rc<Local>,
+    messages: VecDeque<Message>,
+    woken: Vec<Waker>,
+    trimmed: Instant,
+}
+
+impl Loop {
+    fn new(local: Rc<Local>) -> Loop {
+        let trimmed = local.now();
+        Loop { local, messages: VecDeque::new(), woken: Vec::new(), trimmed }
+    }
+
+    fn run(mut self) -> io::Result<End> {
+        loop {
+            self.run_tasks();
+            self.take_messages();
+            if self.local.killed.get() {
+                return Ok(End::Killed);
+            }
+            if self.local.tasks.borrow().is_empty() {
+                return Ok(End::Graceful);
+            }
+            self.wait()?;
+            self.fire_timers();
+        }
+    }
+
+    /// Runs what is ready, up to the bound.
+    fn run_tasks(&mut self) {
+        for _ in 0..RUN_MAX {
+            let Some(runnable) = self.local.queue.borrow_mut().pop_front() else { return };
+            if let Err(message) = task::run(runnable) {
+                self.local.hooks.task_panicked(&message);
+            }
+        }
+    }
+
+    fn take_messages(&mut self) {
+        self.local.inbox.take(&mut self.messages);
+        while let Some(message) = self.messages.pop_front() {
+            match message {
+                Message::Run(runnable) => self.local.enqueue(runnable),
+                Message::Spawn(build) => {
+                    // Built inside the task: a panic of `build` ends the task, not the worker.
+                    drop(task::spawn_on(&self.local, async move { build().await }));
+                }
+                Message::Accepted(listener, fd) => Handovers::deliver(&self.local, listener, fd),
+                Message::Stop => {
+                    self.local.stopping.set(true);
+                    self.woken.append(&mut self.local.stop_waiters.borrow_mut());
+                    self.woken.drain(..).for_each(Waker::wake);
+                }
+                Message::Kill => self.local.killed.set(true),
+            }
+        }
+    }
+
+    /// Waits for events; not at all while tasks are ready.
+    fn wait(&mut self) -> io::Result<()> {
+        let local = &self.local;
+        let max = if !local.queue.borrow().is_empty() || !local.inbox.fall_asleep() {
+            Some(Duration::ZERO)
+        } else {
+            local.wait_max()
+        };
+        let result = local.driver.borrow_mut().turn(max, &mut self.woken);
+        local.inbox.awake();
+        local.refresh_clocks();
+        result
+    }
+
+    fn fire_timers(&mut self) {
+        let now = self.local.now();
+        self.local.wheel.borrow_mut().advance(self.local.tick(), &mut self.woken);
+        self.woken.drain(..).for_each(Waker::wake);
+        if now.saturating_duration_since(self.trimmed) >= TRIM_INTERVAL {
+            self.trimmed = now;
+            buf::trim();
+        }
+    }
+}

@@ -1,5 +1,117 @@
-//! Side-by-side benchmarks against nginx.
-
+//! Side-by-side benchmarks against nginx: `cargo xtask bench`.
+//!
+//! Both servers run by turns in one network namespace, on the same processors, with the same
+//! configuration text, and the load generator of this program loads them. The main figure is the
+//! processor time that a server spends per request, because it holds on any machine and under any
+//! load; rates follow from it. See `bench/README.md` for what each scenario means.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod load;
+mod machine;
+mod options;
+mod probe;
+mod process;
+mod report;
+mod results;
+mod scenario;
+mod server;
+mod stats;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use machine::Machine;
+use options::Options;
+use results::Results;
+use scenario::{Bench, Candidate, Scenario};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("bench: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), String> {
+    let Some(options) = Options::parse(std::env::args().skip(1))? else { return Ok(()) };
+    let scenarios = scenario::all();
+    let order: Vec<&str> = scenarios.iter().map(|scenario| scenario.name).collect();
+    if options.list {
+        scenarios.iter().for_each(|Scenario { name, title, .. }| println!("{name:14} {title}"));
+        return Ok(());
+    }
+    if let Some(unknown) = options.only.iter().find(|name| !order.contains(&name.as_str())) {
+        return Err(format!("no scenario \"{unknown}\"; there are {}", order.join(", ")));
+    }
+    if !options.in_place {
+        machine::enter_namespace().map_err(|why| {
+            format!("no network namespace ({why}); run as root, or with --in-place")
+        })?;
+    }
+
+    let nginx = machine::version(&options.nginx)?;
+    let nowait = machine::version(&options.nowait);
+    if let Err(why) = &nowait {
+        println!("nginx alone is measured: {why}");
+    }
+    let nowait = nowait.ok();
+    let candidate = nowait.as_deref().map(|version| {
+        if version.starts_with("nginx") { Candidate::Nginx } else { Candidate::Nowait }
+    });
+    let directory = std::env::temp_dir().join(format!("nowait-bench-{}", std::process::id()));
+    make_readable(&directory)?;
+    let selected: Vec<&Scenario> = scenarios
+        .iter()
+        .filter(|scenario| {
+            options.only.is_empty() || options.only.iter().any(|n| n == scenario.name)
+        })
+        .collect();
+    let bench = Bench { options, directory, candidate };
+    let outcome = measure(&bench, &selected, &order, Machine::describe(nginx, nowait));
+    let _ = std::fs::remove_dir_all(&bench.directory);
+    outcome
+}
+
+/// Runs the scenarios, prints a table after each, and keeps the results.
+fn measure(
+    bench: &Bench,
+    selected: &[&Scenario],
+    order: &[&str],
+    machine: Machine,
+) -> Result<(), String> {
+    let mut results = bench.options.out.as_deref().map(Results::load).unwrap_or_default();
+    results.machine = machine;
+    let mut failed = Vec::new();
+    for scenario in selected {
+        match bench.run(scenario) {
+            Ok(outcome) => {
+                println!("\n{}\n\n{}", outcome.title, report::table(&outcome));
+                results.scenarios.insert(scenario.name.to_owned(), outcome);
+                if let Some(directory) = &bench.options.out {
+                    report::write(&results, order, directory)?;
+                }
+            }
+            Err(error) => {
+                println!("{}: {error}", scenario.name);
+                failed.push(scenario.name);
+            }
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("not measured: {}", failed.join(", "))) }
+}
+
+/// Makes the directory of configurations and files, readable for an unprivileged worker.
+fn make_readable(directory: &Path) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let www = directory.join("www");
+    std::fs::create_dir_all(&www)
+        .and_then(|()| {
+            let mode = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(directory, mode.clone())?;
+            std::fs::set_permissions(&www, mode)
+        })
+        .map_err(|error| format!("{}: {error}", directory.display()))
+}

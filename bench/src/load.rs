@@ -1,0 +1,442 @@
+//! The load generator: one thread, one epoll, many connections.
+//!
+//! It must cost less than the server that it loads, or the server idles and what is measured is
+//! the generator. So a response is recognised by its length, which a probe has found out before
+//! (see [`crate::probe`]), bodies of large responses are discarded in the kernel, and where every
+//! response arrives in one segment a connection is only drained every few responses. The first
+//! response of every connection is compared byte by byte.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+/// Responses up to this size may be left unread for a while.
+const LAZY_RESPONSE_BYTES_MAX: u64 = 4096;
+/// How many responses may wait unread in a socket.
+const LAZY_RESPONSES: u32 = 8;
+/// Responses that must have come in one piece each before they are left unread.
+const LAZY_AFTER: u64 = 2000;
+const BUFFER_BYTES: usize = 1 << 20;
+/// Above this the rest of a response is discarded in the kernel.
+const DISCARD_BYTES_MIN: u64 = 64 * 1024;
+/// Longer bodies are compared by the probe only, which has the time.
+const COMPARE_BYTES_MAX: usize = 4 << 20;
+const LATENCY_MAX: Duration = Duration::from_secs(60);
+
+/// One kind of response, as the probe saw it.
+#[derive(Debug, Clone)]
+pub struct Expect {
+    pub head_bytes: usize,
+    pub body: Arc<[u8]>,
+}
+
+impl Expect {
+    fn total(&self) -> u64 {
+        (self.head_bytes + self.body.len()) as u64
+    }
+}
+
+/// Connections that do the same.
+#[derive(Debug, Clone)]
+pub struct Group {
+    pub connections: usize,
+    /// Complete request texts; each connection walks through them in a scrambled order.
+    pub requests: Vec<Vec<u8>>,
+    /// Every response of the group has this size; the body is that of the first request.
+    pub expect: Expect,
+    /// A new connection for every request.
+    pub close: bool,
+}
+
+/// What to run.
+pub struct Load<'a> {
+    pub target: SocketAddr,
+    pub groups: &'a [Group],
+    pub warm_up: Duration,
+    pub length: Duration,
+}
+
+/// What a group saw in the measured time.
+pub struct Seen {
+    /// Finished responses. Of large ones (see [`Seen::requests`]) the bytes tell more.
+    pub responses: u64,
+    pub bytes: u64,
+    pub response_bytes: u64,
+    /// From sending the request to the last byte of the response, in microseconds.
+    pub latency: Histogram<u64>,
+    /// Connections that the server closed or that failed.
+    pub failures: u64,
+}
+
+impl Seen {
+    fn new(group: &Group) -> Seen {
+        let micros = LATENCY_MAX.as_micros() as u64;
+        Seen {
+            responses: 0,
+            bytes: 0,
+            response_bytes: group.expect.total(),
+            latency: Histogram::new_with_max(micros, 3).expect("constant bounds are valid"),
+            failures: 0,
+        }
+    }
+
+    /// Requests served, parts of large responses counted too.
+    pub fn requests(&self) -> f64 {
+        if self.response_bytes >= DISCARD_BYTES_MIN {
+            self.bytes as f64 / self.response_bytes as f64
+        } else {
+            self.responses as f64
+        }
+    }
+
+    /// A percentile of the latency.
+    pub fn latency_at(&self, percent: f64) -> Duration {
+        Duration::from_micros(self.latency.value_at_percentile(percent))
+    }
+
+    fn reset(&mut self) {
+        (self.responses, self.bytes, self.failures) = (0, 0, 0);
+        self.latency.reset();
+    }
+}
+
+/// Why a run is worthless.
+#[derive(Debug)]
+pub enum Error {
+    /// The response is not the one that the probe saw.
+    Response(String),
+    /// No progress at all: the server hangs or has died.
+    Stalled,
+    System(&'static str, Errno),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Response(what) => write!(f, "wrong response: {what}"),
+            Error::Stalled => write!(f, "no response came"),
+            Error::System(call, errno) => write!(f, "{call}: {errno}"),
+        }
+    }
+}
+
+/// Runs the load; `edge` is called when the measured time begins and when it ends.
+pub fn run(load: &Load<'_>, mut edge: impl FnMut()) -> Result<Vec<Seen>, Error> {
+    let mut run = Run::start(load)?;
+    let begin = Instant::now();
+    run.until(begin + load.warm_up)?;
+    run.seen.iter_mut().for_each(Seen::reset);
+    edge();
+    run.until(Instant::now() + load.length)?;
+    edge();
+    if run.seen.iter().all(|seen| seen.requests() == 0.0) {
+        return Err(Error::Stalled);
+    }
+    Ok(run.seen)
+}
+
+/// A connection and where it is in its response.
+struct Connection {
+    group: usize,
+    socket: OwnedFd,
+    /// Index of the next request; steps through the group's list.
+    next: usize,
+    sent: Instant,
+    /// Bytes of the current response still to come; 0 while waiting for the end of file.
+    remaining: u64,
+    /// Responses that have come and were not read.
+    unread: u32,
+    /// Compare the current response byte by byte.
+    compare: bool,
+}
+
+/// Whether the responses of a group come in one piece and may be left unread.
+#[derive(Clone, Copy)]
+enum Pieces {
+    /// So many did, so far.
+    One(u64),
+    Many,
+}
+
+struct Run<'a> {
+    load: &'a Load<'a>,
+    epoll: OwnedFd,
+    connections: Vec<Connection>,
+    seen: Vec<Seen>,
+    pieces: Vec<Pieces>,
+    buffer: Vec<u8>,
+    /// The time of the current batch of events.
+    now: Instant,
+}
+
+impl<'a> Run<'a> {
+    fn start(load: &'a Load<'a>) -> Result<Run<'a>, Error> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|errno| Error::System("epoll_create", errno))?;
+        let mut run = Run {
+            load,
+            epoll,
+            connections: Vec::new(),
+            seen: load.groups.iter().map(Seen::new).collect(),
+            pieces: load.groups.iter().map(initial_pieces).collect(),
+            buffer: vec![0; BUFFER_BYTES],
+            now: Instant::now(),
+        };
+        for (index, group) in load.groups.iter().enumerate() {
+            for nth in 0..group.connections {
+                let socket = open(load.target)?;
+                let connection = Connection {
+                    group: index,
+                    socket,
+                    next: nth * 7919 % group.requests.len(),
+                    sent: run.now,
+                    remaining: 0,
+                    unread: 0,
+                    compare: group.requests.len() == 1
+                        && group.expect.body.len() <= COMPARE_BYTES_MAX,
+                };
+                run.connections.push(connection);
+                run.register(run.connections.len() - 1)?;
+            }
+        }
+        for index in 0..run.connections.len() {
+            run.request(index)?;
+        }
+        Ok(run)
+    }
+
+    fn register(&self, index: usize) -> Result<(), Error> {
+        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        let socket = &self.connections[index].socket;
+        epoll::add(&self.epoll, socket, EventData::new_u64(index as u64), flags)
+            .map_err(|errno| Error::System("epoll_ctl", errno))
+    }
+
+    /// Serves events until the given time.
+    fn until(&mut self, end: Instant) -> Result<(), Error> {
+        let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+        let mut events = Vec::with_capacity(256);
+        while self.now < end {
+            events.clear();
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, spare, Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::System("epoll_wait", errno)),
+            }
+            self.now = Instant::now();
+            for event in events.drain(..) {
+                let flags = event.flags;
+                let hung_up = flags.intersects(EventFlags::RDHUP | EventFlags::ERR);
+                self.ready(event.data.u64() as usize, hung_up)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the next request of a connection.
+    fn request(&mut self, index: usize) -> Result<(), Error> {
+        let connection = &mut self.connections[index];
+        let group = &self.load.groups[connection.group];
+        let text = &group.requests[connection.next];
+        connection.next = (connection.next + 7919) % group.requests.len();
+        connection.sent = self.now;
+        if connection.remaining == 0 {
+            connection.remaining = group.expect.total();
+        }
+        match rustix::net::send(&connection.socket, text, SendFlags::NOSIGNAL) {
+            Ok(sent) if sent == text.len() => Ok(()),
+            // The server has gone; the end of file that follows opens the connection again.
+            _ => {
+                self.seen[connection.group].failures += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn ready(&mut self, index: usize, hung_up: bool) -> Result<(), Error> {
+        let connection = &self.connections[index];
+        let lazy = matches!(self.pieces[connection.group], Pieces::One(n) if n >= LAZY_AFTER);
+        // `compare` keeps a new connection out; a part still to come is read before all else.
+        let total = self.load.groups[connection.group].expect.total();
+        if lazy && !hung_up && !connection.compare && connection.remaining == total {
+            self.leave_unread(index)
+        } else {
+            self.read(index, hung_up)
+        }
+    }
+
+    /// Takes an event for a whole response; every few of them the socket is drained and the sum
+    /// of bytes compared.
+    fn leave_unread(&mut self, index: usize) -> Result<(), Error> {
+        let connection = &mut self.connections[index];
+        let total = connection.remaining;
+        finished(&mut self.seen[connection.group], self.now - connection.sent, total);
+        connection.unread += 1;
+        if connection.unread == LAZY_RESPONSES {
+            let expected = total * u64::from(LAZY_RESPONSES);
+            connection.unread = 0;
+            let room = &mut self.buffer[..expected as usize + 1];
+            let (read, _) = rustix::net::recv(&connection.socket, room, RecvFlags::DONTWAIT)
+                .map_err(|errno| Error::System("recv", errno))?;
+            if read as u64 != expected {
+                let what = format!("{read} bytes instead of {expected} in a row");
+                return Err(Error::Response(what));
+            }
+            for at in (0..read).step_by(total as usize) {
+                check_status(&self.buffer[at..read])?;
+            }
+        }
+        self.request(index)
+    }
+
+    /// Reads what has come.
+    fn read(&mut self, index: usize, hung_up: bool) -> Result<(), Error> {
+        let unread = std::mem::take(&mut self.connections[index].unread);
+        if unread > 0 {
+            return Err(Error::Response("closed with unread responses".to_owned()));
+        }
+        loop {
+            let connection = &mut self.connections[index];
+            let group = &self.load.groups[connection.group];
+            let total = group.expect.total();
+            let first = connection.remaining == total;
+            let discard = !first && !connection.compare && connection.remaining > DISCARD_BYTES_MIN;
+            let flags = if discard { RecvFlags::TRUNC } else { RecvFlags::empty() };
+            let read = match rustix::net::recv(
+                &connection.socket,
+                &mut self.buffer[..],
+                flags | RecvFlags::DONTWAIT,
+            ) {
+                // With `TRUNC` the second number is what the kernel took.
+                Ok((_, taken)) => taken,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(_) => 0,
+            };
+            if read == 0 {
+                return self.closed(index);
+            }
+            if read as u64 > connection.remaining {
+                return Err(Error::Response(format!(
+                    "{read} bytes, {} expected",
+                    connection.remaining
+                )));
+            }
+            if first {
+                check_status(&self.buffer[..read])?;
+            }
+            if connection.compare {
+                let at = (total - connection.remaining) as usize;
+                compare(&group.expect, at, &self.buffer[..read])?;
+            }
+            connection.remaining -= read as u64;
+            let whole = first && connection.remaining == 0;
+            self.pieces[connection.group] = match self.pieces[connection.group] {
+                Pieces::One(n) if whole => Pieces::One(n + 1),
+                _ => Pieces::Many,
+            };
+            let seen = &mut self.seen[connection.group];
+            if connection.remaining == 0 {
+                connection.compare = false;
+                finished(seen, self.now - connection.sent, read as u64);
+                if !group.close {
+                    return self.request(index);
+                }
+                if hung_up {
+                    return self.closed(index);
+                }
+                return Ok(());
+            }
+            seen.bytes += read as u64;
+            if read < self.buffer.len() {
+                // Drained: the next arrival is a new event.
+                return Ok(());
+            }
+        }
+    }
+
+    /// The server has closed: opens the connection again.
+    fn closed(&mut self, index: usize) -> Result<(), Error> {
+        let connection = &mut self.connections[index];
+        if !self.load.groups[connection.group].close || connection.remaining > 0 {
+            self.seen[connection.group].failures += 1;
+        }
+        connection.remaining = 0;
+        connection.compare = false;
+        connection.socket = open(self.load.target)?;
+        self.register(index)?;
+        self.request(index)
+    }
+}
+
+fn initial_pieces(group: &Group) -> Pieces {
+    let may = !group.close && group.expect.total() <= LAZY_RESPONSE_BYTES_MAX;
+    if may { Pieces::One(0) } else { Pieces::Many }
+}
+
+/// A connected socket. Loopback answers within the call.
+pub fn open(target: SocketAddr) -> Result<OwnedFd, Error> {
+    let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(|errno| Error::System("socket", errno))?;
+    let _ = sockopt::set_tcp_nodelay(&socket, true);
+    rustix::net::connect(&socket, &target).map_err(|errno| Error::System("connect", errno))?;
+    Ok(socket)
+}
+
+fn finished(seen: &mut Seen, took: Duration, bytes: u64) {
+    seen.responses += 1;
+    seen.bytes += bytes;
+    let micros = took.min(LATENCY_MAX).as_micros() as u64;
+    seen.latency.saturating_record(micros);
+}
+
+/// The response must begin with the status line of success.
+fn check_status(bytes: &[u8]) -> Result<(), Error> {
+    let line = bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    if line.starts_with(b"HTTP/1.1 200") || b"HTTP/1.1 200".starts_with(line) {
+        return Ok(());
+    }
+    Err(Error::Response(String::from_utf8_lossy(line).into_owned()))
+}
+
+/// Compares the part of a response that starts at byte `at` with the expected body.
+fn compare(expect: &Expect, at: usize, bytes: &[u8]) -> Result<(), Error> {
+    let head_left = expect.head_bytes.saturating_sub(at).min(bytes.len());
+    let body_at = (at + head_left) - expect.head_bytes.min(at + head_left);
+    let body = &bytes[head_left..];
+    if body.is_empty() || expect.body[body_at..].starts_with(body) {
+        return Ok(());
+    }
+    Err(Error::Response(format!("the body differs in bytes {body_at}..{}", body_at + body.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_are_compared_across_pieces() {
+        let expect = Expect { head_bytes: 4, body: Arc::from(*b"body") };
+        let response = b"headbody";
+        for split in 0..response.len() {
+            let (left, right) = response.split_at(split);
+            assert!(compare(&expect, 0, left).is_ok());
+            assert!(compare(&expect, split, right).is_ok());
+        }
+        assert!(compare(&expect, 0, b"headbodx").is_err());
+        assert!(compare(&expect, 6, b"xy").is_err());
+    }
+
+    #[test]
+    fn only_success_passes() {
+        assert!(check_status(b"HTTP/1.1 200 OK\r\nServer").is_ok());
+        assert!(check_status(b"HTTP/1").is_ok());
+        assert!(check_status(b"HTTP/1.1 500 Internal\r\n").is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! The command line of the benchmark program.
+
+use std::path::PathBuf;
+
+pub const USAGE: &str = "usage: cargo xtask bench [OPTIONS]
+
+Runs nginx and Nowait side by side, alternating, and prints the ratios.
+
+  --only A,B        only these scenarios (see --list); results of the others are kept
+  --list            list the scenarios
+  --rounds N        measurements of every variant, default 7
+  --seconds S       length of one measurement, default 3
+  --quick           3 rounds of 1 second, results not kept unless --out is given
+  --nginx PATH      the reference, default: nginx from PATH
+  --nowait PATH     what is measured, default: target/release/nowait; an nginx here measures
+                    the benchmark itself (the ratio must be 1.00)
+  --out DIR         where results.json, table.md and the charts go, default: bench/results
+  --in-place        do not make a network namespace (results are marked)
+";
+
+/// What the operator asked for.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Empty: all scenarios.
+    pub only: Vec<String>,
+    pub list: bool,
+    pub rounds: usize,
+    /// Length of one measurement, without its warm-up.
+    pub seconds: f64,
+    pub nginx: PathBuf,
+    pub nowait: PathBuf,
+    /// `None`: results are printed, not kept.
+    pub out: Option<PathBuf>,
+    pub in_place: bool,
+}
+
+impl Options {
+    /// Reads the arguments; `Ok(None)` when help was asked for and printed.
+    pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Option<Options>, String> {
+        let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or(repository.join("target"), PathBuf::from);
+        let mut options = Options {
+            only: Vec::new(),
+            list: false,
+            rounds: 7,
+            seconds: 3.0,
+            nginx: PathBuf::from("nginx"),
+            nowait: target.join("release/nowait"),
+            out: Some(repository.join("bench/results")),
+            in_place: false,
+        };
+        let mut args = args.into_iter();
+        let mut out_given = false;
+        let mut quick = false;
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));
+            match arg.as_str() {
+                "--only" => options.only = value()?.split(',').map(str::to_owned).collect(),
+                "--list" => options.list = true,
+                "--rounds" => options.rounds = number(&value()?)?,
+                "--seconds" => options.seconds = number(&value()?)?,
+                "--quick" => quick = true,
+                "--nginx" => options.nginx = value()?.into(),
+                "--nowait" => options.nowait = value()?.into(),
+                "--out" => {
+                    options.out = Some(value()?.into());
+                    out_given = true;
+                }
+                "--in-place" => options.in_place = true,
+                "--help" | "-h" => {
+                    print!("{USAGE}");
+                    return Ok(None);
+                }
+                other => return Err(format!("unknown option \"{other}\"\n\n{USAGE}")),
+            }
+        }
+        if quick {
+            (options.rounds, options.seconds) = (3, 1.0);
+            options.out = options.out.filter(|_| out_given);
+        }
+        if options.rounds == 0 || !(0.1..=600.0).contains(&options.seconds) {
+            return Err("--rounds must be at least 1, --seconds from 0.1 to 600".to_owned());
+        }
+        Ok(Some(options))
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("\"{text}\" is not a number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Option<Options>, String> {
+        Options::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn quick_keeps_no_results_unless_told_where() {
+        let quick = parse("--quick --only tiny,file-1k").unwrap().unwrap();
+        assert_eq!((quick.rounds, quick.out), (3, None));
+        assert_eq!(quick.only, ["tiny", "file-1k"]);
+        assert!(parse("--out x --quick").unwrap().unwrap().out.is_some());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in ["--rounds 0", "--rounds x", "--seconds 0", "--only", "--what"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

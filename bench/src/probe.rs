@@ -1,0 +1,88 @@
+//! One request, read with patience: what a response looks like, before the load generator
+//! recognises it by its length alone.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::load::Expect;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// The text of a request as browsers of the lean kind send it.
+pub fn request(uri: &str, close: bool) -> Vec<u8> {
+    let connection = if close { "Connection: close\r\n" } else { "" };
+    format!("GET {uri} HTTP/1.1\r\nHost: localhost\r\n{connection}\r\n").into_bytes()
+}
+
+/// Sends one request on a new connection and reads the response to its end, which must be a 200
+/// with a Content-Length.
+pub fn fetch(target: SocketAddr, request: &[u8]) -> Result<Expect, String> {
+    exchange(target, request).map_err(|what| {
+        let line = String::from_utf8_lossy(request);
+        format!("{}: {what}", line.lines().next().unwrap_or_default())
+    })
+}
+
+fn exchange(target: SocketAddr, request: &[u8]) -> Result<Expect, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let mut stream = TcpStream::connect_timeout(&target, TIMEOUT).map_err(text)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(text)?;
+    stream.write_all(request).map_err(text)?;
+
+    let mut head = Vec::new();
+    let mut chunk = [0; 4096];
+    let head_bytes = loop {
+        if let Some(at) = head.windows(4).position(|window| window == b"\r\n\r\n") {
+            break at + 4;
+        }
+        let read = stream.read(&mut chunk).map_err(text)?;
+        if read == 0 || head.len() > HEAD_BYTES_MAX {
+            return Err("no response head".to_owned());
+        }
+        head.extend_from_slice(&chunk[..read]);
+    };
+    let mut body = head.split_off(head_bytes);
+    let length = content_length(&head)?;
+    body.reserve_exact(length.saturating_sub(body.len()));
+    while body.len() < length {
+        let missing = (length - body.len()) as u64;
+        let read = (&mut stream).take(missing).read_to_end(&mut body).map_err(text)?;
+        if read == 0 {
+            return Err(format!("the body ended after {} of {length} bytes", body.len()));
+        }
+    }
+    if body.len() > length {
+        return Err(format!("{} bytes after the body", body.len() - length));
+    }
+    Ok(Expect { head_bytes, body: Arc::from(body) })
+}
+
+/// The Content-Length of a successful response.
+fn content_length(head: &[u8]) -> Result<usize, String> {
+    let head = String::from_utf8_lossy(head);
+    let mut lines = head.lines();
+    let status = lines.next().unwrap_or_default();
+    if !status.starts_with("HTTP/1.1 200") {
+        return Err(status.to_owned());
+    }
+    lines
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_, value)| value.trim().parse().ok())
+        .ok_or_else(|| "no Content-Length".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_judged() {
+        assert_eq!(content_length(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n"), Ok(12));
+        assert!(content_length(b"HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n\r\n").is_err());
+        assert!(content_length(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+    }
+}

@@ -1,0 +1,105 @@
+//! The report: a table for terminals and pages, and charts.
+
+mod chart;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use crate::results::{Outcome, Results};
+use crate::stats::Summary;
+
+/// Writes `results.json`, `table.md` and the charts. `order` is that of the scenarios.
+pub fn write(results: &Results, order: &[&str], directory: &Path) -> Result<(), String> {
+    results.save(directory)?;
+    let table = directory.join("table.md");
+    fs::write(&table, page(results, order))
+        .map_err(|error| format!("{}: {error}", table.display()))?;
+    chart::draw(results, order, directory)
+}
+
+/// All scenarios as one Markdown page.
+fn page(results: &Results, order: &[&str]) -> String {
+    let machine = &results.machine;
+    let mut text = format!(
+        "# Measurements\n\n{}, Linux {}, {} processors, {}{}; nginx {}; Nowait {}.\n\
+         Medians; in brackets the smallest and the largest of the rounds. Ratios are to nginx's \
+         best setting, and to its usual one where that is another.\n",
+        machine.processor,
+        machine.kernel,
+        machine.processors,
+        machine.congestion_control,
+        if machine.namespace { " in a network namespace" } else { ", no network namespace" },
+        machine.nginx,
+        machine.nowait.as_deref().unwrap_or("not measured"),
+    );
+    for name in order {
+        if let Some(outcome) = results.scenarios.get(*name) {
+            let _ = write!(text, "\n## {}\n\n{}", outcome.title, table(outcome));
+        }
+    }
+    text
+}
+
+/// One scenario as a Markdown table.
+pub fn table(outcome: &Outcome) -> String {
+    let names: Vec<&String> =
+        outcome.rows.first().map(|row| row.also.keys().collect()).unwrap_or_default();
+    let usual = outcome.usual.is_some();
+    let mut header = vec![String::new(), outcome.unit.clone(), "to nginx's best".to_owned()];
+    header.extend(usual.then(|| "to its usual".to_owned()));
+    header.extend(names.iter().map(|name| (*name).clone()));
+    let mut lines = vec![header];
+    for row in &outcome.rows {
+        let mut line = vec![row.label.clone(), spread(&row.value, 1)];
+        line.push(row.ratio.as_ref().map(|ratio| spread(ratio, 2)).unwrap_or_default());
+        line.extend(
+            usual.then(|| {
+                row.ratio_usual.as_ref().map(|ratio| spread(ratio, 2)).unwrap_or_default()
+            }),
+        );
+        line.extend(names.iter().map(|name| {
+            row.also.get(*name).map(|value| format!("{value:.0}")).unwrap_or_default()
+        }));
+        lines.push(line);
+    }
+    aligned(&lines)
+}
+
+fn spread(summary: &Summary, digits: usize) -> String {
+    let Summary { median, min, max } = summary;
+    format!("{median:.digits$} ({min:.digits$}–{max:.digits$})")
+}
+
+/// A Markdown table whose columns line up in a terminal too.
+fn aligned(lines: &[Vec<String>]) -> String {
+    let columns = lines.first().map_or(0, Vec::len);
+    let width = |column: usize| {
+        lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for (index, line) in lines.iter().enumerate() {
+        let cell = |(cell, width): (&String, &usize)| {
+            format!("{cell}{}", " ".repeat(width - cell.chars().count()))
+        };
+        let cells: Vec<String> = line.iter().zip(&widths).map(cell).collect();
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+        if index == 0 {
+            let rules: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+            let _ = writeln!(text, "|-{}-|", rules.join("-|-"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let lines = [vec!["".to_owned(), "µs".to_owned()], vec!["a".to_owned(), "1".to_owned()]];
+        assert_eq!(aligned(&lines), "|   | µs |\n|---|----|\n| a | 1  |\n");
+    }
+}

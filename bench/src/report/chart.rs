@@ -1,0 +1,136 @@
+//! The charts, as SVG: one of all ratios, and one of the values of every scenario.
+
+use std::path::Path;
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::results::{Outcome, Results, Row};
+use crate::server::Side;
+
+const WIDTH: u32 = 820;
+const LABEL_WIDTH: i32 = 290;
+const BAR_HEIGHT: i32 = 16;
+const BAR_GAP: i32 = 8;
+const FONT: &str = "sans-serif";
+
+const NGINX: RGBColor = RGBColor(150, 158, 168);
+const NOWAIT: RGBColor = RGBColor(37, 121, 196);
+const INK: RGBColor = RGBColor(40, 44, 52);
+const SPREAD: RGBColor = RGBColor(90, 96, 106);
+
+/// One bar: label, value and spread.
+struct Bar {
+    label: String,
+    side: Side,
+    median: f64,
+    min: f64,
+    max: f64,
+    text: String,
+}
+
+/// A title over bars, all on one scale.
+struct Block {
+    title: String,
+    bars: Vec<Bar>,
+}
+
+/// Draws `ratio.svg` and one `SCENARIO.svg` each.
+pub fn draw(results: &Results, order: &[&str], directory: &Path) -> Result<(), String> {
+    let outcomes = order.iter().filter_map(|name| Some((*name, results.scenarios.get(*name)?)));
+    let mut ratios = Vec::new();
+    for (name, outcome) in outcomes {
+        if outcome.rows.is_empty() {
+            continue;
+        }
+        let title = format!("{}: {}", outcome.title, outcome.unit);
+        let bars = outcome.rows.iter().map(value_bar).collect();
+        draw_blocks(&directory.join(format!("{name}.svg")), &[Block { title, bars }], None)?;
+        if outcome.unit.contains("CPU") {
+            ratios.push(ratio_block(outcome));
+        }
+    }
+    if ratios.is_empty() {
+        return Ok(());
+    }
+    draw_blocks(&directory.join("ratio.svg"), &ratios, Some(1.0))
+}
+
+fn value_bar(row: &Row) -> Bar {
+    let value = row.value;
+    let digits = if value.median < 100.0 { 1 } else { 0 };
+    Bar {
+        label: row.label.clone(),
+        side: row.side,
+        median: value.median,
+        min: value.min,
+        max: value.max,
+        text: format!("{:.digits$}", value.median),
+    }
+}
+
+/// Server CPU relative to nginx's best setting.
+fn ratio_block(outcome: &Outcome) -> Block {
+    let bars = outcome.rows.iter().filter_map(|row| {
+        let ratio = row.ratio?;
+        let (side, label) = (row.side, row.label.clone());
+        let text = format!("{:.2}", ratio.median);
+        Some(Bar { label, side, median: ratio.median, min: ratio.min, max: ratio.max, text })
+    });
+    Block {
+        title: format!("{}, server CPU relative to nginx's best", outcome.title),
+        bars: bars.collect(),
+    }
+}
+
+/// Draws blocks under each other; `line` marks a value.
+fn draw_blocks(path: &Path, blocks: &[Block], line: Option<f64>) -> Result<(), String> {
+    let step = BAR_HEIGHT + BAR_GAP;
+    let height: i32 =
+        20 + blocks.iter().map(|block| 44 + step * block.bars.len() as i32).sum::<i32>();
+    let area = SVGBackend::new(path, (WIDTH, height as u32)).into_drawing_area();
+    paint(&area, blocks, line)
+        .and_then(|()| area.present())
+        .map_err(|error| format!("{}: {error}", path.display()))
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Painted = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+fn paint(area: &Area<'_>, blocks: &[Block], line: Option<f64>) -> Painted {
+    let left = |vertical| Pos::new(HPos::Left, vertical);
+    let heading = (FONT, 15).into_font().color(&INK).pos(left(VPos::Top));
+    let label = (FONT, 13).into_font().color(&INK).pos(Pos::new(HPos::Right, VPos::Center));
+    let number = (FONT, 13).into_font().color(&INK).pos(left(VPos::Center));
+    // Room for the number behind the longest bar.
+    let room = f64::from(WIDTH as i32 - LABEL_WIDTH - 80);
+
+    area.fill(&WHITE)?;
+    let mut y = 16;
+    for block in blocks {
+        let top = block.bars.iter().map(|bar| bar.max).fold(line.unwrap_or(0.0), f64::max);
+        let x = |value: f64| LABEL_WIDTH + (value / top * room) as i32;
+        area.draw(&Text::new(block.title.as_str(), (12, y), heading.clone()))?;
+        y += 26;
+        let first = y;
+        for bar in &block.bars {
+            let middle = y + BAR_HEIGHT / 2;
+            let color = if bar.side == Side::Nginx { NGINX } else { NOWAIT };
+            let corners = [(LABEL_WIDTH, y), (x(bar.median), y + BAR_HEIGHT)];
+            area.draw(&Text::new(bar.label.as_str(), (LABEL_WIDTH - 8, middle), label.clone()))?;
+            area.draw(&Rectangle::new(corners, color.filled()))?;
+            area.draw(&PathElement::new(vec![(x(bar.min), middle), (x(bar.max), middle)], SPREAD))?;
+            for end in [x(bar.min), x(bar.max)] {
+                area.draw(&PathElement::new(vec![(end, middle - 3), (end, middle + 3)], SPREAD))?;
+            }
+            let at = (x(bar.max.max(bar.median)) + 6, middle);
+            area.draw(&Text::new(bar.text.as_str(), at, number.clone()))?;
+            y += BAR_HEIGHT + BAR_GAP;
+        }
+        if let Some(value) = line {
+            area.draw(&PathElement::new(vec![(x(value), first - 4), (x(value), y)], INK))?;
+        }
+        y += 18;
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! The scenarios: what is measured, under which names, with which variants of the servers.
+
+mod idle;
+mod lifecycle;
+mod throughput;
+
+use std::path::PathBuf;
+
+use crate::machine;
+use crate::options::Options;
+use crate::results::{Better, Outcome};
+use crate::server::{Setup, Side, Variant};
+
+/// The label of nginx with the settings that its guides recommend for static files.
+pub const USUAL: &str = "nginx sendfile, open_file_cache";
+
+/// What the scenarios share: programs, directories, processors.
+pub struct Bench {
+    pub options: Options,
+    /// Configurations, logs and served files; removed at the end.
+    pub directory: PathBuf,
+    /// What `--nowait` names is Nowait, or an nginx that checks the benchmark; `None`: not there.
+    pub candidate: Option<Candidate>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Candidate {
+    Nowait,
+    Nginx,
+}
+
+/// One scenario of the list.
+pub struct Scenario {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub what: What,
+}
+
+/// What a scenario measures.
+pub enum What {
+    Throughput(throughput::Throughput),
+    /// Memory of so many idle connections.
+    Idle(usize),
+    Start,
+    Reload,
+}
+
+const KB: usize = 1024;
+const MB: usize = 1024 * KB;
+
+/// All scenarios, in the order of the report.
+pub fn all() -> Vec<Scenario> {
+    use throughput::{Throughput, Uri};
+    let tiny = Throughput { uri: Uri::Tiny, workers: 1, connections: 64, close: false };
+    let file = |bytes| Throughput { uri: Uri::File(bytes), ..tiny };
+    let throughput = |name, title, what| Scenario { name, title, what: What::Throughput(what) };
+    vec![
+        throughput("tiny", "return 200, keep-alive", tiny),
+        throughput("file-1k", "1 KB file, keep-alive", file(KB)),
+        throughput("file-16k", "16 KB file, keep-alive", file(16 * KB)),
+        throughput("file-1m", "1 MB file, keep-alive", file(MB)),
+        throughput(
+            "file-100m",
+            "100 MB file, keep-alive",
+            Throughput { connections: 8, ..file(100 * MB) },
+        ),
+        throughput(
+            "tiny-close",
+            "return 200, connection per request",
+            Throughput { close: true, ..tiny },
+        ),
+        throughput(
+            "file-1k-close",
+            "1 KB file, connection per request",
+            Throughput { close: true, ..file(KB) },
+        ),
+        throughput("tiny-2w", "return 200, 2 workers", Throughput { workers: 2, ..tiny }),
+        throughput("file-1k-2w", "1 KB file, 2 workers", Throughput { workers: 2, ..file(KB) }),
+        Scenario {
+            name: "idle",
+            title: "10,000 idle keep-alive connections",
+            what: What::Idle(10_000),
+        },
+        Scenario { name: "start", title: "Start to first accept", what: What::Start },
+        Scenario { name: "reload", title: "Reload to first new answer", what: What::Reload },
+    ]
+}
+
+impl Bench {
+    /// Measures one scenario.
+    pub fn run(&self, scenario: &Scenario) -> Result<Outcome, String> {
+        match &scenario.what {
+            What::Throughput(what) => throughput::run(self, scenario, what),
+            What::Idle(connections) => idle::run(self, scenario, *connections),
+            What::Start => lifecycle::start(self, scenario),
+            What::Reload => lifecycle::reload(self, scenario),
+        }
+    }
+
+    /// The program of a variant.
+    pub fn binary(&self, side: Side) -> &PathBuf {
+        match side {
+            Side::Nginx => &self.options.nginx,
+            Side::Nowait => &self.options.nowait,
+        }
+    }
+
+    /// Processors of the server and of the load generator. With one worker each has its own; more
+    /// workers share what there is with the generator.
+    pub fn processors(&self, workers: usize) -> (Vec<usize>, Vec<usize>) {
+        let all = machine::processors_at_start();
+        let (first, rest) = all.split_first().map_or((0, &[][..]), |(first, rest)| (*first, rest));
+        let client = rest.last().copied().unwrap_or(first);
+        let server = if workers == 1 { vec![first] } else { all.clone() };
+        (server, vec![client])
+    }
+
+    pub fn setup(&self, workers: usize) -> Setup {
+        let (cpus, client_cpus) = self.processors(workers);
+        // Both programs drop root in the same way.
+        let root = rustix::process::geteuid().is_root();
+        let main = if root { "user nobody nogroup;" } else { "" };
+        Setup {
+            workers,
+            root: self.directory.join("www"),
+            main: main.to_owned(),
+            server: String::new(),
+            cpus,
+            client_cpus,
+        }
+    }
+
+    /// An outcome without rows yet.
+    pub fn outcome(&self, scenario: &Scenario, unit: &str, better: Better) -> Outcome {
+        Outcome {
+            title: scenario.title.to_owned(),
+            unit: unit.to_owned(),
+            better,
+            rounds: self.options.rounds,
+            seconds: self.options.seconds,
+            reference: None,
+            usual: None,
+            rows: Vec::new(),
+        }
+    }
+
+    /// nginx as it is and Nowait with each driver.
+    pub fn plain_variants(&self) -> Vec<Variant> {
+        let mut variants = vec![variant("nginx", Side::Nginx, "", "")];
+        for (name, events) in self.drivers() {
+            variants.push(variant(&name, Side::Nowait, events, ""));
+        }
+        variants
+    }
+
+    /// nginx with sendfile off and on, each without and with open_file_cache; Nowait with the
+    /// usual setting, without and with open_file_cache, with each driver.
+    pub fn file_variants(&self) -> Vec<Variant> {
+        const CACHE: &str = "open_file_cache max=10000 inactive=60s; open_file_cache_valid 60s;";
+        let sendfile = format!("sendfile on; {CACHE}");
+        let read = format!("sendfile off; {CACHE}");
+        let mut variants = vec![
+            variant("nginx read", Side::Nginx, "", "sendfile off;"),
+            variant("nginx sendfile", Side::Nginx, "", "sendfile on;"),
+            variant("nginx read, open_file_cache", Side::Nginx, "", &read),
+            variant(USUAL, Side::Nginx, "", &sendfile),
+        ];
+        for (name, events) in self.drivers() {
+            variants.push(variant(&name, Side::Nowait, events, "sendfile on;"));
+            let label = format!("{name}, open_file_cache");
+            variants.push(variant(&label, Side::Nowait, events, &sendfile));
+        }
+        variants
+    }
+
+    /// The names and `use` lines of what is compared with nginx.
+    fn drivers(&self) -> Vec<(String, &'static str)> {
+        match self.candidate {
+            Some(Candidate::Nowait) => vec![
+                ("nowait epoll".to_owned(), "use epoll;"),
+                ("nowait io_uring".to_owned(), "use io_uring;"),
+            ],
+            Some(Candidate::Nginx) => vec![("nginx again".to_owned(), "use epoll;")],
+            None => Vec::new(),
+        }
+    }
+
+    /// A line of progress.
+    pub fn progress(&self, scenario: &Scenario, round: usize, label: &str, text: &str) {
+        let (name, rounds) = (scenario.name, self.options.rounds);
+        println!("{name:14} {:2}/{rounds}  {label:34} {text}", round + 1);
+    }
+}
+
+fn variant(label: &str, side: Side, events: &str, http: &str) -> Variant {
+    Variant { label: label.to_owned(), side, events: events.to_owned(), http: http.to_owned() }
+}

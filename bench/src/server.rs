@@ -1,0 +1,197 @@
+//! A server under measurement: its configuration text, its start and its end.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use crate::machine::pin;
+use crate::process;
+
+/// Where every server listens; one at a time, in a namespace of our own.
+pub const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 18_080);
+
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One way to run one of the two programs.
+#[derive(Debug, Clone)]
+pub struct Variant {
+    pub label: String,
+    pub side: Side,
+    /// Lines for the `events` block.
+    pub events: String,
+    /// Lines for the `http` block.
+    pub http: String,
+}
+
+/// Which of the two programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    Nginx,
+    Nowait,
+}
+
+/// What the configuration says besides the variant's lines.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub workers: usize,
+    pub root: PathBuf,
+    /// Lines for the main block.
+    pub main: String,
+    /// Lines for the `server` block.
+    pub server: String,
+    /// The processors that the server may use.
+    pub cpus: Vec<usize>,
+    /// The processors of the load generator, restored after the start.
+    pub client_cpus: Vec<usize>,
+}
+
+/// The configuration of one run. The same text for both programs but for the variant's lines.
+pub fn configuration(directory: &Path, setup: &Setup, variant: &Variant) -> String {
+    let mut text = String::new();
+    let directory = directory.display();
+    let Setup { workers, root, main, server, .. } = setup;
+    let Variant { events, http, .. } = variant;
+    let root = root.display();
+    write!(
+        text,
+        "daemon off;
+worker_processes {workers};
+worker_rlimit_nofile 20000;
+pid {directory}/pid;
+error_log {directory}/error.log warn;
+{main}
+events {{
+    worker_connections 16384;
+    {events}
+}}
+http {{
+    access_log off;
+    default_type application/octet-stream;
+    keepalive_requests 1000000000;
+    keepalive_timeout 600s;
+    {http}
+    server {{
+        listen {ADDRESS} backlog=8192;
+        {server}
+        location = /tiny {{ return 200 \"OK\"; }}
+        location / {{ root {root}; }}
+    }}
+}}
+"
+    )
+    .expect("writing to a string succeeds");
+    text
+}
+
+/// A running server; it is ended when dropped.
+pub struct Server {
+    child: Child,
+    directory: PathBuf,
+    /// From the start of the process to the first accepted connection.
+    pub start_time: Duration,
+}
+
+impl Server {
+    /// Writes the configuration, starts the program on its processors and waits until it listens.
+    pub fn start(
+        binary: &Path,
+        directory: &Path,
+        setup: &Setup,
+        variant: &Variant,
+    ) -> Result<Server, String> {
+        let file_error = |error: std::io::Error| format!("{}: {error}", directory.display());
+        fs::create_dir_all(directory).map_err(file_error)?;
+        let _ = fs::remove_file(directory.join("error.log"));
+        let text = configuration(directory, setup, variant);
+        fs::write(directory.join("nginx.conf"), text).map_err(file_error)?;
+        let output = File::create(directory.join("output")).map_err(file_error)?;
+        let errors = output.try_clone().map_err(file_error)?;
+
+        let mut command = Command::new(binary);
+        command
+            .arg("-p")
+            .arg(format!("{}/", directory.display()))
+            .args(["-c", "nginx.conf", "-e", "error.log"])
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors);
+        // A child inherits the processors of the thread that starts it.
+        pin(&setup.cpus)?;
+        let begin = Instant::now();
+        let child = command.spawn().map_err(|error| format!("{}: {error}", binary.display()));
+        pin(&setup.client_cpus)?;
+        let mut server = Server {
+            child: child?,
+            directory: directory.to_path_buf(),
+            start_time: Duration::ZERO,
+        };
+        server.wait_until_listening(begin)?;
+        Ok(server)
+    }
+
+    fn wait_until_listening(&mut self, begin: Instant) -> Result<(), String> {
+        loop {
+            if TcpStream::connect(ADDRESS).is_ok() {
+                self.start_time = begin.elapsed();
+                return Ok(());
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("the server ended at once, {status}: {}", self.log()));
+            }
+            if begin.elapsed() > START_TIMEOUT {
+                return Err(format!("the server does not listen: {}", self.log()));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// The processes of the server.
+    pub fn processes(&self) -> Vec<u32> {
+        process::tree(self.child.id())
+    }
+
+    /// Tells the master to read its configuration again.
+    pub fn reload(&self, text: &str) -> Result<(), String> {
+        fs::write(self.directory.join("nginx.conf"), text).map_err(|error| error.to_string())?;
+        signal(self.child.id(), Signal::HUP);
+        Ok(())
+    }
+
+    /// The last lines of what the server said.
+    pub fn log(&self) -> String {
+        let read = |name: &str| fs::read_to_string(self.directory.join(name)).unwrap_or_default();
+        let text = read("output") + &read("error.log");
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let pids = self.processes();
+        signal(self.child.id(), Signal::TERM);
+        let begin = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && begin.elapsed() < STOP_TIMEOUT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if matches!(self.child.try_wait(), Ok(None)) {
+            eprintln!("the server does not stop on TERM, killing it: {}", self.log());
+            pids.iter().for_each(|pid| signal(*pid, Signal::KILL));
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // It may have ended already.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}

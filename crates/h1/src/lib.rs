@@ -1,2 +1,50 @@
-//! HTTP/1.1 (RFC 9112) without sockets, files, clocks or threads.
+//! HTTP/1.1 (RFC 9112) without sockets, files, clocks or threads, for both sides.
+//!
+//! What is here:
+//! - [`server::Connection`]: bytes in, request heads and body ranges out.
+//! - [`client::Connection`]: the same for responses, with what makes a connection reusable.
+//! - [`BodyDecoder`]: `Content-Length`, chunked and until-close bodies, shared by both.
+//! - [`encode`]: heads and chunk framing, appended to the caller's buffer.
+//! - [`uri`] and [`host`]: nginx's normalisation of paths and validation of host names.
+//!
+//! Who holds what: a connection object owns no heap memory, so an idle one costs its own few
+//! bytes. A head is parsed into a [`RequestHead`] (or [`ResponseHead`]) that the caller lends;
+//! heads are recycled, so a keep-alive request allocates nothing. Input that is not consumed
+//! (pipelined requests, body bytes nobody asked for) stays with the caller, and body bytes are
+//! reported as ranges of the caller's own input: nothing is copied.
+//!
+//! What it never does: decide policy (keep-alive timeouts, `client_max_body_size`, refusal of
+//! TRACE and CONNECT), read a clock, log. Errors carry the status and nginx's log text.
+//!
+//! `unsafe` is forbidden.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod body;
+pub mod client;
+pub mod encode;
+pub mod error;
+pub mod fields;
+pub mod host;
+pub mod limits;
+mod line;
+pub mod method;
+pub mod name;
+mod reader;
+pub mod request;
+pub mod response;
+mod scan;
+pub mod server;
+pub mod status;
+pub mod uri;
+
+pub use body::{BodyDecoder, BodyEvent, BodyLength, BodyStep, Trailers};
+pub use error::{RequestError, ResponseError, Stage};
+pub use fields::{Field, Fields};
+pub use host::{HostParts, InvalidHost};
+pub use limits::Limits;
+pub use line::{TargetForm, Version};
+pub use method::Method;
+pub use name::Known;
+pub use request::{ConnectionTokens, RequestHead};
+pub use response::ResponseHead;

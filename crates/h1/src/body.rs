@@ -1,0 +1,327 @@
+//! Bodies: where their bytes are in the input and when they end (RFC 9112 sections 6 and 7).
+//!
+//! Used by both connections. Body bytes are never copied: an event names a range of the caller's
+//! input. Chunk framing is strict, as nginx's is since 1.31: CRLF only, since a lenient reader
+//! behind a strict one (or the other way round) is how requests get smuggled.
+
+use std::ops::Range;
+
+use crate::error::{RequestError, ResponseError};
+use crate::fields::{FieldTable, Span};
+use crate::line::Line;
+use crate::reader::{FieldSpans, Head, Reader};
+use crate::scan::hex;
+use crate::{Fields, Known, Limits};
+
+/// The longest extension of one chunk, in bytes. nginx has no bound.
+pub const CHUNK_EXTENSION_MAX: u16 = 1024;
+
+/// The most digits of a chunk size: `i64::MAX` has 16, leading zeros count.
+const CHUNK_DIGITS_MAX: u8 = 16;
+
+/// How the end of a body is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyLength {
+    /// There is no body.
+    Empty,
+    /// `Content-Length`, in bytes, not 0.
+    Known(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+    /// The closing of the connection; responses only.
+    UntilClose,
+}
+
+/// One step through a body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BodyStep {
+    /// Bytes of the input that are done with: framing and, in [`BodyEvent::Data`], the data.
+    pub consumed: usize,
+    /// What they were.
+    pub event: BodyEvent,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BodyEvent {
+    /// All input is consumed and the body goes on.
+    NeedMore,
+    /// Body bytes: this range of the input, never empty.
+    Data(Range<usize>),
+    /// The body has ended. Repeated calls say so again.
+    End,
+}
+
+/// A fault in a body, whoever sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyError {
+    /// Malformed chunk framing.
+    InvalidChunk,
+    /// A malformed trailer section.
+    InvalidTrailers,
+    /// Trailers beyond the limits.
+    TrailersTooLarge,
+}
+
+impl From<BodyError> for RequestError {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::InvalidChunk => RequestError::InvalidChunkedBody,
+            BodyError::InvalidTrailers => RequestError::InvalidTrailers,
+            BodyError::TrailersTooLarge => RequestError::TrailersTooLarge,
+        }
+    }
+}
+
+impl From<BodyError> for ResponseError {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::InvalidChunk => ResponseError::InvalidChunkedBody,
+            BodyError::InvalidTrailers => ResponseError::InvalidTrailers,
+            BodyError::TrailersTooLarge => ResponseError::TrailersTooLarge,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    End,
+    Known { left: u64 },
+    UntilClose,
+    Size { size: u64, digits: u8 },
+    AfterSize { size: u64 },
+    Extension { size: u64, length: u16 },
+    SizeLf { size: u64 },
+    Chunk { left: u64 },
+    ChunkCr,
+    ChunkLf,
+    TrailersStart,
+    Trailers,
+    LastLf,
+}
+
+/// Finds body bytes and the end of a body. Allocates only for trailers.
+#[derive(Debug)]
+pub struct BodyDecoder {
+    state: State,
+    received: u64,
+    limits: Limits,
+    trailers: Option<Box<Trailers>>,
+}
+
+impl BodyDecoder {
+    /// A decoder for one body. The limits bound the trailers: they must fit in one large buffer.
+    pub fn new(length: BodyLength, limits: &Limits) -> Self {
+        let state = match length {
+            BodyLength::Empty | BodyLength::Known(0) => State::End,
+            BodyLength::Known(left) => State::Known { left },
+            BodyLength::Chunked => State::Size { size: 0, digits: 0 },
+            BodyLength::UntilClose => State::UntilClose,
+        };
+        BodyDecoder { state, received: 0, limits: *limits, trailers: None }
+    }
+
+    /// Body bytes reported so far, without framing.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Bytes still to come, if that is known: of the whole body under `Content-Length`, of the
+    /// current chunk under chunked (nginx's guess for how much to preread).
+    pub fn remaining(&self) -> Option<u64> {
+        match self.state {
+            State::End => Some(0),
+            State::Known { left } | State::Chunk { left } => Some(left),
+            _ => None,
+        }
+    }
+
+    /// Whether the body has been read to its end.
+    pub fn is_complete(&self) -> bool {
+        self.state == State::End
+    }
+
+    /// Whether the body ends when the peer closes the connection.
+    pub fn is_until_close(&self) -> bool {
+        self.state == State::UntilClose
+    }
+
+    /// The trailers, if there were any and the body has ended. They are never merged with the
+    /// head (RFC 9110 section 6.5.1).
+    pub fn trailers(&self) -> Option<&Trailers> {
+        self.trailers.as_deref().filter(|_| self.is_complete())
+    }
+
+    /// Finds the next event in `input`.
+    pub fn receive(&mut self, input: &[u8]) -> Result<BodyStep, BodyError> {
+        let mut at = 0;
+        loop {
+            match self.state {
+                State::End => return Ok(BodyStep { consumed: at, event: BodyEvent::End }),
+                _ if at == input.len() => {
+                    return Ok(BodyStep { consumed: at, event: BodyEvent::NeedMore });
+                }
+                State::Known { left } => {
+                    return Ok(self.data(at, input.len(), left, |left| match left {
+                        0 => State::End,
+                        left => State::Known { left },
+                    }));
+                }
+                State::Chunk { left } => {
+                    return Ok(self.data(at, input.len(), left, |left| match left {
+                        0 => State::ChunkCr,
+                        left => State::Chunk { left },
+                    }));
+                }
+                State::UntilClose => {
+                    return Ok(self.data(at, input.len(), u64::MAX, |_| State::UntilClose));
+                }
+                State::Trailers | State::TrailersStart
+                    if input[at] != b'\r' || self.in_trailers() =>
+                {
+                    at += self.receive_trailers(&input[at..])?;
+                }
+                _ => {
+                    self.state = self.framing(input[at])?;
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// Reports what is left of the input, at most `left` bytes of it.
+    fn data(&mut self, at: usize, end: usize, left: u64, next: fn(u64) -> State) -> BodyStep {
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(end - at);
+        self.received = self.received.saturating_add(length as u64);
+        self.state = next(left - length as u64);
+        BodyStep { consumed: at + length, event: BodyEvent::Data(at..at + length) }
+    }
+
+    /// One byte of chunk framing (RFC 9112 section 7.1).
+    fn framing(&self, c: u8) -> Result<State, BodyError> {
+        let after_size = |size| match c {
+            b'\r' => Ok(State::SizeLf { size }),
+            b';' => Ok(State::Extension { size, length: 0 }),
+            // White space before an extension is "bad" but grammatical; nothing else may follow.
+            b' ' | b'\t' => Ok(State::AfterSize { size }),
+            _ => Err(BodyError::InvalidChunk),
+        };
+        match self.state {
+            State::Size { size, digits } => match hex(c) {
+                // "recipients MUST anticipate potentially large hexadecimal numerals and prevent
+                // parsing errors due to integer conversion overflows" (RFC 9112 section 7.1).
+                Some(_) if digits == CHUNK_DIGITS_MAX => Err(BodyError::InvalidChunk),
+                Some(digit) => {
+                    let size = size << 4 | u64::from(digit);
+                    if size > i64::MAX as u64 {
+                        return Err(BodyError::InvalidChunk);
+                    }
+                    Ok(State::Size { size, digits: digits + 1 })
+                }
+                None if digits == 0 => Err(BodyError::InvalidChunk),
+                None => after_size(size),
+            },
+            State::AfterSize { size } => after_size(size),
+            State::Extension { size, length } => match c {
+                b'\r' => Ok(State::SizeLf { size }),
+                b'\n' | 0 => Err(BodyError::InvalidChunk),
+                _ if length == CHUNK_EXTENSION_MAX => Err(BodyError::InvalidChunk),
+                _ => Ok(State::Extension { size, length: length + 1 }),
+            },
+            State::SizeLf { size } if c == b'\n' => Ok(match size {
+                0 => State::TrailersStart,
+                left => State::Chunk { left },
+            }),
+            State::ChunkCr if c == b'\r' => Ok(State::ChunkLf),
+            State::ChunkLf if c == b'\n' => Ok(State::Size { size: 0, digits: 0 }),
+            State::TrailersStart if c == b'\r' => Ok(State::LastLf),
+            State::LastLf if c == b'\n' => Ok(State::End),
+            _ => Err(BodyError::InvalidChunk),
+        }
+    }
+
+    fn in_trailers(&self) -> bool {
+        self.state == State::Trailers
+    }
+
+    fn receive_trailers(&mut self, input: &[u8]) -> Result<usize, BodyError> {
+        if input.first() == Some(&b'\n') && !self.in_trailers() {
+            return Err(BodyError::InvalidChunk);
+        }
+        self.state = State::Trailers;
+        let limits =
+            Limits { header_buffer: self.limits.large_buffer, large_buffers: 0, ..self.limits };
+        let trailers = self.trailers.get_or_insert_with(|| {
+            Box::new(Trailers { reader: Reader::fields_only(&limits), ..Trailers::default() })
+        });
+        let mut reader = trailers.reader;
+        let (consumed, complete) = reader.receive(trailers.as_mut(), &limits, input)?;
+        trailers.reader = reader;
+        if complete {
+            self.state = State::End;
+        }
+        Ok(consumed)
+    }
+}
+
+/// The fields after a chunked body (RFC 9112 section 7.1.2).
+#[derive(Debug, Default)]
+pub struct Trailers {
+    bytes: Vec<u8>,
+    fields: FieldTable,
+    reader: Reader,
+}
+
+impl Trailers {
+    /// The fields in the order they came.
+    pub fn fields(&self) -> Fields<'_> {
+        self.fields.view(&self.bytes)
+    }
+}
+
+impl Head for Trailers {
+    type Error = BodyError;
+
+    fn first_line(&mut self, _: &[u8]) -> Result<Line<()>, BodyError> {
+        Err(BodyError::InvalidTrailers) // a section of fields only never asks
+    }
+
+    fn is_simple(&self) -> bool {
+        false
+    }
+
+    fn field(&mut self, bytes: &[u8], limits: &Limits, field: FieldSpans) -> Result<(), BodyError> {
+        if field.odd && limits.ignore_invalid_headers {
+            return Ok(());
+        }
+        if self.fields.len() >= usize::from(limits.headers_max) {
+            return Err(BodyError::TrailersTooLarge);
+        }
+        self.fields.push(field.name, field.value, Known::from_bytes(field.name.of(bytes)));
+        Ok(())
+    }
+
+    fn bad_field(&mut self, _: Span, _: u8) -> BodyError {
+        BodyError::InvalidTrailers
+    }
+
+    fn too_long(&mut self, _: bool, _: Span) -> BodyError {
+        BodyError::TrailersTooLarge
+    }
+
+    fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<(), BodyError> {
+        // A head may end its lines with a bare LF; chunked framing may not.
+        let mut last = 0;
+        for &c in bytes.iter() {
+            if c == b'\n' && last != b'\r' {
+                return Err(BodyError::InvalidTrailers);
+            }
+            last = c;
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}

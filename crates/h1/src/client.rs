@@ -1,0 +1,201 @@
+//! A connection to an upstream, seen from the client side.
+//!
+//! Requests are written with [`crate::encode::HeadWriter::request`]; [`Connection::request_sent`]
+//! tells what was asked, since the meaning of a response depends on it. As on the server side the
+//! caller owns the input, and nothing but an incomplete head is kept, in the caller's
+//! [`ResponseHead`].
+
+use crate::body::{BodyDecoder, BodyLength, BodyStep, Trailers};
+use crate::reader::Reader;
+use crate::{Limits, ResponseError, ResponseHead, Version};
+
+/// The most interim (1xx) responses before the final one.
+pub const INTERIM_RESPONSES_MAX: u8 = 16;
+
+/// What a request asked for, as far as it changes the framing of the response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Asked {
+    /// Any method not named below.
+    #[default]
+    Content,
+    /// HEAD: the response has no body.
+    Head,
+    /// CONNECT: a 2xx response is followed by a tunnel.
+    Connect,
+    /// A request with `Upgrade`: 101 is followed by another protocol.
+    Upgrade,
+}
+
+/// What [`Connection::receive_head`] made of its input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadStep {
+    /// Bytes of the input that are done with.
+    pub consumed: usize,
+    /// What they were.
+    pub event: HeadEvent,
+}
+
+/// How far the response has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadEvent {
+    /// All input is consumed and the head is incomplete.
+    NeedMore,
+    /// The head of an interim response (100, 102, 103, …). Recycle it and go on.
+    Interim,
+    /// The head of the response.
+    Final,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// No request is under way.
+    Idle,
+    Head,
+    Body,
+    /// Another protocol or a tunnel.
+    Switched,
+    Failed,
+}
+
+/// The protocol state of one upstream connection.
+#[derive(Debug)]
+pub struct Connection {
+    limits: Limits,
+    reader: Reader,
+    body: BodyDecoder,
+    state: State,
+    asked: Asked,
+    interim: u8,
+    keep_alive: bool,
+}
+
+impl Connection {
+    /// A fresh connection. [`Limits::one_buffer`] gives nginx's `proxy_buffer_size` semantics.
+    pub fn new(limits: Limits) -> Self {
+        Connection {
+            limits,
+            reader: Reader::new(&limits),
+            body: BodyDecoder::new(BodyLength::Empty, &limits),
+            state: State::Idle,
+            asked: Asked::Content,
+            interim: 0,
+            keep_alive: true,
+        }
+    }
+
+    /// A request is on its way; the next head answers it. Call only when [`Connection::reusable`]
+    /// or fresh: there is no pipelining towards upstreams.
+    pub fn request_sent(&mut self, asked: Asked) {
+        self.reader = Reader::new(&self.limits);
+        self.asked = asked;
+        self.interim = 0;
+        self.state = State::Head;
+    }
+
+    /// Reads a response head into `head`, which must be the same one, not recycled, until the
+    /// event is another than [`HeadEvent::NeedMore`].
+    pub fn receive_head(
+        &mut self,
+        head: &mut ResponseHead,
+        input: &[u8],
+    ) -> Result<HeadStep, ResponseError> {
+        if self.state != State::Head {
+            // Bytes without a request (RFC 9112 section 9.2: "the client MUST NOT consider that
+            // data to be a valid response").
+            self.state = State::Failed;
+            return Err(ResponseError::InvalidStatusLine);
+        }
+        let result = self.reader.receive(head, &self.limits, input).and_then(|(consumed, done)| {
+            let event = if done { self.head_complete(head)? } else { HeadEvent::NeedMore };
+            Ok(HeadStep { consumed, event })
+        });
+        if result.is_err() {
+            self.state = State::Failed;
+        }
+        result
+    }
+
+    fn head_complete(&mut self, head: &ResponseHead) -> Result<HeadEvent, ResponseError> {
+        let status = head.status();
+        let switched = match (status, self.asked) {
+            (101, Asked::Upgrade) if head.version() == Version::Http11 => true,
+            (200..=299, Asked::Connect) => true,
+            (101, _) => return Err(ResponseError::UnexpectedInterimResponse),
+            _ => false,
+        };
+        if (100..=199).contains(&status) && !switched {
+            if head.version() < Version::Http11 {
+                return Err(ResponseError::UnexpectedInterimResponse);
+            }
+            if self.interim == INTERIM_RESPONSES_MAX {
+                return Err(ResponseError::TooManyInterimResponses);
+            }
+            self.interim += 1;
+            self.reader = Reader::new(&self.limits);
+            return Ok(HeadEvent::Interim);
+        }
+        // RFC 9112 section 6.3, in its order.
+        let length = match status {
+            _ if switched => BodyLength::UntilClose,
+            204 | 304 => BodyLength::Empty,
+            _ if self.asked == Asked::Head => BodyLength::Empty,
+            _ if head.is_chunked() => BodyLength::Chunked,
+            _ => match head.content_length() {
+                Some(0) => BodyLength::Empty,
+                Some(length) => BodyLength::Known(length),
+                None => BodyLength::UntilClose,
+            },
+        };
+        self.state = if switched { State::Switched } else { State::Body };
+        // "If a Transfer-Encoding header field is present in an HTTP/1.0 message, the recipient
+        // MUST treat the message as if the framing is faulty … and close the connection after
+        // processing" (section 6.1).
+        let faulty = head.is_chunked() && head.version() < Version::Http11;
+        self.keep_alive = head.keep_alive() && !faulty && length != BodyLength::UntilClose;
+        self.body = BodyDecoder::new(length, &self.limits);
+        Ok(HeadEvent::Final)
+    }
+
+    /// Reads the body of the response whose head is complete; after 101 or CONNECT everything
+    /// that follows.
+    pub fn receive_body(&mut self, input: &[u8]) -> Result<BodyStep, ResponseError> {
+        self.body.receive(input).map_err(|error| {
+            self.state = State::Failed;
+            error.into()
+        })
+    }
+
+    /// The upstream has closed the connection. Ok if that is how the body ends.
+    pub fn receive_eof(&mut self) -> Result<(), ResponseError> {
+        self.keep_alive = false;
+        match self.state {
+            State::Idle | State::Switched => Ok(()),
+            State::Body if self.body.is_complete() || self.body.is_until_close() => Ok(()),
+            _ => {
+                self.state = State::Failed;
+                Err(ResponseError::PrematureClose)
+            }
+        }
+    }
+
+    /// The body's decoder, for its counters and length.
+    pub fn body(&self) -> &BodyDecoder {
+        &self.body
+    }
+
+    /// Trailers, once the body has ended.
+    pub fn trailers(&self) -> Option<&Trailers> {
+        self.body.trailers()
+    }
+
+    /// Whether the connection may carry another request. `leftover` says that unconsumed input
+    /// remains: then the upstream has sent more than its response and is not to be trusted.
+    pub fn reusable(&self, leftover: bool) -> bool {
+        let between = match self.state {
+            State::Idle => true,
+            State::Body => self.body.is_complete(),
+            State::Head | State::Switched | State::Failed => false,
+        };
+        between && self.keep_alive && !leftover
+    }
+}

@@ -1,0 +1,164 @@
+//! Writing heads and chunk framing into the caller's buffer.
+//!
+//! The caller decides which fields, in which order. What can never be emitted, whatever the
+//! caller passes: a CR, LF or NUL inside a value (each becomes a space, as RFC 9110 section 5.5
+//! advises), and a field whose name is not a token (it is left out). So no variable in
+//! `add_header` can split a response.
+
+use bytes::BufMut;
+
+use crate::scan::is_token;
+use crate::{Fields, status};
+
+/// What follows the data of a chunk.
+pub const CHUNK_END: &[u8] = b"\r\n";
+
+/// The last chunk, without trailers.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// An interim response that asks for the body.
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Writes one head.
+#[derive(Debug)]
+#[must_use = "a head ends with `finish`"]
+pub struct HeadWriter<'a, B: BufMut> {
+    out: &'a mut B,
+}
+
+impl<'a, B: BufMut> HeadWriter<'a, B> {
+    /// Begins a response with `HTTP/1.1`, the version of the sender whatever the client's is
+    /// (RFC 9110 section 2.5), and the reason that nginx gives the status.
+    #[inline]
+    pub fn response(out: &'a mut B, status: u16) -> Self {
+        match status::line(status) {
+            Some(line) => out.put_slice(line),
+            None => {
+                out.put_slice(b"HTTP/1.1 ");
+                put_decimal(out, u64::from(status));
+                out.put_slice(b" \r\n");
+            }
+        }
+        HeadWriter { out }
+    }
+
+    /// Begins a response with a given reason, for example an upstream's.
+    pub fn response_with_reason(out: &'a mut B, status: u16, reason: &[u8]) -> Self {
+        out.put_slice(b"HTTP/1.1 ");
+        put_decimal(out, u64::from(status));
+        out.put_u8(b' ');
+        put_clean(out, reason);
+        out.put_slice(b"\r\n");
+        HeadWriter { out }
+    }
+
+    /// Begins a request. Space and control characters in method and target, which would break
+    /// the line, are percent-encoded.
+    pub fn request(out: &'a mut B, method: &[u8], target: &[u8], http11: bool) -> Self {
+        put_unspaced(out, method);
+        out.put_u8(b' ');
+        put_unspaced(out, target);
+        out.put_slice(if http11 { b" HTTP/1.1\r\n" } else { b" HTTP/1.0\r\n" });
+        HeadWriter { out }
+    }
+
+    /// Adds a field. Left out if the name is not a token; CR, LF and NUL in the value become
+    /// spaces.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
+        if is_token(name) {
+            self.out.put_slice(name);
+            self.out.put_slice(b": ");
+            put_clean(self.out, value);
+            self.out.put_slice(b"\r\n");
+        }
+        self
+    }
+
+    /// Adds a field with a number.
+    #[inline]
+    pub fn field_number(&mut self, name: &'static str, value: u64) -> &mut Self {
+        self.out.put_slice(name.as_bytes());
+        self.out.put_slice(b": ");
+        put_decimal(self.out, value);
+        self.out.put_slice(b"\r\n");
+        self
+    }
+
+    /// Adds whole field lines that the program itself wrote, CRLF included.
+    #[inline]
+    pub fn lines(&mut self, lines: &'static str) -> &mut Self {
+        debug_assert!(lines.is_empty() || lines.ends_with("\r\n"));
+        self.out.put_slice(lines.as_bytes());
+        self
+    }
+
+    /// Ends the head.
+    #[inline]
+    pub fn finish(self) {
+        self.out.put_slice(b"\r\n");
+    }
+}
+
+/// Writes what precedes the data of a chunk of `length` bytes; [`CHUNK_END`] follows the data.
+/// A length of 0 writes nothing: that would end the body.
+pub fn chunk_start(out: &mut impl BufMut, length: u64) {
+    if length == 0 {
+        return;
+    }
+    let mut digits = [0; 16];
+    let mut at = digits.len();
+    let mut left = length;
+    while left > 0 {
+        at -= 1;
+        digits[at] = b"0123456789abcdef"[(left & 15) as usize];
+        left >>= 4;
+    }
+    out.put_slice(&digits[at..]);
+    out.put_slice(b"\r\n");
+}
+
+/// Writes the last chunk with trailers, cleaned as fields are.
+pub fn last_chunk<B: BufMut>(out: &mut B, trailers: Fields<'_>) {
+    out.put_slice(b"0\r\n");
+    let mut writer = HeadWriter { out };
+    for field in trailers.iter() {
+        writer.field(field.name, field.value);
+    }
+    writer.finish();
+}
+
+/// Writes a number without allocating.
+pub fn put_decimal(out: &mut impl BufMut, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.put_slice(&digits[at..]);
+}
+
+fn put_clean(out: &mut impl BufMut, value: &[u8]) {
+    let mut rest = value;
+    while let Some(at) = crate::scan::find_line_end(rest, 0) {
+        out.put_slice(&rest[..at]);
+        out.put_u8(b' ');
+        rest = &rest[at + 1..];
+    }
+    out.put_slice(rest);
+}
+
+fn put_unspaced(out: &mut impl BufMut, part: &[u8]) {
+    for &c in part {
+        if c <= b' ' || c == 0x7f {
+            let digits = b"0123456789ABCDEF";
+            out.put_slice(&[b'%', digits[usize::from(c >> 4)], digits[usize::from(c & 15)]]);
+        } else {
+            out.put_u8(c);
+        }
+    }
+}

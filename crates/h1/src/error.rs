@@ -1,0 +1,249 @@
+//! What a peer can do wrong, with the status that answers it and nginx's words for the log.
+//!
+//! After any of these errors the byte stream has no known framing: the connection must be closed
+//! once the error response is out (`lingers()` says whether to drain first).
+
+use std::fmt;
+
+use crate::{Known, RequestHead};
+
+/// nginx's internal status for a head that exceeds its buffers; it is answered with a page that
+/// says 400 "Request Header Or Cookie Too Large".
+pub const REQUEST_HEADER_TOO_LARGE: u16 = 494;
+
+/// The longest piece of a client's line that is quoted in the log, in bytes.
+const QUOTE_MAX: usize = 1748;
+
+/// What the connection was reading when the error occurred; nginx logs it as "while …".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// "reading client request line"
+    RequestLine,
+    /// "reading client request headers"
+    Headers,
+    /// "reading client request body"
+    Body,
+}
+
+impl Stage {
+    /// nginx's words, without the leading "while ".
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Stage::RequestLine => "reading client request line",
+            Stage::Headers => "reading client request headers",
+            Stage::Body => "reading client request body",
+        }
+    }
+}
+
+/// A client's fault. Every variant closes the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RequestError {
+    /// The method is not made of `A`-`Z`, `_` and `-`. 400.
+    InvalidMethod,
+    /// The request line is malformed. 400.
+    InvalidRequest,
+    /// The major version is above 1. 505.
+    InvalidVersion,
+    /// An HTTP/0.9 request whose method is not GET. 400.
+    InvalidMethodInHttp09,
+    /// The request line does not fit in one large buffer. 414.
+    UriTooLong,
+    /// The host of an absolute-form or authority-form target is malformed. 400.
+    InvalidHostInRequestLine,
+    /// A field line is malformed; the head knows where. 400.
+    InvalidHeaderLine,
+    /// A field line does not fit, or no buffer is left for it. 494.
+    HeaderLineTooLong,
+    /// More fields than `max_headers`. 494.
+    TooManyHeaders,
+    /// A second `Host`. 400.
+    DuplicateHost,
+    /// A second field of a name that may occur once. 400.
+    DuplicateHeader(Known),
+    /// `Host` is malformed. 400.
+    InvalidHost,
+    /// HTTP/1.1 without `Host` (RFC 9112 section 3.2). 400.
+    MissingHost,
+    /// `Content-Length` is not a number. 400.
+    InvalidContentLength,
+    /// `Transfer-Encoding` in a request older than HTTP/1.1 (RFC 9112 section 6.1). 400.
+    TransferEncodingInHttp10,
+    /// Both framings at once: the classic of request smuggling (RFC 9112 section 6.1). 400.
+    ContentLengthAndTransferEncoding,
+    /// A transfer coding other than `chunked`. 501.
+    UnknownTransferEncoding,
+    /// Malformed chunk framing. 400.
+    InvalidChunkedBody,
+    /// A malformed trailer section. 400.
+    InvalidTrailers,
+    /// Trailers beyond the limits. 400.
+    TrailersTooLarge,
+}
+
+impl RequestError {
+    /// The status to answer with; 494 is nginx's internal [`REQUEST_HEADER_TOO_LARGE`].
+    pub const fn status(self) -> u16 {
+        match self {
+            RequestError::InvalidVersion => 505,
+            RequestError::UriTooLong => 414,
+            RequestError::HeaderLineTooLong | RequestError::TooManyHeaders => {
+                REQUEST_HEADER_TOO_LARGE
+            }
+            RequestError::UnknownTransferEncoding => 501,
+            _ => 400,
+        }
+    }
+
+    /// What was being read.
+    pub const fn stage(self) -> Stage {
+        match self {
+            RequestError::InvalidMethod
+            | RequestError::InvalidRequest
+            | RequestError::InvalidVersion
+            | RequestError::InvalidMethodInHttp09
+            | RequestError::UriTooLong
+            | RequestError::InvalidHostInRequestLine => Stage::RequestLine,
+            RequestError::InvalidChunkedBody
+            | RequestError::InvalidTrailers
+            | RequestError::TrailersTooLarge => Stage::Body,
+            _ => Stage::Headers,
+        }
+    }
+
+    /// Whether nginx drains what the client still sends before it closes, so that the client can
+    /// read the answer.
+    pub const fn lingers(self) -> bool {
+        matches!(self, RequestError::HeaderLineTooLong | RequestError::TooManyHeaders)
+    }
+
+    /// The log line (level info) in nginx's words, with the offending line quoted where nginx
+    /// quotes it. Bytes are the client's own: the log writer escapes them.
+    pub fn describe(self, head: &RequestHead) -> Vec<u8> {
+        let line = head.error_line();
+        let quoted = &line[..line.len().min(QUOTE_MAX)];
+        let mut text = self.to_string().into_bytes();
+        match self {
+            RequestError::InvalidHeaderLine => {
+                text.extend_from_slice(b": \"");
+                text.extend_from_slice(quoted);
+                if let Some(byte) = head.error_byte() {
+                    text.extend_from_slice(format!("\\x{byte:02x}...").as_bytes());
+                }
+                text.push(b'"');
+            }
+            RequestError::HeaderLineTooLong => {
+                text.extend_from_slice(b": \"");
+                text.extend_from_slice(quoted);
+                text.extend_from_slice(b"...\"");
+            }
+            RequestError::DuplicateHost | RequestError::DuplicateHeader(_) => {
+                text.extend_from_slice(b": \"");
+                text.extend_from_slice(quoted);
+                text.push(b'"');
+            }
+            RequestError::UnknownTransferEncoding => {
+                text.extend_from_slice(b": \"");
+                text.extend_from_slice(head.header(Known::TransferEncoding).unwrap_or_default());
+                text.push(b'"');
+            }
+            _ => {}
+        }
+        text
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RequestError::InvalidMethod => "client sent invalid method",
+            RequestError::InvalidRequest => "client sent invalid request",
+            RequestError::InvalidVersion => "client sent invalid version",
+            RequestError::InvalidMethodInHttp09 => "client sent invalid method in HTTP/0.9 request",
+            RequestError::UriTooLong => "client sent too long URI",
+            RequestError::InvalidHostInRequestLine => "client sent invalid host in request line",
+            RequestError::InvalidHeaderLine => "client sent invalid header line",
+            RequestError::HeaderLineTooLong => "client sent too long header line",
+            RequestError::TooManyHeaders => "client sent too many header lines",
+            RequestError::DuplicateHost => "client sent duplicate host header",
+            RequestError::DuplicateHeader(_) => "client sent duplicate header line",
+            RequestError::InvalidHost => "client sent invalid host header",
+            RequestError::MissingHost => "client sent HTTP/1.1 request without \"Host\" header",
+            RequestError::InvalidContentLength => "client sent invalid \"Content-Length\" header",
+            RequestError::TransferEncodingInHttp10 => {
+                "client sent HTTP/1.0 request with \"Transfer-Encoding\" header"
+            }
+            RequestError::ContentLengthAndTransferEncoding => {
+                "client sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time"
+            }
+            RequestError::UnknownTransferEncoding => "client sent unknown \"Transfer-Encoding\"",
+            RequestError::InvalidChunkedBody => "client sent invalid chunked body",
+            RequestError::InvalidTrailers => "client sent invalid trailer",
+            RequestError::TrailersTooLarge => "client sent too large trailers",
+        })
+    }
+}
+
+impl std::error::Error for RequestError {}
+
+/// An upstream's fault. The connection is not reusable after any of these; whether the request
+/// may be tried on another upstream is the caller's decision (nothing of the response was passed
+/// on while the head was incomplete).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ResponseError {
+    /// No HTTP/1.x status line.
+    InvalidStatusLine,
+    /// A field line is malformed.
+    InvalidHeaderLine,
+    /// The head does not fit its buffer.
+    HeaderTooLarge,
+    /// More fields than the limit.
+    TooManyHeaders,
+    /// `Content-Length` is not a number.
+    InvalidContentLength,
+    /// Two different or repeated framing fields.
+    DuplicateHeader(Known),
+    /// `Content-Length` together with `Transfer-Encoding`.
+    ContentLengthAndTransferEncoding,
+    /// A transfer coding other than `chunked`.
+    UnknownTransferEncoding,
+    /// More interim (1xx) responses than [`crate::client::INTERIM_RESPONSES_MAX`].
+    TooManyInterimResponses,
+    /// 101 to a request that asked for no upgrade, or a 1xx that HTTP/1.0 cannot have.
+    UnexpectedInterimResponse,
+    /// Malformed chunk framing.
+    InvalidChunkedBody,
+    /// A malformed trailer section.
+    InvalidTrailers,
+    /// Trailers beyond the limits.
+    TrailersTooLarge,
+    /// The connection was closed inside a head or body.
+    PrematureClose,
+}
+
+impl fmt::Display for ResponseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ResponseError::InvalidStatusLine => "upstream sent no valid HTTP/1.0 header",
+            ResponseError::InvalidHeaderLine => "upstream sent invalid header",
+            ResponseError::HeaderTooLarge => "upstream sent too big header",
+            ResponseError::TooManyHeaders => "upstream sent too many header lines",
+            ResponseError::InvalidContentLength => "upstream sent invalid \"Content-Length\" header",
+            ResponseError::DuplicateHeader(_) => "upstream sent duplicate header line",
+            ResponseError::ContentLengthAndTransferEncoding => {
+                "upstream sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time"
+            }
+            ResponseError::UnknownTransferEncoding => {
+                "upstream sent unknown \"Transfer-Encoding\""
+            }
+            ResponseError::TooManyInterimResponses => "upstream sent too many interim responses",
+            ResponseError::UnexpectedInterimResponse => "upstream sent unexpected interim response",
+            ResponseError::InvalidChunkedBody => "upstream sent invalid chunked response",
+            ResponseError::InvalidTrailers => "upstream sent invalid trailer",
+            ResponseError::TrailersTooLarge => "upstream sent too large trailers",
+            ResponseError::PrematureClose => "upstream prematurely closed connection",
+        })
+    }
+}
+
+impl std::error::Error for ResponseError {}

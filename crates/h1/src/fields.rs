@@ -1,0 +1,193 @@
+//! The field section of a head: an offset table over bytes that the head owns.
+//!
+//! Used by [`crate::RequestHead`], [`crate::ResponseHead`] and [`crate::Trailers`]. Values are
+//! raw bytes without surrounding white space; nothing is decoded or joined.
+
+use std::ops::Range;
+
+use crate::Known;
+
+/// A range of a head's bytes. Heads are far smaller than 4 GiB ([`crate::Limits`] is in `u32`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    #[inline]
+    pub(crate) fn new(start: usize, end: usize) -> Self {
+        Span { start: start as u32, end: end as u32 }
+    }
+
+    #[inline]
+    pub(crate) fn of(self, bytes: &[u8]) -> &[u8] {
+        bytes.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+
+    pub(crate) fn shift(self, by: usize) -> Self {
+        Span { start: self.start + by as u32, end: self.end + by as u32 }
+    }
+
+    /// The part of this span that `range` counts from its start.
+    pub(crate) fn sub(self, range: Range<usize>) -> Self {
+        Span::new(range.start, range.end).shift(self.start as usize)
+    }
+
+    /// From the start of this span to the end of another.
+    pub(crate) fn to(self, other: Span) -> Self {
+        Span { start: self.start, end: other.end }
+    }
+
+    pub(crate) fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    name: Span,
+    value: Span,
+    known: Option<Known>,
+}
+
+/// Where the fields are. `first` holds index + 1 of the first field of each known name.
+#[derive(Debug, Clone)]
+pub(crate) struct FieldTable {
+    entries: Vec<Entry>,
+    first: [u16; Known::COUNT],
+    repeated: u128,
+}
+
+impl Default for FieldTable {
+    fn default() -> Self {
+        FieldTable { entries: Vec::new(), first: [0; Known::COUNT], repeated: 0 }
+    }
+}
+
+impl FieldTable {
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.first = [0; Known::COUNT];
+        self.repeated = 0;
+    }
+
+    pub(crate) fn shrink(&mut self, entries_max: usize) {
+        if self.entries.capacity() > entries_max {
+            self.entries = Vec::new();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Appends a field; its place must be below `u16::MAX` (guaranteed by `headers_max`).
+    #[inline]
+    pub(crate) fn push(&mut self, name: Span, value: Span, known: Option<Known>) {
+        self.entries.push(Entry { name, value, known });
+        if let Some(known) = known {
+            let first = &mut self.first[known as usize];
+            if *first == 0 {
+                *first = self.entries.len() as u16;
+            } else {
+                self.repeated |= 1 << known as u32;
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, known: Known) -> bool {
+        self.first[known as usize] != 0
+    }
+
+    #[inline]
+    pub(crate) fn view<'a>(&'a self, bytes: &'a [u8]) -> Fields<'a> {
+        Fields { table: self, bytes }
+    }
+}
+
+/// One field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// The name as it was sent.
+    pub name: &'a [u8],
+    /// The value without white space at its ends.
+    pub value: &'a [u8],
+    /// The number of the name.
+    pub known: Option<Known>,
+}
+
+/// The fields of a head in the order they came.
+#[derive(Debug, Clone, Copy)]
+pub struct Fields<'a> {
+    table: &'a FieldTable,
+    bytes: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.table.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.table.entries.is_empty()
+    }
+
+    /// The value of the first field of this name; one load.
+    #[inline]
+    pub fn first(&self, known: Known) -> Option<&'a [u8]> {
+        let index = usize::from(self.table.first[known as usize]).checked_sub(1)?;
+        Some(self.table.entries.get(index)?.value.of(self.bytes))
+    }
+
+    /// Whether a field of this name occurs more than once.
+    #[inline]
+    pub fn is_repeated(&self, known: Known) -> bool {
+        self.table.repeated & (1 << known as u32) != 0
+    }
+
+    /// The values of all fields of this name.
+    pub fn all(&self, known: Known) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (table, bytes) = (self.table, self.bytes);
+        let first = usize::from(table.first[known as usize]);
+        let entries = match first.checked_sub(1) {
+            None => &[][..],
+            Some(index) if table.repeated & (1 << known as u32) == 0 => {
+                &table.entries[index..=index]
+            }
+            Some(index) => &table.entries[index..],
+        };
+        entries.iter().filter(move |e| e.known == Some(known)).map(move |e| e.value.of(bytes))
+    }
+
+    /// The values of all fields of this name, compared without case.
+    pub fn named<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+        self.iter().filter(move |f| f.name.eq_ignore_ascii_case(name)).map(|f| f.value)
+    }
+
+    /// All fields.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
+        let bytes = self.bytes;
+        self.table.entries.iter().map(move |e| Field {
+            name: e.name.of(bytes),
+            value: e.value.of(bytes),
+            known: e.known,
+        })
+    }
+
+    /// The field at `index`, in the order they came.
+    pub fn at(&self, index: usize) -> Option<Field<'a>> {
+        self.table.entries.get(index).map(|e| Field {
+            name: e.name.of(self.bytes),
+            value: e.value.of(self.bytes),
+            known: e.known,
+        })
+    }
+}

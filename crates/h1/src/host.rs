@@ -1,0 +1,159 @@
+//! Validation of host names, from `Host` and from request targets (nginx: ngx_http_validate_host).
+//!
+//! Used by the head parser; the http crate uses it for hosts of other origins (HTTP/2, SNI).
+
+use std::ops::Range;
+
+/// Why a host is refused. The client's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidHost;
+
+/// The parts of a valid `host[:port]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostParts {
+    /// The name without port and without one trailing dot; brackets of an IP literal included.
+    /// Never empty.
+    pub name: Range<usize>,
+    /// The port; 0 when there is none or it is empty.
+    pub port: u16,
+    /// Whether the name has upper-case letters: names are compared in lower case.
+    pub has_upper: bool,
+}
+
+/// Checks `host[:port]` and finds its parts.
+///
+/// What is allowed is the `reg-name` and `IP-literal` of RFC 3986 section 3.2.2, less two dots in
+/// a row; in particular nothing that could reach a file system as a separator.
+pub fn validate(host: &[u8]) -> Result<HostParts, InvalidHost> {
+    let literal = host.first() == Some(&b'[');
+    let mut has_upper = false;
+    let mut last_dot = None;
+    let mut end = host.len();
+    let mut port = None;
+
+    for (i, &c) in host.iter().enumerate() {
+        match c {
+            b'a'..=b'z' | b'0'..=b'9' => {}
+            b'A'..=b'Z' => has_upper = true,
+            b'.' => {
+                if i > 0 && last_dot == Some(i - 1) {
+                    return Err(InvalidHost);
+                }
+                last_dot = Some(i);
+            }
+            b':' if !literal => {
+                (end, port) = (i, Some(&host[i + 1..]));
+                break;
+            }
+            b']' if literal => {
+                end = i + 1;
+                port = match host.get(end) {
+                    None => Some(&[][..]),
+                    Some(b':') => Some(&host[end + 1..]),
+                    Some(_) => return Err(InvalidHost),
+                };
+                break;
+            }
+            b':' | b'-' | b'_' | b'~' => {}
+            b'[' if i == 0 => {}
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => {}
+            b'%' if !literal => {}
+            _ => return Err(InvalidHost),
+        }
+    }
+    if literal && port.is_none() {
+        return Err(InvalidHost); // no closing bracket
+    }
+    if last_dot.is_some_and(|dot| dot + 1 == end) {
+        end -= 1;
+    }
+    if end == 0 {
+        return Err(InvalidHost);
+    }
+    Ok(HostParts { name: 0..end, port: parse_port(port.unwrap_or_default())?, has_upper })
+}
+
+/// Digits up to 65535; empty is 0, as nginx reads `example.com:`.
+fn parse_port(digits: &[u8]) -> Result<u16, InvalidHost> {
+    let mut port = 0u16;
+    for &c in digits {
+        if !c.is_ascii_digit() {
+            return Err(InvalidHost);
+        }
+        port = port
+            .checked_mul(10)
+            .and_then(|p| p.checked_add(u16::from(c - b'0')))
+            .ok_or(InvalidHost)?;
+    }
+    Ok(port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(host: &str) -> Option<(&str, u16)> {
+        validate(host.as_bytes()).ok().map(|parts| (&host[parts.name], parts.port))
+    }
+
+    #[test]
+    fn valid() {
+        for (host, expected) in [
+            ("l", ("l", 0)),
+            ("Example.COM", ("Example.COM", 0)),
+            ("example.com:", ("example.com", 0)),
+            ("example.com:8080", ("example.com", 8080)),
+            ("example.com.", ("example.com", 0)),
+            ("example.com.:88", ("example.com", 88)),
+            (".example.com", (".example.com", 0)),
+            ("a:65535", ("a", 65535)),
+            ("a:00080", ("a", 80)),
+            ("[::1]", ("[::1]", 0)),
+            ("[::1]:5", ("[::1]", 5)),
+            ("[::ffff:12.30.67.89]:", ("[::ffff:12.30.67.89]", 0)),
+            ("a_b~c!d%20", ("a_b~c!d%20", 0)),
+        ] {
+            assert_eq!(name(host), Some(expected), "{host}");
+        }
+        assert!(validate(b"Example.com").unwrap().has_upper);
+        assert!(!validate(b"example.com").unwrap().has_upper);
+    }
+
+    #[test]
+    fn invalid() {
+        for host in [
+            "",
+            ".",
+            ":",
+            ":80",
+            "a..b",
+            "a/b",
+            "a\\b",
+            "a b",
+            "a\0",
+            "..",
+            "a:65536",
+            "a:99999",
+            "a:1.2",
+            "a:9000:80",
+            "a:-1",
+            "[",
+            "[::1",
+            "[::1]x",
+            "[::1].",
+            "[a..b]",
+            "[%25]",
+            "]",
+            "a[",
+            "a@b",
+            "a#b",
+            "a?b",
+            "\u{e9}",
+            "a\t",
+            "[::1]:x",
+            "[[::1]]",
+        ] {
+            assert_eq!(name(host), None, "{host}");
+        }
+    }
+}

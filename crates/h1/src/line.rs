@@ -1,0 +1,430 @@
+//! The three kinds of line of a head: request line, status line, field line.
+//!
+//! Each parser goes left to right over what has arrived and says [`Line::Partial`] when that ran
+//! out, so that a malformed beginning is refused at once (a TLS hello sent to a plain port must
+//! not wait for a line feed), and the verdict on a line does not depend on how it was split.
+
+use crate::error::{RequestError, ResponseError};
+use crate::fields::Span;
+use crate::scan::{find_line_end, trim_end};
+use crate::uri::Shape;
+use crate::{Limits, Method};
+
+/// What became of a line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line<T> {
+    /// The whole line, and how many bytes it has, terminator included.
+    Whole(T, usize),
+    /// Valid so far.
+    Partial,
+}
+
+/// An HTTP version with major number 1, or the "simple request" of 0.9.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Version {
+    /// No version in the request line.
+    Http09,
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1, and any higher minor version, which is to be treated so (RFC 9110 section 2.5).
+    #[default]
+    Http11,
+}
+
+/// The form of a request target (RFC 9112 section 3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum TargetForm {
+    /// `/path?query`.
+    #[default]
+    Origin,
+    /// `scheme://host/path?query`.
+    Absolute,
+    /// `host:port`, CONNECT only.
+    Authority,
+    /// `*`, OPTIONS only.
+    Asterisk,
+}
+
+/// A parsed request line; spans count from its first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct RequestLine {
+    pub(crate) method: Method,
+    pub(crate) method_name: Span,
+    /// The whole target.
+    pub(crate) target: Span,
+    pub(crate) form: TargetForm,
+    pub(crate) scheme: Span,
+    pub(crate) authority: Span,
+    /// Path and query; empty if the target has none.
+    pub(crate) uri: Span,
+    pub(crate) shape: Shape,
+    pub(crate) version: Version,
+    /// `HTTP/1.1` as it was sent.
+    pub(crate) protocol: Span,
+    /// Without line terminator.
+    pub(crate) line: Span,
+}
+
+type Parsed<T, E> = Result<Line<T>, E>;
+
+/// Takes the next byte or returns `Partial`.
+macro_rules! byte {
+    ($bytes:expr, $at:expr) => {
+        match $bytes.get($at) {
+            Some(&c) => c,
+            None => return Ok(Line::Partial),
+        }
+    };
+}
+
+/// Parses a request line (RFC 9112 section 3) with nginx's leniency: several spaces between the
+/// parts, spaces after the version, a bare line feed at the end.
+pub(crate) fn request_line(bytes: &[u8]) -> Parsed<RequestLine, RequestError> {
+    let mut at = 0;
+    loop {
+        match byte!(bytes, at) {
+            b'A'..=b'Z' | b'_' | b'-' => at += 1,
+            b' ' if at > 0 => break,
+            _ => return Err(RequestError::InvalidMethod),
+        }
+    }
+    let mut line = RequestLine {
+        method: Method::from_bytes(&bytes[..at]),
+        method_name: Span::new(0, at),
+        ..RequestLine::default()
+    };
+    while byte!(bytes, at) == b' ' {
+        at += 1;
+    }
+    match target(bytes, at, &mut line)? {
+        Line::Whole((), end) => at = end,
+        Line::Partial => return Ok(Line::Partial),
+    }
+
+    let after_target = at;
+    while byte!(bytes, at) == b' ' {
+        at += 1;
+    }
+    let end = match bytes[at] {
+        b'H' if at > after_target => match version(bytes, at, &mut line)? {
+            Line::Whole((), end) => end,
+            Line::Partial => return Ok(Line::Partial),
+        },
+        b'\r' | b'\n' => {
+            line.version = Version::Http09;
+            at
+        }
+        _ => return Err(RequestError::InvalidRequest),
+    };
+    let whole = match byte!(bytes, end) {
+        b'\n' => end + 1,
+        // A bare CR is refused (RFC 9112 section 2.2).
+        b'\r' if byte!(bytes, end + 1) == b'\n' => end + 2,
+        _ => return Err(RequestError::InvalidRequest),
+    };
+    if line.version == Version::Http09 && line.method != Method::Get {
+        return Err(RequestError::InvalidMethodInHttp09);
+    }
+    line.line = Span::new(0, end);
+    Ok(Line::Whole(line, whole))
+}
+
+/// Parses the target at `start`; the result is where it ends.
+fn target(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), RequestError> {
+    let mut at = start;
+    match bytes[start] {
+        _ if line.method == Method::Connect => {
+            line.form = TargetForm::Authority;
+            match authority(bytes, at, line)? {
+                Line::Whole((), end) => at = end,
+                Line::Partial => return Ok(Line::Partial),
+            }
+            if bytes[at] != b' ' || !line.has_port(bytes) {
+                return Err(RequestError::InvalidRequest);
+            }
+        }
+        b'/' => match path(bytes, at, line)? {
+            Line::Whole((), end) => at = end,
+            Line::Partial => return Ok(Line::Partial),
+        },
+        c if c.is_ascii_alphabetic() => {
+            line.form = TargetForm::Absolute;
+            while let b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'+' | b'-' | b'.' =
+                byte!(bytes, at)
+            {
+                at += 1;
+            }
+            line.scheme = Span::new(start, at);
+            for expected in *b"://" {
+                if byte!(bytes, at) != expected {
+                    return Err(RequestError::InvalidRequest);
+                }
+                at += 1;
+            }
+            match authority(bytes, at, line)? {
+                Line::Whole((), end) => at = end,
+                Line::Partial => return Ok(Line::Partial),
+            }
+            match bytes[at] {
+                b' ' => {}
+                b'/' | b'?' => match path(bytes, at, line)? {
+                    Line::Whole((), end) => at = end,
+                    Line::Partial => return Ok(Line::Partial),
+                },
+                _ => return Err(RequestError::InvalidRequest),
+            }
+        }
+        // nginx differs: it refuses the asterisk-form. Here the head says so and `uri()` is not a
+        // path, so a caller that does not ask for the form refuses it as well.
+        b'*' if line.method == Method::Options => {
+            line.form = TargetForm::Asterisk;
+            at += 1;
+            if byte!(bytes, at) != b' ' {
+                return Err(RequestError::InvalidRequest);
+            }
+        }
+        _ => return Err(RequestError::InvalidRequest),
+    }
+    line.target = Span::new(start, at);
+    Ok(Line::Whole((), at))
+}
+
+impl RequestLine {
+    fn has_port(&self, bytes: &[u8]) -> bool {
+        let authority = self.authority.of(bytes);
+        let digits = authority.iter().rev().take_while(|c| c.is_ascii_digit()).count();
+        let colon = authority.len().checked_sub(digits + 1);
+        digits > 0 && colon.and_then(|at| authority.get(at)) == Some(&b':')
+    }
+}
+
+/// Path and query from `start`; ends before a space or line terminator.
+fn path(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), RequestError> {
+    let (shape, length) = Shape::scan(&bytes[start..]);
+    let end = start + length;
+    match byte!(bytes, end) {
+        b' ' | b'\r' | b'\n' => {}
+        _ => return Err(RequestError::InvalidRequest),
+    }
+    line.uri = Span::new(start, end);
+    line.shape = shape;
+    Ok(Line::Whole((), end))
+}
+
+/// `host[:port]` from `start`; ends before the first byte that cannot belong to it.
+/// [`crate::host::validate`] judges the result.
+fn authority(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), RequestError> {
+    let mut at = start;
+    if byte!(bytes, at) == b'[' {
+        at += 1;
+        loop {
+            match byte!(bytes, at) {
+                b']' => break,
+                b':' | b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')'
+                | b'*' | b'+' | b',' | b';' | b'=' => at += 1,
+                c if c.is_ascii_alphanumeric() => at += 1,
+                _ => return Err(RequestError::InvalidRequest),
+            }
+        }
+        at += 1;
+    } else {
+        while matches!(byte!(bytes, at), b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-') {
+            at += 1;
+        }
+    }
+    if byte!(bytes, at) == b':' {
+        at += 1;
+        while byte!(bytes, at).is_ascii_digit() {
+            at += 1;
+        }
+    }
+    line.authority = Span::new(start, at);
+    Ok(Line::Whole((), at))
+}
+
+/// `HTTP/1.x` at `start`; the result is where the line terminator must be.
+fn version(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), RequestError> {
+    // By far the most frequent beginning and end.
+    if let Some(b"HTTP/1.1\r") = bytes.get(start..start + 9) {
+        line.version = Version::Http11;
+        line.protocol = Span::new(start, start + 8);
+        return Ok(Line::Whole((), start + 8));
+    }
+    let mut at = start;
+    for expected in *b"HTTP/" {
+        if byte!(bytes, at) != expected {
+            return Err(RequestError::InvalidRequest);
+        }
+        at += 1;
+    }
+    match byte!(bytes, at) {
+        b'1' => at += 1,
+        b'2'..=b'9' => return Err(RequestError::InvalidVersion),
+        _ => return Err(RequestError::InvalidRequest),
+    }
+    match byte!(bytes, at) {
+        b'.' => at += 1,
+        b'0'..=b'9' => return Err(RequestError::InvalidVersion),
+        _ => return Err(RequestError::InvalidRequest),
+    }
+    let mut minor = 0u16;
+    let digits = at;
+    while let c @ b'0'..=b'9' = byte!(bytes, at) {
+        if minor > 99 {
+            return Err(RequestError::InvalidRequest);
+        }
+        minor = minor * 10 + u16::from(c - b'0');
+        at += 1;
+    }
+    if at == digits {
+        return Err(RequestError::InvalidRequest);
+    }
+    line.version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+    line.protocol = Span::new(start, at);
+    while byte!(bytes, at) == b' ' {
+        at += 1;
+    }
+    Ok(Line::Whole((), at))
+}
+
+/// A field line or the end of the field section.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FieldLine {
+    /// The empty line.
+    End,
+    /// A field; spans count from the beginning of the line.
+    Field {
+        name: Span,
+        value: Span,
+        /// The name has characters that nginx calls invalid but lets pass on demand.
+        odd: bool,
+    },
+}
+
+/// Where a field line is malformed: the offset of the first byte that cannot be.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BadField(pub(crate) usize);
+
+const NAME: u8 = 0;
+const UNDERSCORE: u8 = 1;
+const COLON: u8 = 2;
+const ODD: u8 = 3;
+const BAD: u8 = 4;
+
+const NAME_CLASS: [u8; 256] = {
+    let mut class = [ODD; 256];
+    let mut i = 0;
+    while i < 256 {
+        let c = i as u8;
+        if c.is_ascii_alphanumeric() || c == b'-' {
+            class[i] = NAME;
+        } else if c <= b' ' || c == 0x7f {
+            class[i] = BAD;
+        }
+        i += 1;
+    }
+    class[b'_' as usize] = UNDERSCORE;
+    class[b':' as usize] = COLON;
+    class
+};
+
+/// Parses a field line (RFC 9112 section 5). A line that begins with white space (obs-fold,
+/// section 5.2), white space before the colon (section 5.1), bare CR and NUL are refused.
+///
+/// nginx differs: it takes a line without a colon as a field without value, lets several CRs
+/// precede the line feed, and does not trim tabs.
+#[inline]
+pub(crate) fn field_line(bytes: &[u8], limits: &Limits) -> Parsed<FieldLine, BadField> {
+    let mut odd = false;
+    let mut at = 0;
+    let name_end = loop {
+        match NAME_CLASS[byte!(bytes, at) as usize] {
+            NAME => {}
+            UNDERSCORE => odd |= !limits.underscores_in_headers,
+            ODD => odd = true,
+            COLON if at > 0 => break at,
+            BAD if at == 0 && bytes[0] == b'\n' => return Ok(Line::Whole(FieldLine::End, 1)),
+            BAD if at == 0 && bytes[0] == b'\r' => {
+                return match byte!(bytes, 1) {
+                    b'\n' => Ok(Line::Whole(FieldLine::End, 2)),
+                    _ => Err(BadField(1)),
+                };
+            }
+            _ => return Err(BadField(at)),
+        }
+        at += 1;
+    };
+    at += 1;
+    while matches!(byte!(bytes, at), b' ' | b'\t') {
+        at += 1;
+    }
+    let value_start = at;
+    let Some(line_end) = find_line_end(bytes, at) else { return Ok(Line::Partial) };
+    let next = match bytes[line_end] {
+        b'\n' => line_end + 1,
+        b'\r' if byte!(bytes, line_end + 1) == b'\n' => line_end + 2,
+        b'\r' => return Err(BadField(line_end + 1)),
+        _ => return Err(BadField(line_end)),
+    };
+    let value_end = trim_end(bytes, value_start, line_end);
+    let name = Span::new(0, name_end);
+    let value = Span::new(value_start, value_end);
+    Ok(Line::Whole(FieldLine::Field { name, value, odd }, next))
+}
+
+/// A parsed status line; spans count from its first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct StatusLine {
+    pub(crate) version: Version,
+    pub(crate) status: u16,
+    /// The text after the code, may be empty.
+    pub(crate) reason: Span,
+}
+
+/// Parses a status line (RFC 9112 section 4), HTTP/1.x only.
+pub(crate) fn status_line(bytes: &[u8]) -> Parsed<StatusLine, ResponseError> {
+    const BAD: ResponseError = ResponseError::InvalidStatusLine;
+    let mut at = 0;
+    for expected in *b"HTTP/1." {
+        if byte!(bytes, at) != expected {
+            return Err(BAD);
+        }
+        at += 1;
+    }
+    let mut minor = 0u16;
+    let digits = at;
+    while let c @ b'0'..=b'9' = byte!(bytes, at) {
+        if minor > 99 {
+            return Err(BAD);
+        }
+        minor = minor * 10 + u16::from(c - b'0');
+        at += 1;
+    }
+    if at == digits || bytes[at] != b' ' {
+        return Err(BAD);
+    }
+    while byte!(bytes, at) == b' ' {
+        at += 1;
+    }
+    let mut status = 0;
+    for _ in 0..3 {
+        match byte!(bytes, at) {
+            c @ b'0'..=b'9' => status = status * 10 + u16::from(c - b'0'),
+            _ => return Err(BAD),
+        }
+        at += 1;
+    }
+    // "403.1 ...": an old IIS habit that nginx lets pass.
+    if status < 100 || !matches!(byte!(bytes, at), b' ' | b'.' | b'\r' | b'\n') {
+        return Err(BAD);
+    }
+    let Some(line_end) = find_line_end(bytes, at) else { return Ok(Line::Partial) };
+    let next = match bytes[line_end] {
+        b'\n' => line_end + 1,
+        b'\r' if byte!(bytes, line_end + 1) == b'\n' => line_end + 2,
+        _ => return Err(BAD),
+    };
+    let reason = Span::new((at + 1).min(line_end), line_end);
+    let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+    Ok(Line::Whole(StatusLine { version, status, reason }, next))
+}

@@ -1,0 +1,219 @@
+//! Puts a head together: finds its lines, counts them against the limits, keeps what is
+//! incomplete. Shared by requests and responses; what a line means is the [`Head`]'s business.
+
+use crate::Limits;
+use crate::fields::Span;
+use crate::limits::Budget;
+use crate::line::{BadField, FieldLine, Line, field_line};
+
+/// A line up to this length is parsed again from its start whenever more of it arrives, so that
+/// nonsense is refused at once; a longer one waits for its end, so that a peer that sends byte by
+/// byte cannot make the work quadratic. Bytes.
+const EAGER_MAX: usize = 1024;
+
+/// How much input is copied behind an incomplete head at a time, in bytes: what follows the head
+/// in the same input is not worth copying.
+const APPEND_MAX: usize = 4096;
+
+/// The meaning of the lines of a head. Spans count from the head's first byte.
+pub(crate) trait Head {
+    type Error;
+
+    /// Parses the first line from `bytes`, which may continue after it.
+    fn first_line(&mut self, bytes: &[u8]) -> Result<Line<()>, Self::Error>;
+
+    /// Whether the head has no fields (HTTP/0.9).
+    fn is_simple(&self) -> bool;
+
+    fn field(
+        &mut self,
+        bytes: &[u8],
+        limits: &Limits,
+        field: FieldSpans,
+    ) -> Result<(), Self::Error>;
+
+    /// The error for a malformed field line; `line` ends before the bad byte.
+    fn bad_field(&mut self, line: Span, bad: u8) -> Self::Error;
+
+    /// The error for a line that does not fit.
+    fn too_long(&mut self, first: bool, line: Span) -> Self::Error;
+
+    /// The end of the head: checks that need all fields.
+    fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<(), Self::Error>;
+
+    /// The head's own memory.
+    fn bytes(&mut self) -> &mut Vec<u8>;
+}
+
+/// Where a field is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FieldSpans {
+    pub(crate) name: Span,
+    pub(crate) value: Span,
+    pub(crate) odd: bool,
+}
+
+/// How far a head has come. Cheap to keep for an idle connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Reader {
+    /// Where the current line begins, from the head's first byte.
+    at: usize,
+    /// How much of the current line has been looked at.
+    seen: usize,
+    budget: Budget,
+    in_fields: bool,
+}
+
+impl Reader {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Reader { at: 0, seen: 0, budget: Budget::new(limits), in_fields: false }
+    }
+
+    /// A reader of a section without first line.
+    pub(crate) fn fields_only(limits: &Limits) -> Self {
+        Reader { in_fields: true, ..Reader::new(limits) }
+    }
+
+    /// Whether bytes of a head have come.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.at > 0 || self.seen > 0
+    }
+
+    /// Takes input; returns how much of it belongs to the head and whether the head is complete.
+    /// While it is not, all input is consumed. After an error the head holds what was read.
+    pub(crate) fn receive<H: Head>(
+        &mut self,
+        head: &mut H,
+        limits: &Limits,
+        input: &[u8],
+    ) -> Result<(usize, bool), H::Error> {
+        if self.has_begun() {
+            return self.receive_more(head, limits, input);
+        }
+        // "a server that is expecting to receive and parse a request-line SHOULD ignore at least
+        // one empty line (CRLF) received prior to the request-line" (RFC 9112 section 2.2).
+        let skipped = input.iter().take_while(|&&c| c == b'\r' || c == b'\n').count();
+        let input = &input[skipped..];
+        if input.is_empty() {
+            return Ok((skipped, false));
+        }
+        let result = self.step(head, limits, input);
+        let kept = match result {
+            Ok(true) => self.at,
+            Ok(false) => input.len(),
+            Err(_) => input.len().min(self.at + self.budget.line_max(limits)),
+        };
+        let mut bytes = std::mem::take(head.bytes());
+        bytes.extend_from_slice(&input[..kept]);
+        let result = result.and_then(|complete| {
+            if complete {
+                head.finish(&mut bytes)?;
+            }
+            Ok((skipped + kept, complete))
+        });
+        *head.bytes() = bytes;
+        result
+    }
+
+    /// The slow way: the beginning of the head is in its own memory already.
+    fn receive_more<H: Head>(
+        &mut self,
+        head: &mut H,
+        limits: &Limits,
+        input: &[u8],
+    ) -> Result<(usize, bool), H::Error> {
+        let mut bytes = std::mem::take(head.bytes());
+        let result = self.append(head, limits, input, &mut bytes);
+        *head.bytes() = bytes;
+        result
+    }
+
+    fn append<H: Head>(
+        &mut self,
+        head: &mut H,
+        limits: &Limits,
+        input: &[u8],
+        bytes: &mut Vec<u8>,
+    ) -> Result<(usize, bool), H::Error> {
+        let before = bytes.len();
+        for piece in input.chunks(APPEND_MAX) {
+            bytes.extend_from_slice(piece);
+            if self.step(head, limits, bytes)? {
+                bytes.truncate(self.at);
+                head.finish(bytes)?;
+                return Ok((self.at - before, true));
+            }
+        }
+        Ok((input.len(), false))
+    }
+
+    /// Goes on with the lines of `bytes`, which begin with the head's first byte. At the end of
+    /// the head `self.at` is its length.
+    fn step<H: Head>(
+        &mut self,
+        head: &mut H,
+        limits: &Limits,
+        bytes: &[u8],
+    ) -> Result<bool, H::Error> {
+        loop {
+            let line_max = self.budget.line_max(limits);
+            let end = bytes.len().min(self.at + line_max);
+            let window = &bytes[self.at..end];
+            let full = window.len() == line_max;
+            if self.seen > EAGER_MAX && !full && !window[self.seen..].contains(&b'\n') {
+                self.seen = window.len();
+                return Ok(false);
+            }
+            let line = if self.in_fields {
+                self.field_line(head, limits, bytes, window)?
+            } else {
+                match head.first_line(window)? {
+                    Line::Whole((), length) => Line::Whole(head.is_simple(), length),
+                    Line::Partial => Line::Partial,
+                }
+            };
+            match line {
+                Line::Whole(is_last, length) => {
+                    self.budget.take(limits, length);
+                    self.at += length;
+                    self.seen = 0;
+                    self.in_fields = true;
+                    if is_last {
+                        return Ok(true);
+                    }
+                }
+                Line::Partial if full => {
+                    return Err(head.too_long(!self.in_fields, Span::new(self.at, end)));
+                }
+                Line::Partial => {
+                    self.seen = window.len();
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Parses and hands over one field line; `Whole(true)` is the end of the head.
+    #[inline]
+    fn field_line<H: Head>(
+        &self,
+        head: &mut H,
+        limits: &Limits,
+        bytes: &[u8],
+        window: &[u8],
+    ) -> Result<Line<bool>, H::Error> {
+        match field_line(window, limits) {
+            Ok(Line::Partial) => Ok(Line::Partial),
+            Ok(Line::Whole(FieldLine::End, length)) => Ok(Line::Whole(true, length)),
+            Ok(Line::Whole(FieldLine::Field { name, value, odd }, length)) => {
+                let (name, value) = (name.shift(self.at), value.shift(self.at));
+                head.field(bytes, limits, FieldSpans { name, value, odd })?;
+                Ok(Line::Whole(false, length))
+            }
+            Err(BadField(offset)) => {
+                let bad = window.get(offset).copied().unwrap_or_default();
+                Err(head.bad_field(Span::new(self.at, self.at + offset), bad))
+            }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! The head of a request, checked: what a handler may rely on without looking again.
+//!
+//! Filled by [`crate::server::Connection`]. It owns its bytes, so the receive buffer goes back
+//! to the runtime at once; [`RequestHead::recycle`] makes it ready for the next request without
+//! giving memory back, unless an unusually large head grew it.
+
+use crate::error::RequestError;
+use crate::fields::{FieldTable, Span};
+use crate::line::{Line, RequestLine, request_line};
+use crate::name::Known;
+use crate::reader::{FieldSpans, Head};
+use crate::scan::{decimal, list};
+use crate::uri::{Normalized, UriError, normalize_scanned};
+use crate::{BodyLength, Fields, Limits, Method, TargetForm, Version, host};
+
+/// A recycled head keeps at most this many bytes and fields of capacity.
+const RECYCLED_BYTES_MAX: usize = 8192;
+const RECYCLED_FIELDS_MAX: usize = 128;
+
+/// The options of `Connection` that the server acts on (RFC 9110 section 7.6.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ConnectionTokens {
+    /// `close`
+    pub close: bool,
+    /// `keep-alive`
+    pub keep_alive: bool,
+    /// `upgrade`
+    pub upgrade: bool,
+}
+
+impl ConnectionTokens {
+    pub(crate) fn add(&mut self, value: &[u8]) {
+        for token in list(value) {
+            self.close |= token.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+            self.upgrade |= token.eq_ignore_ascii_case(b"upgrade");
+        }
+    }
+}
+
+/// A request head. Before it is complete, and after an error, the accessors tell what was read.
+#[derive(Debug, Clone, Default)]
+pub struct RequestHead {
+    /// The head as it was sent, then the host name in lower case if it was not.
+    bytes: Vec<u8>,
+    fields: FieldTable,
+    line: RequestLine,
+    has_line: bool,
+    length: usize,
+    host: Span,
+    host_has_upper: bool,
+    host_port: u16,
+    content_length: Option<u64>,
+    chunked: bool,
+    connection: ConnectionTokens,
+    ignored_fields: u32,
+    error_line: Span,
+    error_byte: Option<u8>,
+}
+
+impl RequestHead {
+    /// An empty head; allocates nothing.
+    pub fn new() -> Self {
+        RequestHead::default()
+    }
+
+    /// Empties the head for the next request and keeps its memory.
+    pub fn recycle(&mut self) {
+        self.bytes.clear();
+        if self.bytes.capacity() > RECYCLED_BYTES_MAX {
+            self.bytes = Vec::new();
+        }
+        self.fields.clear();
+        self.fields.shrink(RECYCLED_FIELDS_MAX);
+        *self = RequestHead {
+            bytes: std::mem::take(&mut self.bytes),
+            fields: std::mem::take(&mut self.fields),
+            ..RequestHead::default()
+        };
+    }
+
+    /// The method; [`RequestHead::method_bytes`] has the token of an unknown one.
+    pub fn method(&self) -> Method {
+        self.line.method
+    }
+
+    /// `$request_method`.
+    pub fn method_bytes(&self) -> &[u8] {
+        self.line.method_name.of(&self.bytes)
+    }
+
+    /// The target as it was sent, in whatever form.
+    pub fn target(&self) -> &[u8] {
+        self.line.target.of(&self.bytes)
+    }
+
+    /// The form of the target.
+    pub fn target_form(&self) -> TargetForm {
+        self.line.form
+    }
+
+    /// The raw path and query, `$request_uri`: `/` if the target has none; begins with `?` if
+    /// only the path is missing; `*` in asterisk-form.
+    pub fn uri(&self) -> &[u8] {
+        match self.line.form {
+            TargetForm::Asterisk => b"*",
+            _ if self.line.uri.is_empty() => b"/",
+            _ => self.line.uri.of(&self.bytes),
+        }
+    }
+
+    /// The path that locations see; [`RequestError::InvalidRequest`] answers an error.
+    pub fn normalize(&self, merge_slashes: bool) -> Result<Normalized<'_>, UriError> {
+        if self.line.uri.is_empty() {
+            return crate::uri::normalize(self.uri(), merge_slashes);
+        }
+        normalize_scanned(self.uri(), self.line.shape, merge_slashes)
+    }
+
+    /// The scheme of an absolute-form target, empty otherwise.
+    pub fn scheme(&self) -> &[u8] {
+        self.line.scheme.of(&self.bytes)
+    }
+
+    /// The version, [`Version::Http11`] for all later minor versions.
+    pub fn version(&self) -> Version {
+        self.line.version
+    }
+
+    /// `$server_protocol`: the version as it was sent, empty in HTTP/0.9.
+    pub fn protocol(&self) -> &[u8] {
+        self.line.protocol.of(&self.bytes)
+    }
+
+    /// `$request`: the request line without terminator. Of a malformed one, what came of it.
+    pub fn request_line(&self) -> &[u8] {
+        if self.has_line {
+            return self.line.line.of(&self.bytes);
+        }
+        let end = self.bytes.iter().position(|&c| c == b'\r' || c == b'\n');
+        &self.bytes[..end.unwrap_or(self.bytes.len())]
+    }
+
+    /// The length of the head in bytes, its empty line included; for `$request_length`.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// The validated host name, in lower case, without port and trailing dot: from the target,
+    /// else from `Host`. `None` if there is neither.
+    pub fn host(&self) -> Option<&[u8]> {
+        (!self.host.is_empty()).then(|| self.host.of(&self.bytes))
+    }
+
+    /// The port that came with the host, 0 if none.
+    pub fn host_port(&self) -> u16 {
+        self.host_port
+    }
+
+    /// The value of the first field of this name.
+    #[inline]
+    pub fn header(&self, name: Known) -> Option<&[u8]> {
+        self.fields().first(name)
+    }
+
+    /// The fields in the order they came.
+    #[inline]
+    pub fn fields(&self) -> Fields<'_> {
+        self.fields.view(&self.bytes)
+    }
+
+    /// What follows the head.
+    pub fn body_length(&self) -> BodyLength {
+        match self.content_length {
+            _ if self.chunked => BodyLength::Chunked,
+            Some(0) | None => BodyLength::Empty,
+            Some(length) => BodyLength::Known(length),
+        }
+    }
+
+    /// The declared length; `Some(0)` is told from no declaration.
+    pub fn content_length(&self) -> Option<u64> {
+        self.content_length
+    }
+
+    /// The options of `Connection`.
+    pub fn connection(&self) -> ConnectionTokens {
+        self.connection
+    }
+
+    /// Whether the client lets the connection persist (RFC 9112 section 9.3).
+    pub fn keep_alive(&self) -> bool {
+        match self.line.version {
+            Version::Http09 => false,
+            Version::Http10 => self.connection.keep_alive && !self.connection.close,
+            Version::Http11 => !self.connection.close,
+        }
+    }
+
+    /// Whether the client waits for `100 Continue` (RFC 9110 section 10.1.1). Other expectations
+    /// are ignored, as nginx does.
+    pub fn expects_continue(&self) -> bool {
+        self.line.version >= Version::Http11
+            && self.header(Known::Expect).is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"))
+    }
+
+    /// The protocol asked for by `Upgrade` together with `Connection: upgrade`.
+    pub fn upgrade(&self) -> Option<&[u8]> {
+        let asked = self.connection.upgrade && self.line.version >= Version::Http11;
+        self.header(Known::Upgrade).filter(|_| asked)
+    }
+
+    /// How many fields with odd names were dropped (`ignore_invalid_headers`).
+    pub fn ignored_fields(&self) -> u32 {
+        self.ignored_fields
+    }
+
+    /// After an error: the line at fault, up to the first bad byte.
+    pub(crate) fn error_line(&self) -> &[u8] {
+        self.error_line.of(&self.bytes)
+    }
+
+    /// After [`RequestError::InvalidHeaderLine`]: the first bad byte.
+    pub(crate) fn error_byte(&self) -> Option<u8> {
+        self.error_byte
+    }
+
+    /// Acts on a field that has meaning for the protocol itself.
+    #[inline]
+    fn interpret(&mut self, known: Known, bytes: &[u8], value: Span) -> Result<(), RequestError> {
+        match known {
+            Known::Host => {
+                if self.fields.has(known) {
+                    return Err(RequestError::DuplicateHost);
+                }
+                let parts =
+                    host::validate(value.of(bytes)).map_err(|_| RequestError::InvalidHost)?;
+                // "When an origin server receives a request with an absolute-form of
+                // request-target, the origin server MUST ignore the received Host header field"
+                // (RFC 9112 section 3.2.2).
+                if self.host.is_empty() {
+                    self.set_host(value, parts);
+                }
+            }
+            Known::Connection => self.connection.add(value.of(bytes)),
+            Known::ContentLength
+            | Known::TransferEncoding
+            | Known::IfModifiedSince
+            | Known::IfUnmodifiedSince
+            | Known::IfMatch
+            | Known::IfNoneMatch
+            | Known::IfRange
+            | Known::ContentRange
+            | Known::Expect
+            | Known::Authorization
+            | Known::ProxyAuthorization
+                if self.fields.has(known) =>
+            {
+                return Err(RequestError::DuplicateHeader(known));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn set_host(&mut self, whole: Span, parts: host::HostParts) {
+        self.host = whole.sub(parts.name);
+        self.host_port = parts.port;
+        self.host_has_upper = parts.has_upper;
+    }
+
+    /// The rules that tie fields together, in nginx's order.
+    fn check_framing(&mut self, bytes: &[u8]) -> Result<(), RequestError> {
+        let fields = self.fields.view(bytes);
+        if self.line.version == Version::Http11 && fields.first(Known::Host).is_none() {
+            return Err(RequestError::MissingHost);
+        }
+        if let Some(value) = fields.first(Known::ContentLength) {
+            self.content_length = Some(decimal(value).ok_or(RequestError::InvalidContentLength)?);
+        }
+        if let Some(value) = fields.first(Known::TransferEncoding) {
+            if self.line.version < Version::Http11 {
+                return Err(RequestError::TransferEncodingInHttp10);
+            }
+            if !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(RequestError::UnknownTransferEncoding);
+            }
+            if self.content_length.is_some() {
+                return Err(RequestError::ContentLengthAndTransferEncoding);
+            }
+            self.chunked = true;
+        }
+        Ok(())
+    }
+}
+
+impl Head for RequestHead {
+    type Error = RequestError;
+
+    fn first_line(&mut self, bytes: &[u8]) -> Result<Line<()>, RequestError> {
+        let (line, length) = match request_line(bytes)? {
+            Line::Whole(line, length) => (line, length),
+            Line::Partial => return Ok(Line::Partial),
+        };
+        self.line = line;
+        self.has_line = true;
+        if matches!(line.form, TargetForm::Absolute | TargetForm::Authority) {
+            let parts = host::validate(line.authority.of(bytes))
+                .map_err(|_| RequestError::InvalidHostInRequestLine)?;
+            self.set_host(line.authority, parts);
+        }
+        Ok(Line::Whole((), length))
+    }
+
+    fn is_simple(&self) -> bool {
+        self.line.version == Version::Http09
+    }
+
+    #[inline]
+    fn field(
+        &mut self,
+        bytes: &[u8],
+        limits: &Limits,
+        field: FieldSpans,
+    ) -> Result<(), RequestError> {
+        if field.odd && limits.ignore_invalid_headers {
+            self.ignored_fields += 1;
+            return Ok(());
+        }
+        if self.fields.len() >= usize::from(limits.headers_max) {
+            return Err(RequestError::TooManyHeaders);
+        }
+        let known = Known::from_bytes(field.name.of(bytes));
+        if let Some(known) = known
+            && let Err(error) = self.interpret(known, bytes, field.value)
+        {
+            self.error_line = field.name.to(field.value);
+            return Err(error);
+        }
+        self.fields.push(field.name, field.value, known);
+        Ok(())
+    }
+
+    fn bad_field(&mut self, line: Span, bad: u8) -> RequestError {
+        self.error_line = line;
+        self.error_byte = Some(bad);
+        RequestError::InvalidHeaderLine
+    }
+
+    fn too_long(&mut self, first: bool, line: Span) -> RequestError {
+        self.error_line = line;
+        if first { RequestError::UriTooLong } else { RequestError::HeaderLineTooLong }
+    }
+
+    fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<(), RequestError> {
+        self.length = bytes.len();
+        if self.line.version != Version::Http09 {
+            self.check_framing(bytes)?;
+        }
+        if self.host_has_upper {
+            let start = bytes.len();
+            bytes.extend_from_within(self.host.range());
+            bytes[start..].make_ascii_lowercase();
+            self.host = Span::new(start, bytes.len());
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}

@@ -1,0 +1,112 @@
+//! Byte classes and word-at-a-time searches. No policy.
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGHS: u64 = 0x8080_8080_8080_8080;
+
+/// The position of the first CR, LF or NUL at or after `from`.
+#[inline]
+pub(crate) fn find_line_end(bytes: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word = u64::from_le_bytes(*chunk);
+        // Bytes below 0x0e; the lowest flag is exact, those above it may be borrows.
+        let flags = word.wrapping_sub(ONES * 0x0e) & !word & HIGHS;
+        if flags == 0 {
+            at += 8;
+            continue;
+        }
+        at += (flags.trailing_zeros() / 8) as usize;
+        if matches!(bytes[at], b'\r' | b'\n' | 0) {
+            return Some(at);
+        }
+        at += 1; // a tab or another control character: allowed in values
+    }
+    let tail = bytes.get(at..)?;
+    tail.iter().position(|&c| matches!(c, b'\r' | b'\n' | 0)).map(|i| at + i)
+}
+
+/// Trims optional white space (RFC 9110 section 5.6.3) from the end of `bytes[start..end]`.
+#[inline]
+pub(crate) fn trim_end(bytes: &[u8], start: usize, mut end: usize) -> usize {
+    while end > start && matches!(bytes[end - 1], b' ' | b'\t') {
+        end -= 1;
+    }
+    end
+}
+
+/// `bytes` without optional white space at its ends.
+pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
+    let start = bytes.iter().position(|c| !matches!(c, b' ' | b'\t')).unwrap_or(bytes.len());
+    &bytes[start..trim_end(bytes, start, bytes.len())]
+}
+
+/// The elements of a comma-separated list (RFC 9110 section 5.6.1), trimmed, empty ones left out.
+pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&c| c == b',').map(trim).filter(|element| !element.is_empty())
+}
+
+/// The value of a hexadecimal digit.
+#[inline]
+pub(crate) const fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// A `Content-Length` (RFC 9110 section 8.6): digits only, at most `i64::MAX` as file sizes are.
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    let mut value = 0u64;
+    for &digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+    }
+    (value <= i64::MAX as u64).then_some(value)
+}
+
+/// Whether `name` is a token (RFC 9110 section 5.6.2): what a field name or method may be.
+pub(crate) fn is_token(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name.iter().all(|&c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_end_agrees_with_the_plain_search() {
+        for len in 0..40 {
+            for at in 0..len {
+                for end in [b'\r', b'\n', 0] {
+                    for filler in [b'a', b'\t', 0x0e, 0x80, 0xff, b' ', 0x0c] {
+                        let mut bytes = vec![filler; len];
+                        bytes[at] = end;
+                        for from in 0..=at {
+                            assert_eq!(find_line_end(&bytes, from), Some(at));
+                        }
+                        assert_eq!(find_line_end(&bytes, at + 1), None);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn decimals() {
+        assert_eq!(decimal(b"0"), Some(0));
+        assert_eq!(decimal(b"9223372036854775807"), Some(i64::MAX as u64));
+        for bad in
+            ["", "9223372036854775808", "18446744073709551616", "+1", "-1", "1 ", "1,1", "0x1"]
+        {
+            assert_eq!(decimal(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

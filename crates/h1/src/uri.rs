@@ -1,0 +1,433 @@
+//! From the raw path and query of a request target to the path that locations see
+//! (nginx: `$uri`, `merge_slashes`).
+//!
+//! The head parser runs [`Shape::scan`] while it looks for the end of the target, so that a plain
+//! path needs no second pass: [`normalize_scanned`] then borrows it. Others are decoded once:
+//! `%XX`, `.`, `..`, repeated slashes, `#fragment`. The result never contains NUL, a `.` or `..`
+//! segment; decoding happens before dots and slashes are judged, so no encoding gets around that,
+//! and what was decoded is never decoded again.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::scan::hex;
+
+/// Why a target is refused: 400, "client sent invalid request".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UriError {
+    /// It begins with neither `/` nor `?`, or contains a control character or space.
+    Malformed,
+    /// `%` without two hexadecimal digits.
+    BadEscape,
+    /// `%00`.
+    Nul,
+    /// `..` above the root.
+    AboveRoot,
+}
+
+impl std::fmt::Display for UriError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("client sent invalid request")
+    }
+}
+
+impl std::error::Error for UriError {}
+
+/// A normalised target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Normalized<'a> {
+    /// The decoded path: `$uri`. Begins with `/`.
+    pub path: Cow<'a, [u8]>,
+    /// The raw query without `?` and fragment: `$args`.
+    pub args: &'a [u8],
+    /// The extension, as a range of the path: what follows the last dot of the last segment.
+    /// Types are looked up by it.
+    pub exten: Option<Range<usize>>,
+    /// The path differs from what the client sent (`complex_uri` or `quoted_uri` of nginx).
+    pub changed: bool,
+    /// The path had `%XX`: it must be escaped again when it is sent on.
+    pub quoted: bool,
+}
+
+impl Normalized<'_> {
+    /// The extension's bytes, empty if there is none.
+    pub fn exten(&self) -> &[u8] {
+        self.exten.clone().and_then(|range| self.path.get(range)).unwrap_or_default()
+    }
+}
+
+/// What a scan of a raw target found; positions count from its first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shape {
+    /// `/.`, `//`, `%`, `#` or no leading `/`: needs decoding.
+    complex: bool,
+    /// After the `?`; 0 if there is none.
+    query: u32,
+    /// After the last dot of the last segment; 0 if there is none.
+    exten: u32,
+}
+
+const USUAL: u8 = 0;
+const SLASH: u8 = 1;
+const DOT: u8 = 2;
+const ESCAPE: u8 = 3;
+const QUERY: u8 = 4;
+const FRAGMENT: u8 = 5;
+const STOP: u8 = 6;
+
+const CLASS: [u8; 256] = {
+    let mut class = [USUAL; 256];
+    let mut i = 0;
+    while i <= 0x20 {
+        class[i] = STOP;
+        i += 1;
+    }
+    class[0x7f] = STOP;
+    class[b'/' as usize] = SLASH;
+    class[b'.' as usize] = DOT;
+    class[b'%' as usize] = ESCAPE;
+    class[b'?' as usize] = QUERY;
+    class[b'#' as usize] = FRAGMENT;
+    class
+};
+
+impl Shape {
+    /// Scans from the first byte, `/` or `?`, to the first space or control character, or to the
+    /// end. Returns where it stopped.
+    #[inline]
+    pub fn scan(target: &[u8]) -> (Shape, usize) {
+        let mut shape = Shape { complex: target.first() != Some(&b'/'), query: 0, exten: 0 };
+        let mut at = 0;
+        let mut after_slash = false;
+        while let Some(&c) = target.get(at) {
+            match CLASS[c as usize] {
+                USUAL => after_slash = false,
+                SLASH if after_slash => shape.complex = true,
+                SLASH => {
+                    after_slash = true;
+                    shape.exten = 0;
+                }
+                DOT if after_slash => shape.complex = true,
+                DOT => shape.exten = at as u32 + 1,
+                ESCAPE => {
+                    shape.complex = true;
+                    after_slash = false;
+                }
+                QUERY => {
+                    at += 1;
+                    shape.query = at as u32;
+                    at += shape.scan_query(&target[at..]);
+                    break;
+                }
+                FRAGMENT => shape.complex = true,
+                _ => break,
+            }
+            at += 1;
+        }
+        (shape, at)
+    }
+
+    /// In the query only the end and a fragment matter.
+    fn scan_query(&mut self, query: &[u8]) -> usize {
+        for (i, &c) in query.iter().enumerate() {
+            match CLASS[c as usize] {
+                STOP => return i,
+                FRAGMENT => self.complex = true,
+                _ => {}
+            }
+        }
+        query.len()
+    }
+}
+
+/// Normalises a raw target, for example that of an internal redirect or of another protocol.
+pub fn normalize(raw: &[u8], merge_slashes: bool) -> Result<Normalized<'_>, UriError> {
+    let (shape, end) = Shape::scan(raw);
+    if end != raw.len() {
+        return Err(UriError::Malformed);
+    }
+    normalize_scanned(raw, shape, merge_slashes)
+}
+
+/// Normalises a raw target whose [`Shape`] is known.
+pub fn normalize_scanned(
+    raw: &[u8],
+    shape: Shape,
+    merge_slashes: bool,
+) -> Result<Normalized<'_>, UriError> {
+    if shape.complex {
+        return decode(raw, merge_slashes);
+    }
+    let (path, args) = match shape.query as usize {
+        0 => (raw, &[][..]),
+        query => (raw.get(..query - 1).unwrap_or(raw), raw.get(query..).unwrap_or_default()),
+    };
+    let exten = (shape.exten > 0).then_some(shape.exten as usize..path.len());
+    Ok(Normalized { path: Cow::Borrowed(path), args, exten, changed: false, quoted: false })
+}
+
+/// What the decoder has just written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Other,
+    Slash,
+    /// `/.`
+    Dot,
+    /// `/..`
+    DotDot,
+}
+
+fn decode(raw: &[u8], merge_slashes: bool) -> Result<Normalized<'_>, UriError> {
+    let mut out = Path { bytes: Vec::with_capacity(raw.len() + 1), exten: 0, last: Last::Other };
+    let mut quoted = false;
+    let mut args = &[][..];
+    match raw.first() {
+        Some(b'/') => {}
+        // An absolute-form target without a path: `http://host?args` means `/`.
+        Some(b'?') => out.bytes.push(b'/'),
+        _ => return Err(UriError::Malformed),
+    }
+
+    let mut at = 0;
+    while let Some(&c) = raw.get(at) {
+        at += 1;
+        match c {
+            b'%' => {
+                quoted = true;
+                let high = raw.get(at).copied().and_then(hex).ok_or(UriError::BadEscape)?;
+                let low = raw.get(at + 1).copied().and_then(hex).ok_or(UriError::BadEscape)?;
+                at += 2;
+                match high << 4 | low {
+                    0 => return Err(UriError::Nul),
+                    // A decoded slash or dot counts as one; a decoded `?`, `#` or `%` does not.
+                    c => out.push(c, merge_slashes)?,
+                }
+            }
+            b'?' => {
+                let rest = &raw[at..];
+                args = &rest[..rest.iter().position(|&c| c == b'#').unwrap_or(rest.len())];
+                break;
+            }
+            b'#' => break,
+            c => out.push(c, merge_slashes)?,
+        }
+    }
+    out.end_segment()?;
+
+    let exten = (out.exten > 0).then_some(out.exten..out.bytes.len());
+    Ok(Normalized { path: Cow::Owned(out.bytes), args, exten, changed: true, quoted })
+}
+
+/// A path under construction.
+struct Path {
+    bytes: Vec<u8>,
+    /// After the last dot of the last segment; 0 if there is none.
+    exten: usize,
+    last: Last,
+}
+
+impl Path {
+    fn push(&mut self, c: u8, merge_slashes: bool) -> Result<(), UriError> {
+        match (c, self.last) {
+            (b'/', Last::Slash) if merge_slashes => {}
+            (b'/', Last::Dot | Last::DotDot) => {
+                self.end_segment()?;
+                self.last = Last::Slash;
+            }
+            (b'/', _) => {
+                self.bytes.push(c);
+                self.exten = 0;
+                self.last = Last::Slash;
+            }
+            (b'.', Last::Slash) => {
+                self.bytes.push(c);
+                self.last = Last::Dot;
+            }
+            (b'.', Last::Dot) => {
+                self.bytes.push(c);
+                self.last = Last::DotDot;
+            }
+            (b'.', Last::Other) => {
+                self.bytes.push(c);
+                self.exten = self.bytes.len();
+                self.last = Last::Other;
+            }
+            (_, _) => {
+                self.bytes.push(c);
+                self.last = Last::Other;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a `.` segment, or a `..` segment with the one before it.
+    fn end_segment(&mut self) -> Result<(), UriError> {
+        match self.last {
+            Last::Other | Last::Slash => return Ok(()),
+            Last::Dot => {
+                self.bytes.pop();
+            }
+            Last::DotDot => {
+                // "/a/.." ends in "/..": the parent's slash is before these three bytes.
+                let parent = self.bytes.len().checked_sub(3).ok_or(UriError::AboveRoot)?;
+                let slash = self.bytes[..parent].iter().rposition(|&c| c == b'/');
+                self.bytes.truncate(slash.ok_or(UriError::AboveRoot)? + 1);
+            }
+        }
+        self.exten = 0;
+        self.last = Last::Slash;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `raw` -> path, args, extension.
+    fn check(raw: &str, merge_slashes: bool, path: &str, args: &str, exten: &str) {
+        let n = normalize(raw.as_bytes(), merge_slashes).unwrap_or_else(|e| panic!("{raw}: {e:?}"));
+        assert_eq!(String::from_utf8_lossy(&n.path), path, "{raw}");
+        assert_eq!(String::from_utf8_lossy(n.args), args, "{raw}");
+        assert_eq!(String::from_utf8_lossy(n.exten()), exten, "{raw}");
+    }
+
+    #[test]
+    fn plain_paths_are_borrowed() {
+        for raw in ["/", "/a", "/a/b.html", "/a/?x=%2e%2e/", "/a.b/c?//", "/+/~a-b_c"] {
+            let n = normalize(raw.as_bytes(), true).unwrap();
+            assert!(matches!(n.path, Cow::Borrowed(_)), "{raw}");
+            assert!(!n.changed && !n.quoted);
+        }
+        check("/a/b.html", true, "/a/b.html", "", "html");
+        check("/a.b/c?x.y=1", true, "/a.b/c", "x.y=1", "");
+        check("/a?", true, "/a", "", "");
+        check("/a.", true, "/a.", "", "");
+        check("/a.tar.gz", true, "/a.tar.gz", "", "gz");
+    }
+
+    #[test]
+    fn dots_and_slashes() {
+        for (raw, path) in [
+            ("/./", "/"),
+            ("/.", "/"),
+            ("/a/.", "/a/"),
+            ("/a/..", "/"),
+            ("/a/../", "/"),
+            ("/a/../b", "/b"),
+            ("/a/b/../../c", "/c"),
+            ("/a/./b", "/a/b"),
+            ("/a//b", "/a/b"),
+            ("//", "/"),
+            ("//a", "/a"),
+            ("/a/..b", "/a/..b"),
+            ("/a/.b", "/a/.b"),
+            ("/...", "/..."),
+            ("/.../x", "/.../x"),
+            ("/a..", "/a.."),
+            ("/a../b", "/a../b"),
+            ("/a/%2e%2e/b", "/b"),
+            ("/a/.%2E/b", "/b"),
+            ("/a/%2e./b", "/b"),
+            ("/a%2f..%2fb", "/b"),
+            ("/a%2f%2fb", "/a/b"),
+            ("/a#/../..", "/a"),
+            ("/a/..#", "/"),
+            ("/a/..?x", "/"),
+            ("/a/.?x", "/a/"),
+            ("/%25%32%65%25%32%65/b", "/%2e%2e/b"),
+            ("/a%20b", "/a b"),
+            ("/a%3fb?c", "/a?b"),
+            ("/a%23b", "/a#b"),
+            ("/%D0%b0", "/\u{430}"),
+            ("/a\\..\\b", "/a\\..\\b"),
+        ] {
+            let n = normalize(raw.as_bytes(), true).unwrap_or_else(|e| panic!("{raw}: {e:?}"));
+            assert_eq!(String::from_utf8_lossy(&n.path), path, "{raw}");
+        }
+    }
+
+    #[test]
+    fn slashes_kept() {
+        check("/a//b.c", false, "/a//b.c", "", "c");
+        check("//", false, "//", "", "");
+        check("//../x", false, "/x", "", "");
+        check("/a//../x", false, "/a/x", "", "");
+        check("/a/%2f/x", false, "/a///x", "", "");
+    }
+
+    #[test]
+    fn args_and_extension() {
+        check("?x=1", true, "/", "x=1", "");
+        check("/%61.html?x#y?z", true, "/a.html", "x", "html");
+        check("/a.b/%63", true, "/a.b/c", "", "");
+        check("/%61.b/..", true, "/", "", "");
+        check("/%2ehidden", true, "/.hidden", "", "");
+        check("/.hidden.txt", true, "/.hidden.txt", "", "txt");
+        check("/a%2eb", true, "/a.b", "", "b");
+        check("/a.b#c", true, "/a.b", "", "b");
+    }
+
+    #[test]
+    fn refused() {
+        for (raw, error) in [
+            ("", UriError::Malformed),
+            ("*", UriError::Malformed),
+            ("a", UriError::Malformed),
+            ("#", UriError::Malformed),
+            ("%2f", UriError::Malformed),
+            ("/a b", UriError::Malformed),
+            ("/a\n", UriError::Malformed),
+            ("/\x7f", UriError::Malformed),
+            ("/%", UriError::BadEscape),
+            ("/%2", UriError::BadEscape),
+            ("/%2g", UriError::BadEscape),
+            ("/%g2", UriError::BadEscape),
+            ("/%%32e", UriError::BadEscape),
+            ("/%00", UriError::Nul),
+            ("/a%00.jpg", UriError::Nul),
+            ("/..", UriError::AboveRoot),
+            ("/../", UriError::AboveRoot),
+            ("/../a", UriError::AboveRoot),
+            ("/a/../../b", UriError::AboveRoot),
+            ("/%2e%2e/", UriError::AboveRoot),
+            ("/./..", UriError::AboveRoot),
+            ("//..//..", UriError::AboveRoot),
+            ("/..?x", UriError::AboveRoot),
+            ("/..#", UriError::AboveRoot),
+        ] {
+            assert_eq!(normalize(raw.as_bytes(), true), Err(error), "{raw}");
+        }
+    }
+
+    /// All strings of an alphabet that makes every branch: the promise of the module header holds,
+    /// and a normalised path stays as it is.
+    #[test]
+    fn exhaustive_small_targets() {
+        let alphabet: [&[u8]; 7] = [b"/", b".", b"a", b"%2e", b"%2F", b"?", b"#"];
+        let mut count = 0u32;
+        for length in 0..=6u32 {
+            for mut n in 0..alphabet.len().pow(length) {
+                let mut raw = b"/".to_vec();
+                for _ in 0..length {
+                    raw.extend_from_slice(alphabet[n % alphabet.len()]);
+                    n /= alphabet.len();
+                }
+                for merge_slashes in [true, false] {
+                    let Ok(normal) = normalize(&raw, merge_slashes) else { continue };
+                    let path = &normal.path;
+                    assert_eq!(path.first(), Some(&b'/'));
+                    let mut segments = path.split(|&c| c == b'/');
+                    assert!(segments.all(|s| s != b"." && s != b".."), "{raw:?} -> {path:?}");
+                    if merge_slashes {
+                        assert!(!path.windows(2).any(|w| w == b"//"), "{raw:?} -> {path:?}");
+                    }
+                    let again = normalize(path, merge_slashes).unwrap();
+                    assert_eq!(&again.path, path, "{raw:?}");
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 10_000);
+    }
+}

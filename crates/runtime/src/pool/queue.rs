@@ -302,7 +302,8 @@ mod tests {
     #[test]
     fn removal_forgets_empty_keys() {
         let mut fair = Fair::new(Limits::shared(2));
-        let tickets: Vec<_> = (0..5_u32).map(|n| fair.push(Class::Bulk, u64::from(n) % 2 + 1, n)).collect();
+        let tickets: Vec<_> =
+            (0..5_u32).map(|n| fair.push(Class::Bulk, u64::from(n) % 2 + 1, n)).collect();
         assert_eq!(fair.remove(tickets[2]), Some(2));
         assert_eq!(fair.remove(tickets[2]), None);
         assert_eq!(fair.waiting(), 4);

@@ -1,7 +1,6 @@
 //! Server CPU per request at saturation: the main figure.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Bench, Scenario, USUAL};
@@ -194,8 +193,14 @@ impl std::fmt::Display for Sample {
     }
 }
 
-/// A file of bytes without a pattern that a file system could compress.
-pub fn write_file(path: &Path, bytes: usize) -> Result<Arc<[u8]>, String> {
+fn write_file(path: &Path, bytes: usize) -> Result<Vec<u8>, String> {
+    let body = random_bytes(bytes);
+    std::fs::write(path, &body).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(body)
+}
+
+/// Bytes without a pattern that a file system could compress; the same for the same length.
+pub fn random_bytes(bytes: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ bytes as u64;
     let mut body = Vec::with_capacity(bytes + 8);
     while body.len() < bytes {
@@ -205,6 +210,5 @@ pub fn write_file(path: &Path, bytes: usize) -> Result<Arc<[u8]>, String> {
         body.extend_from_slice(&state.to_le_bytes());
     }
     body.truncate(bytes);
-    std::fs::write(path, &body).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(Arc::from(body))
+    body
 }

@@ -7,6 +7,7 @@ pub mod escape;
 pub mod etag;
 pub mod http_date;
 pub mod location_tree;
+pub mod log;
 pub mod mime;
 pub mod range;
 pub mod server_name;

@@ -1,0 +1,98 @@
+//! Logs: access lines, error lines, and the thread that writes both.
+//!
+//! Request code renders a line ([`format`], [`error`]) and hands it to a [`writer::Sink`], which
+//! copies it into a bounded ring and returns. Files, pipes and syslog sockets are touched by the
+//! log writer's threads only, so that a stuck log disk costs lines, which are counted and said, and
+//! never a request. Nothing here knows requests or connections: values come through closures.
+
+mod paths;
+mod ring;
+pub mod syslog;
+pub mod time;
+pub mod writer;
+
+use std::fmt;
+
+/// How bad a message is; the order and the words of the `error_log` directive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Level {
+    /// The server cannot run.
+    Emerg = 1,
+    /// A bug or a failure that needs the operator at once.
+    Alert,
+    /// A part failed.
+    Crit,
+    /// A request failed.
+    Error,
+    /// Something to look at.
+    Warn,
+    /// Worth knowing: start, stop, reload.
+    Notice,
+    /// About one client.
+    Info,
+    /// For developers.
+    Debug,
+}
+
+impl Level {
+    /// From the mildest of which nothing is kept to the one that keeps everything.
+    pub const ALL: [Level; 8] = [
+        Level::Emerg,
+        Level::Alert,
+        Level::Crit,
+        Level::Error,
+        Level::Warn,
+        Level::Notice,
+        Level::Info,
+        Level::Debug,
+    ];
+
+    /// The word in brackets on a line, and in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Emerg => "emerg",
+            Level::Alert => "alert",
+            Level::Crit => "crit",
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Notice => "notice",
+            Level::Info => "info",
+            Level::Debug => "debug",
+        }
+    }
+
+    /// The level of a word of the configuration.
+    pub fn from_name(name: &[u8]) -> Option<Level> {
+        Level::ALL.into_iter().find(|level| level.name().as_bytes() == name)
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Who is told when a log itself fails: the main error log.
+pub trait Report: Send + Sync {
+    /// Writes a message that belongs to no request. Must not block.
+    fn report(&self, level: Level, message: fmt::Arguments<'_>);
+}
+
+/// An operating system error as nginx shows it: ` (2: No such file or directory)`.
+#[derive(Debug)]
+pub struct OsError<'a>(pub &'a std::io::Error);
+
+impl fmt::Display for OsError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string();
+        match self.0.raw_os_error() {
+            Some(code) => {
+                let plain = text.split(" (os error").next().unwrap_or(&text);
+                write!(f, " ({code}: {plain})")
+            }
+            None => write!(f, " ({text})"),
+        }
+    }
+}

@@ -1,0 +1,985 @@
+//! The log writer: request code never waits for a log.
+//!
+//! [`Sink::write`] copies a line into the log's ring ([`super::ring`]) and returns. A coordinator
+//! thread, which never touches a file, hands logs that have something to write to writing threads.
+//! There is one of those as long as every log's disk answers; when one is stuck for
+//! [`STUCK_AFTER`] another is started, so that a stuck log holds up itself only. Its ring fills, and
+//! what comes then is counted and reported in the error log when the log moves again.
+//!
+//! With little to do a line reaches its file at once; under load lines are written in batches, at
+//! most one per log and [`BATCH_INTERVAL`]. `buffer=` and `flush=` of `access_log` delay further.
+//!
+//! What is in the rings is lost if the process is killed; [`Writer::shutdown`] writes it out.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+pub use super::paths::OpenFileCache;
+use super::paths::{self, PathFiles};
+use super::ring::Ring;
+use super::syslog;
+use super::{Level, OsError, Report};
+
+/// Most bytes of a log that wait to be written; with `buffer=` twice the buffer if that is more.
+pub const RING_BYTES: usize = 1024 * 1024;
+/// Shortest time between two rounds of the coordinator under load.
+pub const BATCH_INTERVAL: Duration = Duration::from_millis(1);
+/// Rounds that may run without that pause, so that few lines are written at once.
+const BURST_ROUNDS: u32 = 20;
+/// A log that waits so long for a writing thread gets a new one.
+pub const STUCK_AFTER: Duration = Duration::from_millis(50);
+/// Most writing threads. With more logs than this stuck at once the others wait, too.
+pub const WRITERS_MAX: usize = 32;
+/// A writing thread above the first ends after so long without work.
+const WRITER_LINGERS: Duration = Duration::from_secs(10);
+/// Failures of one log are reported once in this time.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+/// After a full disk nothing is written to the log for so long.
+const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
+
+/// `buffer=`, `flush=` and `gzip=` of `access_log`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Buffering {
+    /// Lines are written when so many bytes are together; 0 is at once.
+    pub buffer_bytes: usize,
+    /// Or when the first of them is so old.
+    pub flush: Option<Duration>,
+    /// Each write becomes a gzip member of this level, 1 to 9.
+    pub gzip: Option<u32>,
+}
+
+/// A change of the file behind a log.
+#[derive(Debug)]
+pub(super) enum Switch {
+    /// To this one.
+    To(File),
+    /// To whatever the path names now.
+    Reopen,
+}
+
+/// Where a log goes. Touched by the thread that writes it only.
+#[derive(Debug)]
+enum Target {
+    /// `path` is for messages and reopening. Without a file it is opened by the first write.
+    File { path: PathBuf, file: Option<File> },
+    /// Never reopened.
+    Stderr,
+    /// Records with their own path.
+    Paths(PathFiles),
+    /// Records with a line each.
+    Syslog { socket: syslog::Socket, server: String },
+}
+
+#[derive(Debug)]
+struct Log {
+    /// The path or address, for messages and to find the log again after a reload.
+    name: String,
+    /// Lines are framed as records.
+    records: bool,
+    ring: Mutex<Ring>,
+    /// Bytes in the ring.
+    pending: AtomicUsize,
+    /// Bytes from which a write is due; at least 1.
+    threshold: AtomicUsize,
+    buffering: Mutex<Buffering>,
+    /// Milliseconds since the writer's start at which a started buffer is due; 0 is never.
+    flush_at: AtomicU64,
+    has_flush: AtomicBool,
+    /// Whatever there is, is due.
+    due: AtomicBool,
+    /// A writing thread has it.
+    in_flight: AtomicBool,
+    lost: AtomicU64,
+    target: Mutex<Target>,
+    reported: Mutex<Option<Instant>>,
+}
+
+impl Log {
+    fn new(name: String, records: bool, target: Target, buffering: Buffering) -> Log {
+        let log = Log {
+            name,
+            records,
+            ring: Mutex::new(Ring::new(RING_BYTES)),
+            pending: AtomicUsize::new(0),
+            threshold: AtomicUsize::new(1),
+            buffering: Mutex::new(buffering),
+            flush_at: AtomicU64::new(0),
+            has_flush: AtomicBool::new(false),
+            due: AtomicBool::new(false),
+            in_flight: AtomicBool::new(false),
+            lost: AtomicU64::new(0),
+            target: Mutex::new(target),
+            reported: Mutex::new(None),
+        };
+        log.set_buffering(buffering);
+        log
+    }
+
+    fn set_buffering(&self, buffering: Buffering) {
+        *lock(&self.buffering) = buffering;
+        self.threshold.store(buffering.buffer_bytes.max(1), SeqCst);
+        self.has_flush.store(buffering.flush.is_some(), SeqCst);
+        lock(&self.ring).set_limit(RING_BYTES.max(2 * buffering.buffer_bytes));
+    }
+
+    /// Has something that should be written now.
+    fn is_ready(&self, now_ms: u64) -> bool {
+        let pending = self.pending.load(SeqCst);
+        let flush_at = self.flush_at.load(SeqCst);
+        self.due.load(SeqCst)
+            || pending >= self.threshold.load(SeqCst)
+            || (pending > 0 && flush_at != 0 && flush_at <= now_ms)
+    }
+}
+
+struct Shared {
+    started: Instant,
+    logs: Mutex<Vec<Arc<Log>>>,
+    coordinator: Mutex<Option<Thread>>,
+    queue: Mutex<Queue>,
+    /// Something was queued, or the end has come.
+    queued: Condvar,
+    /// A log was written.
+    written: Condvar,
+    stop: AtomicBool,
+    reporter: Mutex<Option<Arc<dyn Report>>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<(Arc<Log>, Instant)>,
+    writers: usize,
+    idle: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every value behind these locks is valid between two statements: a panic elsewhere must not
+    // take the logs away.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn wake(&self) {
+        if let Some(thread) = &*lock(&self.coordinator) {
+            thread.unpark();
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        // Never 0, which means no time.
+        self.started.elapsed().as_millis() as u64 + 1
+    }
+}
+
+impl Report for Shared {
+    fn report(&self, level: Level, message: fmt::Arguments<'_>) {
+        let reporter = lock(&self.reporter).clone();
+        if let Some(reporter) = reporter {
+            reporter.report(level, message);
+        }
+    }
+}
+
+/// One log as request code sees it. Clones write to the same log; the log ends, after what it holds
+/// is written, when the last is dropped.
+#[derive(Clone)]
+pub struct Sink(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Queued { log: Arc<Log>, coordinator: Thread },
+    Direct(Arc<File>),
+    Stderr,
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sink").field(&self.name()).finish()
+    }
+}
+
+impl Sink {
+    /// A sink that writes at once on the calling thread: for the master and for start-up, before
+    /// there is a [`Writer`].
+    pub fn direct(file: File) -> Sink {
+        Sink(Kind::Direct(Arc::new(file)))
+    }
+
+    /// [`Sink::direct`] for standard error.
+    pub fn stderr() -> Sink {
+        Sink(Kind::Stderr)
+    }
+
+    /// The path or address.
+    pub fn name(&self) -> &str {
+        match &self.0 {
+            Kind::Queued { log, .. } => &log.name,
+            Kind::Direct(_) => "",
+            Kind::Stderr => "stderr",
+        }
+    }
+
+    /// Appends a line, which ends in a line feed (for syslog: does not). Never blocks on the log;
+    /// false if the line was lost because the log is too slow.
+    pub fn write(&self, line: &[u8]) -> bool {
+        match &self.0 {
+            Kind::Queued { log, .. } if log.records => self.write_to(b"", b"", line),
+            Kind::Queued { .. } => self.push(&[line]),
+            // There is nobody to tell: the process is starting.
+            Kind::Direct(file) => (&**file).write_all(line).is_ok(),
+            Kind::Stderr => io::stderr().write_all(line).is_ok(),
+        }
+    }
+
+    /// Appends a line to the file `path` of a log whose path has variables. Unless `root` is empty
+    /// nothing is written when that is not a directory, so that requests for unknown hosts create
+    /// no files.
+    pub fn write_to(&self, path: &[u8], root: &[u8], line: &[u8]) -> bool {
+        match paths::record_head(path, root, line) {
+            Some(head) => self.push(&[&head, path, root, line]),
+            None => false,
+        }
+    }
+
+    /// Lines lost so far.
+    pub fn lost(&self) -> u64 {
+        match &self.0 {
+            Kind::Queued { log, .. } => log.lost.load(SeqCst),
+            Kind::Direct(_) | Kind::Stderr => 0,
+        }
+    }
+
+    fn push(&self, parts: &[&[u8]]) -> bool {
+        let Kind::Queued { log, coordinator } = &self.0 else { return false };
+        let mut ring = lock(&log.ring);
+        let Some(pushed) = ring.push(parts) else {
+            drop(ring);
+            log.lost.fetch_add(1, SeqCst);
+            return false;
+        };
+        log.pending.store(pushed.after, SeqCst);
+        drop(ring);
+        // The coordinator is woken by the line that makes a write due, not by every line.
+        let threshold = log.threshold.load(SeqCst);
+        let crossed = pushed.before < threshold && pushed.after >= threshold;
+        if crossed || (pushed.before == 0 && log.has_flush.load(SeqCst)) {
+            coordinator.unpark();
+        }
+        true
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        if let Kind::Queued { log, coordinator } = &self.0
+            && Arc::strong_count(log) <= 2
+        {
+            // The other is in the writer's list: let it be written and removed.
+            coordinator.unpark();
+        }
+    }
+}
+
+/// The writer of a process. Dropping it leaves its threads running; see [`Writer::shutdown`].
+pub struct Writer {
+    shared: Arc<Shared>,
+    coordinator: JoinHandle<()>,
+}
+
+impl Writer {
+    /// Starts the coordinator. Call it in the process that writes, not before a `fork`.
+    pub fn start() -> io::Result<Writer> {
+        let shared = Arc::new(Shared {
+            started: Instant::now(),
+            logs: Mutex::default(),
+            coordinator: Mutex::default(),
+            queue: Mutex::default(),
+            queued: Condvar::new(),
+            written: Condvar::new(),
+            stop: AtomicBool::new(false),
+            reporter: Mutex::new(None),
+        });
+        let coordinator = {
+            let shared = shared.clone();
+            thread::Builder::new().name("log".into()).spawn(move || coordinate(&shared))?
+        };
+        *lock(&shared.coordinator) = Some(coordinator.thread().clone());
+        Ok(Writer { shared, coordinator })
+    }
+
+    /// Sets who is told of failing and slow logs.
+    pub fn set_reporter(&self, reporter: Arc<dyn Report>) {
+        *lock(&self.shared.reporter) = Some(reporter);
+    }
+
+    /// A log in a file. `file` is one that the master opened; without it the file is opened by
+    /// the writer's thread. If a log with this path is in use (by the configuration before a
+    /// reload) it is continued with the new file and buffering.
+    pub fn file(&self, path: &Path, file: Option<File>, buffering: Buffering) -> Sink {
+        let name = path.display().to_string();
+        let mut logs = lock(&self.shared.logs);
+        if let Some(log) = logs.iter().find(|log| log.name == name && !log.records) {
+            let log = log.clone();
+            drop(logs);
+            log.set_buffering(buffering);
+            if let Some(file) = file {
+                self.switch(&log, Switch::To(file));
+            }
+            return self.sink(log);
+        }
+        let target = Target::File { path: path.to_owned(), file };
+        let log = Arc::new(Log::new(name, false, target, buffering));
+        logs.push(log.clone());
+        drop(logs);
+        self.sink(log)
+    }
+
+    /// Standard error, through the writer: it may be a pipe that nobody reads.
+    pub fn stderr(&self) -> Sink {
+        self.add(Log::new("stderr".into(), false, Target::Stderr, Buffering::default()))
+    }
+
+    /// A log whose path has variables: see [`Sink::write_to`]. `name` is for messages.
+    pub fn paths(&self, name: &str, cache: Option<OpenFileCache>) -> Sink {
+        let target = Target::Paths(PathFiles::new(cache));
+        self.add(Log::new(name.to_owned(), true, target, Buffering::default()))
+    }
+
+    /// A log at a syslog server; lines carry their header ([`syslog::Options::push_header`]).
+    pub fn syslog(&self, options: &syslog::Options) -> Sink {
+        let server = options.server_text.clone();
+        let target = Target::Syslog { socket: syslog::Socket::new(options.server.clone()), server };
+        let name = format!("syslog:{}", options.server_text);
+        self.add(Log::new(name, true, target, Buffering::default()))
+    }
+
+    fn add(&self, log: Log) -> Sink {
+        let log = Arc::new(log);
+        lock(&self.shared.logs).push(log.clone());
+        self.sink(log)
+    }
+
+    fn sink(&self, log: Arc<Log>) -> Sink {
+        let coordinator = self.coordinator.thread().clone();
+        Sink(Kind::Queued { log, coordinator })
+    }
+
+    fn switch(&self, log: &Log, switch: Switch) {
+        lock(&log.ring).switch(switch);
+        log.due.store(true, SeqCst);
+        self.shared.wake();
+    }
+
+    /// Reopens the files of all logs (USR1). `fresh` gives a descriptor that the master opened for
+    /// a path; for `None` the path is opened here. Lines written before this call go to the old
+    /// file, later ones to the new.
+    pub fn reopen(&self, mut fresh: impl FnMut(&str) -> Option<File>) {
+        let logs = lock(&self.shared.logs).clone();
+        for log in logs {
+            let switch = match fresh(&log.name) {
+                Some(file) if !log.records => Switch::To(file),
+                _ => Switch::Reopen,
+            };
+            self.switch(&log, switch);
+        }
+    }
+
+    /// The paths of all logs in files, as the master must reopen them.
+    pub fn file_paths(&self) -> Vec<String> {
+        let logs = lock(&self.shared.logs);
+        logs.iter().filter(|log| !log.records).map(|log| log.name.clone()).collect()
+    }
+
+    /// Writes everything out, buffers too, and waits for it at most so long. False if something
+    /// is still unwritten then.
+    pub fn flush(&self, at_most: Duration) -> bool {
+        let until = Instant::now() + at_most;
+        let logs = lock(&self.shared.logs).clone();
+        for log in &logs {
+            log.due.store(true, SeqCst);
+        }
+        self.shared.wake();
+        let mut queue = lock(&self.shared.queue);
+        while logs.iter().any(|log| log.due.load(SeqCst) || log.in_flight.load(SeqCst)) {
+            let Some(left) = until.checked_duration_since(Instant::now()) else { return false };
+            queue = match self.shared.written.wait_timeout(queue, left) {
+                Ok((queue, _)) => queue,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        true
+    }
+
+    /// Lines lost so far by all logs in use.
+    pub fn lost(&self) -> u64 {
+        lock(&self.shared.logs).iter().map(|log| log.lost.load(SeqCst)).sum()
+    }
+
+    /// Ends the writer: flushes for at most so long and leaves stuck threads to the end of the
+    /// process. Returns the logs that could not be written out, with their unwritten bytes.
+    pub fn shutdown(self, at_most: Duration) -> Vec<(String, usize)> {
+        let complete = self.flush(at_most);
+        self.shared.stop.store(true, SeqCst);
+        self.shared.wake();
+        self.shared.queued.notify_all();
+        if complete {
+            // It waits for nothing but its own sleep of a millisecond.
+            let _ = self.coordinator.join();
+        }
+        let logs = lock(&self.shared.logs);
+        let stuck = logs.iter().filter(|log| log.in_flight.load(SeqCst) || log.due.load(SeqCst));
+        stuck.map(|log| (log.name.clone(), log.pending.load(SeqCst))).collect()
+    }
+}
+
+/// The coordinator: gives due logs to writing threads, and more threads when those are stuck.
+fn coordinate(shared: &Arc<Shared>) {
+    let mut pace = Pace::new();
+    while !shared.stop.load(SeqCst) {
+        pace.wait();
+        let next = dispatch(shared);
+        match next {
+            Some(wait) => thread::park_timeout(wait),
+            None => thread::park(),
+        }
+    }
+}
+
+/// Lets rounds run freely while there are few, and [`BATCH_INTERVAL`] apart when there are many.
+struct Pace {
+    /// When the rounds so far would have ended, had each taken an interval.
+    booked_until: Instant,
+}
+
+impl Pace {
+    fn new() -> Pace {
+        Pace { booked_until: Instant::now() }
+    }
+
+    fn wait(&mut self) {
+        let now = Instant::now();
+        self.booked_until = self.booked_until.max(now) + BATCH_INTERVAL;
+        if self.booked_until.duration_since(now) > BATCH_INTERVAL * BURST_ROUNDS {
+            thread::sleep(BATCH_INTERVAL);
+        }
+    }
+}
+
+/// Queues what is due. Returns how long to sleep; `None` is until woken.
+fn dispatch(shared: &Arc<Shared>) -> Option<Duration> {
+    let now_ms = shared.now_ms();
+    let mut wake_at: Option<u64> = None;
+    let mut due = Vec::new();
+    lock(&shared.logs).retain(|log| {
+        if Arc::strong_count(log) == 1 {
+            // Nobody writes to it any more. A writing thread writes out and closes it: both may
+            // block.
+            due.push(log.clone());
+            return false;
+        }
+        if log.pending.load(SeqCst) > 0
+            && log.has_flush.load(SeqCst)
+            && log.flush_at.load(SeqCst) == 0
+            && let Some(flush) = lock(&log.buffering).flush
+        {
+            log.flush_at.store(now_ms + flush.as_millis() as u64, SeqCst);
+        }
+        if log.is_ready(now_ms) {
+            if !log.in_flight.swap(true, SeqCst) {
+                due.push(log.clone());
+            }
+        } else if log.pending.load(SeqCst) > 0 {
+            let at = log.flush_at.load(SeqCst);
+            if at != 0 {
+                wake_at = Some(wake_at.map_or(at, |earlier| earlier.min(at)));
+            }
+        }
+        true
+    });
+    let timer = wake_at.map(|at| Duration::from_millis(at.saturating_sub(now_ms)));
+    let stuck = enqueue(shared, due);
+    match (timer, stuck) {
+        (Some(timer), Some(stuck)) => Some(timer.min(stuck)),
+        (timer, stuck) => timer.or(stuck),
+    }
+}
+
+/// Queues jobs and sees to it that some thread runs them. Returns when to look again.
+fn enqueue(shared: &Arc<Shared>, due: Vec<Arc<Log>>) -> Option<Duration> {
+    let now = Instant::now();
+    let mut queue = lock(&shared.queue);
+    for log in due {
+        queue.jobs.push_back((log, now));
+        shared.queued.notify_one();
+    }
+    let waited = now.duration_since(queue.jobs.front()?.1);
+    let none_yet = queue.writers == 0;
+    let all_stuck = queue.idle == 0 && waited >= STUCK_AFTER && queue.writers < WRITERS_MAX;
+    if none_yet || all_stuck {
+        queue.writers += 1;
+        drop(queue);
+        let for_thread = shared.clone();
+        let spawned =
+            thread::Builder::new().name("log-write".into()).spawn(move || run_jobs(&for_thread));
+        if let Err(error) = spawned {
+            lock(&shared.queue).writers -= 1;
+            let error = OsError(&error);
+            shared.report(Level::Alert, format_args!("starting a log thread failed{error}"));
+        }
+    }
+    Some(STUCK_AFTER)
+}
+
+/// A writing thread.
+fn run_jobs(shared: &Arc<Shared>) {
+    let mut spare = Vec::new();
+    let mut queue = lock(&shared.queue);
+    loop {
+        if let Some((log, _)) = queue.jobs.pop_front() {
+            drop(queue);
+            spare = write_log(shared, &log, spare);
+            log.in_flight.store(false, SeqCst);
+            // What came meanwhile found the log taken.
+            if log.is_ready(shared.now_ms()) || Arc::strong_count(&log) <= 2 {
+                shared.wake();
+            }
+            queue = lock(&shared.queue);
+            shared.written.notify_all();
+            continue;
+        }
+        if shared.stop.load(SeqCst) {
+            break;
+        }
+        queue.idle += 1;
+        let (woken, timed_out) = match shared.queued.wait_timeout(queue, WRITER_LINGERS) {
+            Ok((queue, timeout)) => (queue, timeout.timed_out()),
+            Err(poisoned) => {
+                let (queue, timeout) = poisoned.into_inner();
+                (queue, timeout.timed_out())
+            }
+        };
+        queue = woken;
+        queue.idle -= 1;
+        if timed_out && queue.jobs.is_empty() && queue.writers > 1 {
+            break;
+        }
+    }
+    queue.writers -= 1;
+}
+
+/// Writes what a log holds. May block as long as its disk likes.
+fn write_log(shared: &Shared, log: &Log, spare: Vec<u8>) -> Vec<u8> {
+    let batch = {
+        let mut ring = lock(&log.ring);
+        // Cleared before the ring is taken, so that a later request for a flush is not lost.
+        log.due.store(false, SeqCst);
+        log.flush_at.store(0, SeqCst);
+        log.pending.store(0, SeqCst);
+        ring.take(spare)
+    };
+    let gzip = lock(&log.buffering).gzip;
+    let mut target = lock(&log.target);
+    let mut from = 0;
+    for (at, switch) in batch.switches {
+        write_part(shared, log, &mut target, &batch.bytes[from..at], gzip);
+        from = at;
+        apply(shared, &mut target, switch);
+    }
+    write_part(shared, log, &mut target, &batch.bytes[from..], gzip);
+    if batch.lost > 0 {
+        let (lost, name) = (batch.lost, &log.name);
+        shared.report(
+            Level::Alert,
+            format_args!("{lost} lines of log \"{name}\" were lost: it was written too slowly"),
+        );
+    }
+    batch.bytes
+}
+
+fn apply(shared: &Shared, target: &mut Target, switch: Switch) {
+    match (target, switch) {
+        (Target::File { file, .. }, Switch::To(new)) => *file = Some(new),
+        (Target::File { path, file }, Switch::Reopen) => match paths::open(path) {
+            Ok(new) => *file = Some(new),
+            // The old one is better than none.
+            Err(error) => report_open(shared, path, &error),
+        },
+        (Target::Paths(files), _) => files.reopen(),
+        (Target::Stderr | Target::Syslog { .. }, _) => {}
+    }
+}
+
+fn report_open(shared: &Shared, path: &Path, error: &io::Error) {
+    let (path, error) = (path.display(), OsError(error));
+    shared.report(Level::Emerg, format_args!("open() \"{path}\" failed{error}"));
+}
+
+fn write_part(shared: &Shared, log: &Log, target: &mut Target, bytes: &[u8], gzip: Option<u32>) {
+    if bytes.is_empty() {
+        return;
+    }
+    match target {
+        Target::File { path, file } => {
+            if file.is_none() {
+                match paths::open(path) {
+                    Ok(new) => *file = Some(new),
+                    Err(error) if is_time_to_report(log) => {
+                        return report_open(shared, path, &error);
+                    }
+                    Err(_) => return,
+                }
+            }
+            if let Some(file) = file {
+                let written = match gzip {
+                    Some(level) => write_gzip(file, bytes, level),
+                    None => file.write_all(bytes),
+                };
+                if let Err(error) = written {
+                    failed(shared, log, &error);
+                }
+            }
+        }
+        Target::Stderr => {
+            // Nobody can be told that standard error is gone.
+            let _ = io::stderr().write_all(bytes);
+        }
+        Target::Paths(files) => files.write(bytes, shared),
+        Target::Syslog { socket, server } => {
+            let mut records = bytes;
+            while let Some([_, _, line]) = paths::next_record(&mut records) {
+                if let Err(error) = socket.send(line) {
+                    log.lost.fetch_add(1, SeqCst);
+                    if is_time_to_report(log) {
+                        let error = OsError(&error);
+                        shared.report(
+                            Level::Warn,
+                            format_args!("send() to syslog server \"{server}\" failed{error}"),
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn write_gzip(file: &mut File, bytes: &[u8], level: u32) -> io::Result<()> {
+    let compressed = Vec::with_capacity(bytes.len() / 4 + 64);
+    let mut encoder = GzEncoder::new(compressed, Compression::new(level));
+    encoder.write_all(bytes)?;
+    file.write_all(&encoder.finish()?)
+}
+
+fn failed(shared: &Shared, log: &Log, error: &io::Error) {
+    if is_time_to_report(log) {
+        let (name, text) = (&log.name, OsError(error));
+        shared.report(Level::Alert, format_args!("write() to \"{name}\" failed{text}"));
+    }
+    if error.kind() == io::ErrorKind::StorageFull {
+        // A full file system can be slow to say so; the log's own thread may wait for it.
+        thread::sleep(DISK_FULL_PAUSE);
+    }
+}
+
+fn is_time_to_report(log: &Log) -> bool {
+    let mut reported = lock(&log.reported);
+    let quiet = reported.is_some_and(|at| at.elapsed() < REPORT_INTERVAL);
+    if !quiet {
+        *reported = Some(Instant::now());
+    }
+    !quiet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[derive(Default)]
+    struct Reports(Mutex<Vec<String>>);
+
+    impl Report for Reports {
+        fn report(&self, level: Level, message: fmt::Arguments<'_>) {
+            lock(&self.0).push(format!("[{level}] {message}"));
+        }
+    }
+
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Dir {
+            let name = format!("nowait-writer-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let _ = std::fs::remove_dir_all(&path);
+            std::fs::create_dir_all(&path).unwrap();
+            Dir(path)
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.join(name)
+        }
+
+        fn read(&self, name: &str) -> String {
+            std::fs::read_to_string(self.path(name)).unwrap_or_default()
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Waits until another thread has made something true.
+    fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+        let until = Instant::now() + LONG;
+        while !is_true() {
+            assert!(Instant::now() < until, "{what} did not happen");
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn lines_of_many_threads_arrive_whole() {
+        let dir = Dir::new("threads");
+        let writer = Writer::start().unwrap();
+        let sink = writer.file(&dir.path("log"), None, Buffering::default());
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let sink = sink.clone();
+                scope.spawn(move || {
+                    for line in 0..1000 {
+                        assert!(sink.write(format!("{thread} {line}\n").as_bytes()));
+                    }
+                });
+            }
+        });
+        assert!(writer.flush(LONG));
+        let text = dir.read("log");
+        for thread in 0..4 {
+            let lines: Vec<&str> =
+                text.lines().filter(|line| line.starts_with(&format!("{thread} "))).collect();
+            let expected: Vec<String> = (0..1000).map(|line| format!("{thread} {line}")).collect();
+            assert_eq!(lines, expected);
+        }
+        assert!(writer.shutdown(LONG).is_empty());
+    }
+
+    #[test]
+    fn a_line_needs_no_flush() {
+        let dir = Dir::new("prompt");
+        let writer = Writer::start().unwrap();
+        let sink = writer.file(&dir.path("log"), None, Buffering::default());
+        for round in 1..=50 {
+            sink.write(b"x\n");
+            eventually("writing", || dir.read("log").len() == 2 * round);
+        }
+        writer.shutdown(LONG);
+    }
+
+    #[test]
+    fn a_stuck_log_loses_its_own_lines_only_and_says_so() {
+        let dir = Dir::new("stuck");
+        let writer = Writer::start().unwrap();
+        let reports = Arc::new(Reports::default());
+        writer.set_reporter(reports.clone());
+        // A pipe that nobody reads stands for the disk that hangs.
+        let (mut reader, pipe) = io::pipe().unwrap();
+        let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
+        let stuck = writer.file(Path::new("/stuck"), Some(pipe), Buffering::default());
+        let line = [b'x'; 1023].iter().copied().chain([b'\n']).collect::<Vec<u8>>();
+        let mut written = 0u64;
+        while stuck.lost() < 10 {
+            written += u64::from(stuck.write(&line));
+        }
+        assert!(written >= (RING_BYTES / line.len()) as u64);
+
+        let other = writer.file(&dir.path("other"), None, Buffering::default());
+        other.write(b"fine\n");
+        eventually("writing the other log", || dir.read("other") == "fine\n");
+        assert!(!writer.flush(Duration::from_millis(1)));
+
+        // The disk is back.
+        let read = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes).unwrap();
+            bytes.len() as u64
+        });
+        assert!(writer.flush(LONG));
+        assert_eq!(
+            *lock(&reports.0),
+            ["[alert] 10 lines of log \"/stuck\" were lost: it was written too slowly"]
+        );
+        drop(stuck);
+        assert!(writer.shutdown(LONG).is_empty());
+        drop(other);
+        assert_eq!(read.join().unwrap(), written * line.len() as u64);
+    }
+
+    #[test]
+    fn shutdown_does_not_wait_for_a_stuck_log() {
+        let writer = Writer::start().unwrap();
+        let (_reader, pipe) = io::pipe().unwrap();
+        let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
+        let stuck = writer.file(Path::new("/stuck"), Some(pipe), Buffering::default());
+        stuck.write(&[b'x'; 200_000]);
+        stuck.write(b"more");
+        let unwritten = writer.shutdown(Duration::from_millis(20));
+        assert_eq!(unwritten.len(), 1);
+        assert_eq!(unwritten[0].0, "/stuck");
+    }
+
+    #[test]
+    fn buffers_wait_for_their_size() {
+        let dir = Dir::new("buffer");
+        let writer = Writer::start().unwrap();
+        let buffering = Buffering { buffer_bytes: 100, ..Buffering::default() };
+        let sink = writer.file(&dir.path("log"), None, buffering);
+        let plain = writer.file(&dir.path("plain"), None, Buffering::default());
+        sink.write(&[b'x'; 99]);
+        for round in 1..=5 {
+            plain.write(b"x");
+            eventually("writing", || dir.read("plain").len() == round);
+        }
+        assert_eq!(dir.read("log").len(), 0);
+        sink.write(b"yz");
+        eventually("writing the buffer", || dir.read("log").len() == 101);
+        sink.write(b"rest");
+        assert!(writer.flush(LONG));
+        assert!(dir.read("log").ends_with("yzrest"));
+        writer.shutdown(LONG);
+    }
+
+    #[test]
+    fn buffers_are_flushed_in_time_and_compressed() {
+        let dir = Dir::new("gzip");
+        let writer = Writer::start().unwrap();
+        let buffering = Buffering {
+            buffer_bytes: 64 * 1024,
+            flush: Some(Duration::from_millis(5)),
+            gzip: Some(1),
+        };
+        let sink = writer.file(&dir.path("log"), None, buffering);
+        let size = || std::fs::metadata(dir.path("log")).map_or(0, |found| found.len());
+        sink.write(b"one\n");
+        eventually("flushing", || size() > 0);
+        let first = size();
+        sink.write(b"two\n");
+        eventually("flushing again", || size() > first);
+        let mut text = String::new();
+        let compressed = std::fs::read(dir.path("log")).unwrap();
+        flate2::read::MultiGzDecoder::new(&compressed[..]).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "one\ntwo\n");
+        writer.shutdown(LONG);
+    }
+
+    #[test]
+    fn reopening_separates_lines_exactly() {
+        let dir = Dir::new("reopen");
+        let writer = Writer::start().unwrap();
+        let sink = writer.file(&dir.path("log"), None, Buffering::default());
+        let buffering = Buffering { buffer_bytes: 1000, ..Buffering::default() };
+        let handed = writer.file(&dir.path("handed"), None, buffering);
+        for round in 0..20 {
+            sink.write(b"before\n");
+            handed.write(b"before\n");
+            assert!(writer.flush(LONG));
+            sink.write(b"late\n");
+            handed.write(b"late\n");
+            // What the old file still gets is read below, by its new name.
+            let old = |name: &str| dir.path(&format!("{name}.{round}"));
+            std::fs::rename(dir.path("log"), old("log")).unwrap();
+            std::fs::rename(dir.path("handed"), old("handed")).unwrap();
+            writer.reopen(|path| {
+                path.ends_with("handed").then(|| paths::open(&dir.path("handed")).unwrap())
+            });
+            sink.write(b"after\n");
+            handed.write(b"after\n");
+            assert!(writer.flush(LONG));
+            assert_eq!(dir.read("log"), "after\n");
+            assert_eq!(dir.read("handed"), "after\n");
+            assert!(dir.read(&format!("log.{round}")).ends_with("before\nlate\n"));
+            assert!(dir.read(&format!("handed.{round}")).ends_with("before\nlate\n"));
+            assert_eq!(writer.file_paths().len(), 2);
+        }
+        writer.shutdown(LONG);
+    }
+
+    #[test]
+    fn a_log_is_continued_after_a_reload_and_closed_after_its_last_user() {
+        let dir = Dir::new("reload");
+        let writer = Writer::start().unwrap();
+        let old = writer.file(&dir.path("log"), None, Buffering::default());
+        old.write(b"old\n");
+        let buffering = Buffering { buffer_bytes: 1000, ..Buffering::default() };
+        let file = paths::open(&dir.path("log")).unwrap();
+        let new = writer.file(&dir.path("log"), Some(file), buffering);
+        assert_eq!(writer.file_paths().len(), 1);
+        drop(old);
+        new.write(b"new\n");
+        drop(new);
+        eventually("closing", || writer.file_paths().is_empty());
+        eventually("writing", || dir.read("log") == "old\nnew\n");
+        writer.shutdown(LONG);
+    }
+
+    #[test]
+    fn failures_are_reported_once_in_a_while() {
+        let dir = Dir::new("failing");
+        let writer = Writer::start().unwrap();
+        let reports = Arc::new(Reports::default());
+        writer.set_reporter(reports.clone());
+        let path = dir.path("no/log");
+        let sink = writer.file(&path, None, Buffering::default());
+        for _ in 0..3 {
+            sink.write(b"x\n");
+            assert!(writer.flush(LONG));
+        }
+        let path = path.display();
+        assert_eq!(
+            *lock(&reports.0),
+            [format!("[emerg] open() \"{path}\" failed (2: No such file or directory)")]
+        );
+        writer.shutdown(LONG);
+    }
+
+    #[test]
+    fn syslog_and_variable_paths() {
+        let dir = Dir::new("records");
+        let writer = Writer::start().unwrap();
+        let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let text = format!("server={}", receiver.local_addr().unwrap());
+        let options = syslog::Options::parse(&text, "box", &syslog::system_resolver).unwrap();
+        let sink = writer.syslog(&options);
+        sink.write(b"<1>line");
+        let mut buffer = [0; 32];
+        let length = receiver.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"<1>line");
+
+        let sink = writer.paths("$host.log", None);
+        let path = dir.path("a.log");
+        sink.write_to(path.as_os_str().as_encoded_bytes(), b"", b"line\n");
+        assert!(writer.flush(LONG));
+        assert_eq!(dir.read("a.log"), "line\n");
+        writer.shutdown(LONG);
+    }
+
+    #[test]
+    fn direct_sinks_write_at_once() {
+        let dir = Dir::new("direct");
+        let sink = Sink::direct(paths::open(&dir.path("log")).unwrap());
+        assert!(sink.write(b"now\n"));
+        assert_eq!(dir.read("log"), "now\n");
+    }
+}

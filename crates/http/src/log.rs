@@ -8,6 +8,8 @@
 mod paths;
 mod ring;
 pub mod syslog;
+mod target;
+mod threads;
 pub mod time;
 pub mod writer;
 

@@ -4,7 +4,7 @@
 //! fit is counted. The lock around it is held for one copy of a line or one exchange of buffers,
 //! never across a system call.
 
-use super::writer::Switch;
+use super::target::Switch;
 
 /// A buffer above this capacity is given back once its batch is written, so that a burst does not
 /// hold its memory for ever; bytes.

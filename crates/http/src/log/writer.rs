@@ -11,41 +11,24 @@
 //!
 //! What is in the rings is lost if the process is killed; [`Writer::shutdown`] writes it out.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
-
 pub use super::paths::OpenFileCache;
 use super::paths::{self, PathFiles};
-use super::ring::Ring;
-use super::syslog;
-use super::{Level, OsError, Report};
+use super::target::{Switch, Target};
+pub use super::threads::{BATCH_INTERVAL, STUCK_AFTER, WRITERS_MAX};
+use super::threads::{Log, Shared, coordinate, lock};
+use super::{Report, syslog};
 
 /// Most bytes of a log that wait to be written; with `buffer=` twice the buffer if that is more.
 pub const RING_BYTES: usize = 1024 * 1024;
-/// Shortest time between two rounds of the coordinator under load.
-pub const BATCH_INTERVAL: Duration = Duration::from_millis(1);
-/// Rounds that may run without that pause, so that few lines are written at once.
-const BURST_ROUNDS: u32 = 20;
-/// A log that waits so long for a writing thread gets a new one.
-pub const STUCK_AFTER: Duration = Duration::from_millis(50);
-/// Most writing threads. With more logs than this stuck at once the others wait, too.
-pub const WRITERS_MAX: usize = 32;
-/// A writing thread above the first ends after so long without work.
-const WRITER_LINGERS: Duration = Duration::from_secs(10);
-/// Failures of one log are reported once in this time.
-const REPORT_INTERVAL: Duration = Duration::from_secs(60);
-/// After a full disk nothing is written to the log for so long.
-const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
 
 /// `buffer=`, `flush=` and `gzip=` of `access_log`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,138 +41,6 @@ pub struct Buffering {
     pub gzip: Option<u32>,
 }
 
-/// A change of the file behind a log.
-#[derive(Debug)]
-pub(super) enum Switch {
-    /// To this one.
-    To(File),
-    /// To whatever the path names now.
-    Reopen,
-}
-
-/// Where a log goes. Touched by the thread that writes it only.
-#[derive(Debug)]
-enum Target {
-    /// `path` is for messages and reopening. Without a file it is opened by the first write.
-    File { path: PathBuf, file: Option<File> },
-    /// Never reopened.
-    Stderr,
-    /// Records with their own path.
-    Paths(PathFiles),
-    /// Records with a line each.
-    Syslog { socket: syslog::Socket, server: String },
-}
-
-#[derive(Debug)]
-struct Log {
-    /// The path or address, for messages and to find the log again after a reload.
-    name: String,
-    /// Lines are framed as records.
-    records: bool,
-    ring: Mutex<Ring>,
-    /// Bytes in the ring.
-    pending: AtomicUsize,
-    /// Bytes from which a write is due; at least 1.
-    threshold: AtomicUsize,
-    buffering: Mutex<Buffering>,
-    /// Milliseconds since the writer's start at which a started buffer is due; 0 is never.
-    flush_at: AtomicU64,
-    has_flush: AtomicBool,
-    /// Whatever there is, is due.
-    due: AtomicBool,
-    /// A writing thread has it.
-    in_flight: AtomicBool,
-    lost: AtomicU64,
-    target: Mutex<Target>,
-    reported: Mutex<Option<Instant>>,
-}
-
-impl Log {
-    fn new(name: String, records: bool, target: Target, buffering: Buffering) -> Log {
-        let log = Log {
-            name,
-            records,
-            ring: Mutex::new(Ring::new(RING_BYTES)),
-            pending: AtomicUsize::new(0),
-            threshold: AtomicUsize::new(1),
-            buffering: Mutex::new(buffering),
-            flush_at: AtomicU64::new(0),
-            has_flush: AtomicBool::new(false),
-            due: AtomicBool::new(false),
-            in_flight: AtomicBool::new(false),
-            lost: AtomicU64::new(0),
-            target: Mutex::new(target),
-            reported: Mutex::new(None),
-        };
-        log.set_buffering(buffering);
-        log
-    }
-
-    fn set_buffering(&self, buffering: Buffering) {
-        *lock(&self.buffering) = buffering;
-        self.threshold.store(buffering.buffer_bytes.max(1), SeqCst);
-        self.has_flush.store(buffering.flush.is_some(), SeqCst);
-        lock(&self.ring).set_limit(RING_BYTES.max(2 * buffering.buffer_bytes));
-    }
-
-    /// Has something that should be written now.
-    fn is_ready(&self, now_ms: u64) -> bool {
-        let pending = self.pending.load(SeqCst);
-        let flush_at = self.flush_at.load(SeqCst);
-        self.due.load(SeqCst)
-            || pending >= self.threshold.load(SeqCst)
-            || (pending > 0 && flush_at != 0 && flush_at <= now_ms)
-    }
-}
-
-struct Shared {
-    started: Instant,
-    logs: Mutex<Vec<Arc<Log>>>,
-    coordinator: Mutex<Option<Thread>>,
-    queue: Mutex<Queue>,
-    /// Something was queued, or the end has come.
-    queued: Condvar,
-    /// A log was written.
-    written: Condvar,
-    stop: AtomicBool,
-    reporter: Mutex<Option<Arc<dyn Report>>>,
-}
-
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<(Arc<Log>, Instant)>,
-    writers: usize,
-    idle: usize,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every value behind these locks is valid between two statements: a panic elsewhere must not
-    // take the logs away.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Shared {
-    fn wake(&self) {
-        if let Some(thread) = &*lock(&self.coordinator) {
-            thread.unpark();
-        }
-    }
-
-    fn now_ms(&self) -> u64 {
-        // Never 0, which means no time.
-        self.started.elapsed().as_millis() as u64 + 1
-    }
-}
-
-impl Report for Shared {
-    fn report(&self, level: Level, message: fmt::Arguments<'_>) {
-        let reporter = lock(&self.reporter).clone();
-        if let Some(reporter) = reporter {
-            reporter.report(level, message);
-        }
-    }
-}
-
 /// One log as request code sees it. Clones write to the same log; the log ends, after what it holds
 /// is written, when the last is dropped.
 #[derive(Clone)]
@@ -197,9 +48,55 @@ pub struct Sink(Kind);
 
 #[derive(Clone)]
 enum Kind {
-    Queued { log: Arc<Log>, coordinator: Thread },
+    Queued(User),
     Direct(Arc<File>),
     Stderr,
+}
+
+/// One use of a log, which is removed after its last.
+struct User {
+    log: Arc<Log>,
+    coordinator: Thread,
+}
+
+impl User {
+    fn new(log: Arc<Log>, coordinator: Thread) -> User {
+        log.users.fetch_add(1, SeqCst);
+        User { log, coordinator }
+    }
+
+    fn push(&self, parts: &[&[u8]]) -> bool {
+        let log = &self.log;
+        let mut ring = lock(&log.ring);
+        let Some(pushed) = ring.push(parts) else {
+            drop(ring);
+            log.lost.fetch_add(1, SeqCst);
+            return false;
+        };
+        log.pending.store(pushed.after, SeqCst);
+        drop(ring);
+        // The coordinator is woken by the line that makes a write due, not by every line.
+        let threshold = log.threshold.load(SeqCst);
+        let crossed = pushed.before < threshold && pushed.after >= threshold;
+        if crossed || (pushed.before == 0 && log.has_flush.load(SeqCst)) {
+            self.coordinator.unpark();
+        }
+        true
+    }
+}
+
+impl Clone for User {
+    fn clone(&self) -> User {
+        User::new(self.log.clone(), self.coordinator.clone())
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        if self.log.users.fetch_sub(1, SeqCst) == 1 {
+            self.coordinator.unpark();
+        }
+    }
 }
 
 impl fmt::Debug for Sink {
@@ -223,7 +120,7 @@ impl Sink {
     /// The path or address.
     pub fn name(&self) -> &str {
         match &self.0 {
-            Kind::Queued { log, .. } => &log.name,
+            Kind::Queued(user) => &user.log.name,
             Kind::Direct(_) => "",
             Kind::Stderr => "stderr",
         }
@@ -233,8 +130,8 @@ impl Sink {
     /// false if the line was lost because the log is too slow.
     pub fn write(&self, line: &[u8]) -> bool {
         match &self.0 {
-            Kind::Queued { log, .. } if log.records => self.write_to(b"", b"", line),
-            Kind::Queued { .. } => self.push(&[line]),
+            Kind::Queued(user) if user.log.records => self.write_to(b"", b"", line),
+            Kind::Queued(user) => user.push(&[line]),
             // There is nobody to tell: the process is starting.
             Kind::Direct(file) => (&**file).write_all(line).is_ok(),
             Kind::Stderr => io::stderr().write_all(line).is_ok(),
@@ -245,47 +142,17 @@ impl Sink {
     /// nothing is written when that is not a directory, so that requests for unknown hosts create
     /// no files.
     pub fn write_to(&self, path: &[u8], root: &[u8], line: &[u8]) -> bool {
-        match paths::record_head(path, root, line) {
-            Some(head) => self.push(&[&head, path, root, line]),
-            None => false,
+        match (&self.0, paths::record_head(path, root, line)) {
+            (Kind::Queued(user), Some(head)) => user.push(&[&head, path, root, line]),
+            _ => false,
         }
     }
 
     /// Lines lost so far.
     pub fn lost(&self) -> u64 {
         match &self.0 {
-            Kind::Queued { log, .. } => log.lost.load(SeqCst),
+            Kind::Queued(user) => user.log.lost.load(SeqCst),
             Kind::Direct(_) | Kind::Stderr => 0,
-        }
-    }
-
-    fn push(&self, parts: &[&[u8]]) -> bool {
-        let Kind::Queued { log, coordinator } = &self.0 else { return false };
-        let mut ring = lock(&log.ring);
-        let Some(pushed) = ring.push(parts) else {
-            drop(ring);
-            log.lost.fetch_add(1, SeqCst);
-            return false;
-        };
-        log.pending.store(pushed.after, SeqCst);
-        drop(ring);
-        // The coordinator is woken by the line that makes a write due, not by every line.
-        let threshold = log.threshold.load(SeqCst);
-        let crossed = pushed.before < threshold && pushed.after >= threshold;
-        if crossed || (pushed.before == 0 && log.has_flush.load(SeqCst)) {
-            coordinator.unpark();
-        }
-        true
-    }
-}
-
-impl Drop for Sink {
-    fn drop(&mut self) {
-        if let Kind::Queued { log, coordinator } = &self.0
-            && Arc::strong_count(log) <= 2
-        {
-            // The other is in the writer's list: let it be written and removed.
-            coordinator.unpark();
         }
     }
 }
@@ -299,16 +166,7 @@ pub struct Writer {
 impl Writer {
     /// Starts the coordinator. Call it in the process that writes, not before a `fork`.
     pub fn start() -> io::Result<Writer> {
-        let shared = Arc::new(Shared {
-            started: Instant::now(),
-            logs: Mutex::default(),
-            coordinator: Mutex::default(),
-            queue: Mutex::default(),
-            queued: Condvar::new(),
-            written: Condvar::new(),
-            stop: AtomicBool::new(false),
-            reporter: Mutex::new(None),
-        });
+        let shared = Arc::new(Shared::new());
         let coordinator = {
             let shared = shared.clone();
             thread::Builder::new().name("log".into()).spawn(move || coordinate(&shared))?
@@ -329,19 +187,21 @@ impl Writer {
         let name = path.display().to_string();
         let mut logs = lock(&self.shared.logs);
         if let Some(log) = logs.iter().find(|log| log.name == name && !log.records) {
+            // Counted as a user before the list is let go, or it might be removed.
+            let sink = self.sink(log.clone());
             let log = log.clone();
             drop(logs);
             log.set_buffering(buffering);
             if let Some(file) = file {
                 self.switch(&log, Switch::To(file));
             }
-            return self.sink(log);
+            return sink;
         }
         let target = Target::File { path: path.to_owned(), file };
         let log = Arc::new(Log::new(name, false, target, buffering));
-        logs.push(log.clone());
-        drop(logs);
-        self.sink(log)
+        let sink = self.sink(log.clone());
+        logs.push(log);
+        sink
     }
 
     /// Standard error, through the writer: it may be a pipe that nobody reads.
@@ -365,13 +225,13 @@ impl Writer {
 
     fn add(&self, log: Log) -> Sink {
         let log = Arc::new(log);
-        lock(&self.shared.logs).push(log.clone());
-        self.sink(log)
+        let sink = self.sink(log.clone());
+        lock(&self.shared.logs).push(log);
+        sink
     }
 
     fn sink(&self, log: Arc<Log>) -> Sink {
-        let coordinator = self.coordinator.thread().clone();
-        Sink(Kind::Queued { log, coordinator })
+        Sink(Kind::Queued(User::new(log, self.coordinator.thread().clone())))
     }
 
     fn switch(&self, log: &Log, switch: Switch) {
@@ -442,267 +302,13 @@ impl Writer {
     }
 }
 
-/// The coordinator: gives due logs to writing threads, and more threads when those are stuck.
-fn coordinate(shared: &Arc<Shared>) {
-    let mut pace = Pace::new();
-    while !shared.stop.load(SeqCst) {
-        pace.wait();
-        let next = dispatch(shared);
-        match next {
-            Some(wait) => thread::park_timeout(wait),
-            None => thread::park(),
-        }
-    }
-}
-
-/// Lets rounds run freely while there are few, and [`BATCH_INTERVAL`] apart when there are many.
-struct Pace {
-    /// When the rounds so far would have ended, had each taken an interval.
-    booked_until: Instant,
-}
-
-impl Pace {
-    fn new() -> Pace {
-        Pace { booked_until: Instant::now() }
-    }
-
-    fn wait(&mut self) {
-        let now = Instant::now();
-        self.booked_until = self.booked_until.max(now) + BATCH_INTERVAL;
-        if self.booked_until.duration_since(now) > BATCH_INTERVAL * BURST_ROUNDS {
-            thread::sleep(BATCH_INTERVAL);
-        }
-    }
-}
-
-/// Queues what is due. Returns how long to sleep; `None` is until woken.
-fn dispatch(shared: &Arc<Shared>) -> Option<Duration> {
-    let now_ms = shared.now_ms();
-    let mut wake_at: Option<u64> = None;
-    let mut due = Vec::new();
-    lock(&shared.logs).retain(|log| {
-        if Arc::strong_count(log) == 1 {
-            // Nobody writes to it any more. A writing thread writes out and closes it: both may
-            // block.
-            due.push(log.clone());
-            return false;
-        }
-        if log.pending.load(SeqCst) > 0
-            && log.has_flush.load(SeqCst)
-            && log.flush_at.load(SeqCst) == 0
-            && let Some(flush) = lock(&log.buffering).flush
-        {
-            log.flush_at.store(now_ms + flush.as_millis() as u64, SeqCst);
-        }
-        if log.is_ready(now_ms) {
-            if !log.in_flight.swap(true, SeqCst) {
-                due.push(log.clone());
-            }
-        } else if log.pending.load(SeqCst) > 0 {
-            let at = log.flush_at.load(SeqCst);
-            if at != 0 {
-                wake_at = Some(wake_at.map_or(at, |earlier| earlier.min(at)));
-            }
-        }
-        true
-    });
-    let timer = wake_at.map(|at| Duration::from_millis(at.saturating_sub(now_ms)));
-    let stuck = enqueue(shared, due);
-    match (timer, stuck) {
-        (Some(timer), Some(stuck)) => Some(timer.min(stuck)),
-        (timer, stuck) => timer.or(stuck),
-    }
-}
-
-/// Queues jobs and sees to it that some thread runs them. Returns when to look again.
-fn enqueue(shared: &Arc<Shared>, due: Vec<Arc<Log>>) -> Option<Duration> {
-    let now = Instant::now();
-    let mut queue = lock(&shared.queue);
-    for log in due {
-        queue.jobs.push_back((log, now));
-        shared.queued.notify_one();
-    }
-    let waited = now.duration_since(queue.jobs.front()?.1);
-    let none_yet = queue.writers == 0;
-    let all_stuck = queue.idle == 0 && waited >= STUCK_AFTER && queue.writers < WRITERS_MAX;
-    if none_yet || all_stuck {
-        queue.writers += 1;
-        drop(queue);
-        let for_thread = shared.clone();
-        let spawned =
-            thread::Builder::new().name("log-write".into()).spawn(move || run_jobs(&for_thread));
-        if let Err(error) = spawned {
-            lock(&shared.queue).writers -= 1;
-            let error = OsError(&error);
-            shared.report(Level::Alert, format_args!("starting a log thread failed{error}"));
-        }
-    }
-    Some(STUCK_AFTER)
-}
-
-/// A writing thread.
-fn run_jobs(shared: &Arc<Shared>) {
-    let mut spare = Vec::new();
-    let mut queue = lock(&shared.queue);
-    loop {
-        if let Some((log, _)) = queue.jobs.pop_front() {
-            drop(queue);
-            spare = write_log(shared, &log, spare);
-            log.in_flight.store(false, SeqCst);
-            // What came meanwhile found the log taken.
-            if log.is_ready(shared.now_ms()) || Arc::strong_count(&log) <= 2 {
-                shared.wake();
-            }
-            queue = lock(&shared.queue);
-            shared.written.notify_all();
-            continue;
-        }
-        if shared.stop.load(SeqCst) {
-            break;
-        }
-        queue.idle += 1;
-        let (woken, timed_out) = match shared.queued.wait_timeout(queue, WRITER_LINGERS) {
-            Ok((queue, timeout)) => (queue, timeout.timed_out()),
-            Err(poisoned) => {
-                let (queue, timeout) = poisoned.into_inner();
-                (queue, timeout.timed_out())
-            }
-        };
-        queue = woken;
-        queue.idle -= 1;
-        if timed_out && queue.jobs.is_empty() && queue.writers > 1 {
-            break;
-        }
-    }
-    queue.writers -= 1;
-}
-
-/// Writes what a log holds. May block as long as its disk likes.
-fn write_log(shared: &Shared, log: &Log, spare: Vec<u8>) -> Vec<u8> {
-    let batch = {
-        let mut ring = lock(&log.ring);
-        // Cleared before the ring is taken, so that a later request for a flush is not lost.
-        log.due.store(false, SeqCst);
-        log.flush_at.store(0, SeqCst);
-        log.pending.store(0, SeqCst);
-        ring.take(spare)
-    };
-    let gzip = lock(&log.buffering).gzip;
-    let mut target = lock(&log.target);
-    let mut from = 0;
-    for (at, switch) in batch.switches {
-        write_part(shared, log, &mut target, &batch.bytes[from..at], gzip);
-        from = at;
-        apply(shared, &mut target, switch);
-    }
-    write_part(shared, log, &mut target, &batch.bytes[from..], gzip);
-    if batch.lost > 0 {
-        let (lost, name) = (batch.lost, &log.name);
-        shared.report(
-            Level::Alert,
-            format_args!("{lost} lines of log \"{name}\" were lost: it was written too slowly"),
-        );
-    }
-    batch.bytes
-}
-
-fn apply(shared: &Shared, target: &mut Target, switch: Switch) {
-    match (target, switch) {
-        (Target::File { file, .. }, Switch::To(new)) => *file = Some(new),
-        (Target::File { path, file }, Switch::Reopen) => match paths::open(path) {
-            Ok(new) => *file = Some(new),
-            // The old one is better than none.
-            Err(error) => report_open(shared, path, &error),
-        },
-        (Target::Paths(files), _) => files.reopen(),
-        (Target::Stderr | Target::Syslog { .. }, _) => {}
-    }
-}
-
-fn report_open(shared: &Shared, path: &Path, error: &io::Error) {
-    let (path, error) = (path.display(), OsError(error));
-    shared.report(Level::Emerg, format_args!("open() \"{path}\" failed{error}"));
-}
-
-fn write_part(shared: &Shared, log: &Log, target: &mut Target, bytes: &[u8], gzip: Option<u32>) {
-    if bytes.is_empty() {
-        return;
-    }
-    match target {
-        Target::File { path, file } => {
-            if file.is_none() {
-                match paths::open(path) {
-                    Ok(new) => *file = Some(new),
-                    Err(error) if is_time_to_report(log) => {
-                        return report_open(shared, path, &error);
-                    }
-                    Err(_) => return,
-                }
-            }
-            if let Some(file) = file {
-                let written = match gzip {
-                    Some(level) => write_gzip(file, bytes, level),
-                    None => file.write_all(bytes),
-                };
-                if let Err(error) = written {
-                    failed(shared, log, &error);
-                }
-            }
-        }
-        Target::Stderr => {
-            // Nobody can be told that standard error is gone.
-            let _ = io::stderr().write_all(bytes);
-        }
-        Target::Paths(files) => files.write(bytes, shared),
-        Target::Syslog { socket, server } => {
-            let mut records = bytes;
-            while let Some([_, _, line]) = paths::next_record(&mut records) {
-                if let Err(error) = socket.send(line) {
-                    log.lost.fetch_add(1, SeqCst);
-                    if is_time_to_report(log) {
-                        let error = OsError(&error);
-                        shared.report(
-                            Level::Warn,
-                            format_args!("send() to syslog server \"{server}\" failed{error}"),
-                        );
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn write_gzip(file: &mut File, bytes: &[u8], level: u32) -> io::Result<()> {
-    let compressed = Vec::with_capacity(bytes.len() / 4 + 64);
-    let mut encoder = GzEncoder::new(compressed, Compression::new(level));
-    encoder.write_all(bytes)?;
-    file.write_all(&encoder.finish()?)
-}
-
-fn failed(shared: &Shared, log: &Log, error: &io::Error) {
-    if is_time_to_report(log) {
-        let (name, text) = (&log.name, OsError(error));
-        shared.report(Level::Alert, format_args!("write() to \"{name}\" failed{text}"));
-    }
-    if error.kind() == io::ErrorKind::StorageFull {
-        // A full file system can be slow to say so; the log's own thread may wait for it.
-        thread::sleep(DISK_FULL_PAUSE);
-    }
-}
-
-fn is_time_to_report(log: &Log) -> bool {
-    let mut reported = lock(&log.reported);
-    let quiet = reported.is_some_and(|at| at.elapsed() < REPORT_INTERVAL);
-    if !quiet {
-        *reported = Some(Instant::now());
-    }
-    !quiet
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::Level;
     use std::io::Read;
+    use std::path::PathBuf;
+    use std::sync::Mutex;
 
     const LONG: Duration = Duration::from_secs(30);
 

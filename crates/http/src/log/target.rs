@@ -1,0 +1,172 @@
+//! What is behind a log, and writing to it. Runs on the writing threads, where waiting for a disk
+//! is allowed.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::paths::{self, PathFiles};
+use super::syslog;
+use super::threads::{Log, lock};
+use super::{Level, OsError, Report};
+
+/// Failures of one log are reported once in this time.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+/// After a full disk nothing is written to the log for so long.
+const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
+
+/// A change of the file behind a log.
+#[derive(Debug)]
+pub(super) enum Switch {
+    /// To this one.
+    To(File),
+    /// To whatever the path names now.
+    Reopen,
+}
+
+/// Where a log goes. Touched by the thread that writes it only.
+#[derive(Debug)]
+pub(super) enum Target {
+    /// `path` is for messages and reopening. Without a file it is opened by the first write.
+    File { path: PathBuf, file: Option<File> },
+    /// Never reopened.
+    Stderr,
+    /// Records with their own path.
+    Paths(PathFiles),
+    /// Records with a line each.
+    Syslog { socket: syslog::Socket, server: String },
+}
+
+/// Writes what a log holds. May block as long as its disk likes.
+pub(super) fn write_log(reporter: &dyn Report, log: &Log, spare: Vec<u8>) -> Vec<u8> {
+    let batch = {
+        let mut ring = lock(&log.ring);
+        // Cleared before the ring is taken, so that a later request for a flush is not lost.
+        log.due.store(false, SeqCst);
+        log.flush_at.store(0, SeqCst);
+        log.pending.store(0, SeqCst);
+        ring.take(spare)
+    };
+    let gzip = lock(&log.buffering).gzip;
+    let mut target = lock(&log.target);
+    let mut from = 0;
+    for (at, switch) in batch.switches {
+        write_part(reporter, log, &mut target, &batch.bytes[from..at], gzip);
+        from = at;
+        apply(reporter, &mut target, switch);
+    }
+    write_part(reporter, log, &mut target, &batch.bytes[from..], gzip);
+    if batch.lost > 0 {
+        let (lost, name) = (batch.lost, &log.name);
+        reporter.report(
+            Level::Alert,
+            format_args!("{lost} lines of log \"{name}\" were lost: it was written too slowly"),
+        );
+    }
+    batch.bytes
+}
+
+fn apply(reporter: &dyn Report, target: &mut Target, switch: Switch) {
+    match (target, switch) {
+        (Target::File { file, .. }, Switch::To(new)) => *file = Some(new),
+        (Target::File { path, file }, Switch::Reopen) => match paths::open(path) {
+            Ok(new) => *file = Some(new),
+            // The old one is better than none.
+            Err(error) => report_open(reporter, path, &error),
+        },
+        (Target::Paths(files), _) => files.reopen(),
+        (Target::Stderr | Target::Syslog { .. }, _) => {}
+    }
+}
+
+fn report_open(reporter: &dyn Report, path: &Path, error: &io::Error) {
+    let (path, error) = (path.display(), OsError(error));
+    reporter.report(Level::Emerg, format_args!("open() \"{path}\" failed{error}"));
+}
+
+fn write_part(
+    reporter: &dyn Report,
+    log: &Log,
+    target: &mut Target,
+    bytes: &[u8],
+    gzip: Option<u32>,
+) {
+    if bytes.is_empty() {
+        return;
+    }
+    match target {
+        Target::File { path, file } => {
+            if file.is_none() {
+                match paths::open(path) {
+                    Ok(new) => *file = Some(new),
+                    Err(error) if is_time_to_report(log) => {
+                        return report_open(reporter, path, &error);
+                    }
+                    Err(_) => return,
+                }
+            }
+            if let Some(file) = file {
+                let written = match gzip {
+                    Some(level) => write_gzip(file, bytes, level),
+                    None => file.write_all(bytes),
+                };
+                if let Err(error) = written {
+                    failed(reporter, log, &error);
+                }
+            }
+        }
+        Target::Stderr => {
+            // Nobody can be told that standard error is gone.
+            let _ = io::stderr().write_all(bytes);
+        }
+        Target::Paths(files) => files.write(bytes, reporter),
+        Target::Syslog { socket, server } => {
+            let mut records = bytes;
+            while let Some([_, _, line]) = paths::next_record(&mut records) {
+                if let Err(error) = socket.send(line) {
+                    log.lost.fetch_add(1, SeqCst);
+                    if is_time_to_report(log) {
+                        let error = OsError(&error);
+                        reporter.report(
+                            Level::Warn,
+                            format_args!("send() to syslog server \"{server}\" failed{error}"),
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn write_gzip(file: &mut File, bytes: &[u8], level: u32) -> io::Result<()> {
+    let compressed = Vec::with_capacity(bytes.len() / 4 + 64);
+    let mut encoder = GzEncoder::new(compressed, Compression::new(level));
+    encoder.write_all(bytes)?;
+    file.write_all(&encoder.finish()?)
+}
+
+fn failed(reporter: &dyn Report, log: &Log, error: &io::Error) {
+    if is_time_to_report(log) {
+        let (name, text) = (&log.name, OsError(error));
+        reporter.report(Level::Alert, format_args!("write() to \"{name}\" failed{text}"));
+    }
+    if error.kind() == io::ErrorKind::StorageFull {
+        // A full file system can be slow to say so; the log's own thread may wait for it.
+        thread::sleep(DISK_FULL_PAUSE);
+    }
+}
+
+fn is_time_to_report(log: &Log) -> bool {
+    let mut reported = lock(&log.reported);
+    let quiet = reported.is_some_and(|at| at.elapsed() < REPORT_INTERVAL);
+    if !quiet {
+        *reported = Some(Instant::now());
+    }
+    !quiet
+}

@@ -1,0 +1,288 @@
+//! The threads of the log writer: a coordinator that never touches a file, and those that do.
+//!
+//! [`coordinate`] is woken by the line that makes a write due, queues the log, and starts another
+//! writing thread when the queue stands still because a disk does. A log is written by one thread
+//! at a time (`in_flight`).
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use super::ring::Ring;
+use super::target::{Target, write_log};
+use super::writer::{Buffering, RING_BYTES};
+use super::{Level, OsError, Report};
+
+/// Shortest time between two rounds of the coordinator under load.
+pub const BATCH_INTERVAL: Duration = Duration::from_millis(1);
+/// Rounds that may run without that pause, so that few lines are written at once.
+const BURST_ROUNDS: u32 = 20;
+/// A log that waits so long for a writing thread gets a new one.
+pub const STUCK_AFTER: Duration = Duration::from_millis(50);
+/// Most writing threads. With more logs than this stuck at once the others wait, too.
+pub const WRITERS_MAX: usize = 32;
+/// A writing thread above the first ends after so long without work.
+const WRITER_LINGERS: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct Log {
+    /// The path or address, for messages and to find the log again after a reload.
+    pub(super) name: String,
+    /// Lines are framed as records.
+    pub(super) records: bool,
+    pub(super) ring: Mutex<Ring>,
+    /// Bytes in the ring.
+    pub(super) pending: AtomicUsize,
+    /// Bytes from which a write is due; at least 1.
+    pub(super) threshold: AtomicUsize,
+    pub(super) buffering: Mutex<Buffering>,
+    /// Milliseconds since the writer's start at which a started buffer is due; 0 is never.
+    pub(super) flush_at: AtomicU64,
+    pub(super) has_flush: AtomicBool,
+    /// Whatever there is, is due.
+    pub(super) due: AtomicBool,
+    /// A writing thread has it.
+    pub(super) in_flight: AtomicBool,
+    pub(super) lost: AtomicU64,
+    /// Sinks. Without any the log is written out and removed.
+    pub(super) users: AtomicUsize,
+    pub(super) target: Mutex<Target>,
+    pub(super) reported: Mutex<Option<Instant>>,
+}
+
+impl Log {
+    pub(super) fn new(name: String, records: bool, target: Target, buffering: Buffering) -> Log {
+        let log = Log {
+            name,
+            records,
+            ring: Mutex::new(Ring::new(RING_BYTES)),
+            pending: AtomicUsize::new(0),
+            threshold: AtomicUsize::new(1),
+            buffering: Mutex::new(buffering),
+            flush_at: AtomicU64::new(0),
+            has_flush: AtomicBool::new(false),
+            due: AtomicBool::new(false),
+            in_flight: AtomicBool::new(false),
+            lost: AtomicU64::new(0),
+            users: AtomicUsize::new(0),
+            target: Mutex::new(target),
+            reported: Mutex::new(None),
+        };
+        log.set_buffering(buffering);
+        log
+    }
+
+    pub(super) fn set_buffering(&self, buffering: Buffering) {
+        *lock(&self.buffering) = buffering;
+        self.threshold.store(buffering.buffer_bytes.max(1), SeqCst);
+        self.has_flush.store(buffering.flush.is_some(), SeqCst);
+        lock(&self.ring).set_limit(RING_BYTES.max(2 * buffering.buffer_bytes));
+    }
+
+    /// Has something that should be written now.
+    fn is_ready(&self, now_ms: u64) -> bool {
+        let pending = self.pending.load(SeqCst);
+        let flush_at = self.flush_at.load(SeqCst);
+        self.due.load(SeqCst)
+            || pending >= self.threshold.load(SeqCst)
+            || (pending > 0 && flush_at != 0 && flush_at <= now_ms)
+    }
+}
+
+pub(super) struct Shared {
+    pub(super) started: Instant,
+    pub(super) logs: Mutex<Vec<Arc<Log>>>,
+    pub(super) coordinator: Mutex<Option<Thread>>,
+    pub(super) queue: Mutex<Queue>,
+    /// Something was queued, or the end has come.
+    pub(super) queued: Condvar,
+    /// A log was written.
+    pub(super) written: Condvar,
+    pub(super) stop: AtomicBool,
+    pub(super) reporter: Mutex<Option<Arc<dyn Report>>>,
+}
+
+#[derive(Default)]
+pub(super) struct Queue {
+    jobs: VecDeque<(Arc<Log>, Instant)>,
+    writers: usize,
+    idle: usize,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every value behind these locks is valid between two statements: a panic elsewhere must not
+    // take the logs away.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn new() -> Shared {
+        Shared {
+            started: Instant::now(),
+            logs: Mutex::default(),
+            coordinator: Mutex::default(),
+            queue: Mutex::default(),
+            queued: Condvar::new(),
+            written: Condvar::new(),
+            stop: AtomicBool::new(false),
+            reporter: Mutex::new(None),
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        if let Some(thread) = &*lock(&self.coordinator) {
+            thread.unpark();
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        // Never 0, which means no time.
+        self.started.elapsed().as_millis() as u64 + 1
+    }
+}
+
+impl Report for Shared {
+    fn report(&self, level: Level, message: fmt::Arguments<'_>) {
+        let reporter = lock(&self.reporter).clone();
+        if let Some(reporter) = reporter {
+            reporter.report(level, message);
+        }
+    }
+}
+
+/// The coordinator: gives due logs to writing threads, and more threads when those are stuck.
+pub(super) fn coordinate(shared: &Arc<Shared>) {
+    let mut pace = Pace::new();
+    while !shared.stop.load(SeqCst) {
+        pace.wait();
+        let next = dispatch(shared);
+        match next {
+            Some(wait) => thread::park_timeout(wait),
+            None => thread::park(),
+        }
+    }
+}
+
+/// Lets rounds run freely while there are few, and [`BATCH_INTERVAL`] apart when there are many.
+struct Pace {
+    /// When the rounds so far would have ended, had each taken an interval.
+    booked_until: Instant,
+}
+
+impl Pace {
+    fn new() -> Pace {
+        Pace { booked_until: Instant::now() }
+    }
+
+    fn wait(&mut self) {
+        let now = Instant::now();
+        self.booked_until = self.booked_until.max(now) + BATCH_INTERVAL;
+        if self.booked_until.duration_since(now) > BATCH_INTERVAL * BURST_ROUNDS {
+            thread::sleep(BATCH_INTERVAL);
+        }
+    }
+}
+
+/// Queues what is due. Returns how long to sleep; `None` is until woken.
+fn dispatch(shared: &Arc<Shared>) -> Option<Duration> {
+    let now_ms = shared.now_ms();
+    let mut wake_at: Option<u64> = None;
+    let mut due = Vec::new();
+    lock(&shared.logs).retain(|log| {
+        if log.users.load(SeqCst) == 0 && !log.in_flight.swap(true, SeqCst) {
+            // A writing thread writes out and closes it: both may block.
+            due.push(log.clone());
+            return false;
+        }
+        if log.pending.load(SeqCst) > 0
+            && log.has_flush.load(SeqCst)
+            && log.flush_at.load(SeqCst) == 0
+            && let Some(flush) = lock(&log.buffering).flush
+        {
+            log.flush_at.store(now_ms + flush.as_millis() as u64, SeqCst);
+        }
+        if log.is_ready(now_ms) {
+            if !log.in_flight.swap(true, SeqCst) {
+                due.push(log.clone());
+            }
+        } else if log.pending.load(SeqCst) > 0 {
+            let at = log.flush_at.load(SeqCst);
+            if at != 0 {
+                wake_at = Some(wake_at.map_or(at, |earlier| earlier.min(at)));
+            }
+        }
+        true
+    });
+    let timer = wake_at.map(|at| Duration::from_millis(at.saturating_sub(now_ms)));
+    let stuck = enqueue(shared, due);
+    match (timer, stuck) {
+        (Some(timer), Some(stuck)) => Some(timer.min(stuck)),
+        (timer, stuck) => timer.or(stuck),
+    }
+}
+
+/// Queues jobs and sees to it that some thread runs them. Returns when to look again.
+fn enqueue(shared: &Arc<Shared>, due: Vec<Arc<Log>>) -> Option<Duration> {
+    let now = Instant::now();
+    let mut queue = lock(&shared.queue);
+    for log in due {
+        queue.jobs.push_back((log, now));
+        shared.queued.notify_one();
+    }
+    let waited = now.duration_since(queue.jobs.front()?.1);
+    let none_yet = queue.writers == 0;
+    let all_stuck = queue.idle == 0 && waited >= STUCK_AFTER && queue.writers < WRITERS_MAX;
+    if none_yet || all_stuck {
+        queue.writers += 1;
+        drop(queue);
+        let for_thread = shared.clone();
+        let spawned =
+            thread::Builder::new().name("log-write".into()).spawn(move || run_jobs(&for_thread));
+        if let Err(error) = spawned {
+            lock(&shared.queue).writers -= 1;
+            let error = OsError(&error);
+            shared.report(Level::Alert, format_args!("starting a log thread failed{error}"));
+        }
+    }
+    Some(STUCK_AFTER)
+}
+
+/// A writing thread.
+fn run_jobs(shared: &Arc<Shared>) {
+    let mut spare = Vec::new();
+    let mut queue = lock(&shared.queue);
+    loop {
+        if let Some((log, _)) = queue.jobs.pop_front() {
+            drop(queue);
+            spare = write_log(&**shared, &log, spare);
+            log.in_flight.store(false, SeqCst);
+            // What came meanwhile found the log taken.
+            if log.is_ready(shared.now_ms()) || log.users.load(SeqCst) == 0 {
+                shared.wake();
+            }
+            queue = lock(&shared.queue);
+            shared.written.notify_all();
+            continue;
+        }
+        if shared.stop.load(SeqCst) {
+            break;
+        }
+        queue.idle += 1;
+        let (woken, timed_out) = match shared.queued.wait_timeout(queue, WRITER_LINGERS) {
+            Ok((queue, timeout)) => (queue, timeout.timed_out()),
+            Err(poisoned) => {
+                let (queue, timeout) = poisoned.into_inner();
+                (queue, timeout.timed_out())
+            }
+        };
+        queue = woken;
+        queue.idle -= 1;
+        if timed_out && queue.jobs.is_empty() && queue.writers > 1 {
+            break;
+        }
+    }
+    queue.writers -= 1;
+}

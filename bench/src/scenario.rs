@@ -1,6 +1,5 @@
 //! The scenarios: what is measured, under which names, with which variants of the servers.
 
-mod cold;
 mod idle;
 mod lifecycle;
 mod throughput;
@@ -44,8 +43,6 @@ pub enum What {
     Idle(usize),
     Start,
     Reload,
-    /// Hot files while cold ones wait for a slow disk.
-    Cold,
 }
 
 const KB: usize = 1024;
@@ -86,11 +83,6 @@ pub fn all() -> Vec<Scenario> {
         },
         Scenario { name: "start", title: "Start to first accept", what: What::Start },
         Scenario { name: "reload", title: "Reload to first new answer", what: What::Reload },
-        Scenario {
-            name: "cold",
-            title: "A hot 4 MB file while 200 connections wait for a slow disk",
-            what: What::Cold,
-        },
     ]
 }
 
@@ -102,7 +94,6 @@ impl Bench {
             What::Idle(connections) => idle::run(self, scenario, *connections),
             What::Start => lifecycle::start(self, scenario),
             What::Reload => lifecycle::reload(self, scenario),
-            What::Cold => cold::run(self, scenario),
         }
     }
 
@@ -202,11 +193,5 @@ impl Bench {
 }
 
 fn variant(label: &str, side: Side, events: &str, http: &str) -> Variant {
-    Variant {
-        label: label.to_owned(),
-        side,
-        main: String::new(),
-        events: events.to_owned(),
-        http: http.to_owned(),
-    }
+    Variant { label: label.to_owned(), side, events: events.to_owned(), http: http.to_owned() }
 }

@@ -5,14 +5,12 @@
 
 mod address;
 mod listener;
-mod send;
 mod stream;
 
 pub use address::Address;
 pub(crate) use listener::Handovers;
 pub use listener::{Accepted, Listener, ListenerOptions};
-pub use send::{Send, SendOptions};
-pub use stream::{Hangup, Recv, Stream};
+pub use stream::{Hangup, Recv, Send, SendOptions, Stream};
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nowait_sys::localtime::LocalTime;
 
@@ -197,12 +197,6 @@ impl fmt::Display for Reason<'_> {
 /// A path and why it could not be used: `open() "/x" failed (2: No such file or directory)`.
 pub fn failed(call: &str, path: &Path, error: &std::io::Error) -> String {
     format!("{call} \"{}\" failed {}", path.display(), Reason(error))
-}
-
-/// The path of a name relative to a base, unless it is absolute.
-pub fn full_name(base: &Path, name: impl AsRef<Path>) -> PathBuf {
-    // `join` keeps an absolute name as it is.
-    base.join(name)
 }
 
 fn cut(text: &mut String, bytes_max: usize) {

@@ -1,29 +1,183 @@
 //! The `nowait` program: command line, master and server process, generations, signals.
 #![forbid(unsafe_code)]
 
+mod builtin;
 mod cli;
+mod conf_core;
+mod config;
+mod control;
+mod engine;
+mod events;
 mod features;
 mod log;
+mod logs;
+mod master;
+mod notify;
+mod pidfile;
+mod place;
+mod program;
+mod server_process;
 mod service;
+mod settings;
+mod sockets;
+mod stub_service;
+mod wire;
+mod worker;
 
+use std::io::Write;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
+use cli::{Command, Options};
+use config::Loaded;
+use control::Reload;
+use log::{Level, Reason, StartupLog, complain};
+use master::{Ended, Master};
+use notify::Inherited;
+use nowait_sys::process;
+use nowait_sys::signal::Signal;
+use place::Place;
+
 fn main() -> ExitCode {
-    let options = match cli::parse(std::env::args_os().skip(1)) {
-        Ok(options) => options,
+    // Before anything else can own the inherited numbers.
+    let inherited = Inherited::take();
+    match run(inherited) {
+        Ok(code) => ExitCode::from(code),
         Err(message) => {
-            log::complain(&message);
-            return ExitCode::FAILURE;
-        }
-    };
-    if options.version {
-        eprint!("{}", features::version());
-        if options.help {
-            eprint!("{}", features::usage());
-        }
-        if options.configure {
-            eprint!("{}", features::configure());
+            complain(&message);
+            ExitCode::FAILURE
         }
     }
-    ExitCode::SUCCESS
+}
+
+fn run(inherited: Inherited) -> Result<u8, String> {
+    let options = cli::parse(std::env::args_os().skip(1))?;
+    if options.version {
+        show_version(&options);
+        if !options.test {
+            return Ok(0);
+        }
+    }
+    let place = Place::find(&options)?;
+    if options.test {
+        return Ok(test(&options, &place));
+    }
+    let log = match &place.error_log {
+        Some(path) => StartupLog::open(path, Level::Notice),
+        None => StartupLog::stderr(Level::Notice),
+    };
+    let loaded = match config::load(&place) {
+        Ok(loaded) => loaded,
+        Err(refused) => {
+            for line in &refused.lines {
+                log.log_file_only(line.level, &line.text);
+            }
+            eprint!("{}", refused.rendered);
+            return Ok(1);
+        }
+    };
+    if let Some(command) = options.command {
+        return Ok(signal(command, &loaded, &log));
+    }
+    eprint!("{}", loaded.rendered);
+    for warning in &loaded.warnings {
+        log.log_file_only(Level::Warn, warning);
+    }
+    let ended = match start(place, loaded, inherited, log) {
+        ControlFlow::Continue(master) => master.run(),
+        ControlFlow::Break(ended) => ended,
+    };
+    Ok(match ended {
+        Ended::Exit(code) => code,
+        Ended::Server(start) => server_process::run(*start),
+    })
+}
+
+fn start(
+    place: Place,
+    loaded: Loaded,
+    inherited: Inherited,
+    log: StartupLog,
+) -> ControlFlow<Ended, Master> {
+    let greeting = place.builtin.then(|| builtin::greeting(&place.prefix));
+    let master = Master::start(place, loaded, inherited, log)?;
+    if let Some(greeting) = greeting {
+        println!("{greeting}");
+    }
+    ControlFlow::Continue(master)
+}
+
+fn show_version(options: &Options) {
+    eprint!("{}", features::version());
+    if options.help {
+        eprint!("{}", features::usage());
+    }
+    if options.configure {
+        eprint!("{}", features::configure());
+    }
+}
+
+/// `-t` and `-T`: reads everything, touches nothing.
+fn test(options: &Options, place: &Place) -> u8 {
+    let file = place.conf_file.display();
+    match config::load(place) {
+        Ok(loaded) => {
+            eprint!("{}", loaded.rendered);
+            if !options.quiet {
+                complain(&format!("the configuration file {file} syntax is ok"));
+                complain(&format!("configuration file {file} test is successful"));
+            }
+            if options.dump {
+                let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+                let written = config::dump(&loaded.bundle, &mut out).and_then(|()| out.flush());
+                if let Err(error) = written {
+                    complain(&format!("write() failed {}", Reason(&error)));
+                    return 1;
+                }
+            }
+            0
+        }
+        Err(refused) => {
+            eprint!("{}", refused.rendered);
+            complain(&format!("configuration file {file} test failed"));
+            1
+        }
+    }
+}
+
+/// `-s`: tells the master of the pid file what to do.
+fn signal(command: Command, loaded: &Loaded, log: &StartupLog) -> u8 {
+    log.log(Level::Notice, "signal process started");
+    let pid = match pidfile::read(&loaded.settings.pid) {
+        Ok(pid) => pid,
+        Err(message) => {
+            log.log(Level::Error, &message);
+            complain(&format!("[error] {message}"));
+            return 1;
+        }
+    };
+    if command == Command::Reload {
+        match control::request_reload(pid) {
+            Reload::Done(_) => return 0,
+            Reload::Failed(reason) => {
+                eprint!("{reason}");
+                return 1;
+            }
+            Reload::Unreachable => {}
+        }
+    }
+    let signal = match command {
+        Command::Stop => Signal::SIGTERM,
+        Command::Quit => Signal::SIGQUIT,
+        Command::Reopen => Signal::SIGUSR1,
+        Command::Reload => Signal::SIGHUP,
+    };
+    match process::kill(pid, signal) {
+        Ok(()) => 0,
+        Err(error) => {
+            let message = format!("kill({pid}, {}) failed {}", signal as i32, Reason(&error));
+            log.log(Level::Alert, message);
+            1
+        }
+    }
 }

@@ -3,48 +3,99 @@
 //!
 //! [`Service`] is implemented by `http_service.rs` over the `http` crate. The order of events:
 //!
-//! 1. the master reads the configuration (it interprets every directive) and gets a [`Plan`];
+//! 1. the master reads the configuration (every directive of every table) and gets a plan;
 //! 2. it opens the plan's listeners and logs, as root, and makes its directories;
-//! 3. the server process reads the same texts, gets an equal plan, and calls
-//!    [`Plan::activate`] with the descriptors;
-//! 4. workers serve connections with the newest generation until told to stop.
+//! 3. the server process reads the same texts, gets an equal plan, and
+//!    [activates](Service::activate) it with the descriptors: a generation;
+//! 4. every worker passes each accepted connection to [`Service::serve`].
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::future::Future;
 use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
-use nowait_sys::listen::ListenSpec;
+use nowait_conf::{Cx, Row, Scope};
+use nowait_runtime::net::Accepted;
+use nowait_runtime::pool::Pool;
+use nowait_sys::listen::{ListenAddress, ListenSpec};
 
-/// A directory that the service writes to: made by the master before it gives up root.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectorySpec {
-    /// Where; made with mode 0700, owned by the user of the server process.
-    pub path: PathBuf,
-}
+use crate::settings::Settings;
 
-/// One configuration, understood and checked, not yet in use.
-pub trait Plan: Send {
+/// What a plan wants opened before it can be activated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
     /// Every listening socket, once per address.
-    fn listens(&self) -> Vec<ListenSpec>;
-
-    /// Files to open for appending: access and error logs of every level.
-    fn logs(&self) -> Vec<PathBuf>;
-
-    /// Directories to make.
-    fn directories(&self) -> Vec<DirectorySpec>;
+    pub listens: Vec<ListenSpec>,
+    /// Files to open for appending: access logs, and error logs below the main context.
+    pub logs: Vec<PathBuf>,
+    /// Directories to make (mode 0700, the server process's user).
+    pub directories: Vec<PathBuf>,
 }
 
-/// What the master opened for a generation. Descriptors are this generation's own: closing them
-/// closes no other generation's.
-#[derive(Debug, Default)]
+/// What a generation gets to work with.
 pub struct Resources {
-    /// Number of the generation, counted from 1 by the master.
+    /// Number of the generation, counted from 1.
     pub number: u64,
-    /// Per plan listener (same order as [`Plan::listens`]): its sockets. One, or several with
-    /// `reuseport`; there may be more than workers after a reload that lowered their number, and
-    /// then the workers share them so that none is left without a reader.
-    pub listeners: Vec<Vec<OwnedFd>>,
-    /// The open logs by path.
+    /// The main and `events` contexts.
+    pub settings: Arc<Settings>,
+    /// The open logs by path: those of [`Needs::logs`], and the main error logs that are files.
     pub logs: HashMap<PathBuf, File>,
+    /// Every `thread_pool`; `default` is always among them.
+    pub pools: HashMap<String, Pool>,
+    /// To be kept by the generation: when the last reference to the generation is gone this is
+    /// dropped with it, and the master hears that the generation has drained. So a connection must
+    /// not hold a generation while it is idle.
+    pub lifeline: Box<dyn Any + Send + Sync>,
+}
+
+/// The newest generation, as seen by the connections of one worker: each call gives what is in use
+/// now. A connection asks at the beginning of every request.
+pub type Current<G> = Rc<dyn Fn() -> Arc<G>>;
+
+/// A protocol, or all of them.
+pub trait Service: 'static {
+    /// A configuration, understood and checked, not yet in use.
+    type Plan;
+    /// A configuration in use; shared by all workers.
+    type Generation: Send + Sync + 'static;
+
+    /// The directive tables, for the registry.
+    fn tables() -> Vec<&'static [Row]>;
+
+    /// What the directives amount to, after all were read. Errors go to `cx`; `settings.pools` has
+    /// the names that `aio threads=` may mention.
+    fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> Self::Plan;
+
+    /// What has to be opened for the plan.
+    fn needs(plan: &Self::Plan) -> Needs;
+
+    /// Puts a plan to use; called in the server process, once per generation, in a thread that is
+    /// no event loop. `previous` lends caches and the log thread to its successor.
+    ///
+    /// # Errors
+    /// The message for the log; the previous generation stays in use.
+    fn activate(
+        plan: Self::Plan,
+        resources: Resources,
+        previous: Option<&Arc<Self::Generation>>,
+    ) -> Result<Self::Generation, String>;
+
+    /// Serves a connection to its end; runs as a task of the worker that accepted it. When
+    /// `nowait_runtime::worker::stopping()` resolves, an idle connection ends at once and a busy
+    /// one after its request.
+    fn serve(
+        current: Current<Self::Generation>,
+        listener: Arc<ListenAddress>,
+        accepted: Accepted,
+    ) -> impl Future<Output = ()> + 'static;
+
+    /// The logs were opened again: write to these from now on.
+    fn reopen(generation: &Arc<Self::Generation>, logs: HashMap<PathBuf, File>);
+
+    /// The process is about to end: writes what is still in the logs' buffers, for at most `limit`.
+    fn flush(generation: &Arc<Self::Generation>, limit: Duration);
 }

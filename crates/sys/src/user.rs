@@ -35,12 +35,16 @@ pub fn effective_uid() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// User id of the name; `None` when there is no such user.
+/// The user of the name, with its primary group; `None` when there is no such user.
 ///
 /// # Errors
 /// When the user database cannot be read.
-pub fn uid_of(name: &str) -> io::Result<Option<u32>> {
-    Ok(User::from_name(name)?.map(|user| user.uid.as_raw()))
+pub fn account(name: &str) -> io::Result<Option<Identity>> {
+    Ok(User::from_name(name)?.map(|user| Identity {
+        name: name.to_owned(),
+        uid: user.uid.as_raw(),
+        gid: user.gid.as_raw(),
+    }))
 }
 
 /// Group id of the name; `None` when there is no such group.
@@ -70,8 +74,8 @@ mod tests {
 
     #[test]
     fn root_is_known_and_nonsense_is_not() {
-        assert_eq!(uid_of("root").unwrap(), Some(0));
+        assert_eq!(account("root").unwrap().unwrap().uid, 0);
         assert_eq!(gid_of("root").unwrap(), Some(0));
-        assert_eq!(uid_of("no such user").unwrap(), None);
+        assert_eq!(account("no such user").unwrap(), None);
     }
 }

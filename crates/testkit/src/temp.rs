@@ -14,7 +14,6 @@ static COUNTER: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct TempDir {
     path: PathBuf,
-    keep: bool,
 }
 
 impl TempDir {
@@ -30,17 +29,12 @@ impl TempDir {
         fs::create_dir_all(&path).unwrap_or_else(|e| panic!("mkdir {}: {e}", path.display()));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
             .unwrap_or_else(|e| panic!("chmod {}: {e}", path.display()));
-        TempDir { path, keep: std::env::var_os("NOWAIT_TESTS_KEEP").is_some() }
+        TempDir { path }
     }
 
     /// Its absolute path.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Lets it stay when the value is gone.
-    pub fn keep(&mut self) {
-        self.keep = true;
     }
 
     /// Writes a file below it, creating directories on the way, and returns its path.
@@ -55,7 +49,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        if !self.keep {
+        if std::env::var_os("NOWAIT_TESTS_KEEP").is_none() {
             // Best effort: a test that failed half-way must not fail twice.
             let _ = fs::remove_dir_all(&self.path);
         }

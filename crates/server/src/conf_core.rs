@@ -1,0 +1,489 @@
+//! Directives of the main and `events` contexts (nginx: `ngx_core_module`, `ngx_event_core_module`,
+//! `ngx_thread_pool_module`): their rows, and what they amount to as [`Settings`].
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nowait_conf::{
+    Arity, Context, Cx, Diagnostic, Invalid, Msec, Node, Offset, Path, Row, Scope, Setting, Value,
+    Words, arity, directives, rows, setting_enum,
+};
+use nowait_sys::limits;
+use nowait_sys::user::{self, Identity};
+
+use crate::log::Level;
+use crate::place::Place;
+use crate::settings::{
+    DriverChoice, ErrorLog, EventSettings, GuardMode, LogTarget, POOL_DEFAULT, POOL_QUEUE,
+    PoolSettings, ProcessSettings, Settings,
+};
+
+/// Whose rights the server process has unless `user` says.
+const USER_DEFAULT: &str = "nobody";
+
+/// The tables of this file.
+pub const TABLES: &[&[Row]] = &[MainConf::ROWS, EventsConf::ROWS];
+
+directives! {
+    /// The program as a whole.
+    #[derive(Debug)]
+    module "core";
+    pub struct MainConf with MainLayer;
+
+    /// Determines whether the server becomes a daemon: leaves the terminal and runs in the
+    /// background.
+    daemon: bool = "on", in MAIN, args "on | off";
+    /// Determines whether a privileged master process watches over an unprivileged server process.
+    /// With `off` there is one process, for development.
+    master_process: bool = "on", in MAIN, args "on | off";
+    /// Sets the file that stores the process id of the master. The default is
+    /// `/run/nowait.pid`, or `nowait.pid` under the prefix that `-p` gives.
+    pid: Option<Path>, in MAIN, args "file";
+    /// Accepted for compatibility: nothing here needs a lock file.
+    lock_file: Option<Path>, in MAIN, args "file";
+    /// Accepted for compatibility: the clock is read once per turn of an event loop.
+    timer_resolution: Option<Msec>, in MAIN, args "interval";
+    /// Sets the number of workers. They are threads of one server process, each with one event
+    /// loop. `auto` takes the number of processors.
+    worker_processes: WorkerCount = "1", in MAIN, args "number | auto";
+    /// Accepted for compatibility: there are no debug points.
+    debug_points: Option<DebugPoints>, in MAIN, args "abort | stop";
+    /// Defines the user and group of the server process. Without a group, the one of the same name
+    /// is taken, or else the user's primary group. Means something only if the master runs as
+    /// root.
+    user: Option<UserSetting> = "nobody" => default_user, in MAIN, args "user [group]";
+    /// Sets the scheduling priority of the server process, like `nice`: a negative number means a
+    /// higher priority.
+    worker_priority: Option<Priority>, in MAIN, args "number";
+    /// Binds workers to processors. Each mask is for one worker, lowest processor rightmost; the
+    /// last one serves for the rest. `auto` binds each worker to one processor, of those in the
+    /// mask if one is given.
+    worker_cpu_affinity: Option<Affinity>, in MAIN, args "cpumask ... | auto [cpumask]";
+    /// Changes the limit of open files, per worker: the server process gets it once for each.
+    worker_rlimit_nofile: Option<u64>, in MAIN, args "number";
+    /// Changes the limit of the size of a core file.
+    worker_rlimit_core: Option<Offset>, in MAIN, args "size";
+    /// Sets how long a graceful shutdown may take before open connections are closed.
+    worker_shutdown_timeout: Option<Msec>, in MAIN, args "time";
+    /// Defines the working directory of the server process: where it can write core files.
+    working_directory: Option<Words>, in MAIN, args "directory";
+    /// Keeps an environment variable, or sets it. All others are removed, but for TZ.
+    env: Vec<EnvEntry>, in MAIN, args "variable[=value]";
+    /// Configures logging of the program itself and of everything that has no log of its own.
+    error_log: Vec<MainErrorLog>, in MAIN, args "file [level]";
+    /// Defines a pool of threads for work that may wait for a disk. When all threads are busy, a
+    /// task waits in the queue; when the queue is full, its request fails. The pool `default`
+    /// exists with 32 threads and 65536 places unless it is redefined.
+    thread_pool: Vec<PoolSetting>, in MAIN, args "name threads=number [max_queue=number]";
+    /// Accepted for compatibility: regular expressions are always compiled.
+    pcre_jit: bool = "off", in MAIN, args "on | off";
+}
+
+directives! {
+    /// Connection processing.
+    #[derive(Debug)]
+    module "events";
+    pub struct EventsConf with EventsLayer;
+
+    /// Sets how many connections a worker can have open at the same time.
+    worker_connections: usize = "512", in EVENTS, args "number";
+    /// Chooses the event mechanism. By default the best that the kernel offers is taken; the log
+    /// says which one and why.
+    use_driver("use"): Option<UseDriver>, in EVENTS, args "epoll | io_uring";
+    /// Accepts all waiting connections at once instead of one at a time.
+    multi_accept: bool = "off", in EVENTS, args "on | off";
+    /// Accepted for compatibility: workers that share a listening socket are woken one at a time
+    /// by the kernel.
+    accept_mutex: bool = "off", in EVENTS, args "on | off";
+    /// Sets how long accepting pauses when descriptors have run out.
+    accept_mutex_delay: Msec = "500ms", in EVENTS, args "time";
+    /// Accepted with a warning: there is no debugging log.
+    debug_connection: Vec<DebugConnection>, in EVENTS, args "address | CIDR | unix:";
+    /// Watches every event loop for calls that could wait for a disk. `on` reports them, `strict`
+    /// ends the process at the first one.
+    event_loop_guard: GuardSetting = "off", in EVENTS, args "on | off | strict";
+}
+
+rows! {
+    pub static STRUCTURE, module "core";
+
+    /// Provides the context of the directives that affect connection processing.
+    block "events" => events, in MAIN, take none(), args "{ ... }";
+    /// Refused: modules are built in, none can be loaded.
+    "load_module" => load_module, in MAIN, take exactly(1), args "file";
+}
+
+setting_enum! {
+    /// `debug_points`.
+    pub enum DebugPoints { Stop = "stop", Abort = "abort" }
+}
+
+setting_enum! {
+    /// `event_loop_guard`.
+    pub enum GuardSetting { Off = "off", On = "on", Strict = "strict" }
+}
+
+#[derive(Default)]
+struct EventsScope(Option<Scope>);
+
+fn events(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    cx.once(node)?;
+    let scope = cx.block(Context::EVENTS, node.children());
+    cx.set_global(EventsScope(Some(scope)));
+    Ok(())
+}
+
+fn load_module(_cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    Err(node
+        .error("modules cannot be loaded: everything is built in")
+        .hint("remove the line; \"nowait -V\" lists what there is"))
+}
+
+/// `worker_processes`.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerCount(usize);
+
+impl Value for WorkerCount {
+    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+        /// More workers than any machine has processors.
+        const WORKERS_MAX: usize = 1024;
+        if text == b"auto" {
+            return Ok(WorkerCount(limits::cpu_count()));
+        }
+        match usize::from_word(text) {
+            // nginx would start no worker at all with 0.
+            Ok(count) if count <= WORKERS_MAX => Ok(WorkerCount(count.max(1))),
+            _ => {
+                Err(Invalid::value().expected(format!("\"auto\" or a number up to {WORKERS_MAX}")))
+            }
+        }
+    }
+}
+
+/// `worker_priority`.
+#[derive(Clone, Copy, Debug)]
+pub struct Priority(i32);
+
+impl Value for Priority {
+    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+        let (digits, sign) = match text {
+            [b'-', rest @ ..] => (rest, -1),
+            [b'+', rest @ ..] => (rest, 1),
+            rest => (rest, 1),
+        };
+        let number = u8::from_word(digits).map_err(|_| {
+            Invalid::directive("invalid number").expected("a number from -20 to 20")
+        })?;
+        Ok(Priority(i32::from(number) * sign))
+    }
+}
+
+/// `user`.
+#[derive(Clone, Debug)]
+pub struct UserSetting(Option<Identity>);
+
+impl Setting for UserSetting {
+    const ARITY: Arity = arity::between(1, 2);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        if user::effective_uid() != 0 {
+            cx.report(
+                Diagnostic::warn(
+                    "the \"user\" directive makes sense only if the master process runs with \
+                     super-user privileges, ignored",
+                )
+                .at(node.name.span),
+            );
+            return Ok(UserSetting(None));
+        }
+        let [name, group @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
+        let missing =
+            |call: &str, word: &nowait_conf::Word| word.error(format!("{call}(\"{word}\") failed"));
+        let found = user::account(name.to_str()?).ok().flatten();
+        let account = found.ok_or_else(|| missing("getpwnam", name).expected("a user"))?;
+        let gid = match group.first() {
+            Some(group) => user::gid_of(group.to_str()?)
+                .ok()
+                .flatten()
+                .ok_or_else(|| missing("getgrnam", group).expected("a group"))?,
+            // nginx differs: it fails when no group has the user's name.
+            None => user::gid_of(name.to_str()?).ok().flatten().unwrap_or(account.gid),
+        };
+        Ok(UserSetting(Some(Identity { gid, ..account })))
+    }
+}
+
+/// nginx's default is a user and a group "nobody"; the group has other names on some systems.
+fn default_user(_cx: &mut Cx<'_>) -> Option<UserSetting> {
+    if user::effective_uid() != 0 {
+        return None;
+    }
+    let account = user::account(USER_DEFAULT).ok().flatten()?;
+    let gid = user::gid_of(USER_DEFAULT).ok().flatten().unwrap_or(account.gid);
+    Some(UserSetting(Some(Identity { gid, ..account })))
+}
+
+/// `worker_cpu_affinity`.
+#[derive(Clone, Debug)]
+pub enum Affinity {
+    /// One processor each, of these.
+    Auto(Vec<usize>),
+    /// The processors of each worker.
+    Masks(Vec<Vec<usize>>),
+}
+
+impl Setting for Affinity {
+    const ARITY: Arity = arity::at_least(1);
+
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let [first, rest @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
+        if first != "auto" {
+            return Ok(Affinity::Masks(node.args.iter().map(mask).collect::<Result<_, _>>()?));
+        }
+        match rest {
+            [] => Ok(Affinity::Auto((0..limits::cpu_count()).collect())),
+            [word] => Ok(Affinity::Auto(mask(word)?)),
+            _ => Err(node.arity_error()),
+        }
+    }
+}
+
+/// Processors of a mask; its rightmost digit is processor 0.
+fn mask(word: &nowait_conf::Word) -> Result<Vec<usize>, Diagnostic> {
+    let mut cpus = Vec::new();
+    let mut index = 0;
+    for byte in word.text.iter().rev().filter(|byte| **byte != b' ') {
+        match byte {
+            b'0' => {}
+            b'1' => cpus.push(index),
+            other => {
+                let character = char::from(*other);
+                return Err(word
+                    .error(format!("invalid character \"{character}\" in \"worker_cpu_affinity\""))
+                    .expected("a mask of 0 and 1"));
+            }
+        }
+        index += 1;
+    }
+    if index > limits::CPUS_MAX {
+        return Err(word.error(format!(
+            "\"worker_cpu_affinity\" supports up to {} CPUs only",
+            limits::CPUS_MAX
+        )));
+    }
+    Ok(cpus)
+}
+
+/// `env`.
+#[derive(Clone, Debug)]
+pub struct EnvEntry(OsString);
+
+impl Value for EnvEntry {
+    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+        if text.contains(&0) || text.first().is_none_or(|first| *first == b'=') {
+            return Err(Invalid::value().expected("a variable, or variable=value"));
+        }
+        Ok(EnvEntry(OsString::from_vec(text.to_vec())))
+    }
+}
+
+/// `error_log` of the main context.
+#[derive(Clone, Debug)]
+pub struct MainErrorLog(ErrorLog);
+
+impl Setting for MainErrorLog {
+    const ARITY: Arity = arity::at_least(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let [target, levels @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
+        let target = match target.text.as_slice() {
+            b"stderr" => LogTarget::Stderr,
+            text if text.starts_with(b"syslog:") => {
+                LogTarget::Syslog(target.to_str()?["syslog:".len()..].to_owned())
+            }
+            text if text.starts_with(b"memory:") => {
+                return Err(target.error("logging to memory is not supported"));
+            }
+            text => LogTarget::File(OsString::from_vec(cx.paths().full(text)).into()),
+        };
+        let mut level = None;
+        for word in levels {
+            let parsed = level_of(&word.text).ok_or_else(|| {
+                word.error(format!("invalid log level \"{word}\"")).expected(LEVELS)
+            })?;
+            if level.is_some_and(|known| known != Level::Debug || parsed != Level::Debug) {
+                return Err(word.error(format!("duplicate log level \"{word}\"")));
+            }
+            level = Some(parsed);
+        }
+        Ok(MainErrorLog(ErrorLog { target, level: level.unwrap_or(Level::Error) }))
+    }
+}
+
+const LEVELS: &str = "debug, info, notice, warn, error, crit, alert or emerg";
+
+fn level_of(word: &[u8]) -> Option<Level> {
+    Some(match word {
+        b"emerg" => Level::Emerg,
+        b"alert" => Level::Alert,
+        b"crit" => Level::Crit,
+        b"error" => Level::Error,
+        b"warn" => Level::Warn,
+        b"notice" => Level::Notice,
+        b"info" => Level::Info,
+        b"debug" | b"debug_core" | b"debug_alloc" | b"debug_mutex" | b"debug_event"
+        | b"debug_http" | b"debug_mail" | b"debug_stream" => Level::Debug,
+        _ => return None,
+    })
+}
+
+/// `thread_pool`.
+#[derive(Clone, Debug)]
+pub struct PoolSetting(PoolSettings);
+
+/// The pools defined so far, to find duplicates.
+#[derive(Default)]
+struct PoolNames(Vec<String>);
+
+impl Setting for PoolSetting {
+    const ARITY: Arity = arity::between(2, 3);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        /// More threads than the kernel would start for one process by default.
+        const THREADS_MAX: usize = 16_384;
+        let [name, parameters @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
+        let (mut threads, mut max_queue) = (None, POOL_QUEUE);
+        for word in parameters {
+            if let Some(value) = word.strip_prefix("threads=") {
+                let count = usize::from_word(&value.text).ok();
+                let count = count.filter(|count| (1..=THREADS_MAX).contains(count));
+                threads = Some(count.ok_or_else(|| {
+                    word.error(format!("invalid threads value \"{word}\""))
+                        .expected(format!("a number from 1 to {THREADS_MAX}"))
+                })?);
+            } else if let Some(value) = word.strip_prefix("max_queue=") {
+                max_queue = usize::from_word(&value.text).map_err(|_| {
+                    word.error(format!("invalid max_queue value \"{word}\"")).expected("a number")
+                })?;
+            } else {
+                return Err(node.parameter_error(word));
+            }
+        }
+        let Some(threads) = threads else {
+            return Err(node
+                .error(format!("\"{name}\" must have \"threads\" parameter"))
+                .expected("thread_pool name threads=number [max_queue=number]"));
+        };
+        let name_text = name.to_str()?.to_owned();
+        let known = &mut cx.global::<PoolNames>().0;
+        if known.contains(&name_text) {
+            return Err(name.error(format!("duplicate thread pool \"{name}\"")));
+        }
+        known.push(name_text.clone());
+        Ok(PoolSetting(PoolSettings { name: name_text, threads, max_queue }))
+    }
+}
+
+/// `use`.
+#[derive(Clone, Copy, Debug)]
+pub struct UseDriver(DriverChoice);
+
+impl Value for UseDriver {
+    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+        match text {
+            b"epoll" => Ok(UseDriver(DriverChoice::Epoll)),
+            b"io_uring" => Ok(UseDriver(DriverChoice::IoUring)),
+            other => {
+                let name = String::from_utf8_lossy(other);
+                let error = Invalid::message(format!("invalid event type \"{name}\""))
+                    .expected("\"epoll\" or \"io_uring\"");
+                let elsewhere = ["select", "poll", "kqueue", "eventport", "/dev/poll", "rtsig"];
+                Err(if elsewhere.contains(&&*name) {
+                    error.hint("only the event mechanisms of Linux that scale are built in")
+                } else {
+                    error
+                })
+            }
+        }
+    }
+}
+
+/// `debug_connection`.
+#[derive(Clone, Debug)]
+pub struct DebugConnection;
+
+impl Setting for DebugConnection {
+    const ARITY: Arity = arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let text = "\"debug_connection\" is ignored: there is no debugging log";
+        cx.report(Diagnostic::warn(text).at(node.name.span));
+        Ok(DebugConnection)
+    }
+}
+
+/// What the top level amounts to.
+pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
+    let events = cx.take_global::<EventsScope>().0;
+    let events = EventsConf::resolve(cx, events.as_ref().as_slice());
+    let main = MainConf::resolve(cx, &[main]);
+    let workers = main.worker_processes.0;
+    let msec = |time: Msec| Duration::from_millis(time.0);
+    let mut pools: Vec<PoolSettings> = main.thread_pool.into_iter().map(|pool| pool.0).collect();
+    if !pools.iter().any(|pool| pool.name == POOL_DEFAULT) {
+        pools.insert(0, PoolSettings::default_pool());
+    }
+    let mut error_logs: Vec<ErrorLog> = main.error_log.into_iter().map(|log| log.0).collect();
+    if error_logs.is_empty() {
+        let target = place.error_log.clone().map_or(LogTarget::Stderr, LogTarget::File);
+        error_logs.push(ErrorLog { target, level: Level::Error });
+    }
+    let affinity = main.worker_cpu_affinity.map_or(Vec::new(), |affinity| match affinity {
+        Affinity::Masks(masks) => {
+            if masks.len() > 1 && masks.len() != workers {
+                cx.report(Diagnostic::warn(
+                    "the number of \"worker_processes\" is not equal to the number of \
+                     \"worker_cpu_affinity\" masks, using last mask for remaining worker processes",
+                ));
+            }
+            masks
+        }
+        Affinity::Auto(cpus) if cpus.is_empty() => Vec::new(),
+        Affinity::Auto(cpus) => (0..workers).map(|n| vec![cpus[n % cpus.len()]]).collect(),
+    });
+    let working_directory = main.working_directory.and_then(|words| {
+        let word = words.0.into_iter().next()?;
+        Some(PathBuf::from(OsString::from_vec(word.text)))
+    });
+    Settings {
+        daemon: main.daemon,
+        master_process: main.master_process,
+        pid: main.pid.map_or(place.pid_default.clone(), |path| path.as_path().to_owned()),
+        error_logs,
+        workers,
+        affinity,
+        shutdown_timeout: main.worker_shutdown_timeout.map(msec).filter(|time| !time.is_zero()),
+        pools,
+        events: EventSettings {
+            connections: events.worker_connections,
+            driver: events.use_driver.map(|driver| driver.0),
+            multi_accept: events.multi_accept,
+            accept_delay: msec(events.accept_mutex_delay),
+            guard: match events.event_loop_guard {
+                GuardSetting::Off => GuardMode::Off,
+                GuardSetting::On => GuardMode::On,
+                GuardSetting::Strict => GuardMode::Strict,
+            },
+        },
+        process: ProcessSettings {
+            identity: main.user.and_then(|user| user.0),
+            open_files: main.worker_rlimit_nofile.map(|n| n.saturating_mul(workers as u64)),
+            core_bytes: main.worker_rlimit_core.map(|size| size.0),
+            priority: main.worker_priority.map(|priority| priority.0),
+            working_directory,
+            environment: main.env.into_iter().map(|entry| entry.0).collect(),
+        },
+    }
+}

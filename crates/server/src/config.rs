@@ -1,0 +1,124 @@
+//! From texts to a checked configuration: parse, interpret, resolve, and say what is wrong.
+//!
+//! Called by the master with the files of the disk, and by the server process with the texts that
+//! the master read, so that both see the same configuration whatever happens to the files meanwhile.
+
+use std::path::Path;
+
+use nowait_conf::{Bundle, Cx, Diagnostics, Disk, Files, Paths, Registry, parse};
+
+use crate::builtin;
+use crate::conf_core;
+use crate::log::Level;
+use crate::place::Place;
+use crate::program::Plan;
+use crate::program::Program;
+use crate::service::{Needs, Service};
+use crate::settings::Settings;
+
+/// A configuration that can be used.
+pub struct Loaded {
+    /// Every text that was read.
+    pub bundle: Bundle,
+    /// The main and `events` contexts.
+    pub settings: Settings,
+    /// What has to be opened for the plan.
+    pub needs: Needs,
+    /// The service's part.
+    pub plan: Plan,
+    /// What is accepted but hardly meant: `MESSAGE in FILE:LINE`.
+    pub warnings: Vec<String>,
+    /// The warnings as people like to see them.
+    pub rendered: String,
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug)]
+pub struct Refused {
+    /// Every finding in nginx's one-line form, for the error log.
+    pub lines: Vec<Line>,
+    /// Every finding with its source line and hints, for people.
+    pub rendered: String,
+}
+
+/// A finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// How bad.
+    pub level: Level,
+    /// `MESSAGE in FILE:LINE`.
+    pub text: String,
+}
+
+/// Every directive of the program.
+pub fn registry() -> Registry {
+    let mut tables: Vec<_> = conf_core::TABLES.to_vec();
+    tables.push(conf_core::STRUCTURE);
+    tables.extend(Program::tables());
+    Registry::new(&tables)
+}
+
+/// Reads the configuration of a place.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn load(place: &Place) -> Result<Loaded, Refused> {
+    if place.builtin {
+        let mut files = Bundle::default();
+        files.add(&place.conf_file, builtin::CONFIGURATION);
+        return interpret(&files, place);
+    }
+    interpret(&Disk, place)
+}
+
+/// Reads a configuration from any source of texts.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
+    let (tree, mut diagnostics) = parse(files, &place.conf_file, place.globals.as_deref());
+    let registry = registry();
+    let paths = Paths::new(&place.prefix, &place.conf_file);
+    let mut cx = Cx::new(&registry, paths, &mut diagnostics);
+    let main = cx.run(&tree);
+    let settings = conf_core::resolve(&mut cx, &main, place);
+    let plan = Program::plan(&mut cx, &main, &settings);
+    drop(cx);
+    // Colours only where the text is going to be seen by a person.
+    let rendered = diagnostics.render(std::io::IsTerminal::is_terminal(&std::io::stderr()));
+    let lines = lines(&diagnostics);
+    if diagnostics.has_errors() {
+        return Err(Refused { lines, rendered });
+    }
+    let needs = Program::needs(&plan);
+    let warnings = lines.into_iter().map(|line| line.text).collect();
+    Ok(Loaded { bundle: tree.files, settings, needs, plan, warnings, rendered })
+}
+
+fn lines(diagnostics: &Diagnostics) -> Vec<Line> {
+    let line = |diagnostic| Line {
+        level: match nowait_conf::Diagnostic::level(diagnostic) {
+            nowait_conf::Level::Warn => Level::Warn,
+            nowait_conf::Level::Emerg => Level::Emerg,
+        },
+        text: diagnostics.classic(diagnostic),
+    };
+    diagnostics.iter().map(line).collect()
+}
+
+/// What `-T` prints: every file once, each after a line with its name, as nginx does.
+pub fn dump(bundle: &Bundle, out: &mut impl std::io::Write) -> std::io::Result<()> {
+    for (path, text) in bundle.iter() {
+        dump_file(path, text, out)?;
+    }
+    Ok(())
+}
+
+fn dump_file(path: &Path, text: &[u8], out: &mut impl std::io::Write) -> std::io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    out.write_all(b"# configuration file ")?;
+    out.write_all(path.as_os_str().as_bytes())?;
+    out.write_all(b":\n")?;
+    out.write_all(text)?;
+    out.write_all(b"\n")
+}

@@ -1,0 +1,385 @@
+//! What runs inside the server process: workers, pools, and the generation that they serve.
+//!
+//! Owned by the control thread (`server_process.rs`), which is no event loop and may wait. The
+//! workers are a *crew*; a reload swaps the generation of the crew in place. Only when the crew
+//! itself has to be another (number of workers, event mechanism) a new one is started beside it,
+//! on the same sockets, and the old one ends gracefully.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nowait_runtime::driver;
+use nowait_runtime::pool::{Pool, PoolConfig};
+use nowait_runtime::worker::Workers;
+use nowait_sys::listen::ListenAddress;
+
+use crate::events::{Event, Events};
+use crate::program::{Generation, Plan, Program};
+use crate::service::{Resources, Service};
+use crate::settings::{EventSettings, PoolSettings, Settings};
+use crate::worker::{self, Join, Leave, Seat, Update};
+
+/// Workers, pools and the generation in use.
+pub struct Engine {
+    events: Events,
+    pools: Vec<(PoolSettings, Pool)>,
+    crew: Option<Crew>,
+    /// Crews that are on their way out.
+    retired: Vec<Crew>,
+    generation: Option<Arc<Generation>>,
+    crews: u64,
+}
+
+/// What makes a crew unfit for the next generation when it changes.
+#[derive(Clone, PartialEq, Eq)]
+struct Shape {
+    workers: usize,
+    events: EventSettings,
+    affinity: Vec<Vec<usize>>,
+}
+
+struct Crew {
+    id: u64,
+    shape: Shape,
+    workers: Arc<Workers>,
+    threads: Vec<JoinHandle<()>>,
+    /// Threads that have ended.
+    ended: usize,
+    listeners: Vec<Listening>,
+    next_listener: u64,
+}
+
+/// A listen address of a crew.
+struct Listening {
+    id: u64,
+    address: Arc<ListenAddress>,
+    /// How many sockets the crew accepts from.
+    sockets: usize,
+}
+
+/// A generation on its way into use.
+pub struct Activation {
+    /// Its number.
+    pub number: u64,
+    /// The main and `events` contexts.
+    pub settings: Settings,
+    /// The service's part.
+    pub plan: Plan,
+    /// Addresses, in the order of the plan.
+    pub addresses: Vec<ListenAddress>,
+    /// Sockets of each address.
+    pub sockets: Vec<Vec<OwnedFd>>,
+    /// Open logs.
+    pub logs: HashMap<PathBuf, File>,
+}
+
+/// Says that a generation has drained when it is dropped with it.
+struct Lifeline {
+    number: u64,
+    workers: usize,
+    events: Events,
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        self.events.send(Event::Drained { number: self.number, workers: self.workers });
+    }
+}
+
+impl Engine {
+    /// An engine without workers; what happens inside is told to `events`.
+    pub fn new(events: Events) -> Engine {
+        Engine {
+            events,
+            pools: Vec::new(),
+            crew: None,
+            retired: Vec::new(),
+            generation: None,
+            crews: 0,
+        }
+    }
+
+    /// Puts a generation to use. All workers have it when [`Event::Applied`] comes.
+    ///
+    /// # Errors
+    /// The message for the master; what was in use stays.
+    pub fn activate(&mut self, activation: Activation) -> Result<(), String> {
+        let Activation { number, settings, plan, addresses, sockets, logs } = activation;
+        if addresses.len() != sockets.len() {
+            return Err("the plan does not match its sockets".to_owned());
+        }
+        let pools = self.pools_for(&settings.pools);
+        let shape = Shape {
+            workers: settings.workers,
+            events: settings.events.clone(),
+            affinity: settings.affinity.clone(),
+        };
+        let lifeline = Lifeline { number, workers: settings.workers, events: self.events.clone() };
+        let resources = Resources {
+            number,
+            settings: Arc::new(settings),
+            logs,
+            pools: pools.iter().map(|(s, pool)| (s.name.clone(), pool.clone())).collect(),
+            lifeline: Box::new(lifeline),
+        };
+        let generation = Program::activate(plan, resources, self.generation.as_ref())?;
+        let generation = Arc::new(generation);
+        let listeners = addresses.into_iter().map(Arc::new).zip(sockets).collect();
+        match &mut self.crew {
+            Some(crew) if crew.shape == shape => {
+                crew.update(number, &generation, listeners, &self.events);
+            }
+            _ => {
+                self.crews += 1;
+                let crew =
+                    Crew::start(self.crews, shape, number, &generation, listeners, &self.events)?;
+                if let Some(mut old) = self.crew.replace(crew) {
+                    old.stop();
+                    self.retired.push(old);
+                }
+            }
+        }
+        self.generation = Some(generation);
+        self.pools = pools;
+        Ok(())
+    }
+
+    /// Pools that stay as they are keep their threads and queues.
+    fn pools_for(&self, wanted: &[PoolSettings]) -> Vec<(PoolSettings, Pool)> {
+        let pool = |settings: &PoolSettings| {
+            let known = self.pools.iter().find(|(known, _)| known == settings);
+            let pool = known.map(|(_, pool)| pool.clone()).unwrap_or_else(|| {
+                Pool::new(PoolConfig {
+                    name: settings.name.clone(),
+                    threads: settings.threads,
+                    max_queue: settings.max_queue,
+                })
+            });
+            (settings.clone(), pool)
+        };
+        wanted.iter().map(pool).collect()
+    }
+
+    /// Gives the logs that were opened again to the generation.
+    pub fn reopen(&self, logs: HashMap<PathBuf, File>) {
+        if let Some(generation) = &self.generation {
+            Program::reopen(generation, logs);
+        }
+    }
+
+    /// Makes all workers end when their connections have.
+    pub fn quit(&mut self) {
+        for crew in self.crew.iter_mut().chain(&mut self.retired) {
+            crew.stop();
+        }
+    }
+
+    /// Makes all workers end now.
+    pub fn terminate(&mut self) {
+        for crew in self.crew.iter_mut().chain(&mut self.retired) {
+            crew.kill();
+        }
+    }
+
+    /// Notes that a worker's thread has ended. Tells whether that is as it should be: its crew was
+    /// told to end.
+    pub fn worker_ended(&mut self, crew: u64) -> bool {
+        let mut expected = false;
+        for known in self.crew.iter_mut().chain(&mut self.retired).filter(|c| c.id == crew) {
+            known.ended += 1;
+            expected = known.listeners.is_empty();
+        }
+        self.retired.retain_mut(|crew| {
+            let gone = crew.ended == crew.threads.len();
+            if gone {
+                crew.join();
+            }
+            !gone
+        });
+        expected
+    }
+
+    /// Whether no worker runs any more.
+    pub fn is_idle(&self) -> bool {
+        self.retired.is_empty() && self.crew.as_ref().is_none_or(|c| c.ended == c.threads.len())
+    }
+
+    /// Writes what the logs still hold.
+    pub fn flush(&mut self, limit: Duration) {
+        if let Some(generation) = self.generation.take() {
+            Program::flush(&generation, limit);
+        }
+    }
+}
+
+type Listeners = Vec<(Arc<ListenAddress>, Vec<OwnedFd>)>;
+
+impl Crew {
+    fn start(
+        id: u64,
+        shape: Shape,
+        number: u64,
+        generation: &Arc<Generation>,
+        listeners: Listeners,
+        events: &Events,
+    ) -> Result<Crew, String> {
+        let count = shape.workers;
+        let workers = Workers::new(count).map_err(|e| format!("eventfd() failed: {e}"))?;
+        let (kind, _) = driver::choose(shape.events.requested());
+        let mut crew = Crew {
+            id,
+            shape,
+            workers: workers.clone(),
+            threads: Vec::new(),
+            ended: 0,
+            listeners: Vec::new(),
+            next_listener: 0,
+        };
+        let updates = crew.updates(number, generation, listeners, events);
+        for (index, update) in updates.into_iter().enumerate() {
+            let seat = Seat {
+                crew: id,
+                index,
+                driver: kind,
+                events: crew.shape.events.clone(),
+                cpus: crew.cpus_of(index),
+                reports: events.clone(),
+                workers: workers.clone(),
+            };
+            let thread = std::thread::Builder::new()
+                .name(format!("worker {index}"))
+                .spawn(move || worker::run(seat, update));
+            match thread {
+                Ok(thread) => crew.threads.push(thread),
+                Err(error) => {
+                    crew.kill();
+                    return Err(format!("cannot start worker {index}: {error}"));
+                }
+            }
+        }
+        Ok(crew)
+    }
+
+    /// The last mask serves for all further workers.
+    fn cpus_of(&self, index: usize) -> Vec<usize> {
+        let masks = &self.shape.affinity;
+        masks.get(index).or(masks.last()).cloned().unwrap_or_default()
+    }
+
+    fn update(
+        &mut self,
+        number: u64,
+        generation: &Arc<Generation>,
+        listeners: Listeners,
+        events: &Events,
+    ) {
+        for (index, update) in
+            self.updates(number, generation, listeners, events).into_iter().enumerate()
+        {
+            // A worker that has ended reports that itself.
+            let _ = self.workers.remote(index).spawn(Box::new(move || {
+                worker::apply(update);
+                Box::pin(std::future::ready(()))
+            }));
+        }
+    }
+
+    /// What each worker has to change to serve the generation: sockets that it has already are
+    /// left alone, so that nothing in their queues is lost.
+    fn updates(
+        &mut self,
+        number: u64,
+        generation: &Arc<Generation>,
+        listeners: Listeners,
+        events: &Events,
+    ) -> Vec<Update> {
+        let applied = Arc::new(Applied { number, events: events.clone() });
+        let workers = self.shape.workers;
+        let mut updates: Vec<Update> = (0..workers)
+            .map(|_| Update {
+                generation: generation.clone(),
+                joins: Vec::new(),
+                leaves: Vec::new(),
+                applied: applied.clone(),
+            })
+            .collect();
+        let gone = |known: &Listening| !listeners.iter().any(|(a, _)| **a == *known.address);
+        for known in self.listeners.iter().filter(|known| gone(known)) {
+            for update in &mut updates {
+                update.leaves.push(Leave { id: known.id });
+            }
+        }
+        self.listeners.retain(|known| listeners.iter().any(|(a, _)| **a == *known.address));
+        for (address, sockets) in listeners {
+            let position = self.listeners.iter().position(|known| known.address == address);
+            let position = position.unwrap_or_else(|| {
+                self.next_listener += 1;
+                let id = self.next_listener;
+                self.listeners.push(Listening { id, address: address.clone(), sockets: 0 });
+                self.listeners.len() - 1
+            });
+            let known = &mut self.listeners[position];
+            // The master lists the sockets that were there before first.
+            let total = sockets.len();
+            for (index, socket) in sockets.into_iter().enumerate().skip(known.sockets) {
+                let join = |fd: OwnedFd, shared: bool| Join {
+                    id: known.id,
+                    address: address.clone(),
+                    fd,
+                    shared,
+                };
+                if total == 1 && workers > 1 {
+                    for update in &mut updates {
+                        match socket.as_fd().try_clone_to_owned() {
+                            Ok(copy) => update.joins.push(join(copy, true)),
+                            Err(error) => events.alert(format!("dup() failed: {error}")),
+                        }
+                    }
+                } else {
+                    // More sockets than workers: they share what nobody else would read.
+                    updates[index % workers].joins.push(join(socket, false));
+                }
+            }
+            known.sockets = known.sockets.max(total);
+        }
+        updates
+    }
+
+    fn stop(&mut self) {
+        self.listeners.clear();
+        for index in 0..self.workers.count() {
+            self.workers.remote(index).stop();
+        }
+    }
+
+    fn kill(&mut self) {
+        self.listeners.clear();
+        for index in 0..self.workers.count() {
+            self.workers.remote(index).kill();
+        }
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Says that all workers have the generation when the last one drops it.
+pub struct Applied {
+    number: u64,
+    events: Events,
+}
+
+impl Drop for Applied {
+    fn drop(&mut self) {
+        self.events.send(Event::Applied { number: self.number });
+    }
+}

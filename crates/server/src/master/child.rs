@@ -1,0 +1,380 @@
+//! The server process as the master sees it: started, spoken to, heard, reaped, restarted.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use nowait_sys::process::{self, Fork, WaitStatus};
+use nowait_sys::signal::Signal;
+
+use super::{Ended, Master, Running, ServerStart};
+use crate::log::{Level, Reason, StartupLog};
+use crate::logs::Logs;
+use crate::server_process;
+use crate::settings::ProcessSettings;
+use crate::wire::{self, GenerationFrame, ToMaster, ToServer};
+
+/// A server process that lived longer than this did not "die at once".
+const LIVED_WELL: Duration = Duration::from_secs(5);
+
+/// A process that has closed its socket and lives on after this is killed.
+const SILENT_MAX: Duration = Duration::from_secs(5);
+
+/// First pause before a server process that died at once is started again; it doubles each time.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest such pause.
+const RESTART_PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// Exit code by which a server process says that starting another is of no use (nginx: 2).
+pub const EXIT_FATAL: u8 = 2;
+
+enum Handle {
+    Process(u32),
+    /// `master_process off`.
+    Thread(std::thread::JoinHandle<u8>),
+}
+
+/// One server process.
+pub struct Child {
+    handle: Handle,
+    socket: UnixStream,
+    started: Instant,
+    /// What it was started with.
+    pub process: ProcessSettings,
+    /// Told to go.
+    pub exiting: bool,
+    /// Closed its socket, so it is about to end.
+    silent_since: Option<Instant>,
+}
+
+impl Child {
+    /// The line to it, for `poll`.
+    pub fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    /// Whether anything can still be heard from it.
+    pub fn is_listening(&self) -> bool {
+        self.silent_since.is_none()
+    }
+
+    /// Starts the time to the next [`Child::kill_at`] anew.
+    pub fn forget_silence(&mut self) {
+        self.silent_since = Some(Instant::now());
+    }
+
+    /// When it is killed, if it closed its socket and does not end.
+    pub fn kill_at(&self) -> Option<Instant> {
+        self.silent_since.map(|since| since + SILENT_MAX)
+    }
+
+    /// Its process id (this process's own, for a thread).
+    pub fn pid(&self) -> u32 {
+        match self.handle {
+            Handle::Process(pid) => pid,
+            Handle::Thread(_) => std::process::id(),
+        }
+    }
+
+    fn tell(&self, message: &ToServer, log: &StartupLog) -> bool {
+        match message.send(&self.socket) {
+            Ok(()) => true,
+            // It has just died: the signal of its death is on its way.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
+            Err(error) => {
+                log.log(
+                    Level::Alert,
+                    format_args!("worker process {} does not listen: {error}", self.pid()),
+                );
+                false
+            }
+        }
+    }
+
+    /// Asks it to end gracefully; once.
+    pub fn quit(&mut self, log: &StartupLog) {
+        if !self.exiting {
+            self.exiting = true;
+            self.tell(&ToServer::Quit, log);
+        }
+    }
+
+    /// Asks it to end at once.
+    pub fn terminate(&mut self, log: &StartupLog) {
+        self.exiting = true;
+        self.tell(&ToServer::Terminate, log);
+    }
+
+    /// Ends it by force.
+    pub fn kill(&self, log: &StartupLog) {
+        if let Handle::Process(pid) = self.handle
+            && let Err(error) = process::kill(pid, Signal::SIGKILL)
+        {
+            log.log(Level::Alert, format_args!("kill({pid}, 9) failed {}", Reason(&error)));
+        }
+    }
+
+    /// Gives it the logs that were opened again.
+    pub fn reopen(&mut self, logs: &Logs, log: &StartupLog) {
+        match logs.duplicate() {
+            Ok(fds) => {
+                self.tell(&ToServer::Reopen(fds), log);
+            }
+            Err(error) => log.log(Level::Alert, format_args!("dup() failed {}", Reason(&error))),
+        }
+    }
+}
+
+impl Master {
+    /// Starts a server process and gives it the running generation.
+    pub(super) fn start_child(&mut self) -> ControlFlow<Ended> {
+        self.log.log(Level::Notice, "start worker processes");
+        let Some(child) = self.spawn(&self.running.loaded.settings.process.clone())? else {
+            return self.could_not_start();
+        };
+        self.send_generation(&child, &self.running);
+        self.children.push(child);
+        self.noaccepting = false;
+        ControlFlow::Continue(())
+    }
+
+    fn could_not_start(&mut self) -> ControlFlow<Ended> {
+        self.log.log(Level::Alert, "could not start the server process");
+        self.plan_restart(Instant::now());
+        ControlFlow::Continue(())
+    }
+
+    /// Makes a new process (or thread) at the other end of a new socket. `None` when the system
+    /// refuses; the log says why.
+    pub(super) fn spawn(&self, settings: &ProcessSettings) -> ControlFlow<Ended, Option<Child>> {
+        let (socket, theirs) = match wire::pair() {
+            Ok(pair) => pair,
+            Err(error) => {
+                self.log.log(Level::Alert, format_args!("socketpair() failed {}", Reason(&error)));
+                return ControlFlow::Continue(None);
+            }
+        };
+        let log = match self.running.sinks(&self.log) {
+            Some(sinks) => {
+                let mut log = StartupLog::stderr(Level::Error);
+                log.set_sinks(sinks);
+                log.set_stderr_copy(false);
+                log
+            }
+            None => return ControlFlow::Continue(None),
+        };
+        let forked = self.running.loaded.settings.master_process;
+        let start = ServerStart { socket: theirs, process: settings.clone(), log, forked };
+        let handle = if forked {
+            match process::fork() {
+                Ok(Fork::Child) => return ControlFlow::Break(Ended::Server(Box::new(start))),
+                Ok(Fork::Parent(pid)) => Handle::Process(pid),
+                Err(error) => {
+                    self.log.log(Level::Alert, format_args!("fork() failed {}", Reason(&error)));
+                    return ControlFlow::Continue(None);
+                }
+            }
+        } else {
+            let builder = std::thread::Builder::new().name("control".to_owned());
+            match builder.spawn(move || server_process::run(start)) {
+                Ok(handle) => Handle::Thread(handle),
+                Err(error) => {
+                    self.log.log(Level::Alert, format_args!("clone() failed {}", Reason(&error)));
+                    return ControlFlow::Continue(None);
+                }
+            }
+        };
+        let child = Child {
+            handle,
+            socket,
+            started: Instant::now(),
+            process: settings.clone(),
+            exiting: false,
+            silent_since: None,
+        };
+        if forked {
+            self.log.log(Level::Notice, format_args!("start worker process {}", child.pid()));
+        }
+        ControlFlow::Continue(Some(child))
+    }
+
+    /// Sends a generation. On failure the child is of no use: it is killed, its death is noticed.
+    pub(super) fn send_generation(&self, child: &Child, running: &Running) -> bool {
+        let place = &self.place;
+        let frame = running.sockets.duplicate().and_then(|listeners| {
+            Ok(GenerationFrame {
+                number: running.number,
+                bundle: running.loaded.bundle.to_bytes(),
+                conf_file: place.conf_file.clone(),
+                prefix: place.prefix.clone(),
+                error_log: place.error_log.clone().unwrap_or_default(),
+                globals: place.globals.clone(),
+                listeners,
+                logs: running.logs.duplicate()?,
+            })
+        });
+        let sent = match frame {
+            Ok(frame) => child.tell(&ToServer::Generation(Box::new(frame)), &self.log),
+            Err(error) => {
+                self.log.log(Level::Alert, format_args!("dup() failed {}", Reason(&error)));
+                false
+            }
+        };
+        if !sent {
+            child.kill(&self.log);
+        }
+        sent
+    }
+
+    /// Takes one message of a server process.
+    pub(super) fn hear(&mut self, index: usize) -> ControlFlow<Ended> {
+        let Some(child) = self.children.get(index) else { return ControlFlow::Continue(()) };
+        match ToMaster::receive(&child.socket) {
+            Ok(Some(message)) => self.heard(index, message),
+            Ok(None) => self.fell_silent(index),
+            Err(error) => {
+                self.log.log(
+                    Level::Alert,
+                    format_args!("worker process {} talks nonsense: {error}", child.pid()),
+                );
+                child.kill(&self.log);
+                self.fell_silent(index)
+            }
+        }
+    }
+
+    fn heard(&mut self, index: usize, message: ToMaster) -> ControlFlow<Ended> {
+        let pid = self.children[index].pid();
+        match message {
+            ToMaster::Ready { number, .. } => {
+                self.log.log(Level::Notice, format_args!("generation {number} is in use"));
+                if self.pending_number() == Some(number) {
+                    return self.commit();
+                }
+                self.notifier.ready(std::process::id());
+            }
+            ToMaster::Refused { number, reason } => {
+                self.log.log(
+                    Level::Emerg,
+                    format_args!("worker process {pid} refused generation {number}: {reason}"),
+                );
+                if self.pending_number() == Some(number) {
+                    return self.discard(&format!("nowait: [emerg] {reason}\n"));
+                }
+                self.children[index].kill(&self.log);
+            }
+            // nginx's workers are processes that end with their configuration: tools wait for
+            // their epitaph.
+            ToMaster::Drained { workers, .. } => {
+                for _ in 0..workers {
+                    let line = format_args!("worker process {pid} exited with code 0");
+                    self.log.log(Level::Notice, line);
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The socket was closed. A process is reaped when it ends; a thread has ended.
+    fn fell_silent(&mut self, index: usize) -> ControlFlow<Ended> {
+        if let Handle::Process(_) = self.children[index].handle {
+            self.children[index].silent_since = Some(Instant::now());
+            return ControlFlow::Continue(());
+        }
+        let child = self.children.remove(index);
+        let Handle::Thread(handle) = child.handle else { return ControlFlow::Continue(()) };
+        let code = handle.join().unwrap_or_else(|_| {
+            self.log.log(Level::Alert, "the server thread panicked");
+            EXIT_FATAL
+        });
+        if self.stopping.is_none() && !child.exiting {
+            // Without a master process there is nobody to start it again.
+            self.exit_code = code.max(1);
+            return ControlFlow::Break(self.exit());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Takes the exit status of every process that has ended.
+    pub(super) fn reap(&mut self) -> ControlFlow<Ended> {
+        loop {
+            match process::reap() {
+                Ok(Some((pid, status))) => self.ended(pid, status)?,
+                Ok(None) => return ControlFlow::Continue(()),
+                Err(error) => {
+                    self.log.log(Level::Alert, format_args!("waitid() failed {}", Reason(&error)));
+                    return ControlFlow::Continue(());
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, pid: u32, status: WaitStatus) -> ControlFlow<Ended> {
+        let index = self.children.iter().position(|child| child.pid() == pid);
+        let name = match index {
+            Some(_) => "worker process",
+            None if self.new_binary == Some(pid) => "new binary process",
+            None => "unknown process",
+        };
+        let code = self.log_exit(name, pid, status);
+        if self.new_binary == Some(pid) {
+            self.new_binary_ended();
+        }
+        let Some(index) = index else { return ControlFlow::Continue(()) };
+        // What it said last still counts: a generation drained, for example.
+        while let Ok(Some(message)) = ToMaster::receive(&self.children[index].socket) {
+            self.heard(index, message)?;
+        }
+        let child = self.children.remove(index);
+        self.child_gone(&child);
+        if child.exiting || self.stopping.is_some() {
+            return ControlFlow::Continue(());
+        }
+        if code == Some(EXIT_FATAL) {
+            self.log.log(
+                Level::Alert,
+                format_args!(
+                    "worker process {pid} exited with fatal code {EXIT_FATAL} and cannot be \
+                     respawned"
+                ),
+            );
+            return ControlFlow::Continue(());
+        }
+        self.plan_restart(child.started);
+        self.after_deadlines()
+    }
+
+    fn log_exit(&self, name: &str, pid: u32, status: WaitStatus) -> Option<u8> {
+        match status {
+            WaitStatus::Signaled(_, signal, dumped) => {
+                let dumped = if dumped { " (core dumped)" } else { "" };
+                self.log.log(
+                    Level::Alert,
+                    format_args!("{name} {pid} exited on signal {}{dumped}", signal as i32),
+                );
+                None
+            }
+            WaitStatus::Exited(_, code) => {
+                self.log.log(Level::Notice, format_args!("{name} {pid} exited with code {code}"));
+                u8::try_from(code).ok()
+            }
+            _ => None,
+        }
+    }
+
+    /// Starts another one: at once the first time, later and later if they die at once.
+    fn plan_restart(&mut self, started: Instant) {
+        let now = Instant::now();
+        if now.duration_since(started) >= LIVED_WELL {
+            self.restarts = 0;
+        }
+        let pause = match self.restarts {
+            0 => Duration::ZERO,
+            n => (RESTART_PAUSE * 2u32.saturating_pow(n - 1)).min(RESTART_PAUSE_MAX),
+        };
+        self.restarts = (self.restarts + 1).min(16);
+        self.restart_at = Some(now + pause);
+    }
+}

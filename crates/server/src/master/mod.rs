@@ -1,0 +1,434 @@
+//! The master: one thread that keeps root. It reads configurations, opens what needs privilege,
+//! starts the server process and watches it, and acts on signals.
+//!
+//! Called by `main` after the first configuration was read. It waits in `poll` for signals, for
+//! the server process and for control clients; it never polls in intervals, and never talks to
+//! clients of the service. With `master_process off` the same loop runs, and the "server process"
+//! is a thread at the other end of the same kind of socket.
+
+mod child;
+mod reload;
+mod upgrade;
+
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use nowait_sys::process;
+use nowait_sys::signal::{Signal, Signals};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::config::Loaded;
+use crate::control::Control;
+use crate::features;
+use crate::log::{Level, Reason, StartupLog};
+use crate::logs::Logs;
+use crate::notify::{Inherited, Notifier};
+use crate::pidfile::PidFile;
+use crate::place::Place;
+use crate::settings::ProcessSettings;
+use crate::sockets::Sockets;
+use child::Child;
+pub use child::EXIT_FATAL;
+use reload::Pending;
+
+/// A server process that was told to stop fast and has not gone by then is killed.
+const KILL_AFTER: Duration = Duration::from_secs(1);
+
+/// How the master's part ends.
+pub enum Ended {
+    /// The program ends with this code.
+    Exit(u8),
+    /// This process is the new server process.
+    Server(Box<ServerStart>),
+}
+
+/// What a server process starts with.
+pub struct ServerStart {
+    /// The line to the master.
+    pub socket: UnixStream,
+    /// What to become.
+    pub process: ProcessSettings,
+    /// Where its own life is logged.
+    pub log: StartupLog,
+    /// Whether this is a process of its own (and not a thread of a `master_process off` one).
+    pub forked: bool,
+}
+
+/// A configuration in use, with what was opened for it.
+struct Running {
+    number: u64,
+    loaded: Loaded,
+    sockets: Sockets,
+    logs: Logs,
+}
+
+/// Why the master is about to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopping {
+    Graceful,
+    Fast { kill_at: Instant },
+}
+
+/// The master's state.
+pub struct Master {
+    place: Place,
+    log: StartupLog,
+    notifier: Notifier,
+    signals: Signals,
+    control: Option<Control>,
+    pid_file: PidFile,
+    running: Running,
+    children: Vec<Child>,
+    pending: Option<Pending>,
+    /// A reload was asked for while another was under way.
+    reload_again: bool,
+    clients: Vec<crate::control::Client>,
+    stopping: Option<Stopping>,
+    /// When to start a server process in place of one that died.
+    restart_at: Option<Instant>,
+    restarts: u32,
+    new_binary: Option<u32>,
+    /// Whether this master was itself started by an upgrade, and by whom.
+    parent: Option<u32>,
+    noaccepting: bool,
+    exit_code: u8,
+}
+
+impl Master {
+    /// Opens sockets and logs, leaves the terminal if asked to, writes the pid file and starts the
+    /// server process.
+    ///
+    /// `Break` means that the program ends here, or that this is the server process.
+    pub fn start(
+        place: Place,
+        loaded: Loaded,
+        mut inherited: Inherited,
+        mut log: StartupLog,
+    ) -> ControlFlow<Ended, Master> {
+        for error in inherited.errors.drain(..) {
+            log.log(Level::Emerg, error);
+        }
+        let upgraded = inherited.variable.is_some();
+        if let Some(variable) = &inherited.variable {
+            log.log(
+                Level::Notice,
+                format_args!("using inherited sockets from \"{}\"", variable.display()),
+            );
+        }
+        let parent = upgraded.then(|| std::os::unix::process::parent_id());
+        let inherited = Sockets::inherited(inherited.fds, &log);
+        let failed = ControlFlow::Break(Ended::Exit(1));
+        let Some(opened) = reload::open(loaded, &inherited, 1, &log) else { return failed };
+        let Some(sinks) = opened.sinks(&log) else { return failed };
+        inherited.remove_unix(Some(&opened.sockets), &log);
+        drop(inherited);
+        log.set_sinks(sinks);
+
+        let settings = &opened.loaded.settings;
+        announce(&log, settings);
+        let signals = match Signals::open() {
+            Ok(signals) => signals,
+            Err(error) => {
+                log.log(Level::Emerg, format_args!("signalfd() failed {}", Reason(&error)));
+                return failed;
+            }
+        };
+        if settings.daemon && !upgraded {
+            daemonize(&log)?;
+        }
+        let pid_file = match PidFile::create(&settings.pid) {
+            Ok(file) => file,
+            Err(message) => {
+                log.log(Level::Emerg, message);
+                opened.sockets.remove_unix(None, &log);
+                return failed;
+            }
+        };
+        redirect_stderr(&log);
+        log.set_stderr_copy(false);
+        process::set_name("nowait: master");
+        let control = Control::open()
+            .inspect_err(|error| {
+                log.log(Level::Info, format_args!("no control socket: {error}"));
+            })
+            .ok();
+        let mut master = Master {
+            place,
+            log,
+            notifier: Notifier::from_environment(),
+            signals,
+            control,
+            pid_file,
+            running: opened,
+            children: Vec::new(),
+            pending: None,
+            reload_again: false,
+            clients: Vec::new(),
+            stopping: None,
+            restart_at: None,
+            restarts: 0,
+            new_binary: None,
+            parent,
+            noaccepting: false,
+            exit_code: 0,
+        };
+        master.start_child()?;
+        ControlFlow::Continue(master)
+    }
+
+    /// Runs until the program is told to end.
+    pub fn run(mut self) -> Ended {
+        loop {
+            if let ControlFlow::Break(ended) = self.turn() {
+                return ended;
+            }
+        }
+    }
+
+    fn turn(&mut self) -> ControlFlow<Ended> {
+        let ready = self.wait();
+        if ready.signals {
+            self.take_signals()?;
+        }
+        for index in ready.children.into_iter().rev() {
+            self.hear(index)?;
+        }
+        if ready.control {
+            self.take_clients()?;
+        }
+        self.after_deadlines()?;
+        if self.stopping.is_some() && self.children.is_empty() {
+            return ControlFlow::Break(self.exit());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn wait(&self) -> Ready {
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        let heard: Vec<usize> =
+            (0..self.children.len()).filter(|index| self.children[*index].is_listening()).collect();
+        fds.extend(
+            heard.iter().map(|index| PollFd::new(self.children[*index].socket(), PollFlags::IN)),
+        );
+        // New clients wait in the socket's queue while a reload is under way.
+        if let (Some(control), None) = (&self.control, &self.pending) {
+            fds.push(PollFd::new(control, PollFlags::IN));
+        }
+        let timeout = self.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
+        if let Err(error) = rustix::event::poll(&mut fds, timeout.as_ref())
+            && error != rustix::io::Errno::INTR
+        {
+            self.log.log(Level::Alert, format_args!("poll() failed: {error}"));
+        }
+        let came = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let (signals, rest) = (came(&fds[0]), &fds[1..]);
+        let control = rest.get(heard.len()).is_some_and(came);
+        let children = heard.iter().zip(rest).filter(|(_, fd)| came(fd)).map(|(index, _)| *index);
+        Ready { signals, children: children.collect(), control }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let kill = match self.stopping {
+            Some(Stopping::Fast { kill_at }) => Some(kill_at),
+            _ => None,
+        };
+        let silent = self.children.iter().filter_map(Child::kill_at).min();
+        [kill, silent, self.restart_at].into_iter().flatten().min()
+    }
+
+    fn after_deadlines(&mut self) -> ControlFlow<Ended> {
+        let now = Instant::now();
+        if let Some(Stopping::Fast { kill_at }) = self.stopping
+            && kill_at <= now
+        {
+            for child in &self.children {
+                child.kill(&self.log);
+            }
+            self.stopping = Some(Stopping::Fast { kill_at: now + KILL_AFTER });
+        }
+        for child in
+            self.children.iter_mut().filter(|child| child.kill_at().is_some_and(|at| at <= now))
+        {
+            child.kill(&self.log);
+            child.forget_silence();
+        }
+        if self.restart_at.is_some_and(|at| at <= now) {
+            self.restart_at = None;
+            if self.stopping.is_none() {
+                self.start_child()?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn take_signals(&mut self) -> ControlFlow<Ended> {
+        loop {
+            let received = match self.signals.next() {
+                Ok(Some(received)) => received,
+                Ok(None) => return ControlFlow::Continue(()),
+                Err(error) => {
+                    self.log.log(Level::Alert, format_args!("read(signalfd) failed: {error}"));
+                    return ControlFlow::Continue(());
+                }
+            };
+            let signal = received.signal;
+            if signal != Signal::SIGCHLD {
+                self.log.log(
+                    Level::Notice,
+                    format_args!(
+                        "signal {} ({}) received from {}{}",
+                        signal as i32,
+                        signal.as_str(),
+                        received.sender,
+                        action(signal)
+                    ),
+                );
+            }
+            match signal {
+                Signal::SIGCHLD => self.reap()?,
+                Signal::SIGTERM | Signal::SIGINT => self.stop_fast(),
+                Signal::SIGQUIT => self.stop_gracefully(),
+                Signal::SIGHUP => self.reload()?,
+                Signal::SIGUSR1 => self.reopen_logs(),
+                Signal::SIGUSR2 => self.upgrade(),
+                Signal::SIGWINCH => self.stop_accepting(),
+                _ => {}
+            }
+        }
+    }
+
+    fn stop_fast(&mut self) {
+        if !matches!(self.stopping, Some(Stopping::Fast { .. })) {
+            self.notifier.stopping();
+            self.stopping = Some(Stopping::Fast { kill_at: Instant::now() + KILL_AFTER });
+            for child in &mut self.children {
+                child.terminate(&self.log);
+            }
+        }
+    }
+
+    fn stop_gracefully(&mut self) {
+        if self.stopping.is_none() {
+            self.notifier.stopping();
+            self.stopping = Some(Stopping::Graceful);
+            for child in &mut self.children {
+                child.quit(&self.log);
+            }
+        }
+    }
+
+    /// WINCH: the server process ends gracefully, the master stays (an upgrade's way to test the
+    /// new binary alone). As in nginx, only a daemon does this: a terminal sends the signal when
+    /// its window changes size.
+    fn stop_accepting(&mut self) {
+        let daemonized = self.running.loaded.settings.daemon || self.parent.is_some();
+        if daemonized && self.stopping.is_none() {
+            self.noaccepting = true;
+            self.restart_at = None;
+            for child in &mut self.children {
+                child.quit(&self.log);
+            }
+        }
+    }
+
+    fn reopen_logs(&mut self) {
+        self.log.log(Level::Notice, "reopening logs");
+        self.running.logs.reopen(&self.log);
+        if let Some(sinks) = self.running.sinks(&self.log) {
+            self.log.set_sinks(sinks);
+            redirect_stderr(&self.log);
+        }
+        for child in &mut self.children {
+            child.reopen(&self.running.logs, &self.log);
+        }
+    }
+
+    fn exit(&mut self) -> Ended {
+        let upgrading = self.new_binary.is_some();
+        self.pid_file.remove(upgrading, &self.log);
+        self.log.log(Level::Notice, "exit");
+        let parent_lives = self.parent == Some(std::os::unix::process::parent_id());
+        if !upgrading && !parent_lives {
+            self.running.sockets.remove_unix(None, &self.log);
+        }
+        Ended::Exit(self.exit_code)
+    }
+}
+
+struct Ready {
+    signals: bool,
+    children: Vec<usize>,
+    control: bool,
+}
+
+/// The start-up lines that tools and people look for.
+fn announce(log: &StartupLog, settings: &crate::settings::Settings) {
+    let (driver, why) = nowait_runtime::driver::choose(settings.events.requested());
+    log.log(Level::Notice, format_args!("using the \"{driver}\" event method: {why}"));
+    log.log(
+        Level::Notice,
+        format_args!("nowait/{} (nginx/{})", features::VERSION, features::NGINX_VERSION),
+    );
+    let system = rustix::system::uname();
+    log.log(
+        Level::Notice,
+        format_args!(
+            "OS: {} {}",
+            system.sysname().to_string_lossy(),
+            system.release().to_string_lossy()
+        ),
+    );
+    let (soft, hard) = nowait_sys::limits::open_files();
+    let shown = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), |n| n.to_string());
+    log.log(
+        Level::Notice,
+        format_args!("getrlimit(RLIMIT_NOFILE): {}:{}", shown(soft), shown(hard)),
+    );
+}
+
+/// Goes into the background: the parent ends, the child leaves the terminal.
+fn daemonize(log: &StartupLog) -> ControlFlow<Ended> {
+    match process::fork() {
+        Ok(process::Fork::Parent(_)) => return ControlFlow::Break(Ended::Exit(0)),
+        Ok(process::Fork::Child) => {}
+        Err(error) => {
+            log.log(Level::Emerg, format_args!("fork() failed {}", Reason(&error)));
+            return ControlFlow::Break(Ended::Exit(1));
+        }
+    }
+    let detached = process::new_session().and_then(|()| {
+        process::set_umask(0);
+        process::null_stdio()
+    });
+    if let Err(error) = detached {
+        log.log(Level::Emerg, format_args!("becoming a daemon failed {}", Reason(&error)));
+        return ControlFlow::Break(Ended::Exit(1));
+    }
+    ControlFlow::Continue(())
+}
+
+/// Sends what anything prints to standard error into the error log, unless that is the log.
+fn redirect_stderr(log: &StartupLog) {
+    if log.has_stderr_sink() {
+        return;
+    }
+    if let Some(file) = log.first_file()
+        && let Err(error) = process::redirect_stderr(file)
+    {
+        log.log(Level::Alert, format_args!("dup2(STDERR) failed {}", Reason(&error)));
+    }
+}
+
+/// What a signal makes the master do, as nginx words it.
+fn action(signal: Signal) -> &'static str {
+    match signal {
+        Signal::SIGTERM | Signal::SIGINT => ", exiting",
+        Signal::SIGQUIT => ", shutting down",
+        Signal::SIGHUP => ", reconfiguring",
+        Signal::SIGUSR1 => ", reopening logs",
+        Signal::SIGUSR2 => ", changing binary",
+        _ => "",
+    }
+}

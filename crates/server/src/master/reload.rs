@@ -1,0 +1,247 @@
+//! Reloads: read, open, hand over, and only then let go of the old configuration.
+//!
+//! Until the server process says that the new generation is in use nothing of the running one has
+//! changed; whatever fails before leaves it as it was.
+
+use std::ops::ControlFlow;
+
+use super::{Ended, Master, Running, redirect_stderr};
+use crate::config::{self, Loaded};
+use crate::control::Client;
+use crate::log::{Level, Reason, Sink, StartupLog, failed};
+use crate::logs::Logs;
+use crate::pidfile::PidFile;
+use crate::settings::{LogTarget, ProcessSettings};
+use crate::sockets::Sockets;
+
+use super::child::Child;
+
+/// A generation that was sent and is not yet in use.
+pub struct Pending {
+    running: Running,
+    /// The server process that takes the place of the others, when the old one cannot: its user
+    /// or limits changed.
+    replaces: bool,
+    pid_file: Option<PidFile>,
+}
+
+/// Opens everything that a configuration names. `None` when something cannot be opened; the log
+/// says what, and nothing stays open.
+pub fn open(loaded: Loaded, old: &Sockets, number: u64, log: &StartupLog) -> Option<Running> {
+    let settings = &loaded.settings;
+    let emerg = |message: String| log.log(Level::Emerg, message);
+    for directory in &loaded.needs.directories {
+        make_directory(directory, &settings.process).map_err(emerg).ok()?;
+    }
+    let main_logs = settings.error_logs.iter().filter_map(|error_log| match &error_log.target {
+        LogTarget::File(path) => Some(path.clone()),
+        LogTarget::Stderr | LogTarget::Syslog(_) => None,
+    });
+    let logs =
+        Logs::open(main_logs.chain(loaded.needs.logs.iter().cloned())).map_err(emerg).ok()?;
+    let sockets = old.renew(&loaded.needs.listens, settings.workers, log).ok()?;
+    Some(Running { number, loaded, sockets, logs })
+}
+
+/// Makes a directory that the service writes to, and gives it to the user of the server process.
+fn make_directory(path: &std::path::Path, process: &ProcessSettings) -> Result<(), String> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed("mkdir()", path, &error)),
+    }
+    let Some(identity) = &process.identity else { return Ok(()) };
+    let metadata = std::fs::metadata(path).map_err(|e| failed("stat()", path, &e))?;
+    if metadata.uid() != identity.uid {
+        std::os::unix::fs::chown(path, Some(identity.uid), None)
+            .map_err(|error| failed("chown()", path, &error))?;
+    }
+    Ok(())
+}
+
+impl Running {
+    /// The sinks of the main error log. `None` when descriptors have run out.
+    pub(super) fn sinks(&self, log: &StartupLog) -> Option<Vec<Sink>> {
+        self.logs
+            .sinks(&self.loaded.settings.error_logs)
+            .map_err(|error| log.log(Level::Emerg, format_args!("dup() failed {}", Reason(&error))))
+            .ok()
+    }
+}
+
+impl Master {
+    pub(super) fn pending_number(&self) -> Option<u64> {
+        self.pending.as_ref().map(|pending| pending.running.number)
+    }
+
+    /// Control clients: each wants a reload and its result.
+    pub(super) fn take_clients(&mut self) -> ControlFlow<Ended> {
+        let before = self.clients.len();
+        while self.clients.len() < crate::control::CLIENTS_MAX {
+            let Some(client) = self.control.as_ref().and_then(|control| control.accept()) else {
+                break;
+            };
+            self.clients.push(client);
+        }
+        if self.clients.len() == before {
+            return ControlFlow::Continue(());
+        }
+        if self.stopping.is_some() {
+            return self.discard("nowait: [emerg] the server is shutting down\n");
+        }
+        self.log.log(Level::Notice, "reload requested, reconfiguring");
+        self.reload()
+    }
+
+    /// HUP: reads the configuration again and hands it over.
+    pub(super) fn reload(&mut self) -> ControlFlow<Ended> {
+        if self.stopping.is_some() {
+            return ControlFlow::Continue(());
+        }
+        if self.new_binary.is_some() {
+            // As in nginx: back to serving with this binary and its configuration.
+            if self.noaccepting {
+                return self.start_child();
+            }
+            return self.discard("nowait: [emerg] an upgrade is under way\n");
+        }
+        if self.pending.is_some() {
+            self.reload_again = true;
+            return ControlFlow::Continue(());
+        }
+        self.notifier.reloading();
+        self.log.log(Level::Notice, "reconfiguring");
+        match config::load(&self.place) {
+            Ok(loaded) => {
+                for warning in &loaded.warnings {
+                    self.log.log(Level::Warn, warning);
+                }
+                self.hand_over(loaded)
+            }
+            Err(refused) => {
+                for line in &refused.lines {
+                    self.log.log(line.level, &line.text);
+                }
+                self.discard(&refused.rendered)
+            }
+        }
+    }
+
+    fn hand_over(&mut self, loaded: Loaded) -> ControlFlow<Ended> {
+        let old = &self.running.loaded.settings;
+        let new = &loaded.settings;
+        if old.master_process != new.master_process || old.daemon != new.daemon {
+            let text = "\"daemon\" and \"master_process\" cannot be changed by a reload, ignored";
+            self.log.log(Level::Warn, text);
+        }
+        let mut loaded = loaded;
+        loaded.settings.master_process = old.master_process;
+        loaded.settings.daemon = old.daemon;
+        let number = self.running.number + 1;
+        let Some(running) = open(loaded, &self.running.sockets, number, &self.log) else {
+            return self.discard("nowait: [emerg] see the error log\n");
+        };
+        let pid = &running.loaded.settings.pid;
+        let pid_file = if pid == self.pid_file.path() {
+            None
+        } else {
+            match PidFile::create(pid) {
+                Ok(file) => Some(file),
+                Err(message) => {
+                    self.log.log(Level::Emerg, &message);
+                    return self.discard(&format!("nowait: [emerg] {message}\n"));
+                }
+            }
+        };
+        let process = running.loaded.settings.process.clone();
+        let taker = self
+            .children
+            .iter()
+            .position(|child| !child.exiting && child.is_listening() && child.process == process);
+        let replaces = taker.is_none() && self.running.loaded.settings.master_process;
+        match taker {
+            Some(index) => {
+                self.send_generation(&self.children[index], &running);
+            }
+            None if replaces => {
+                if let Some(child) = self.spawn(&process)? {
+                    self.send_generation(&child, &running);
+                    self.children.push(child);
+                }
+            }
+            None => {
+                let index = self.children.iter().position(|child| !child.exiting);
+                if let Some(index) = index {
+                    let text = "\"user\", limits and \"env\" cannot be changed without a master \
+                                process, ignored";
+                    self.log.log(Level::Warn, text);
+                    self.send_generation(&self.children[index], &running);
+                }
+            }
+        }
+        self.pending = Some(Pending { running, replaces, pid_file });
+        ControlFlow::Continue(())
+    }
+
+    /// The new generation is in use: it becomes the running one.
+    pub(super) fn commit(&mut self) -> ControlFlow<Ended> {
+        let Some(pending) = self.pending.take() else { return ControlFlow::Continue(()) };
+        let Pending { running, replaces, pid_file } = pending;
+        self.running.sockets.remove_unix(Some(&running.sockets), &self.log);
+        self.running = running;
+        if let Some(sinks) = self.running.sinks(&self.log) {
+            self.log.set_sinks(sinks);
+            redirect_stderr(&self.log);
+        }
+        if let Some(file) = pid_file {
+            let old = std::mem::replace(&mut self.pid_file, file);
+            old.remove(false, &self.log);
+        }
+        if replaces {
+            let process = &self.running.loaded.settings.process;
+            for child in self.children.iter_mut().filter(|child| child.process != *process) {
+                child.quit(&self.log);
+            }
+        }
+        self.answer(Ok(self.running.number));
+        self.reload_ended()
+    }
+
+    /// Nothing came of the reload: forgets what was opened for it.
+    pub(super) fn discard(&mut self, reason: &str) -> ControlFlow<Ended> {
+        if let Some(pending) = self.pending.take() {
+            pending.running.sockets.remove_unix(Some(&self.running.sockets), &self.log);
+            if let Some(file) = pending.pid_file {
+                file.remove(false, &self.log);
+            }
+        }
+        self.answer(Err(reason));
+        self.reload_ended()
+    }
+
+    /// The server process that had a pending generation to take over has died.
+    pub(super) fn child_gone(&mut self, child: &Child) {
+        let heir = self.children.iter().any(|other| !other.exiting);
+        let Some(pending) = &self.pending else { return };
+        if child.process == pending.running.loaded.settings.process || !heir {
+            // The answers go out now; the result cannot be Break, as nothing is spawned for it.
+            let _ = self.discard("nowait: [emerg] the server process died during the reload\n");
+        }
+    }
+
+    fn answer(&mut self, result: Result<u64, &str>) {
+        for client in std::mem::take(&mut self.clients) {
+            Client::reply(client, result);
+        }
+    }
+
+    fn reload_ended(&mut self) -> ControlFlow<Ended> {
+        self.notifier.ready(std::process::id());
+        if std::mem::take(&mut self.reload_again) {
+            self.reload()
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The service manager's side channel: readiness to systemd, and its socket activation.
+//!
+//! Protocols: sd_notify(3) and sd_listen_fds(3), by their documented text forms; no library.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use nowait_sys::fdpass;
+
+/// First descriptor that the service manager passes (SD_LISTEN_FDS_START).
+const LISTEN_FDS_START: i32 = 3;
+
+/// Descriptors taken over at most.
+const LISTEN_FDS_MAX: i32 = 4096;
+
+/// The socket that `NOTIFY_SOCKET` names, if any.
+#[derive(Debug, Default)]
+pub struct Notifier {
+    socket: Option<(UnixDatagram, SocketAddr)>,
+}
+
+impl Notifier {
+    /// Looks at the environment once.
+    pub fn from_environment() -> Notifier {
+        Notifier { socket: std::env::var_os("NOTIFY_SOCKET").and_then(|name| connect(&name)) }
+    }
+
+    /// The server accepts connections. `pid` is the process to watch.
+    pub fn ready(&self, pid: u32) {
+        self.send(&format!("READY=1\nMAINPID={pid}\nSTATUS=serving\n"));
+    }
+
+    /// A reload begins; [`Notifier::ready`] tells its end.
+    pub fn reloading(&self) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}\n"));
+    }
+
+    /// The server shuts down.
+    pub fn stopping(&self) {
+        self.send("STOPPING=1\n");
+    }
+
+    fn send(&self, message: &str) {
+        if let Some((socket, address)) = &self.socket {
+            // The manager may be gone or busy: it does not matter to the service itself.
+            let _ = socket.send_to_addr(message.as_bytes(), address);
+        }
+    }
+}
+
+fn connect(name: &OsStr) -> Option<(UnixDatagram, SocketAddr)> {
+    let address = match name.as_bytes() {
+        [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest).ok()?,
+        [b'/', ..] => SocketAddr::from_pathname(name).ok()?,
+        _ => return None,
+    };
+    let socket = UnixDatagram::unbound().ok()?;
+    socket.set_nonblocking(true).ok()?;
+    Some((socket, address))
+}
+
+/// Descriptors that this process was started with: `NGINX=fd;fd;` from a master that upgrades, or
+/// `LISTEN_FDS` and `LISTEN_PID` from the service manager.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    /// The value of `NGINX`, when that is where they are from.
+    pub variable: Option<OsString>,
+    /// What could be taken over.
+    pub fds: Vec<OwnedFd>,
+    /// What could not, for the log.
+    pub errors: Vec<String>,
+}
+
+impl Inherited {
+    /// Takes the descriptors over. To be called once, first thing in `main`.
+    pub fn take() -> Inherited {
+        let mut inherited = Inherited::default();
+        if let Some(value) = std::env::var_os("NGINX") {
+            let (numbers, rest_is_bad) = numbers_of(value.as_bytes());
+            if rest_is_bad {
+                inherited.errors.push(format!(
+                    "invalid socket number in NGINX environment variable \"{}\", ignoring the rest",
+                    value.display()
+                ));
+            }
+            inherited.adopt(&numbers);
+            inherited.variable = Some(value);
+        } else if number("LISTEN_PID") == Some(std::process::id() as i32)
+            && let Some(count) = number("LISTEN_FDS")
+        {
+            let count = count.clamp(0, LISTEN_FDS_MAX);
+            let numbers: Vec<i32> = (LISTEN_FDS_START..LISTEN_FDS_START + count).collect();
+            inherited.adopt(&numbers);
+        }
+        inherited
+    }
+
+    fn adopt(&mut self, numbers: &[i32]) {
+        for number in numbers {
+            match fdpass::adopt(*number) {
+                Ok(fd) => self.fds.push(fd),
+                Err(error) => {
+                    self.errors
+                        .push(format!("the inherited socket #{number} is unusable: {error}"));
+                }
+            }
+        }
+    }
+}
+
+fn number(name: &str) -> Option<i32> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// The numbers of `3;4;`, and whether something else followed them.
+fn numbers_of(text: &[u8]) -> (Vec<i32>, bool) {
+    let mut numbers = Vec::new();
+    let mut parts = text.split(|b| matches!(b, b';' | b':')).peekable();
+    while let Some(part) = parts.next() {
+        if part.is_empty() && parts.peek().is_none() {
+            return (numbers, false);
+        }
+        let number = std::str::from_utf8(part).ok().and_then(|part| part.parse().ok());
+        match number {
+            // A number that no separator ends is not taken, as in nginx.
+            Some(number) if parts.peek().is_some() => numbers.push(number),
+            _ => return (numbers, true),
+        }
+    }
+    (numbers, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_is_read_as_nginx_writes_it() {
+        assert_eq!(numbers_of(b"6;7;"), (vec![6, 7], false));
+        assert_eq!(numbers_of(b""), (vec![], false));
+        assert_eq!(numbers_of(b"6;x;7;"), (vec![6], true));
+        assert_eq!(numbers_of(b"6;7"), (vec![6], true));
+    }
+
+    #[test]
+    fn messages_arrive_at_an_abstract_socket() {
+        let name = format!("nowait-notify-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let manager = UnixDatagram::bind_addr(&address).unwrap();
+        let notifier = Notifier { socket: connect(OsStr::new(&format!("@{name}"))) };
+        notifier.ready(42);
+        let mut buffer = [0; 128];
+        let length = manager.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"READY=1\nMAINPID=42\nSTATUS=serving\n");
+    }
+}

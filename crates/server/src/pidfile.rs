@@ -1,0 +1,116 @@
+//! The pid file: written once the sockets listen, read by `-s`, renamed during an upgrade.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::log::{Level, StartupLog, failed};
+
+/// Bytes read of a pid file: more than any number has.
+const PID_BYTES_MAX: u64 = 32;
+
+/// A pid file that this process owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PidFile {
+    path: PathBuf,
+}
+
+impl PidFile {
+    /// Writes the id of this process.
+    ///
+    /// # Errors
+    /// The message for the log.
+    pub fn create(path: &Path) -> Result<PidFile, String> {
+        let text = format!("{}\n", std::process::id());
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o644)
+            .open(path)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|error| failed("open()", path, &error))?;
+        Ok(PidFile { path: path.to_owned() })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the file, which may have been moved to [`old_path`] by an upgrade under way.
+    pub fn remove(&self, upgrading: bool, log: &StartupLog) {
+        let path = if upgrading { old_path(&self.path) } else { self.path.clone() };
+        if let Err(error) = std::fs::remove_file(&path) {
+            log.log(Level::Alert, failed("unlink()", &path, &error));
+        }
+    }
+
+    /// Makes room for the new master's file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn move_away(&self) -> std::io::Result<()> {
+        std::fs::rename(&self.path, old_path(&self.path))
+    }
+
+    /// Undoes [`PidFile::move_away`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn move_back(&self) -> std::io::Result<()> {
+        std::fs::rename(old_path(&self.path), &self.path)
+    }
+}
+
+/// The name during an upgrade: the file's with `.oldbin` after it.
+pub fn old_path(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".oldbin");
+    name.into()
+}
+
+/// Reads the process id of a running master.
+///
+/// # Errors
+/// The message for the log, in nginx's words.
+pub fn read(path: &Path) -> Result<u32, String> {
+    let mut text = Vec::new();
+    std::fs::File::open(path)
+        .map_err(|error| failed("open()", path, &error))?
+        .take(PID_BYTES_MAX)
+        .read_to_end(&mut text)
+        .map_err(|error| failed("read()", path, &error))?;
+    let text = text.trim_ascii_end();
+    let number = std::str::from_utf8(text).ok();
+    match number.filter(|n| n.bytes().all(|b| b.is_ascii_digit())).and_then(|n| n.parse().ok()) {
+        Some(pid) if pid > 0 => Ok(pid),
+        _ => Err(format!(
+            "invalid PID number \"{}\" in \"{}\"",
+            String::from_utf8_lossy(text),
+            path.display()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_read_moved_removed() {
+        let path = std::env::temp_dir().join(format!("nowait-pid-{}", std::process::id()));
+        let file = PidFile::create(&path).unwrap();
+        assert_eq!(read(&path), Ok(std::process::id()));
+        file.move_away().unwrap();
+        assert!(read(&path).unwrap_err().ends_with("failed (2: No such file or directory)"));
+        file.move_back().unwrap();
+        std::fs::write(&path, "12x\n").unwrap();
+        let expected = format!("invalid PID number \"12x\" in \"{}\"", path.display());
+        assert_eq!(read(&path), Err(expected));
+        file.remove(false, &StartupLog::stderr(Level::Emerg));
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,154 @@
+//! Where the configuration and its paths are, from the options and the defaults.
+//!
+//! nginx's rules, and three that a newcomer needs (each `nginx differs`): a configuration file
+//! given by a relative name without `-p` may be in the working directory; without any option the
+//! file may be in `conf/` here; and with none at all, the current directory is served.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use nowait_sys::user;
+
+use crate::cli::Options;
+use crate::features::{CONF_FILE, PID_FILE, PREFIX};
+
+/// Which configuration to read, and what its relative paths are relative to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Ends with a slash.
+    pub prefix: PathBuf,
+    /// The main file, a full path (or relative to the working directory, if `-p` is).
+    pub conf_file: PathBuf,
+    /// `-e`; `None` is standard error.
+    pub error_log: Option<PathBuf>,
+    /// `-g`.
+    pub globals: Option<String>,
+    /// There is no file: serve the current directory.
+    pub builtin: bool,
+    /// Where the pid file goes unless `pid` says.
+    pub pid_default: PathBuf,
+}
+
+impl Place {
+    /// Decides by the options and by which files exist.
+    ///
+    /// # Errors
+    /// The message to print: the working directory is gone, or `-g` is not text.
+    pub fn find(options: &Options) -> Result<Place, String> {
+        let globals = match &options.globals {
+            Some(text) => {
+                Some(text.clone().into_string().map_err(|_| "option \"-g\" is not UTF-8")?)
+            }
+            None => None,
+        };
+        let (prefix, conf_file, builtin) = match (&options.prefix, &options.conf) {
+            (Some(prefix), conf) => {
+                let prefix = with_slash(prefix.clone());
+                let file = match conf {
+                    Some(conf) => prefix.join(conf),
+                    None => first_of([prefix.join(CONF_FILE), in_conf(&prefix)]),
+                };
+                (prefix, file, false)
+            }
+            (None, Some(conf)) => {
+                let installed = Path::new(PREFIX).join(conf);
+                let here = working_directory()?;
+                // nginx differs: it looks under its prefix only.
+                if Path::new(conf).is_relative() && !installed.exists() && here.join(conf).exists()
+                {
+                    (here.clone(), here.join(conf), false)
+                } else {
+                    (PREFIX.into(), installed, false)
+                }
+            }
+            (None, None) => {
+                let installed = Path::new(PREFIX).join(CONF_FILE);
+                let here = working_directory()?;
+                if installed.exists() {
+                    (PREFIX.into(), installed, false)
+                } else if in_conf(&here).exists() {
+                    (here.clone(), in_conf(&here), false)
+                } else {
+                    (here, installed, true)
+                }
+            }
+        };
+        let error_log = match &options.error_log {
+            Some(name) if !name.is_empty() => Some(prefix.join(name)),
+            _ => None,
+        };
+        let pid_default = default_pid_file(options.prefix.is_some(), &prefix);
+        Ok(Place { prefix, conf_file, error_log, globals, builtin, pid_default })
+    }
+}
+
+/// `nowait.pid` under `-p`; else the system's place for root, the user's own place for others.
+fn default_pid_file(prefix_given: bool, prefix: &Path) -> PathBuf {
+    if prefix_given {
+        return prefix.join("nowait.pid");
+    }
+    if user::effective_uid() == 0 {
+        return PID_FILE.into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(directory) => Path::new(&directory).join("nowait.pid"),
+        None => prefix.join("nowait.pid"),
+    }
+}
+
+fn in_conf(prefix: &Path) -> PathBuf {
+    prefix.join("conf").join(CONF_FILE)
+}
+
+fn first_of(candidates: [PathBuf; 2]) -> PathBuf {
+    let [first, second] = candidates;
+    if !first.exists() && second.exists() { second } else { first }
+}
+
+fn working_directory() -> Result<PathBuf, String> {
+    std::env::current_dir()
+        .map(|path| with_slash(path.into_os_string()))
+        .map_err(|error| format!("[emerg] getcwd() failed: {error}"))
+}
+
+fn with_slash(mut path: OsString) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    if !path.is_empty() && !path.as_bytes().ends_with(b"/") {
+        path.push("/");
+    }
+    path.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_relative_to_the_prefix() {
+        let options = Options {
+            prefix: Some("/tmp/x".into()),
+            conf: Some("nginx.conf".into()),
+            error_log: Some("error.log".into()),
+            ..Options::default()
+        };
+        let place = Place::find(&options).unwrap();
+        assert_eq!(place.prefix.as_os_str(), "/tmp/x/");
+        assert_eq!(place.conf_file.as_os_str(), "/tmp/x/nginx.conf");
+        assert_eq!(place.error_log.unwrap().as_os_str(), "/tmp/x/error.log");
+        assert_eq!(place.pid_default.as_os_str(), "/tmp/x/nowait.pid");
+        assert!(!place.builtin);
+    }
+
+    #[test]
+    fn an_absolute_file_needs_no_prefix() {
+        let options = Options {
+            conf: Some("/nonexistent/nginx.conf".into()),
+            error_log: Some("".into()),
+            ..Options::default()
+        };
+        let place = Place::find(&options).unwrap();
+        assert_eq!(place.conf_file.as_os_str(), "/nonexistent/nginx.conf");
+        assert_eq!(place.prefix.as_os_str(), PREFIX);
+        assert_eq!(place.error_log, None);
+    }
+}

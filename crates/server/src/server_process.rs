@@ -1,0 +1,395 @@
+//! The server process: gives up root, then serves what the master sends until told to end.
+//!
+//! Runs the control thread: it waits for the master, for signals sent to this very process and for
+//! events from inside, and never touches a client. With `master_process off` it is a thread beside
+//! the master's, without signals of its own.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nowait_conf::Bundle;
+use nowait_sys::signal::{Signal, Signals};
+use nowait_sys::user::{self, DropError};
+use nowait_sys::{limits, process};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::config;
+use crate::engine::{Activation, Engine};
+use crate::events::{self, Event, EventQueue};
+use crate::log::{Level, Reason, Sink, StartupLog};
+
+use crate::master::{EXIT_FATAL, ServerStart};
+use crate::place::Place;
+use crate::settings::{ErrorLog, LogTarget, ProcessSettings};
+use crate::wire::{GenerationFrame, ToMaster, ToServer};
+
+/// How long the end of the process may be held up by logs that are not written yet.
+const FLUSH_MAX: Duration = Duration::from_secs(2);
+
+/// How long workers that were told to end at once may take.
+const KILL_MAX: Duration = Duration::from_millis(500);
+
+/// Runs the server process; the result is its exit code.
+pub fn run(start: ServerStart) -> u8 {
+    let ServerStart { socket, process, log, forked } = start;
+    if forked && let Err(message) = settle(&process, &log) {
+        log.log(Level::Emerg, message);
+        return EXIT_FATAL;
+    }
+    let opened = events::queue()
+        .and_then(|queue| Ok((queue, if forked { Some(Signals::open()?) } else { None })));
+    let ((events, queue), signals) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            log.log(Level::Emerg, format_args!("eventfd() failed {}", Reason(&error)));
+            return EXIT_FATAL;
+        }
+    };
+    let control = Control {
+        socket,
+        log,
+        signals,
+        queue,
+        engine: Engine::new(events),
+        error_logs: Vec::new(),
+        shutdown_timeout: None,
+        shutdown: None,
+        master_gone: false,
+        applying: None,
+    };
+    control.run()
+}
+
+/// Makes the new process what the configuration says: everything that needs root first.
+fn settle(settings: &ProcessSettings, log: &StartupLog) -> Result<(), String> {
+    process::set_name("nowait: worker");
+    let alert = |what: String, result: io::Result<()>| {
+        if let Err(error) = result {
+            log.log(Level::Alert, format_args!("{what} failed {}", Reason(&error)));
+        }
+    };
+    process::replace_environment(&settings.environment())
+        .map_err(|error| format!("setting the environment failed {}", Reason(&error)))?;
+    if let Some(nice) = settings.priority {
+        alert(format!("setpriority({nice})"), limits::set_priority(nice));
+    }
+    match settings.open_files {
+        Some(count) => {
+            alert(format!("setrlimit(RLIMIT_NOFILE, {count})"), limits::set_open_files(count));
+        }
+        // nginx differs: workers share one process, and so one limit; take what is allowed.
+        None => {
+            if let (Some(_), Some(hard)) = limits::open_files() {
+                alert(format!("setrlimit(RLIMIT_NOFILE, {hard})"), limits::set_open_files(hard));
+            }
+        }
+    }
+    if let Some(bytes) = settings.core_bytes {
+        alert(format!("setrlimit(RLIMIT_CORE, {bytes})"), limits::set_core_bytes(bytes));
+    }
+    if user::effective_uid() == 0
+        && let Some(identity) = &settings.identity
+    {
+        user::become_identity(identity).map_err(|error| match error {
+            DropError::Group(error) => {
+                format!("setgid({}) failed {}", identity.gid, Reason(&error))
+            }
+            DropError::Groups(error) => {
+                let (name, gid) = (&identity.name, identity.gid);
+                format!("initgroups({name}, {gid}) failed {}", Reason(&error))
+            }
+            DropError::User(error) => format!("setuid({}) failed {}", identity.uid, Reason(&error)),
+        })?;
+    }
+    alert("prctl(PR_SET_DUMPABLE)".to_owned(), process::set_dumpable());
+    if let Some(directory) = &settings.working_directory {
+        std::env::set_current_dir(directory).map_err(|error| {
+            format!("chdir(\"{}\") failed {}", directory.display(), Reason(&error))
+        })?;
+    }
+    Ok(())
+}
+
+/// How this process is going to end.
+#[derive(Clone, Copy, Debug)]
+struct Shutdown {
+    graceful: bool,
+    /// When it stops waiting.
+    deadline: Option<Instant>,
+}
+
+struct Control {
+    socket: UnixStream,
+    log: StartupLog,
+    signals: Option<Signals>,
+    queue: EventQueue,
+    engine: Engine,
+    error_logs: Vec<ErrorLog>,
+    shutdown_timeout: Option<Duration>,
+    shutdown: Option<Shutdown>,
+    master_gone: bool,
+    /// The generation that workers are taking over, and its number of workers.
+    applying: Option<(u64, usize)>,
+}
+
+impl Control {
+    fn run(mut self) -> u8 {
+        loop {
+            let (socket, signals) = self.wait();
+            if signals {
+                self.take_signals();
+            }
+            if socket && let Some(code) = self.take_message() {
+                return code;
+            }
+            while let Some(event) = self.queue.next() {
+                if let Some(code) = self.take_event(event) {
+                    return code;
+                }
+            }
+            if self.is_over() {
+                return self.end();
+            }
+        }
+    }
+
+    fn wait(&self) -> (bool, bool) {
+        let mut fds = vec![PollFd::new(&self.queue, PollFlags::IN)];
+        if let Some(signals) = &self.signals {
+            fds.push(PollFd::new(signals, PollFlags::IN));
+        }
+        if !self.master_gone {
+            fds.push(PollFd::new(&self.socket, PollFlags::IN));
+        }
+        let deadline = self.shutdown.and_then(|shutdown| shutdown.deadline);
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        if let Err(error) = rustix::event::poll(&mut fds, left.as_ref())
+            && error != rustix::io::Errno::INTR
+        {
+            self.log.log(Level::Alert, format_args!("poll() failed: {error}"));
+        }
+        let came = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+        let signals = usize::from(self.signals.is_some());
+        (!self.master_gone && came(1 + signals), signals == 1 && came(1))
+    }
+
+    fn take_signals(&mut self) {
+        while let Some(Ok(Some(received))) = self.signals.as_ref().map(Signals::next) {
+            let signal = received.signal;
+            let how = match signal {
+                Signal::SIGTERM | Signal::SIGINT => ", exiting",
+                Signal::SIGQUIT => ", shutting down",
+                _ => "",
+            };
+            self.log.log(
+                Level::Notice,
+                format_args!(
+                    "signal {} ({}) received from {}{how}",
+                    signal as i32,
+                    signal.as_str(),
+                    received.sender
+                ),
+            );
+            match signal {
+                Signal::SIGTERM | Signal::SIGINT => self.terminate(),
+                Signal::SIGQUIT => self.quit(),
+                _ => {}
+            }
+        }
+    }
+
+    /// One message of the master. `Some` ends the process.
+    fn take_message(&mut self) -> Option<u8> {
+        match ToServer::receive(&self.socket) {
+            Ok(Some(ToServer::Generation(frame))) => self.take_generation(*frame),
+            Ok(Some(ToServer::Reopen(logs))) => self.reopen(logs),
+            Ok(Some(ToServer::Quit)) => self.quit(),
+            Ok(Some(ToServer::Terminate)) => self.terminate(),
+            Ok(None) => self.lost_master("has gone"),
+            Err(error) => self.lost_master(&format!("does not speak: {error}")),
+        }
+        None
+    }
+
+    /// Without a master there would be no reload and no restart; and its successor could not
+    /// bind. Finish what is under way.
+    fn lost_master(&mut self, how: &str) {
+        self.master_gone = true;
+        if self.shutdown.is_none() {
+            self.log.log(Level::Alert, format_args!("the master process {how}, shutting down"));
+            self.quit();
+        }
+    }
+
+    fn take_generation(&mut self, frame: GenerationFrame) {
+        let number = frame.number;
+        if self.shutdown.is_some() {
+            return self.tell(&ToMaster::Refused { number, reason: "shutting down".to_owned() });
+        }
+        if let Err(reason) = self.activate(frame) {
+            self.tell(&ToMaster::Refused { number, reason });
+        }
+    }
+
+    fn activate(&mut self, frame: GenerationFrame) -> Result<(), String> {
+        let GenerationFrame { number, listeners, logs, .. } = frame;
+        let place = Place {
+            prefix: frame.prefix,
+            conf_file: frame.conf_file,
+            error_log: Some(frame.error_log).filter(|path| !path.as_os_str().is_empty()),
+            globals: frame.globals,
+            builtin: false,
+            pid_default: PathBuf::new(),
+        };
+        let bundle = Bundle::from_bytes(&frame.bundle).ok_or("the texts are malformed")?;
+        let loaded = config::interpret(&bundle, &place).map_err(|refused| {
+            let first = refused.lines.into_iter().map(|line| line.text).next();
+            first.unwrap_or_else(|| "the texts are refused here".to_owned())
+        })?;
+        let addresses: Vec<_> =
+            loaded.needs.listens.iter().map(|spec| spec.address.clone()).collect();
+        let settings = loaded.settings;
+        let logs: HashMap<PathBuf, File> =
+            logs.into_iter().map(|(path, fd)| (path, File::from(fd))).collect();
+        let sinks = sinks(&settings.error_logs, &logs)?;
+        let (timeout, error_logs) = (settings.shutdown_timeout, settings.error_logs.clone());
+        let workers = settings.workers;
+        self.engine.activate(Activation {
+            number,
+            settings,
+            plan: loaded.plan,
+            addresses,
+            sockets: listeners,
+            logs,
+        })?;
+        self.shutdown_timeout = timeout;
+        self.error_logs = error_logs;
+        self.log.set_sinks(sinks);
+        self.applying = Some((number, workers));
+        Ok(())
+    }
+
+    fn reopen(&mut self, logs: Vec<(PathBuf, OwnedFd)>) {
+        self.log.log(Level::Notice, "reopening logs");
+        let logs: HashMap<PathBuf, File> =
+            logs.into_iter().map(|(path, fd)| (path, File::from(fd))).collect();
+        match sinks(&self.error_logs, &logs) {
+            Ok(sinks) => self.log.set_sinks(sinks),
+            Err(message) => self.log.log(Level::Alert, message),
+        }
+        self.engine.reopen(logs);
+    }
+
+    fn quit(&mut self) {
+        if self.shutdown.is_some() {
+            return;
+        }
+        self.log.log(Level::Notice, "gracefully shutting down");
+        let deadline = self.shutdown_timeout.map(|timeout| Instant::now() + timeout);
+        self.shutdown = Some(Shutdown { graceful: true, deadline });
+        self.engine.quit();
+    }
+
+    fn terminate(&mut self) {
+        if self.shutdown.is_some_and(|shutdown| !shutdown.graceful) {
+            return;
+        }
+        let deadline = Some(Instant::now() + KILL_MAX);
+        self.shutdown = Some(Shutdown { graceful: false, deadline });
+        self.engine.terminate();
+    }
+
+    /// Whether nothing is left to wait for; a graceful shutdown that takes too long becomes a fast
+    /// one.
+    fn is_over(&mut self) -> bool {
+        let Some(shutdown) = self.shutdown else { return false };
+        if self.engine.is_idle() {
+            return true;
+        }
+        if shutdown.deadline.is_some_and(|at| at <= Instant::now()) {
+            if !shutdown.graceful {
+                return true;
+            }
+            self.terminate();
+        }
+        false
+    }
+
+    fn end(&mut self) -> u8 {
+        self.log.log(Level::Notice, "exiting");
+        self.engine.flush(FLUSH_MAX);
+        while let Some(event) = self.queue.next() {
+            if let Event::Log(level, message) = event {
+                self.log.log(level, message);
+            }
+        }
+        self.log.log(Level::Notice, "exit");
+        0
+    }
+
+    /// `Some` ends the process.
+    fn take_event(&mut self, event: Event) -> Option<u8> {
+        match event {
+            Event::Applied { number } => {
+                if let Some((_, workers)) =
+                    self.applying.take_if(|(applying, _)| *applying == number)
+                {
+                    let workers = u32::try_from(workers).unwrap_or(u32::MAX);
+                    self.tell(&ToMaster::Ready { number, workers });
+                }
+            }
+            Event::Drained { number, workers } => {
+                if self.shutdown.is_none() {
+                    let workers = u32::try_from(workers).unwrap_or(u32::MAX);
+                    self.tell(&ToMaster::Drained { number, workers });
+                }
+            }
+            Event::Log(level, message) => self.log.log(level, message),
+            Event::WorkerEnded { crew, index, error } => {
+                let expected = self.engine.worker_ended(crew);
+                if let Some(error) = &error {
+                    let line = format_args!("worker {index} failed: {error}");
+                    self.log.log(Level::Alert, line);
+                }
+                if !expected || error.is_some() {
+                    self.log.log(Level::Alert, format_args!("worker {index} ended, exiting"));
+                    self.engine.flush(FLUSH_MAX);
+                    return Some(1);
+                }
+            }
+        }
+        None
+    }
+
+    fn tell(&mut self, message: &ToMaster) {
+        if !self.master_gone
+            && let Err(error) = message.send(&self.socket)
+        {
+            self.lost_master(&format!("does not listen: {error}"));
+        }
+    }
+}
+
+fn sinks(error_logs: &[ErrorLog], logs: &HashMap<PathBuf, File>) -> Result<Vec<Sink>, String> {
+    let mut sinks = Vec::new();
+    for error_log in error_logs {
+        let file = match &error_log.target {
+            LogTarget::Stderr => None,
+            LogTarget::File(path) => match logs.get(path) {
+                Some(file) => {
+                    Some(file.try_clone().map_err(|e| format!("dup() failed {}", Reason(&e)))?)
+                }
+                None => continue,
+            },
+            LogTarget::Syslog(_) => continue,
+        };
+        sinks.push(Sink { file, level: error_log.level });
+    }
+    Ok(sinks)
+}

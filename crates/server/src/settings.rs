@@ -1,0 +1,193 @@
+//! The main and `events` contexts, resolved: plain values without anything left to parse.
+//!
+//! Made by `conf_core.rs` from the directives; read by the master and the server process.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nowait_runtime::driver::Requested;
+use nowait_sys::user::Identity;
+
+use crate::log::Level;
+
+/// Name of the pool that always exists.
+pub const POOL_DEFAULT: &str = "default";
+/// Its threads (nginx: 32).
+pub const POOL_THREADS: usize = 32;
+/// Its queue (nginx: 65536).
+pub const POOL_QUEUE: usize = 65_536;
+
+/// Everything that the main context says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `daemon`.
+    pub daemon: bool,
+    /// `master_process`.
+    pub master_process: bool,
+    /// `pid`, a full path.
+    pub pid: PathBuf,
+    /// `error_log` of the main context; never empty.
+    pub error_logs: Vec<ErrorLog>,
+    /// `worker_processes`: at least 1.
+    pub workers: usize,
+    /// `worker_cpu_affinity`: the processors of each worker; the last entry serves for the rest.
+    /// Empty: not bound.
+    pub affinity: Vec<Vec<usize>>,
+    /// `worker_shutdown_timeout`; `None` waits without end.
+    pub shutdown_timeout: Option<Duration>,
+    /// `thread_pool`s, the default one included.
+    pub pools: Vec<PoolSettings>,
+    /// The `events` block.
+    pub events: EventSettings,
+    /// What can only be applied to a new process.
+    pub process: ProcessSettings,
+}
+
+/// What a process is given at its start; a reload that changes any of it starts another server
+/// process in place of the old one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessSettings {
+    /// `user`; `None` when the master is not privileged.
+    pub identity: Option<Identity>,
+    /// `worker_rlimit_nofile` times the number of workers, since nginx gives it to each of its
+    /// worker processes.
+    pub open_files: Option<u64>,
+    /// `worker_rlimit_core`, bytes.
+    pub core_bytes: Option<u64>,
+    /// `worker_priority`.
+    pub priority: Option<i32>,
+    /// `working_directory`.
+    pub working_directory: Option<PathBuf>,
+    /// `env`: `NAME` (kept from the master's environment) or `NAME=VALUE`.
+    pub environment: Vec<OsString>,
+}
+
+impl ProcessSettings {
+    /// The environment of the server process (and of a new binary): what `env` names, and TZ, as
+    /// in nginx.
+    pub fn environment(&self) -> Vec<(OsString, OsString)> {
+        use std::os::unix::ffi::OsStrExt;
+        let mut result: Vec<(OsString, OsString)> = Vec::new();
+        let tz = OsString::from("TZ");
+        for entry in self.environment.iter().chain([&tz]) {
+            let bytes = entry.as_bytes();
+            let split = bytes.iter().position(|b| *b == b'=');
+            let name = OsStr::from_bytes(&bytes[..split.unwrap_or(bytes.len())]);
+            if name.is_empty() || result.iter().any(|(known, _)| known == name) {
+                continue;
+            }
+            let value = match split {
+                Some(at) => Some(OsStr::from_bytes(&bytes[at + 1..]).to_owned()),
+                None => std::env::var_os(name),
+            };
+            if let Some(value) = value {
+                result.push((name.to_owned(), value));
+            }
+        }
+        result
+    }
+}
+
+/// One `error_log` of the main context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorLog {
+    /// Where lines go.
+    pub target: LogTarget,
+    /// Least severe level written.
+    pub level: Level,
+}
+
+/// Where an error log goes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LogTarget {
+    /// `stderr`.
+    Stderr,
+    /// A file, full path.
+    File(PathBuf),
+    /// `syslog:…`: the parameters after the colon; written by the `http` crate's log thread.
+    Syslog(String),
+}
+
+/// One `thread_pool`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Its name.
+    pub name: String,
+    /// `threads=`.
+    pub threads: usize,
+    /// `max_queue=`.
+    pub max_queue: usize,
+}
+
+impl PoolSettings {
+    /// The pool that exists unless it is redefined.
+    pub fn default_pool() -> PoolSettings {
+        PoolSettings { name: POOL_DEFAULT.to_owned(), threads: POOL_THREADS, max_queue: POOL_QUEUE }
+    }
+}
+
+impl EventSettings {
+    /// The driver that will be used, as the start-up log names it.
+    pub fn requested(&self) -> Requested {
+        match self.driver {
+            None => Requested::Auto,
+            Some(DriverChoice::Epoll) => Requested::Epoll,
+            Some(DriverChoice::IoUring) => Requested::IoUring,
+        }
+    }
+}
+
+/// The `events` block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventSettings {
+    /// `worker_connections`.
+    pub connections: usize,
+    /// `use`; `None` lets the program choose.
+    pub driver: Option<DriverChoice>,
+    /// `multi_accept`.
+    pub multi_accept: bool,
+    /// `accept_mutex_delay`.
+    pub accept_delay: Duration,
+    /// `event_loop_guard`.
+    pub guard: GuardMode,
+}
+
+/// `use`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverChoice {
+    /// `use epoll`.
+    Epoll,
+    /// `use io_uring`.
+    IoUring,
+}
+
+/// `event_loop_guard`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GuardMode {
+    /// No filter.
+    #[default]
+    Off,
+    /// A blocking file call on a loop fails and is logged.
+    On,
+    /// A blocking file call on a loop ends the process.
+    Strict,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_is_what_env_names() {
+        let settings = ProcessSettings {
+            environment: ["PATH", "A=1", "A=2", "NOT_SET_ANYWHERE", "TZ=UTC"]
+                .map(OsString::from)
+                .to_vec(),
+            ..ProcessSettings::default()
+        };
+        let mut names: Vec<_> = settings.environment();
+        assert_eq!(names.remove(0).0, "PATH");
+        assert_eq!(names, [("A".into(), "1".into()), ("TZ".into(), "UTC".into())]);
+    }
+}

@@ -1,0 +1,262 @@
+//! The master's listening sockets: opened once, kept over reloads, inherited over upgrades.
+//!
+//! A reload makes a new table that shares the sockets which stay; nothing of the old table is
+//! closed before the new one is in use, so a failed reload loses nothing, and a socket that stays
+//! is never closed, so no connection waiting in its queue is lost.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nowait_sys::listen::{self, ListenAddress, ListenError, ListenSpec};
+
+use crate::log::{Level, Reason, StartupLog};
+
+/// How often binding is tried while the address is in use (nginx: 5).
+const BIND_TRIES: u32 = 5;
+
+/// Pause between the tries (nginx: 500 ms).
+const BIND_PAUSE: Duration = Duration::from_millis(500);
+
+/// The sockets of one listener.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// What the configuration asks for.
+    pub spec: ListenSpec,
+    /// One socket, or one per worker with `reuseport` (more after the number of workers fell).
+    pub sockets: Vec<Arc<OwnedFd>>,
+}
+
+/// All listening sockets of a generation, in the order of its plan.
+#[derive(Clone, Debug, Default)]
+pub struct Sockets {
+    groups: Vec<Group>,
+}
+
+impl Sockets {
+    /// A table of descriptors that this process was started with. What is not a listening stream
+    /// socket is dropped and said.
+    pub fn inherited(fds: Vec<OwnedFd>, log: &StartupLog) -> Sockets {
+        let mut groups: Vec<Group> = Vec::new();
+        for fd in fds {
+            let Some(address) = listen::address_of(&fd) else {
+                log.log(
+                    Level::Crit,
+                    format_args!("the inherited socket #{} does not listen", fd.as_raw_fd()),
+                );
+                continue;
+            };
+            // systemd may hand over blocking sockets.
+            if let Err(error) = rustix::io::ioctl_fionbio(&fd, true) {
+                log.log(Level::Alert, format_args!("ioctl(FIONBIO) {address} failed: {error}"));
+            }
+            let reuseport = listen::is_reuseport(&fd);
+            let socket = Arc::new(fd);
+            match groups.iter_mut().find(|group| group.spec.address == address) {
+                Some(group) => group.sockets.push(socket),
+                None => {
+                    let spec = ListenSpec { reuseport, ..ListenSpec::new(address) };
+                    groups.push(Group { spec, sockets: vec![socket] });
+                }
+            }
+        }
+        Sockets { groups }
+    }
+
+    /// The groups, in the order of the plan.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The table for `specs` with `workers` workers: takes over what `self` has, opens the rest.
+    /// `self` is not changed; sockets it opened anew are closed again on failure.
+    ///
+    /// # Errors
+    /// When a socket cannot be opened; everything is logged already.
+    pub fn renew(
+        &self,
+        specs: &[ListenSpec],
+        workers: usize,
+        log: &StartupLog,
+    ) -> Result<Sockets, BindFailed> {
+        let mut groups: Vec<Group> = specs
+            .iter()
+            .map(|spec| {
+                let old = self.find(&spec.address);
+                Group {
+                    spec: spec.clone(),
+                    sockets: old.map_or(Vec::new(), |old| old.sockets.clone()),
+                }
+            })
+            .collect();
+        for group in &groups {
+            let before = self.find(&group.spec.address);
+            if let Some(before) = before
+                && group.spec.reuseport
+                && !before.spec.reuseport
+            {
+                // More sockets can only join where all allow it.
+                for socket in &before.sockets {
+                    let text = before.spec.address.to_string();
+                    if let Err(error) = listen::set_reuseport(socket, &text) {
+                        log.log(Level::Alert, format_args!("{}, ignored", Shown(&error)));
+                    }
+                }
+            }
+        }
+        self.open_missing(&mut groups, workers.max(1), log)?;
+        for group in &groups {
+            let before = self.find(&group.spec.address);
+            for socket in &group.sockets {
+                let kept = before
+                    .filter(|before| before.sockets.iter().any(|old| Arc::ptr_eq(old, socket)))
+                    .map(|before| &before.spec);
+                for error in listen::configure(socket, &group.spec, kept) {
+                    log.log(Level::Alert, format_args!("{}, ignored", Shown(&error)));
+                }
+                if kept.is_some_and(|old| old.backlog != group.spec.backlog)
+                    && let Err(error) = listen::listen(socket, &group.spec)
+                {
+                    log.log(Level::Alert, format_args!("{}, ignored", Shown(&error)));
+                }
+            }
+        }
+        Ok(Sockets { groups })
+    }
+
+    fn open_missing(
+        &self,
+        groups: &mut [Group],
+        workers: usize,
+        log: &StartupLog,
+    ) -> Result<(), BindFailed> {
+        for attempt in 1..=BIND_TRIES {
+            let mut in_use = false;
+            for group in &mut *groups {
+                let wanted = if group.spec.reuseport { workers } else { 1 };
+                while group.sockets.len() < wanted {
+                    match listen::open(&group.spec) {
+                        Ok(socket) => group.sockets.push(Arc::new(socket)),
+                        Err(error) => {
+                            log.log(Level::Emerg, Shown(&error));
+                            if !error.is_in_use() {
+                                return Err(BindFailed);
+                            }
+                            in_use = true;
+                            break;
+                        }
+                    }
+                }
+            }
+            if !in_use {
+                return Ok(());
+            }
+            log.log(
+                Level::Notice,
+                format_args!("try again to bind() after {}ms", BIND_PAUSE.as_millis()),
+            );
+            if attempt < BIND_TRIES {
+                std::thread::sleep(BIND_PAUSE);
+            }
+        }
+        log.log(Level::Emerg, "still could not bind()");
+        Err(BindFailed)
+    }
+
+    fn find(&self, address: &ListenAddress) -> Option<&Group> {
+        self.groups.iter().find(|group| group.spec.address == *address)
+    }
+
+    /// Removes the Unix-domain sockets that `next` does not use; with no `next`, all of them.
+    pub fn remove_unix(&self, next: Option<&Sockets>, log: &StartupLog) {
+        for group in &self.groups {
+            let ListenAddress::Unix(path) = &group.spec.address else { continue };
+            if next.is_some_and(|next| next.find(&group.spec.address).is_some()) {
+                continue;
+            }
+            if next.is_some() {
+                log.log(Level::Warn, format_args!("deleting socket {}", path.display()));
+            }
+            if let Err(error) = std::fs::remove_file(path) {
+                log.log(
+                    Level::Emerg,
+                    format_args!("unlink() {} failed {}", path.display(), Reason(&error)),
+                );
+            }
+        }
+    }
+
+    /// Copies of all descriptors, per group, to send to the server process.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn duplicate(&self) -> std::io::Result<Vec<Vec<OwnedFd>>> {
+        let copies = |group: &Group| {
+            group.sockets.iter().map(|socket| socket.as_fd().try_clone_to_owned()).collect()
+        };
+        self.groups.iter().map(copies).collect()
+    }
+}
+
+/// A listener could not be opened; the log says which and why.
+#[derive(Debug)]
+pub struct BindFailed;
+
+struct Shown<'a>(&'a ListenError);
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} failed {}", self.0.step, Reason(&self.0.error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    fn quiet() -> StartupLog {
+        let mut log = StartupLog::stderr(Level::Emerg);
+        log.set_sinks(Vec::new());
+        log.set_stderr_copy(false);
+        log
+    }
+
+    fn any(reuseport: bool) -> ListenSpec {
+        let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address: SocketAddr = probe.local_addr().unwrap();
+        ListenSpec { reuseport, ..ListenSpec::new(ListenAddress::Inet(address)) }
+    }
+
+    #[test]
+    fn a_reload_keeps_sockets_and_adds_what_is_new() {
+        let (log, one, two) = (quiet(), any(false), any(true));
+        let first = Sockets::default().renew(&[one.clone()], 2, &log).unwrap();
+        let second = first.renew(&[two.clone(), one.clone()], 3, &log).unwrap();
+        assert_eq!(second.groups()[0].sockets.len(), 3);
+        assert!(Arc::ptr_eq(&first.groups()[0].sockets[0], &second.groups()[1].sockets[0]));
+        // Fewer workers: no socket of the listener is closed.
+        let third = second.renew(&[two], 1, &log).unwrap();
+        assert_eq!(third.groups()[0].sockets.len(), 3);
+    }
+
+    #[test]
+    fn a_listener_can_become_reuseport_without_closing() {
+        let (log, spec) = (quiet(), any(false));
+        let first = Sockets::default().renew(&[spec.clone()], 2, &log).unwrap();
+        let spec = ListenSpec { reuseport: true, ..spec };
+        let second = first.renew(&[spec], 2, &log).unwrap();
+        assert_eq!(second.groups()[0].sockets.len(), 2);
+        assert!(Arc::ptr_eq(&first.groups()[0].sockets[0], &second.groups()[0].sockets[0]));
+    }
+
+    #[test]
+    fn inherited_sockets_are_found_by_address() {
+        let (log, spec) = (quiet(), any(false));
+        let first = Sockets::default().renew(&[spec.clone()], 1, &log).unwrap();
+        let fds = first.duplicate().unwrap().into_iter().flatten().collect();
+        let table = Sockets::inherited(fds, &log);
+        drop(first);
+        assert_eq!(table.renew(&[spec], 1, &log).unwrap().groups()[0].sockets.len(), 1);
+    }
+}

@@ -1,0 +1,410 @@
+//! Frames between the master and the server process: a Unix stream socket that carries bytes and
+//! descriptors.
+//!
+//! A frame is a header of four little-endian 32-bit words (magic with the version, kind, bytes,
+//! descriptors), then the bytes, then one filler byte per [`FDS_PER_MESSAGE_MAX`] descriptors,
+//! which ride on it. Both ends are this program, but not always the same build of it (never across
+//! an upgrade, though: the new master starts its own server process), and the server process is
+//! not trusted by the master: every length has a bound, and what does not parse closes the socket.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nowait_sys::fdpass::{self, FDS_PER_MESSAGE_MAX};
+
+/// "NW" and the version of the format.
+const MAGIC: u32 = 0x4e57_0001;
+
+/// Bytes of a frame: the texts of a configuration, mostly.
+const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// Descriptors of a frame: sockets and logs of a generation.
+const FRAME_FDS_MAX: usize = 65_536;
+
+/// Items of a list in a frame.
+const LIST_MAX: usize = 65_536;
+
+/// How long the other side may take over one frame before it counts as dead.
+const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the master tells the server process.
+#[derive(Debug)]
+pub enum ToServer {
+    /// Use this configuration from now on.
+    Generation(Box<GenerationFrame>),
+    /// The logs were opened again: write to these.
+    Reopen(Vec<(PathBuf, OwnedFd)>),
+    /// Shut down gracefully.
+    Quit,
+    /// Shut down fast.
+    Terminate,
+}
+
+/// A configuration in transit: texts, and what the master opened for it.
+#[derive(Debug, Default)]
+pub struct GenerationFrame {
+    /// Counted from 1.
+    pub number: u64,
+    /// Every configuration file read, as `conf` serialises them.
+    pub bundle: Vec<u8>,
+    /// The main file.
+    pub conf_file: PathBuf,
+    /// `-p`.
+    pub prefix: PathBuf,
+    /// `-e`, a full path; empty for standard error.
+    pub error_log: PathBuf,
+    /// `-g`.
+    pub globals: Option<String>,
+    /// Sockets per listener of the plan.
+    pub listeners: Vec<Vec<OwnedFd>>,
+    /// Open logs.
+    pub logs: Vec<(PathBuf, OwnedFd)>,
+}
+
+/// What the server process tells the master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToMaster {
+    /// The generation is in use by all workers.
+    Ready {
+        /// Which generation.
+        number: u64,
+        /// Its number of workers.
+        workers: u32,
+    },
+    /// The generation could not be used; the one before stays.
+    Refused {
+        /// Which generation.
+        number: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The last connection that used the generation is gone.
+    Drained {
+        /// Which generation.
+        number: u64,
+        /// Its number of workers.
+        workers: u32,
+    },
+}
+
+const GENERATION: u32 = 1;
+const REOPEN: u32 = 2;
+const QUIT: u32 = 3;
+const TERMINATE: u32 = 4;
+const READY: u32 = 16;
+const REFUSED: u32 = 17;
+const DRAINED: u32 = 18;
+
+/// Makes the socket pair between a master and a server process.
+///
+/// # Errors
+/// The kernel's.
+pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
+    let (a, b) = UnixStream::pair()?;
+    for end in [&a, &b] {
+        end.set_read_timeout(Some(FRAME_TIMEOUT))?;
+        end.set_write_timeout(Some(FRAME_TIMEOUT))?;
+    }
+    Ok((a, b))
+}
+
+impl ToServer {
+    /// Sends the message; the descriptors stay the caller's.
+    ///
+    /// # Errors
+    /// The socket's; a time-out means that the server process does not listen any more.
+    pub fn send(&self, socket: &UnixStream) -> io::Result<()> {
+        let mut body = Writer::default();
+        let mut fds = Vec::new();
+        let kind = match self {
+            ToServer::Generation(frame) => {
+                body.number(frame.number);
+                body.bytes(&frame.bundle);
+                body.bytes(frame.conf_file.as_os_str().as_bytes());
+                body.bytes(frame.prefix.as_os_str().as_bytes());
+                body.bytes(frame.error_log.as_os_str().as_bytes());
+                body.number(u64::from(frame.globals.is_some()));
+                body.bytes(frame.globals.as_deref().unwrap_or_default().as_bytes());
+                body.number(frame.listeners.len() as u64);
+                for group in &frame.listeners {
+                    body.number(group.len() as u64);
+                    fds.extend(group.iter().map(|fd| fd.as_fd()));
+                }
+                body.logs(&frame.logs, &mut fds);
+                GENERATION
+            }
+            ToServer::Reopen(logs) => {
+                body.logs(logs, &mut fds);
+                REOPEN
+            }
+            ToServer::Quit => QUIT,
+            ToServer::Terminate => TERMINATE,
+        };
+        send_frame(socket, kind, &body.0, &fds)
+    }
+
+    /// Receives a message; `None` at the end of the stream.
+    ///
+    /// # Errors
+    /// The socket's, `InvalidData` for anything that is not a message.
+    pub fn receive(socket: &UnixStream) -> io::Result<Option<ToServer>> {
+        let Some((kind, body, fds)) = receive_frame(socket)? else { return Ok(None) };
+        let mut body = Reader(&body);
+        let mut fds = VecDeque::from(fds);
+        let message = match kind {
+            GENERATION => {
+                let mut frame = GenerationFrame {
+                    number: body.number()?,
+                    bundle: body.bytes()?.to_vec(),
+                    conf_file: body.path()?,
+                    prefix: body.path()?,
+                    error_log: body.path()?,
+                    ..GenerationFrame::default()
+                };
+                let has_globals = body.number()? != 0;
+                let globals = body.string()?;
+                frame.globals = has_globals.then_some(globals);
+                for _ in 0..body.list()? {
+                    let count = body.list()?;
+                    let group = (0..count).map(|_| fds.pop_front().ok_or_else(invalid));
+                    frame.listeners.push(group.collect::<io::Result<_>>()?);
+                }
+                frame.logs = body.logs(&mut fds)?;
+                ToServer::Generation(Box::new(frame))
+            }
+            REOPEN => ToServer::Reopen(body.logs(&mut fds)?),
+            QUIT => ToServer::Quit,
+            TERMINATE => ToServer::Terminate,
+            _ => return Err(invalid()),
+        };
+        Ok(Some(message))
+    }
+}
+
+impl ToMaster {
+    /// Sends the message.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn send(&self, socket: &UnixStream) -> io::Result<()> {
+        let mut body = Writer::default();
+        let kind = match self {
+            ToMaster::Ready { number, workers } => {
+                body.number(*number);
+                body.number(u64::from(*workers));
+                READY
+            }
+            ToMaster::Refused { number, reason } => {
+                body.number(*number);
+                body.bytes(reason.as_bytes());
+                REFUSED
+            }
+            ToMaster::Drained { number, workers } => {
+                body.number(*number);
+                body.number(u64::from(*workers));
+                DRAINED
+            }
+        };
+        send_frame(socket, kind, &body.0, &[])
+    }
+
+    /// Receives a message; `None` at the end of the stream.
+    ///
+    /// # Errors
+    /// The socket's, `InvalidData` for anything that is not a message.
+    pub fn receive(socket: &UnixStream) -> io::Result<Option<ToMaster>> {
+        let Some((kind, body, _)) = receive_frame(socket)? else { return Ok(None) };
+        let mut body = Reader(&body);
+        let number = body.number()?;
+        Ok(Some(match kind {
+            READY => ToMaster::Ready { number, workers: body.list()? as u32 },
+            REFUSED => ToMaster::Refused { number, reason: body.string()? },
+            DRAINED => ToMaster::Drained { number, workers: body.list()? as u32 },
+            _ => return Err(invalid()),
+        }))
+    }
+}
+
+fn send_frame(
+    mut socket: &UnixStream,
+    kind: u32,
+    body: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    if body.len() > FRAME_BYTES_MAX || fds.len() > FRAME_FDS_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "configuration is too large"));
+    }
+    let mut head = Vec::with_capacity(16);
+    for word in [MAGIC, kind, body.len() as u32, fds.len() as u32] {
+        head.extend_from_slice(&word.to_le_bytes());
+    }
+    socket.write_all(&head)?;
+    socket.write_all(body)?;
+    for some in fds.chunks(FDS_PER_MESSAGE_MAX) {
+        fdpass::send(socket, &[0], some)?;
+    }
+    Ok(())
+}
+
+type Frame = (u32, Vec<u8>, Vec<OwnedFd>);
+
+fn receive_frame(mut socket: &UnixStream) -> io::Result<Option<Frame>> {
+    let mut head = [0; 16];
+    match socket.read(&mut head[..1])? {
+        0 => return Ok(None),
+        _ => socket.read_exact(&mut head[1..])?,
+    }
+    let word = |index: usize| {
+        let bytes = head[index * 4..][..4].try_into().expect("a slice of four bytes");
+        u32::from_le_bytes(bytes)
+    };
+    let (bytes, fd_count) = (word(2) as usize, word(3) as usize);
+    if word(0) != MAGIC || bytes > FRAME_BYTES_MAX || fd_count > FRAME_FDS_MAX {
+        return Err(invalid());
+    }
+    let mut body = vec![0; bytes];
+    socket.read_exact(&mut body)?;
+    let mut fds = Vec::with_capacity(fd_count);
+    for _ in 0..fd_count.div_ceil(FDS_PER_MESSAGE_MAX) {
+        if fdpass::receive(socket, &mut [0], &mut fds)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    if fds.len() != fd_count {
+        return Err(invalid());
+    }
+    Ok(Some((word(1), body, fds)))
+}
+
+fn invalid() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "malformed message")
+}
+
+#[derive(Default)]
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn number(&mut self, number: u64) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn logs<'a>(&mut self, logs: &'a [(PathBuf, OwnedFd)], fds: &mut Vec<BorrowedFd<'a>>) {
+        self.number(logs.len() as u64);
+        for (path, fd) in logs {
+            self.bytes(path.as_os_str().as_bytes());
+            fds.push(fd.as_fd());
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> io::Result<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(invalid)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn number(&mut self) -> io::Result<u64> {
+        let bytes = self.take(8)?.try_into().map_err(|_| invalid())?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// The length of a list.
+    fn list(&mut self) -> io::Result<usize> {
+        usize::try_from(self.number()?).ok().filter(|n| *n <= LIST_MAX).ok_or_else(invalid)
+    }
+
+    fn bytes(&mut self) -> io::Result<&'a [u8]> {
+        let length = usize::try_from(self.number()?).map_err(|_| invalid())?;
+        self.take(length)
+    }
+
+    fn string(&mut self) -> io::Result<String> {
+        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| invalid())
+    }
+
+    fn path(&mut self) -> io::Result<PathBuf> {
+        Ok(PathBuf::from(std::ffi::OsString::from_vec(self.bytes()?.to_vec())))
+    }
+
+    fn logs(&mut self, fds: &mut VecDeque<OwnedFd>) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
+        let count = self.list()?;
+        (0..count).map(|_| Ok((self.path()?, fds.pop_front().ok_or_else(invalid)?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn null() -> OwnedFd {
+        std::fs::File::open("/dev/null").unwrap().into()
+    }
+
+    #[test]
+    fn a_generation_travels_with_many_descriptors() {
+        let (a, b) = pair().unwrap();
+        let frame = GenerationFrame {
+            number: 7,
+            bundle: vec![1, 2, 3],
+            conf_file: "/etc/x.conf".into(),
+            prefix: "/etc/".into(),
+            error_log: PathBuf::new(),
+            globals: Some("daemon off;".into()),
+            listeners: vec![(0..300).map(|_| null()).collect(), vec![], vec![null()]],
+            logs: vec![("/a.log".into(), null())],
+        };
+        let sender = std::thread::spawn(move || {
+            ToServer::Generation(Box::new(frame)).send(&a).unwrap();
+            ToServer::Quit.send(&a).unwrap();
+        });
+        let Some(ToServer::Generation(got)) = ToServer::receive(&b).unwrap() else { panic!() };
+        assert_eq!((got.number, got.bundle.as_slice()), (7, &[1, 2, 3][..]));
+        assert_eq!(got.listeners.iter().map(Vec::len).collect::<Vec<_>>(), [300, 0, 1]);
+        assert_eq!(got.globals.as_deref(), Some("daemon off;"));
+        assert_eq!(got.logs[0].0, PathBuf::from("/a.log"));
+        assert!(matches!(ToServer::receive(&b).unwrap(), Some(ToServer::Quit)));
+        sender.join().unwrap();
+        assert!(ToServer::receive(&b).unwrap().is_none());
+    }
+
+    #[test]
+    fn answers_travel_back() {
+        let (a, b) = pair().unwrap();
+        let messages = [
+            ToMaster::Ready { number: 1, workers: 2 },
+            ToMaster::Refused { number: 2, reason: "no".into() },
+            ToMaster::Drained { number: 1, workers: 2 },
+        ];
+        for message in messages {
+            message.send(&a).unwrap();
+            assert_eq!(ToMaster::receive(&b).unwrap(), Some(message));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bytes in [&[0u8; 16][..], b"GET / HTTP/1.1\r\n\r\n"] {
+            let (mut a, b) = pair().unwrap();
+            a.write_all(bytes).unwrap();
+            assert_eq!(ToServer::receive(&b).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
+        let (mut a, b) = pair().unwrap();
+        let head: Vec<u8> =
+            [MAGIC, QUIT, u32::MAX, 0].iter().flat_map(|w| w.to_le_bytes()).collect();
+        a.write_all(&head).unwrap();
+        assert!(ToServer::receive(&b).is_err());
+    }
+}

@@ -1,0 +1,214 @@
+//! One worker: a thread with an event loop, that accepts connections and hands each to the
+//! service.
+//!
+//! Started by `engine.rs`. Its state is the thread's own; it is changed by closures sent to it.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nowait_runtime::driver::DriverKind;
+use nowait_runtime::guard;
+use nowait_runtime::net::{Listener, ListenerOptions};
+use nowait_runtime::worker::{self as runtime_worker, Hooks, WorkerConfig, Workers};
+use nowait_runtime::{JoinHandle, spawn};
+use nowait_sys::limits;
+use nowait_sys::listen::ListenAddress;
+
+use crate::engine::Applied;
+use crate::events::{Event, Events};
+use crate::log::{Level, Reason};
+use crate::program::{Generation, Program};
+use crate::service::Service;
+use crate::settings::{EventSettings, GuardMode};
+
+/// How often the same complaint of a worker goes to the log.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a worker is started with.
+pub struct Seat {
+    /// Its crew.
+    pub crew: u64,
+    /// Its number.
+    pub index: usize,
+    /// The event mechanism.
+    pub driver: DriverKind,
+    /// The `events` block.
+    pub events: EventSettings,
+    /// Processors that it is bound to; none: not bound.
+    pub cpus: Vec<usize>,
+    /// Where it reports.
+    pub reports: Events,
+    /// The whole crew.
+    pub workers: Arc<Workers>,
+}
+
+/// A generation for a worker, and the sockets that come and go with it.
+pub struct Update {
+    /// What to serve from now on.
+    pub generation: Arc<Generation>,
+    /// Sockets to accept from.
+    pub joins: Vec<Join>,
+    /// Addresses to leave.
+    pub leaves: Vec<Leave>,
+    /// Dropped when the update has been applied.
+    pub applied: Arc<Applied>,
+}
+
+/// A socket for a worker.
+pub struct Join {
+    /// Names the address within the crew.
+    pub id: u64,
+    /// The address.
+    pub address: Arc<ListenAddress>,
+    /// The socket.
+    pub fd: OwnedFd,
+    /// Whether other workers accept from it too.
+    pub shared: bool,
+}
+
+/// An address that is not served any more.
+pub struct Leave {
+    /// As in [`Join`].
+    pub id: u64,
+}
+
+/// The state of the worker on this thread.
+struct State {
+    current: Rc<RefCell<Arc<Generation>>>,
+    accepting: RefCell<Vec<(u64, JoinHandle<()>)>>,
+    reports: Events,
+}
+
+thread_local! {
+    static STATE: RefCell<Option<Rc<State>>> = const { RefCell::new(None) };
+}
+
+/// Runs a worker on this thread until it is told to end.
+pub fn run(seat: Seat, first: Update) {
+    let Seat { crew, index, reports, .. } = &seat;
+    let (crew, index, reports) = (*crew, *index, reports.clone());
+    let error = run_loop(seat, first).err().map(|error| error.to_string());
+    STATE.take();
+    reports.send(Event::WorkerEnded { crew, index, error });
+}
+
+fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
+    if !seat.cpus.is_empty()
+        && let Err(error) = limits::set_affinity(&seat.cpus)
+    {
+        seat.reports.alert(format!("sched_setaffinity() failed {}", Reason(&error)));
+    }
+    let mode = match seat.events.guard {
+        GuardMode::Off => guard::Mode::Off,
+        GuardMode::On => guard::Mode::On,
+        GuardMode::Strict => guard::Mode::Strict,
+    };
+    if mode != guard::Mode::Off
+        && let Err(error) = guard::install(mode)
+    {
+        seat.reports.alert(format!("event_loop_guard is not in force: {error}"));
+    }
+    let config = WorkerConfig {
+        connections_max: seat.events.connections,
+        multi_accept: seat.events.multi_accept,
+        accept_delay: seat.events.accept_delay,
+        guard: mode != guard::Mode::Off,
+        hooks: Rc::new(Reporter { events: seat.reports.clone(), last: Cell::new(None) }),
+        ..WorkerConfig::new(seat.index, seat.driver)
+    };
+    let state = Rc::new(State {
+        current: Rc::new(RefCell::new(first.generation.clone())),
+        accepting: RefCell::default(),
+        reports: seat.reports.clone(),
+    });
+    STATE.set(Some(state.clone()));
+    runtime_worker::run(config, &seat.workers, |_| async move {
+        apply(first);
+        runtime_worker::stopping().await;
+        for (_, task) in state.accepting.take() {
+            task.abort();
+        }
+    })?;
+    Ok(())
+}
+
+/// Applies an update on the worker's thread. Does nothing on a worker that has ended.
+pub fn apply(update: Update) {
+    let Some(state) = STATE.with_borrow(Option::clone) else { return };
+    let Update { generation, joins, leaves, applied } = update;
+    // The old generation ends here, unless a request still uses it.
+    drop(state.current.replace(generation));
+    if runtime_worker::is_stopping() {
+        return;
+    }
+    let mut accepting = state.accepting.borrow_mut();
+    let (gone, kept) = std::mem::take(&mut *accepting)
+        .into_iter()
+        .partition(|(id, _)| leaves.iter().any(|leave| leave.id == *id));
+    *accepting = kept;
+    let gone: Vec<(u64, JoinHandle<()>)> = gone;
+    for (_, task) in gone {
+        task.abort();
+    }
+    for Join { id, address, fd, shared } in joins {
+        match Listener::from_fd(fd, ListenerOptions { id, shared }) {
+            Ok(listener) => {
+                accepting.push((id, spawn(accept_all(listener, address, state.clone()))));
+            }
+            Err(error) => {
+                state.reports.alert(format!("cannot accept from {address}: {}", Reason(&error)));
+            }
+        }
+    }
+    drop(applied);
+}
+
+async fn accept_all(listener: Listener, address: Arc<ListenAddress>, state: Rc<State>) {
+    let generation = state.current.clone();
+    let current: crate::service::Current<Generation> = Rc::new(move || generation.borrow().clone());
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => {
+                drop(spawn(Program::serve(current.clone(), address.clone(), accepted)));
+            }
+            Err(error) => {
+                state.reports.alert(format!("accept() on {address} failed {}", Reason(&error)));
+                return;
+            }
+        }
+    }
+}
+
+/// Passes a worker's complaints to the control thread, which may write them.
+struct Reporter {
+    events: Events,
+    last: Cell<Option<Instant>>,
+}
+
+impl Reporter {
+    fn complain(&self, level: Level, message: String) {
+        let now = Instant::now();
+        if self.last.get().is_none_or(|last| now.duration_since(last) >= COMPLAINT_INTERVAL) {
+            self.last.set(Some(now));
+            self.events.send(Event::Log(level, message));
+        }
+    }
+}
+
+impl Hooks for Reporter {
+    fn task_panicked(&self, message: &str) {
+        self.events.alert(format!("a connection was closed by an error of the program: {message}"));
+    }
+
+    fn connections_exhausted(&self, max: usize) {
+        self.complain(Level::Alert, format!("{max} worker_connections are not enough"));
+    }
+
+    fn accept_failed(&self, error: &io::Error) {
+        self.complain(Level::Error, format!("accept() failed {}", Reason(error)));
+    }
+}

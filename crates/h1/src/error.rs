@@ -137,11 +137,8 @@ impl RequestError {
                 text.extend_from_slice(quoted);
                 text.extend_from_slice(b"...\"");
             }
-            RequestError::DuplicateHost | RequestError::DuplicateHeader(_) => {
-                text.extend_from_slice(b": \"");
-                text.extend_from_slice(quoted);
-                text.push(b'"');
-            }
+            RequestError::DuplicateHost => append_both(&mut text, quoted, head, Known::Host),
+            RequestError::DuplicateHeader(name) => append_both(&mut text, quoted, head, name),
             RequestError::UnknownTransferEncoding => {
                 text.extend_from_slice(b": \"");
                 text.extend_from_slice(head.header(Known::TransferEncoding).unwrap_or_default());
@@ -151,6 +148,19 @@ impl RequestError {
         }
         text
     }
+}
+
+/// Quotes a repeated field and the one before it.
+fn append_both(text: &mut Vec<u8>, line: &[u8], head: &RequestHead, name: Known) {
+    let previous = head.header(name).unwrap_or_default();
+    let previous = &previous[..previous.len().min(QUOTE_MAX)];
+    text.extend_from_slice(b": \"");
+    text.extend_from_slice(line);
+    text.extend_from_slice(b"\", previous value: \"");
+    text.extend_from_slice(name.as_str().as_bytes());
+    text.extend_from_slice(b": ");
+    text.extend_from_slice(previous);
+    text.push(b'"');
 }
 
 impl fmt::Display for RequestError {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// Responses up to this size may be left unread for a while.
 const LAZY_RESPONSE_BYTES_MAX: u64 = 4096;
@@ -384,7 +384,6 @@ pub fn open(target: SocketAddr) -> Result<OwnedFd, Error> {
     let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|errno| Error::System("socket", errno))?;
-    let _ = sockopt::set_tcp_nodelay(&socket, true);
     rustix::net::connect(&socket, &target).map_err(|errno| Error::System("connect", errno))?;
     Ok(socket)
 }

@@ -34,6 +34,16 @@ pub fn cpu_time(pids: &[u32]) -> Duration {
     pids.iter().map(|pid| precise(*pid).unwrap_or_else(|| coarse(*pid))).sum()
 }
 
+/// Processor time that the whole machine has spent, whoever spent it.
+pub fn machine_time() -> Duration {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let ticks: Vec<u32> = fields.map(|field| field.parse().unwrap_or(0)).collect();
+    // user, nice, system, then idle and iowait, then irq, softirq, steal.
+    let busy = [0, 1, 2, 5, 6, 7].iter().filter_map(|index| ticks.get(*index)).sum::<u32>();
+    TICK * busy
+}
+
 /// Proportional set size of these processes in bytes: pages shared by n processes count 1/n each.
 pub fn memory_bytes(pids: &[u32]) -> u64 {
     let of = |pid: &u32| {

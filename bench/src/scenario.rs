@@ -1,5 +1,6 @@
 //! The scenarios: what is measured, under which names, with which variants of the servers.
 
+mod cold;
 mod idle;
 mod lifecycle;
 mod throughput;
@@ -43,6 +44,8 @@ pub enum What {
     Idle(usize),
     Start,
     Reload,
+    /// Hot files while cold ones wait for a slow disk.
+    Cold,
 }
 
 const KB: usize = 1024;
@@ -83,6 +86,11 @@ pub fn all() -> Vec<Scenario> {
         },
         Scenario { name: "start", title: "Start to first accept", what: What::Start },
         Scenario { name: "reload", title: "Reload to first new answer", what: What::Reload },
+        Scenario {
+            name: "cold",
+            title: "A hot 4 MB file while 200 connections wait for a slow disk",
+            what: What::Cold,
+        },
     ]
 }
 
@@ -94,6 +102,7 @@ impl Bench {
             What::Idle(connections) => idle::run(self, scenario, *connections),
             What::Start => lifecycle::start(self, scenario),
             What::Reload => lifecycle::reload(self, scenario),
+            What::Cold => cold::run(self, scenario),
         }
     }
 
@@ -193,5 +202,11 @@ impl Bench {
 }
 
 fn variant(label: &str, side: Side, events: &str, http: &str) -> Variant {
-    Variant { label: label.to_owned(), side, events: events.to_owned(), http: http.to_owned() }
+    Variant {
+        label: label.to_owned(),
+        side,
+        main: String::new(),
+        events: events.to_owned(),
+        http: http.to_owned(),
+    }
 }

@@ -23,6 +23,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Variant {
     pub label: String,
     pub side: Side,
+    /// Lines for the main block.
+    pub main: String,
     /// Lines for the `events` block.
     pub events: String,
     /// Lines for the `http` block.
@@ -57,7 +59,7 @@ pub fn configuration(directory: &Path, setup: &Setup, variant: &Variant) -> Stri
     let mut text = String::new();
     let directory = directory.display();
     let Setup { workers, root, main, server, .. } = setup;
-    let Variant { events, http, .. } = variant;
+    let Variant { main: own, events, http, .. } = variant;
     let root = root.display();
     write!(
         text,
@@ -67,6 +69,7 @@ worker_rlimit_nofile 20000;
 pid {directory}/pid;
 error_log {directory}/error.log warn;
 {main}
+{own}
 events {{
     worker_connections 16384;
     {events}

@@ -99,9 +99,9 @@ type Painted = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 fn paint(area: &Area<'_>, blocks: &[Block], line: Option<f64>) -> Painted {
     let left = |vertical| Pos::new(HPos::Left, vertical);
-    let heading = (FONT, 15).into_font().color(&INK).pos(left(VPos::Top));
-    let label = (FONT, 13).into_font().color(&INK).pos(Pos::new(HPos::Right, VPos::Center));
-    let number = (FONT, 13).into_font().color(&INK).pos(left(VPos::Center));
+    let heading = (FONT, 19).into_font().color(&INK).pos(left(VPos::Top));
+    let label = (FONT, 16).into_font().color(&INK).pos(Pos::new(HPos::Right, VPos::Center));
+    let number = (FONT, 16).into_font().color(&INK).pos(left(VPos::Center));
     // Room for the number behind the longest bar.
     let room = f64::from(WIDTH as i32 - LABEL_WIDTH - 80);
 

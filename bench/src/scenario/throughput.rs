@@ -1,7 +1,6 @@
 //! Server CPU per request at saturation: the main figure.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Bench, Scenario, USUAL};
@@ -35,12 +34,40 @@ pub enum Uri {
     File(usize),
 }
 
+/// From this share of a processor on, other programs spoil a measurement.
+const OTHERS_PERCENT_MAX: f64 = 5.0;
+
 /// One measurement of one variant.
 struct Sample {
     cpu_us: f64,
     requests_per_second: f64,
+    /// Of the server's processors.
     used_percent: f64,
+    /// Of one processor, by this program.
+    client_percent: f64,
+    /// Of one processor, by everything else on the machine.
+    others_percent: f64,
     seen: Seen,
+}
+
+/// The accounts at the beginning or the end of the measured time.
+#[derive(Clone, Copy)]
+struct Edge {
+    time: Instant,
+    server: Duration,
+    client: Duration,
+    machine: Duration,
+}
+
+impl Edge {
+    fn now(server: &[u32]) -> Edge {
+        Edge {
+            time: Instant::now(),
+            server: process::cpu_time(server),
+            client: process::cpu_time(&[std::process::id()]),
+            machine: process::machine_time(),
+        }
+    }
 }
 
 /// Measures all variants, one after the other, in every round.
@@ -112,33 +139,36 @@ fn measure(
     };
     let pids = server.processes();
     let mut edges = Vec::new();
-    let seen = load::run(&load, || edges.push((Instant::now(), process::cpu_time(&pids))))
+    let seen = load::run(&load, || edges.push(Edge::now(&pids)))
         .map_err(|error| format!("{error} {}", server.log()))?;
-    let (&[(begin, cpu_begin), (end, cpu_end)], Ok([seen])) =
-        (&edges[..], <[Seen; 1]>::try_from(seen))
-    else {
+    let (&[begin, end], Ok([seen])) = (&edges[..], <[Seen; 1]>::try_from(seen)) else {
         return Err("the measurement has no two edges".to_owned());
     };
     if seen.failures > 0 {
         return Err(format!("{} connections failed {}", seen.failures, server.log()));
     }
-    let cpu = (cpu_end - cpu_begin).as_secs_f64();
-    let wall = (end - begin).as_secs_f64();
+    let spent = |of: fn(&Edge) -> Duration| of(&end).saturating_sub(of(&begin)).as_secs_f64();
+    let wall = (end.time - begin.time).as_secs_f64();
+    let (cpu, client) = (spent(|edge| edge.server), spent(|edge| edge.client));
+    let others = spent(|edge| edge.machine) - cpu - client;
     let processors = what.workers.min(setup.cpus.len()) as f64;
     Ok(Sample {
         cpu_us: cpu * 1e6 / seen.requests(),
         requests_per_second: seen.requests() / wall,
         used_percent: 100.0 * cpu / wall / processors,
+        client_percent: 100.0 * client / wall,
+        others_percent: 100.0 * others.max(0.0) / wall,
         seen,
     })
 }
 
 impl Sample {
-    fn also(&self) -> [(&'static str, f64); 4] {
+    fn also(&self) -> [(&'static str, f64); 5] {
         let micros = |percent| self.seen.latency_at(percent).as_secs_f64() * 1e6;
         [
             ("requests/s", self.requests_per_second),
             ("server CPU %", self.used_percent),
+            ("others CPU %", self.others_percent),
             ("p50 µs", micros(50.0)),
             ("p99 µs", micros(99.0)),
         ]
@@ -147,14 +177,30 @@ impl Sample {
 
 impl std::fmt::Display for Sample {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Sample { cpu_us, requests_per_second, used_percent, .. } = self;
-        write!(f, "{cpu_us:9.2} µs  {requests_per_second:9.0}/s  server {used_percent:3.0} %")?;
-        if *used_percent < SATURATED_PERCENT { write!(f, " (not saturated)") } else { Ok(()) }
+        let Sample { cpu_us, requests_per_second, used_percent, client_percent, .. } = self;
+        write!(
+            f,
+            "{cpu_us:9.2} µs  {requests_per_second:9.0}/s  server {used_percent:3.0} %  \
+             client {client_percent:3.0} %"
+        )?;
+        if *used_percent < SATURATED_PERCENT {
+            write!(f, "  not saturated")?;
+        }
+        if self.others_percent > OTHERS_PERCENT_MAX {
+            write!(f, "  others {:.0} %", self.others_percent)?;
+        }
+        Ok(())
     }
 }
 
-/// A file of bytes without a pattern that a file system could compress.
-pub fn write_file(path: &Path, bytes: usize) -> Result<Arc<[u8]>, String> {
+fn write_file(path: &Path, bytes: usize) -> Result<Vec<u8>, String> {
+    let body = random_bytes(bytes);
+    std::fs::write(path, &body).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(body)
+}
+
+/// Bytes without a pattern that a file system could compress; the same for the same length.
+pub fn random_bytes(bytes: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ bytes as u64;
     let mut body = Vec::with_capacity(bytes + 8);
     while body.len() < bytes {
@@ -164,6 +210,5 @@ pub fn write_file(path: &Path, bytes: usize) -> Result<Arc<[u8]>, String> {
         body.extend_from_slice(&state.to_le_bytes());
     }
     body.truncate(bytes);
-    std::fs::write(path, &body).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(Arc::from(body))
+    body
 }

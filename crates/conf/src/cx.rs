@@ -5,63 +5,19 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::rc::Rc;
 
 use crate::context::Context;
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::paths::Paths;
+use crate::recovery;
 use crate::registry::{Registry, Row};
 use crate::source::Span;
 use crate::tree::{Node, Tree, Word};
+use crate::unsupported;
 
-/// Where relative names start. Prefixes end with `/` and are joined as texts, as nginx does, so
-/// that messages show the names that nginx would show.
-#[derive(Clone, Debug)]
-pub struct Paths {
-    prefix: Vec<u8>,
-    conf_prefix: Vec<u8>,
-}
-
-impl Paths {
-    /// `prefix` is `-p` or the built-in one; `main` is the configuration file.
-    pub fn new(prefix: &Path, main: &Path) -> Paths {
-        let mut bytes = prefix.as_os_str().as_bytes().to_vec();
-        if !bytes.is_empty() && !bytes.ends_with(b"/") {
-            bytes.push(b'/');
-        }
-        Paths { prefix: bytes, conf_prefix: Self::directory_of(main) }
-    }
-
-    pub(crate) fn directory_of(main: &Path) -> Vec<u8> {
-        let bytes = main.as_os_str().as_bytes();
-        let length = bytes.iter().rposition(|&b| b == b'/').map_or(0, |n| n + 1);
-        bytes[..length].to_vec()
-    }
-
-    pub(crate) fn join(prefix: &[u8], name: &[u8]) -> Vec<u8> {
-        if name.starts_with(b"/") { name.to_vec() } else { [prefix, name].concat() }
-    }
-
-    /// A name relative to the prefix: document roots, logs, the pid file.
-    pub fn full(&self, name: &[u8]) -> Vec<u8> {
-        Self::join(&self.prefix, name)
-    }
-
-    /// A name relative to the directory of the main file: certificates, password files.
-    pub fn conf_full(&self, name: &[u8]) -> Vec<u8> {
-        Self::join(&self.conf_prefix, name)
-    }
-
-    /// The prefix with its final `/`.
-    pub fn prefix(&self) -> &[u8] {
-        &self.prefix
-    }
-
-    /// The directory of the main file with its final `/`.
-    pub fn conf_prefix(&self) -> &[u8] {
-        &self.conf_prefix
-    }
+fn unsupported_error(name: &Word, reason: &str) -> Diagnostic {
+    name.error(format!("directive \"{name}\" is not supported by nowait: {reason}"))
 }
 
 /// One value per type.
@@ -169,16 +125,23 @@ impl<'a> Cx<'a> {
     }
 
     fn directive(&mut self, node: &Node) {
-        match self.checked_row(node) {
+        let swallowed = recovery::swallowed(self.registry, self.context(), node);
+        let error = match self.checked_row(node) {
             Ok(row) => {
-                if let Err(error) = (row.apply)(self, node) {
-                    self.report(error.or_at(node.name.span));
-                }
-                let scope = self.scope_mut();
-                scope.seen.entry(row.name).or_insert(node.name.span);
+                let result = (row.apply)(self, node);
+                self.scope_mut().seen.entry(row.name).or_insert(node.name.span);
+                result.err().map(|error| error.or_at(node.name.span))
             }
-            Err(error) => {
-                self.report(error);
+            Err(error) => Some(error),
+        };
+        match (error, swallowed) {
+            (None, None) => {}
+            (Some(error), None) => self.report(error),
+            (None, Some(swallowed)) => self.report(swallowed.warning(node)),
+            (Some(error), Some(swallowed)) => {
+                self.report(swallowed.explain(node, error));
+                // Go on as if the ";" were there, to find what else is wrong.
+                self.directive(&swallowed.rest);
             }
         }
     }
@@ -193,28 +156,42 @@ impl<'a> Cx<'a> {
             });
         };
         if row.block != node.block.is_some() {
+            let name = &node.name;
             return Err(match row.block {
-                true => node.error(format!("directive \"{}\" has no opening \"{{\"", node.name)),
-                false => {
-                    node.error(format!("directive \"{}\" is not terminated by \";\"", node.name))
-                }
+                true => node
+                    .error(format!("directive \"{name}\" has no opening \"{{\""))
+                    .expected(format!("\"{name} {}\"", row.args)),
+                false => node.error(format!("directive \"{name}\" is not terminated by \";\"")),
             });
         }
         if !row.arity.allows(node.args.len()) {
-            return Err(node.arity_error().expected(row.arity.describe()));
+            let given = node.args.len();
+            let error = node.arity_error();
+            return Err(error.expected(format!("{}, not {given}", row.arity.describe())));
         }
         Ok(row)
     }
 
     fn misplaced(&self, name: &Word, contexts: Context) -> Diagnostic {
+        if let Some(entry) = unsupported::find(&name.text, self.context())
+            && entry.contexts.intersects(self.context())
+        {
+            return unsupported_error(name, entry.reason);
+        }
         name.error(format!("\"{name}\" directive is not allowed here"))
-            .expected(format!("this is \"{}\"", self.context().describe()))
+            .label(format!("not in the \"{}\" context", self.context().describe()))
             .hint(format!("\"{name}\" belongs in {}", contexts.describe()))
             .follows_from_nesting()
     }
 
     fn unknown(&self, name: &Word) -> Diagnostic {
+        if let Some(entry) = unsupported::find(&name.text, self.context()) {
+            return unsupported_error(name, entry.reason);
+        }
         let error = name.error(format!("unknown directive \"{name}\""));
+        if name.text.starts_with(b"\xef\xbb\xbf") {
+            return error.hint("the file begins with a byte order mark; save it without");
+        }
         match self.registry.suggest(&name.lossy(), self.context()) {
             Some(known) => error.hint(format!("did you mean \"{known}\"?")),
             None => error,

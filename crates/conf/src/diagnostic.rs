@@ -32,6 +32,7 @@ struct Details {
     level: Level,
     message: String,
     span: Option<Span>,
+    label: Option<String>,
     expected: Option<String>,
     hints: Vec<String>,
     notes: Vec<(Span, String)>,
@@ -45,6 +46,7 @@ impl Diagnostic {
             level,
             message: message.into(),
             span: None,
+            label: None,
             expected: None,
             hints: Vec::new(),
             notes: Vec::new(),
@@ -74,7 +76,13 @@ impl Diagnostic {
         self
     }
 
-    /// What would have been right: `a size like "8k"`.
+    /// A remark next to the carets.
+    pub fn label(mut self, label: impl Into<String>) -> Diagnostic {
+        self.0.label = Some(label.into());
+        self
+    }
+
+    /// What would have been right: `a size such as 8k`.
     pub fn expected(mut self, expected: impl Into<String>) -> Diagnostic {
         self.0.expected = Some(expected.into());
         self
@@ -152,23 +160,31 @@ impl Diagnostics {
         self.dropped > 0 || self.list.iter().any(|d| d.level() == Level::Emerg)
     }
 
+    /// The findings in the order in which the configuration is read; those without a place last.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
-        self.list.iter()
+        let mut sorted: Vec<&Diagnostic> = self.list.iter().collect();
+        sorted.sort_by_cached_key(|diagnostic| {
+            let key = diagnostic.span().map(|span| self.sources.reading_order(span));
+            (key.is_none(), key)
+        });
+        sorted.into_iter()
     }
 
     /// `MESSAGE in FILE:LINE`: the text that goes to the error log.
     pub fn classic(&self, diagnostic: &Diagnostic) -> String {
-        match diagnostic.span() {
+        let text = match diagnostic.span() {
             Some(span) => format!("{} in {}", diagnostic.message(), self.sources.place(span)),
             None => diagnostic.message().to_owned(),
-        }
+        };
+        // A configuration may hold anything; a log line and a terminal may not.
+        text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
     }
 
-    /// Everything for a terminal, errors of one file in the order of their lines; each finding
-    /// opens with the classic `nowait: [emerg] MESSAGE in FILE:LINE`.
+    /// Everything for a terminal, in the order of [`Diagnostics::iter`]; each finding opens with
+    /// the classic `nowait: [emerg] MESSAGE in FILE:LINE`.
     pub fn render(&self, color: bool) -> String {
         let mut out = String::new();
-        for diagnostic in &self.list {
+        for diagnostic in self.iter() {
             self.render_one(&mut out, diagnostic, color);
         }
         if self.dropped > 0 {
@@ -189,7 +205,14 @@ impl Diagnostics {
         let width = details.span.iter().chain(details.notes.iter().map(|(span, _)| span));
         let width = width.map(|span| span.line.to_string().len()).max().unwrap_or(1);
         if let Some(span) = details.span {
-            self.render_line(out, span, details.expected.as_deref(), width, paint);
+            let expected = details.expected.as_ref().map(|expected| format!("expected {expected}"));
+            self.render_line(
+                out,
+                span,
+                details.label.clone().or(expected).as_deref(),
+                width,
+                paint,
+            );
         }
         for (span, note) in &details.notes {
             if details.span.is_some_and(|main| main.file != span.file) {
@@ -223,12 +246,8 @@ impl Diagnostics {
             .clamp(1, line.len().saturating_sub(offset).max(1));
         let shown = Excerpt::new(line, offset, length);
         let bar = paint.frame("|");
-        let _ = writeln!(
-            out,
-            "{} {bar} {}",
-            paint.frame(&format!("{:>width$}", span.line)),
-            shown.text
-        );
+        let number = paint.frame(&format!("{:>width$}", span.line));
+        let _ = writeln!(out, "{}", format!("{number} {bar} {}", shown.text).trim_end());
         let carets = paint.caret(&"^".repeat(shown.carets));
         let label = label.map(|l| format!(" {l}")).unwrap_or_default();
         let _ = writeln!(

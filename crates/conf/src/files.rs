@@ -34,12 +34,12 @@ impl Files for Disk {
         use std::io::Read;
         let file = std::fs::File::open(path)?;
         if file.metadata()?.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
+            return Err(io::Error::from_raw_os_error(EISDIR));
         }
         let mut text = Vec::new();
         file.take(Self::FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
         if text.len() as u64 > Self::FILE_BYTES_MAX {
-            return Err(io::ErrorKind::FileTooLarge.into());
+            return Err(io::Error::from_raw_os_error(EFBIG));
         }
         Ok(text)
     }
@@ -75,6 +75,19 @@ impl Bundle {
     /// The files with their texts, in the order of their first reading: what `-T` prints.
     pub fn iter(&self) -> impl Iterator<Item = (&Path, &[u8])> {
         self.files.iter().map(|(path, text)| (path.as_path(), text.as_slice()))
+    }
+
+    /// What `-T` prints: each file once, under a line with its name, byte for byte.
+    pub fn dump(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (path, text) in self.iter() {
+            out.extend_from_slice(b"# configuration file ");
+            out.extend_from_slice(path.as_os_str().as_bytes());
+            out.extend_from_slice(b":\n");
+            out.extend_from_slice(text);
+            out.push(b'\n');
+        }
+        out
     }
 
     pub(crate) fn get(&self, path: &Path) -> Option<&[u8]> {
@@ -134,6 +147,8 @@ impl Files for Bundle {
 }
 
 const ENOENT: i32 = 2;
+const EISDIR: i32 = 21;
+const EFBIG: i32 = 27;
 
 fn put_count(out: &mut Vec<u8>, count: usize) {
     out.extend_from_slice(&(count as u64).to_le_bytes());
@@ -179,6 +194,8 @@ mod tests {
         }
         assert_eq!(bundle.read(Path::new("/etc/a.conf")).unwrap(), b"first");
         assert_eq!(bundle.read(Path::new("/x")).unwrap_err().raw_os_error(), Some(2));
+        let dump = b"# configuration file /etc/a.conf:\nfirst\n# configuration file /etc/b.conf:\n\xff\0\n";
+        assert_eq!(bundle.dump(), dump);
         let names: Vec<_> = bundle.iter().map(|(path, _)| path.to_str().unwrap()).collect();
         assert_eq!(names, ["/etc/a.conf", "/etc/b.conf"]);
     }

@@ -23,7 +23,7 @@ pub(crate) enum LexError {
     /// After a closing quote something other than space, `;`, `{`, `)`.
     AfterQuote { at: Span, byte: u8, word: Word },
     /// The text ended within a word; a quote that was never closed is named.
-    EndInWord { word: Span, quote: Option<u8> },
+    EndInWord { word: Span, quote: Option<u8>, end: Span },
     /// A word longer than [`WORD_BYTES_MAX`].
     TooLong { word: Span, quote: Option<u8>, start: Vec<u8> },
 }
@@ -105,7 +105,8 @@ impl<'t> Lexer<'t> {
         let mut variable = false;
         loop {
             let Some(byte) = self.peek() else {
-                return Err(LexError::EndInWord { word: self.span(start, line), quote: None });
+                let end = self.span(self.pos, self.line);
+                return Err(LexError::EndInWord { word: self.span(start, line), quote: None, end });
             };
             let first = self.pos == start;
             if byte == b'{' && variable {
@@ -132,7 +133,8 @@ impl<'t> Lexer<'t> {
         loop {
             let Some(byte) = self.bump() else {
                 let word = self.span(start, line);
-                return Err(LexError::EndInWord { word, quote: Some(quote) });
+                let end = self.span(self.pos, self.line);
+                return Err(LexError::EndInWord { word, quote: Some(quote), end });
             };
             if byte == b'\\' {
                 self.bump();
@@ -165,25 +167,30 @@ impl<'t> Lexer<'t> {
             quote,
             start: self.text[text_start..end].to_vec(),
         };
+        // A quote is taken for an ordinary byte of its line, which the caller skips.
         if quote.is_some() {
-            self.pos = start;
+            self.pos = start + 1;
             self.line = line;
-            self.skip_line();
         } else {
-            while self.peek().is_some_and(|b| !is_space(b) && b != b';') {
+            while self.peek().is_some_and(|b| !is_space(b) && b != b';' && b != b'{') {
                 self.pos += 1;
             }
         }
         error
     }
 
-    /// Moves to the start of the next line.
-    pub fn skip_line(&mut self) {
-        while let Some(byte) = self.bump() {
-            if byte == b'\n' {
-                return;
+    /// Moves behind the next `;` or line end, or before the next brace, and says which it was.
+    pub fn skip_to_delimiter(&mut self) -> Option<u8> {
+        while let Some(byte) = self.peek() {
+            if matches!(byte, b'{' | b'}') {
+                return Some(byte);
+            }
+            self.bump();
+            if matches!(byte, b';' | b'\n') {
+                return Some(byte);
             }
         }
+        None
     }
 
     /// Moves back to `span`'s start, for words that turn out to belong elsewhere.

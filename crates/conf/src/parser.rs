@@ -8,11 +8,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::cx::Paths;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::files::Files;
 use crate::glob;
 use crate::lexer::{LexError, Lexer, Token};
+use crate::paths::Paths;
 use crate::source::{FileId, Span};
 use crate::tree::{Node, Tree, Word};
 
@@ -84,7 +84,8 @@ impl Parser<'_> {
             Diagnostic::emerg(message)
         })?;
         self.tree.files.add(path, text.as_slice());
-        let (id, source) = self.tree.sources.add(path.to_owned(), text);
+        let (id, source) =
+            self.tree.sources.add(path.to_owned(), text, self.including.last().copied());
         self.text(id, &source.text, nodes);
         Ok(())
     }
@@ -122,7 +123,7 @@ impl Parser<'_> {
                 }
                 Ok(Token::End(at)) => {
                     if !words.is_empty() {
-                        self.unexpected_end(at, &words, None);
+                        self.unexpected_end(at, &words);
                         if let Some(node) = node(&mut words, at) {
                             self.directive(node, nodes);
                         }
@@ -130,21 +131,26 @@ impl Parser<'_> {
                     self.unclosed(at, &mut nesting, nodes);
                     return;
                 }
-                Err(LexError::EndInWord { word, quote }) => {
-                    let end = Span { start: word.end, ..word };
-                    self.unexpected_end(end, &words, Some((word, quote)));
+                Err(LexError::EndInWord { word, quote: Some(quote), end }) => {
+                    self.unclosed_quote(word, quote, end);
+                    // The string may well have swallowed the braces that would be missed now.
+                    nesting.end_silently(self, nodes);
+                    return;
+                }
+                Err(LexError::EndInWord { word, quote: None, end }) => {
+                    words.push(Word { text: Vec::new(), span: word, quoted: false });
+                    self.unexpected_end(end, &words);
                     words.clear();
                 }
                 Err(LexError::AfterQuote { at, byte, word }) => {
                     words.push(word);
                     self.after_quote(at, byte, &words);
-                    // The rest up to the line's end is most likely what the quote was to hold.
                     lexer.rewind(at);
                     recover(&mut lexer, &mut words);
                 }
                 Err(LexError::TooLong { word, quote, start }) => {
                     self.too_long(word, quote, &start);
-                    words.clear();
+                    recover(&mut lexer, &mut words);
                 }
             }
         }
@@ -216,10 +222,12 @@ impl Parser<'_> {
             return self.pop_block(open, nodes);
         }
         self.tree.unbalanced = true;
-        let mut error =
-            Diagnostic::emerg("unexpected \"}\"").at(at).expected("no block is open here");
+        let mut error = Diagnostic::emerg("unexpected \"}\"").at(at).label("no block is open here");
         if let Some((name, brace, close)) = nesting.early_close.take() {
-            error = error.note(close, format!("this closes \"{name}\" of line {}", brace.line));
+            error = error.note(
+                close,
+                format!("this closes \"{name}\" of line {}; is it one too many?", brace.line),
+            );
         }
         self.diagnostics.push(error);
     }
@@ -245,9 +253,7 @@ impl Parser<'_> {
             }
         }
         self.diagnostics.push(error);
-        while let Some(open) = nesting.open.pop() {
-            self.pop_block(open, nodes);
-        }
+        nesting.end_silently(self, nodes);
     }
 
     fn missing_semicolon(&mut self, words: &[Word], at: Span) {
@@ -259,27 +265,28 @@ impl Parser<'_> {
         self.diagnostics.push(error);
     }
 
-    fn unexpected_end(&mut self, at: Span, words: &[Word], cut: Option<(Span, Option<u8>)>) {
-        let message = match at.file {
-            FileId::COMMAND_LINE => "unexpected end of parameter, expecting \";\"",
-            _ => "unexpected end of file, expecting \";\" or \"}\"",
-        };
-        let mut error = Diagnostic::emerg(message).at(at);
-        match (cut, words.first(), words.last()) {
-            (Some((word, Some(quote))), ..) => {
-                let quote = char::from(quote);
-                let first = Span { end: word.start + 1, ..word };
-                error = error.note(first, format!("this {quote} is never closed by another"));
-                self.tree.unbalanced = true;
-            }
-            (_, Some(first), Some(last)) => {
-                let end = Span { start: last.span.end.saturating_sub(1), ..last.span };
-                error =
-                    error.note(end, format!("a \";\" is missing after this to end \"{first}\""));
-            }
-            _ => error = error.hint("end the directive with \";\""),
+    fn unexpected_end(&mut self, at: Span, words: &[Word]) {
+        let mut error = Diagnostic::emerg(unexpected_end_text(at.file)).at(at);
+        if let (Some(first), Some(last)) = (words.first(), words.last()) {
+            let end = Span { start: last.span.end.saturating_sub(1), ..last.span };
+            error = error.note(
+                end,
+                match words.len() {
+                    1 if first.text.is_empty() => "a \";\" is missing after this".to_owned(),
+                    _ => format!("a \";\" is missing after this to end \"{first}\""),
+                },
+            );
         }
         self.diagnostics.push(error);
+    }
+
+    fn unclosed_quote(&mut self, word: Span, quote: u8, end: Span) {
+        self.tree.unbalanced = true;
+        let quote = char::from(quote);
+        let first = Span { end: word.start + 1, ..word };
+        let error = Diagnostic::emerg(unexpected_end_text(end.file)).at(end);
+        let note = format!("this {quote} is never closed by another");
+        self.diagnostics.push(error.note(first, note));
     }
 
     fn after_quote(&mut self, at: Span, byte: u8, words: &[Word]) {
@@ -356,6 +363,13 @@ impl Parser<'_> {
     }
 }
 
+fn unexpected_end_text(file: FileId) -> &'static str {
+    match file {
+        FileId::COMMAND_LINE => "unexpected end of parameter, expecting \";\"",
+        _ => "unexpected end of file, expecting \";\" or \"}\"",
+    }
+}
+
 /// The directive that `words` make up; `None` without words.
 fn node(words: &mut Vec<Word>, end: Span) -> Option<Node> {
     let mut words = std::mem::take(words).into_iter();
@@ -364,10 +378,12 @@ fn node(words: &mut Vec<Word>, end: Span) -> Option<Node> {
     Some(Node { name, args: words.collect(), block: None, span })
 }
 
-/// After a broken word: drops the directive up to its `;` or the line's end.
+/// After a broken word: drops the directive up to its `;` or the line's end. A block is kept, so
+/// that its braces stay even.
 fn recover(lexer: &mut Lexer<'_>, words: &mut Vec<Word>) {
-    words.clear();
-    lexer.skip_line();
+    if lexer.skip_to_delimiter() != Some(b'{') {
+        words.clear();
+    }
 }
 
 /// Watches indentation to tell which brace is missing or too many.
@@ -380,6 +396,13 @@ struct Nesting {
 }
 
 impl Nesting {
+    /// Closes all blocks at the end of the text.
+    fn end_silently(&mut self, parser: &mut Parser<'_>, nodes: &mut Vec<Node>) {
+        while let Some(open) = self.open.pop() {
+            parser.pop_block(open, nodes);
+        }
+    }
+
     fn directive_starts(&mut self, indentation: Option<usize>, at: Span) {
         let Some(open) = self.open.last_mut() else {
             return;

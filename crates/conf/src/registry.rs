@@ -35,6 +35,16 @@ impl fmt::Debug for Row {
     }
 }
 
+crate::rows! {
+    static LANGUAGE, module "core";
+
+    /// Includes another file, or the files matching a pattern, into the configuration. Included
+    /// files consist of complete directives and blocks. Relative names start at the directory of
+    /// the main configuration file; files that match a pattern are read in the order of their
+    /// names, and a pattern that matches none is no error.
+    "include" => |_cx: &mut Cx<'_>, _node: &Node| Ok(()), in ANY, take exactly(1), args "file | mask";
+}
+
 /// The tables of all crates, indexed by name.
 #[derive(Debug, Default)]
 pub struct Registry {
@@ -46,7 +56,8 @@ impl Registry {
     /// Collects tables: `Registry::new(&[FileConf::ROWS, SERVER_ROWS])`.
     pub fn new(tables: &[&'static [Row]]) -> Registry {
         let mut registry = Registry::default();
-        for row in tables.iter().flat_map(|table| table.iter()) {
+        // "include" is resolved by the parser; its row serves the reference and the hints.
+        for row in LANGUAGE.iter().chain(tables.iter().flat_map(|table| table.iter())) {
             registry.rows.push(row);
             registry.by_name.entry(row.name).or_default().push(row);
         }

@@ -38,6 +38,8 @@ impl Span {
 pub(crate) struct Source {
     pub name: PathBuf,
     pub text: Vec<u8>,
+    /// The directive that included it.
+    included_at: Option<Span>,
 }
 
 /// All texts read so far, cheap to clone.
@@ -48,15 +50,21 @@ pub struct Sources {
 }
 
 impl Sources {
-    pub(crate) fn add(&mut self, name: PathBuf, text: Vec<u8>) -> (FileId, Arc<Source>) {
+    pub(crate) fn add(
+        &mut self,
+        name: PathBuf,
+        text: Vec<u8>,
+        included_at: Option<Span>,
+    ) -> (FileId, Arc<Source>) {
         let id = FileId(u32::try_from(self.files.len()).expect("files are bounded by FILES_MAX"));
-        let source = Arc::new(Source { name, text });
+        let source = Arc::new(Source { name, text, included_at });
         self.files.push(Arc::clone(&source));
         (id, source)
     }
 
     pub(crate) fn set_command_line(&mut self, text: Vec<u8>) -> Arc<Source> {
-        let source = Arc::new(Source { name: PathBuf::from("command line"), text });
+        let source =
+            Arc::new(Source { name: PathBuf::from("command line"), text, included_at: None });
         self.command_line = Some(Arc::clone(&source));
         source
     }
@@ -74,6 +82,19 @@ impl Sources {
             FileId::COMMAND_LINE => None,
             _ => self.source(file).map(|source| &*source.name),
         }
+    }
+
+    /// A key that sorts spans in the order of reading: the command line first, and an included
+    /// file where its `include` stands.
+    pub(crate) fn reading_order(&self, span: Span) -> Vec<(u32, u32)> {
+        let mut key = vec![(span.file.0.wrapping_add(1), span.start)];
+        let mut at = span;
+        while let Some(outer) = self.source(at.file).and_then(|source| source.included_at) {
+            key.push((outer.file.0.wrapping_add(1), outer.start));
+            at = outer;
+        }
+        key.reverse();
+        key
     }
 
     /// `FILE:LINE`, or `command line`, or `built-in default`.

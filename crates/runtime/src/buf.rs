@@ -14,6 +14,8 @@ use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 
+use crate::fs;
+
 /// Size of one receive buffer in bytes.
 pub const RECV_BUF_BYTES: usize = 16 * 1024;
 
@@ -236,12 +238,35 @@ pub enum Chunk {
     Lent(RecvBuf),
     /// A pooled buffer and how many of its bytes have already gone.
     Out(OutBuf, usize),
+    /// Bytes of a file, in memory or not.
+    File(Box<FileRange>),
+}
+
+/// A range of a file to be sent.
+#[derive(Clone, Debug)]
+pub struct FileRange {
+    /// The file.
+    pub file: fs::File,
+    /// The settings of the location that it is sent for.
+    pub io: fs::Io,
+    /// Where the range begins.
+    pub offset: u64,
+    /// Bytes left to send. If the file turns out shorter, sending fails with `UnexpectedEof`.
+    pub len: u64,
 }
 
 impl Chunk {
     /// Bytes left to send.
     pub fn len(&self) -> u64 {
-        self.memory().len() as u64
+        match self {
+            Chunk::File(range) => range.len,
+            memory => memory.memory().len() as u64,
+        }
+    }
+
+    /// Whether this chunk is bytes in memory.
+    pub fn is_memory(&self) -> bool {
+        !matches!(self, Chunk::File(_))
     }
 
     /// Whether nothing is left to send.
@@ -249,20 +274,25 @@ impl Chunk {
         self.len() == 0
     }
 
-    /// The bytes, for chunks that are in memory.
+    /// The bytes; none for a file range.
     pub fn memory(&self) -> &[u8] {
         match self {
             Chunk::Static(bytes) => bytes,
             Chunk::Bytes(bytes) => bytes,
             Chunk::Lent(buf) => buf,
             Chunk::Out(buf, sent) => &buf[*sent..],
+            Chunk::File(_) => &[],
         }
     }
 
     /// Consumes `count` bytes from the front; `count` is at most [`len`](Chunk::len).
-    fn advance(&mut self, count: u64) {
-        let count = count as usize;
+    fn advance(&mut self, bytes: u64) {
+        let count = bytes as usize;
         match self {
+            Chunk::File(range) => {
+                range.offset += bytes;
+                range.len -= bytes;
+            }
             Chunk::Static(bytes) => *bytes = &bytes[count..],
             Chunk::Bytes(bytes) => bytes::Buf::advance(bytes, count),
             Chunk::Lent(buf) => buf.advance(count),
@@ -286,6 +316,12 @@ impl From<Bytes> for Chunk {
 impl From<RecvBuf> for Chunk {
     fn from(buf: RecvBuf) -> Chunk {
         Chunk::Lent(buf)
+    }
+}
+
+impl From<FileRange> for Chunk {
+    fn from(range: FileRange) -> Chunk {
+        Chunk::File(Box::new(range))
     }
 }
 
@@ -348,9 +384,38 @@ impl Chain {
         self.chunks.front()
     }
 
+    /// The first chunk.
+    pub fn front_mut(&mut self) -> Option<&mut Chunk> {
+        self.chunks.front_mut()
+    }
+
+    /// The first file range, with its place in the chain.
+    pub(crate) fn first_file(&self) -> Option<(usize, &FileRange)> {
+        self.chunks.iter().enumerate().find_map(|(index, chunk)| match chunk {
+            Chunk::File(range) => Some((index, &**range)),
+            _ => None,
+        })
+    }
+
+    /// Puts memory in place of as many bytes at the begin of the file range at `index`.
+    pub(crate) fn replace_file(&mut self, index: usize, memory: Chunk) {
+        let len = memory.len();
+        if self.chunks[index].len() == len {
+            self.chunks[index] = memory;
+        } else {
+            self.chunks[index].advance(len);
+            self.chunks.insert(index, memory);
+        }
+    }
+
     /// Takes the first chunk out.
     pub fn pop_front(&mut self) -> Option<Chunk> {
         self.chunks.pop_front()
+    }
+
+    /// The chunks in memory that come before any file range.
+    pub(crate) fn memory_prefix(&self) -> impl Iterator<Item = &Chunk> {
+        self.chunks.iter().take_while(|chunk| chunk.is_memory())
     }
 
     /// The chunks in order.
@@ -397,10 +462,16 @@ impl Chain {
 
 /// Splits a chunk at `at`, strictly inside it. Pooled memory becomes shared.
 fn split(chunk: Chunk, at: u64) -> (Chunk, Chunk) {
-    let at = at as usize;
+    let cut = at as usize;
     let mut bytes = match chunk {
+        Chunk::File(mut right) => {
+            let left = FileRange { len: at, ..(*right).clone() };
+            right.offset += at;
+            right.len -= at;
+            return (Chunk::from(left), Chunk::File(right));
+        }
         Chunk::Static(bytes) => {
-            let (left, right) = bytes.split_at(at);
+            let (left, right) = bytes.split_at(cut);
             return (Chunk::Static(left), Chunk::Static(right));
         }
         Chunk::Bytes(bytes) => bytes,
@@ -411,7 +482,7 @@ fn split(chunk: Chunk, at: u64) -> (Chunk, Chunk) {
             bytes
         }
     };
-    let left = bytes.split_to(at);
+    let left = bytes.split_to(cut);
     (Chunk::Bytes(left), Chunk::Bytes(bytes))
 }
 

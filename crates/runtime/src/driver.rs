@@ -185,6 +185,13 @@ impl Driver {
         }
     }
 
+    /// Makes direct non-blocking system calls on the descriptor possible until the next operation.
+    pub(crate) fn prepare_direct(&mut self, _key: Key, _fd: BorrowedFd<'_>) -> io::Result<()> {
+        match self {
+            Driver::Epoll(_) => Ok(()),
+        }
+    }
+
     /// Resolves when a direct system call that was not possible may be tried again. The caller
     /// has just seen EAGAIN.
     pub(crate) fn poll_writable(

@@ -23,15 +23,20 @@
 
 mod dir;
 mod file;
+mod inline;
+pub(crate) mod known;
 mod open;
 mod read;
+mod residency;
 mod send;
+mod touch;
 mod write;
 
 pub use dir::{Listing, ListingEntry, ReadDirOptions, read_dir};
 pub use file::{File, Kind, Metadata};
-pub use open::{OpenOptions, Symlinks, open, read, stat};
-pub use send::Sent;
+pub use inline::is_supported as opens_inline;
+pub use open::{OpenOptions, PREFETCH_MAX, Symlinks, open, read, stat, try_open, try_stat};
+pub use send::{STEP_BYTES_MAX, Sent};
 pub use write::{CreateOptions, create};
 
 use std::io;

@@ -1,10 +1,16 @@
-//! The guard: a seccomp filter on loop threads that catches calls which may wait for a disk.
+//! The guard: catches calls that may wait for a disk when a loop thread makes them.
 //!
-//! `event_loop_guard on;` and every test. Called by: [`crate::worker`] when a loop starts. Never:
-//! changes what a call does, except that [`Mode::Strict`] ends the process at the first violation.
+//! `event_loop_guard on;` and every test. Called by: [`crate::worker`] when a loop starts. A seccomp
+//! filter on the loop's thread stops such a call; it is counted and reported, then made, so that a
+//! mistake in production costs a wait and not a request. [`Mode::Strict`] ends the process instead.
+//! Never: concerns pool threads (they are not children of loop threads, see `pool::threads`).
 
 use std::cell::Cell;
 use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use nowait_sys::seccomp::{self, Trap};
 
 /// What happens when a loop thread makes a call that may wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,24 +24,63 @@ pub enum Mode {
     Strict,
 }
 
-thread_local! {
-    /// Depth of [`exempt`] on this thread.
-    static EXEMPT: Cell<u32> = const { Cell::new(0) };
+/// A call that was caught.
+#[derive(Clone, Copy, Debug)]
+pub struct Violation {
+    /// Its name in section 2 of the manual.
+    pub syscall: &'static str,
+    /// Its address in the program.
+    pub address: usize,
+    /// What was at work: see [`crate::stats::set_label`]. Empty: not said.
+    pub label: &'static str,
 }
 
-/// Puts the guard on the calling thread, for good; threads that it starts inherit it.
-pub fn install(_mode: Mode) -> io::Result<()> {
+/// Told of each violation on the thread that commits it, between two instructions of whatever made
+/// the call: it must not take locks that a caller of system calls may hold.
+pub type Report = fn(&Violation);
+
+static VIOLATIONS: AtomicU64 = AtomicU64::new(0);
+static REPORT: OnceLock<Report> = OnceLock::new();
+
+thread_local! {
+    static MODE: Cell<Mode> = const { Cell::new(Mode::Off) };
+    /// Depth of [`exempt`] on this thread.
+    static EXEMPT: Cell<u32> = const { Cell::new(0) };
+    static VIOLATIONS_HERE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Sets who is told of violations, once for the process; else they go to the standard error.
+pub fn set_report(report: Report) {
+    let _ = REPORT.set(report);
+}
+
+/// Puts the guard on the calling thread, for good. Threads that it starts itself inherit the filter
+/// but not the guard: their calls pass, a little slower.
+///
+/// # Errors
+/// The kernel has no seccomp filters, or a container forbids to install one.
+pub fn install(mode: Mode) -> io::Result<()> {
+    if mode == Mode::Off {
+        return Ok(());
+    }
     crate::pool::threads::prepare();
+    seccomp::install(stopped)?;
+    MODE.set(mode);
     Ok(())
 }
 
 /// Number of calls caught in this process.
 pub fn violations() -> u64 {
-    0
+    VIOLATIONS.load(Relaxed)
+}
+
+/// Number of calls caught on this thread.
+pub fn violations_here() -> u64 {
+    VIOLATIONS_HERE.get()
 }
 
 /// Runs `work`, whose calls the guard lets pass: for `aio blocking` and `aio_open off`, where the
-/// operator asked for calls on the loop.
+/// operator asked for calls on the loop, and for the end of a loop.
 pub fn exempt<T>(work: impl FnOnce() -> T) -> T {
     struct Leave;
     impl Drop for Leave {
@@ -46,4 +91,112 @@ pub fn exempt<T>(work: impl FnOnce() -> T) -> T {
     EXEMPT.set(EXEMPT.get() + 1);
     let _leave = Leave;
     work()
+}
+
+fn stopped(trap: &Trap) {
+    // A panic's report reads debug information from files: it is an accident already.
+    let mode = MODE.get();
+    if mode == Mode::Off || EXEMPT.get() > 0 || std::thread::panicking() {
+        return;
+    }
+    VIOLATIONS.fetch_add(1, Relaxed);
+    VIOLATIONS_HERE.set(VIOLATIONS_HERE.get() + 1);
+    let violation =
+        Violation { syscall: trap.name, address: trap.address, label: crate::stats::label() };
+    exempt(|| match mode {
+        Mode::Strict => {
+            to_stderr(&violation);
+            let trace = std::backtrace::Backtrace::force_capture();
+            write_stderr(&format!("{trace}\n"));
+            std::process::abort();
+        }
+        _ => REPORT.get().copied().unwrap_or(to_stderr)(&violation),
+    });
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "event loop guard: {}() on a loop thread", self.syscall)?;
+        if !self.label.is_empty() {
+            write!(f, " in {}", self.label)?;
+        }
+        write!(f, " at {:#x}", self.address)
+    }
+}
+
+fn to_stderr(violation: &Violation) {
+    write_stderr(&format!("nowait: [alert] {violation}\n"));
+}
+
+/// Writes without the lock of `std::io::stderr`, which the thread may hold.
+fn write_stderr(text: &str) {
+    let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Set for the process that is to die.
+    const CHILD: &str = "NOWAIT_GUARD_CHILD";
+
+    #[test]
+    fn on_reports_and_goes_on() {
+        std::thread::spawn(|| {
+            set_report(|violation| assert_eq!(violation.syscall, "statx"));
+            install(Mode::On).unwrap();
+            let before = violations();
+            assert!(std::fs::metadata("/").unwrap().is_dir());
+            assert_eq!(violations_here(), 1);
+            assert!(violations() > before);
+            exempt(|| std::fs::metadata("/")).unwrap();
+            assert_eq!(violations_here(), 1, "exempt");
+            std::thread::spawn(|| std::fs::metadata("/").unwrap()).join().unwrap();
+            assert_eq!(violations_here(), 1, "another thread");
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn pool_threads_are_not_guarded() {
+        use crate::pool::tests::block_on;
+        use crate::pool::{Pool, PoolConfig, blocking};
+        let pool = Pool::new(PoolConfig { name: "guarded".into(), threads: 1, max_queue: 1 });
+        std::thread::spawn(move || {
+            install(Mode::Strict).unwrap();
+            let filtered = block_on(blocking(&pool, || {
+                std::fs::read_to_string("/proc/thread-self/status")
+                    .unwrap()
+                    .lines()
+                    .any(|line| line == "Seccomp:\t2")
+            }));
+            assert_eq!(filtered, Ok(false), "started by a guarded thread, yet free");
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn strict_aborts() {
+        if std::env::var_os(CHILD).is_some() {
+            install(Mode::Strict).unwrap();
+            crate::stats::set_label("the culprit");
+            let _ = std::fs::metadata("/");
+            unreachable!("strict mode ends the process");
+        }
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "guard::tests::strict_aborts", "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success());
+        assert!(
+            said.contains("event loop guard: statx() on a loop thread in the culprit"),
+            "{said}"
+        );
+        assert!(said.contains("strict_aborts"), "the backtrace names the caller: {said}");
+    }
 }

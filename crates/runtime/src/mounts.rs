@@ -6,11 +6,29 @@
 //! Called by: [`crate::fs`]. Read by status pages: [`snapshot`]. Never: any I/O on a loop thread.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 /// How many file systems are told apart; those beyond always go to a pool.
 pub const MOUNTS_MAX: usize = 1024;
+
+/// For how long after a miss pages may be under way, in milliseconds: a generous bound of what a
+/// slow disk takes for a read-ahead.
+const MISSED_MS: u64 = 5_000;
+
+/// Stack of the thread that waits for changes of mounts.
+const WATCH_STACK_BYTES: usize = 64 * 1024;
+
+/// Milliseconds of a coarse clock that never goes back (a few nanoseconds to read).
+fn clock_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
 
 /// What a file system is, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +79,10 @@ pub struct Mount {
     index: u16,
     /// RWF_NOWAIT was refused with EOPNOTSUPP.
     no_nowait: AtomicBool,
+    /// When something was last not in memory: [`clock_ms`].
+    missed_ms: AtomicU64,
+    /// The [`EPOCH`] in which this was last found to be so.
+    epoch: AtomicU64,
     pub(crate) counters: Counters,
 }
 
@@ -136,6 +158,8 @@ impl Mount {
             magic,
             index,
             no_nowait: AtomicBool::new(false),
+            missed_ms: AtomicU64::new(u64::MAX),
+            epoch: AtomicU64::new(EPOCH.load(Acquire)),
             counters: Counters::default(),
         }
     }
@@ -161,6 +185,17 @@ impl Mount {
         self.no_nowait.store(true, Relaxed);
     }
 
+    /// Something was not in memory: the disk is about to be read.
+    pub(crate) fn missed(&self) {
+        self.missed_ms.store(clock_ms(), Relaxed);
+    }
+
+    /// Whether the disk may be at work on something that was missing.
+    pub(crate) fn missed_lately(&self) -> bool {
+        let missed = self.missed_ms.load(Relaxed);
+        missed != u64::MAX && clock_ms().saturating_sub(missed) < MISSED_MS
+    }
+
     pub(crate) fn index(&self) -> u16 {
         self.index
     }
@@ -175,15 +210,20 @@ pub(crate) fn by_index(index: u16) -> Option<&'static Mount> {
     MOUNTS.get(usize::from(index))?.get().map(|mount| &**mount)
 }
 
+/// Grows whenever something is mounted or unmounted: device numbers may have new owners then.
+static EPOCH: AtomicU64 = AtomicU64::new(0);
+
 /// The file system that `fd`, whose `st_dev` is `dev`, is on. May wait: for pool threads.
 pub(crate) fn of(fd: BorrowedFd<'_>, dev: u64) -> &'static Mount {
     if let Some(known) = find(dev) {
         return known;
     }
+    let epoch = EPOCH.load(Acquire);
     // Unknown is as good as remote.
     let magic = rustix::fs::fstatfs(fd).map_or(0, |stat| stat.f_type as u64);
     let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = find(dev) {
+    if let Some(known) = slots().find(|mount| mount.dev == dev && mount.magic == magic) {
+        known.epoch.store(epoch, Release);
         return known;
     }
     if *next == MOUNTS_MAX {
@@ -194,13 +234,46 @@ pub(crate) fn of(fd: BorrowedFd<'_>, dev: u64) -> &'static Mount {
     MOUNTS[index].get_or_init(|| Box::new(Mount::new(dev, magic, index as u16)))
 }
 
-/// The file system with device number `dev`, if a file of it was opened before.
+fn slots() -> impl Iterator<Item = &'static Mount> {
+    MOUNTS[1..].iter().map_while(|slot| slot.get()).map(|mount| &**mount)
+}
+
+/// The file system with device number `dev`, if a file of it was opened since something was mounted.
 pub(crate) fn find(dev: u64) -> Option<&'static Mount> {
-    MOUNTS[1..]
-        .iter()
-        .map_while(|slot| slot.get())
-        .find(|mount| mount.dev == dev)
-        .map(|mount| &**mount)
+    let epoch = EPOCH.load(Acquire);
+    slots().find(|mount| mount.dev == dev && mount.epoch.load(Acquire) == epoch)
+}
+
+/// Something was mounted or unmounted: everything is looked at anew.
+fn forget() {
+    EPOCH.fetch_add(1, AcqRel);
+    crate::fs::known::forget_places();
+}
+
+/// Starts the thread that waits for the kernel to say that mounts have changed, once per process.
+pub(crate) fn watch() {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        // Without /proc nothing is noticed; the device numbers of opened files still are.
+        if let Ok(mountinfo) = std::fs::File::open("/proc/self/mountinfo") {
+            let _ = thread::Builder::new()
+                .name(String::from("mount watch"))
+                .stack_size(WATCH_STACK_BYTES)
+                .spawn(move || watch_mounts(&mountinfo));
+        }
+    });
+}
+
+fn watch_mounts(mountinfo: &std::fs::File) {
+    loop {
+        // proc_pid_mountinfo(5): a change is POLLERR and POLLPRI, until the next poll.
+        let mut fds = [PollFd::new(mountinfo, PollFlags::PRI)];
+        match poll(&mut fds, None) {
+            Ok(_) => forget(),
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// State and counts of every file system that was touched so far.

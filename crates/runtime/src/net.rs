@@ -5,12 +5,14 @@
 
 mod address;
 mod listener;
+mod send;
 mod stream;
 
 pub use address::Address;
 pub(crate) use listener::Handovers;
 pub use listener::{Accepted, Listener, ListenerOptions};
-pub use stream::{Hangup, Recv, Send, SendOptions, Stream};
+pub use send::{Send, SendOptions};
+pub use stream::{Hangup, Recv, Stream};
 
 use std::time::Duration;
 

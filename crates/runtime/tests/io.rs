@@ -5,11 +5,17 @@ use std::future::Future;
 use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
+use nowait_runtime::buf::{Chain, FileRange, OutBuf};
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::net::{Address, Listener, ListenerOptions, SendOptions, Stream};
+use nowait_runtime::pool::{Pool, PoolConfig};
+use nowait_runtime::task::{Either, select};
+use nowait_runtime::time::timeout;
 use nowait_runtime::worker::{self, End, WorkerConfig, Workers};
+use nowait_runtime::{fs, yield_now};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -106,4 +112,283 @@ fn receive_times_out_and_goes_on() {
         client.send(&b"late"[..], options()).await.unwrap();
         assert_eq!(recv_exactly(&server, 4).await, b"late");
     });
+}
+
+#[test]
+fn peer_closes() {
+    on_each(|_| async {
+        let (client, server) = pair().await;
+        client.send(&b"last"[..], options()).await.unwrap();
+        drop(client);
+        assert_eq!(recv_exactly(&server, 4).await, b"last");
+        assert!(server.recv(LONG).await.unwrap().is_empty());
+        assert!(server.recv(LONG).await.unwrap().is_empty(), "the end stays the end");
+    });
+}
+
+#[test]
+fn half_close_leaves_the_other_direction() {
+    on_each(|_| async {
+        let (client, server) = pair().await;
+        client.send(&b"question"[..], options()).await.unwrap();
+        client.shutdown_write().unwrap();
+        assert_eq!(recv_exactly(&server, 8).await, b"question");
+        assert!(server.recv(LONG).await.unwrap().is_empty());
+        server.send(&b"answer"[..], options()).await.unwrap();
+        drop(server);
+        assert_eq!(recv_exactly(&client, 6).await, b"answer");
+        assert!(client.recv(LONG).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn reset_is_an_error() {
+    on_each(|_| async {
+        let (client, server) = pair().await;
+        client.set_reset_on_close().unwrap();
+        drop(client);
+        let error = server.recv(LONG).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        assert!(server.send(&b"x"[..], options()).await.is_err());
+    });
+}
+
+/// Bytes that tell their place.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect()
+}
+
+#[test]
+fn large_chain_with_backpressure() {
+    on_each(|_| async {
+        let (client, server) = pair().await;
+        let data = pattern(20_000_000);
+        let mut chain = Chain::new();
+        // Pieces of all sizes and kinds, more than one call takes.
+        let mut rest = bytes::Bytes::from(data.clone());
+        let mut size = 1;
+        while !rest.is_empty() {
+            let piece = rest.split_to(rest.len().min(size));
+            if size % 2 == 0 {
+                let mut out = OutBuf::new();
+                out.extend_from_slice(&piece);
+                chain.push(out);
+            } else {
+                chain.push(piece);
+            }
+            size = size * 3 % 100_003 + 1;
+        }
+        assert_eq!(chain.len(), data.len() as u64);
+        let sender = nowait_runtime::spawn(async move {
+            server.send(chain, options()).await.unwrap();
+            server.bytes_sent()
+        });
+        let received = recv_exactly(&client, data.len()).await;
+        assert!(received == data);
+        assert_eq!(sender.await.unwrap(), data.len() as u64);
+    });
+}
+
+#[test]
+fn send_times_out_when_the_peer_takes_nothing() {
+    on_each(|_| async {
+        let (client, server) = pair().await;
+        let data = bytes::Bytes::from(vec![7; 64 << 20]);
+        let timeout = SendOptions::new(Duration::from_millis(50));
+        let error = server.send(data, timeout).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(server.bytes_sent() < 64 << 20);
+        drop(client);
+    });
+}
+
+#[test]
+fn both_directions_at_once() {
+    on_each(|_| async {
+        let (client, server) = pair().await;
+        let (client, server) = (Rc::new(client), Rc::new(server));
+        let data = pattern(3_000_000);
+        let mut tasks = Vec::new();
+        for stream in [client, server] {
+            let bytes = bytes::Bytes::from(data.clone());
+            let sender = stream.clone();
+            tasks.push(nowait_runtime::spawn(async move {
+                sender.send(bytes, options()).await.unwrap();
+            }));
+            let data = data.clone();
+            tasks.push(nowait_runtime::spawn(async move {
+                assert!(recv_exactly(&stream, data.len()).await == data);
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn hangup_is_noticed_while_nobody_reads() {
+    on_each(|_| async {
+        let (client, server) = pair().await;
+        client.send(&b"unread"[..], options()).await.unwrap();
+        assert!(timeout(Duration::from_millis(20), server.hangup()).await.is_err());
+        client.shutdown_write().unwrap();
+        timeout(LONG, server.hangup()).await.unwrap().unwrap();
+        assert_eq!(recv_exactly(&server, 6).await, b"unread");
+    });
+}
+
+#[test]
+fn a_dropped_receive_loses_nothing() {
+    on_each(|_| async {
+        let (client, server) = pair().await;
+        for round in 0..200u32 {
+            // Dropped before, at, and after the moment when the data comes.
+            let mut received = Vec::new();
+            for _ in 0..round % 3 {
+                if let Either::Left(buf) = select(server.recv(LONG), yield_now()).await {
+                    received.extend_from_slice(&buf.unwrap());
+                }
+            }
+            client.send(bytes::Bytes::from(round.to_string()), options()).await.unwrap();
+            for _ in 0..round % 5 {
+                if let Either::Left(buf) = select(server.recv(LONG), yield_now()).await {
+                    received.extend_from_slice(&buf.unwrap());
+                }
+            }
+            let text = round.to_string().into_bytes();
+            received.extend(recv_exactly(&server, text.len() - received.len()).await);
+            assert_eq!(received, text);
+        }
+    });
+}
+
+#[test]
+fn a_dropped_send_keeps_its_memory_until_the_kernel_is_done() {
+    on_each(|_| async {
+        for _ in 0..20 {
+            let (client, server) = pair().await;
+            let data = pattern(8 << 20);
+            let bytes = bytes::Bytes::from(data.clone());
+            let send = select(server.send(bytes, options()), yield_now()).await;
+            assert!(matches!(send, Either::Right(())));
+            drop(server);
+            // What arrives is a prefix of what was sent, whatever was freed meanwhile.
+            let mut received = Vec::new();
+            while let Ok(buf) = client.recv(LONG).await {
+                if buf.is_empty() {
+                    break;
+                }
+                received.extend_from_slice(&buf);
+            }
+            assert!(data.starts_with(&received));
+        }
+    });
+}
+
+#[test]
+fn connecting_to_nobody_fails() {
+    on_each(|_| async {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Inet(socket.local_addr().unwrap());
+        drop(socket);
+        let error = Stream::connect(&address, LONG).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(worker::connections(), 0);
+    });
+}
+
+#[test]
+fn unix_sockets() {
+    on_each(|kind| async move {
+        let path = std::env::temp_dir().join(format!("nowait-{}-{kind}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let options_listen = ListenerOptions { id: 1, shared: false };
+        let listener = Listener::from_fd(socket.into(), options_listen).unwrap();
+        let address = Address::Unix(path.as_os_str().as_encoded_bytes().into());
+        let client = Stream::connect(&address, LONG).await.unwrap();
+        let accepted = listener.accept().await.unwrap();
+        assert_eq!(accepted.peer, Address::Unix(Box::default()));
+        assert_eq!(accepted.stream.local_addr().unwrap(), address);
+        accepted.stream.set_nodelay(true).unwrap();
+        accepted.stream.send(&b"hello"[..], options()).await.unwrap();
+        assert_eq!(recv_exactly(&client, 5).await, b"hello");
+        std::fs::remove_file(&path).unwrap();
+    });
+}
+
+#[test]
+fn accepting_stops_at_the_limit_and_goes_on() {
+    on_each(|_| async {
+        worker::set_connections_max(7);
+        let (listener, address) = listen();
+        let mut clients = Vec::new();
+        let mut accepted = Vec::new();
+        for _ in 0..3 {
+            clients.push(Stream::connect(&address, LONG).await.unwrap());
+            accepted.push(listener.accept().await.unwrap().stream);
+        }
+        clients.push(Stream::connect(&address, LONG).await.unwrap());
+        assert_eq!(worker::connections(), 7);
+        let full = timeout(Duration::from_millis(20), listener.accept()).await;
+        assert!(full.is_err(), "accepted beyond the limit");
+        let accept = nowait_runtime::spawn(async move { listener.accept().await.unwrap().stream });
+        yield_now().await;
+        drop(accepted.pop());
+        let stream = accept.await.unwrap();
+        clients[3].send(&b"in"[..], options()).await.unwrap();
+        assert_eq!(recv_exactly(&stream, 2).await, b"in");
+    });
+}
+
+#[test]
+fn file_ranges_follow_memory() {
+    on_each(|kind| async move {
+        let pool = Pool::new(PoolConfig { name: "test".into(), threads: 2, max_queue: 64 });
+        let io = fs::Io::new(pool);
+        let path = std::env::temp_dir().join(format!("nowait-{}-{kind}.file", std::process::id()));
+        let data = pattern(3_000_000);
+        std::fs::write(&path, &data).unwrap();
+        let open = fs::OpenOptions::default();
+        let file = fs::open(&io, path.as_os_str().as_encoded_bytes(), &open).await.unwrap();
+        let (client, server) = pair().await;
+        // Small, large by sendfile, large by reading, and small again between memory.
+        let ranges = [(10, 1000), (2_000, 2_500_000), (1_000, 200_000), (2_999_999, 1)];
+        let mut expected = Vec::new();
+        for (index, (offset, len)) in ranges.into_iter().enumerate() {
+            let mut chain = Chain::from(&b"head"[..]);
+            let range = FileRange { file: file.clone(), io: io.clone(), offset, len };
+            chain.push(range);
+            chain.push(&b"tail"[..]);
+            expected.extend_from_slice(b"head");
+            expected.extend_from_slice(&data[offset as usize..(offset + len) as usize]);
+            expected.extend_from_slice(b"tail");
+            let expected = std::mem::take(&mut expected);
+            let sendfile = index != 2;
+            let options = SendOptions { sendfile, ..options() };
+            let receive = async {
+                assert!(recv_exactly(&client, expected.len()).await == expected, "range {index}");
+            };
+            both(async { server.send(chain, options).await.unwrap() }, receive).await;
+        }
+        // A file that has become shorter cuts the connection short, and pads nothing.
+        for (offset, len) in [(2_999_000, 2_000), (2_900_000, 200_000)] {
+            let range = FileRange { file: file.clone(), io: io.clone(), offset, len };
+            let error = server.send(range, options()).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        }
+        std::fs::remove_file(&path).unwrap();
+    });
+}
+
+async fn both(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
+    let (mut a_done, mut b_done) = (false, false);
+    std::future::poll_fn(|cx| {
+        a_done = a_done || a.as_mut().poll(cx).is_ready();
+        b_done = b_done || b.as_mut().poll(cx).is_ready();
+        if a_done && b_done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }

@@ -48,6 +48,81 @@ pub fn read_cached(
     preadv2(fd, offset, len, buffer, RWF_NOWAIT)
 }
 
+/// As one call of [`read_at`], for files that are memory (tmpfs), which may be read on a loop: the
+/// call carries the mark that [`crate::seccomp`]'s filter lets pass.
+///
+/// # Errors
+/// Those of pread(2).
+pub fn read_memory(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+    buffer: &mut Vec<u8>,
+) -> io::Result<usize> {
+    buffer.reserve(len);
+    let spare = &mut buffer.spare_capacity_mut()[..len];
+    let offset = offset_arg(offset)?;
+    loop {
+        // SAFETY: the kernel writes at most `len` bytes into the spare capacity of `buffer`, which
+        // is borrowed for the whole call. pread64 takes four arguments; the others are ignored.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_pread64,
+                fd.as_raw_fd(),
+                spare.as_mut_ptr(),
+                spare.len(),
+                offset,
+                0,
+                crate::seccomp::PASS,
+            )
+        };
+        if let Ok(count) = usize::try_from(count) {
+            let filled = buffer.len() + count;
+            // SAFETY: the kernel initialised `count` bytes after the old length, within the
+            // capacity reserved above.
+            unsafe { buffer.set_len(filled) };
+            return Ok(count);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Reads for O_DIRECT: up to `len` bytes from `offset` into a fresh buffer, in whole units of
+/// `alignment` bytes (a power of two). Returns the buffer and the range of it that was asked for;
+/// shorter than `len` only at the end of the file.
+///
+/// # Errors
+/// Those of pread(2); EINVAL when the device wants a larger alignment.
+pub fn read_direct(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+    alignment: usize,
+) -> io::Result<(Vec<u8>, std::ops::Range<usize>)> {
+    let mask = alignment as u64 - 1;
+    let first = offset & !mask;
+    let lead = (offset - first) as usize;
+    let want = (lead + len).next_multiple_of(alignment);
+    let mut buffer: Vec<u8> = Vec::with_capacity(want + alignment);
+    // Memory must be aligned too: the buffer begins with a few unused bytes.
+    buffer.resize(buffer.as_ptr().align_offset(alignment).min(alignment), 0);
+    let start = buffer.len();
+    let mut total = 0;
+    while total < want {
+        let count = preadv2(fd, first + total as u64, want - total, &mut buffer, 0)?;
+        total += count;
+        // A part of a unit is the file's end; a further read would not be aligned.
+        if count == 0 || !total.is_multiple_of(alignment) {
+            break;
+        }
+    }
+    let (first, last) = (lead.min(total), (lead + len).min(total));
+    Ok((buffer, start + first..start + last))
+}
+
 /// Whether the byte at `offset` is in the page cache. Beyond the end of the file: yes.
 ///
 /// # Errors
@@ -203,6 +278,20 @@ mod tests {
         assert_eq!(read_at(file.as_fd(), 0, 3, &mut buffer).unwrap(), 3);
         assert_eq!(buffer, b"x89012");
         assert!(read_at(file.as_fd(), u64::MAX, 3, &mut buffer).is_err());
+    }
+
+    #[test]
+    fn direct_reads_are_cut_to_what_was_asked_for() {
+        let content: Vec<u8> = (0..10_000_u32).map(|n| (n % 251) as u8).collect();
+        let file = file(&content);
+        for (offset, len) in
+            [(0, 10), (5000, 100), (4095, 2), (9990, 100), (12_000, 5), (0, 20_000)]
+        {
+            let (buffer, range) = read_direct(file.as_fd(), offset, len, 4096).unwrap();
+            let from = (offset as usize).min(content.len());
+            let to = (from + len).min(content.len());
+            assert_eq!(buffer[range], content[from..to], "{offset} {len}");
+        }
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! System-call layer: safe functions over the kernel calls that Nowait needs. The one crate with unsafe code besides the io_uring driver.
 pub mod fdpass;
+pub mod fiemap;
 pub mod fs;
 pub mod limits;
 pub mod listen;
 pub mod localtime;
 pub mod process;
+pub mod seccomp;
 pub mod signal;
 pub mod user;

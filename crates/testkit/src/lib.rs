@@ -25,6 +25,7 @@ pub mod ports;
 pub mod response;
 pub mod server;
 pub mod skip;
+pub mod slow_disk;
 pub mod temp;
 pub mod wait;
 

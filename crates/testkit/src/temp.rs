@@ -14,6 +14,7 @@ static COUNTER: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct TempDir {
     path: PathBuf,
+    keep: bool,
 }
 
 impl TempDir {
@@ -29,12 +30,17 @@ impl TempDir {
         fs::create_dir_all(&path).unwrap_or_else(|e| panic!("mkdir {}: {e}", path.display()));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
             .unwrap_or_else(|e| panic!("chmod {}: {e}", path.display()));
-        TempDir { path }
+        TempDir { path, keep: std::env::var_os("NOWAIT_TESTS_KEEP").is_some() }
     }
 
     /// Its absolute path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Lets it stay when the value is gone.
+    pub fn keep(&mut self) {
+        self.keep = true;
     }
 
     /// Writes a file below it, creating directories on the way, and returns its path.
@@ -49,7 +55,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        if std::env::var_os("NOWAIT_TESTS_KEEP").is_none() {
+        if !self.keep {
             // Best effort: a test that failed half-way must not fail twice.
             let _ = fs::remove_dir_all(&self.path);
         }

@@ -1,6 +1,6 @@
 //! The kit proven against an installed nginx: what it says of a known server must be right.
 
-use nowait_testkit::{Binary, Client, Server, check, check_on, skip};
+use nowait_testkit::{Binary, Client, Server, check, check_on, skip, wait};
 
 fn nginx() -> Option<Binary> {
     let binary = Binary::nginx();
@@ -56,7 +56,7 @@ fn reload_takes_the_new_configuration() {
     server.set_http("server { listen 127.0.0.1:%%PORT%%; return 200 new; }");
     server.reload();
     // nginx's old workers may still accept for a moment; each new connection asks again.
-    nowait_testkit::wait::until("the new configuration", nowait_testkit::wait::PATIENCE, || {
+    wait::until("the new configuration", wait::PATIENCE, || {
         (server.get("/").text() == "new").then_some(())
     });
     assert_eq!(server.quit().code(), Some(0));
@@ -81,7 +81,8 @@ fn files_and_more_ports() {
              server { listen 127.0.0.1:%%PORT_1%%; return 204; }",
         )
         .start();
-    assert_eq!(server.children().len(), 2);
+    // The master listens before it has started its workers.
+    wait::until("two workers", wait::PATIENCE, || (server.children().len() == 2).then_some(()));
     check_on(&server, "GET /a.txt HTTP/1.1\nHost: a", "200\nETag: *\n\ncontent");
     assert_eq!(Client::to_port(server.port_n(1)).get("/").status, 204);
     assert_eq!(server.stop().code(), Some(0));

@@ -332,16 +332,13 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 
 /// One `send` or `sendmsg` of the chunks in memory at the front of the chain.
 fn send_memory(fd: BorrowedFd<'_>, chain: &Chain, flags: SendFlags) -> Result<usize, Errno> {
-    let mut chunks = chain.iter();
-    let first = chunks.next().map_or(&[][..], Chunk::memory);
-    if chain.chunk_count() <= 1 {
-        return net::send(fd, first, flags);
-    }
+    let mut chunks = chain.memory_prefix().map(Chunk::memory);
+    let first = chunks.next().unwrap_or_default();
+    let Some(second) = chunks.next() else { return net::send(fd, first, flags) };
     let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-    slices[0] = IoSlice::new(first);
-    let mut count = 1;
-    for chunk in chunks.take(SLICES_MAX - 1) {
-        slices[count] = IoSlice::new(chunk.memory());
+    let mut count = 0;
+    for memory in [first, second].into_iter().chain(chunks).take(SLICES_MAX) {
+        slices[count] = IoSlice::new(memory);
         count += 1;
     }
     let mut control = net::SendAncillaryBuffer::default();

@@ -10,7 +10,8 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::file::Handle;
-use super::{File, Io, Kind, Metadata, offload};
+use super::touch::touch;
+use super::{File, Io, Kind, Metadata, inline, known, offload};
 use crate::mounts;
 use crate::pool::{Class, Op, Pool};
 
@@ -42,6 +43,13 @@ pub const PREFETCH_MAX: usize = 64 * 1024;
 const FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
+/// Flags of a look at metadata: nothing is opened, no permission on the file itself is needed.
+const STAT_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// Direct reads are aligned at least to this: 512 is refused by disks with sectors of 4 KB, and a
+/// larger alignment is always allowed.
+const DIRECT_ALIGNMENT_MIN: u32 = 4096;
+
 /// Opens what `path` leads to, for reading. It may be anything, also a directory: see
 /// [`Metadata::kind`] of the result before reading.
 ///
@@ -49,10 +57,31 @@ const FLAGS: OFlags =
 /// Those of openat2(2); EINVAL for a path with a NUL byte; ELOOP for links that
 /// [`OpenOptions::symlinks`] forbids.
 pub async fn open(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<File> {
+    if let Some(result) = try_open(io, path, options) {
+        return result;
+    }
     let (path, options, pool, settings) =
         (path.to_vec(), *options, io.pool.clone(), Settings::of(io));
     let work = move || open_waiting(pool, &path, &options, settings);
     offload(io, Class::Path, Op::Open, work).await
+}
+
+/// Opens as [`open`] does if that needs no disk; `None`: it needs the pool.
+pub fn try_open(io: &Io, path: &[u8], options: &OpenOptions) -> Option<io::Result<File>> {
+    if io.opens_inline() {
+        let open = || open_waiting(io.pool.clone(), path, options, Settings::of(io));
+        return Some(crate::guard::exempt(open));
+    }
+    let (fd, metadata, mount) = match inline::lookup(path, options.symlinks, FLAGS)? {
+        Ok(found) => found,
+        Err(error) => return Some(Err(error)),
+    };
+    let direct = set_direct(fd.as_fd(), &metadata, Settings::of(io));
+    let handle = Handle::new(fd, metadata, mount, direct, io.pool.clone());
+    if mount.is_memory() || known::is_touched(&metadata) {
+        handle.touched.store(true, Relaxed);
+    }
+    Some(Ok(File { handle: Arc::new(handle), head: Bytes::new() }))
 }
 
 /// Metadata of what `path` leads to. With [`Symlinks::Deny`] or [`Symlinks::IfNotOwner`] a forbidden
@@ -61,12 +90,33 @@ pub async fn open(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<Fil
 /// # Errors
 /// Those of openat2(2).
 pub async fn stat(io: &Io, path: &[u8], symlinks: Symlinks) -> io::Result<Metadata> {
+    if let Some(result) = try_stat(io, path, symlinks) {
+        return result;
+    }
     let path = path.to_vec();
-    let work = move || {
-        let fd = open_path(&path, symlinks, OFlags::PATH | OFlags::CLOEXEC)?;
-        Ok(Metadata::from_stat(&rustix::fs::fstat(&fd)?))
+    offload(io, Class::Path, Op::Stat, move || stat_waiting(&path, symlinks)).await
+}
+
+/// Looks as [`stat`] does if that needs no disk; `None`: it needs the pool.
+pub fn try_stat(io: &Io, path: &[u8], symlinks: Symlinks) -> Option<io::Result<Metadata>> {
+    if io.opens_inline() {
+        return Some(crate::guard::exempt(|| stat_waiting(path, symlinks)));
+    }
+    let found = inline::lookup(path, symlinks, STAT_FLAGS)?;
+    Some(found.map(|(_, metadata, _)| metadata))
+}
+
+fn stat_waiting(path: &[u8], symlinks: Symlinks) -> io::Result<Metadata> {
+    let fd = match open_path(path, symlinks, STAT_FLAGS) {
+        Ok(fd) => fd,
+        Err(error) => {
+            inline::learn_dir_of(path);
+            return Err(error);
+        }
     };
-    offload(io, Class::Path, Op::Stat, work).await
+    let metadata = Metadata::from_stat(&rustix::fs::fstat(&fd)?);
+    inline::learn(path, fd.as_fd(), &metadata);
+    Ok(metadata)
 }
 
 /// Reads a whole small file in one trip.
@@ -92,11 +142,16 @@ pub async fn read(io: &Io, path: &[u8], max: usize) -> io::Result<Bytes> {
 struct Settings {
     directio: Option<u64>,
     directio_alignment: u32,
+    read_ahead: u64,
 }
 
 impl Settings {
     fn of(io: &Io) -> Settings {
-        Settings { directio: io.directio, directio_alignment: io.directio_alignment }
+        Settings {
+            directio: io.directio,
+            directio_alignment: io.directio_alignment,
+            read_ahead: io.read_ahead,
+        }
     }
 }
 
@@ -107,18 +162,30 @@ fn open_waiting(
     options: &OpenOptions,
     settings: Settings,
 ) -> io::Result<File> {
-    let fd = open_path(path, options.symlinks, FLAGS)?;
+    let fd = match open_path(path, options.symlinks, FLAGS) {
+        Ok(fd) => fd,
+        Err(error) => {
+            // The name may be missing for good: then the next look need not come here.
+            inline::learn_dir_of(path);
+            return Err(error);
+        }
+    };
     let metadata = Metadata::from_stat(&rustix::fs::fstat(&fd)?);
-    let mount = mounts::of(fd.as_fd(), metadata.dev);
+    let mount = inline::learn(path, fd.as_fd(), &metadata);
     mounts::count(&mount.counters.open_pool);
     let direct = set_direct(fd.as_fd(), &metadata, settings);
+    if settings.read_ahead > 0 && metadata.is_file() && metadata.size > settings.read_ahead {
+        // As nginx on Linux, where the amount is the kernel's choice.
+        let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Sequential);
+    }
     let handle = Handle::new(fd, metadata, mount, direct, pool);
     let mut head = Vec::new();
-    if metadata.is_file() && direct.is_none() {
-        let len = options.prefetch.min(PREFETCH_MAX).min(metadata.size as usize);
-        if len > 0 {
+    if metadata.is_file() {
+        touch(&handle);
+        let size = usize::try_from(metadata.size).unwrap_or(usize::MAX);
+        let len = options.prefetch.min(PREFETCH_MAX).min(size);
+        if len > 0 && direct.is_none() {
             nowait_sys::fs::read_at(handle.as_fd(), 0, len, &mut head)?;
-            handle.touched.store(true, Relaxed);
         }
     }
     Ok(File { handle: Arc::new(handle), head: Bytes::from(head) })
@@ -131,10 +198,10 @@ fn set_direct(fd: BorrowedFd<'_>, metadata: &Metadata, settings: Settings) -> Op
         return None;
     }
     rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK | OFlags::DIRECT).ok()?;
-    Some(settings.directio_alignment)
+    Some(settings.directio_alignment.max(DIRECT_ALIGNMENT_MIN).next_power_of_two())
 }
 
-fn open_path(path: &[u8], symlinks: Symlinks, flags: OFlags) -> io::Result<OwnedFd> {
+pub(super) fn open_path(path: &[u8], symlinks: Symlinks, flags: OFlags) -> io::Result<OwnedFd> {
     match symlinks {
         Symlinks::Follow => Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?),
         Symlinks::Deny { from } => {
@@ -146,16 +213,17 @@ fn open_path(path: &[u8], symlinks: Symlinks, flags: OFlags) -> io::Result<Owned
     }
 }
 
-fn open_without_links(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+/// openat2 knows these rules itself.
+pub(super) fn open_without_links(
+    dir: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
     openat2(dir, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
 }
 
-/// Splits `path` at `from`, opens the first part as a directory and gives the rest to `open`.
-fn open_below(
-    path: &[u8],
-    from: usize,
-    open: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<OwnedFd>,
-) -> io::Result<OwnedFd> {
+/// Splits `path` into the trusted directory and the rest, neither of them empty.
+pub(super) fn split_trusted(path: &[u8], from: usize) -> (&[u8], &[u8]) {
     let from = from.min(path.len());
     // Only whole components are trusted.
     let from = if from == path.len() || path[from] == b'/' {
@@ -165,11 +233,20 @@ fn open_below(
     };
     let (prefix, rest) = path.split_at(from);
     let rest = rest.iter().position(|byte| *byte != b'/').map_or(&b"."[..], |at| &rest[at..]);
-    if prefix.is_empty() {
-        let start: &[u8] = if path.first() == Some(&b'/') { b"/" } else { b"." };
-        let dir = open_dir(CWD, start)?;
-        return open(dir.as_fd(), rest);
+    match prefix {
+        b"" if path.first() == Some(&b'/') => (b"/", rest),
+        b"" => (b".", rest),
+        prefix => (prefix, rest),
     }
+}
+
+/// Splits `path` at `from`, opens the first part as a directory and gives the rest to `open`.
+fn open_below(
+    path: &[u8],
+    from: usize,
+    open: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<OwnedFd>,
+) -> io::Result<OwnedFd> {
+    let (prefix, rest) = split_trusted(path, from);
     let dir = open_dir(CWD, prefix)?;
     open(dir.as_fd(), rest)
 }

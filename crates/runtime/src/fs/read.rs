@@ -5,42 +5,162 @@ use std::os::fd::AsFd;
 
 use bytes::Bytes;
 
-use super::{File, Io, offload};
+use super::file::Handle;
+use super::touch::touch;
+use super::{Aio, File, Io, offload};
 use crate::mounts;
 use crate::pool::{Class, Op};
 
+/// How far an inline attempt came.
+enum Attempt {
+    /// All there is.
+    Whole(usize),
+    /// The disk is needed for more than so many bytes, which are in the buffer.
+    Part(usize),
+    /// Not tried: this file is not read inline (yet).
+    No,
+}
+
 impl File {
-    /// Appends up to `len` bytes from `offset` to `buffer` if that needs no disk. Returns how many;
-    /// fewer than `len` only at the end of the file; `None`: not (wholly) in memory, nothing was
-    /// appended, [`read_at`](File::read_at) goes to the pool.
+    /// Appends up to `len` bytes from `offset` to `buffer` if that needs no disk. Returns how many:
+    /// fewer than `len` only at the end that the file had when it was opened, or has now if it
+    /// shrank. `None`: not (wholly) in memory, nothing was appended;
+    /// [`read_at`](File::read_at) goes to the pool.
+    ///
+    /// Copies on the loop: `len` should be bounded, to about 64 KB.
     ///
     /// # Errors
     /// Those of preadv2(2).
     pub fn try_read(
         &self,
-        _io: &Io,
-        _offset: u64,
-        _len: usize,
-        _buffer: &mut Vec<u8>,
+        io: &Io,
+        offset: u64,
+        len: usize,
+        buffer: &mut Vec<u8>,
     ) -> io::Result<Option<usize>> {
-        Ok(None)
+        let len = self.clip(offset, len);
+        if let Some(head) = self.in_head(offset, len) {
+            buffer.extend_from_slice(head);
+            return Ok(Some(head.len()));
+        }
+        let before = buffer.len();
+        match self.handle.attempt(io, offset, len, buffer)? {
+            Attempt::Whole(count) => Ok(Some(count)),
+            Attempt::Part(_) => {
+                buffer.truncate(before);
+                Ok(None)
+            }
+            Attempt::No => Ok(None),
+        }
     }
 
-    /// Reads up to `len` bytes from `offset`; fewer only at the end of the file (none: past it).
+    /// Reads up to `len` bytes from `offset`; fewer only as [`try_read`](File::try_read) says.
     ///
     /// # Errors
     /// Those of preadv2(2); EISDIR for a directory.
     pub async fn read_at(&self, io: &Io, offset: u64, len: usize) -> io::Result<Bytes> {
-        let mut buffer = Vec::new();
-        if self.try_read(io, offset, len, &mut buffer)?.is_some() {
-            return Ok(Bytes::from(buffer));
+        let len = self.clip(offset, len);
+        if let Some(head) = self.in_head(offset, len) {
+            return Ok(self.head.slice_ref(head));
         }
+        if let Some(alignment) = self.handle.direct {
+            return self.read_direct(io, offset, len, alignment as usize).await;
+        }
+        let mut buffer = Vec::new();
+        let done = match self.handle.attempt(io, offset, len, &mut buffer)? {
+            Attempt::Whole(_) => return Ok(Bytes::from(buffer)),
+            Attempt::Part(count) => count,
+            Attempt::No => {
+                mounts::count(&self.handle.mount.counters.read_pool);
+                0
+            }
+        };
         let handle = self.handle.clone();
-        mounts::count(&handle.mount.counters.read_pool);
         offload(io, Class::Bulk, Op::Read, move || {
+            touch(&handle);
+            let (offset, len) = (offset + done as u64, len - done);
             nowait_sys::fs::read_at(handle.as_fd(), offset, len, &mut buffer)?;
             Ok(Bytes::from(buffer))
         })
         .await
     }
+
+    async fn read_direct(
+        &self,
+        io: &Io,
+        offset: u64,
+        len: usize,
+        alignment: usize,
+    ) -> io::Result<Bytes> {
+        let handle = self.handle.clone();
+        mounts::count(&handle.mount.counters.read_pool);
+        offload(io, Class::Bulk, Op::Read, move || {
+            let (buffer, range) =
+                nowait_sys::fs::read_direct(handle.as_fd(), offset, len, alignment)?;
+            Ok(Bytes::from(buffer).slice(range))
+        })
+        .await
+    }
+
+    /// Bounds `len` to what the file had when it was opened, so that no memory is taken for nothing.
+    /// A file that is being written is not bounded beyond its first size.
+    fn clip(&self, offset: u64, len: usize) -> usize {
+        match self.handle.metadata.size.checked_sub(offset) {
+            None | Some(0) => len,
+            Some(rest) => len.min(usize::try_from(rest).unwrap_or(usize::MAX)),
+        }
+    }
+
+    fn in_head(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        self.head.get(start..start.checked_add(len)?).filter(|head| !head.is_empty())
+    }
 }
+
+impl Handle {
+    fn attempt(
+        &self,
+        io: &Io,
+        offset: u64,
+        len: usize,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<Attempt> {
+        if self.direct.is_some() {
+            return Ok(Attempt::No);
+        }
+        if io.aio == Aio::Blocking {
+            let read = || nowait_sys::fs::read_at(self.as_fd(), offset, len, buffer);
+            return crate::guard::exempt(read).map(Attempt::Whole);
+        }
+        if !self.mount.reads_inline() || !self.is_touched() {
+            return Ok(Attempt::No);
+        }
+        let counters = &self.mount.counters;
+        let mut done = 0;
+        while done < len {
+            let (offset, len) = (offset + done as u64, len - done);
+            let result = match self.mount.is_memory() {
+                true => nowait_sys::fs::read_memory(self.as_fd(), offset, len, buffer),
+                false => nowait_sys::fs::read_cached(self.as_fd(), offset, len, buffer),
+            };
+            match result {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.mount.missed();
+                    mounts::count(&counters.read_fallback);
+                    return Ok(Attempt::Part(done));
+                }
+                Err(error) if error.raw_os_error() == Some(OPNOTSUPP) => {
+                    self.mount.forbid_nowait();
+                    return Ok(Attempt::No);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        mounts::count(&counters.read_inline);
+        Ok(Attempt::Whole(done))
+    }
+}
+
+const OPNOTSUPP: i32 = rustix::io::Errno::OPNOTSUPP.raw_os_error();

@@ -6,13 +6,22 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::{File, Io, offload};
+use rustix::net::SendFlags;
+
+use super::touch::touch;
+use super::{Aio, File, Io, offload, residency};
 use crate::mounts;
 use crate::pool::{Class, Op};
 
 /// Bytes sent at most by one step. Bounds the time that one connection holds the loop (some 60 µs
 /// of copying) or a pool thread.
 pub const STEP_BYTES_MAX: usize = 512 * 1024;
+
+/// As [`STEP_BYTES_MAX`], for direct I/O.
+const DIRECT_STEP_BYTES_MAX: usize = 128 * 1024;
+
+/// A shorter resident beginning of a longer range is not worth a step of its own.
+const INLINE_BYTES_MIN: usize = 64 * 1024;
 
 /// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +42,34 @@ impl File {
     /// Those of sendfile(2).
     pub fn try_send(
         &self,
-        _io: &Io,
-        _socket: BorrowedFd<'_>,
-        _offset: u64,
-        _len: u64,
+        io: &Io,
+        socket: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
     ) -> io::Result<Option<Sent>> {
-        Ok(None)
+        let handle = &*self.handle;
+        let len = step_len(len);
+        let send = |len| sent(nowait_sys::fs::send_file(socket, handle.as_fd(), offset, len));
+        if io.aio == Aio::Blocking && handle.direct.is_none() {
+            return crate::guard::exempt(|| send(len)).map(Some);
+        }
+        if handle.direct.is_some() || !handle.mount.is_inline() || !handle.is_touched() {
+            mounts::count(&handle.mount.counters.send_pool);
+            return Ok(None);
+        }
+        let resident = if handle.mount.is_memory() {
+            len
+        } else {
+            residency::known_resident(handle, offset, len)?
+        };
+        // A short prefix is left to the pool, which goes on from there in the same trip.
+        if resident < len.min(INLINE_BYTES_MIN) {
+            handle.mount.missed();
+            mounts::count(&handle.mount.counters.send_fallback);
+            return Ok(None);
+        }
+        mounts::count(&handle.mount.counters.send_inline);
+        send(resident).map(Some)
     }
 
     /// Sends up to `len` bytes from `offset` to `socket` on a thread of the pool.
@@ -61,9 +92,16 @@ impl File {
     {
         let handle = self.handle.clone();
         let len = step_len(len);
-        mounts::count(&handle.mount.counters.send_pool);
         offload(io, Class::Bulk, Op::Send, move || {
-            sent(nowait_sys::fs::send_file(socket.as_fd(), handle.as_fd(), offset, len))
+            touch(&handle);
+            match handle.direct {
+                Some(alignment) => {
+                    send_direct(socket.as_fd(), handle.as_fd(), offset, len, alignment as usize)
+                }
+                None => {
+                    sent(nowait_sys::fs::send_file(socket.as_fd(), handle.as_fd(), offset, len))
+                }
+            }
         })
         .await
     }
@@ -81,6 +119,24 @@ impl File {
             None => self.send_in_pool(io, socket.clone(), offset, len).await,
         }
     }
+}
+
+/// Reads past the page cache and sends what the socket takes. The rest is read again: callers that
+/// care read in pieces of `output_buffers` with [`File::read_at`] instead.
+fn send_direct(
+    socket: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+    alignment: usize,
+) -> io::Result<Sent> {
+    let len = len.min(DIRECT_STEP_BYTES_MAX);
+    let (buffer, range) = nowait_sys::fs::read_direct(file, offset, len, alignment)?;
+    if range.is_empty() {
+        return Ok(Sent::Ended);
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sent(rustix::net::send(socket, &buffer[range], flags).map_err(io::Error::from))
 }
 
 fn step_len(len: u64) -> usize {

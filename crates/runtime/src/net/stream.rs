@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{self, sockopt};
 
 use super::Address;
+use super::send::{Send, SendOptions};
 use crate::buf::{Chain, RecvBuf};
 use crate::driver::{Key, Role, Wait};
 use crate::local::{self, Local};
@@ -25,30 +26,14 @@ use crate::time::wheel::TimerId;
 /// All operations take `&self`: receiving, sending and waiting for hang-up may go on at the same
 /// time, but at most one of each kind.
 pub struct Stream {
-    local: Rc<Local>,
+    pub(super) local: Rc<Local>,
     /// `None` only while it is dropped.
     fd: Option<OwnedFd>,
-    key: Key,
+    pub(super) key: Key,
     recv_timer: Cell<Option<TimerId>>,
-    send_timer: Cell<Option<TimerId>>,
-    sent: Cell<u64>,
+    pub(super) send_timer: Cell<Option<TimerId>>,
+    pub(super) sent: Cell<u64>,
     received: Cell<u64>,
-}
-
-/// How to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SendOptions {
-    /// nginx's `send_timeout`: the most time between two successful writes.
-    pub timeout: Duration,
-    /// More will be sent at once: the kernel may hold back a partial segment for it (MSG_MORE).
-    pub more: bool,
-}
-
-impl SendOptions {
-    /// With a timeout, and nothing to follow.
-    pub fn new(timeout: Duration) -> SendOptions {
-        SendOptions { timeout, more: false }
-    }
 }
 
 impl Stream {
@@ -110,9 +95,10 @@ impl Stream {
     /// Dropping the future midway leaves the connection fit only for closing.
     ///
     /// # Errors
-    /// `TimedOut` when the peer has taken nothing for `options.timeout`; what the network says.
+    /// `TimedOut` when the peer has taken nothing for `options.timeout`; `UnexpectedEof` when a
+    /// file is shorter than its range; what the network and the file system say.
     pub fn send(&self, chain: impl Into<Chain>, options: SendOptions) -> Send<'_> {
-        Send { stream: self, chain: chain.into(), options, deadline: None, waiting: false }
+        Send::new(self, chain.into(), options)
     }
 
     /// Resolves when the peer has ended its side or the connection has failed. Unread data before
@@ -209,7 +195,7 @@ impl Stream {
     }
 
     /// Arranges for a wake-up at the deadline; ready when it has passed.
-    fn poll_deadline(
+    pub(super) fn poll_deadline(
         &self,
         timer: &Cell<Option<TimerId>>,
         deadline: Option<Instant>,
@@ -226,14 +212,14 @@ impl Stream {
         Poll::Pending
     }
 
-    fn disarm(&self, timer: &Cell<Option<TimerId>>) {
+    pub(super) fn disarm(&self, timer: &Cell<Option<TimerId>>) {
         if let Some(id) = timer.get() {
             self.local.wheel.borrow_mut().disarm(id);
         }
     }
 
     /// A future that waited was dropped, or has ended without the driver.
-    fn forget(&self, wait: Wait, timer: &Cell<Option<TimerId>>) {
+    pub(super) fn forget(&self, wait: Wait, timer: &Cell<Option<TimerId>>) {
         self.disarm(timer);
         let waker = self.local.driver.borrow_mut().forget(self.key, wait);
         drop(waker);
@@ -301,60 +287,6 @@ impl Drop for Recv<'_> {
     fn drop(&mut self) {
         if self.waiting {
             self.stream.forget(Wait::Read, &self.stream.recv_timer);
-        }
-    }
-}
-
-/// The future of [`Stream::send`].
-pub struct Send<'a> {
-    stream: &'a Stream,
-    chain: Chain,
-    options: SendOptions,
-    deadline: Option<Instant>,
-    waiting: bool,
-}
-
-impl Future for Send<'_> {
-    type Output = io::Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let stream = this.stream;
-        // In the chain of an unfinished completion nothing may be left to see: `waiting` tells.
-        while this.waiting || !this.chain.is_empty() {
-            let polled = stream.local.driver.borrow_mut().poll_send(
-                stream.key,
-                stream.fd(),
-                &mut this.chain,
-                this.options.more,
-                cx,
-            );
-            match polled {
-                Poll::Ready(Ok(count)) => {
-                    stream.sent.set(stream.sent.get() + count as u64);
-                    this.deadline = None;
-                    this.waiting = false;
-                }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => {
-                    this.waiting = true;
-                    let (now, timeout) = (stream.local.now(), this.options.timeout);
-                    this.deadline = this.deadline.or_else(|| now.checked_add(timeout));
-                    return stream
-                        .poll_deadline(&stream.send_timer, this.deadline, cx)
-                        .map(|()| Err(io::ErrorKind::TimedOut.into()));
-                }
-            }
-        }
-        stream.disarm(&stream.send_timer);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl Drop for Send<'_> {
-    fn drop(&mut self) {
-        if self.waiting {
-            self.stream.forget(Wait::Write, &self.stream.send_timer);
         }
     }
 }

@@ -27,6 +27,7 @@ static SPAWNER: OnceLock<Option<Sender<Start>>> = OnceLock::new();
 /// Makes sure that the starting thread exists; to be called before a guard is installed.
 pub(crate) fn prepare() {
     let _ = spawner();
+    crate::mounts::watch();
 }
 
 fn spawner() -> Option<&'static Sender<Start>> {

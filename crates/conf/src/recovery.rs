@@ -1,0 +1,63 @@
+//! A forgotten `;`: the next line's directive has become an argument of this one.
+
+use crate::context::Context;
+use crate::diagnostic::Diagnostic;
+use crate::registry::Registry;
+use crate::source::Span;
+use crate::tree::{Node, Word};
+use crate::unsupported;
+
+/// A directive found among the arguments of another.
+pub(crate) struct Swallowed {
+    /// The last word before it.
+    before: Span,
+    /// It and all that follows.
+    pub rest: Node,
+}
+
+/// Looks for an argument that starts a line, is not quoted, and names a directive that could stand
+/// in this context.
+pub(crate) fn swallowed(registry: &Registry, context: Context, node: &Node) -> Option<Swallowed> {
+    let words: Vec<&Word> = node.words().collect();
+    let at = (1..words.len()).find(|&n| {
+        let word = words[n];
+        word.span.line > words[n - 1].span.line
+            && !word.quoted
+            && is_directive(registry, context, &word.text)
+    })?;
+    let name = words[at].clone();
+    let rest = Node {
+        span: Span { start: name.span.start, line: name.span.line, ..node.span },
+        name,
+        args: words[at + 1..].iter().map(|&word| word.clone()).collect(),
+        block: node.block.clone(),
+    };
+    Some(Swallowed { before: words[at - 1].span, rest })
+}
+
+fn is_directive(registry: &Registry, context: Context, name: &[u8]) -> bool {
+    registry.find(name, context).is_some()
+        || unsupported::find(name, context).is_some_and(|e| e.contexts.intersects(context))
+}
+
+impl Swallowed {
+    /// The error of the directive, with its likely cause.
+    pub fn explain(&self, node: &Node, error: Diagnostic) -> Diagnostic {
+        let end = Span { start: self.before.end.saturating_sub(1), ..self.before };
+        if self.before == node.name.span && error.message().contains("has no opening") {
+            return error.note(end, "a \"{\" is missing after this");
+        }
+        error.note(end, "a \";\" is missing after this").hint(format!(
+            "\"{}\" in line {} is read as an argument of \"{}\"",
+            self.rest.name, self.rest.name.span.line, node.name
+        ))
+    }
+
+    /// Accepted, as nginx accepts it, but hardly meant.
+    pub fn warning(&self, node: &Node) -> Diagnostic {
+        let end = Span { start: self.before.end.saturating_sub(1), ..self.before };
+        let name = &self.rest.name;
+        let message = format!("\"{name}\" is read as an argument of \"{}\"", node.name);
+        Diagnostic::warn(message).at(name.span).note(end, "is a \";\" missing after this?")
+    }
+}

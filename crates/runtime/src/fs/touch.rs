@@ -1,0 +1,35 @@
+//! The first touch of a file: after it, a read of a page that is not in memory says so at once.
+//!
+//! Runs on pool threads only.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::file::Handle;
+use super::known;
+use crate::mounts::FsType;
+
+/// Loads the extent map of a regular file on a file system where files are read inline, unless that
+/// was done before. ext4 has a call for it; elsewhere counting the extents reads the map, and a first
+/// read loads what is kept per file.
+pub(super) fn touch(handle: &Handle) {
+    let metadata = &handle.metadata;
+    if handle.is_touched() || !metadata.is_file() || !handle.mount.reads_inline() {
+        return;
+    }
+    if !handle.mount.is_memory() && metadata.size > 0 && !load_map(handle) {
+        return;
+    }
+    handle.touched.store(true, Relaxed);
+    known::learn_touched(metadata);
+}
+
+fn load_map(handle: &Handle) -> bool {
+    let fd = handle.as_fd();
+    if handle.mount.fs_type == FsType::Ext4 {
+        return nowait_sys::fiemap::load(fd).is_ok();
+    }
+    // A file system without FIEMAP: the first read has to do.
+    let _ = nowait_sys::fiemap::count(fd);
+    handle.direct.is_some() || nowait_sys::fs::read_at(fd, 0, 1, &mut Vec::with_capacity(1)).is_ok()
+}

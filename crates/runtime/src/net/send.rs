@@ -1,0 +1,242 @@
+//! Sending a chain: memory through the driver, file ranges through `fs`.
+//!
+//! Small file ranges are read and leave with the head before them in one call; large ones are sent
+//! by `sendfile`, inline while they are in memory, in steps by the pool otherwise. The disk's time
+//! does not count against the client's `send_timeout`.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use super::Stream;
+use crate::buf::{Chain, Chunk, FileRange, OutBuf};
+use crate::driver::Wait;
+use crate::fs::Sent;
+
+/// File ranges of at most this many bytes are read into memory; `sendfile` pays only above.
+const READ_BYTES_MAX: u64 = 64 * 1024;
+
+/// Bytes read at once from a file that was opened for direct I/O.
+const DIRECT_BYTES: u64 = 512 * 1024;
+
+/// So many bytes sent in one go, and other tasks have their turn.
+const TURN_BYTES_MAX: u64 = 1024 * 1024;
+
+/// How to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendOptions {
+    /// nginx's `send_timeout`: the most time between two successful writes.
+    pub timeout: Duration,
+    /// More will be sent at once: the kernel may hold back a partial segment for it (MSG_MORE).
+    pub more: bool,
+    /// nginx's `sendfile`: off means that file ranges are read in parts and sent from memory.
+    pub sendfile: bool,
+}
+
+impl SendOptions {
+    /// With a timeout, and nothing to follow.
+    pub fn new(timeout: Duration) -> SendOptions {
+        SendOptions { timeout, more: false, sendfile: true }
+    }
+}
+
+/// The future of [`Stream::send`].
+pub struct Send<'a> {
+    stream: &'a Stream,
+    chain: Chain,
+    options: SendOptions,
+    deadline: Option<Instant>,
+    state: State,
+}
+
+/// What the sending waits for.
+enum State {
+    /// Nothing.
+    Ready,
+    /// The driver sends memory.
+    Memory,
+    /// The socket was full; the flag is the driver's.
+    Full { armed: bool },
+    /// A file range is worked on by the pool.
+    File(Pin<Box<dyn Future<Output = io::Result<Done>>>>),
+}
+
+/// What the pool did.
+enum Done {
+    /// Sent a part of the file range that is the first chunk.
+    Sent(Sent),
+    /// Read `len` bytes (or what there was of them) of the file range at this place in the chain.
+    Read { index: usize, len: usize, chunk: Chunk },
+}
+
+impl<'a> Send<'a> {
+    pub(super) fn new(stream: &'a Stream, chain: Chain, options: SendOptions) -> Send<'a> {
+        Send { stream, chain, options, deadline: None, state: State::Ready }
+    }
+
+    /// Does one step: `Ready(true)` when the chain has been sent.
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        match &mut self.state {
+            State::Ready if self.chain.is_empty() => return Poll::Ready(Ok(true)),
+            State::Ready => {}
+            State::Memory => return self.poll_memory(cx),
+            State::Full { armed } => {
+                let (key, fd) = (self.stream.key, self.stream.fd());
+                let polled =
+                    self.stream.local.driver.borrow_mut().poll_writable(key, fd, cx, armed);
+                if polled.is_pending() {
+                    return self.poll_timeout(cx);
+                }
+                ready!(polled)?;
+                self.state = State::Ready;
+            }
+            State::File(work) => {
+                let done = ready!(work.as_mut().poll(cx));
+                self.state = State::Ready;
+                return Poll::Ready(match done? {
+                    Done::Sent(sent) => self.file_sent(sent),
+                    Done::Read { index, len, chunk } => self.file_read(index, len, chunk),
+                });
+            }
+        }
+        match self.chain.first_file() {
+            Some((index, range)) if range.len <= READ_BYTES_MAX => self.read_whole(index),
+            Some((0, range)) if self.options.sendfile && !range.file.is_direct() => {
+                self.send_file()
+            }
+            Some((0, _)) => self.read_part(),
+            _ => self.poll_memory(cx),
+        }
+    }
+
+    fn poll_memory(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let more = self.options.more || self.chain.first_file().is_some();
+        let (key, fd) = (self.stream.key, self.stream.fd());
+        let chain = &mut self.chain;
+        let polled = self.stream.local.driver.borrow_mut().poll_send(key, fd, chain, more, cx);
+        match polled {
+            Poll::Ready(result) => {
+                self.state = State::Ready;
+                self.progress(result? as u64);
+                Poll::Ready(Ok(false))
+            }
+            Poll::Pending => {
+                self.state = State::Memory;
+                self.poll_timeout(cx)
+            }
+        }
+    }
+
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let (now, timeout) = (self.stream.local.now(), self.options.timeout);
+        self.deadline = self.deadline.or_else(|| now.checked_add(timeout));
+        let expired = self.stream.poll_deadline(&self.stream.send_timer, self.deadline, cx);
+        expired.map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// The peer's kernel has room again: the time starts anew.
+    fn progress(&mut self, bytes: u64) {
+        self.stream.sent.set(self.stream.sent.get() + bytes);
+        self.deadline = None;
+    }
+
+    /// Puts a small file range into memory, wherever in the chain it is.
+    fn read_whole(&mut self, index: usize) -> Poll<io::Result<bool>> {
+        let Some((_, range)) = self.chain.first_file() else { return Poll::Ready(Ok(false)) };
+        self.read(index, range.clone())
+    }
+
+    /// Puts the next part of a large file range, the first chunk, into memory.
+    fn read_part(&mut self) -> Poll<io::Result<bool>> {
+        let Some((_, range)) = self.chain.first_file() else { return Poll::Ready(Ok(false)) };
+        let part = if range.file.is_direct() { DIRECT_BYTES } else { READ_BYTES_MAX };
+        let part = FileRange { len: range.len.min(part), ..range.clone() };
+        self.read(0, part)
+    }
+
+    fn read(&mut self, index: usize, part: FileRange) -> Poll<io::Result<bool>> {
+        let len = part.len as usize;
+        let mut buf = OutBuf::new();
+        match part.file.try_read(&part.io, part.offset, len, &mut buf) {
+            Ok(None) => {
+                self.state = State::File(Box::pin(async move {
+                    let bytes = part.file.read_at(&part.io, part.offset, len).await?;
+                    Ok(Done::Read { index, len, chunk: Chunk::from(bytes) })
+                }));
+                Poll::Ready(Ok(false))
+            }
+            Ok(Some(_)) => Poll::Ready(self.file_read(index, len, Chunk::from(buf))),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// `chunk` is what the file has of `len` bytes that were asked for.
+    fn file_read(&mut self, index: usize, len: usize, chunk: Chunk) -> io::Result<bool> {
+        if chunk.len() != len as u64 {
+            return Err(shrunk());
+        }
+        self.chain.replace_file(index, chunk);
+        Ok(false)
+    }
+
+    /// One step of `sendfile` of the range that is the first chunk.
+    fn send_file(&mut self) -> Poll<io::Result<bool>> {
+        let Some((_, range)) = self.chain.first_file() else { return Poll::Ready(Ok(false)) };
+        let (stream, key) = (self.stream, self.stream.key);
+        stream.local.driver.borrow_mut().prepare_direct(key, stream.fd())?;
+        if let Some(sent) = range.file.try_send(&range.io, stream.fd(), range.offset, range.len)? {
+            return Poll::Ready(self.file_sent(sent));
+        }
+        // A handle of its own: it stays valid in the pool also when this connection is dropped.
+        let socket = stream.fd().try_clone_to_owned()?;
+        let range = range.clone();
+        self.state = State::File(Box::pin(async move {
+            let FileRange { file, io, offset, len } = range;
+            Ok(Done::Sent(file.send_in_pool(&io, socket, offset, len).await?))
+        }));
+        Poll::Ready(Ok(false))
+    }
+
+    fn file_sent(&mut self, sent: Sent) -> io::Result<bool> {
+        match sent {
+            Sent::Bytes(count) => {
+                self.chain.advance(count as u64);
+                self.progress(count as u64);
+            }
+            Sent::Full => self.state = State::Full { armed: false },
+            Sent::Ended => return Err(shrunk()),
+        }
+        Ok(false)
+    }
+}
+
+/// The file has fewer bytes than the response has promised: the connection must be cut.
+fn shrunk() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was sent")
+}
+
+impl Future for Send<'_> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let start = self.stream.sent.get();
+        while !ready!(self.poll_step(cx))? {
+            if self.stream.sent.get() - start >= TURN_BYTES_MAX {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        self.stream.disarm(&self.stream.send_timer);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Send<'_> {
+    fn drop(&mut self) {
+        if matches!(self.state, State::Memory | State::Full { .. }) {
+            self.stream.forget(Wait::Write, &self.stream.send_timer);
+        }
+    }
+}

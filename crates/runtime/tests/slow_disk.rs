@@ -1,0 +1,414 @@
+//! The file API on a disk that does not answer: the loop goes on, whatever a file operation waits
+//! for, and what is in memory is served although every thread of the pool is stuck.
+//!
+//! Causal, not timed: a gate of the test kit's slow disk holds the operation; while it is closed the
+//! loop must do other work. Needs root, FUSE and loop devices; prints `skipped: …` without.
+
+use std::future::Future;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use nowait_runtime::driver::DriverKind;
+use nowait_runtime::fs::{self, CreateOptions, Io, OpenOptions, ReadDirOptions, Symlinks};
+use nowait_runtime::pool::{Pool, PoolConfig};
+use nowait_runtime::worker::{self, End, Remote, WorkerConfig, Workers};
+use nowait_runtime::{guard, worker::stopping};
+use nowait_testkit::slow_disk::{DiskOptions, EIO, ExtImage, ExtOptions, Gate, Ops, SlowDisk};
+use nowait_testkit::wait::PATIENCE;
+
+/// Turns of the loop that must pass while an operation waits.
+const TURNS: usize = 20;
+
+/// A worker on a thread of its own.
+struct Loop {
+    remote: Remote,
+    thread: JoinHandle<io::Result<End>>,
+}
+
+impl Loop {
+    fn start() -> Loop {
+        let workers = Workers::new(1).unwrap();
+        let remote = workers.remote(0);
+        let thread = std::thread::spawn(move || {
+            guard::install(guard::Mode::On).unwrap();
+            let config = WorkerConfig::new(0, DriverKind::Epoll);
+            worker::run(config, &workers, |_| stopping())
+        });
+        Loop { remote, thread }
+    }
+
+    /// Runs a future on the loop; its result arrives in the receiver.
+    fn spawn<T, F>(&self, make: impl FnOnce() -> F + Send + 'static) -> Receiver<T>
+    where
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        let (sender, receiver) = channel();
+        let build = move || -> worker::LocalFuture {
+            Box::pin(async move {
+                // Nobody listens if the test has given up.
+                let _ = sender.send(make().await);
+            })
+        };
+        self.remote.spawn(Box::new(build)).expect("the worker runs");
+        receiver
+    }
+
+    /// Asserts that the loop still turns.
+    fn turns(&self, while_waiting: &str) {
+        for _ in 0..TURNS {
+            let turned = self.spawn(|| async {}).recv_timeout(PATIENCE);
+            assert_eq!(turned, Ok(()), "the loop stands still while it waits for {while_waiting}");
+        }
+    }
+
+    fn finish(self) {
+        self.remote.stop();
+        let end = self.thread.join().unwrap().unwrap();
+        assert_eq!(end, End::Graceful);
+        assert_eq!(guard::violations(), 0, "blocking calls on the loop");
+    }
+}
+
+fn io_with(threads: usize) -> Io {
+    Io::new(Pool::new(PoolConfig { name: "test".to_owned(), threads, max_queue: 1000 }))
+}
+
+#[track_caller]
+fn result<T>(receiver: &Receiver<T>, of: &str) -> T {
+    receiver.recv_timeout(PATIENCE).unwrap_or_else(|e| panic!("{of} has no result: {e}"))
+}
+
+/// A disk with a directory tree that each action works on.
+enum Disk {
+    Ext(Box<ExtImage>),
+    Fuse(SlowDisk),
+}
+
+impl Disk {
+    fn ext() -> Option<Disk> {
+        let options = ExtOptions { synchronous: true, ..ExtOptions::default() };
+        ExtImage::or_skip(options).map(|image| Disk::Ext(Box::new(image)))
+    }
+
+    fn fuse() -> Option<Disk> {
+        // Nothing is cached: each action meets the disk.
+        let options = DiskOptions { pages_cached: false, ..DiskOptions::default() };
+        SlowDisk::or_skip(options).map(Disk::Fuse)
+    }
+
+    fn root(&self) -> PathBuf {
+        match self {
+            Disk::Ext(image) => image.path().to_owned(),
+            Disk::Fuse(disk) => disk.path(),
+        }
+    }
+
+    fn fill(&mut self) {
+        let files = ["dir/file", "dir/old", "dir/doomed"];
+        for file in files {
+            match self {
+                Disk::Ext(image) => image.write(file, "content"),
+                Disk::Fuse(disk) => disk.write_cold(file, "content"),
+            };
+        }
+        let empty = match self {
+            Disk::Ext(image) => image.path().join("dir/empty"),
+            Disk::Fuse(disk) => disk.backing().join("dir/empty"),
+        };
+        std::fs::create_dir_all(empty).unwrap();
+        if let Disk::Ext(image) = self {
+            image.make_cold();
+        }
+    }
+
+    /// Holds `ops`; on ext4, which sees blocks only, everything.
+    fn hold(&self, ops: Ops) -> Gate {
+        match self {
+            Disk::Ext(image) => image.hold(),
+            Disk::Fuse(disk) => disk.hold(ops),
+        }
+    }
+}
+
+type Acting = Pin<Box<dyn Future<Output = io::Result<()>>>>;
+
+/// One operation of the API: its name, what of it FUSE holds, and how it is called below a root.
+struct Action {
+    name: &'static str,
+    held: Ops,
+    act: fn(Io, PathBuf) -> Acting,
+}
+
+fn below(root: &Path, name: &str) -> Vec<u8> {
+    root.join(name).as_os_str().as_bytes().to_vec()
+}
+
+macro_rules! action {
+    ($name:literal, $held:expr, |$io:ident, $root:ident| $body:expr) => {
+        Action {
+            name: $name,
+            held: $held,
+            act: |$io, $root| {
+                Box::pin(async move {
+                    $body?;
+                    Ok(())
+                })
+            },
+        }
+    };
+}
+
+fn actions() -> Vec<Action> {
+    vec![
+        action!("open", Ops::LOOKUP | Ops::OPEN, |io, root| {
+            fs::open(&io, &below(&root, "dir/file"), &OpenOptions::default()).await
+        }),
+        action!("open of nothing", Ops::LOOKUP, |io, root| {
+            match fs::open(&io, &below(&root, "dir/nothing"), &OpenOptions::default()).await {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+                other => other.map(drop),
+            }
+        }),
+        action!("stat", Ops::LOOKUP | Ops::GETATTR, |io, root| {
+            fs::stat(&io, &below(&root, "dir/file"), Symlinks::Follow).await
+        }),
+        action!("whole file", Ops::READ, |io, root| {
+            fs::read(&io, &below(&root, "dir/file"), 100).await
+        }),
+        action!("read_at", Ops::READ, |io, root| {
+            let file = fs::open(&io, &below(&root, "dir/file"), &OpenOptions::default()).await?;
+            file.read_at(&io, 0, 7).await
+        }),
+        action!("open with prefetch", Ops::READ, |io, root| {
+            let options = OpenOptions { prefetch: 4096, ..OpenOptions::default() };
+            fs::open(&io, &below(&root, "dir/file"), &options).await
+        }),
+        action!("metadata_now", Ops::GETATTR, |io, root| {
+            let file = fs::open(&io, &below(&root, "dir/file"), &OpenOptions::default()).await?;
+            file.metadata_now(&io).await
+        }),
+        action!("read_dir", Ops::READDIR, |io, root| {
+            let options = ReadDirOptions { entries_max: 10, metadata: true };
+            fs::read_dir(&io, &below(&root, "dir"), &options).await
+        }),
+        action!("create", Ops::CREATE, |io, root| {
+            fs::create(&io, &below(&root, "dir/new"), &CreateOptions::default()).await
+        }),
+        action!("write_at", Ops::WRITE, |io, root| {
+            let file = fs::create(&io, &below(&root, "dir/file"), &EXISTING).await?;
+            file.write_at(&io, 0, vec![Bytes::from_static(b"new ")]).await
+        }),
+        action!("truncate", Ops::SETATTR, |io, root| {
+            let file = fs::create(&io, &below(&root, "dir/file"), &EXISTING).await?;
+            file.truncate(&io, 3).await
+        }),
+        action!("sync", Ops::FSYNC, |io, root| {
+            let file = fs::create(&io, &below(&root, "dir/file"), &EXISTING).await?;
+            file.write_at(&io, 0, vec![Bytes::from_static(b"new ")]).await?;
+            file.sync(&io, false).await
+        }),
+        action!("rename", Ops::RENAME, |io, root| {
+            fs::rename(&io, &below(&root, "dir/old"), &below(&root, "renamed")).await
+        }),
+        action!("unlink", Ops::UNLINK, |io, root| {
+            fs::unlink(&io, &below(&root, "dir/doomed")).await
+        }),
+        action!("mkdir", Ops::MKDIR, |io, root| {
+            fs::mkdir(&io, &below(&root, "dir/made"), 0o755).await
+        }),
+        action!("mkdir_parents", Ops::MKDIR, |io, root| {
+            fs::mkdir_parents(&io, &below(&root, "a/b/c/file"), 0o755).await
+        }),
+        action!("remove_dir", Ops::UNLINK, |io, root| {
+            fs::remove_dir(&io, &below(&root, "dir/empty")).await
+        }),
+    ]
+}
+
+/// Opens for writing what is there.
+const EXISTING: CreateOptions =
+    CreateOptions { mode: 0o600, exclusive: false, truncate: false, append: false };
+
+fn every_operation_leaves_the_loop_alone(mut disk: Disk) {
+    let io = io_with(2);
+    for action in actions() {
+        disk.fill();
+        // A loop and a disk of its own for each: nothing is warm from the one before.
+        let the_loop = Loop::start();
+        let gate = disk.hold(action.held);
+        let (io, root) = (io.clone(), disk.root());
+        let acting = the_loop.spawn(move || (action.act)(io, root));
+        gate.wait_waiting(1);
+        the_loop.turns(action.name);
+        assert!(
+            matches!(
+                acting.recv_timeout(std::time::Duration::ZERO),
+                Err(RecvTimeoutError::Timeout)
+            ),
+            "{} did not wait for the disk",
+            action.name
+        );
+        gate.open();
+        result(&acting, action.name).unwrap_or_else(|e| panic!("{}: {e}", action.name));
+        the_loop.finish();
+    }
+}
+
+#[test]
+fn every_operation_on_ext4() {
+    if let Some(disk) = Disk::ext() {
+        every_operation_leaves_the_loop_alone(disk);
+    }
+}
+
+#[test]
+fn every_operation_on_fuse() {
+    if let Some(disk) = Disk::fuse() {
+        every_operation_leaves_the_loop_alone(disk);
+    }
+}
+
+#[test]
+fn every_operation_reports_a_broken_disk() {
+    let Some(mut disk) = Disk::fuse() else { return };
+    let io = io_with(2);
+    let the_loop = Loop::start();
+    for action in actions() {
+        disk.fill();
+        let Disk::Fuse(slow) = &disk else { unreachable!("made as such above") };
+        slow.fail(action.held, EIO);
+        let (io, root) = (io.clone(), disk.root());
+        let acting = the_loop.spawn(move || (action.act)(io, root));
+        // "open with prefetch" may leave the error to the read that follows.
+        if let Err(e) = result(&acting, action.name) {
+            assert_eq!(e.raw_os_error(), Some(EIO), "{}", action.name);
+        } else {
+            assert_eq!(action.name, "open with prefetch");
+        }
+        slow.heal();
+    }
+    the_loop.finish();
+}
+
+/// The heart of it: a stuck pool, and files that are in memory.
+#[test]
+fn what_is_in_memory_is_served_while_the_pool_is_stuck() {
+    const COLD: usize = 50;
+    let Some(mut image) = ExtImage::or_skip(ExtOptions::default()) else { return };
+    let hot = image.write("hot/file", vec![b'h'; 20_000]);
+    for n in 0..COLD {
+        image.write(&format!("cold/{n}"), vec![b'c'; 20_000]);
+    }
+    image.make_cold();
+    let (io, root) = (io_with(2), image.path().to_owned());
+    let hot = hot.as_os_str().as_bytes().to_vec();
+    let the_loop = Loop::start();
+    let read_hot = {
+        let io = io.clone();
+        move || async move {
+            let file = fs::open(&io, &hot, &OpenOptions::default()).await?;
+            file.read_at(&io, 0, 20_000).await
+        }
+    };
+    // First and second touch: whatever the file system must learn of the file, it has learnt.
+    for _ in 0..2 {
+        let content = result(&the_loop.spawn(read_hot.clone()), "the hot file").unwrap();
+        assert_eq!(content, vec![b'h'; 20_000]);
+    }
+    let gate = image.hold();
+    let cold: Vec<_> = (0..COLD)
+        .map(|n| {
+            let (io, path) = (io.clone(), below(&root, &format!("cold/{n}")));
+            the_loop.spawn(move || async move {
+                let file = fs::open(&io, &path, &OpenOptions::default()).await?;
+                file.read_at(&io, 0, 20_000).await
+            })
+        })
+        .collect();
+    gate.wait_waiting(1);
+    for _ in 0..TURNS {
+        let content = result(&the_loop.spawn(read_hot.clone()), "the hot file").unwrap();
+        assert_eq!(content.len(), 20_000);
+    }
+    assert!(cold.iter().all(|cold| cold.try_recv().is_err()));
+    gate.open();
+    for cold in cold {
+        assert_eq!(result(&cold, "a cold file").unwrap(), vec![b'c'; 20_000]);
+    }
+    the_loop.finish();
+}
+
+/// A file that was touched long ago, whose map of extents is not all in memory: reading beyond the
+/// part that is known would block inside `preadv2(RWF_NOWAIT)`.
+#[test]
+fn a_cold_extent_map_leaves_the_loop_alone() {
+    const BLOCKS: usize = 2000;
+    let Some(mut image) = ExtImage::or_skip(ExtOptions::default()) else { return };
+    let path = image.write_fragmented("file", &vec![b'x'; BLOCKS * 4096]);
+    image.make_cold();
+    let path = path.as_os_str().as_bytes().to_vec();
+    let io = io_with(2);
+    let the_loop = Loop::start();
+    let (opening_io, opening_path) = (io.clone(), path.clone());
+    let opened = the_loop.spawn(move || async move {
+        let file = fs::open(&opening_io, &opening_path, &OpenOptions::default()).await?;
+        file.read_at(&opening_io, 0, 100).await?;
+        io::Result::Ok(file)
+    });
+    let file = result(&opened, "open").unwrap();
+    let gate = image.hold();
+    let far = 2 * (BLOCKS as u64 - 1) * 4096;
+    let reading = the_loop.spawn(move || async move { file.read_at(&io, far, 100).await });
+    gate.wait_waiting(1);
+    the_loop.turns("a far part of a fragmented file");
+    gate.open();
+    assert_eq!(result(&reading, "the far part").unwrap(), vec![b'x'; 100]);
+    the_loop.finish();
+}
+
+/// Work for a client that is gone and that has not started never reaches the disk.
+#[test]
+fn dropped_work_is_not_done() {
+    const QUEUED: usize = 20;
+    let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
+    for n in 0..=QUEUED {
+        disk.write_cold(&format!("file{n}"), "content");
+    }
+    let io = io_with(1);
+    let root = disk.path();
+    let the_loop = Loop::start();
+    let gate = disk.hold(Ops::OPEN);
+    let open = move |n: usize| {
+        let (io, path) = (io.clone(), below(&root, &format!("file{n}")));
+        move || async move { fs::open(&io, &path, &OpenOptions::default()).await.map(drop) }
+    };
+    let first = the_loop.spawn(open(0));
+    gate.wait_waiting(1);
+    let dropped = the_loop.spawn({
+        let queued: Vec<_> = (1..QUEUED).map(&open).collect();
+        move || async move {
+            let mut queued: Vec<_> = queued.into_iter().map(|open| Box::pin(open())).collect();
+            // Started as far as the loop is concerned: each is polled once.
+            std::future::poll_fn(|cx| {
+                for open in &mut queued {
+                    assert!(open.as_mut().poll(cx).is_pending());
+                }
+                std::task::Poll::Ready(())
+            })
+            .await;
+        }
+    });
+    result(&dropped, "dropping");
+    let last = the_loop.spawn(open(QUEUED));
+    gate.open();
+    result(&first, "the first").unwrap();
+    result(&last, "the last").unwrap();
+    assert_eq!(disk.seen(Ops::OPEN), 2);
+    the_loop.finish();
+}

@@ -1,0 +1,175 @@
+//! An ordinary ext4 whose disk is slow: an image file on a [`SlowDisk`], a loop device on the
+//! image, an ext4 on the loop device.
+//!
+//! The image is opened past the page cache (direct I/O), so every block that ext4 reads or writes
+//! is an operation that the slow disk sees, and the only cache is ext4's own.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::mount::{MountFlags, mount};
+
+use super::{DiskOptions, Gate, Ops, SlowDisk, dir_of, mounts};
+use crate::skip::skip;
+use crate::temp::write_below;
+
+/// How the ext4 is made and mounted.
+#[derive(Clone, Copy, Debug)]
+pub struct ExtOptions {
+    /// Size of the image, which is sparse.
+    pub size: u64,
+    /// Mounted with `sync`: a write returns when the disk has it, so a held disk holds it.
+    pub synchronous: bool,
+    /// For latency spikes.
+    pub seed: u64,
+}
+
+impl Default for ExtOptions {
+    fn default() -> Self {
+        ExtOptions { size: 256 << 20, synchronous: false, seed: 1 }
+    }
+}
+
+/// A mounted ext4 on a slow disk.
+#[derive(Debug)]
+pub struct ExtImage {
+    disk: SlowDisk,
+    mount_point: PathBuf,
+    device: PathBuf,
+    options: ExtOptions,
+}
+
+impl ExtImage {
+    /// Makes and mounts one, or says what is missing and yields nothing.
+    ///
+    /// # Panics
+    /// If the machine has all that is needed and it fails nevertheless.
+    #[track_caller]
+    pub fn or_skip(options: ExtOptions) -> Option<ExtImage> {
+        if let Some(missing) = mounts::missing_for_loop() {
+            skip("loop", missing);
+            return None;
+        }
+        // Attributes of the image stay cached: whoever asks the loop driver about its devices
+        // (another test's losetup) must not wait for this disk.
+        let disk = SlowDisk::or_skip(DiskOptions {
+            names_cached: Duration::from_secs(24 * 3600),
+            pages_cached: false,
+            seed: options.seed,
+        })?;
+        let image = disk.backing().join("image");
+        File::create(&image)
+            .and_then(|file| file.set_len(options.size))
+            .unwrap_or_else(|e| panic!("create {}: {e}", image.display()));
+        run(
+            "mkfs.ext4",
+            &["-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"],
+            &image,
+        );
+        let mount_point = dir_of(&disk).join("ext4");
+        fs::create_dir(&mount_point).unwrap_or_else(|e| panic!("mkdir: {e}"));
+        let mut image = ExtImage { disk, mount_point, device: PathBuf::new(), options };
+        image.attach();
+        Some(image)
+    }
+
+    /// Sets up the loop device and mounts it.
+    #[track_caller]
+    fn attach(&mut self) {
+        let image = self.disk.path().join("image");
+        let device = run("losetup", &["--find", "--show", "--direct-io=on"], &image);
+        self.device = PathBuf::from(device.trim());
+        let mut flags = MountFlags::NOATIME | MountFlags::NODEV | MountFlags::NOSUID;
+        if self.options.synchronous {
+            flags |= MountFlags::SYNCHRONOUS;
+        }
+        // Without background work of its own that a test would see as operations.
+        let data = c"noinit_itable,inode_readahead_blks=0";
+        let mounted = mount(&self.device, &self.mount_point, "ext4", flags, data);
+        // From now on the kernel frees the device with its last user (LO_FLAGS_AUTOCLEAR), even
+        // if this process is killed.
+        run("losetup", &["--detach"], &self.device);
+        if let Err(e) = mounted {
+            panic!("mount {} at {}: {e}", self.device.display(), self.mount_point.display());
+        }
+    }
+
+    /// Unmounts and mounts again: nothing of it is cached then, neither data nor names nor
+    /// inodes nor extent maps. Nobody may use it.
+    ///
+    /// # Panics
+    /// If somebody does.
+    #[track_caller]
+    pub fn make_cold(&mut self) {
+        rustix::mount::unmount(&self.mount_point, rustix::mount::UnmountFlags::NOFOLLOW)
+            .unwrap_or_else(|e| panic!("unmount {}: {e}", self.mount_point.display()));
+        self.attach();
+    }
+
+    /// Where the ext4 is mounted.
+    pub fn path(&self) -> &Path {
+        &self.mount_point
+    }
+
+    /// The disk below, to delay, hold and count its reads and writes.
+    pub fn disk(&self) -> &SlowDisk {
+        &self.disk
+    }
+
+    /// Holds every read and write of the disk.
+    #[must_use = "dropping the gate opens it"]
+    pub fn hold(&self) -> Gate {
+        self.disk.hold(Ops::ALL)
+    }
+
+    /// Writes a file through the ext4; it is cached until [`ExtImage::make_cold`].
+    #[track_caller]
+    pub fn write(&self, relative: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        write_below(&self.mount_point, relative, content.as_ref())
+    }
+
+    /// Writes a file in which every other block is a hole, so that its extent map does not fit
+    /// the inode: reading it needs a read of the map first. `content` fills the blocks in turn.
+    #[track_caller]
+    pub fn write_fragmented(&self, relative: &str, content: &[u8]) -> PathBuf {
+        const BLOCK: usize = 4096;
+        let path = self.write(relative, b"");
+        let file = File::options()
+            .write(true)
+            .open(&path)
+            .unwrap_or_else(|e| panic!("open {}: {e}", path.display()));
+        for (n, block) in content.chunks(BLOCK).enumerate() {
+            file.write_all_at(block, (2 * n * BLOCK) as u64)
+                .unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
+        }
+        path
+    }
+}
+
+impl Drop for ExtImage {
+    fn drop(&mut self) {
+        self.disk.heal();
+        mounts::unmount(&self.mount_point);
+    }
+}
+
+/// Runs a program of the system and returns what it printed.
+#[track_caller]
+fn run(program: &str, arguments: &[&str], last: &Path) -> String {
+    let path = mounts::find_program(program).unwrap_or_else(|| panic!("there is no {program}"));
+    let output = Command::new(path)
+        .args(arguments)
+        .arg(last)
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e}"));
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?} {}: {}",
+        last.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

@@ -1,0 +1,276 @@
+//! A disk whose every operation the test commands.
+//!
+//! [`SlowDisk`] is a FUSE file system that passes everything through to an ordinary directory,
+//! when the test lets it: operations can take a latency (with seeded spikes, with a limited number
+//! of heads), fail with an error, or be *held* until the test opens the [`Gate`]. Held operations
+//! make tests causal instead of timed: nothing cold can have been answered while the gate is
+//! closed, so whatever is answered did not wait for the disk. Rules can be limited to a directory.
+//!
+//! [`ExtImage`] puts an ordinary ext4 on a loop device over it: to the server a local disk with
+//! page cache, inodes and extent maps of the kernel, whose block reads and writes obey the test.
+//!
+//! Both need root and `/dev/fuse`; [`SlowDisk::or_skip`] and [`ExtImage::or_skip`] say so and yield
+//! nothing where that is missing.
+//!
+//! The daemon runs in threads of the test process that never touch the mount. The test itself must
+//! not touch the mount (not even `stat`) while a gate is closed, as it would wait for itself. On
+//! drop every wait ends and the mount goes, by force if it must; a watchdog process does the same
+//! for a test process that is killed.
+
+mod control;
+mod ext_image;
+mod mounts;
+mod ops;
+mod passthrough;
+mod store;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+
+pub use control::{Latency, Spike};
+pub use ext_image::{ExtImage, ExtOptions};
+pub use mounts::evict;
+pub use ops::{Ops, Target};
+
+use crate::skip::skip;
+use crate::temp::{TempDir, write_below};
+use crate::wait::PATIENCE;
+use control::Control;
+use passthrough::{Caching, Passthrough};
+
+/// Answered to an operation that a broken disk can't carry out.
+pub const EIO: i32 = 5;
+/// Answered when the disk is full.
+pub const ENOSPC: i32 = 28;
+
+/// Threads that carry out what was held or delayed.
+const WORK_THREADS: usize = 4;
+/// Threads that receive the kernel's requests.
+const SESSION_THREADS: usize = 2;
+
+/// How a slow disk behaves for the kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskOptions {
+    /// How long the kernel believes names and attributes without asking; 0 asks every time, as
+    /// a network file system would.
+    pub names_cached: Duration,
+    /// Whether what was read stays in the page cache.
+    pub pages_cached: bool,
+    /// For latency spikes.
+    pub seed: u64,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        DiskOptions { names_cached: Duration::ZERO, pages_cached: true, seed: 1 }
+    }
+}
+
+/// A mounted slow disk.
+pub struct SlowDisk {
+    control: Arc<Control>,
+    dir: TempDir,
+    session: Option<BackgroundSession>,
+    workers: Vec<JoinHandle<()>>,
+    _watchdog: mounts::Watchdog,
+}
+
+impl SlowDisk {
+    /// Mounts one, or says what is missing and yields nothing.
+    ///
+    /// # Panics
+    /// If the machine has all that is needed and it fails nevertheless.
+    #[track_caller]
+    pub fn or_skip(options: DiskOptions) -> Option<SlowDisk> {
+        match mounts::missing_for_fuse() {
+            Some(missing) => {
+                skip("fuse", missing);
+                None
+            }
+            None => Some(SlowDisk::mount(options)),
+        }
+    }
+
+    #[track_caller]
+    fn mount(options: DiskOptions) -> SlowDisk {
+        mounts::remove_stale();
+        let dir = TempDir::new(mounts::LABEL);
+        let (mount_point, backing) = (dir.path().join("disk"), dir.path().join("backing"));
+        for path in [&mount_point, &backing] {
+            std::fs::create_dir(path).unwrap_or_else(|e| panic!("mkdir {}: {e}", path.display()));
+        }
+        let control = Arc::new(Control::new(options.seed));
+        let caching = Caching { names: options.names_cached, pages: options.pages_cached };
+        let filesystem = Passthrough::new(&backing, Arc::clone(&control), caching);
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName("slow-disk".to_owned()),
+            MountOption::DefaultPermissions,
+            MountOption::NoAtime,
+        ];
+        // The server under test runs as another user.
+        config.acl = SessionACL::All;
+        config.n_threads = Some(SESSION_THREADS);
+        let session = Session::new(filesystem, &mount_point, &config)
+            .and_then(Session::spawn)
+            .unwrap_or_else(|e| panic!("mount {}: {e}", mount_point.display()));
+        let workers = (0..WORK_THREADS)
+            .map(|_| {
+                let control = Arc::clone(&control);
+                std::thread::spawn(move || control.work())
+            })
+            .collect();
+        SlowDisk {
+            control,
+            dir,
+            session: Some(session),
+            workers,
+            _watchdog: mounts::Watchdog::over(&mount_point),
+        }
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("disk")
+    }
+
+    /// The directory behind it; what is written there appears on the disk without any operation.
+    pub fn backing(&self) -> PathBuf {
+        self.dir.path().join("backing")
+    }
+
+    /// Writes a file behind the disk's back, so that nothing of it is cached.
+    #[track_caller]
+    pub fn write_cold(&self, relative: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        write_below(&self.backing(), relative, content.as_ref());
+        self.path().join(relative)
+    }
+
+    /// Lets these operations take time from now on. Latencies of several rules add up.
+    pub fn delay(&self, target: impl Into<Target>, latency: impl Into<Latency>) {
+        self.control.delay(target.into(), latency.into());
+    }
+
+    /// Lets these operations fail with `errno` from now on.
+    pub fn fail(&self, target: impl Into<Target>, errno: i32) {
+        self.control.fail(target.into(), errno);
+    }
+
+    /// Holds these operations until the gate is opened or dropped.
+    #[must_use = "dropping the gate opens it"]
+    pub fn hold(&self, target: impl Into<Target>) -> Gate {
+        Gate {
+            number: self.control.hold(target.into()),
+            control: Arc::clone(&self.control),
+            open: false,
+        }
+    }
+
+    /// How many delayed operations it is at work on at a time: 1 is a disk with one head, 0 (as
+    /// at first) any number.
+    pub fn set_heads(&self, n: usize) {
+        self.control.set_heads(n);
+    }
+
+    /// Ends every latency, failure and hold; what waits is carried out.
+    pub fn heal(&self) {
+        self.control.heal();
+    }
+
+    /// How many operations of these kinds have arrived in all.
+    pub fn seen(&self, ops: Ops) -> u64 {
+        self.control.seen(ops)
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        self.control.heal();
+        if !mounts::unmount(&self.path()) {
+            // What is still mounted must not be removed file by file.
+            self.dir.keep();
+        }
+        self.control.stop();
+        for worker in self.workers.drain(..) {
+            // A work thread that panicked has said so.
+            let _ = worker.join();
+        }
+        if let Some(session) = self.session.take() {
+            // Ends when the kernel has dropped the connection, which the unmount did.
+            drop(session);
+        }
+    }
+}
+
+impl std::fmt::Debug for SlowDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SlowDisk").field("path", &self.path()).finish_non_exhaustive()
+    }
+}
+
+/// A hold on operations of a slow disk. While it lives, nothing of its kind completes.
+#[must_use = "dropping the gate opens it"]
+pub struct Gate {
+    control: Arc<Control>,
+    number: u64,
+    open: bool,
+}
+
+impl Gate {
+    /// How many operations wait at it now.
+    pub fn waiting(&self) -> usize {
+        self.control.waiting(self.number)
+    }
+
+    /// Waits until at least `n` operations wait at it.
+    ///
+    /// # Panics
+    /// If they don't come in time.
+    #[track_caller]
+    pub fn wait_waiting(&self, n: usize) {
+        assert!(
+            self.control.wait_waiting(self.number, n, PATIENCE),
+            "{} of {n} expected operations wait at the gate after {PATIENCE:?}",
+            self.waiting()
+        );
+    }
+
+    /// Lets go what waits, and all that comes.
+    pub fn open(mut self) {
+        self.let_go(Ok(()));
+    }
+
+    /// Answers what waits with an error; what comes later passes.
+    pub fn fail(mut self, errno: i32) {
+        self.let_go(Err(errno));
+    }
+
+    fn let_go(&mut self, verdict: control::Verdict) {
+        self.open = true;
+        self.control.let_go(self.number, verdict);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        if !self.open {
+            self.let_go(Ok(()));
+        }
+    }
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").field("waiting", &self.waiting()).finish_non_exhaustive()
+    }
+}
+
+/// Root of the slow disk's own files; for [`ExtImage`].
+pub(crate) fn dir_of(disk: &SlowDisk) -> &Path {
+    disk.dir.path()
+}

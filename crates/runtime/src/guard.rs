@@ -5,6 +5,7 @@
 //! mistake in production costs a wait and not a request. [`Mode::Strict`] ends the process instead.
 //! Never: concerns pool threads (they are not children of loop threads, see `pool::threads`).
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::Cell;
 use std::io;
 use std::sync::OnceLock;
@@ -64,6 +65,8 @@ pub fn install(mode: Mode) -> io::Result<()> {
         return Ok(());
     }
     crate::pool::threads::prepare();
+    // The C library reads the time zone's file at the first use, once per process.
+    let _ = nowait_sys::localtime::LocalTime::at(0);
     seccomp::install(stopped)?;
     MODE.set(mode);
     Ok(())
@@ -105,9 +108,7 @@ fn stopped(trap: &Trap) {
         Violation { syscall: trap.name, address: trap.address, label: crate::stats::label() };
     exempt(|| match mode {
         Mode::Strict => {
-            to_stderr(&violation);
-            let trace = std::backtrace::Backtrace::force_capture();
-            write_stderr(&format!("{trace}\n"));
+            write_stderr(&violation, &Backtrace::force_capture());
             std::process::abort();
         }
         _ => REPORT.get().copied().unwrap_or(to_stderr)(&violation),
@@ -124,12 +125,17 @@ impl std::fmt::Display for Violation {
     }
 }
 
+/// With a backtrace if `RUST_BACKTRACE` asks for one.
 fn to_stderr(violation: &Violation) {
-    write_stderr(&format!("nowait: [alert] {violation}\n"));
+    write_stderr(violation, &Backtrace::capture());
 }
 
 /// Writes without the lock of `std::io::stderr`, which the thread may hold.
-fn write_stderr(text: &str) {
+fn write_stderr(violation: &Violation, trace: &Backtrace) {
+    let mut text = format!("nowait: [alert] {violation}\n");
+    if trace.status() == BacktraceStatus::Captured {
+        text.push_str(&format!("{trace}\n"));
+    }
     let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
 }
 

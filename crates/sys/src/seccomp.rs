@@ -170,7 +170,7 @@ const AUDIT_ARCH: u32 = 0xC000_00B7;
 pub struct Trap {
     /// The call's name in the manual.
     pub name: &'static str,
-    pub number: i64,
+    pub number: c_long,
     /// Where in the program it was made.
     pub address: usize,
 }
@@ -298,7 +298,7 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     let number = c_long::from(number);
     let name = CALLS.iter().find(|call| call.1 == number).map_or("?", |call| call.0);
     if let Some(hook) = HOOK.get() {
-        hook(&Trap { name, number: i64::from(number), address: registers::address(context) });
+        hook(&Trap { name, number, address: registers::address(context) });
     }
     let result = remake(number, registers::arguments(context));
     registers::set_result(context, result);

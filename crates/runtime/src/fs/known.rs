@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn the_table_finds_what_it_was_told() {
         let table = Table::<8>::new();
-        let hash = |n: u64| n << 32 | n % 8;
+        let hash = |n: u64| (n << 32) | (n % 8);
         table.set(hash(3), 7);
         assert_eq!(table.find(hash(3)), Some(7));
         assert_eq!(table.find(hash(11)), None, "same place, other key");

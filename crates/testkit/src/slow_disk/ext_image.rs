@@ -15,6 +15,7 @@ use rustix::mount::{MountFlags, mount};
 use super::{DiskOptions, Gate, Ops, SlowDisk, dir_of, mounts};
 use crate::skip::skip;
 use crate::temp::write_below;
+use crate::wait;
 
 /// How the ext4 is made and mounted.
 #[derive(Clone, Copy, Debug)]
@@ -98,14 +99,21 @@ impl ExtImage {
     }
 
     /// Unmounts and mounts again: nothing of it is cached then, neither data nor names nor
-    /// inodes nor extent maps. Nobody may use it.
+    /// inodes nor extent maps. Nobody may use it for long: a file that is just being closed (by a
+    /// pool, by a program that another test starts) is waited for.
     ///
     /// # Panics
-    /// If somebody does.
+    /// If somebody goes on using it.
     #[track_caller]
     pub fn make_cold(&mut self) {
-        rustix::mount::unmount(&self.mount_point, rustix::mount::UnmountFlags::NOFOLLOW)
-            .unwrap_or_else(|e| panic!("unmount {}: {e}", self.mount_point.display()));
+        let point = &self.mount_point;
+        wait::until(&format!("unmount {}", point.display()), wait::PATIENCE, || {
+            match rustix::mount::unmount(point, rustix::mount::UnmountFlags::NOFOLLOW) {
+                Ok(()) => Some(()),
+                Err(rustix::io::Errno::BUSY) => None,
+                Err(e) => panic!("unmount {}: {e}", point.display()),
+            }
+        });
         self.attach();
     }
 

@@ -413,6 +413,20 @@ impl Chain {
         self.chunks.pop_front()
     }
 
+    /// Takes out the chunks in memory that come before any file range.
+    pub(crate) fn take_memory_prefix(&mut self) -> Chain {
+        match self.first_file() {
+            None => std::mem::take(self),
+            Some((index, _)) => Chain { chunks: self.chunks.drain(..index).collect() },
+        }
+    }
+
+    /// Puts all chunks of `front` before this chain's.
+    pub(crate) fn prepend(&mut self, mut front: Chain) {
+        front.chunks.append(&mut self.chunks);
+        *self = front;
+    }
+
     /// The chunks in memory that come before any file range.
     pub(crate) fn memory_prefix(&self) -> impl Iterator<Item = &Chunk> {
         self.chunks.iter().take_while(|chunk| chunk.is_memory())

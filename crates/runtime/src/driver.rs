@@ -5,7 +5,11 @@
 //! driver never runs foreign code: it collects the wakers to wake.
 
 mod epoll;
+mod uring;
+mod uring_buffers;
+mod uring_setup;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -18,6 +22,7 @@ use crate::inbox::Inbox;
 use crate::net::Address;
 use crate::worker::WorkerConfig;
 use epoll::Epoll;
+use uring::Uring;
 
 /// The event mechanisms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +55,12 @@ pub enum Requested {
 
 /// Chooses the driver by trying it; the text says why, for the start-up log.
 pub fn choose(requested: Requested) -> (DriverKind, String) {
-    match requested {
-        Requested::Epoll => (DriverKind::Epoll, "as configured".to_owned()),
-        Requested::Auto | Requested::IoUring => {
-            (DriverKind::Epoll, "io_uring is not supported yet".to_owned())
-        }
+    if requested == Requested::Epoll {
+        return (DriverKind::Epoll, "as configured".to_owned());
+    }
+    match uring_setup::probe() {
+        Ok(()) => (DriverKind::IoUring, "the kernel has all that it takes".to_owned()),
+        Err(why) => (DriverKind::Epoll, why),
     }
 }
 
@@ -65,8 +71,10 @@ pub(crate) struct Key(u32);
 /// What a socket is, which decides how it is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A connection.
+    /// A connection from anywhere.
     Stream,
+    /// A connection accepted by a driver of this kind, which has set it up as it needs it.
+    Accepted,
     /// A listening socket; `shared` with other workers or processes.
     Listener { shared: bool },
 }
@@ -85,14 +93,14 @@ pub(crate) enum Wait {
 /// The driver of one worker.
 pub(crate) enum Driver {
     Epoll(Epoll),
+    Uring(Box<Uring>),
 }
 
 impl Driver {
     pub(crate) fn new(config: &WorkerConfig, inbox: &Arc<Inbox>) -> io::Result<Driver> {
         match config.driver {
-            DriverKind::Epoll | DriverKind::IoUring => {
-                Epoll::new(inbox, config.multi_accept).map(Driver::Epoll)
-            }
+            DriverKind::Epoll => Epoll::new(inbox, config.multi_accept).map(Driver::Epoll),
+            DriverKind::IoUring => Ok(Driver::Uring(Box::new(Uring::new(inbox, config.guard)?))),
         }
     }
 
@@ -101,13 +109,14 @@ impl Driver {
     pub(crate) fn turn(&mut self, max: Option<Duration>, woken: &mut Vec<Waker>) -> io::Result<()> {
         match self {
             Driver::Epoll(driver) => driver.turn(max, woken),
+            Driver::Uring(driver) => driver.turn(max, woken),
         }
     }
 
     /// The time since the start as the driver has it; `None`: the system's clock.
     pub(crate) fn virtual_time(&self) -> Option<Duration> {
         match self {
-            Driver::Epoll(_) => None,
+            Driver::Epoll(_) | Driver::Uring(_) => None,
         }
     }
 
@@ -115,6 +124,7 @@ impl Driver {
     pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<Key> {
         match self {
             Driver::Epoll(driver) => driver.attach(fd, role),
+            Driver::Uring(driver) => driver.attach(fd, role),
         }
     }
 
@@ -123,6 +133,7 @@ impl Driver {
     pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) {
         match self {
             Driver::Epoll(driver) => driver.detach(key, fd, dropped),
+            Driver::Uring(driver) => driver.detach(key, fd, dropped),
         }
     }
 
@@ -136,6 +147,7 @@ impl Driver {
     ) -> Poll<io::Result<RecvBuf>> {
         match self {
             Driver::Epoll(driver) => driver.poll_recv(key, fd, cx),
+            Driver::Uring(driver) => driver.poll_recv(key, cx),
         }
     }
 
@@ -151,6 +163,7 @@ impl Driver {
     ) -> Poll<io::Result<usize>> {
         match self {
             Driver::Epoll(driver) => driver.poll_send(key, fd, chain, more, cx),
+            Driver::Uring(driver) => driver.poll_send(key, chain, more, cx),
         }
     }
 
@@ -163,6 +176,7 @@ impl Driver {
     ) -> Poll<io::Result<(OwnedFd, Option<Address>)>> {
         match self {
             Driver::Epoll(driver) => driver.poll_accept(key, fd, cx),
+            Driver::Uring(driver) => driver.poll_accept(key, fd, cx),
         }
     }
 
@@ -170,6 +184,7 @@ impl Driver {
     pub(crate) fn pause_accept(&mut self, key: Key, fd: BorrowedFd<'_>) {
         match self {
             Driver::Epoll(driver) => driver.pause_accept(key, fd),
+            Driver::Uring(driver) => driver.pause_accept(key),
         }
     }
 
@@ -182,13 +197,31 @@ impl Driver {
     ) -> Poll<io::Result<()>> {
         match self {
             Driver::Epoll(driver) => driver.poll_hangup(key, fd, cx),
+            Driver::Uring(driver) => driver.poll_hangup(key, cx),
         }
     }
 
-    /// Makes direct non-blocking system calls on the descriptor possible until the next operation.
-    pub(crate) fn prepare_direct(&mut self, _key: Key, _fd: BorrowedFd<'_>) -> io::Result<()> {
+    /// Makes direct non-blocking system calls on the descriptor possible, until `finish_direct`.
+    pub(crate) fn prepare_direct(&mut self, key: Key, fd: BorrowedFd<'_>) -> io::Result<()> {
         match self {
             Driver::Epoll(_) => Ok(()),
+            Driver::Uring(driver) => driver.prepare_direct(key, fd),
+        }
+    }
+
+    /// No direct call is under way any more.
+    pub(crate) fn finish_direct(&mut self, key: Key) {
+        match self {
+            Driver::Epoll(_) => {}
+            Driver::Uring(driver) => driver.finish_direct(key),
+        }
+    }
+
+    /// The connections that a listener has accepted ahead and nobody has taken.
+    pub(crate) fn take_accepted(&mut self, key: Key) -> VecDeque<OwnedFd> {
+        match self {
+            Driver::Epoll(_) => VecDeque::new(),
+            Driver::Uring(driver) => driver.take_accepted(key),
         }
     }
 
@@ -203,6 +236,7 @@ impl Driver {
     ) -> Poll<io::Result<()>> {
         match self {
             Driver::Epoll(driver) => driver.poll_writable(key, fd, cx, armed),
+            Driver::Uring(driver) => driver.poll_writable(key, cx, armed),
         }
     }
 
@@ -210,6 +244,16 @@ impl Driver {
     pub(crate) fn forget(&mut self, key: Key, wait: Wait) -> Option<Waker> {
         match self {
             Driver::Epoll(driver) => driver.forget(key, wait),
+            Driver::Uring(driver) => driver.forget(key, wait),
         }
+    }
+}
+
+/// Stores the waker unless the same one is already there.
+fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
+    match place {
+        Some(waker) if waker.will_wake(cx.waker()) => {}
+        // The replaced waker is another task's or a combinator's: dropping it runs no task code.
+        _ => *place = Some(cx.waker().clone()),
     }
 }

@@ -31,7 +31,7 @@ fn drivers() -> Vec<DriverKind> {
 /// Runs a future as the root task of a worker, on each driver.
 fn on_each<F: Future<Output = ()> + 'static>(test: impl Fn(DriverKind) -> F) {
     for kind in drivers() {
-        eprintln!("on {kind}");
+        let start = std::time::Instant::now();
         let passed = Rc::new(RefCell::new(false));
         let set = passed.clone();
         let body = test(kind);
@@ -41,6 +41,7 @@ fn on_each<F: Future<Output = ()> + 'static>(test: impl Fn(DriverKind) -> F) {
                 *set.borrow_mut() = true;
             });
         assert_eq!(end.unwrap(), End::Graceful);
+        eprintln!("passed on {kind} in {:?}", start.elapsed());
         assert!(*passed.borrow(), "the root task panicked on {kind}");
     }
 }
@@ -266,9 +267,9 @@ fn a_dropped_receive_loses_nothing() {
 #[test]
 fn a_dropped_send_keeps_its_memory_until_the_kernel_is_done() {
     on_each(|_| async {
+        let data = pattern(8 << 20);
         for _ in 0..20 {
             let (client, server) = pair().await;
-            let data = pattern(8 << 20);
             let bytes = bytes::Bytes::from(data.clone());
             let send = select(server.send(bytes, options()), yield_now()).await;
             assert!(matches!(send, Either::Right(())));

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 use slab::Slab;
 
-use super::{Key, Role, Wait};
+use super::{Key, Role, Wait, remember};
 use crate::buf::{self, Chain, Chunk, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
@@ -104,13 +104,15 @@ impl Epoll {
     }
 
     pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<Key> {
-        rustix::io::ioctl_fionbio(fd, true)?;
+        if role != Role::Accepted {
+            rustix::io::ioctl_fionbio(fd, true)?;
+        }
         self.next_generation = self.next_generation.wrapping_add(1) & (u32::MAX >> 1);
         let slot = Slot {
             generation: self.next_generation,
             role,
             interest: EventFlags::empty(),
-            readable: role == Role::Stream,
+            readable: !matches!(role, Role::Listener { .. }),
             writable: true,
             peer_closed: false,
             read: None,
@@ -305,15 +307,6 @@ fn register(
     }
     slot.interest = interest;
     Ok(())
-}
-
-/// Stores the waker unless the same one is already there.
-fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
-    match place {
-        Some(waker) if waker.will_wake(cx.waker()) => {}
-        // The replaced waker is another task's or a combinator's: dropping it runs no task code.
-        _ => *place = Some(cx.waker().clone()),
-    }
 }
 
 fn pending<T>((): ()) -> Poll<T> {

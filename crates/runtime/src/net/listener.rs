@@ -141,7 +141,7 @@ impl Listener {
                 None => Address::Unix(Box::default()),
             },
         };
-        Ok(Accepted { stream: Stream::attach(&self.local, fd)?, peer })
+        Ok(Accepted { stream: Stream::attach(&self.local, fd, Role::Accepted)?, peer })
     }
 }
 
@@ -149,10 +149,11 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let fd = self.fd.take().expect("present until drop");
         let mut dropped = Vec::new();
+        let ahead = self.local.driver.borrow_mut().take_accepted(self.key);
         self.local.driver.borrow_mut().detach(self.key, fd, &mut dropped);
         let undelivered = self.local.inbox.remove_listener(self.id);
         let waiting = self.local.handovers.borrow_mut().remove(self.id);
-        for fd in undelivered.into_iter().chain(waiting) {
+        for fd in undelivered.into_iter().chain(waiting).chain(ahead) {
             self.hand_back(fd);
         }
     }

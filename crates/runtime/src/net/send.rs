@@ -49,6 +49,8 @@ pub struct Send<'a> {
     options: SendOptions,
     deadline: Option<Instant>,
     state: State,
+    /// Direct calls are made on the descriptor.
+    direct: bool,
 }
 
 /// What the sending waits for.
@@ -73,7 +75,7 @@ enum Done {
 
 impl<'a> Send<'a> {
     pub(super) fn new(stream: &'a Stream, chain: Chain, options: SendOptions) -> Send<'a> {
-        Send { stream, chain, options, deadline: None, state: State::Ready }
+        Send { stream, chain, options, deadline: None, state: State::Ready, direct: false }
     }
 
     /// Does one step: `Ready(true)` when the chain has been sent.
@@ -185,6 +187,7 @@ impl<'a> Send<'a> {
     fn send_file(&mut self) -> Poll<io::Result<bool>> {
         let Some((_, range)) = self.chain.first_file() else { return Poll::Ready(Ok(false)) };
         let (stream, key) = (self.stream, self.stream.key);
+        self.direct = true;
         stream.local.driver.borrow_mut().prepare_direct(key, stream.fd())?;
         if let Some(sent) = range.file.try_send(&range.io, stream.fd(), range.offset, range.len)? {
             return Poll::Ready(self.file_sent(sent));
@@ -237,6 +240,10 @@ impl Drop for Send<'_> {
     fn drop(&mut self) {
         if matches!(self.state, State::Memory | State::Full { .. }) {
             self.stream.forget(Wait::Write, &self.stream.send_timer);
+        }
+        // If the pool is at it, it goes on: then the descriptor stays as it is.
+        if self.direct && !matches!(self.state, State::File(_)) {
+            self.stream.local.driver.borrow_mut().finish_direct(self.stream.key);
         }
     }
 }

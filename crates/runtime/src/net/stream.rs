@@ -45,11 +45,11 @@ impl Stream {
     /// # Panics
     /// Outside of a worker.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Stream> {
-        Stream::attach(&local::current(), fd)
+        Stream::attach(&local::current(), fd, Role::Stream)
     }
 
-    pub(crate) fn attach(local: &Rc<Local>, fd: OwnedFd) -> io::Result<Stream> {
-        let key = local.driver.borrow_mut().attach(fd.as_fd(), Role::Stream)?;
+    pub(super) fn attach(local: &Rc<Local>, fd: OwnedFd, role: Role) -> io::Result<Stream> {
+        let key = local.driver.borrow_mut().attach(fd.as_fd(), role)?;
         local.connection_opened();
         Ok(Stream {
             local: local.clone(),

@@ -1,0 +1,121 @@
+//! The provided-buffer ring: receive memory from which the kernel picks when data arrives, so that
+//! a connection that waits for data holds none.
+//!
+//! # Ownership
+//! Each provided buffer is a `Box<[u8]>` turned into a raw pointer in `lent`, at the index that is
+//! its buffer id. From `give` until a completion names the id, the memory belongs to the kernel,
+//! and nothing here reads or writes it. A completion that names the id gives it back: `take` turns
+//! it into a `Box` again, and the id is free for another buffer. The ring's entries are written
+//! only at positions behind the tail, which the kernel does not read before the tail has moved
+//! over them (a release store); the tail never runs more than the ring's size ahead, because there
+//! are no more ids than entries. On drop everything still lent is freed: the owner must drop this
+//! only when no operation can complete any more (see `uring.rs`, or leaks it).
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use io_uring::Submitter;
+use io_uring::types::BufRingEntry;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use crate::buf;
+
+/// Entries of the ring: the most buffers that are ever provided. A power of two.
+const ENTRIES: u16 = 1024;
+
+/// Buffers provided at the start; doubled whenever they did not suffice for one turn.
+const PROVIDED_START: u16 = 64;
+
+/// The group's number; there is one per ring.
+pub(super) const GROUP: u16 = 0;
+
+/// The ring shared with the kernel.
+pub(super) struct Buffers {
+    entries: NonNull<BufRingEntry>,
+    /// Memory lent to the kernel, by buffer id.
+    lent: Vec<Option<NonNull<[u8]>>>,
+    tail: u16,
+}
+
+impl Buffers {
+    /// Registers the ring and provides the first buffers.
+    pub(super) fn new(submitter: &Submitter<'_>) -> io::Result<Buffers> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs no other memory.
+        let memory = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes(), protection, flags)? };
+        let entries = NonNull::new(memory.cast()).expect("a mapping is never at address 0");
+        let mut buffers = Buffers { entries, lent: Vec::new(), tail: 0 };
+        // SAFETY: the mapping is page-aligned, holds ENTRIES entries, and is there for as long as
+        // operations use it, see `drop`.
+        unsafe {
+            submitter.register_buf_ring_with_flags(entries.as_ptr() as u64, ENTRIES, GROUP, 0)?;
+        }
+        buffers.grow();
+        Ok(buffers)
+    }
+
+    /// Provides as many buffers again. False: there are as many as there can be.
+    pub(super) fn grow(&mut self) -> bool {
+        let count = self.lent.len() as u16;
+        let more = if count == 0 { PROVIDED_START } else { count.min(ENTRIES - count) };
+        for _ in 0..more {
+            let id = self.lent.len() as u16;
+            self.lent.push(None);
+            self.give(id);
+        }
+        self.publish();
+        more > 0
+    }
+
+    /// The memory that the kernel has filled, taken back; other memory is provided in its place.
+    /// `None` for an id that is not lent, which the kernel never names.
+    pub(super) fn take(&mut self, id: u16) -> Option<Box<[u8]>> {
+        let memory = self.lent.get_mut(usize::from(id))?.take()?;
+        self.give(id);
+        // SAFETY: the pointer came from `Box::into_raw` in `give`; it was in `lent`, so nobody has
+        // taken it since; the kernel has named it in a completion and uses it no more.
+        Some(unsafe { Box::from_raw(memory.as_ptr()) })
+    }
+
+    /// Makes what was given visible to the kernel.
+    pub(super) fn publish(&mut self) {
+        // SAFETY: `entries` is the base of a live ring; its tail is a `u16` in the first entry,
+        // aligned, which the kernel only reads, and we only write here.
+        let tail =
+            unsafe { AtomicU16::from_ptr(BufRingEntry::tail(self.entries.as_ptr()).cast_mut()) };
+        tail.store(self.tail, Ordering::Release);
+    }
+
+    /// Lends memory under a free id. The kernel sees it after `publish`.
+    fn give(&mut self, id: u16) {
+        let memory = Box::into_raw(buf::take_recv_memory());
+        let memory = NonNull::new(memory).expect("a box is never null");
+        let position = usize::from(self.tail & (ENTRIES - 1));
+        // SAFETY: `position` is within the mapping. The kernel does not read this entry now: it is
+        // behind the tail, and at most ENTRIES ids are in the ring. The setters write address,
+        // length and id, not the field that is the tail.
+        let entry = unsafe { &mut *self.entries.as_ptr().add(position) };
+        entry.set_addr(memory.as_ptr().cast::<u8>() as u64);
+        entry.set_len(memory.len() as u32);
+        entry.set_bid(id);
+        self.lent[usize::from(id)] = Some(memory);
+        self.tail = self.tail.wrapping_add(1);
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        for memory in self.lent.drain(..).flatten() {
+            // SAFETY: as in `take`; no operation is left that could use the memory.
+            buf::put_recv_memory(unsafe { Box::from_raw(memory.as_ptr()) });
+        }
+        // SAFETY: this is the mapping made in `new`, used by nobody else. The ring that knows it has
+        // no operation left, and the kernel holds its own reference to the pages.
+        let _ = unsafe { munmap(self.entries.as_ptr().cast(), bytes()) };
+    }
+}
+
+fn bytes() -> usize {
+    usize::from(ENTRIES) * size_of::<BufRingEntry>()
+}

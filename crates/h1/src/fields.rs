@@ -70,9 +70,11 @@ impl Default for FieldTable {
 }
 
 impl FieldTable {
+    /// Forgets the fields and keeps the memory. Writes only what was used.
     pub(crate) fn clear(&mut self) {
-        self.entries.clear();
-        self.first = [0; Known::COUNT];
+        for known in self.entries.drain(..).filter_map(|entry| entry.known) {
+            self.first[known as usize] = 0;
+        }
         self.repeated = 0;
     }
 

@@ -44,6 +44,12 @@ pub struct RequestHead {
     /// The head as it was sent, then the host name in lower case if it was not.
     bytes: Vec<u8>,
     fields: FieldTable,
+    read: Read,
+}
+
+/// What was read, apart from the memory that is used again.
+#[derive(Debug, Clone, Copy, Default)]
+struct Read {
     line: RequestLine,
     has_line: bool,
     length: usize,
@@ -72,70 +78,66 @@ impl RequestHead {
         }
         self.fields.clear();
         self.fields.shrink(RECYCLED_FIELDS_MAX);
-        *self = RequestHead {
-            bytes: std::mem::take(&mut self.bytes),
-            fields: std::mem::take(&mut self.fields),
-            ..RequestHead::default()
-        };
+        self.read = Read::default();
     }
 
     /// The method; [`RequestHead::method_bytes`] has the token of an unknown one.
     pub fn method(&self) -> Method {
-        self.line.method
+        self.read.line.method
     }
 
     /// `$request_method`.
     pub fn method_bytes(&self) -> &[u8] {
-        self.line.method_name.of(&self.bytes)
+        self.read.line.method_name.of(&self.bytes)
     }
 
     /// The target as it was sent, in whatever form.
     pub fn target(&self) -> &[u8] {
-        self.line.target.of(&self.bytes)
+        self.read.line.target.of(&self.bytes)
     }
 
     /// The form of the target.
     pub fn target_form(&self) -> TargetForm {
-        self.line.form
+        self.read.line.form
     }
 
     /// The raw path and query, `$request_uri`: `/` if the target has none; begins with `?` if
     /// only the path is missing; `*` in asterisk-form.
     pub fn uri(&self) -> &[u8] {
-        match self.line.form {
+        match self.read.line.form {
             TargetForm::Asterisk => b"*",
-            _ if self.line.uri.is_empty() => b"/",
-            _ => self.line.uri.of(&self.bytes),
+            _ if self.read.line.uri.is_empty() => b"/",
+            _ => self.read.line.uri.of(&self.bytes),
         }
     }
 
     /// The path that locations see; [`RequestError::InvalidRequest`] answers an error.
     pub fn normalize(&self, merge_slashes: bool) -> Result<Normalized<'_>, UriError> {
-        if self.line.uri.is_empty() {
+        if self.read.line.uri.is_empty() {
             return crate::uri::normalize(self.uri(), merge_slashes);
         }
-        normalize_scanned(self.uri(), self.line.shape, merge_slashes)
+        normalize_scanned(self.uri(), self.read.line.shape, merge_slashes)
     }
 
     /// The scheme of an absolute-form target, empty otherwise.
     pub fn scheme(&self) -> &[u8] {
-        self.line.scheme.of(&self.bytes)
+        self.read.line.scheme.of(&self.bytes)
     }
 
     /// The version, [`Version::Http11`] for all later minor versions.
     pub fn version(&self) -> Version {
-        self.line.version
+        self.read.line.version
     }
 
     /// `$server_protocol`: the version as it was sent, empty in HTTP/0.9.
     pub fn protocol(&self) -> &[u8] {
-        self.line.protocol.of(&self.bytes)
+        self.read.line.protocol.of(&self.bytes)
     }
 
     /// `$request`: the request line without terminator. Of a malformed one, what came of it.
     pub fn request_line(&self) -> &[u8] {
-        if self.has_line {
-            return self.line.line.of(&self.bytes);
+        if self.read.has_line {
+            return self.read.line.line.of(&self.bytes);
         }
         let end = self.bytes.iter().position(|&c| c == b'\r' || c == b'\n');
         &self.bytes[..end.unwrap_or(self.bytes.len())]
@@ -143,18 +145,18 @@ impl RequestHead {
 
     /// The length of the head in bytes, its empty line included; for `$request_length`.
     pub fn length(&self) -> usize {
-        self.length
+        self.read.length
     }
 
     /// The validated host name, in lower case, without port and trailing dot: from the target,
     /// else from `Host`. `None` if there is neither.
     pub fn host(&self) -> Option<&[u8]> {
-        (!self.host.is_empty()).then(|| self.host.of(&self.bytes))
+        (!self.read.host.is_empty()).then(|| self.read.host.of(&self.bytes))
     }
 
     /// The port that came with the host, 0 if none.
     pub fn host_port(&self) -> u16 {
-        self.host_port
+        self.read.host_port
     }
 
     /// The value of the first field of this name.
@@ -171,8 +173,8 @@ impl RequestHead {
 
     /// What follows the head.
     pub fn body_length(&self) -> BodyLength {
-        match self.content_length {
-            _ if self.chunked => BodyLength::Chunked,
+        match self.read.content_length {
+            _ if self.read.chunked => BodyLength::Chunked,
             Some(0) | None => BodyLength::Empty,
             Some(length) => BodyLength::Known(length),
         }
@@ -180,49 +182,49 @@ impl RequestHead {
 
     /// The declared length; `Some(0)` is told from no declaration.
     pub fn content_length(&self) -> Option<u64> {
-        self.content_length
+        self.read.content_length
     }
 
     /// The options of `Connection`.
     pub fn connection(&self) -> ConnectionTokens {
-        self.connection
+        self.read.connection
     }
 
     /// Whether the client lets the connection persist (RFC 9112 section 9.3).
     pub fn keep_alive(&self) -> bool {
-        match self.line.version {
+        match self.read.line.version {
             Version::Http09 => false,
-            Version::Http10 => self.connection.keep_alive && !self.connection.close,
-            Version::Http11 => !self.connection.close,
+            Version::Http10 => self.read.connection.keep_alive && !self.read.connection.close,
+            Version::Http11 => !self.read.connection.close,
         }
     }
 
     /// Whether the client waits for `100 Continue` (RFC 9110 section 10.1.1). Other expectations
     /// are ignored, as nginx does.
     pub fn expects_continue(&self) -> bool {
-        self.line.version >= Version::Http11
+        self.read.line.version >= Version::Http11
             && self.header(Known::Expect).is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"))
     }
 
     /// The protocol asked for by `Upgrade` together with `Connection: upgrade`.
     pub fn upgrade(&self) -> Option<&[u8]> {
-        let asked = self.connection.upgrade && self.line.version >= Version::Http11;
+        let asked = self.read.connection.upgrade && self.read.line.version >= Version::Http11;
         self.header(Known::Upgrade).filter(|_| asked)
     }
 
     /// How many fields with odd names were dropped (`ignore_invalid_headers`).
     pub fn ignored_fields(&self) -> u32 {
-        self.ignored_fields
+        self.read.ignored_fields
     }
 
     /// After an error: the line at fault, up to the first bad byte.
     pub(crate) fn error_line(&self) -> &[u8] {
-        self.error_line.of(&self.bytes)
+        self.read.error_line.of(&self.bytes)
     }
 
     /// After [`RequestError::InvalidHeaderLine`]: the first bad byte.
     pub(crate) fn error_byte(&self) -> Option<u8> {
-        self.error_byte
+        self.read.error_byte
     }
 
     /// Acts on a field that has meaning for the protocol itself.
@@ -238,11 +240,11 @@ impl RequestHead {
                 // "When an origin server receives a request with an absolute-form of
                 // request-target, the origin server MUST ignore the received Host header field"
                 // (RFC 9112 section 3.2.2).
-                if self.host.is_empty() {
+                if self.read.host.is_empty() {
                     self.set_host(value, parts);
                 }
             }
-            Known::Connection => self.connection.add(value.of(bytes)),
+            Known::Connection => self.read.connection.add(value.of(bytes)),
             Known::ContentLength
             | Known::TransferEncoding
             | Known::IfModifiedSince
@@ -264,31 +266,32 @@ impl RequestHead {
     }
 
     fn set_host(&mut self, whole: Span, parts: host::HostParts) {
-        self.host = whole.sub(parts.name);
-        self.host_port = parts.port;
-        self.host_has_upper = parts.has_upper;
+        self.read.host = whole.sub(parts.name);
+        self.read.host_port = parts.port;
+        self.read.host_has_upper = parts.has_upper;
     }
 
     /// The rules that tie fields together, in nginx's order.
     fn check_framing(&mut self, bytes: &[u8]) -> Result<(), RequestError> {
         let fields = self.fields.view(bytes);
-        if self.line.version == Version::Http11 && fields.first(Known::Host).is_none() {
+        if self.read.line.version == Version::Http11 && fields.first(Known::Host).is_none() {
             return Err(RequestError::MissingHost);
         }
         if let Some(value) = fields.first(Known::ContentLength) {
-            self.content_length = Some(decimal(value).ok_or(RequestError::InvalidContentLength)?);
+            self.read.content_length =
+                Some(decimal(value).ok_or(RequestError::InvalidContentLength)?);
         }
         if let Some(value) = fields.first(Known::TransferEncoding) {
-            if self.line.version < Version::Http11 {
+            if self.read.line.version < Version::Http11 {
                 return Err(RequestError::TransferEncodingInHttp10);
             }
             if !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(RequestError::UnknownTransferEncoding);
             }
-            if self.content_length.is_some() {
+            if self.read.content_length.is_some() {
                 return Err(RequestError::ContentLengthAndTransferEncoding);
             }
-            self.chunked = true;
+            self.read.chunked = true;
         }
         Ok(())
     }
@@ -302,8 +305,8 @@ impl Head for RequestHead {
             Line::Whole(line, length) => (line, length),
             Line::Partial => return Ok(Line::Partial),
         };
-        self.line = line;
-        self.has_line = true;
+        self.read.line = line;
+        self.read.has_line = true;
         if matches!(line.form, TargetForm::Absolute | TargetForm::Authority) {
             let parts = host::validate(line.authority.of(bytes))
                 .map_err(|_| RequestError::InvalidHostInRequestLine)?;
@@ -313,7 +316,7 @@ impl Head for RequestHead {
     }
 
     fn is_simple(&self) -> bool {
-        self.line.version == Version::Http09
+        self.read.line.version == Version::Http09
     }
 
     #[inline]
@@ -324,7 +327,7 @@ impl Head for RequestHead {
         field: FieldSpans,
     ) -> Result<(), RequestError> {
         if field.odd && limits.ignore_invalid_headers {
-            self.ignored_fields += 1;
+            self.read.ignored_fields += 1;
             return Ok(());
         }
         if self.fields.len() >= usize::from(limits.headers_max) {
@@ -334,7 +337,7 @@ impl Head for RequestHead {
         if let Some(known) = known
             && let Err(error) = self.interpret(known, bytes, field.value)
         {
-            self.error_line = field.name.to(field.value);
+            self.read.error_line = field.name.to(field.value);
             return Err(error);
         }
         self.fields.push(field.name, field.value, known);
@@ -342,26 +345,26 @@ impl Head for RequestHead {
     }
 
     fn bad_field(&mut self, line: Span, bad: u8) -> RequestError {
-        self.error_line = line;
-        self.error_byte = Some(bad);
+        self.read.error_line = line;
+        self.read.error_byte = Some(bad);
         RequestError::InvalidHeaderLine
     }
 
     fn too_long(&mut self, first: bool, line: Span) -> RequestError {
-        self.error_line = line;
+        self.read.error_line = line;
         if first { RequestError::UriTooLong } else { RequestError::HeaderLineTooLong }
     }
 
     fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<(), RequestError> {
-        self.length = bytes.len();
-        if self.line.version != Version::Http09 {
+        self.read.length = bytes.len();
+        if self.read.line.version != Version::Http09 {
             self.check_framing(bytes)?;
         }
-        if self.host_has_upper {
+        if self.read.host_has_upper {
             let start = bytes.len();
-            bytes.extend_from_within(self.host.range());
+            bytes.extend_from_within(self.read.host.range());
             bytes[start..].make_ascii_lowercase();
-            self.host = Span::new(start, bytes.len());
+            self.read.host = Span::new(start, bytes.len());
         }
         Ok(())
     }

@@ -71,10 +71,25 @@ pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     (value <= i64::MAX as u64).then_some(value)
 }
 
+const TOKEN: [bool; 256] = {
+    let mut token = [false; 256];
+    let mut c = 0u8;
+    while c < 0x80 {
+        token[c as usize] = c.is_ascii_alphanumeric()
+            || matches!(
+                c,
+                b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_'
+            )
+            || matches!(c, b'`' | b'|' | b'~');
+        c += 1;
+    }
+    token
+};
+
 /// Whether `name` is a token (RFC 9110 section 5.6.2): what a field name or method may be.
+#[inline]
 pub(crate) fn is_token(name: &[u8]) -> bool {
-    !name.is_empty()
-        && name.iter().all(|&c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c))
+    !name.is_empty() && name.iter().all(|&c| TOKEN[c as usize])
 }
 
 #[cfg(test)]

@@ -164,6 +164,11 @@ pub fn push_html(out: &mut Vec<u8>, input: &[u8]) {
     }
 }
 
+/// Whether [`push_json`] would change anything.
+pub fn needs_json(input: &[u8]) -> bool {
+    input.iter().any(|&byte| byte < 0x20 || byte == b'"' || byte == b'\\')
+}
+
 /// Appends `input` as the inside of a JSON string. Bytes from 0x80 are copied: it is valid JSON
 /// if the input is UTF-8.
 pub fn push_json(out: &mut Vec<u8>, input: &[u8]) {
@@ -186,6 +191,11 @@ pub fn push_json(out: &mut Vec<u8>, input: &[u8]) {
 }
 
 static LOG: [bool; 256] = table(b"\"\\", true);
+
+/// Whether [`push_log`] would change anything.
+pub fn needs_log(input: &[u8]) -> bool {
+    input.iter().any(|&byte| LOG[byte as usize])
+}
 
 /// Appends `input` as a value of an access log line with `escape=default`: `"`, `\` and all bytes
 /// that are not printable ASCII as `\xXX`.

@@ -1,0 +1,352 @@
+//! Error logs: levels, nginx's line format, several destinations at once.
+//!
+//! An [`ErrorLog`] is what one context of the configuration logs to. Callers ask
+//! [`ErrorLog::enabled`] first, which is one comparison, and pay for formatting only then. The line
+//! is `YYYY/MM/DD HH:MM:SS [level] PID#TID: *CONNECTION message (2: No such file or directory),
+//! client: …`, at most [`LINE_MAX`] bytes.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io::{self, Write};
+
+use super::syslog;
+use super::time;
+use super::writer::Sink;
+use super::{Level, OsError, Report};
+
+/// Longest line with its line feed, bytes (`NGX_MAX_ERROR_STR`); longer messages are cut.
+pub const LINE_MAX: usize = 2048;
+/// Longest syslog datagram, bytes: a line and its header.
+const SYSLOG_MAX: usize = LINE_MAX + 128;
+/// What a message leaves for the system's error text, bytes.
+const OS_ERROR_ROOM: usize = 50;
+
+/// One destination with its level.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Where lines go.
+    pub sink: Sink,
+    /// The mildest level that is written.
+    pub level: Level,
+    /// Set for a syslog destination: lines get its header instead of a line feed.
+    pub syslog: Option<syslog::Options>,
+}
+
+/// What one line says besides its message.
+#[derive(Default, Clone, Copy)]
+pub struct Entry<'a> {
+    /// The number of the connection.
+    pub connection: Option<u64>,
+    /// The system's error.
+    pub os_error: Option<&'a io::Error>,
+    /// The client and the request, appended to all but debug lines.
+    pub details: Option<&'a dyn Details>,
+    /// The connection is one of `debug_connection`: every line goes to every destination.
+    pub debug_connection: bool,
+}
+
+/// Appends what is known of the client and the request.
+pub trait Details {
+    /// Appends `, client: …` and so on.
+    fn append(&self, out: &mut Vec<u8>);
+}
+
+/// The usual [`Details`], in nginx's order. Empty parts are left out.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct RequestDetails<'a> {
+    /// What was being done: ` while reading client request line`.
+    pub action: Option<&'a str>,
+    /// The client's address without port.
+    pub client: &'a [u8],
+    /// The server's name, or the listening address before there is a request.
+    pub server: &'a [u8],
+    /// The request line.
+    pub request: &'a [u8],
+    /// The URI of a subrequest.
+    pub subrequest: &'a [u8],
+    /// The upstream's URL.
+    pub upstream: &'a [u8],
+    /// The `Host` field.
+    pub host: Option<&'a [u8]>,
+    /// The `Referer` field.
+    pub referrer: Option<&'a [u8]>,
+}
+
+impl Details for RequestDetails<'_> {
+    fn append(&self, out: &mut Vec<u8>) {
+        if let Some(action) = self.action {
+            out.extend_from_slice(b" while ");
+            out.extend_from_slice(action.as_bytes());
+        }
+        out.extend_from_slice(b", client: ");
+        out.extend_from_slice(self.client);
+        // A server without name is shown, too, once there is a request.
+        out.extend_from_slice(b", server: ");
+        out.extend_from_slice(self.server);
+        let filled = |value: &&[u8]| !value.is_empty();
+        for (name, value) in [
+            (", request: \"", Some(self.request).filter(filled)),
+            (", subrequest: \"", Some(self.subrequest).filter(filled)),
+            (", upstream: \"", Some(self.upstream).filter(filled)),
+            (", host: \"", self.host),
+            (", referrer: \"", self.referrer),
+        ] {
+            if let Some(value) = value {
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(value);
+                out.push(b'"');
+            }
+        }
+    }
+}
+
+/// The error logs of one context.
+#[derive(Debug, Clone)]
+pub struct ErrorLog {
+    outputs: Box<[Output]>,
+    level: Level,
+}
+
+thread_local! {
+    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl ErrorLog {
+    /// A log with these destinations; without any nothing is written.
+    pub fn new(outputs: Vec<Output>) -> ErrorLog {
+        let level = outputs.iter().map(|output| output.level).max().unwrap_or(Level::Emerg);
+        ErrorLog { outputs: outputs.into(), level }
+    }
+
+    /// To standard error, written at once: until there is a configuration.
+    pub fn stderr(level: Level) -> ErrorLog {
+        ErrorLog::new(vec![Output { sink: Sink::stderr(), level, syslog: None }])
+    }
+
+    /// Whether a message of this level would be written anywhere.
+    #[inline]
+    pub fn enabled(&self, level: Level) -> bool {
+        level <= self.level
+    }
+
+    /// The destinations.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+
+    /// Writes a message, if a destination wants its level.
+    pub fn log(&self, level: Level, entry: Entry<'_>, message: fmt::Arguments<'_>) {
+        if !self.enabled(level) && !entry.debug_connection {
+            return;
+        }
+        LINE.with(|line| match line.try_borrow_mut() {
+            Ok(mut line) => self.write(&mut line, level, entry, message),
+            // A `Display` of the message logs itself.
+            Err(_) => self.write(&mut Vec::new(), level, entry, message),
+        });
+    }
+
+    fn write(
+        &self,
+        line: &mut Vec<u8>,
+        level: Level,
+        entry: Entry<'_>,
+        message: fmt::Arguments<'_>,
+    ) {
+        time::with_now(|now| {
+            line.clear();
+            render(line, &now.error, level, entry, message);
+            for output in &self.outputs {
+                if level > output.level && !entry.debug_connection {
+                    continue;
+                }
+                match &output.syslog {
+                    None => output.sink.write(line),
+                    Some(options) => {
+                        let mut datagram = Vec::with_capacity(line.len() + 64);
+                        options.push_header(&mut datagram, level, &now.syslog);
+                        datagram.extend_from_slice(line.strip_suffix(b"\n").unwrap_or(line));
+                        datagram.truncate(SYSLOG_MAX);
+                        output.sink.write(&datagram)
+                    }
+                };
+            }
+        });
+    }
+}
+
+impl Report for ErrorLog {
+    fn report(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.log(level, Entry::default(), message);
+    }
+}
+
+fn render(
+    line: &mut Vec<u8>,
+    time: &str,
+    level: Level,
+    entry: Entry<'_>,
+    message: fmt::Arguments<'_>,
+) {
+    thread_local! {
+        static IDS: (u32, i32) =
+            (std::process::id(), rustix::thread::gettid().as_raw_nonzero().get());
+    }
+    let (process, thread) = IDS.with(|ids| *ids);
+    let written = match entry.connection {
+        Some(number) => write!(line, "{time} [{level}] {process}#{thread}: *{number} {message}"),
+        None => write!(line, "{time} [{level}] {process}#{thread}: {message}"),
+    };
+    if written.is_err() {
+        line.extend_from_slice(b"(unprintable)");
+    }
+    if let Some(error) = entry.os_error {
+        if line.len() > LINE_MAX - OS_ERROR_ROOM {
+            line.truncate(LINE_MAX - OS_ERROR_ROOM);
+            line.extend_from_slice(b"...");
+        }
+        // Writing to a vector cannot fail.
+        let _ = write!(line, "{}", OsError(error));
+    }
+    if level != Level::Debug
+        && let Some(details) = entry.details
+    {
+        details.append(line);
+    }
+    line.truncate(LINE_MAX - 1);
+    // One message is one line, whatever a client or a file name put into it.
+    for byte in line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
+    line.push(b'\n');
+}
+
+/// Writes to an [`ErrorLog`] if the level is enabled; the message is formatted only then.
+///
+/// `error_log!(log, Level::Warn, entry, "format {}", args)`
+#[macro_export]
+macro_rules! error_log {
+    ($log:expr, $level:expr, $entry:expr, $($message:tt)+) => {{
+        let log = &$log;
+        let level: $crate::log::Level = $level;
+        let entry: $crate::log::error::Entry<'_> = $entry;
+        if log.enabled(level) || entry.debug_connection {
+            log.log(level, entry, ::std::format_args!($($message)+));
+        }
+    }};
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::path::PathBuf;
+
+    struct Temp(PathBuf);
+
+    impl Temp {
+        fn new(name: &str) -> Temp {
+            let name = format!("nowait-error-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            Temp(path)
+        }
+
+        fn output(&self, level: Level) -> Output {
+            let sink = Sink::direct(File::create(&self.0).unwrap());
+            Output { sink, level, syslog: None }
+        }
+
+        fn lines(&self) -> Vec<String> {
+            std::fs::read_to_string(&self.0).unwrap().lines().map(str::to_owned).collect()
+        }
+    }
+
+    impl Drop for Temp {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    /// Without the time.
+    fn rest(line: &str) -> &str {
+        &line[20..]
+    }
+
+    #[test]
+    fn the_line() {
+        let temp = Temp::new("line");
+        let log = ErrorLog::new(vec![temp.output(Level::Info)]);
+        let error = io::Error::from_raw_os_error(2);
+        let details = RequestDetails {
+            action: Some("sending to client"),
+            client: b"192.0.2.1",
+            server: b"example.com",
+            request: b"GET / HTTP/1.1",
+            host: Some(b"example.com"),
+            referrer: Some(b"http://a/"),
+            ..Default::default()
+        };
+        let entry = Entry {
+            connection: Some(7),
+            os_error: Some(&error),
+            details: Some(&details),
+            debug_connection: false,
+        };
+        error_log!(log, Level::Error, entry, "open() \"{}\" failed", "/x");
+        error_log!(log, Level::Info, Entry::default(), "a\nb");
+        error_log!(log, Level::Debug, entry, "not written");
+        let ids = format!("{}#{}:", std::process::id(), rustix::thread::gettid().as_raw_nonzero());
+        let lines = temp.lines();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(
+            rest(&lines[0]),
+            format!(
+                "[error] {ids} *7 open() \"/x\" failed (2: No such file or directory) while \
+                 sending to client, client: 192.0.2.1, server: example.com, \
+                 request: \"GET / HTTP/1.1\", host: \"example.com\", referrer: \"http://a/\""
+            )
+        );
+        assert_eq!(&lines[0][4..5], "/");
+        assert_eq!(rest(&lines[1]), format!("[info] {ids} a b"));
+    }
+
+    #[test]
+    fn each_destination_has_its_level() {
+        let (a, b) = (Temp::new("a"), Temp::new("b"));
+        let log = ErrorLog::new(vec![a.output(Level::Error), b.output(Level::Notice)]);
+        assert!(log.enabled(Level::Notice) && !log.enabled(Level::Info));
+        for level in Level::ALL {
+            log.report(level, format_args!("x"));
+        }
+        assert_eq!(a.lines().len(), 4);
+        assert_eq!(b.lines().len(), 6);
+        let forced = Entry { debug_connection: true, ..Entry::default() };
+        error_log!(log, Level::Debug, forced, "x");
+        assert!(a.lines()[4].contains("[debug]") && b.lines()[6].contains("[debug]"));
+    }
+
+    #[test]
+    fn long_lines_are_cut_but_keep_the_system_error() {
+        let temp = Temp::new("long");
+        let log = ErrorLog::new(vec![temp.output(Level::Error)]);
+        let error = io::Error::from_raw_os_error(36);
+        let details = RequestDetails { client: b"192.0.2.1", ..Default::default() };
+        let entry = Entry { os_error: Some(&error), details: Some(&details), ..Entry::default() };
+        log.log(Level::Error, entry, format_args!("{}", "x".repeat(5000)));
+        let text = std::fs::read(&temp.0).unwrap();
+        assert_eq!(text.len(), LINE_MAX);
+        assert!(text.ends_with(b"\n"));
+        let line = String::from_utf8(text).unwrap();
+        assert!(line.contains("xxx... (36: File name too long), client"), "{}", &line[1980..]);
+    }
+
+    #[test]
+    fn debug_lines_have_no_details() {
+        let temp = Temp::new("debug");
+        let log = ErrorLog::new(vec![temp.output(Level::Debug)]);
+        let details = RequestDetails { client: b"192.0.2.1", ..Default::default() };
+        let entry = Entry { details: Some(&details), ..Entry::default() };
+        error_log!(log, Level::Debug, entry, "x");
+        assert!(temp.lines()[0].ends_with(": x"));
+    }
+}

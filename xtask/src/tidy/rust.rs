@@ -133,7 +133,9 @@ fn excused(list: &[(&str, &str)], path: &str) -> bool {
 /// Whether the whole file is test code.
 fn is_test(path: &str) -> bool {
     path.starts_with("crates/testkit/")
-        || path.split('/').any(|part| matches!(part, "tests" | "tests.rs" | "benches" | "examples"))
+        || path
+            .split('/')
+            .any(|part| matches!(part, "tests" | "tests.rs" | "benches" | "fuzz_targets"))
 }
 
 /// The identifiers and keywords of a line.

@@ -26,6 +26,7 @@ pub type ErrorTime = [u8; 19];
 #[derive(Clone, Copy)]
 struct Texts {
     second: u64,
+    offset: i32,
     http_date: HttpDate,
     log: LogTime,
     iso: IsoTime,
@@ -89,6 +90,11 @@ impl WallClock {
         self.texts().error
     }
 
+    /// Seconds by which local time is ahead of UTC.
+    pub fn utc_offset_seconds(&self) -> i32 {
+        self.texts().offset
+    }
+
     fn texts(&self) -> Texts {
         let second = self.unix_seconds();
         let texts = self.texts.get();
@@ -124,7 +130,7 @@ impl Texts {
         let mut error = *b"0000/00/00 00:00:00";
         local.write_date(&mut error, b'/');
         local.write_time(&mut error[11..]);
-        Texts { second, http_date: http_date(second), log, iso, error }
+        Texts { second, offset, http_date: http_date(second), log, iso, error }
     }
 }
 

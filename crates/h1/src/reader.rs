@@ -41,6 +41,9 @@ pub(crate) trait Head {
     /// The end of the head: checks that need all fields.
     fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<(), Self::Error>;
 
+    /// After an error: `length` bytes were complete lines.
+    fn give_up(&mut self, _length: usize) {}
+
     /// The head's own memory.
     fn bytes(&mut self) -> &mut Vec<u8>;
 }
@@ -87,9 +90,24 @@ impl Reader {
         limits: &Limits,
         input: &[u8],
     ) -> Result<(usize, bool), H::Error> {
-        if self.has_begun() {
-            return self.receive_more(head, limits, input);
+        let result = if self.has_begun() {
+            self.receive_more(head, limits, input)
+        } else {
+            self.receive_first(head, limits, input)
+        };
+        if result.is_err() {
+            head.give_up(self.at);
         }
+        result
+    }
+
+    /// The fast way: nothing is copied before the head is complete or the input ends.
+    fn receive_first<H: Head>(
+        &mut self,
+        head: &mut H,
+        limits: &Limits,
+        input: &[u8],
+    ) -> Result<(usize, bool), H::Error> {
         // "a server that is expecting to receive and parse a request-line SHOULD ignore at least
         // one empty line (CRLF) received prior to the request-line" (RFC 9112 section 2.2).
         let skipped = input.iter().take_while(|&&c| c == b'\r' || c == b'\n').count();

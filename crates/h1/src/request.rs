@@ -143,7 +143,8 @@ impl RequestHead {
         &self.bytes[..end.unwrap_or(self.bytes.len())]
     }
 
-    /// The length of the head in bytes, its empty line included; for `$request_length`.
+    /// The length of the head in bytes, its empty line included; for `$request_length`. After an
+    /// error, that of its complete lines.
     pub fn length(&self) -> usize {
         self.read.length
     }
@@ -271,6 +272,16 @@ impl RequestHead {
         self.read.host_has_upper = parts.has_upper;
     }
 
+    /// Host names are compared in lower case; the field keeps its own.
+    fn lower_host(&mut self, bytes: &mut Vec<u8>) {
+        if std::mem::take(&mut self.read.host_has_upper) {
+            let start = bytes.len();
+            bytes.extend_from_within(self.read.host.range());
+            bytes[start..].make_ascii_lowercase();
+            self.read.host = Span::new(start, bytes.len());
+        }
+    }
+
     /// The rules that tie fields together, in nginx's order.
     fn check_framing(&mut self, bytes: &[u8]) -> Result<(), RequestError> {
         let fields = self.fields.view(bytes);
@@ -360,13 +371,15 @@ impl Head for RequestHead {
         if self.read.line.version != Version::Http09 {
             self.check_framing(bytes)?;
         }
-        if self.read.host_has_upper {
-            let start = bytes.len();
-            bytes.extend_from_within(self.read.host.range());
-            bytes[start..].make_ascii_lowercase();
-            self.read.host = Span::new(start, bytes.len());
-        }
+        self.lower_host(bytes);
         Ok(())
+    }
+
+    fn give_up(&mut self, length: usize) {
+        self.read.length = length;
+        let mut bytes = std::mem::take(&mut self.bytes);
+        self.lower_host(&mut bytes);
+        self.bytes = bytes;
     }
 
     fn bytes(&mut self) -> &mut Vec<u8> {

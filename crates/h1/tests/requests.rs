@@ -514,6 +514,23 @@ fn log_texts() {
     assert!(with(&long).ends_with(r#"yyy...""#));
 }
 
+/// The answer to a malformed head comes from the server that was asked for.
+#[test]
+fn a_refused_head_tells_what_was_read() {
+    let input = b"HEAD /x HTTP/1.1\r\nHost: Some.Example\r\nX: 1\r\n bad\r\n\r\n";
+    for at in 0..=input.len() - 8 {
+        let mut head = RequestHead::new();
+        let mut connection = Connection::new(Limits::default());
+        connection.receive_head(&mut head, &input[..at]).unwrap();
+        assert!(connection.receive_head(&mut head, &input[at..]).is_err());
+        assert_eq!(head.method(), Method::Head);
+        assert_eq!(head.request_line(), b"HEAD /x HTTP/1.1");
+        assert_eq!(head.host(), Some(&b"some.example"[..]), "cut at {at}");
+        assert_eq!(head.header(Known::Host), Some(&b"Some.Example"[..]));
+        assert_eq!(head.length(), 18 + 20 + 6);
+    }
+}
+
 #[test]
 fn chunk_framing_is_strict() {
     let chunked = |body: &str| {

@@ -62,6 +62,12 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
         HeadWriter { out }
     }
 
+    /// Begins the end of a chunked body: the last chunk; the fields that follow are trailers.
+    pub fn trailers(out: &'a mut B) -> Self {
+        out.put_slice(b"0\r\n");
+        HeadWriter { out }
+    }
+
     /// Adds a field. Left out if the name is not a token; CR, LF and NUL in the value become
     /// spaces.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> &mut Self {

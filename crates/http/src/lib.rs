@@ -1,14 +1,41 @@
 //! The HTTP server: servers, locations, phases, variables, handlers, filters, logs.
+//!
+//! The flow of a request is one way: [`connection`] receives a head, [`phases`] let the location's
+//! [`handler`] make a [`response::Response`], [`filter`]s change it, [`sender`] sends it. The program
+//! makes a [`conf::HttpConf`] per generation and one [`worker::Worker`] per worker thread.
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod autoindex;
+pub mod body_reader;
 pub mod conditional;
+pub mod conf;
+pub mod connection;
+pub mod error_page;
 pub mod escape;
 pub mod etag;
+pub mod files;
+pub mod filter;
+pub mod generation;
+pub mod handler;
 pub mod http_date;
 pub mod location_tree;
 pub mod log;
+pub mod logs;
 pub mod mime;
+pub mod open_file_cache;
+pub mod outcome;
+pub mod path;
+pub mod phases;
+pub mod random;
 pub mod range;
+pub mod request;
+pub mod request_body;
+pub mod request_log;
+pub mod response;
+pub mod response_head;
+pub mod sender;
 pub mod server_name;
 pub mod special_pages;
+pub mod variables;
+pub mod worker;

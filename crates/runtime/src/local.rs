@@ -63,7 +63,7 @@ impl Local {
     /// The wheel's tick (ms since the worker's start) at which `at` has surely been reached.
     pub(crate) fn tick_of(&self, at: Instant) -> u64 {
         let since = at.saturating_duration_since(self.start);
-        since.as_millis() as u64 + u64::from(!since.subsec_nanos().is_multiple_of(1_000_000))
+        since.as_millis() as u64 + u64::from(since.subsec_nanos() % 1_000_000 != 0)
     }
 
     /// The last tick that has been reached.

@@ -21,7 +21,6 @@ use crate::driver::{Driver, DriverKind};
 use crate::inbox::{Inbox, Message};
 use crate::local::{self, Local};
 use crate::net::Handovers;
-use crate::stats::{Blocked, TurnTimer};
 use crate::time::WallClock;
 use crate::time::wheel::Wheel;
 use crate::{buf, task};
@@ -68,8 +67,6 @@ pub struct WorkerConfig {
     pub accept_delay: Duration,
     /// Restrict the loop's ring to operations that cannot block (`event_loop_guard`).
     pub guard: bool,
-    /// Counts how long the loop's turns take.
-    pub blocked: Arc<Blocked>,
     /// Where reports go.
     pub hooks: Rc<dyn Hooks>,
 }
@@ -84,7 +81,6 @@ impl WorkerConfig {
             multi_accept: false,
             accept_delay: Duration::from_millis(500),
             guard: false,
-            blocked: Arc::default(),
             hooks: Rc::new(NoHooks),
         }
     }
@@ -291,7 +287,7 @@ where
     assert!(outer.is_none(), "one worker per thread");
     let leave = Leave(local.clone());
     drop(task::spawn_on(&local, main(Remote { inbox })));
-    let result = Loop::new(local, TurnTimer::new(config.blocked)).run();
+    let result = Loop::new(local).run();
     drop(leave);
     result
 }
@@ -315,14 +311,12 @@ struct Loop {
     messages: VecDeque<Message>,
     woken: Vec<Waker>,
     trimmed: Instant,
-    timer: TurnTimer,
 }
 
 impl Loop {
-    fn new(local: Rc<Local>, mut timer: TurnTimer) -> Loop {
+    fn new(local: Rc<Local>) -> Loop {
         let trimmed = local.now();
-        timer.turn_begin(trimmed);
-        Loop { local, messages: VecDeque::new(), woken: Vec::new(), trimmed, timer }
+        Loop { local, messages: VecDeque::new(), woken: Vec::new(), trimmed }
     }
 
     fn run(mut self) -> io::Result<End> {
@@ -378,11 +372,9 @@ impl Loop {
         } else {
             local.wait_max()
         };
-        self.timer.turn_end(Instant::now());
         let result = local.driver.borrow_mut().turn(max, &mut self.woken);
         local.inbox.awake();
         local.refresh_clocks();
-        self.timer.turn_begin(local.now());
         result
     }
 

@@ -159,6 +159,16 @@ pub fn redirect_stderr(file: impl std::os::fd::AsFd) -> io::Result<()> {
     Ok(rustix::stdio::dup2_stderr(file)?)
 }
 
+/// Name of this machine.
+pub fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Whether the process has the rights of root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

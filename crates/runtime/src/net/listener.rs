@@ -1,6 +1,5 @@
 //! Listening sockets: accepting within the worker's limits, and sharing the load between workers.
 
-use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
@@ -42,10 +41,6 @@ pub struct Listener {
     /// `None` only while it is dropped.
     fd: Option<OwnedFd>,
     id: u64,
-    /// [`Listener::stop`] was called.
-    stopped: Cell<bool>,
-    /// Whoever waits in `accept`.
-    waker: RefCell<Option<Waker>>,
 }
 
 impl Listener {
@@ -63,22 +58,14 @@ impl Listener {
         let key = local.driver.borrow_mut().attach(fd.as_fd(), role)?;
         local.handovers.borrow_mut().add(options.id);
         local.inbox.add_listener(options.id);
-        Ok(Listener {
-            local,
-            key,
-            fd: Some(fd),
-            id: options.id,
-            stopped: Cell::new(false),
-            waker: RefCell::new(None),
-        })
+        Ok(Listener { local, key, fd: Some(fd), id: options.id })
     }
 
     /// The next connection: from the socket, or handed over by another worker. Waits while the
     /// worker has all the connections that it may have.
     ///
     /// # Errors
-    /// `NotConnected` after [`stop`](Listener::stop), when all that was accepted has been returned.
-    /// Else only such after which the listener is of no use. What concerns one connection (ECONNABORTED)
+    /// Only such after which the listener is of no use. What concerns one connection (ECONNABORTED)
     /// is skipped; when descriptors run out accepting pauses; both are reported to the hooks.
     pub async fn accept(&self) -> io::Result<Accepted> {
         loop {
@@ -111,21 +98,6 @@ impl Listener {
         }
     }
 
-    /// Stops taking connections from the socket: what is queued there is left to others. Goes on
-    /// with [`accept`](Listener::accept) until it returns `NotConnected`: until then it returns what
-    /// the driver had accepted ahead or another worker has handed over. A listener that is just
-    /// dropped passes these on to other workers, or closes them if there are none.
-    pub fn stop(&self) {
-        if !self.stopped.replace(true) {
-            self.local.driver.borrow_mut().pause_accept(self.key, self.fd());
-            for fd in self.local.inbox.remove_listener(self.id) {
-                Handovers::deliver(&self.local, self.id, fd);
-            }
-            let waker = self.waker.take();
-            waker.into_iter().for_each(Waker::wake);
-        }
-    }
-
     /// The descriptor, for `getsockname` and options.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("present until drop").as_fd()
@@ -138,14 +110,6 @@ impl Listener {
             if let Some(fd) = delivered {
                 return Poll::Ready(self.accepted(fd, None));
             }
-            if self.stopped.get() {
-                let ahead = local.driver.borrow_mut().poll_accepted(self.key, cx);
-                return ahead.map(|fd| match fd {
-                    Some(fd) => self.accepted(fd, None),
-                    None => Err(io::ErrorKind::NotConnected.into()),
-                });
-            }
-            *self.waker.borrow_mut() = Some(cx.waker().clone());
             let max = local.connections_max.get();
             if local.connections.get() >= max {
                 local.driver.borrow_mut().pause_accept(self.key, self.fd());
@@ -187,10 +151,7 @@ impl Drop for Listener {
         let mut dropped = Vec::new();
         let ahead = self.local.driver.borrow_mut().take_accepted(self.key);
         self.local.driver.borrow_mut().detach(self.key, fd, &mut dropped);
-        let undelivered = match self.stopped.get() {
-            true => Vec::new(),
-            false => self.local.inbox.remove_listener(self.id),
-        };
+        let undelivered = self.local.inbox.remove_listener(self.id);
         let waiting = self.local.handovers.borrow_mut().remove(self.id);
         for fd in undelivered.into_iter().chain(waiting).chain(ahead) {
             self.hand_back(fd);

@@ -1,0 +1,76 @@
+//! The body of an HTTP/1.1 request, read when a handler asks for it.
+
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use nowait_h1::BodyEvent;
+use nowait_h1::encode::CONTINUE;
+use nowait_runtime::net::{NO_TIMEOUT, SendOptions};
+
+use crate::connection::Connection;
+use crate::request::{BodyReader, ReadError};
+use crate::response::LocalFuture;
+
+/// Reads the body of a connection's current request.
+pub struct Reader {
+    connection: Rc<Connection>,
+    /// The client waits for `100 Continue`.
+    expects_continue: bool,
+}
+
+impl Reader {
+    /// For the request whose head the connection has just received.
+    pub fn new(connection: Rc<Connection>, expects_continue: bool) -> Self {
+        Self { connection, expects_continue }
+    }
+}
+
+impl BodyReader for Reader {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Bytes>, ReadError>> {
+        Box::pin(async move {
+            let connection = &self.connection;
+            loop {
+                {
+                    let mut input = connection.input.borrow_mut();
+                    let step =
+                        connection.h1.borrow_mut().receive_body(&input).map_err(|_| {
+                            ReadError::Malformed("client sent invalid chunked body")
+                        })?;
+                    match step.event {
+                        BodyEvent::End => {
+                            input.advance(step.consumed);
+                            return Ok(None);
+                        }
+                        BodyEvent::Data(range) => {
+                            let data = Bytes::copy_from_slice(&input[range]);
+                            input.advance(step.consumed);
+                            return Ok(Some(data));
+                        }
+                        BodyEvent::NeedMore => input.advance(step.consumed),
+                    }
+                }
+                let received =
+                    connection.stream.recv(NO_TIMEOUT).await.map_err(ReadError::Closed)?;
+                if received.is_empty() {
+                    return Err(ReadError::Closed(io::ErrorKind::UnexpectedEof.into()));
+                }
+                connection.input.replace(received);
+            }
+        })
+    }
+
+    fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>> {
+        Box::pin(async move {
+            // A client that sends its content already needs no invitation.
+            if std::mem::take(&mut self.expects_continue)
+                && self.connection.input.borrow().is_empty()
+            {
+                let options = SendOptions::new(self.connection.worker.send_timeout());
+                let line = nowait_runtime::buf::Chunk::from(CONTINUE);
+                self.connection.stream.send(line, options).await.map_err(ReadError::Closed)?;
+            }
+            Ok(())
+        })
+    }
+}

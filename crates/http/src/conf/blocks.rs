@@ -1,0 +1,408 @@
+//! The blocks: `http`, `server`, `location`, `types`; and how their scopes become one
+//! configuration.
+//!
+//! While the tree is read every block only keeps its scope, since directives of an outer block may
+//! follow an inner one. When `http` ends, all chains of scopes are resolved. nginx:
+//! `ngx_http_block`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span, Word};
+
+use super::listen::{ListenDirective, ServerListens, ServerName};
+use super::{Content, HttpConf, Location, LocationId, Mentions, Regex, Server, ServerId};
+use super::{body, client, content, files, headers, pages, rewrite, try_files};
+use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
+use crate::mime::Types;
+use crate::path::{Append, FilePath};
+use crate::variables::Table;
+use crate::variables::complex::Complex;
+
+nowait_conf::rows! {
+    pub static HTTP_ROWS, module "core";
+
+    /// The settings of the HTTP server.
+    block "http" => http, in MAIN, take none(), args "{ ... }";
+    /// A virtual server.
+    block "server" => server, in HTTP, take none(), args "{ ... }";
+    /// Settings for a part of the URIs.
+    block "location" => location, in SERVER | LOCATION, take between(1, 2), args "[ = | ~ | ~* | ^~ ] uri { ... } | @name { ... }";
+    /// Address, port or path of a Unix-domain socket on which the server accepts requests.
+    "listen" => super::listen::listen, in SERVER, take at_least(1), default "*:80", args "address[:port] [default_server] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
+    /// Names of a virtual server: exact, with a wildcard at one end, or regular expressions.
+    "server_name" => server_name, in SERVER, take at_least(1), default "\"\"", args "name ...";
+    /// Directory in which files are looked for: the URI is appended to it.
+    "root" => root, in HTTP | SERVER | LOCATION | LOCATION_IF, take exactly(1), default "html", args "path";
+    /// Path that replaces the part of the URI that the location's name stands for.
+    "alias" => root, in LOCATION, take exactly(1), args "path";
+    /// Only internal redirects lead to the location; other requests get 404.
+    "internal" => internal, in LOCATION, take none(), args "";
+    /// Answers with a transparent image of one pixel.
+    "empty_gif" => empty_gif, in LOCATION, take none(), args "";
+    /// Content types by extension.
+    block "types" => types, in HTTP | SERVER | LOCATION, take none(), default "{ text/html html; image/gif gif; image/jpeg jpg; }", args "{ ... }";
+    /// Accepted for compatibility: the table needs no tuning.
+    "server_names_hash_max_size" => accepted, in HTTP, take exactly(1), default "512", args "size";
+    /// Accepted for compatibility: the table needs no tuning.
+    "server_names_hash_bucket_size" => accepted, in HTTP, take exactly(1), default "64", args "size";
+    /// Accepted for compatibility: the table needs no tuning.
+    "variables_hash_max_size" => accepted, in HTTP, take exactly(1), default "1024", args "size";
+    /// Accepted for compatibility: the table needs no tuning.
+    "variables_hash_bucket_size" => accepted, in HTTP, take exactly(1), default "64", args "size";
+}
+
+/// What `http` holds besides its settings.
+#[derive(Default)]
+struct HttpLayer {
+    servers: Vec<(Scope, Span)>,
+}
+
+/// What `server` holds besides its settings.
+#[derive(Default)]
+pub struct ServerLayer {
+    pub(super) listens: Vec<ListenDirective>,
+    names: Vec<Name>,
+}
+
+/// A `server_name` as it stands, and compiled if it is a regular expression.
+struct Name {
+    shown: Bytes,
+    name: ServerName,
+}
+
+/// What both `server` and `location` hold: the locations in them.
+#[derive(Default)]
+struct LocationsLayer {
+    locations: Vec<Nested>,
+}
+
+/// A location inside of the block.
+struct Nested {
+    pattern: Pattern,
+    regex: Option<Regex>,
+    scope: Scope,
+    word: Word,
+}
+
+/// What a block says about paths, types and handlers.
+#[derive(Default)]
+struct OwnLayer {
+    root: Option<(FilePath, Span)>,
+    types: Option<Types>,
+    internal: bool,
+    content: Option<Content>,
+    /// The pattern of the location that this scope belongs to.
+    pattern: Option<Pattern>,
+}
+
+/// The `http` block as it was read, until it is resolved.
+#[derive(Default)]
+pub struct Pending(Option<Scope>);
+
+fn http(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    cx.once(node)?;
+    let scope = cx.block(Context::HTTP, node.children());
+    cx.global::<Pending>().0 = Some(scope);
+    Ok(())
+}
+
+fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let scope = cx.block(Context::SERVER, node.children());
+    cx.layer::<HttpLayer>().servers.push((scope, node.span));
+    Ok(())
+}
+
+fn location(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let args: Vec<&[u8]> = node.args.iter().map(Word::as_bytes).collect();
+    let word = node.args.last().cloned().ok_or_else(|| node.arity_error())?;
+    let pattern = Pattern::parse(&args).map_err(|error| word.error(error.to_string()))?;
+    if let Some(outer) = cx.layer::<OwnLayer>().pattern.clone() {
+        pattern.check_inside(&outer).map_err(|error| word.error(error.to_string()))?;
+    }
+    let regex = match pattern.kind {
+        Kind::Regex { caseless } => Some(compile_regex(cx, &word, &pattern.text, caseless)?),
+        _ => None,
+    };
+    let mut scope = cx.new_scope(Context::LOCATION);
+    scope.layer::<OwnLayer>().pattern = Some(pattern.clone());
+    let scope = cx.block_in(scope, node.children());
+    cx.layer::<LocationsLayer>().locations.push(Nested { pattern, regex, scope, word });
+    Ok(())
+}
+
+/// Compiles an expression; its named groups become variables.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn compile_regex(
+    cx: &mut Cx<'_>,
+    word: &Word,
+    pattern: &[u8],
+    caseless: bool,
+) -> Result<Regex, Diagnostic> {
+    let compiled = nowait_conf::Regex::new(pattern, caseless)
+        .map_err(|error| word.error(error.to_string()))?;
+    let table = cx.global::<Table>();
+    let named = compiled.names().map(|(name, group)| (group, table.define_slot(name))).collect();
+    Ok(Regex::new(compiled, named))
+}
+
+fn server_name(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    for word in &node.args {
+        let hostname = nowait_sys::process::hostname();
+        let parsed = crate::server_name::parse(&word.text, hostname.as_bytes())
+            .map_err(|error| word.error(error.to_string()))?;
+        if let Some(warning) = crate::server_name::suspicious(&word.text) {
+            cx.report(Diagnostic::warn(warning).at(word.span));
+        }
+        let shown = parsed.variable_text().into();
+        let name = match parsed {
+            crate::server_name::ServerName::Regex { pattern, caseless } => {
+                ServerName::Regex(compile_regex(cx, word, &pattern, caseless)?)
+            }
+            crate::server_name::ServerName::Plain(text) => ServerName::Plain(text.into()),
+        };
+        cx.layer::<ServerLayer>().names.push(Name { shown, name });
+    }
+    Ok(())
+}
+
+/// `root` and `alias`.
+fn root(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let alias = node.name == *"alias";
+    let word = node.args.first().ok_or_else(|| node.arity_error())?;
+    let layer = cx.layer::<OwnLayer>();
+    if let Some((path, first)) = &layer.root {
+        let error = if path.is_alias() == alias {
+            node.directive_error("is duplicate")
+        } else {
+            let first = if path.is_alias() { "alias" } else { "root" };
+            node.error(format!(
+                "\"{}\" directive is duplicate, \"{first}\" directive was specified earlier",
+                node.name
+            ))
+        };
+        return Err(error.note(*first, "first given here"));
+    }
+    let pattern = layer.pattern.clone();
+    if alias && pattern.as_ref().is_some_and(|pattern| pattern.kind == Kind::Named) {
+        return Err(node.error("the \"alias\" directive cannot be used inside the named location"));
+    }
+    for forbidden in ["document_root", "realpath_root"] {
+        let dollar = format!("${forbidden}");
+        let braced = format!("${{{forbidden}}}");
+        let text = word.lossy();
+        if text.contains(&dollar) || text.contains(&braced) {
+            return Err(word.error(format!(
+                "the ${forbidden} variable cannot be used in the \"{}\" directive",
+                node.name
+            )));
+        }
+    }
+    let mut text = word.clone();
+    if !alias {
+        while text.text.last() == Some(&b'/') {
+            text.text.pop();
+        }
+    }
+    let prefix = Bytes::copy_from_slice(cx.paths().prefix());
+    let mut base = super::complex(&text, cx)?;
+    if let Some(path) = base.literal() {
+        base = Complex::from_literal(cx.paths().full(path));
+    }
+    let append = match (alias, &pattern) {
+        (false, _) => Append::Uri,
+        (true, Some(Pattern { kind: Kind::Regex { .. }, .. })) => Append::Nothing,
+        (true, Some(pattern)) => Append::After(pattern.text.len()),
+        (true, None) => Append::Uri,
+    };
+    cx.layer::<OwnLayer>().root = Some((FilePath { base, append, prefix }, node.name.span));
+    Ok(())
+}
+
+fn internal(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    cx.once(node)?;
+    cx.layer::<OwnLayer>().internal = true;
+    Ok(())
+}
+
+fn empty_gif(cx: &mut Cx<'_>, _node: &Node) -> Result<(), Diagnostic> {
+    cx.layer::<OwnLayer>().content = Some(Content::EmptyGif);
+    Ok(())
+}
+
+fn types(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let mut types = cx.layer::<OwnLayer>().types.take().unwrap_or_default();
+    for entry in cx.entries(node) {
+        let kind = crate::mime::interned(&entry.name.text);
+        for extension in &entry.args {
+            if let Some(old) = types.insert(&extension.text, kind.clone()) {
+                let warning = Types::duplicate_warning(&extension.text, &kind, &old);
+                cx.report(Diagnostic::warn(warning).at(extension.span));
+            }
+        }
+    }
+    cx.layer::<OwnLayer>().types = Some(types);
+    Ok(())
+}
+
+fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    cx.once(node)?;
+    super::value::<u32>(node, 0).map(drop)
+}
+
+/// Resolves what the `http` block said. `None` when there is none.
+///
+/// Errors are reported to `cx`; the result is usable only if there were none.
+pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
+    let mut http = cx.global::<Pending>().0.take()?;
+    let servers = std::mem::take(&mut http.layer::<HttpLayer>().servers);
+    let mut build = Build { locations: Vec::new(), main };
+    let mut made = Vec::new();
+    let mut listens = Vec::new();
+    for (n, (mut scope, span)) in servers.into_iter().enumerate() {
+        let id = ServerId(u32::try_from(n).unwrap_or(u32::MAX));
+        let ServerLayer { listens: directives, names } = scope.take::<ServerLayer>();
+        let directives = if directives.is_empty() {
+            vec![ListenDirective::default_at(span)]
+        } else {
+            directives
+        };
+        let name = names.first().map(|name| name.shown.clone()).unwrap_or_default();
+        let mut names: Vec<ServerName> = names.into_iter().map(|name| name.name).collect();
+        if names.is_empty() {
+            names.push(ServerName::Plain(Vec::new()));
+        }
+        listens.push(ServerListens { id, listens: directives, names });
+        made.push(build.server(cx, &http, scope, name));
+    }
+    let listens = super::listen::build(cx, &listens);
+    let variables = match cx.global::<Table>().resolve() {
+        Ok(variables) => variables,
+        Err(unknown) => {
+            report_unknown(cx, &unknown);
+            crate::variables::Resolved::default()
+        }
+    };
+    let wants_realpath = cx.global::<Table>().mentions("realpath_root");
+    let mut temp_paths: Vec<body::TempPath> = Vec::new();
+    for location in &build.locations {
+        let path = &location.body.client_body_temp_path;
+        if !temp_paths.contains(path) {
+            temp_paths.push(path.clone());
+        }
+    }
+    Some(HttpConf {
+        servers: made.into(),
+        locations: build.locations.into(),
+        listens: listens.into(),
+        variables,
+        wants_realpath,
+        temp_paths,
+    })
+}
+
+fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
+    let mentions = std::mem::take(&mut cx.global::<Mentions>().0);
+    for name in unknown {
+        let span =
+            mentions.iter().find(|(mentioned, _)| mentioned.eq_ignore_ascii_case(name.as_bytes()));
+        let mut error = Diagnostic::emerg(format!("unknown \"{name}\" variable"));
+        if let Some((_, span)) = span {
+            error = error.at(*span);
+        }
+        let known = crate::variables::builtins().map(|row| row.name);
+        if let Some(near) = nowait_conf::nearest(name, known) {
+            error = error.hint(format!("did you mean \"${near}\"?"));
+        }
+        cx.report(error);
+    }
+}
+
+struct Build<'a> {
+    locations: Vec<Location>,
+    main: &'a Scope,
+}
+
+impl Build<'_> {
+    fn server(&mut self, cx: &mut Cx<'_>, http: &Scope, mut scope: Scope, name: Bytes) -> Server {
+        let nested = scope.take::<LocationsLayer>().locations;
+        let head = client::HeadConf::resolve(cx, &[http, &scope]);
+        let chain = [self.main, http, &scope];
+        let root = self.location(cx, &chain, Bytes::new());
+        let locations = self.locations(cx, &chain, nested);
+        Server { name, head, root, locations }
+    }
+
+    fn locations(
+        &mut self,
+        cx: &mut Cx<'_>,
+        outer: &[&Scope],
+        nested: Vec<Nested>,
+    ) -> Locations<LocationId, Regex> {
+        let mut builder = location_tree::Builder::new();
+        let mut words = Vec::new();
+        for Nested { pattern, regex, mut scope, word } in nested {
+            let inner = scope.take::<LocationsLayer>().locations;
+            let mut chain = outer.to_vec();
+            chain.push(&scope);
+            let id = self.location(cx, &chain, Bytes::copy_from_slice(&pattern.text));
+            let inner = (!inner.is_empty()).then(|| self.locations(cx, &chain, inner));
+            words.push(word);
+            builder.add(
+                pattern,
+                location_tree::Location { value: id, regex, auto_redirect: false, nested: inner },
+            );
+        }
+        match builder.build() {
+            Ok(locations) => locations,
+            Err(errors) => {
+                for error in errors {
+                    let message = error.to_string();
+                    let word = match &error {
+                        LocationError::Duplicate { index, .. } => words.get(*index),
+                        _ => None,
+                    };
+                    cx.report(match word {
+                        Some(word) => word.error(message),
+                        None => Diagnostic::emerg(message),
+                    });
+                }
+                Locations::default()
+            }
+        }
+    }
+
+    fn location(&mut self, cx: &mut Cx<'_>, chain: &[&Scope], name: Bytes) -> LocationId {
+        let own: Vec<&OwnLayer> = chain.iter().filter_map(|scope| scope.get()).collect();
+        let path = own.iter().rev().find_map(|own| own.root.as_ref().map(|(path, _)| path.clone()));
+        let path = path.unwrap_or_else(|| FilePath {
+            base: Complex::from_literal(cx.paths().full(b"html")),
+            append: Append::Uri,
+            prefix: Bytes::copy_from_slice(cx.paths().prefix()),
+        });
+        let types = own.iter().rev().find_map(|own| own.types.clone());
+        // These three are the location's own, never inherited.
+        let last = chain.last().and_then(|scope| scope.get::<OwnLayer>());
+        let location = Location {
+            name,
+            internal: last.is_some_and(|own| own.internal),
+            path,
+            types: Arc::new(types.unwrap_or_else(Types::builtin)),
+            content: last.and_then(|own| own.content).unwrap_or(Content::Files),
+            client: client::ClientConf::resolve(cx, chain),
+            body: body::BodyConf::resolve(cx, chain),
+            files: files::FileConf::resolve(cx, chain),
+            pages: pages::PagesConf::resolve(cx, chain),
+            headers: headers::HeadersConf::resolve(cx, chain),
+            rewrite: rewrite::RewriteConf::resolve(cx, chain),
+            try_files: try_files::TryFilesConf::resolve(cx, chain).try_files,
+            index: content::IndexConf::resolve(cx, chain),
+            autoindex: content::AutoindexConf::resolve(cx, chain),
+            mime: content::MimeConf::resolve(cx, chain),
+        };
+        self.locations.push(location);
+        LocationId(u32::try_from(self.locations.len() - 1).unwrap_or(u32::MAX))
+    }
+}

@@ -1,0 +1,64 @@
+//! Settings of request bodies. nginx: `ngx_http_core_module`.
+
+use nowait_conf::{Cx, Diagnostic, Msec, Node, Offset, Setting, Size, arity};
+
+nowait_conf::directives! {
+    /// How request bodies are read.
+    #[derive(Debug)]
+    module "core";
+    pub struct BodyConf with BodyConfLayer;
+
+    /// Largest request body; zero is no limit. Larger ones are refused with 413.
+    client_max_body_size: Offset = "1m", in HTTP | SERVER | LOCATION, args "size";
+    /// Largest request body that is kept in memory; larger ones are written to a file.
+    client_body_buffer_size: Size = "16k", in HTTP | SERVER | LOCATION, args "size";
+    /// Longest pause between two reads of a request body; then the request ends with 408.
+    client_body_timeout: Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
+    /// Directory for files with request bodies, and up to three levels of directories in it.
+    client_body_temp_path: TempPath = "client_body_temp", in HTTP | SERVER | LOCATION, args "path [level1 [level2 [level3]]]";
+    /// Whether request bodies are always written to a file, and whether the file is kept.
+    client_body_in_file_only: InFileOnly = "off", in HTTP | SERVER | LOCATION, args "on | clean | off";
+    /// Accepted for compatibility: a body in memory is always in one piece.
+    client_body_in_single_buffer: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+}
+
+nowait_conf::setting_enum! {
+    /// `client_body_in_file_only`
+    pub enum InFileOnly {
+        /// `off`
+        Off = "off",
+        /// `on`
+        On = "on",
+        /// `clean`
+        Clean = "clean",
+    }
+}
+
+/// A directory for temporary files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TempPath {
+    /// The directory, absolute.
+    pub path: Vec<u8>,
+    /// Length of the name of each level of directories in it; zero: no further level.
+    pub levels: [u8; 3],
+}
+
+impl Setting for TempPath {
+    const ARITY: arity::Arity = arity::between(1, 4);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let (path, levels) = node.args.split_first().ok_or_else(|| node.arity_error())?;
+        let mut lengths = [0; 3];
+        for (word, length) in levels.iter().zip(&mut lengths) {
+            *length = match &word.text[..] {
+                [digit @ b'1'..=b'3'] => digit - b'0',
+                _ => {
+                    return Err(word
+                        .error(format!("invalid value \"{word}\""))
+                        .expected("1, 2 or 3: the length of a directory's name"));
+                }
+            };
+        }
+        Ok(Self { path: cx.paths().full(&path.text), levels: lengths })
+    }
+}

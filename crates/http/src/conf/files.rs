@@ -1,0 +1,206 @@
+//! Settings of files: how they are opened, read and sent. nginx: `ngx_http_core_module`.
+
+use nowait_conf::{Bounded, Buffers, Cx, Diagnostic, Node, Seconds, Setting, Size, arity};
+
+use crate::conditional::IfModifiedSince;
+use crate::variables::complex::Complex;
+
+nowait_conf::directives! {
+    /// How files are opened, read and sent.
+    #[derive(Debug)]
+    module "core";
+    pub struct FileConf with FileConfLayer;
+
+    /// Whether large files are sent by `sendfile()`, without copying them through the process.
+    sendfile: bool = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off";
+    /// Most bytes that one `sendfile()` call may send, so that a fast client can't keep a worker
+    /// to itself.
+    sendfile_max_chunk: Size = "2m", in HTTP | SERVER | LOCATION, args "size";
+    /// Who reads data that is not in memory. `threads` names a pool (variables are allowed);
+    /// `on` reads around the page cache where `directio` applies; `off` leaves the choice to
+    /// Nowait, which uses the pool `default`; `blocking` reads in the event loop, for comparison.
+    aio: AioConf = "off", in HTTP | SERVER | LOCATION, args "on | off | threads[=pool] | blocking";
+    /// Whether temporary files are written by the pool. Nowait never writes them in the event
+    /// loop, so this is accepted and always on.
+    aio_write: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Whether files that are not known to be in memory are opened by the pool.
+    aio_open: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Files of this size and larger are read around the page cache.
+    directio: DirectIo = "off", in HTTP | SERVER | LOCATION, args "size | off";
+    /// Alignment of reads around the page cache.
+    directio_alignment: Size = "512", in HTTP | SERVER | LOCATION, args "size";
+    /// How much the kernel should read ahead.
+    read_ahead: Size = "0", in HTTP | SERVER | LOCATION, args "size";
+    /// Number and size of the buffers for reading a file when `sendfile` is not used.
+    output_buffers: Buffers = "2 32k", in HTTP | SERVER | LOCATION, args "number size";
+    /// Whether an `ETag` is sent with files.
+    etag: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+    /// How `If-Modified-Since` is compared with the time of a file.
+    if_modified_since: ImsConf = "exact", in HTTP | SERVER | LOCATION, args "off | exact | before";
+    /// Most ranges in a request; zero switches ranges off.
+    max_ranges: u32 = "2147483647", in HTTP | SERVER | LOCATION, args "number";
+    /// Whether symbolic links in paths are refused.
+    disable_symlinks: DisableSymlinks = "off", in HTTP | SERVER | LOCATION, args "off | on | if_not_owner [from=part]";
+    /// Keeps descriptors, sizes, times and errors of files that were looked up.
+    open_file_cache: OpenFileCache = "off", in HTTP | SERVER | LOCATION, args "off | max=N [inactive=time]";
+    /// After this time an entry of the cache is checked.
+    open_file_cache_valid: Seconds = "60s", in HTTP | SERVER | LOCATION, args "time";
+    /// How often a file must be used within `inactive` to stay open in the cache.
+    open_file_cache_min_uses: u32 = "1", in HTTP | SERVER | LOCATION, args "number";
+    /// Whether errors of look-ups are cached.
+    open_file_cache_errors: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Accepted for compatibility: Linux reports no changes of open files in the event loop.
+    open_file_cache_events: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+}
+
+/// `aio`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AioConf {
+    /// The pool `default`, because the operator named none.
+    Off,
+    /// Direct I/O where `directio` applies.
+    On,
+    /// This pool.
+    Threads(Complex),
+    /// In the event loop.
+    Blocking,
+}
+
+impl Setting for AioConf {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        match &word.text[..] {
+            b"off" => Ok(Self::Off),
+            b"on" => Ok(Self::On),
+            b"blocking" => Ok(Self::Blocking),
+            b"threads" => Ok(Self::Threads(Complex::from_literal("default"))),
+            _ => match word.strip_prefix("threads=") {
+                Some(pool) if !pool.text.is_empty() => {
+                    let pool = super::complex(&pool, cx)?;
+                    if let Some(name) = pool.literal() {
+                        let name = String::from_utf8_lossy(name).into_owned();
+                        cx.global::<super::PoolsWanted>().0.push((name, word.clone()));
+                    }
+                    Ok(Self::Threads(pool))
+                }
+                _ => Err(word
+                    .error(format!("invalid value \"{word}\""))
+                    .expected("on, off, threads, threads=POOL or blocking")),
+            },
+        }
+    }
+}
+
+/// `directio`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectIo(pub Option<u64>);
+
+impl Setting for DirectIo {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        if node.args.first().is_some_and(|word| *word == *"off") {
+            return Ok(Self(None));
+        }
+        Ok(Self(Some(super::value::<nowait_conf::Offset>(node, 0)?.0)))
+    }
+}
+
+/// `if_modified_since`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImsConf(pub IfModifiedSince);
+
+impl Setting for ImsConf {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        match &word.text[..] {
+            b"off" => Ok(Self(IfModifiedSince::Off)),
+            b"exact" => Ok(Self(IfModifiedSince::Exact)),
+            b"before" => Ok(Self(IfModifiedSince::Before)),
+            _ => Err(word
+                .error(format!("invalid value \"{word}\""))
+                .expected("off, exact or before")),
+        }
+    }
+}
+
+/// `disable_symlinks`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DisableSymlinks {
+    /// Links are followed.
+    Off,
+    /// No component may be a link.
+    On(Option<Complex>),
+    /// Links are followed if they and what they lead to have the same owner.
+    IfNotOwner(Option<Complex>),
+}
+
+impl Setting for DisableSymlinks {
+    const ARITY: arity::Arity = arity::between(1, 2);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        let from = match node.args.get(1) {
+            None => None,
+            Some(word) => match word.strip_prefix("from=") {
+                Some(from) => Some(super::complex(&from, cx)?),
+                None => {
+                    return Err(word
+                        .error(format!("invalid parameter \"{word}\""))
+                        .expected("from=PART"));
+                }
+            },
+        };
+        match &word.text[..] {
+            b"off" => Ok(Self::Off),
+            b"on" => Ok(Self::On(from)),
+            b"if_not_owner" => Ok(Self::IfNotOwner(from)),
+            _ => Err(word
+                .error(format!("invalid parameter \"{word}\""))
+                .expected("off, on or if_not_owner")),
+        }
+    }
+}
+
+/// `open_file_cache`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFileCache(pub Option<OpenFileCacheSize>);
+
+/// Bounds of the cache of open files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFileCacheSize {
+    /// Most entries of a worker.
+    pub max: usize,
+    /// Entries not used for this long are removed.
+    pub inactive: Seconds,
+}
+
+impl Setting for OpenFileCache {
+    const ARITY: arity::Arity = arity::between(1, 2);
+
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let (mut max, mut inactive) = (None, Seconds(60));
+        for word in &node.args {
+            if *word == *"off" {
+                return Ok(Self(None));
+            } else if let Some(value) = word.strip_prefix("max=") {
+                let n: Bounded<1, { i32::MAX as u64 }> = super::word_value(&value, word)?;
+                max = Some(usize::try_from(n.get()).unwrap_or(usize::MAX));
+            } else if let Some(value) = word.strip_prefix("inactive=") {
+                inactive = super::word_value(&value, word)?;
+            } else {
+                return Err(word
+                    .error(format!("invalid \"open_file_cache\" parameter \"{word}\""))
+                    .expected("off, max=N or inactive=TIME"));
+            }
+        }
+        match max {
+            Some(max) => Ok(Self(Some(OpenFileCacheSize { max, inactive }))),
+            None => Err(node.error("\"open_file_cache\" must have the \"max\" parameter")),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Settings of added headers. nginx: `ngx_http_headers_filter_module`.
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
+
+use crate::http_date;
+use crate::request::Request;
+use crate::variables::complex::Complex;
+
+nowait_conf::directives! {
+    /// Headers added to responses.
+    #[derive(Debug)]
+    module "headers";
+    pub struct HeadersConf with HeadersConfLayer;
+
+    /// Adds a header to responses with status 200, 201, 204, 206, 301, 302, 303, 304, 307 or 308;
+    /// with `always` to every response. An empty value adds nothing.
+    add_header: Vec<AddHeader>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "name value [always]";
+    /// Adds a trailer to chunked responses, as `add_header` does with headers.
+    add_trailer: Vec<AddHeader>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "name value [always]";
+    /// Adds `Expires` and `Cache-Control`.
+    expires: Expires = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "[modified] time | @time | epoch | max | off";
+}
+
+impl HeadersConf {
+    /// Whether nothing is added.
+    pub fn is_empty(&self) -> bool {
+        self.add_header.is_empty() && self.add_trailer.is_empty() && self.expires == Expires::Off
+    }
+}
+
+/// One `add_header` or `add_trailer`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddHeader {
+    /// Name as it is sent.
+    pub name: Bytes,
+    /// Value.
+    pub value: Complex,
+    /// Added whatever the status.
+    pub always: bool,
+}
+
+impl Setting for AddHeader {
+    const ARITY: arity::Arity = arity::between(2, 3);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let [name, value, rest @ ..] = &node.args[..] else { return Err(node.arity_error()) };
+        if let Some(word) = rest.first()
+            && *word != *"always"
+        {
+            return Err(word.error(format!("invalid parameter \"{word}\"")).expected("always"));
+        }
+        if let Some(bad) = name.text.iter().find(|b| matches!(b, b'\r' | b'\n' | 0 | b':' | b' ')) {
+            return Err(name
+                .error(format!("invalid header name \"{name}\""))
+                .hint(format!("a header name can't hold the byte 0x{bad:02x}")));
+        }
+        Ok(Self {
+            name: Bytes::copy_from_slice(&name.text),
+            value: super::complex(value, cx)?,
+            always: !rest.is_empty(),
+        })
+    }
+}
+
+/// `expires`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expires {
+    /// Nothing is added.
+    Off,
+    /// 1 January 1970: already expired.
+    Epoch,
+    /// 31 December 2037: ten years from now.
+    Max,
+    /// So many seconds after now; negative is the past.
+    Access(i64),
+    /// So many seconds after the last change of the file.
+    Modified(i64),
+    /// At this second of the day, local time.
+    Daily(i64),
+    /// A text with variables that gives one of the others.
+    Variable(Complex),
+}
+
+/// The two headers of `expires`.
+pub struct ExpiresLine {
+    /// `Expires`
+    pub expires: Bytes,
+    /// `Cache-Control`
+    pub cache_control: Bytes,
+}
+
+impl Setting for Expires {
+    const ARITY: arity::Arity = arity::between(1, 2);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let modified = match &node.args[..] {
+            [first, _] if *first == *"modified" => true,
+            [_] => false,
+            _ => return Err(node.arity_error().expected("[modified] time")),
+        };
+        let word = node.args.last().ok_or_else(|| node.arity_error())?;
+        let text = super::complex(word, cx)?;
+        if text.literal().is_none() {
+            return Ok(Self::Variable(text));
+        }
+        Self::read(&word.text, modified).ok_or_else(|| {
+            node.error(format!("invalid value \"{word}\""))
+                .expected("off, epoch, max, a time such as 1h or -1, or @ and a time of the day")
+        })
+    }
+}
+
+impl Expires {
+    fn read(text: &[u8], modified: bool) -> Option<Self> {
+        match text {
+            b"off" => return Some(Self::Off),
+            b"epoch" if !modified => return Some(Self::Epoch),
+            b"max" if !modified => return Some(Self::Max),
+            _ => {}
+        }
+        if let Some(at) = text.strip_prefix(b"@") {
+            let seconds = seconds(at)?;
+            return (!modified && seconds <= 86_400).then_some(Self::Daily(seconds));
+        }
+        let (sign, rest) = match text {
+            [b'-', rest @ ..] => (-1, rest),
+            [b'+', rest @ ..] => (1, rest),
+            rest => (1, rest),
+        };
+        let seconds = sign * seconds(rest)?;
+        Some(if modified { Self::Modified(seconds) } else { Self::Access(seconds) })
+    }
+
+    /// The headers for a response sent at `now` (Unix seconds).
+    pub fn evaluate(
+        &self,
+        request: &Request,
+        now: i64,
+        last_modified: Option<i64>,
+    ) -> Option<ExpiresLine> {
+        let line = |at: i64, cache_control: String| ExpiresLine {
+            expires: Bytes::copy_from_slice(&http_date::format(at)),
+            cache_control: cache_control.into(),
+        };
+        let relative = |at: i64| {
+            let age = at - now;
+            let control = if age < 0 { "no-cache".into() } else { format!("max-age={age}") };
+            line(at, control)
+        };
+        Some(match self {
+            Self::Off => return None,
+            Self::Epoch => ExpiresLine {
+                expires: Bytes::from_static(b"Thu, 01 Jan 1970 00:00:01 GMT"),
+                cache_control: Bytes::from_static(b"no-cache"),
+            },
+            Self::Max => ExpiresLine {
+                expires: Bytes::from_static(b"Thu, 31 Dec 2037 23:55:55 GMT"),
+                cache_control: Bytes::from_static(b"max-age=315360000"),
+            },
+            Self::Access(seconds) => relative(now.saturating_add(*seconds)),
+            Self::Modified(seconds) => match last_modified {
+                Some(time) => relative(time.saturating_add(*seconds)),
+                None => relative(now.saturating_add(*seconds)),
+            },
+            Self::Daily(second) => {
+                let offset = i64::from(nowait_runtime::clock().utc_offset_seconds());
+                let midnight = (now + offset).div_euclid(86_400) * 86_400 - offset;
+                let at = midnight + second;
+                relative(if at > now { at } else { at + 86_400 })
+            }
+            Self::Variable(text) => {
+                let value = request.evaluate(text);
+                return Self::read(&value, false)?.evaluate(request, now, last_modified);
+            }
+        })
+    }
+}
+
+fn seconds(text: &[u8]) -> Option<i64> {
+    let seconds = <nowait_conf::Seconds as nowait_conf::Value>::from_word(text).ok()?;
+    i64::try_from(seconds.0).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        assert_eq!(Expires::read(b"1h", false), Some(Expires::Access(3600)));
+        assert_eq!(Expires::read(b"-1", false), Some(Expires::Access(-1)));
+        assert_eq!(Expires::read(b"30d", true), Some(Expires::Modified(2_592_000)));
+        assert_eq!(Expires::read(b"@15h", false), Some(Expires::Daily(54_000)));
+        assert_eq!(Expires::read(b"@25h", false), None);
+        assert_eq!(Expires::read(b"epoch", true), None);
+        assert_eq!(Expires::read(b"soon", false), None);
+    }
+}

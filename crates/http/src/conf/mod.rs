@@ -1,0 +1,237 @@
+//! From the tree of directives to plain structs: servers, locations and listeners.
+//!
+//! Called once per generation by the program ([`HttpConf::build`]). Request code sees only what
+//! this module made: resolved settings, compiled texts, indices instead of names.
+
+pub mod blocks;
+pub mod body;
+pub mod client;
+pub mod content;
+pub mod files;
+pub mod headers;
+pub mod listen;
+pub mod pages;
+pub mod regex;
+pub mod rewrite;
+pub mod try_files;
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node, Row, Template, Value, Word};
+
+use crate::location_tree::Locations;
+use crate::mime::Types;
+use crate::path::FilePath;
+use crate::request::Uri;
+use crate::special_pages::ServerTokens;
+use crate::variables::complex::Complex;
+use crate::variables::{Resolved, Table};
+
+pub use blocks::{HTTP_ROWS, build};
+pub use listen::{Listen, ListenId};
+pub use regex::Regex;
+
+/// Number of a virtual server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServerId(pub u32);
+
+/// Number of a location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LocationId(pub u32);
+
+/// Everything that the `http` block says.
+pub struct HttpConf {
+    pub(crate) servers: Box<[Server]>,
+    pub(crate) locations: Box<[Location]>,
+    pub(crate) listens: Box<[Listen]>,
+    /// The variables that are mentioned.
+    pub variables: Resolved,
+    /// Whether `$realpath_root` is mentioned.
+    pub wants_realpath: bool,
+    /// Directories for temporary files.
+    pub temp_paths: Vec<body::TempPath>,
+}
+
+/// A virtual server.
+pub struct Server {
+    /// The first `server_name`.
+    pub name: Bytes,
+    /// How heads of requests are read.
+    pub head: client::HeadConf,
+    /// Settings outside of all locations.
+    pub root: LocationId,
+    /// The locations.
+    pub locations: Locations<LocationId, Regex>,
+}
+
+/// A location, or the settings of a server outside of its locations.
+pub struct Location {
+    /// As it stands in the configuration; empty for a server's own settings.
+    pub name: Bytes,
+    /// Only internal redirects lead here.
+    pub internal: bool,
+    /// Where its files are.
+    pub path: FilePath,
+    /// Content types by extension.
+    pub types: std::sync::Arc<Types>,
+    /// The handler.
+    pub content: Content,
+    /// Connections and sending.
+    pub client: client::ClientConf,
+    /// Request bodies.
+    pub body: body::BodyConf,
+    /// Files.
+    pub files: files::FileConf,
+    /// Error pages and redirects.
+    pub pages: pages::PagesConf,
+    /// Added headers.
+    pub headers: headers::HeadersConf,
+    /// `return`.
+    pub rewrite: rewrite::RewriteConf,
+    /// `try_files`.
+    pub try_files: nowait_conf::Own<try_files::TryFiles>,
+    /// `index`.
+    pub index: content::IndexConf,
+    /// `autoindex`.
+    pub autoindex: content::AutoindexConf,
+    /// `types` and `default_type`.
+    pub mime: content::MimeConf,
+}
+
+/// Which handler answers for a location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Index, autoindex and static files.
+    Files,
+    /// `empty_gif`.
+    EmptyGif,
+}
+
+/// Pools that `aio` names, and where: the program checks that they are defined.
+#[derive(Default)]
+pub struct PoolsWanted(pub Vec<(String, Word)>);
+
+impl HttpConf {
+    /// A virtual server.
+    pub fn server(&self, id: ServerId) -> &Server {
+        &self.servers[id.0 as usize]
+    }
+
+    /// A location.
+    pub fn location(&self, id: LocationId) -> &Location {
+        &self.locations[id.0 as usize]
+    }
+
+    /// A listener.
+    pub fn listen(&self, id: ListenId) -> &Listen {
+        &self.listens[id.0 as usize]
+    }
+
+    /// All listeners in the order of their numbers.
+    pub fn listens(&self) -> &[Listen] {
+        &self.listens
+    }
+
+    /// All locations.
+    pub fn locations(&self) -> &[Location] {
+        &self.locations
+    }
+}
+
+impl Location {
+    /// The content type for a URI: by its extension, else `default_type`.
+    pub fn content_type(&self, uri: &Uri) -> Option<Bytes> {
+        let known = uri.extension().and_then(|extension| self.types.lookup(extension));
+        let kind = known.unwrap_or(&self.mime.default_type.0);
+        (!kind.is_empty()).then(|| kind.clone())
+    }
+
+    /// What the server tells about itself.
+    pub fn server_tokens(&self) -> ServerTokens {
+        self.pages.server_tokens
+    }
+
+    /// The `Server` header.
+    pub fn server_header(&self) -> &'static [u8] {
+        self.server_tokens().text().as_bytes()
+    }
+
+    /// The name, escaped for a `Location` header.
+    pub fn escaped_name(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        crate::escape::push_uri(&mut out, crate::escape::Set::Uri, &self.name);
+        out
+    }
+}
+
+/// Rows of all tables of this crate, for the registry and the reference.
+pub fn rows() -> Vec<&'static [Row]> {
+    vec![
+        HTTP_ROWS,
+        client::HeadConf::ROWS,
+        client::ClientConf::ROWS,
+        body::BodyConf::ROWS,
+        files::FileConf::ROWS,
+        pages::PagesConf::ROWS,
+        headers::HeadersConf::ROWS,
+        rewrite::RewriteConf::ROWS,
+        try_files::TryFilesConf::ROWS,
+        content::IndexConf::ROWS,
+        content::AutoindexConf::ROWS,
+        content::MimeConf::ROWS,
+    ]
+}
+
+/// Compiles text with variables.
+///
+/// # Errors
+/// Malformed variables.
+pub fn complex(word: &Word, cx: &mut Cx<'_>) -> Result<Complex, Diagnostic> {
+    let template = Template::parse(word)?;
+    compile(&template, cx)
+}
+
+/// Compiles parsed text with variables.
+///
+/// # Errors
+/// Malformed variables.
+pub fn compile(template: &Template, cx: &mut Cx<'_>) -> Result<Complex, Diagnostic> {
+    let span = template.span();
+    let mentions = cx.global::<Mentions>();
+    for name in template.variables() {
+        mentions.0.insert((name.to_vec(), span));
+    }
+    let compiled = template.compile(cx.global::<Table>())?;
+    Ok(Complex::from_compiled(&compiled))
+}
+
+/// Where variables are mentioned, for the error about unknown ones.
+#[derive(Default)]
+pub struct Mentions(pub BTreeSet<(Vec<u8>, nowait_conf::Span)>);
+
+/// One argument of a directive as a value.
+///
+/// # Errors
+/// What is wrong with it, in nginx's words.
+pub fn value<T: Value>(node: &Node, n: usize) -> Result<T, Diagnostic> {
+    let word = node.args.get(n).ok_or_else(|| node.arity_error())?;
+    T::from_word(&word.text).map_err(|invalid| invalid.in_node(node, word))
+}
+
+/// The value of a parameter such as `max=10`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn word_value<T: Value>(value: &Word, parameter: &Word) -> Result<T, Diagnostic> {
+    T::from_word(&value.text).map_err(|invalid| invalid.in_parameter(parameter))
+}
+
+impl nowait_conf::Setting for Complex {
+    const ARITY: nowait_conf::Arity = nowait_conf::arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        complex(word, cx)
+    }
+}

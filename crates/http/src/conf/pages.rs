@@ -1,0 +1,118 @@
+//! Settings of error pages and redirects. nginx: `ngx_http_core_module`.
+
+use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
+
+use crate::special_pages::ServerTokens;
+use crate::variables::complex::Complex;
+
+nowait_conf::directives! {
+    /// Error pages and redirects.
+    #[derive(Debug)]
+    module "core";
+    pub struct PagesConf with PagesConfLayer;
+
+    /// The URI that answers for these statuses. `=CODE` replaces the status, `=` alone takes the
+    /// status of the page.
+    error_page: Vec<ErrorPage>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "code ... [=[response]] uri";
+    /// Whether an error page may lead to another error page.
+    recursive_error_pages: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Whether redirects name scheme, host and port.
+    absolute_redirect: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Whether absolute redirects name the server's first name instead of the request's host.
+    server_name_in_redirect: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Whether absolute redirects name the port.
+    port_in_redirect: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Whether error pages for old browsers of Microsoft are filled up to 512 bytes.
+    msie_padding: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Whether old browsers of Microsoft get pages that refresh themselves instead of redirects.
+    msie_refresh: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Whether missing files are written to the error log.
+    log_not_found: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Whether subrequests are written to the access log.
+    log_subrequest: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+    /// What the `Server` header and error pages say: the version, the build, or only the name.
+    server_tokens: ServerTokens = "on", in HTTP | SERVER | LOCATION, args "on | off | build";
+}
+
+impl nowait_conf::Value for ServerTokens {
+    fn from_word(text: &[u8]) -> Result<Self, nowait_conf::Invalid> {
+        match text {
+            b"off" => Ok(Self::Off),
+            b"on" => Ok(Self::On),
+            b"build" => Ok(Self::Build),
+            _ => Err(nowait_conf::Invalid::value().expected("on, off or build")),
+        }
+    }
+}
+
+/// One `error_page` directive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorPage {
+    /// Statuses that it answers for.
+    pub statuses: Vec<u16>,
+    /// What the client is told instead of the status.
+    pub overwrite: Overwrite,
+    /// A URI of this server, `@name`, or a URL to redirect to.
+    pub target: Complex,
+}
+
+/// The status that goes with an error page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overwrite {
+    /// The one that led there.
+    Keep,
+    /// This one: `=200`.
+    Status(u16),
+    /// The one of the page: `=`.
+    Page,
+}
+
+impl Setting for ErrorPage {
+    const ARITY: arity::Arity = arity::at_least(2);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let (target, mut codes) = node.args.split_last().ok_or_else(|| node.arity_error())?;
+        let mut overwrite = Overwrite::Keep;
+        if let Some((last, rest)) = codes.split_last()
+            && let Some(code) = last.text.strip_prefix(b"=")
+        {
+            overwrite = if code.is_empty() {
+                Overwrite::Page
+            } else {
+                let status = parse_number(code)
+                    .ok_or_else(|| last.error(format!("invalid value \"{last}\"")))?;
+                Overwrite::Status(status)
+            };
+            codes = rest;
+            if codes.is_empty() {
+                return Err(node.arity_error().expected("at least one status before \"=\""));
+            }
+        }
+        let mut statuses = Vec::with_capacity(codes.len());
+        for word in codes {
+            let status = parse_number(&word.text)
+                .ok_or_else(|| word.error(format!("invalid value \"{word}\"")))?;
+            if status == 499 {
+                return Err(word
+                    .error(format!("invalid value \"{word}\""))
+                    .hint("499 is only logged: the client is gone, so nothing can be sent"));
+            }
+            if !(300..=599).contains(&status) {
+                return Err(word.error(format!("value \"{word}\" must be between 300 and 599")));
+            }
+            // nginx: a page for 497 answers as 400 unless it says otherwise.
+            if matches!(status, 494..=497) && overwrite == Overwrite::Keep {
+                overwrite = Overwrite::Status(400);
+            }
+            statuses.push(status);
+        }
+        Ok(Self { statuses, overwrite, target: super::complex(target, cx)? })
+    }
+}
+
+fn parse_number(text: &[u8]) -> Option<u16> {
+    if text.is_empty() || text.len() > 4 || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(text.iter().fold(0, |n, digit| n * 10 + u16::from(digit - b'0')))
+}

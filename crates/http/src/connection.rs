@@ -1,0 +1,554 @@
+//! A client's HTTP/1.1 connection: receives heads, lets the phases answer, sends.
+//!
+//! One task per connection. While it is idle it holds no buffers and no request: the part that
+//! serves requests is a boxed future of its own ([`active`]), made when bytes have come.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use nowait_h1::{Limits, Method, RequestError, Stage, server};
+use nowait_runtime::buf::{OutBuf, RecvBuf};
+use nowait_runtime::net::{Address, SendOptions, Stream};
+use nowait_runtime::task::{Either, select};
+use nowait_runtime::{now, sleep};
+use nowait_sys::listen::ListenAddress;
+
+use crate::body_reader::Reader;
+use crate::conf::client::{HeadConf, LingeringClose};
+use crate::conf::listen::Virtual;
+use crate::generation::Current;
+use crate::logs::Level;
+use crate::phases;
+use crate::request::{BodyLength, Request, RequestBody};
+use crate::sender;
+use crate::worker::Worker;
+
+/// A pipelined response is kept back, to be sent together with the next ones, up to this size.
+const BATCH_BYTES_MAX: usize = 16 * 1024;
+
+/// A connection as requests see it.
+pub struct Connection {
+    /// Serial number in this process.
+    pub number: u64,
+    /// The socket.
+    pub stream: Stream,
+    /// The client's address.
+    pub peer: Address,
+    /// Address of the listening socket that it came in by.
+    pub listen: Rc<ListenAddress>,
+    /// When it was accepted.
+    pub started: Instant,
+    /// Requests so far, the current one included.
+    pub requests: Cell<u64>,
+    /// What the PROXY protocol said.
+    pub proxy_protocol: Option<ProxyProtocol>,
+    /// The worker that serves it.
+    pub worker: Rc<Worker>,
+    /// The protocol state.
+    pub(crate) h1: RefCell<server::Connection>,
+    /// Bytes received and not yet used.
+    pub(crate) input: RefCell<RecvBuf>,
+    local: OnceCell<Address>,
+}
+
+/// Addresses given by a proxy in front. Specification: haproxy's proxy-protocol.txt.
+#[derive(Debug, Clone)]
+pub struct ProxyProtocol {
+    /// The client.
+    pub source: Option<SocketAddr>,
+    /// Where the client connected to.
+    pub destination: Option<SocketAddr>,
+}
+
+/// What becomes of a connection after some requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// Wait for another request.
+    Idle,
+    /// Close it.
+    Close,
+    /// Close it after reading what the client still sends, at most so long.
+    Linger { time: Duration, timeout: Duration },
+    /// Close it with a reset.
+    Reset,
+}
+
+impl Connection {
+    /// A connection just accepted.
+    pub fn new(
+        worker: Rc<Worker>,
+        stream: Stream,
+        peer: Address,
+        listen: Rc<ListenAddress>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            number: worker.next_number(),
+            stream,
+            peer,
+            listen,
+            started: now(),
+            requests: Cell::new(0),
+            proxy_protocol: None,
+            worker,
+            h1: RefCell::new(server::Connection::new(Limits::default())),
+            input: RefCell::new(RecvBuf::empty()),
+            local: OnceCell::new(),
+        })
+    }
+
+    /// Our side's address; asked for only when needed and where it differs from the listener's.
+    pub fn local(&self) -> &Address {
+        self.local.get_or_init(|| {
+            if let ListenAddress::Inet(address) = &*self.listen
+                && !address.ip().is_unspecified()
+            {
+                return Address::Inet(*address);
+            }
+            self.stream.local_addr().unwrap_or_else(|_| Address::Unix(Box::default()))
+        })
+    }
+
+    /// The servers that answer on this connection; `None` when the address is no longer listened
+    /// on.
+    pub fn virtual_servers<'a>(&self, current: &'a Current) -> Option<&'a Virtual> {
+        let listen = current.conf.listens().iter().find(|l| l.spec.address == *self.listen)?;
+        Some(listen.only().unwrap_or_else(|| listen.at(self.local())))
+    }
+}
+
+/// Serves a connection until it is closed.
+pub async fn serve(connection: Rc<Connection>) {
+    let mut timeout = first_timeout(&connection);
+    let next = loop {
+        let idle = connection.worker.enter_idle(&connection);
+        let received = connection.stream.recv(timeout).await;
+        connection.worker.leave_idle(idle);
+        match received {
+            Ok(bytes) if bytes.is_empty() => break Next::Close,
+            Ok(bytes) => {
+                connection.input.replace(bytes);
+            }
+            Err(error) => {
+                let reset = error.kind() == io::ErrorKind::TimedOut
+                    && connection.requests.get() == 0
+                    && resets_timed_out(&connection);
+                break if reset { Next::Reset } else { Next::Close };
+            }
+        }
+        let (next, idle_timeout) = Box::pin(active(&connection)).await;
+        if next != Next::Idle || connection.worker.is_closing() {
+            break if next == Next::Idle { Next::Close } else { next };
+        }
+        timeout = idle_timeout;
+    };
+    match next {
+        Next::Linger { time, timeout } => Box::pin(linger(&connection, time, timeout)).await,
+        // A socket that can't be set is gone already.
+        Next::Reset => drop(connection.stream.set_reset_on_close()),
+        Next::Idle | Next::Close => {}
+    }
+}
+
+fn first_timeout(connection: &Connection) -> Duration {
+    let current = connection.worker.current();
+    let Some(servers) = connection.virtual_servers(&current) else { return Duration::ZERO };
+    current.conf.server(servers.default_server).head.client_header_timeout.duration()
+}
+
+fn resets_timed_out(connection: &Connection) -> bool {
+    let current = connection.worker.current();
+    connection.virtual_servers(&current).is_some_and(|servers| {
+        let root = current.conf.server(servers.default_server).root;
+        current.conf.location(root).client.reset_timedout_connection
+    })
+}
+
+/// Limits of a head, from the settings of the address's default server.
+fn limits(head: &HeadConf) -> Limits {
+    let bytes = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
+    Limits {
+        header_buffer: bytes(head.client_header_buffer_size.0),
+        large_buffers: bytes(head.large_client_header_buffers.count as u64),
+        large_buffer: bytes(head.large_client_header_buffers.size.0),
+        headers_max: u16::try_from(head.max_headers).unwrap_or(u16::MAX),
+        ignore_invalid_headers: head.ignore_invalid_headers,
+        underscores_in_headers: head.underscores_in_headers,
+    }
+}
+
+/// Serves requests as long as there is input; returns how long to wait for more.
+async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
+    let mut out = OutBuf::new();
+    let mut pipelined = false;
+    loop {
+        let current = connection.worker.current();
+        let Some(servers) = connection.virtual_servers(&current) else {
+            return (Next::Close, Duration::ZERO);
+        };
+        let server = servers.default_server;
+        connection.h1.borrow_mut().set_limits(limits(&current.conf.server(server).head));
+        connection.requests.set(connection.requests.get() + 1);
+        let mut request = connection.worker.take_request(connection, current, server);
+        request.pipelined = pipelined;
+        let next = one(connection, &mut request, &mut out).await;
+        let timeout = request.location().client.keepalive_timeout.timeout.duration();
+        connection.worker.give_request(request);
+        if next != Next::Idle {
+            return (next, timeout);
+        }
+        if connection.input.borrow().is_empty() {
+            return (Next::Idle, timeout);
+        }
+        pipelined = true;
+    }
+}
+
+/// Receives one request and answers it. On return everything was sent, unless more input waits.
+async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBuf) -> Next {
+    match receive_head(connection, request, out).await {
+        Ok(()) => {}
+        Err(HeadError::Closed) => {
+            // Between requests this is how connections end; in a head the client broke off.
+            if connection.h1.borrow().has_begun() {
+                request.log(Level::Info, format_args!("client prematurely closed connection"));
+                request.closed_by_client();
+                crate::logs::access(request);
+            }
+            return Next::Close;
+        }
+        Err(HeadError::TimedOut) => {
+            request.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+            if !connection.h1.borrow().has_begun() {
+                return Next::Close;
+            }
+            request.timed_out();
+            crate::logs::access(request);
+            return if request.location().client.reset_timedout_connection {
+                Next::Reset
+            } else {
+                Next::Close
+            };
+        }
+        Err(HeadError::Refused(error)) => return refuse(connection, request, out, error).await,
+    }
+    let refusal = prepare(connection, request);
+    let answer = {
+        let mut answer = pin!(async {
+            match refusal {
+                None => phases::respond(request).await,
+                Some(status) => phases::refuse(request, status).await,
+            }
+        });
+        // A response that needs no waiting goes out together with earlier ones.
+        let first = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
+        match first {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => {
+                if flush(connection, out).await.is_err() {
+                    return Next::Close;
+                }
+                match select(answer, gone(connection)).await {
+                    Either::Left(answer) => Some(answer),
+                    Either::Right(()) => None,
+                }
+            }
+        }
+    };
+    let Some(answer) = answer else {
+        request.log(
+            Level::Info,
+            format_args!("client prematurely closed connection while waiting for a disk"),
+        );
+        request.closed_by_client();
+        crate::logs::access(request);
+        return Next::Close;
+    };
+    let Some(response) = answer else {
+        request.close_status();
+        crate::logs::access(request);
+        // nginx closes at once, whatever the client still sends.
+        return Next::Close;
+    };
+    let sent = sender::send(connection, request, response, out).await;
+    let keep = match sent {
+        Ok(()) => request.keep_alive,
+        Err(error) => {
+            sender::log_error(request, &error);
+            crate::logs::access(request);
+            return if error.is_timeout() && request.location().client.reset_timedout_connection {
+                Next::Reset
+            } else {
+                Next::Close
+            };
+        }
+    };
+    finish(connection, request, out, keep).await
+}
+
+/// Sends what is left, logs, and makes the connection ready for another request.
+async fn finish(
+    connection: &Rc<Connection>,
+    request: &mut Request,
+    out: &mut OutBuf,
+    keep: bool,
+) -> Next {
+    let body_complete = connection.h1.borrow().is_body_complete();
+    let more = !connection.input.borrow().is_empty();
+    let batch = keep && body_complete && more && out.len() < BATCH_BYTES_MAX;
+    if !batch && let Err(error) = flush(connection, out).await {
+        request.log(Level::Info, format_args!("send() failed {}", crate::files::errno(&error)));
+        crate::logs::access(request);
+        return Next::Close;
+    }
+    request.sent.complete.set(true);
+    crate::logs::access(request);
+    request.body = RequestBody::None;
+    let client = &request.location().client;
+    let linger = Next::Linger {
+        time: client.lingering_time.duration(),
+        timeout: client.lingering_timeout.duration(),
+    };
+    if keep && !body_complete {
+        let reads = discard(
+            connection,
+            client.lingering_time.duration(),
+            client.lingering_timeout.duration(),
+        );
+        if !reads.await {
+            return Next::Close;
+        }
+    }
+    if keep && connection.h1.borrow_mut().next_request() {
+        return Next::Idle;
+    }
+    let lingers = match client.lingering_close {
+        LingeringClose::Off => false,
+        LingeringClose::On => (more || !body_complete) && !request.skip_lingering,
+        LingeringClose::Always => true,
+    };
+    if lingers { linger } else { Next::Close }
+}
+
+/// Why a head was not received.
+enum HeadError {
+    Closed,
+    TimedOut,
+    Refused(RequestError),
+}
+
+async fn receive_head(
+    connection: &Connection,
+    request: &mut Request,
+    out: &mut OutBuf,
+) -> Result<(), HeadError> {
+    let timeout = request.server().head.client_header_timeout.duration();
+    loop {
+        let step = {
+            let mut input = connection.input.borrow_mut();
+            let mut h1 = connection.h1.borrow_mut();
+            let step = h1.receive_head(&mut request.head, &input);
+            if let Ok(step) = &step {
+                input.advance(step.consumed);
+            }
+            step
+        };
+        match step {
+            Ok(step) if step.complete => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(HeadError::Refused(error)),
+        }
+        if flush(connection, out).await.is_err() {
+            return Err(HeadError::Closed);
+        }
+        let left = timeout.saturating_sub(now().saturating_duration_since(request.started));
+        match connection.stream.recv(left).await {
+            Ok(bytes) if bytes.is_empty() => return Err(HeadError::Closed),
+            Ok(bytes) => {
+                connection.input.replace(bytes);
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                return Err(HeadError::TimedOut);
+            }
+            Err(_) => return Err(HeadError::Closed),
+        }
+    }
+}
+
+/// Answers a head that can't be accepted; the connection can only be closed then.
+async fn refuse(
+    connection: &Rc<Connection>,
+    request: &mut Request,
+    out: &mut OutBuf,
+    error: RequestError,
+) -> Next {
+    let text = error.describe(&request.head);
+    let stage = match error.stage() {
+        Stage::RequestLine => "reading client request line",
+        Stage::Headers => "reading client request headers",
+        Stage::Body => "reading client request body",
+    };
+    request.log(Level::Info, format_args!("{} while {stage}", String::from_utf8_lossy(&text)));
+    request.keep_alive = false;
+    request.body_discarded = true;
+    request.received.set(request.head.length() as u64);
+    if error.stage() == Stage::Headers
+        && let Some(servers) = connection.virtual_servers(&request.current.clone())
+    {
+        choose_server(request, servers);
+    }
+    request.method = request.head.method();
+    request.header_only = request.method == Method::Head;
+    let Some(response) = phases::refuse(request, error.status()).await else { return Next::Close };
+    let sent = sender::send(connection, request, response, out).await;
+    let flushed = flush(connection, out).await;
+    request.sent.complete.set(sent.is_ok() && flushed.is_ok());
+    crate::logs::access(request);
+    let client = &request.location().client;
+    if error.lingers() && client.lingering_close != LingeringClose::Off {
+        return Next::Linger {
+            time: client.lingering_time.duration(),
+            timeout: client.lingering_timeout.duration(),
+        };
+    }
+    Next::Close
+}
+
+/// Interprets a complete head. The status to refuse the request with, if it must be refused.
+/// nginx: `ngx_http_process_request_uri`, `ngx_http_process_request_header`.
+fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
+    let merge = request.server().head.merge_slashes;
+    request.received.set(request.head.length() as u64);
+    request.method = request.head.method();
+    request.header_only = request.method == Method::Head;
+    request.host_port = Some(request.head.host_port()).filter(|port| *port != 0);
+    match request.head.normalize(merge) {
+        Ok(normalized) => {
+            request.uri.path.clear();
+            request.uri.path.extend_from_slice(&normalized.path);
+            let question = request.head.uri().contains(&b'?');
+            request.uri.args = question.then(|| normalized.args.to_vec());
+        }
+        Err(_) => {
+            request.log(
+                Level::Info,
+                format_args!("client sent invalid request while reading client request line"),
+            );
+            request.keep_alive = false;
+            request.body_discarded = true;
+            return Some(400);
+        }
+    }
+    let current = request.current.clone();
+    if let Some(servers) = connection.virtual_servers(&current) {
+        choose_server(request, servers);
+    }
+    request.body_length = match request.head.body_length() {
+        nowait_h1::BodyLength::Empty => BodyLength::None,
+        nowait_h1::BodyLength::Known(length) => BodyLength::Known(length),
+        _ => BodyLength::Unknown,
+    };
+    request.keep_alive = request.head.keep_alive();
+    if request.body_length != BodyLength::None {
+        request.body = RequestBody::Unread(Box::new(Reader::new(
+            connection.clone(),
+            request.head.expects_continue(),
+        )));
+    }
+    match request.method {
+        Method::Trace => {
+            request.log(
+                Level::Info,
+                format_args!("client sent TRACE method while reading client request headers"),
+            );
+            Some(405)
+        }
+        Method::Connect => {
+            request.log(
+                Level::Info,
+                format_args!("client sent CONNECT method while reading client request headers"),
+            );
+            Some(405)
+        }
+        _ => None,
+    }
+}
+
+/// Chooses the virtual server by the request's host.
+fn choose_server(request: &mut Request, servers: &Virtual) {
+    let Some(host) = request.head.host() else { return };
+    let found = servers.names.lookup(host, |regex| regex.search_in(request, host));
+    match found {
+        Ok(Some(&server)) => request.set_server(server),
+        Ok(None) => {}
+        Err(error) => request.log(Level::Alert, format_args!("{error}")),
+    }
+}
+
+/// Sends what has been collected.
+pub(crate) async fn flush(connection: &Connection, out: &mut OutBuf) -> io::Result<()> {
+    if out.is_empty() {
+        return Ok(());
+    }
+    let options = SendOptions::new(connection.worker.send_timeout());
+    connection.stream.send(std::mem::take(out), options).await
+}
+
+/// Resolves some time after the client has ended its side: clients that only half-close get their
+/// answer as long as it is not slow, but nothing is read from a disk for those that are gone.
+async fn gone(connection: &Connection) {
+    /// How long a client that sends no more may wait for its answer.
+    const HALF_CLOSED: Duration = Duration::from_secs(5);
+    // An error of the connection means that the client is gone, too.
+    let _ = connection.stream.hangup().await;
+    sleep(HALF_CLOSED).await;
+}
+
+/// Reads the rest of a request's body that nobody wanted. False: the connection can't go on.
+/// nginx: `ngx_http_discarded_request_body_handler`.
+async fn discard(connection: &Connection, time: Duration, timeout: Duration) -> bool {
+    let until = now() + time;
+    loop {
+        let step = {
+            let mut input = connection.input.borrow_mut();
+            let step = connection.h1.borrow_mut().discard_body(&input);
+            if let Ok((consumed, _)) = &step {
+                input.advance(*consumed);
+            }
+            step
+        };
+        match step {
+            Ok((_, true)) => return true,
+            Ok((_, false)) => {}
+            Err(_) => return false,
+        }
+        let left = until.saturating_duration_since(now()).min(timeout);
+        match connection.stream.recv(left).await {
+            Ok(bytes) if !bytes.is_empty() => {
+                connection.input.replace(bytes);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// Reads and drops what the client still sends, so that it can read the response before the
+/// connection is reset. nginx: `ngx_http_lingering_close_handler`.
+async fn linger(connection: &Connection, time: Duration, timeout: Duration) {
+    let until = now() + time;
+    if connection.stream.shutdown_write().is_err() {
+        return;
+    }
+    loop {
+        let left = until.saturating_duration_since(now()).min(timeout);
+        match connection.stream.recv(left).await {
+            Ok(bytes) if !bytes.is_empty() => {}
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Answers without content of their own: `error_page`, else the built-in pages.
+//! nginx: `ngx_http_special_response_handler`, `ngx_http_send_error_page`.
+
+use bytes::Bytes;
+
+use crate::conf::pages::{ErrorPage, Overwrite};
+use crate::outcome::{Outcome, Special, Target};
+use crate::request::Request;
+use crate::response::{Body, Head, Response};
+use crate::special_pages;
+
+/// Turns a bare status into an internal redirect to its `error_page`, or into a response.
+pub fn answer(request: &mut Request, special: Special) -> Outcome {
+    let status = special.status;
+    request.error_status = None;
+    if special_pages::closes_connection(status) {
+        request.keep_alive = false;
+    }
+    let current = request.current.clone();
+    let location = current.conf.location(request.location);
+    let pages = &location.pages;
+    if !request.in_error_page && request.uri_changes != 0 && !pages.error_page.is_empty() {
+        if !pages.recursive_error_pages {
+            request.in_error_page = true;
+        }
+        if let Some(page) = pages.error_page.iter().find(|page| page.statuses.contains(&status)) {
+            return redirect(request, page, special);
+        }
+    }
+    Outcome::Response(built_in(request, special))
+}
+
+fn redirect(request: &mut Request, page: &ErrorPage, special: Special) -> Outcome {
+    request.error_status = Some(special.status);
+    match page.overwrite {
+        Overwrite::Keep => {}
+        Overwrite::Status(status) => request.error_status = Some(status),
+        // `error_page 404 = /x`: whatever the page answers.
+        Overwrite::Page => request.error_status = None,
+    }
+    let target = request.evaluate(&page.target);
+    match target.first() {
+        Some(b'/') => {
+            request.switch_to_get();
+            request.out.headers.clear();
+            Outcome::Redirect(Target::parse(&target))
+        }
+        Some(b'@') => Outcome::Redirect(Target::Named(target.to_vec())),
+        _ => {
+            let status = match page.overwrite {
+                Overwrite::Status(status @ (301 | 302 | 303 | 307 | 308)) => status,
+                _ => 302,
+            };
+            let special = Special { status, location: Some(target), headers: special.headers };
+            Outcome::Response(built_in(request, special))
+        }
+    }
+}
+
+/// The built-in page of a status.
+pub fn built_in(request: &mut Request, special: Special) -> Response {
+    let location = request.location();
+    let status = special.status;
+    let shown = special_pages::sent_status(status);
+    let mut head = Head::new(shown);
+    head.location = special.location;
+    head.headers = special.headers;
+    let msie = request.is_msie();
+    if msie
+        && location.pages.msie_refresh
+        && matches!(status, 301 | 302)
+        && let Some(to) = head.location.take()
+    {
+        head.status = 200;
+        return page(head, special_pages::refresh_page(&to));
+    }
+    match special_pages::page(status, location.server_tokens(), msie && location.pages.msie_padding)
+    {
+        Some(text) => page(head, text),
+        None => {
+            head.content_length = Some(0);
+            if status == 204 {
+                head.content_length = None;
+            }
+            Response { head, body: Body::Empty }
+        }
+    }
+}
+
+fn page(mut head: Head, text: Bytes) -> Response {
+    head.content_type = Some(Bytes::from_static(b"text/html"));
+    head.content_length = Some(text.len() as u64);
+    Response { head, body: Body::Bytes(text) }
+}

@@ -1,0 +1,184 @@
+//! Opening the files of a location: `open_file_cache`, `disable_symlinks`, and what their errors
+//! mean to a client.
+//!
+//! Called by the handlers. All access goes through the runtime's `fs`.
+
+use std::borrow::Cow;
+use std::io;
+
+use nowait_runtime::fs::{self, File, OpenOptions, Symlinks};
+use nowait_runtime::pool::PoolError;
+
+use crate::conf::files::DisableSymlinks;
+use crate::logs::Level;
+use crate::outcome::Outcome;
+use crate::request::Request;
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Its content is sent.
+    Send,
+    /// Only its existence and kind matter.
+    Test,
+}
+
+/// Bytes that are read in the same trip to the pool that opens a cold file.
+const PREFETCH: usize = 64 * 1024;
+
+/// Why a file could not be opened.
+#[derive(Debug)]
+pub struct OpenError(io::Error);
+
+/// Opens a file or a directory. `root` is the length of the part of the path that the
+/// configuration gives, for `disable_symlinks from=`.
+///
+/// # Errors
+/// [`OpenError`].
+pub async fn open(
+    request: &Request,
+    path: &[u8],
+    root: usize,
+    purpose: Purpose,
+) -> Result<File, OpenError> {
+    let _ = root;
+    if path.contains(&0) {
+        return Err(OpenError(io::Error::from_raw_os_error(libc_errno::ENOENT)));
+    }
+    let io = request.io();
+    let options = OpenOptions {
+        symlinks: symlinks(request, path),
+        prefetch: if purpose == Purpose::Send && !request.header_only { PREFETCH } else { 0 },
+    };
+    if let Some(size) = request.location().files.open_file_cache.0 {
+        return crate::open_file_cache::open(request, &io, path, &options, size)
+            .await
+            .map_err(OpenError);
+    }
+    fs::open(&io, path, &options).await.map_err(OpenError)
+}
+
+fn symlinks(request: &Request, path: &[u8]) -> Symlinks {
+    let from = |from: &Option<crate::variables::complex::Complex>| match from {
+        None => 0,
+        Some(from) => {
+            let from = request.evaluate(from);
+            let from = from.strip_suffix(b"/").unwrap_or(&from);
+            // Only a whole part of the path is trusted.
+            let trusted =
+                path.starts_with(from) && matches!(path.get(from.len()), None | Some(b'/'));
+            if trusted { from.len() } else { 0 }
+        }
+    };
+    match &request.location().files.disable_symlinks {
+        DisableSymlinks::Off => Symlinks::Follow,
+        DisableSymlinks::On(trusted) => Symlinks::Deny { from: from(trusted) },
+        DisableSymlinks::IfNotOwner(trusted) => Symlinks::IfNotOwner { from: from(trusted) },
+    }
+}
+
+/// Fills `$realpath_root`.
+pub async fn resolve_root(request: &mut Request) {
+    let mut path = Vec::new();
+    request.location().path.append_root(request, &mut path);
+    let io = request.io();
+    let shown = String::from_utf8_lossy(&path).into_owned();
+    let resolved = nowait_runtime::pool::blocking(&io.pool, move || {
+        std::fs::canonicalize(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&path))
+    })
+    .await;
+    match resolved {
+        Ok(Ok(path)) => {
+            request.realpath_root =
+                Some(std::os::unix::ffi::OsStringExt::into_vec(path.into_os_string()).into());
+        }
+        Ok(Err(error)) => request
+            .log(Level::Crit, format_args!("realpath() \"{shown}\" failed {}", errno(&error))),
+        Err(error) => request.log(Level::Error, format_args!("{error}")),
+    }
+}
+
+/// `(2: No such file or directory)`: an error of the system as nginx writes it.
+pub fn errno(error: &io::Error) -> Cow<'static, str> {
+    match error.raw_os_error() {
+        Some(code) => {
+            let text = error.to_string();
+            let text = text.split(" (os error").next().unwrap_or_default();
+            format!("({code}: {text})").into()
+        }
+        None => format!("({error})").into(),
+    }
+}
+
+/// Error numbers that have a meaning here.
+mod libc_errno {
+    pub const ENOENT: i32 = 2;
+    pub const EACCES: i32 = 13;
+    pub const ENOTDIR: i32 = 20;
+    pub const EMLINK: i32 = 31;
+    pub const ENAMETOOLONG: i32 = 36;
+    pub const ELOOP: i32 = 40;
+}
+
+impl OpenError {
+    fn code(&self) -> Option<i32> {
+        self.0.raw_os_error()
+    }
+
+    /// There is no such file.
+    pub fn is_not_found(&self) -> bool {
+        matches!(
+            self.code(),
+            Some(libc_errno::ENOENT | libc_errno::ENOTDIR | libc_errno::ENAMETOOLONG)
+        )
+    }
+
+    /// The path leads through a file, or is too long.
+    pub fn is_bad_name(&self) -> bool {
+        matches!(self.code(), Some(libc_errno::ENOTDIR | libc_errno::ENAMETOOLONG))
+    }
+
+    /// The server may not open it.
+    pub fn is_denied(&self) -> bool {
+        self.code() == Some(libc_errno::EACCES)
+    }
+
+    /// A symbolic link stands in the way.
+    pub fn is_symlink(&self) -> bool {
+        matches!(self.code(), Some(libc_errno::EMLINK | libc_errno::ELOOP))
+    }
+
+    /// The error number and its text.
+    pub fn errno(&self) -> Cow<'static, str> {
+        errno(&self.0)
+    }
+
+    /// What happened, for the error log.
+    pub fn describe(&self, path: &[u8]) -> String {
+        match PoolError::of(&self.0) {
+            Some(overflow) => overflow.to_string(),
+            None => {
+                format!("open() \"{}\" failed {}", String::from_utf8_lossy(path), self.errno())
+            }
+        }
+    }
+
+    /// Logs the error and says what the client gets. nginx: `ngx_http_static_handler`.
+    pub fn answer(&self, request: &Request, path: &[u8]) -> Outcome {
+        if PoolError::of(&self.0).is_some() {
+            request.log(Level::Error, format_args!("{}", self.describe(path)));
+            return Outcome::status(500);
+        }
+        let (level, status) = if self.is_not_found() {
+            (Level::Error, 404)
+        } else if self.is_denied() || self.is_symlink() {
+            (Level::Error, 403)
+        } else {
+            (Level::Crit, 500)
+        };
+        if status != 404 || request.location().pages.log_not_found {
+            request.log(level, format_args!("{}", self.describe(path)));
+        }
+        Outcome::status(status)
+    }
+}

@@ -1,0 +1,62 @@
+//! `add_header`, `add_trailer` and `expires`. nginx: `ngx_http_headers_filter_module`.
+
+use bytes::Bytes;
+
+use crate::conf::headers::Expires;
+use crate::outcome::Special;
+use crate::request::Request;
+use crate::response::{Header, Response};
+
+pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Special> {
+    let current = request.current.clone();
+    let headers = &current.conf.location(request.location).headers;
+    if headers.is_empty() {
+        return Ok(());
+    }
+    // What the values may mention: `$sent_http_...` and `$status`.
+    request.out = response.head.clone();
+    let usual =
+        matches!(response.head.status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308);
+    if usual {
+        expires(request, &headers.expires, response);
+    }
+    for header in headers.add_header.iter().filter(|header| usual || header.always) {
+        let value = request.evaluate(&header.value);
+        if value.is_empty() {
+            continue;
+        }
+        set(response, &header.name, value);
+    }
+    for trailer in headers.add_trailer.iter().filter(|trailer| usual || trailer.always) {
+        let value = request.evaluate(&trailer.value);
+        if !value.is_empty() {
+            response.head.trailers.push(Header { name: trailer.name.clone(), value });
+        }
+    }
+    Ok(())
+}
+
+/// Adds a header line; those that Nowait understands replace what the handler said.
+fn set(response: &mut Response, name: &Bytes, value: Bytes) {
+    if name.eq_ignore_ascii_case(b"last-modified") {
+        response.head.last_modified = crate::http_date::parse(&value);
+        if response.head.last_modified.is_none() {
+            response.head.headers.push(Header { name: name.clone(), value });
+        }
+    } else if name.eq_ignore_ascii_case(b"etag") {
+        response.head.etag = Some(value);
+    } else {
+        response.head.headers.push(Header { name: name.clone(), value });
+    }
+}
+
+fn expires(request: &Request, expires: &Expires, response: &mut Response) {
+    let now = i64::try_from(nowait_runtime::clock().unix_seconds()).unwrap_or(i64::MAX);
+    let Some(line) = expires.evaluate(request, now, response.head.last_modified) else { return };
+    let head = &mut response.head;
+    head.headers.retain(|h| {
+        !h.name.eq_ignore_ascii_case(b"expires") && !h.name.eq_ignore_ascii_case(b"cache-control")
+    });
+    head.add("Expires", line.expires);
+    head.add("Cache-Control", line.cache_control);
+}

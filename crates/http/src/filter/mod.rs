@@ -1,0 +1,28 @@
+//! Filters: what changes a response between its handler and the socket, in one fixed order.
+//!
+//! Called by the phases for every response. A filter sees the head and the body as a whole and
+//! may wrap the body; it never sends anything. One that can't accept the response ends it with a
+//! status, which then goes the way of every status: `error_page`, else a built-in page.
+
+mod headers;
+mod not_modified;
+mod range;
+
+use crate::outcome::Special;
+use crate::request::Request;
+use crate::response::Response;
+
+/// A filter.
+type Filter = fn(&mut Request, &mut Response) -> Result<(), Special>;
+
+/// All filters in the order in which they see a response. nginx: the order of its header filters,
+/// from the top down.
+const FILTERS: &[Filter] = &[not_modified::apply, headers::apply, range::apply];
+
+/// Sends a response through all filters.
+///
+/// # Errors
+/// The status that replaces the response.
+pub fn run(request: &mut Request, response: &mut Response) -> Result<(), Special> {
+    FILTERS.iter().try_for_each(|filter| filter(request, response))
+}

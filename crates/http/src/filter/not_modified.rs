@@ -1,0 +1,45 @@
+//! Conditional requests: 304 and 412. nginx: `ngx_http_not_modified_filter_module`.
+
+use nowait_h1::Known;
+
+use crate::conditional::{self, Outcome, Preconditions, Validators};
+use crate::outcome::Special;
+use crate::request::Request;
+use crate::response::{Body, Response};
+
+pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Special> {
+    if response.head.status != 200 {
+        return Ok(());
+    }
+    let head = &request.head;
+    let preconditions = Preconditions {
+        if_match: head.header(Known::IfMatch),
+        if_none_match: head.header(Known::IfNoneMatch),
+        if_modified_since: head.header(Known::IfModifiedSince),
+        if_unmodified_since: head.header(Known::IfUnmodifiedSince),
+    };
+    if preconditions.is_empty() {
+        return Ok(());
+    }
+    let validators = Validators {
+        etag: response.head.etag.as_deref(),
+        last_modified: response.head.last_modified,
+    };
+    let mode = request.location().files.if_modified_since.0;
+    match conditional::evaluate(&preconditions, &validators, mode) {
+        Outcome::Proceed => {}
+        Outcome::Failed => return Err(Special { status: 412, ..Special::default() }),
+        Outcome::NotModified => {
+            let head = &mut response.head;
+            head.status = 304;
+            head.status_line = None;
+            head.content_type = None;
+            head.charset = None;
+            head.content_length = None;
+            head.content_encoding = None;
+            head.accept_ranges = crate::response::AcceptRanges::No;
+            response.body = Body::Empty;
+        }
+    }
+    Ok(())
+}

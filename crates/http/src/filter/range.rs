@@ -1,0 +1,104 @@
+//! `Range`: 206 and 416. nginx: `ngx_http_range_filter_module`.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use nowait_h1::Known;
+
+use crate::conditional::{self, Validators};
+use crate::outcome::Special;
+use crate::range::{self, Selection};
+use crate::request::Request;
+use crate::response::{AcceptRanges, Body, FileBody, Header, Part, Response};
+
+/// Numbers the boundaries of multipart bodies.
+static BOUNDARY: AtomicU64 = AtomicU64::new(1);
+
+pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Special> {
+    if response.head.status != 200 || response.head.accept_ranges == AcceptRanges::No {
+        return Ok(());
+    }
+    let max_ranges = request.location().files.max_ranges;
+    if max_ranges == 0 {
+        response.head.accept_ranges = AcceptRanges::No;
+        return Ok(());
+    }
+    let Some(size) = response.head.content_length else { return Ok(()) };
+    let Some(field) = request.head.header(Known::Range) else { return Ok(()) };
+    if let Some(if_range) = request.head.header(Known::IfRange) {
+        let validators = Validators {
+            etag: response.head.etag.as_deref(),
+            last_modified: response.head.last_modified,
+        };
+        if !conditional::if_range_holds(if_range, &validators) {
+            return Ok(());
+        }
+    }
+    match range::select(field, size, max_ranges) {
+        Selection::Whole => {}
+        Selection::NotSatisfiable => {
+            let header = Header {
+                name: Bytes::from_static(b"Content-Range"),
+                value: range::unsatisfied(size).into(),
+            };
+            return Err(Special { status: 416, location: None, headers: vec![header] });
+        }
+        Selection::Single(wanted) => {
+            let Some(body) = cut(&response.body, &wanted) else { return Ok(()) };
+            response.head.status = 206;
+            response.head.content_length = Some(wanted.end - wanted.start);
+            response.head.add("Content-Range", range::content_range(&wanted, size));
+            response.head.accept_ranges = AcceptRanges::No;
+            response.body = match body {
+                Part::Bytes(bytes) => Body::Bytes(bytes),
+                Part::File(file) => Body::File(file),
+            };
+        }
+        Selection::Multiple(wanted) => multiple(response, wanted, size),
+    }
+    Ok(())
+}
+
+fn multiple(response: &mut Response, wanted: Vec<Range<u64>>, size: u64) {
+    if cut(&response.body, &(0..1)).is_none() {
+        return;
+    }
+    let mut content_type = response.head.content_type.as_deref().unwrap_or_default().to_vec();
+    if let Some(charset) = response.head.charset.take() {
+        content_type.extend_from_slice(b"; charset=");
+        content_type.extend_from_slice(&charset);
+    }
+    let boundary = BOUNDARY.fetch_add(1, Ordering::Relaxed);
+    let frame = range::multipart(wanted, size, &content_type, boundary);
+    let mut parts = VecDeque::with_capacity(2 * frame.parts.len() + 1);
+    for (head, wanted) in frame.parts {
+        parts.push_back(Part::Bytes(head));
+        parts.extend(cut(&response.body, &wanted));
+    }
+    parts.push_back(Part::Bytes(frame.end));
+    response.head.status = 206;
+    response.head.content_type = Some(frame.content_type.into());
+    response.head.content_length = Some(frame.length);
+    response.head.accept_ranges = AcceptRanges::No;
+    response.body = Body::Parts(parts);
+}
+
+/// A piece of a body; `None` when the body is not one that can be cut.
+fn cut(body: &Body, wanted: &Range<u64>) -> Option<Part> {
+    match body {
+        Body::Bytes(bytes) => {
+            let start = usize::try_from(wanted.start).ok()?;
+            let end = usize::try_from(wanted.end).ok()?;
+            (end <= bytes.len()).then(|| Part::Bytes(bytes.slice(start..end)))
+        }
+        Body::File(file) if wanted.end <= file.len => Some(Part::File(FileBody {
+            file: file.file.clone(),
+            io: file.io.clone(),
+            offset: file.offset + wanted.start,
+            len: wanted.end - wanted.start,
+        })),
+        _ => None,
+    }
+}

@@ -1,0 +1,113 @@
+//! A generation of the configuration as one worker uses it.
+//!
+//! The program makes a [`Generation`] per reload and hands it to every worker; a worker wraps it
+//! in a [`Current`], whose reference counts stay on the worker's own core. A request keeps the one
+//! that it began with, so a reload never changes a request under way.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use nowait_runtime::fs::{Aio, Io};
+use nowait_runtime::pool::Pool;
+
+use crate::conf::HttpConf;
+use crate::conf::files::AioConf;
+use crate::request::Request;
+
+/// A configuration in use, shared by all workers.
+pub struct Generation {
+    /// Counted from 1.
+    pub number: u64,
+    /// What the `http` block says.
+    pub conf: HttpConf,
+    /// Thread pools by name; `default` is always there.
+    pub pools: HashMap<String, Pool>,
+    /// The logs.
+    pub logs: crate::logs::Logs,
+}
+
+/// A generation as one worker sees it.
+pub struct Current {
+    generation: Arc<Generation>,
+    /// Settings of file operations, one per location, made at first use.
+    io: RefCell<Vec<Option<Rc<Io>>>>,
+}
+
+impl std::ops::Deref for Current {
+    type Target = Generation;
+
+    fn deref(&self) -> &Generation {
+        &self.generation
+    }
+}
+
+impl Current {
+    /// For this worker.
+    pub fn new(generation: Arc<Generation>) -> Rc<Self> {
+        let locations = generation.conf.locations().len();
+        Rc::new(Self { generation, io: RefCell::new(vec![None; locations]) })
+    }
+
+    /// Whether this is a wrapper of the same generation.
+    pub fn is_of(&self, generation: &Arc<Generation>) -> bool {
+        Arc::ptr_eq(&self.generation, generation)
+    }
+
+    /// The pool that takes everything for which no other is named.
+    pub fn default_pool(&self) -> &Pool {
+        &self.pools[crate::generation::DEFAULT_POOL]
+    }
+
+    /// How the location of a request reads files.
+    pub fn io(&self, request: &Request) -> Rc<Io> {
+        let at = request.location.0 as usize;
+        if let Some(Some(io)) = self.io.borrow().get(at) {
+            return io.clone();
+        }
+        let (io, constant) = self.make_io(request);
+        let io = Rc::new(io);
+        if constant && let Some(slot) = self.io.borrow_mut().get_mut(at) {
+            *slot = Some(io.clone());
+        }
+        io
+    }
+
+    /// The settings, and whether they are the same for all requests of the location.
+    fn make_io(&self, request: &Request) -> (Io, bool) {
+        let files = &request.location().files;
+        let (aio, pool, constant) = match &files.aio {
+            AioConf::Off => (Aio::Off, self.default_pool().clone(), true),
+            AioConf::On => (Aio::On, self.default_pool().clone(), true),
+            AioConf::Blocking => (Aio::Blocking, self.default_pool().clone(), true),
+            AioConf::Threads(name) => {
+                let constant = name.literal().is_some();
+                let name = request.evaluate(name);
+                let known =
+                    std::str::from_utf8(&name).ok().and_then(|name| self.pools.get(name)).cloned();
+                let pool = known.unwrap_or_else(|| {
+                    request.log(
+                        crate::logs::Level::Error,
+                        format_args!(
+                            "thread pool \"{}\" not found, using \"default\"",
+                            String::from_utf8_lossy(&name)
+                        ),
+                    );
+                    self.default_pool().clone()
+                });
+                (Aio::Threads, pool, constant)
+            }
+        };
+        let mut io = Io::new(pool);
+        io.aio = aio;
+        io.open_in_pool = files.aio_open;
+        io.directio = files.directio.0;
+        io.directio_alignment = u32::try_from(files.directio_alignment.0).unwrap_or(512);
+        io.read_ahead = files.read_ahead.0;
+        (io, constant)
+    }
+}
+
+/// Name of the pool that is always there.
+pub const DEFAULT_POOL: &str = "default";

@@ -1,0 +1,124 @@
+//! `autoindex`: listings of directories. nginx: `ngx_http_autoindex_module`.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use nowait_h1::Method;
+use nowait_runtime::fs::{self, Kind, Listing, ReadDirOptions};
+
+use crate::autoindex::{self, Entry, Format, Options};
+use crate::conf::content::ListingFormat;
+use crate::files;
+use crate::logs::Level;
+use crate::outcome::Outcome;
+use crate::request::Request;
+use crate::response::{Body, Head, Part, Response};
+
+/// Most entries of a listing; a larger directory is listed in part, and the error log says so.
+pub const ENTRIES_MAX: usize = 100_000;
+
+/// Answers with a listing of the directory that the URI means; declines when listings are off.
+pub async fn run(request: &mut Request) -> Option<Outcome> {
+    if !request.location().autoindex.autoindex
+        || !matches!(request.method, Method::Get | Method::Head)
+    {
+        return None;
+    }
+    let format = match format(request) {
+        Ok(format) => format,
+        Err(outcome) => return Some(outcome),
+    };
+    let mut path = Vec::new();
+    request.location().path.append_file(request, &mut path);
+    let io = request.io();
+    let options = ReadDirOptions { entries_max: ENTRIES_MAX, metadata: true };
+    let listing = match fs::read_dir(&io, &path, &options).await {
+        Ok(listing) => listing,
+        Err(error) => return Some(refuse(request, &path, &error)),
+    };
+    if listing.truncated {
+        request.log(
+            Level::Warn,
+            format_args!(
+                "\"{}\" has more than {ENTRIES_MAX} entries, the listing is incomplete",
+                String::from_utf8_lossy(&path)
+            ),
+        );
+    }
+    Some(respond(request, &format, listing))
+}
+
+#[allow(clippy::result_large_err, reason = "outcomes are large, errors here are rare")]
+fn format(request: &Request) -> Result<Format, Outcome> {
+    Ok(match request.location().autoindex.autoindex_format {
+        ListingFormat::Html => Format::Html,
+        ListingFormat::Json => Format::Json { callback: None },
+        ListingFormat::Xml => Format::Xml,
+        ListingFormat::Jsonp => {
+            let argument = crate::variables::core::argument_value(request, b"callback");
+            return autoindex::callback(argument).map_err(|error| {
+                request.log(Level::Error, format_args!("{error}"));
+                Outcome::status(400)
+            });
+        }
+    })
+}
+
+fn respond(request: &Request, format: &Format, listing: Listing) -> Outcome {
+    let conf = &request.location().autoindex;
+    let mut entries: Vec<Entry> = listing
+        .entries
+        .into_iter()
+        .filter(|entry| autoindex::listed(&entry.name))
+        .map(|entry| {
+            let kind = entry.metadata.as_ref().map_or(entry.kind, |meta| meta.kind);
+            Entry {
+                kind: match kind {
+                    Kind::Directory => autoindex::Kind::Directory,
+                    Kind::File => autoindex::Kind::File,
+                    _ => autoindex::Kind::Other,
+                },
+                size: entry.metadata.as_ref().map_or(0, |meta| meta.size),
+                mtime: entry.metadata.as_ref().map_or(0, |meta| meta.mtime),
+                name: entry.name,
+            }
+        })
+        .collect();
+    let offset = nowait_runtime::clock().utc_offset_seconds();
+    let local = conf.autoindex_localtime && *format == Format::Html;
+    let options = Options {
+        exact_size: conf.autoindex_exact_size,
+        offset_seconds: if local { offset } else { 0 },
+        utf8: false,
+    };
+    let chunks = autoindex::render(format, &request.uri.path, &mut entries, options);
+    let mut head = Head::new(200);
+    head.content_type = Some(Bytes::from_static(format.content_type().as_bytes()));
+    let parts: VecDeque<Part> = chunks.into_iter().map(Part::Bytes).collect();
+    Response { head, body: Body::Parts(parts) }.into()
+}
+
+fn refuse(request: &Request, path: &[u8], error: &std::io::Error) -> Outcome {
+    use std::io::ErrorKind;
+    if nowait_runtime::pool::PoolError::of(error).is_some() {
+        request.log(Level::Error, format_args!("{error}"));
+        return Outcome::status(500);
+    }
+    let status = match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => 404,
+        ErrorKind::PermissionDenied => 403,
+        _ => 500,
+    };
+    let level = if status == 500 { Level::Crit } else { Level::Error };
+    if status != 404 || request.location().pages.log_not_found {
+        request.log(
+            level,
+            format_args!(
+                "opendir() \"{}\" failed {}",
+                String::from_utf8_lossy(path),
+                files::errno(error)
+            ),
+        );
+    }
+    Outcome::status(status)
+}

@@ -1,0 +1,98 @@
+//! `index`: the file that stands for a directory. nginx: `ngx_http_index_module`.
+
+use nowait_h1::Method;
+use nowait_runtime::fs::Kind;
+
+use crate::files::{self, OpenError, Purpose};
+use crate::logs::Level;
+use crate::outcome::{Outcome, Target};
+use crate::request::Request;
+
+/// Redirects internally to the first index file that exists; declines when there is none.
+pub async fn run(request: &mut Request) -> Option<Outcome> {
+    if !matches!(request.method, Method::Get | Method::Head | Method::Post) {
+        return None;
+    }
+    let current = request.current.clone();
+    let location = current.conf.location(request.location);
+    let mut directory = Vec::new();
+    let root = location.path.append_file(request, &mut directory);
+    let mut directory_tested = false;
+    for index in &location.index.index.0 {
+        let mut name = Vec::new();
+        index.append(request, &mut name);
+        if name.first() == Some(&b'/') {
+            return Some(to(request, name));
+        }
+        let mut path = directory.clone();
+        path.extend_from_slice(&name);
+        let error = match files::open(request, &path, root, Purpose::Test).await {
+            Ok(_) => {
+                let mut uri = request.uri.path.clone();
+                uri.extend_from_slice(&name);
+                return Some(to(request, uri));
+            }
+            Err(error) => error,
+        };
+        if error.is_symlink() {
+            return Some(Outcome::status(403));
+        }
+        if error.is_denied() || error.is_bad_name() {
+            return Some(refuse(request, &path, &error));
+        }
+        if !directory_tested {
+            if let Some(outcome) = test_directory(request, &directory, root, &path).await {
+                return Some(outcome);
+            }
+            directory_tested = true;
+        }
+        if !error.is_not_found() {
+            return Some(error.answer(request, &path));
+        }
+    }
+    None
+}
+
+fn to(request: &Request, path: Vec<u8>) -> Outcome {
+    Outcome::Redirect(Target::Uri { path, args: request.uri.args.clone() })
+}
+
+/// Tells a missing index file from a missing directory. nginx: `ngx_http_index_test_dir`.
+async fn test_directory(
+    request: &mut Request,
+    directory: &[u8],
+    root: usize,
+    file: &[u8],
+) -> Option<Outcome> {
+    let shown = match directory {
+        [rest @ .., b'/'] if !rest.is_empty() => rest,
+        all => all,
+    };
+    match files::open(request, shown, root, Purpose::Test).await {
+        Ok(opened) if opened.metadata().kind == Kind::Directory => None,
+        Ok(_) => {
+            request.log(
+                Level::Alert,
+                format_args!("\"{}\" is not a directory", String::from_utf8_lossy(shown)),
+            );
+            Some(Outcome::status(500))
+        }
+        Err(error) if error.is_symlink() => Some(Outcome::status(403)),
+        // Searching the directory is allowed, since its files could be asked for.
+        Err(error) if error.is_denied() => None,
+        Err(error) if error.is_not_found() => Some(refuse(request, file, &error)),
+        Err(error) => Some(error.answer(request, shown)),
+    }
+}
+
+fn refuse(request: &Request, path: &[u8], error: &OpenError) -> Outcome {
+    let path = String::from_utf8_lossy(path);
+    if error.is_denied() {
+        request.log(Level::Error, format_args!("\"{path}\" is forbidden {}", error.errno()));
+        return Outcome::status(403);
+    }
+    if request.location().pages.log_not_found {
+        request.log(Level::Error, format_args!("\"{path}\" is not found {}", error.errno()));
+    }
+    Outcome::status(404)
+}

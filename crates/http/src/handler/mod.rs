@@ -1,0 +1,10 @@
+//! Handlers: each makes the response of a location, or declines.
+//!
+//! Called by the content phase. A handler never writes to a socket: it returns a response whose
+//! body is pulled.
+
+pub mod autoindex;
+pub mod empty_gif;
+pub mod index;
+pub mod static_file;
+pub mod try_files;

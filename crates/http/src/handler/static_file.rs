@@ -1,0 +1,79 @@
+//! Files of the document root. nginx: `ngx_http_static_module`.
+
+use bytes::Bytes;
+use nowait_h1::Method;
+use nowait_runtime::fs::Kind;
+
+use crate::escape;
+use crate::etag;
+use crate::files::{self, Purpose};
+use crate::logs::Level;
+use crate::outcome::Outcome;
+use crate::request::Request;
+use crate::response::{AcceptRanges, Body, FileBody, Head, Response};
+
+/// Answers with the file that the URI means; declines URIs that end with a slash.
+pub async fn run(request: &mut Request) -> Option<Outcome> {
+    let method = request.method;
+    if !matches!(method, Method::Get | Method::Head | Method::Post) {
+        return Some(Outcome::status(405));
+    }
+    if request.uri.path.last() == Some(&b'/') {
+        return None;
+    }
+    let mut path = request.take_path();
+    let root = request.location().path.append_file(request, &mut path);
+    let opened = files::open(request, &path, root, Purpose::Send).await;
+    let outcome = match opened {
+        Ok(file) => respond(request, &path, file),
+        Err(error) => error.answer(request, &path),
+    };
+    request.give_path(path);
+    Some(outcome)
+}
+
+fn respond(request: &mut Request, path: &[u8], file: nowait_runtime::fs::File) -> Outcome {
+    let meta = file.metadata();
+    match meta.kind {
+        Kind::Directory => return Outcome::moved(301, with_slash(request)),
+        Kind::File => {}
+        _ => {
+            request.log(
+                Level::Crit,
+                format_args!("\"{}\" is not a regular file", String::from_utf8_lossy(path)),
+            );
+            return Outcome::status(404);
+        }
+    }
+    if request.method == Method::Post {
+        return Outcome::status(405);
+    }
+    let (size, mtime) = (meta.size, meta.mtime);
+    let location = request.location();
+    let mut head = Head::new(200);
+    head.content_length = Some(size);
+    head.last_modified = Some(mtime);
+    if location.files.etag {
+        head.etag = Some(etag::of_file(mtime, size));
+    }
+    head.content_type = location.content_type(&request.uri);
+    head.accept_ranges = AcceptRanges::Bytes;
+    let body = if size == 0 {
+        Body::Empty
+    } else {
+        Body::File(FileBody { file, io: request.io(), offset: 0, len: size })
+    };
+    Response { head, body }.into()
+}
+
+/// The URI with a slash at its end, escaped, and the query string.
+fn with_slash(request: &Request) -> Bytes {
+    let mut to = Vec::with_capacity(request.uri.path.len() + 1);
+    escape::push_uri(&mut to, escape::Set::Uri, &request.uri.path);
+    to.push(b'/');
+    if !request.uri.query().is_empty() {
+        to.push(b'?');
+        to.extend_from_slice(request.uri.query());
+    }
+    to.into()
+}

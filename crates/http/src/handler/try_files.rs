@@ -1,0 +1,72 @@
+//! `try_files`: uses the first file that exists. nginx: `ngx_http_try_files_module`.
+
+use nowait_runtime::fs::Kind;
+
+use crate::conf::try_files::{Candidate, Fallback};
+use crate::files::{self, Purpose};
+use crate::logs::Level;
+use crate::outcome::Outcome;
+use crate::path::Append;
+use crate::request::Request;
+
+/// Tries the candidates in order; changes the URI to the first that exists and lets the request go
+/// on, or answers with the fallback.
+pub async fn run(request: &mut Request) -> Option<Outcome> {
+    let current = request.current.clone();
+    let location = current.conf.location(request.location);
+    let try_files = location.try_files.as_ref()?;
+    let append = location.path.append;
+
+    let mut base = Vec::new();
+    location.path.append_root(request, &mut base);
+    for candidate in &*try_files.candidates {
+        let mut name = Vec::new();
+        candidate.name.append(request, &mut name);
+        if let Append::After(len) = append {
+            // The name usually begins with $uri, whose part that the location matched is not in
+            // the file system.
+            if candidate.name.literal().is_none() && request.uri.path.get(..len) == name.get(..len)
+            {
+                name.drain(..len);
+            }
+        }
+        let mut path = base.clone();
+        path.extend_from_slice(&name);
+        if exists(request, &path, base.len(), candidate).await {
+            adopt(request, append, name, candidate);
+            return None;
+        }
+    }
+    Some(match &try_files.fallback {
+        Fallback::Status(444) => Outcome::Close,
+        Fallback::Status(status) => Outcome::status(*status),
+        Fallback::Target(target) => Outcome::redirect(&request.evaluate(target)),
+    })
+}
+
+async fn exists(request: &Request, path: &[u8], root: usize, candidate: &Candidate) -> bool {
+    match files::open(request, path, root, Purpose::Test).await {
+        Ok(file) => (file.metadata().kind == Kind::Directory) == candidate.directory,
+        Err(error) => {
+            if !error.is_not_found() {
+                request.log(Level::Crit, format_args!("{}", error.describe(path)));
+            }
+            false
+        }
+    }
+}
+
+fn adopt(request: &mut Request, append: Append, name: Vec<u8>, candidate: &Candidate) {
+    match append {
+        Append::Uri => request.uri.path = name,
+        Append::After(len) => {
+            request.uri.path.truncate(len);
+            request.uri.path.extend_from_slice(&name);
+        }
+        Append::Nothing if !candidate.directory => {
+            request.uri.path = name;
+            request.uri_is_file = true;
+        }
+        Append::Nothing => {}
+    }
+}

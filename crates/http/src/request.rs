@@ -1,0 +1,410 @@
+//! A request on its way through the phases.
+//!
+//! Made by a protocol's connection task, owned by it, lent to phases, handlers and filters. Holds
+//! what they learn about the request and the head that was sent, for logs and variables. Never
+//! touches a socket: the body comes from a [`BodyReader`].
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use nowait_h1::{Known, Method, RequestHead};
+use nowait_runtime::fs::Io;
+
+use crate::conf::{Location, LocationId, Server, ServerId};
+use crate::connection::Connection;
+use crate::generation::Current;
+use crate::response::{Head, LocalFuture};
+use crate::variables::{Slot, complex::Complex};
+
+/// Internal redirects that one request may take. nginx: `NGX_HTTP_MAX_URI_CHANGES`.
+pub const URI_CHANGES_MAX: u8 = 10;
+
+/// A request.
+pub struct Request {
+    /// Facts about the connection.
+    pub connection: Rc<Connection>,
+    /// The configuration this request began with; a reload doesn't change it.
+    pub current: Rc<Current>,
+    /// The virtual server.
+    pub server: ServerId,
+    /// The location; before one is found, the server's own settings.
+    pub location: LocationId,
+    /// Request line and headers.
+    pub head: RequestHead,
+    /// The method; an error page is asked for with GET.
+    pub method: Method,
+    /// Port of the `Host` header, if it named one.
+    pub host_port: Option<u16>,
+    /// Where the request stands now: internal redirects change it.
+    pub uri: Uri,
+    /// The content that the client sends.
+    pub body: RequestBody,
+    /// Length of the body that the head declares.
+    pub body_length: BodyLength,
+    /// When the first byte was received.
+    pub started: Instant,
+    /// Bytes of the request received so far: head and body.
+    pub received: Cell<u64>,
+    /// Head of the response, as the filters left it.
+    pub out: Head,
+    /// What has been sent.
+    pub sent: Sent,
+    /// The current URI comes from the server itself: `internal` locations are allowed.
+    pub internal: bool,
+    /// An error page is being made, and may not lead to another.
+    pub in_error_page: bool,
+    /// Status to send instead of the one of the response that is being made.
+    pub error_status: Option<u16>,
+    /// Internal redirects left. See [`URI_CHANGES_MAX`].
+    pub uri_changes: u8,
+    /// The connection may serve another request afterwards.
+    pub keep_alive: bool,
+    /// The content is not sent: the method is HEAD.
+    pub header_only: bool,
+    /// Arrived together with the request before it.
+    pub pipelined: bool,
+    /// The body must not be asked for: the request is refused.
+    pub body_discarded: bool,
+    /// The connection is closed without reading what the client still sends.
+    pub skip_lingering: bool,
+    /// `try_files` found the URI below the value of an `alias` with captures.
+    pub uri_is_file: bool,
+    /// Captures of the last regular expression that matched.
+    pub captures: RefCell<Captures>,
+    /// `$realpath_root`, filled by a phase when the configuration mentions it.
+    pub realpath_root: Option<Bytes>,
+    /// `$request_id`, once it was asked for.
+    pub id: Cell<Option<[u8; 16]>>,
+    /// `$limit_rate` when something set it.
+    pub limit_rate: Cell<Option<u64>>,
+    /// Name given by `auth_basic`, for `$remote_user`.
+    pub user: Option<Bytes>,
+    slots: RefCell<Vec<Option<Bytes>>>,
+    /// Memory for paths of files.
+    path: Vec<u8>,
+}
+
+/// Target of a request.
+#[derive(Default, Debug, Clone)]
+pub struct Uri {
+    /// Decoded and normalised path; begins with a slash (but for `*` and CONNECT).
+    pub path: Vec<u8>,
+    /// Query string without the question mark, not decoded; `None` when there is no question mark.
+    pub args: Option<Vec<u8>>,
+}
+
+impl Uri {
+    /// The file name extension: what follows the last dot of the last segment.
+    /// nginx: `r->exten`.
+    pub fn extension(&self) -> Option<&[u8]> {
+        let at = self.path.iter().rposition(|&b| b == b'.' || b == b'/')?;
+        (self.path[at] == b'.'
+            && at + 1 < self.path.len()
+            && self.path.get(at.wrapping_sub(1)) != Some(&b'/'))
+        .then(|| &self.path[at + 1..])
+    }
+
+    /// The query string, empty when there is none.
+    pub fn query(&self) -> &[u8] {
+        self.args.as_deref().unwrap_or_default()
+    }
+}
+
+/// Length of a request's content, as its head declares it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyLength {
+    /// No content.
+    None,
+    /// `Content-Length`.
+    Known(u64),
+    /// `Transfer-Encoding: chunked`, or a protocol that needs no length.
+    Unknown,
+}
+
+/// The content of a request, and how far it was read.
+#[derive(Default)]
+pub enum RequestBody {
+    /// There is none, or it was discarded.
+    #[default]
+    None,
+    /// Not read yet.
+    Unread(Box<dyn BodyReader>),
+    /// All of it, in memory.
+    Memory(Bytes),
+    /// All of it, in a temporary file.
+    File(crate::request_body::TempFile),
+}
+
+/// Reads a request's content.
+pub trait BodyReader {
+    /// The next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// [`ReadError`]: the client is gone, slow, or breaks the framing.
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Bytes>, ReadError>>;
+
+    /// Tells the client to send the content (`100 Continue`), once, if it waits for that.
+    fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>>;
+}
+
+/// Why a request's content could not be read.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The client closed the connection or it broke: 400 is logged, nothing is sent.
+    Closed(std::io::Error),
+    /// Nothing came within `client_body_timeout`: 408.
+    TimedOut,
+    /// The framing is wrong: 400 with the text for the log.
+    Malformed(&'static str),
+    /// More than `client_max_body_size`: 413.
+    TooLarge,
+}
+
+/// Captures of a regular expression: `$1` to `$9` and more.
+#[derive(Default, Debug)]
+pub struct Captures {
+    /// What the expression was matched against.
+    pub subject: Vec<u8>,
+    /// Start and end of each group; group 0 is the whole match.
+    pub groups: nowait_conf::Captures,
+}
+
+impl Captures {
+    /// The text of a group.
+    pub fn group(&self, n: usize) -> Option<&[u8]> {
+        self.groups.text(n, &self.subject)
+    }
+}
+
+/// What was sent of a response.
+#[derive(Default, Debug)]
+pub struct Sent {
+    /// Bytes of head and body. nginx: `$bytes_sent`.
+    pub bytes: Cell<u64>,
+    /// Bytes of the head.
+    pub head_bytes: Cell<u64>,
+    /// The whole response was sent.
+    pub complete: Cell<bool>,
+    /// `Connection` header as sent.
+    pub connection: Cell<&'static str>,
+    /// The body was sent chunked.
+    pub chunked: Cell<bool>,
+}
+
+impl Request {
+    /// A request of a connection, before its head is known.
+    pub fn new(
+        connection: Rc<Connection>,
+        current: Rc<Current>,
+        server: ServerId,
+        started: Instant,
+    ) -> Self {
+        let location = current.conf.server(server).root;
+        Self {
+            connection,
+            current,
+            server,
+            location,
+            head: RequestHead::new(),
+            method: Method::Get,
+            host_port: None,
+            uri: Uri::default(),
+            body: RequestBody::None,
+            body_length: BodyLength::None,
+            started,
+            received: Cell::new(0),
+            out: Head::default(),
+            sent: Sent::default(),
+            internal: false,
+            in_error_page: false,
+            error_status: None,
+            uri_changes: URI_CHANGES_MAX,
+            keep_alive: false,
+            header_only: false,
+            pipelined: false,
+            body_discarded: false,
+            skip_lingering: false,
+            uri_is_file: false,
+            captures: RefCell::default(),
+            realpath_root: None,
+            id: Cell::new(None),
+            limit_rate: Cell::new(None),
+            user: None,
+            slots: RefCell::default(),
+            path: Vec::new(),
+        }
+    }
+
+    /// Makes a finished request a fresh one that reuses its memory.
+    pub fn renew(
+        &mut self,
+        connection: Rc<Connection>,
+        current: Rc<Current>,
+        server: ServerId,
+        started: Instant,
+    ) {
+        let mut head = std::mem::take(&mut self.head);
+        head.recycle();
+        let mut uri = std::mem::take(&mut self.uri);
+        uri.path.clear();
+        uri.args = None;
+        let path = std::mem::take(&mut self.path);
+        *self = Self { head, uri, path, ..Self::new(connection, current, server, started) };
+    }
+
+    /// Settings of the virtual server.
+    pub fn server(&self) -> &Server {
+        self.current.conf.server(self.server)
+    }
+
+    /// Settings of the location.
+    pub fn location(&self) -> &Location {
+        self.current.conf.location(self.location)
+    }
+
+    /// Chooses another virtual server and its top-level settings.
+    pub fn set_server(&mut self, server: ServerId) {
+        self.server = server;
+        self.location = self.current.conf.server(server).root;
+    }
+
+    /// The value of a named capture.
+    pub fn slot(&self, slot: Slot) -> Option<Bytes> {
+        self.slots.borrow().get(usize::from(slot.0))?.clone()
+    }
+
+    /// Stores the value of a named capture.
+    pub fn set_slot(&self, slot: Slot, value: Option<Bytes>) {
+        let mut slots = self.slots.borrow_mut();
+        let at = usize::from(slot.0);
+        if slots.len() <= at {
+            slots.resize(at + 1, None);
+        }
+        slots[at] = value;
+    }
+
+    /// The value of text with variables.
+    pub fn evaluate(&self, text: &Complex) -> Bytes {
+        if let Some(text) = text.literal() {
+            return text.clone();
+        }
+        let mut out = Vec::new();
+        text.append(self, &mut out);
+        out.into()
+    }
+
+    /// Host from the request line or the `Host` header: lower case, without port; may be empty.
+    pub fn host(&self) -> &[u8] {
+        self.head.host().unwrap_or_default()
+    }
+
+    /// First name of the virtual server.
+    pub fn server_name(&self) -> &[u8] {
+        &self.server().name
+    }
+
+    /// How the location reads files.
+    pub fn io(&self) -> Rc<Io> {
+        self.current.io(self)
+    }
+
+    /// Empty memory for the path of a file; give it back with [`give_path`](Self::give_path).
+    pub fn take_path(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.path)
+    }
+
+    /// Keeps memory for the next path.
+    pub fn give_path(&mut self, mut path: Vec<u8>) {
+        path.clear();
+        self.path = path;
+    }
+
+    /// An error page is made as for GET, unless only the head is wanted.
+    pub fn switch_to_get(&mut self) {
+        if self.method != Method::Head {
+            self.method = Method::Get;
+        }
+    }
+
+    /// Status for logs. nginx: `ngx_http_variable_status`.
+    pub fn log_status(&self) -> u16 {
+        match (self.error_status, self.out.status) {
+            (Some(status), 0) => status,
+            (_, 0) if self.head.version() == nowait_h1::Version::Http09 => 9,
+            (_, status) => status,
+        }
+    }
+
+    /// The client closed the connection before it was answered.
+    pub fn closed_by_client(&mut self) {
+        self.out.status = if self.head.request_line().is_empty() { 400 } else { 499 };
+    }
+
+    /// The client took too long to send its request.
+    pub fn timed_out(&mut self) {
+        self.out.status = 408;
+    }
+
+    /// The connection is closed without an answer.
+    pub fn close_status(&mut self) {
+        self.out.status = crate::special_pages::internal::CLOSE;
+    }
+
+    /// Whether the client is a browser of Microsoft, old ones of which need care.
+    pub fn is_msie(&self) -> bool {
+        self.agent().is_some_and(|agent| contains(agent, b"MSIE ") && !contains(agent, b"Opera"))
+    }
+
+    /// Whether it is MSIE 6 or older.
+    pub fn is_msie6(&self) -> bool {
+        let Some(agent) = self.agent().filter(|_| self.is_msie()) else { return false };
+        let at = agent.windows(5).position(|w| w == b"MSIE ").map_or(0, |at| at + 5);
+        match agent.get(at..at + 2) {
+            Some([b'4' | b'5', b'.']) => true,
+            Some([b'6', b'.']) => !contains(agent, b"SV1"),
+            _ => false,
+        }
+    }
+
+    /// Whether it is Safari on a Mac. nginx: `r->headers_in.safari`.
+    pub fn is_safari(&self) -> bool {
+        self.agent().is_some_and(|agent| {
+            contains(agent, b"Safari/")
+                && contains(agent, b"Mac OS X")
+                && !contains(agent, b"Chrome/")
+        })
+    }
+
+    fn agent(&self) -> Option<&[u8]> {
+        self.head.header(Known::UserAgent)
+    }
+
+    /// Bytes of the response's body sent so far. nginx: `$body_bytes_sent`.
+    pub fn body_bytes_sent(&self) -> u64 {
+        self.sent.bytes.get().saturating_sub(self.sent.head_bytes.get())
+    }
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_extension_is_that_of_the_last_segment() {
+        let extension = |path: &str| {
+            let uri = Uri { path: path.into(), args: None };
+            uri.extension().map(|e| String::from_utf8_lossy(e).into_owned())
+        };
+        assert_eq!(extension("/a/b.html").as_deref(), Some("html"));
+        assert_eq!(extension("/a.d/b"), None);
+        assert_eq!(extension("/a.tar.gz").as_deref(), Some("gz"));
+        assert_eq!(extension("/a."), None);
+        assert_eq!(extension("/.hidden"), None);
+    }
+}

@@ -1,0 +1,225 @@
+//! What a handler answers: a head and a body that is pulled.
+//!
+//! Handlers build a [`Response`]; filters change it; the connection sends it. Nothing here knows a
+//! socket. A body that is made while it is sent is a [`BodySource`]: it is asked for the next
+//! chunk only when the previous one has left, so a slow client stops whatever makes the body.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use nowait_runtime::fs::{File, Io};
+
+/// A future of the worker's own thread.
+pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// A response before the filters have seen it.
+#[derive(Debug, Default)]
+pub struct Response {
+    /// Status and headers.
+    pub head: Head,
+    /// The content.
+    pub body: Body,
+}
+
+/// One header line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Name as it is sent.
+    pub name: Bytes,
+    /// Value without CR, LF or NUL: the writer refuses lines with them.
+    pub value: Bytes,
+}
+
+/// Status and headers of a response. What filters need to understand has a field of its own; all
+/// other headers are lines in `headers`. nginx: `ngx_http_headers_out_t`.
+#[derive(Debug, Default, Clone)]
+pub struct Head {
+    /// Status code; 0 before there is a response.
+    pub status: u16,
+    /// Status line text after the version, when it is not the usual one.
+    pub status_line: Option<Bytes>,
+    /// `Content-Type` without the charset.
+    pub content_type: Option<Bytes>,
+    /// Charset to append to the content type.
+    pub charset: Option<Bytes>,
+    /// Length of the body in bytes when it is known before it is made.
+    pub content_length: Option<u64>,
+    /// `Last-Modified` as seconds since the epoch.
+    pub last_modified: Option<i64>,
+    /// `ETag` with its quotes.
+    pub etag: Option<Bytes>,
+    /// `Location`; made absolute by the writer when it begins with a slash.
+    pub location: Option<Bytes>,
+    /// `Content-Encoding`.
+    pub content_encoding: Option<Bytes>,
+    /// Whether ranges of this response may be asked for (`Accept-Ranges: bytes`).
+    pub accept_ranges: AcceptRanges,
+    /// All other headers, in the order they were added.
+    pub headers: Vec<Header>,
+    /// Trailer lines, sent after a chunked body.
+    pub trailers: Vec<Header>,
+    /// The connection must be closed after this response.
+    pub close: bool,
+}
+
+/// Whether ranges of a response can be served.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum AcceptRanges {
+    /// The handler doesn't offer ranges.
+    #[default]
+    No,
+    /// The range filter may cut the body; `Accept-Ranges: bytes` is sent.
+    Bytes,
+}
+
+impl Head {
+    /// A head with a status and nothing else.
+    pub fn new(status: u16) -> Self {
+        Self { status, ..Self::default() }
+    }
+
+    /// Adds a header line.
+    pub fn add(&mut self, name: &'static str, value: impl Into<Bytes>) {
+        self.headers
+            .push(Header { name: Bytes::from_static(name.as_bytes()), value: value.into() });
+    }
+
+    /// The first of the other headers with this name, in any case.
+    pub fn header(&self, name: &[u8]) -> Option<&[u8]> {
+        self.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| &h.value[..])
+    }
+
+    /// Forgets what describes the content, as nginx does before an error page replaces it.
+    pub fn clear_content(&mut self) {
+        self.content_type = None;
+        self.charset = None;
+        self.content_length = None;
+        self.last_modified = None;
+        self.etag = None;
+        self.content_encoding = None;
+        self.accept_ranges = AcceptRanges::No;
+    }
+}
+
+/// The content of a response.
+#[derive(Default)]
+pub enum Body {
+    /// No content.
+    #[default]
+    Empty,
+    /// Content in memory.
+    Bytes(Bytes),
+    /// A part of a file.
+    File(FileBody),
+    /// Several pieces one after the other, whose total length is known.
+    Parts(std::collections::VecDeque<Part>),
+    /// Content that is made while it is sent.
+    Stream(Box<dyn BodySource>),
+}
+
+/// A part of an open file.
+#[derive(Clone)]
+pub struct FileBody {
+    /// The open file.
+    pub file: File,
+    /// How the location reads files.
+    pub io: Rc<Io>,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
+
+/// A piece of a body.
+pub enum Part {
+    /// In memory.
+    Bytes(Bytes),
+    /// A part of a file.
+    File(FileBody),
+}
+
+/// Makes a body piece by piece.
+pub trait BodySource {
+    /// The next piece; `None` after the last one. Called only after the previous piece was sent.
+    ///
+    /// # Errors
+    /// [`BodyError`] when the body can't be completed; the connection is then cut, so that the
+    /// client can tell.
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>>;
+}
+
+/// Why a body ended before its time.
+#[derive(Debug)]
+pub enum BodyError {
+    /// A file could not be read.
+    File(std::io::Error),
+    /// A file is shorter than it was when the response began.
+    Truncated,
+    /// The thread pool that should read refused the task.
+    Overflow(String),
+}
+
+impl std::fmt::Display for BodyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(error) => write!(f, "read() failed ({error})"),
+            Self::Truncated => f.write_str("the file was truncated while it was being sent"),
+            Self::Overflow(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+impl Body {
+    /// Content from a slice that lives as long as the program.
+    pub fn from_static(bytes: &'static [u8]) -> Self {
+        Self::Bytes(Bytes::from_static(bytes))
+    }
+
+    /// Number of bytes, when it is known.
+    pub fn len(&self) -> Option<u64> {
+        match self {
+            Self::Empty => Some(0),
+            Self::Bytes(bytes) => Some(bytes.len() as u64),
+            Self::File(file) => Some(file.len),
+            Self::Parts(parts) => Some(parts.iter().map(Part::len).sum()),
+            Self::Stream(_) => None,
+        }
+    }
+
+    /// Whether there is certainly nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+}
+
+impl Part {
+    /// Number of bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File(file) => file.len,
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = match self {
+            Self::Empty => "Empty",
+            Self::Bytes(_) => "Bytes",
+            Self::File(_) => "File",
+            Self::Parts(_) => "Parts",
+            Self::Stream(_) => "Stream",
+        };
+        write!(f, "{name}({:?})", self.len())
+    }
+}

@@ -1,0 +1,134 @@
+//! Writes the head of an HTTP/1.1 response. nginx: `ngx_http_header_filter`.
+//!
+//! Called by the HTTP/1.1 connection task after the filters. The encoder that it uses never emits
+//! a CR, LF or NUL inside of a value.
+
+use nowait_h1::Version;
+use nowait_h1::encode::{HeadWriter, put_decimal};
+use nowait_runtime::clock;
+
+use crate::address;
+use crate::request::Request;
+use crate::response::{AcceptRanges, Head, Header};
+
+/// How the body follows the head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// There is none, whatever the head says (HEAD, 204, 304).
+    None,
+    /// `Content-Length`.
+    Length,
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+    /// Until the connection is closed.
+    Close,
+}
+
+/// Chooses the framing of a response (RFC 9112 section 6). May forbid keep-alive.
+pub fn framing(request: &mut Request, head: &Head) -> Framing {
+    if matches!(head.status, 204 | 304) {
+        return Framing::None;
+    }
+    let framing = if head.content_length.is_some() && head.trailers.is_empty() {
+        Framing::Length
+    } else if request.head.version() == Version::Http11
+        && request.location().client.chunked_transfer_encoding
+    {
+        Framing::Chunked
+    } else if head.content_length.is_some() {
+        Framing::Length
+    } else {
+        request.keep_alive = false;
+        Framing::Close
+    };
+    request.sent.chunked.set(framing == Framing::Chunked);
+    framing
+}
+
+/// Appends the head.
+pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>) {
+    let location = request.location();
+    let mut writer = match &head.status_line {
+        Some(reason) => HeadWriter::response_with_reason(out, head.status, reason),
+        None => HeadWriter::response(out, head.status),
+    };
+    writer.field(b"Server", location.server_header());
+    writer.field(b"Date", &clock().http_date());
+    if let Some(kind) = &head.content_type {
+        match &head.charset {
+            None => writer.field(b"Content-Type", kind),
+            Some(charset) => {
+                writer.field(b"Content-Type", &[kind, &b"; charset="[..], charset].concat())
+            }
+        };
+    }
+    if let Some(length) = head.content_length.filter(|_| framing != Framing::Chunked) {
+        writer.field_number("Content-Length", length);
+    }
+    if let Some(time) = head.last_modified {
+        writer.field(b"Last-Modified", &crate::http_date::format(time));
+    }
+    if let Some(to) = &head.location {
+        if to.first() == Some(&b'/') && location.pages.absolute_redirect {
+            writer.field(b"Location", &absolute(request, to));
+        } else {
+            writer.field(b"Location", to);
+        }
+    }
+    if framing == Framing::Chunked {
+        writer.lines("Transfer-Encoding: chunked\r\n");
+    }
+    connection(request, head, &mut writer);
+    if let Some(coding) = &head.content_encoding {
+        writer.field(b"Content-Encoding", coding);
+    }
+    if let Some(etag) = &head.etag {
+        writer.field(b"ETag", etag);
+    }
+    if head.accept_ranges == AcceptRanges::Bytes {
+        writer.lines("Accept-Ranges: bytes\r\n");
+    }
+    for Header { name, value } in &head.headers {
+        writer.field(name, value);
+    }
+    writer.finish();
+}
+
+/// Appends `Connection` and `Keep-Alive`.
+fn connection(request: &Request, head: &Head, writer: &mut HeadWriter<'_, Vec<u8>>) {
+    let (value, line) = if head.status == 101 {
+        ("upgrade", "Connection: upgrade\r\n")
+    } else if request.keep_alive {
+        ("keep-alive", "Connection: keep-alive\r\n")
+    } else {
+        ("close", "Connection: close\r\n")
+    };
+    request.sent.connection.set(value);
+    writer.lines(line);
+    let header = request.location().client.keepalive_timeout.header;
+    if let Some(seconds) = header.filter(|_| value == "keep-alive") {
+        writer.field(b"Keep-Alive", format!("timeout={seconds}").as_bytes());
+    }
+}
+
+/// The target of a redirect with scheme, host and port.
+fn absolute(request: &Request, to: &[u8]) -> Vec<u8> {
+    let pages = &request.location().pages;
+    let mut out = b"http://".to_vec();
+    let host = request.host();
+    if pages.server_name_in_redirect && !request.server_name().is_empty() {
+        out.extend_from_slice(request.server_name());
+    } else if !host.is_empty() {
+        out.extend_from_slice(host);
+    } else {
+        address::append_host(request.connection.local(), &mut out);
+    }
+    if pages.port_in_redirect
+        && let Some(port) = address::port(request.connection.local()).filter(|port| *port != 80)
+    {
+        out.push(b':');
+        put_decimal(&mut out, u64::from(port));
+    }
+    out.extend_from_slice(to);
+    out
+}

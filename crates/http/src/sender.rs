@@ -1,0 +1,410 @@
+//! Sends a response: the head, then the body as it is pulled.
+//!
+//! Called by the connection task, the only place where responses meet the socket. Small bodies go
+//! out with the head in one call; large files by `sendfile`, as far as they are in memory or through
+//! their pool. Never reads a disk in the event loop: files go through the runtime's `fs`.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use nowait_h1::Version;
+use nowait_h1::encode::{CHUNK_END, HeadWriter, chunk_start};
+use nowait_runtime::buf::{Chain, Chunk, FileRange, OutBuf};
+use nowait_runtime::net::SendOptions;
+use nowait_runtime::pool::PoolError;
+use nowait_runtime::{now, sleep};
+
+use crate::connection::{Connection, flush};
+use crate::logs::Level;
+use crate::request::{Request, RequestBody};
+use crate::response::{Body, BodyError, FileBody, Part, Response};
+use crate::response_head::{self, Framing};
+
+/// A part of a file up to this size is read and sent together with the head; larger ones are worth
+/// a `sendfile`.
+const INLINE_BYTES_MAX: u64 = 60 * 1024;
+
+/// Bytes in memory up to this size are copied behind the head instead of being a chunk of their own.
+const COPY_BYTES_MAX: usize = 4 * 1024;
+
+/// Collected output is sent when it has this size.
+const COLLECT_BYTES_MAX: usize = 64 * 1024;
+
+/// Why a response could not be sent completely.
+#[derive(Debug)]
+pub enum SendError {
+    /// The client is gone, slow, or the network failed.
+    Client(io::Error),
+    /// The body could not be made.
+    Body(BodyError),
+}
+
+impl SendError {
+    /// The client took nothing for `send_timeout`.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Client(error) if error.kind() == io::ErrorKind::TimedOut)
+    }
+}
+
+impl From<BodyError> for SendError {
+    fn from(error: BodyError) -> Self {
+        Self::Body(error)
+    }
+}
+
+/// Writes the line of the error log about a response that was cut short.
+pub fn log_error(request: &Request, error: &SendError) {
+    match error {
+        SendError::Client(error) if error.kind() == io::ErrorKind::TimedOut => {
+            request.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+        }
+        SendError::Client(error) => {
+            request.log(Level::Info, format_args!("send() failed {}", crate::files::errno(error)))
+        }
+        SendError::Body(error @ BodyError::Overflow(_)) => {
+            request.log(Level::Error, format_args!("{error}"));
+        }
+        SendError::Body(error) => request.log(Level::Alert, format_args!("{error}")),
+    }
+}
+
+/// Sends a response. What is small is only appended to `out`, for the caller to send.
+///
+/// # Errors
+/// [`SendError`]; the connection can only be closed then.
+pub async fn send(
+    connection: &Connection,
+    request: &mut Request,
+    response: Response,
+    out: &mut OutBuf,
+) -> Result<(), SendError> {
+    let Response { head, body } = response;
+    decide_keep_alive(connection, request, &head);
+    let framing = response_head::framing(request, &head);
+    if let RequestBody::Unread(reader) = &mut request.body
+        && request.head.expects_continue()
+    {
+        if request.body_discarded {
+            // The client may send the content or not: what follows can't be told from it.
+            request.keep_alive = false;
+        } else {
+            flush(connection, out).await.map_err(SendError::Client)?;
+            if reader.wanted().await.is_err() {
+                request.keep_alive = false;
+            }
+        }
+    }
+    let start = out.len();
+    if request.head.version() != Version::Http09 || request.head.request_line().is_empty() {
+        response_head::write(request, &head, framing, out);
+    }
+    let head_bytes = (out.len() - start) as u64;
+    request.sent.head_bytes.set(head_bytes);
+    request.sent.bytes.set(head_bytes);
+    let trailers = head.trailers.clone();
+    request.out = head;
+    if request.header_only || framing == Framing::None {
+        return Ok(());
+    }
+    let mut sender = Sender::new(connection, request, framing, out);
+    sender.body(body).await?;
+    if framing == Framing::Chunked {
+        sender.last_chunk(&trailers);
+    }
+    Ok(())
+}
+
+/// Whether the connection may go on. nginx: `ngx_http_update_location_config`.
+fn decide_keep_alive(connection: &Connection, request: &mut Request, head: &crate::response::Head) {
+    if !request.keep_alive {
+        return;
+    }
+    let client = &request.location().client;
+    let disabled = &client.keepalive_disable;
+    let refused = head.close
+        || client.keepalive_timeout.timeout.duration().is_zero()
+        || connection.requests.get() >= u64::from(client.keepalive_requests)
+        || now().saturating_duration_since(connection.started) > client.keepalive_time.duration()
+        || connection.worker.is_closing()
+        || (disabled.msie6 && request.method == nowait_h1::Method::Post && request.is_msie6())
+        || (disabled.safari && request.is_safari());
+    if refused {
+        request.keep_alive = false;
+    }
+}
+
+/// The state of sending one body.
+struct Sender<'a> {
+    connection: &'a Connection,
+    request: &'a Request,
+    framing: Framing,
+    out: &'a mut OutBuf,
+    timeout: Duration,
+    rate: Option<Rate>,
+    /// Segments are held back (`tcp_nopush`).
+    corked: bool,
+}
+
+/// `limit_rate`.
+struct Rate {
+    bytes_per_second: u64,
+    after: u64,
+    started: Instant,
+    sent: u64,
+}
+
+impl<'a> Sender<'a> {
+    fn new(
+        connection: &'a Connection,
+        request: &'a Request,
+        framing: Framing,
+        out: &'a mut OutBuf,
+    ) -> Self {
+        let timeout = request.location().client.send_timeout.duration();
+        let rate = Rate::of(request);
+        Self { connection, request, framing, out, timeout, rate, corked: false }
+    }
+
+    async fn body(&mut self, body: Body) -> Result<(), SendError> {
+        let result = self.pieces(body).await;
+        if self.corked {
+            // A socket that can't be set is gone already.
+            let _ = self.connection.stream.set_nopush(false);
+        }
+        result
+    }
+
+    async fn pieces(&mut self, body: Body) -> Result<(), SendError> {
+        match body {
+            Body::Empty => Ok(()),
+            Body::Bytes(bytes) => self.part(Part::Bytes(bytes)).await,
+            Body::File(file) => self.part(Part::File(file)).await,
+            Body::Parts(parts) => {
+                for part in parts {
+                    self.part(part).await?;
+                }
+                Ok(())
+            }
+            Body::Stream(mut source) => {
+                while let Some(part) = source.next().await? {
+                    self.part(part).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends one piece, framed.
+    async fn part(&mut self, part: Part) -> Result<(), SendError> {
+        if part.is_empty() {
+            return Ok(());
+        }
+        if self.framing == Framing::Chunked {
+            chunk_start(&mut **self.out, part.len());
+        }
+        match part {
+            Part::Bytes(bytes) => self.bytes(bytes).await?,
+            Part::File(file) => self.file(file).await?,
+        }
+        if self.framing == Framing::Chunked {
+            self.out.extend_from_slice(CHUNK_END);
+        }
+        Ok(())
+    }
+
+    async fn bytes(&mut self, mut bytes: Bytes) -> Result<(), SendError> {
+        while !bytes.is_empty() {
+            let allowed = self.allowed(bytes.len() as u64).await?;
+            let piece = bytes.split_to(usize::try_from(allowed).unwrap_or(usize::MAX));
+            self.count(allowed);
+            if piece.len() <= COPY_BYTES_MAX {
+                self.out.extend_from_slice(&piece);
+                if self.out.len() > COLLECT_BYTES_MAX {
+                    self.flush().await?;
+                }
+            } else {
+                self.chunk(Chunk::from(piece)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn file(&mut self, body: FileBody) -> Result<(), SendError> {
+        let FileBody { file, io, mut offset, mut len } = body;
+        let files = &self.request.location().files;
+        let inline = len <= INLINE_BYTES_MAX || file.is_direct() || !files.sendfile;
+        let step = if inline {
+            files.output_buffers.size.0.max(if len <= INLINE_BYTES_MAX { len } else { 0 })
+        } else {
+            files.sendfile_max_chunk.0
+        };
+        if !inline && self.request.location().client.tcp_nopush && !self.corked {
+            self.corked = self.connection.stream.set_nopush(true).is_ok();
+        }
+        while len > 0 {
+            let allowed = self.allowed(if step == 0 { len } else { len.min(step) }).await?;
+            if inline {
+                self.read(&file, &io, offset, allowed).await?;
+            } else {
+                let range =
+                    FileRange { file: file.clone(), io: (*io).clone(), offset, len: allowed };
+                self.chunk(Chunk::from(range)).await?;
+            }
+            self.count(allowed);
+            offset += allowed;
+            len -= allowed;
+        }
+        Ok(())
+    }
+
+    /// Reads a range that is sent from memory.
+    async fn read(
+        &mut self,
+        file: &nowait_runtime::fs::File,
+        io: &nowait_runtime::fs::Io,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), SendError> {
+        let wanted = usize::try_from(len).unwrap_or(usize::MAX);
+        let start = self.out.len();
+        let read = file.try_read(io, offset, wanted, self.out).map_err(BodyError::File)?;
+        match read {
+            Some(read) if read == wanted => {
+                if self.out.len() > COLLECT_BYTES_MAX {
+                    self.flush().await?;
+                }
+                return Ok(());
+            }
+            Some(_) => {
+                self.out.truncate(start);
+                return Err(BodyError::Truncated.into());
+            }
+            None => {}
+        }
+        let bytes =
+            file.read_at(io, offset, wanted).await.map_err(|error| {
+                match PoolError::of(&error) {
+                    Some(overflow) => BodyError::Overflow(overflow.to_string()),
+                    None => BodyError::File(error),
+                }
+            })?;
+        if bytes.len() != wanted {
+            return Err(BodyError::Truncated.into());
+        }
+        if bytes.len() <= COPY_BYTES_MAX {
+            self.out.extend_from_slice(&bytes);
+            return Ok(());
+        }
+        self.chunk(Chunk::from(bytes)).await
+    }
+
+    /// Sends what was collected and then this chunk.
+    async fn chunk(&mut self, chunk: Chunk) -> Result<(), SendError> {
+        let mut chain = Chain::default();
+        if !self.out.is_empty() {
+            chain.push(std::mem::take(self.out));
+        }
+        let file = !chunk.is_memory();
+        chain.push(chunk);
+        let options = SendOptions::new(self.timeout);
+        self.connection.stream.send(chain, options).await.map_err(|error| {
+            match (file, PoolError::of(&error)) {
+                (true, Some(overflow)) => {
+                    SendError::Body(BodyError::Overflow(overflow.to_string()))
+                }
+                (true, None) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    SendError::Body(BodyError::Truncated)
+                }
+                _ => SendError::Client(error),
+            }
+        })
+    }
+
+    async fn flush(&mut self) -> Result<(), SendError> {
+        let options = SendOptions::new(self.timeout);
+        let out = std::mem::take(self.out);
+        self.connection.stream.send(out, options).await.map_err(SendError::Client)
+    }
+
+    /// How many of `len` bytes may be sent now; waits until at least one may.
+    async fn allowed(&mut self, len: u64) -> Result<u64, SendError> {
+        let Some(rate) = &self.rate else { return Ok(len) };
+        match rate.allowed(now()) {
+            Ok(allowed) => Ok(allowed.min(len)),
+            Err(wait) => {
+                self.flush().await?;
+                sleep(wait).await;
+                let rate = self.rate.as_ref().map_or(len, |rate| rate.allowed(now()).unwrap_or(1));
+                Ok(rate.min(len).max(1))
+            }
+        }
+    }
+
+    fn count(&mut self, bytes: u64) {
+        let sent = &self.request.sent.bytes;
+        sent.set(sent.get() + bytes);
+        if let Some(rate) = &mut self.rate {
+            rate.sent += bytes;
+        }
+    }
+
+    fn last_chunk(&mut self, trailers: &[crate::response::Header]) {
+        let mut writer = HeadWriter::trailers(&mut **self.out);
+        for trailer in trailers {
+            writer.field(&trailer.name, &trailer.value);
+        }
+        writer.finish();
+    }
+}
+
+impl Rate {
+    fn of(request: &Request) -> Option<Self> {
+        let client = &request.location().client;
+        let size = |text: &crate::variables::complex::Complex| {
+            let value = request.evaluate(text);
+            <nowait_conf::Size as nowait_conf::Value>::from_word(&value).map_or(0, |size| size.0)
+        };
+        let rate = match request.limit_rate.get() {
+            Some(rate) => rate,
+            None => client.limit_rate.as_ref().map_or(0, size),
+        };
+        if rate == 0 {
+            return None;
+        }
+        let after = client.limit_rate_after.as_ref().map_or(0, size);
+        Some(Self { bytes_per_second: rate, after, started: now(), sent: 0 })
+    }
+
+    /// How many bytes may be sent at this time, or how long to wait.
+    fn allowed(&self, now: Instant) -> Result<u64, Duration> {
+        let elapsed = now.saturating_duration_since(self.started).as_millis();
+        let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
+        // nginx grants whole seconds: the first one at once.
+        let budget =
+            self.bytes_per_second.saturating_mul(elapsed / 1000 + 1).saturating_add(self.after);
+        match budget.checked_sub(self.sent) {
+            Some(left @ 1..) => Ok(left),
+            _ => {
+                let over = self.sent.saturating_sub(budget) + 1;
+                let ms = over.saturating_mul(1000) / self.bytes_per_second;
+                Err(Duration::from_millis(ms + 1000 - elapsed % 1000))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_grants_the_first_second_at_once() {
+        let started = Instant::now();
+        let mut rate = Rate { bytes_per_second: 1000, after: 500, started, sent: 0 };
+        assert_eq!(rate.allowed(started), Ok(1500));
+        rate.sent = 1500;
+        assert!(rate.allowed(started).is_err());
+        assert_eq!(rate.allowed(started + Duration::from_secs(1)), Ok(1000));
+    }
+}

@@ -1,0 +1,353 @@
+//! Variables of the request and of its response. nginx: `ngx_http_core_variables`.
+
+use std::time::{Duration, Instant};
+
+use nowait_runtime::now;
+
+use super::{Builtin, Family};
+use crate::address;
+use crate::request::{BodyLength, Request, RequestBody};
+
+macro_rules! builtins {
+    ($($(#[doc = $doc:literal])+ $name:literal => $get:expr;)+) => {
+        &[$(Builtin { name: $name, doc: concat!($($doc),+), get: $get }),+]
+    };
+}
+pub(super) use builtins;
+
+/// The table of this module.
+pub const BUILTINS: &[Builtin] = builtins! {
+    /// Query string of the request, as `$query_string`.
+    "args" => args;
+    /// Client address in binary form: 4 bytes for IPv4, 16 for IPv6.
+    "binary_remote_addr" => |r, out| { address::append_binary(&r.connection.peer, out); true };
+    /// Number of body bytes sent to the client, without the response head.
+    "body_bytes_sent" => |r, out| number(r.body_bytes_sent(), out);
+    /// Number of bytes sent to the client.
+    "bytes_sent" => |r, out| number(r.sent.bytes.get(), out);
+    /// Serial number of the connection.
+    "connection" => |r, out| number(r.connection.number, out);
+    /// Number of requests made through the connection so far, this one included.
+    "connection_requests" => |r, out| number(r.connection.requests.get(), out);
+    /// `Content-Length` of the request.
+    "content_length" => content_length;
+    /// `Content-Type` of the request.
+    "content_type" => |r, out| header(r, b"content-type", out);
+    /// The `root` or `alias` of the current location.
+    "document_root" => |r, out| { r.location().path.append_root(r, out); true };
+    /// The same as `$uri`.
+    "document_uri" => uri;
+    /// Host from the request line, else from the `Host` header, else the name of the server.
+    "host" => host;
+    /// `on` if the connection uses TLS, else empty.
+    "https" => |_, _| false;
+    /// `?` if the request has a query string, else empty.
+    "is_args" => |r, out| { if !r.uri.query().is_empty() { out.push(b'?'); } true };
+    /// `:` if `$request_port` is not empty, else empty.
+    "is_request_port" => |r, out| { if r.host_port.is_some() { out.push(b':'); } true };
+    /// Speed limit of the response in bytes per second.
+    "limit_rate" => |r, out| number(r.limit_rate.get().unwrap_or(0), out);
+    /// `p` if the request was pipelined, else `.`.
+    "pipe" => |r, out| { out.push(if r.pipelined { b'p' } else { b'.' }); true };
+    /// Client address from the PROXY protocol header.
+    "proxy_protocol_addr" => |r, out| proxy_protocol(r, |p| p.source.map(|a| a.ip().to_string()), out);
+    /// Client port from the PROXY protocol header.
+    "proxy_protocol_port" => |r, out| proxy_protocol(r, |p| p.source.map(|a| a.port().to_string()), out);
+    /// Server address from the PROXY protocol header.
+    "proxy_protocol_server_addr" => |r, out| proxy_protocol(r, |p| p.destination.map(|a| a.ip().to_string()), out);
+    /// Server port from the PROXY protocol header.
+    "proxy_protocol_server_port" => |r, out| proxy_protocol(r, |p| p.destination.map(|a| a.port().to_string()), out);
+    /// Query string of the request.
+    "query_string" => args;
+    /// The `root` or `alias` of the current location with all symbolic links resolved.
+    "realpath_root" => |r, out| append(r.realpath_root.as_deref(), out);
+    /// Client address.
+    "remote_addr" => |r, out| { address::append_ip(&r.connection.peer, out); true };
+    /// Client port.
+    "remote_port" => |r, out| { if let Some(port) = address::port(&r.connection.peer) { number(u64::from(port), out); } true };
+    /// User name given by HTTP Basic authentication.
+    "remote_user" => |r, out| append(r.user.as_deref(), out);
+    /// The request line as the client sent it.
+    "request" => |r, out| { out.extend_from_slice(r.head.request_line()); !r.head.request_line().is_empty() };
+    /// Content of the request, when it is in memory.
+    "request_body" => request_body;
+    /// Name of the temporary file with the content of the request.
+    "request_body_file" => request_body_file;
+    /// `OK` if the response was sent completely, else empty.
+    "request_completion" => |r, out| { if r.sent.complete.get() { out.extend_from_slice(b"OK"); } true };
+    /// Path of the file that the `root` or `alias` and the URI lead to.
+    "request_filename" => |r, out| { r.location().path.append_file(r, out); true };
+    /// Unique identifier of the request: 16 random bytes in hexadecimal.
+    "request_id" => request_id;
+    /// Length of the request in bytes: request line, headers and content.
+    "request_length" => |r, out| number(r.received.get(), out);
+    /// Method of the request.
+    "request_method" => |r, out| { let method = r.head.method_bytes(); out.extend_from_slice(method); !method.is_empty() };
+    /// Port of the request line or the `Host` header, if there is one.
+    "request_port" => |r, out| { if let Some(port) = r.host_port { number(u64::from(port), out); } true };
+    /// Time since the first byte of the request was read, in seconds with milliseconds.
+    "request_time" => |r, out| { seconds(since(r.started), out); true };
+    /// The request target as the client sent it, with its query string.
+    "request_uri" => |r, out| append(Some(r.head.uri()).filter(|_| !r.head.request_line().is_empty()), out);
+    /// `http` or `https`.
+    "scheme" => |_, out| append(Some(b"http"), out);
+    /// Server address that accepted the request.
+    "server_addr" => |r, out| { address::append_ip(r.connection.local(), out); true };
+    /// Name of the server that accepted the request.
+    "server_name" => |r, out| { out.extend_from_slice(r.server_name()); true };
+    /// Server port that accepted the request.
+    "server_port" => |r, out| { if let Some(port) = address::port(r.connection.local()) { number(u64::from(port), out); } true };
+    /// Protocol of the request, such as `HTTP/1.1`.
+    "server_protocol" => |r, out| append(Some(r.head.protocol()).filter(|p| !p.is_empty()), out);
+    /// Status of the response.
+    "status" => status;
+    /// Time since the connection was accepted, in seconds with milliseconds.
+    "connection_time" => |r, out| { seconds(since(r.connection.started), out); true };
+    /// URI of the request: decoded, normalised, changed by internal redirects.
+    "uri" => uri;
+    /// `Connection` of the response.
+    "sent_http_connection" => |r, out| append(Some(r.sent.connection.get().as_bytes()).filter(|c| !c.is_empty()), out);
+    /// `Content-Length` of the response.
+    "sent_http_content_length" => |r, out| r.out.content_length.is_some_and(|n| number(n, out));
+    /// `Content-Type` of the response.
+    "sent_http_content_type" => sent_content_type;
+    /// `Keep-Alive` of the response.
+    "sent_http_keep_alive" => sent_keep_alive;
+    /// `Last-Modified` of the response.
+    "sent_http_last_modified" => sent_last_modified;
+    /// `Location` of the response.
+    "sent_http_location" => |r, out| append(r.out.location.as_deref(), out);
+    /// `Transfer-Encoding` of the response.
+    "sent_http_transfer_encoding" => |r, out| append(r.sent.chunked.get().then_some(b"chunked"), out);
+};
+
+/// The families of this module.
+pub const FAMILIES: &[Family] = &[
+    Family {
+        prefix: "http_",
+        doc: "A header of the request: the rest of the name in lower case with underscores for \
+              dashes. Several headers of one name are joined.",
+        get: request_header,
+    },
+    Family { prefix: "arg_", doc: "An argument of the query string.", get: argument },
+    Family { prefix: "cookie_", doc: "A cookie of the request.", get: cookie },
+    Family {
+        prefix: "sent_http_",
+        doc: "A header of the response: the rest of the name in lower case with underscores for \
+              dashes.",
+        get: sent_header,
+    },
+    Family {
+        prefix: "sent_trailer_",
+        doc: "A trailer of the response.",
+        get: |r, name, out| {
+            joined(r.out.trailers.iter().map(|h| (&h.name[..], &h.value[..])), name, b", ", out)
+        },
+    },
+];
+
+/// Appends a value that may be missing.
+fn append(value: Option<&[u8]>, out: &mut Vec<u8>) -> bool {
+    value.map(|value| out.extend_from_slice(value)).is_some()
+}
+
+/// Appends a number in decimal.
+pub(super) fn number(n: u64, out: &mut Vec<u8>) -> bool {
+    let mut digits = itoa::Buffer::new();
+    out.extend_from_slice(digits.format(n).as_bytes());
+    true
+}
+
+/// Appends a duration as seconds with three decimals.
+fn seconds(elapsed: Duration, out: &mut Vec<u8>) {
+    number(elapsed.as_secs(), out);
+    let ms = elapsed.subsec_millis();
+    out.extend_from_slice(&[b'.', digit(ms / 100), digit(ms / 10 % 10), digit(ms % 10)]);
+}
+
+/// Time since then, by the loop's clock.
+fn since(start: Instant) -> Duration {
+    now().saturating_duration_since(start)
+}
+
+fn digit(n: u32) -> u8 {
+    b'0' + u8::try_from(n % 10).unwrap_or_default()
+}
+
+fn args(r: &Request, out: &mut Vec<u8>) -> bool {
+    append(r.uri.args.as_deref(), out)
+}
+
+fn uri(r: &Request, out: &mut Vec<u8>) -> bool {
+    out.extend_from_slice(&r.uri.path);
+    true
+}
+
+fn host(r: &Request, out: &mut Vec<u8>) -> bool {
+    let host = if r.host().is_empty() { r.server_name() } else { r.host() };
+    out.extend_from_slice(host);
+    true
+}
+
+fn content_length(r: &Request, out: &mut Vec<u8>) -> bool {
+    match (r.body_length, &r.body) {
+        (BodyLength::Known(n), _) => number(n, out),
+        (BodyLength::Unknown, RequestBody::Memory(bytes)) => number(bytes.len() as u64, out),
+        (BodyLength::Unknown, RequestBody::File(file)) => number(file.len(), out),
+        _ => false,
+    }
+}
+
+fn status(r: &Request, out: &mut Vec<u8>) -> bool {
+    let status = r.log_status();
+    out.extend_from_slice(&[
+        digit(u32::from(status / 100)),
+        digit(u32::from(status / 10)),
+        digit(u32::from(status)),
+    ]);
+    true
+}
+
+fn request_body(r: &Request, out: &mut Vec<u8>) -> bool {
+    match &r.body {
+        RequestBody::Memory(bytes) => {
+            append(Some(bytes).filter(|b| !b.is_empty()).map(|b| &b[..]), out)
+        }
+        _ => false,
+    }
+}
+
+fn request_body_file(r: &Request, out: &mut Vec<u8>) -> bool {
+    match &r.body {
+        RequestBody::File(file) => append(Some(file.path()), out),
+        _ => false,
+    }
+}
+
+fn request_id(r: &Request, out: &mut Vec<u8>) -> bool {
+    let id = r.id.get().unwrap_or_else(|| {
+        let id: [u8; 16] = crate::random::bytes();
+        r.id.set(Some(id));
+        id
+    });
+    for byte in id {
+        out.push(b"0123456789abcdef"[usize::from(byte >> 4)]);
+        out.push(b"0123456789abcdef"[usize::from(byte & 15)]);
+    }
+    true
+}
+
+fn proxy_protocol(
+    r: &Request,
+    part: fn(&crate::connection::ProxyProtocol) -> Option<String>,
+    out: &mut Vec<u8>,
+) -> bool {
+    let value = r.connection.proxy_protocol.as_ref().and_then(part);
+    append(value.as_deref().map(str::as_bytes), out)
+}
+
+/// Appends all headers of the request with this (lower case) name.
+fn header(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    let separator: &[u8] = if name == b"cookie" { b"; " } else { b", " };
+    joined(r.head.fields().iter().map(|f| (f.name, f.value)), name, separator, out)
+}
+
+fn request_header(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    header(r, name, out)
+}
+
+fn sent_header(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    if same_name(b"etag", name) && r.out.etag.is_some() {
+        return append(r.out.etag.as_deref(), out);
+    }
+    if same_name(b"content-encoding", name) && r.out.content_encoding.is_some() {
+        return append(r.out.content_encoding.as_deref(), out);
+    }
+    joined(r.out.headers.iter().map(|h| (&h.name[..], &h.value[..])), name, b", ", out)
+}
+
+/// Appends the values of the lines with this name, with a separator between them.
+fn joined<'a>(
+    lines: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    name: &[u8],
+    separator: &[u8],
+    out: &mut Vec<u8>,
+) -> bool {
+    let mut found = false;
+    for (_, value) in lines.filter(|(line, _)| same_name(line, name)) {
+        if found {
+            out.extend_from_slice(separator);
+        }
+        out.extend_from_slice(value);
+        found = true;
+    }
+    found
+}
+
+/// Whether a header name equals the name in a variable: lower case, underscores for dashes.
+fn same_name(header: &[u8], variable: &[u8]) -> bool {
+    header.len() == variable.len()
+        && header.iter().zip(variable).all(|(&h, &v)| {
+            let h = if h == b'-' { b'_' } else { h.to_ascii_lowercase() };
+            let v = if v == b'-' { b'_' } else { v };
+            h == v
+        })
+}
+
+/// `$arg_NAME`: the first argument of that name, in any case. nginx: `ngx_http_arg`.
+fn argument(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    append(argument_value(r, name), out)
+}
+
+/// The value of an argument of the query string, not decoded.
+pub fn argument_value<'a>(r: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
+    r.uri.query().split(|&b| b == b'&').find_map(|argument| {
+        let (key, value) = split_once(argument, b'=')?;
+        key.eq_ignore_ascii_case(name).then_some(value)
+    })
+}
+
+/// `$cookie_NAME`. nginx: `ngx_http_parse_multi_header_lines`.
+fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    let found = r
+        .head
+        .fields()
+        .iter()
+        .filter(|field| field.name.eq_ignore_ascii_case(b"cookie"))
+        .flat_map(|field| field.value.split(|&b| b == b';'))
+        .find_map(|pair| {
+            let (key, value) = split_once(pair.trim_ascii_start(), b'=')?;
+            key.trim_ascii_end().eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+        });
+    append(found, out)
+}
+
+fn split_once(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().position(|&b| b == at)?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+fn sent_content_type(r: &Request, out: &mut Vec<u8>) -> bool {
+    let Some(kind) = &r.out.content_type else { return false };
+    out.extend_from_slice(kind);
+    if let Some(charset) = &r.out.charset {
+        out.extend_from_slice(b"; charset=");
+        out.extend_from_slice(charset);
+    }
+    true
+}
+
+fn sent_keep_alive(r: &Request, out: &mut Vec<u8>) -> bool {
+    match r.location().client.keepalive_timeout.header {
+        Some(seconds) if r.keep_alive && r.sent.head_bytes.get() > 0 => {
+            out.extend_from_slice(b"timeout=");
+            number(seconds, out)
+        }
+        _ => false,
+    }
+}
+
+fn sent_last_modified(r: &Request, out: &mut Vec<u8>) -> bool {
+    let Some(time) = r.out.last_modified else { return false };
+    append(Some(&crate::http_date::format(time)), out)
+}

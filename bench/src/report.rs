@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use crate::results::{Outcome, Results};
+use crate::results::{Better, Outcome, Results};
 use crate::stats::Summary;
 
 /// Writes `results.json`, `table.md` and the charts. `order` is that of the scenarios.
@@ -22,7 +22,7 @@ pub fn write(results: &Results, order: &[&str], directory: &Path) -> Result<(), 
 fn page(results: &Results, order: &[&str]) -> String {
     let machine = &results.machine;
     let mut text = format!(
-        "# Measurements\n\n{}, Linux {}, {} processors, {}{}; nginx {}; Nowait {}.\n\
+        "# Measurements\n\n{}, Linux {}, {} processors, {}{}; {}; {}.\n\
          Medians; in brackets the smallest and the largest of the rounds. Ratios are to nginx's \
          best setting, and to its usual one where that is another.\n",
         machine.processor,
@@ -31,14 +31,43 @@ fn page(results: &Results, order: &[&str]) -> String {
         machine.congestion_control,
         if machine.namespace { " in a network namespace" } else { ", no network namespace" },
         machine.nginx,
-        machine.nowait.as_deref().unwrap_or("not measured"),
+        machine.nowait.as_deref().unwrap_or("Nowait was not measured"),
     );
+    text.push_str(&summary(results, order));
     for name in order {
         if let Some(outcome) = results.scenarios.get(*name) {
             let _ = write!(text, "\n## {}\n\n{}", outcome.title, table(outcome));
         }
     }
     text
+}
+
+/// One line per scenario: nginx's best, and the best of Nowait with each driver.
+fn summary(results: &Results, order: &[&str]) -> String {
+    let header = ["", "nginx's best", "", "nowait epoll", "nowait io_uring"];
+    let mut lines = vec![header.map(str::to_owned).to_vec()];
+    for outcome in order.iter().filter_map(|name| results.scenarios.get(*name)) {
+        let reference =
+            outcome.rows.iter().find(|row| Some(&row.label) == outcome.reference.as_ref());
+        let Some(reference) = reference else { continue };
+        let best = |driver: &str| {
+            let rows = outcome.rows.iter().filter(|row| row.label.starts_with(driver));
+            let ratios = rows.filter_map(|row| row.ratio);
+            let better = match outcome.better {
+                Better::Lower => ratios.min_by(|a, b| a.median.total_cmp(&b.median)),
+                Better::Higher => ratios.max_by(|a, b| a.median.total_cmp(&b.median)),
+            };
+            better.map(|ratio| format!("× {}", spread(&ratio, 2))).unwrap_or_default()
+        };
+        lines.push(vec![
+            outcome.title.clone(),
+            format!("{:.1} {}", reference.value.median, outcome.unit),
+            reference.label.clone(),
+            best("nowait epoll"),
+            best("nowait io_uring"),
+        ]);
+    }
+    format!("\n{}", aligned(&lines))
 }
 
 /// One scenario as a Markdown table.

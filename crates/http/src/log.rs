@@ -5,7 +5,9 @@
 //! log writer's threads only, so that a stuck log disk costs lines, which are counted and said, and
 //! never a request. Nothing here knows requests or connections: values come through closures.
 
+pub mod access;
 pub mod debug_connection;
+pub mod directives;
 pub mod error;
 pub mod format;
 mod paths;

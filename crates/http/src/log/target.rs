@@ -123,7 +123,10 @@ fn write_part(
         }
         Target::Stderr => {
             // Nobody can be told that standard error is gone.
-            let _ = io::stderr().write_all(bytes);
+            let mut records = bytes;
+            while let Some([_, _, line]) = paths::next_record(&mut records) {
+                let _ = io::stderr().write_all(line);
+            }
         }
         Target::Paths(files) => files.write(bytes, reporter),
         Target::Syslog { socket, server } => {

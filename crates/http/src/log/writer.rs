@@ -181,8 +181,9 @@ impl Writer {
     }
 
     /// A log in a file. `file` is one that the master opened; without it the file is opened by
-    /// the writer's thread. If a log with this path is in use (by the configuration before a
-    /// reload) it is continued with the new file and buffering.
+    /// the writer's thread. If a log with this path is in use (by another location, or the
+    /// configuration before a reload) it is continued, with the new file if one is given, so hand
+    /// each new file over once only.
     pub fn file(&self, path: &Path, file: Option<File>, buffering: Buffering) -> Sink {
         let name = path.display().to_string();
         let mut logs = lock(&self.shared.logs);
@@ -206,27 +207,39 @@ impl Writer {
 
     /// Standard error, through the writer: it may be a pipe that nobody reads.
     pub fn stderr(&self) -> Sink {
-        self.add(Log::new("stderr".into(), false, Target::Stderr, Buffering::default()))
+        let make = || Log::new("stderr".into(), true, Target::Stderr, Buffering::default());
+        self.shared_log("stderr", make)
     }
 
     /// A log whose path has variables: see [`Sink::write_to`]. `name` is for messages.
     pub fn paths(&self, name: &str, cache: Option<OpenFileCache>) -> Sink {
         let target = Target::Paths(PathFiles::new(cache));
-        self.add(Log::new(name.to_owned(), true, target, Buffering::default()))
-    }
-
-    /// A log at a syslog server; lines carry their header ([`syslog::Options::push_header`]).
-    pub fn syslog(&self, options: &syslog::Options) -> Sink {
-        let server = options.server_text.clone();
-        let target = Target::Syslog { socket: syslog::Socket::new(options.server.clone()), server };
-        let name = format!("syslog:{}", options.server_text);
-        self.add(Log::new(name, true, target, Buffering::default()))
-    }
-
-    fn add(&self, log: Log) -> Sink {
-        let log = Arc::new(log);
+        let log = Arc::new(Log::new(name.to_owned(), true, target, Buffering::default()));
         let sink = self.sink(log.clone());
         lock(&self.shared.logs).push(log);
+        sink
+    }
+
+    /// A log at a syslog server; lines carry their header ([`syslog::Options::push_header`]). All
+    /// logs at one server share a socket.
+    pub fn syslog(&self, options: &syslog::Options) -> Sink {
+        let name = format!("syslog:{}", options.server_text);
+        self.shared_log(&name, || {
+            let server = options.server_text.clone();
+            let socket = syslog::Socket::new(options.server.clone());
+            Log::new(name.clone(), true, Target::Syslog { socket, server }, Buffering::default())
+        })
+    }
+
+    /// The log of this name that is in use, or a new one.
+    fn shared_log(&self, name: &str, make: impl FnOnce() -> Log) -> Sink {
+        let mut logs = lock(&self.shared.logs);
+        if let Some(log) = logs.iter().find(|log| log.name == name && log.records) {
+            return self.sink(log.clone());
+        }
+        let log = Arc::new(make());
+        let sink = self.sink(log.clone());
+        logs.push(log);
         sink
     }
 

@@ -1,0 +1,596 @@
+//! The directives of logs: `log_format`, `access_log`, `open_log_file_cache`, and `error_log` below
+//! the main context.
+//!
+//! Reading them opens nothing, so that testing a configuration touches nothing; see
+//! [`super::access`] for what a generation makes of them.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nowait_conf::{
+    Cx, Diagnostic, Msec, Node, Seconds, Setting, Size, Template, Value, Word, arity, number,
+};
+
+use super::Level;
+use super::format::{COMBINED, Escape, LogFormat};
+use super::syslog;
+use super::writer::{Buffering, OpenFileCache};
+
+/// `buffer=` when only `gzip` is given, bytes.
+const GZIP_BUFFER: usize = 64 * 1024;
+/// `gzip` without level.
+const GZIP_LEVEL: u32 = 1;
+/// The log of configurations without `access_log`, below the prefix.
+pub const DEFAULT_ACCESS_LOG: &str = "logs/access.log";
+
+nowait_conf::directives! {
+    /// Logs of a location.
+    #[derive(Debug)]
+    module "log";
+    pub struct LogConf with LogLayer;
+
+    /// Writes a line for every request to a file, in a format (`combined` if none is given). With
+    /// `buffer` lines are written when so many bytes are together, or, with `flush`, when they are
+    /// so old; `gzip` compresses what is written (level 1 to 9; a buffer of 64k if none is given).
+    /// Requests for which the condition is `0` or empty are not logged. A path may contain
+    /// variables, but not together with a buffer. `syslog:` sends lines to a syslog server. `off`
+    /// ends the logging of the level. Lines are written by threads of their own: a disk that
+    /// hangs holds up no request, and lines that had to be dropped are counted in the error log.
+    access_log: Vec<AccessLog>, in HTTP | SERVER | LOCATION | LOCATION_IF | LIMIT_EXCEPT,
+    args "path [format [buffer=size] [gzip[=level]] [flush=time] [if=condition]] | off";
+    /// Keeps descriptors of logs whose path contains variables: at most `max` files, each from
+    /// its `min_uses`-th use (1) within the time of `inactive` (10s) on, checking the path again
+    /// after `valid` (60s).
+    open_log_file_cache: LogFileCache = "off", in HTTP | SERVER | LOCATION,
+    args "max=number [inactive=time] [min_uses=number] [valid=time] | off";
+    /// Writes messages about requests to a file, standard error (`stderr`) or a syslog server
+    /// (`syslog:`), down to a level (`error`): `debug`, `info`, `notice`, `warn`, `error`, `crit`,
+    /// `alert` or `emerg`. Several may be given. Without any the log of the main context is used.
+    error_log: Vec<ErrorLogTo>, in HTTP | SERVER | LOCATION, args "file [level]";
+}
+
+nowait_conf::rows! {
+    pub static LOG_ROWS, module "log";
+
+    /// Names a format of `access_log`: text with variables, of which several strings are joined.
+    /// `escape` says how values are written: by default `"`, `\` and what is not printable ASCII
+    /// become `\xXX` and a missing value `-`; `json` makes them fit for JSON strings and `none`
+    /// leaves them alone, both with nothing for a missing value. The format `combined` exists.
+    "log_format" => log_format, in HTTP, take at_least(2),
+    default "combined \"...\"", args "name [escape=default | json | none] string ...";
+}
+
+/// The formats of a configuration.
+struct LogFormats(Vec<Arc<LogFormat>>);
+
+impl Default for LogFormats {
+    fn default() -> Self {
+        let text = Template::parse(&Word::built_in(COMBINED))
+            .expect("the text of the combined format is well-formed: tested below");
+        LogFormats(vec![Arc::new(LogFormat {
+            name: "combined".into(),
+            escape: Escape::Default,
+            texts: vec![text],
+        })])
+    }
+}
+
+fn log_format(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let [name, texts @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
+    let known = &cx.global::<LogFormats>().0;
+    if known.iter().any(|format| *name == format.name.as_str()) {
+        return Err(name.error(format!("duplicate \"log_format\" name \"{name}\"")));
+    }
+    let (escape, texts) = match texts {
+        [first, rest @ ..] => match first.strip_prefix("escape=") {
+            Some(word) => (parse_escape(&word)?, rest),
+            None => (Escape::Default, texts),
+        },
+        [] => (Escape::Default, texts),
+    };
+    let texts = texts.iter().map(Template::parse).collect::<Result<Vec<_>, _>>()?;
+    let format = LogFormat { name: name.lossy().into_owned(), escape, texts };
+    cx.global::<LogFormats>().0.push(Arc::new(format));
+    Ok(())
+}
+
+fn parse_escape(word: &Word) -> Result<Escape, Diagnostic> {
+    match word.as_bytes() {
+        b"default" => Ok(Escape::Default),
+        b"json" => Ok(Escape::Json),
+        b"none" => Ok(Escape::None),
+        _ => Err(word
+            .error(format!("unknown log format escaping \"{word}\""))
+            .expected("default, json or none")),
+    }
+}
+
+/// One `access_log`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AccessLog {
+    /// `off`: nothing is logged on this level, whatever else is given.
+    Off,
+    /// A log.
+    To(Box<AccessLogTo>),
+}
+
+/// Where and how an access log is written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AccessLogTo {
+    /// Where.
+    pub destination: Destination,
+    /// What a line says.
+    pub format: Arc<LogFormat>,
+    /// When lines are written.
+    pub buffering: Buffering,
+    /// `if=`: nothing is written when its value is empty or `0`.
+    pub condition: Option<Template>,
+}
+
+/// Where access lines go.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Destination {
+    /// A file.
+    File(PathBuf),
+    /// A file for each line.
+    Paths(Template),
+    /// A syslog server.
+    Syslog(syslog::Options),
+}
+
+impl AccessLog {
+    /// The logs that a level's list amounts to: none if one of them is `off`.
+    pub fn effective(list: &[AccessLog]) -> Vec<&AccessLogTo> {
+        let mut logs = Vec::new();
+        for log in list {
+            match log {
+                AccessLog::Off => return Vec::new(),
+                AccessLog::To(log) => logs.push(&**log),
+            }
+        }
+        logs
+    }
+
+    /// The log of a configuration that gives none.
+    pub fn default_for(cx: &mut Cx<'_>) -> AccessLog {
+        let path = cx.paths().full(DEFAULT_ACCESS_LOG.as_bytes());
+        let format = cx.global::<LogFormats>().0[0].clone();
+        AccessLog::To(Box::new(AccessLogTo {
+            destination: Destination::File(path_of(path)),
+            format,
+            buffering: Buffering::default(),
+            condition: None,
+        }))
+    }
+}
+
+fn path_of(bytes: Vec<u8>) -> PathBuf {
+    OsString::from_vec(bytes).into()
+}
+
+/// Buffered files of a configuration: each has one buffer, so its parameters must agree.
+#[derive(Default)]
+struct Buffered(HashMap<PathBuf, Buffering>);
+
+impl Setting for AccessLog {
+    const ARITY: arity::Arity = arity::at_least(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let [path, rest @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
+        if *path == "off" {
+            return match rest.first() {
+                None => Ok(AccessLog::Off),
+                Some(word) => Err(node.parameter_error(word)),
+            };
+        }
+        let destination = parse_destination(path, cx)?;
+        let format = find_format(rest.first(), node, cx)?;
+        let options = parse_options(rest.get(1..).unwrap_or_default(), node)?;
+        let buffering = options.buffering;
+        if buffering.flush.is_some() && buffering.buffer_bytes == 0 {
+            let message = format!("no buffer is defined for access_log \"{path}\"");
+            return Err(path.error(message).hint("add buffer=size"));
+        }
+        if buffering.buffer_bytes > 0 {
+            match &destination {
+                Destination::Paths(_) => {
+                    return Err(path.error("buffered logs cannot have variables in name"));
+                }
+                Destination::Syslog(_) => {
+                    return Err(path.error("logs to syslog cannot be buffered"));
+                }
+                Destination::File(file) => {
+                    let known = &mut cx.global::<Buffered>().0;
+                    if *known.entry(file.clone()).or_insert(buffering) != buffering {
+                        return Err(path.error(format!(
+                            "access_log \"{path}\" already defined with conflicting parameters"
+                        )));
+                    }
+                }
+            }
+        }
+        let condition = options.condition;
+        Ok(AccessLog::To(Box::new(AccessLogTo { destination, format, buffering, condition })))
+    }
+}
+
+fn parse_destination(path: &Word, cx: &mut Cx<'_>) -> Result<Destination, Diagnostic> {
+    if let Some(options) = parse_syslog(path)? {
+        return Ok(Destination::Syslog(options));
+    }
+    if path.text.contains(&0) {
+        return Err(path.error("file name with a zero byte"));
+    }
+    // As in nginx the prefix is also put in front of a path that begins with a variable.
+    let full = cx.paths().full(&path.text);
+    if !path.text.contains(&b'$') {
+        return Ok(Destination::File(path_of(full)));
+    }
+    Template::parse(&Word { text: full, ..path.clone() }).map(Destination::Paths)
+}
+
+fn parse_syslog(word: &Word) -> Result<Option<syslog::Options>, Diagnostic> {
+    let Some(text) = word.strip_prefix("syslog:") else { return Ok(None) };
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    let options = syslog::Options::parse(text.to_str()?, &host, &syslog::system_resolver);
+    options.map(Some).map_err(|error| word.error(error.to_string()))
+}
+
+fn find_format(
+    name: Option<&Word>,
+    node: &Node,
+    cx: &mut Cx<'_>,
+) -> Result<Arc<LogFormat>, Diagnostic> {
+    let formats = &cx.global::<LogFormats>().0;
+    let wanted = name.map_or("combined".into(), Word::lossy);
+    if let Some(found) = formats.iter().find(|format| format.name.eq_ignore_ascii_case(&wanted)) {
+        return Ok(found.clone());
+    }
+    let error = name.unwrap_or(&node.name).error(format!("unknown log format \"{wanted}\""));
+    Err(match nowait_conf::nearest(&wanted, formats.iter().map(|format| format.name.as_str())) {
+        Some(near) => error.hint(format!("did you mean \"{near}\"?")),
+        None => error.hint("define it by \"log_format\" above this line"),
+    })
+}
+
+struct AccessOptions {
+    buffering: Buffering,
+    condition: Option<Template>,
+}
+
+fn parse_options(words: &[Word], node: &Node) -> Result<AccessOptions, Diagnostic> {
+    let mut buffering = Buffering::default();
+    let mut condition = None;
+    for word in words {
+        if let Some(size) = word.strip_prefix("buffer=") {
+            let bytes = Size::from_word(&size.text).ok().map(Size::bytes).filter(|&n| n > 0);
+            let refuse = || {
+                size.error(format!("invalid buffer size \"{size}\"")).expected("a size such as 32k")
+            };
+            buffering.buffer_bytes = bytes.ok_or_else(refuse)?;
+        } else if let Some(time) = word.strip_prefix("flush=") {
+            let flush = Msec::from_word(&time.text).ok().map(Msec::duration);
+            let refuse = || {
+                time.error(format!("invalid flush time \"{time}\"")).expected("a time such as 5s")
+            };
+            buffering.flush = Some(flush.filter(|time| !time.is_zero()).ok_or_else(refuse)?);
+        } else if *word == "gzip" || word.text.starts_with(b"gzip=") {
+            let level = match word.strip_prefix("gzip=") {
+                None => GZIP_LEVEL,
+                Some(level) => gzip_level(&level)?,
+            };
+            buffering.gzip = Some(level);
+            if buffering.buffer_bytes == 0 {
+                buffering.buffer_bytes = GZIP_BUFFER;
+            }
+        } else if let Some(text) = word.strip_prefix("if=") {
+            condition = Some(Template::parse(&text)?);
+        } else {
+            return Err(node.parameter_error(word));
+        }
+    }
+    Ok(AccessOptions { buffering, condition })
+}
+
+fn gzip_level(word: &Word) -> Result<u32, Diagnostic> {
+    let level = number(&word.text).and_then(|level| u32::try_from(level).ok());
+    level.filter(|level| (1..=9).contains(level)).ok_or_else(|| {
+        word.error(format!("invalid compression level \"{word}\"")).expected("1 to 9")
+    })
+}
+
+/// The value of `open_log_file_cache`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogFileCache(pub Option<OpenFileCache>);
+
+impl Setting for LogFileCache {
+    const ARITY: arity::Arity = arity::between(1, 4);
+
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let (mut max, mut off) = (0, false);
+        let (mut inactive, mut valid) = (Duration::from_secs(10), Duration::from_secs(60));
+        let mut min_uses = 1;
+        let seconds = |word: Word| Seconds::from_word(&word.text).ok().map(Seconds::duration);
+        for word in &node.args {
+            let read = if let Some(value) = word.strip_prefix("max=") {
+                number(&value.text).map(|number| max = number as usize)
+            } else if let Some(value) = word.strip_prefix("inactive=") {
+                seconds(value).map(|time| inactive = time)
+            } else if let Some(value) = word.strip_prefix("min_uses=") {
+                let uses = number(&value.text).and_then(|uses| u32::try_from(uses).ok());
+                uses.map(|uses| min_uses = uses)
+            } else if let Some(value) = word.strip_prefix("valid=") {
+                seconds(value).map(|time| valid = time)
+            } else {
+                (*word == "off").then(|| off = true)
+            };
+            read.ok_or_else(|| {
+                word.error(format!("invalid \"open_log_file_cache\" parameter \"{word}\""))
+            })?;
+        }
+        if off {
+            return Ok(LogFileCache(None));
+        }
+        if max == 0 {
+            return Err(node.error("\"open_log_file_cache\" must have \"max\" parameter"));
+        }
+        Ok(LogFileCache(Some(OpenFileCache { max, inactive, min_uses, valid })))
+    }
+}
+
+/// One `error_log`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorLogTo {
+    /// Where.
+    pub target: ErrorTarget,
+    /// The mildest level that is written.
+    pub level: Level,
+}
+
+/// Where error lines go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ErrorTarget {
+    /// A file.
+    File(PathBuf),
+    /// Standard error.
+    Stderr,
+    /// A syslog server.
+    Syslog(syslog::Options),
+}
+
+impl Setting for ErrorLogTo {
+    const ARITY: arity::Arity = arity::at_least(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let [word, levels @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
+        let target = if *word == "stderr" {
+            ErrorTarget::Stderr
+        } else if word.text.starts_with(b"memory:") {
+            return Err(word
+                .error("logging to memory is not supported")
+                .hint("a log file costs requests no time here: its disk is never waited for"));
+        } else if let Some(options) = parse_syslog(word)? {
+            ErrorTarget::Syslog(options)
+        } else if word.text.contains(&0) {
+            return Err(word.error("file name with a zero byte"));
+        } else {
+            ErrorTarget::File(path_of(cx.paths().full(&word.text)))
+        };
+        Ok(ErrorLogTo { target, level: parse_levels(levels)? })
+    }
+}
+
+/// Parts of nginx's debug log that can be asked for; here they all are `debug`.
+const DEBUG_PARTS: [&str; 7] = [
+    "debug_core",
+    "debug_alloc",
+    "debug_mutex",
+    "debug_event",
+    "debug_http",
+    "debug_mail",
+    "debug_stream",
+];
+
+/// The level behind the file of `error_log`; `error` without one.
+pub fn parse_levels(words: &[Word]) -> Result<Level, Diagnostic> {
+    const EXPECTED: &str = "debug, info, notice, warn, error, crit, alert or emerg";
+    let (mut level, mut parts) = (None, false);
+    for word in words {
+        if let Some(found) = Level::from_name(&word.text) {
+            if level.is_some() {
+                return Err(word.error(format!("duplicate log level \"{word}\"")));
+            }
+            level = Some(found);
+            continue;
+        }
+        let is_part = DEBUG_PARTS.iter().any(|part| *word == *part);
+        if !is_part || (level.is_some() && !parts) {
+            let message = format!("invalid log level \"{word}\"");
+            return Err(word.error(message).expected(EXPECTED));
+        }
+        (level, parts) = (Some(Level::Debug), true);
+    }
+    Ok(level.unwrap_or(Level::Error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nowait_conf::{Bundle, Context, Diagnostics, Paths, Registry, Scope, parse};
+    use std::path::Path;
+
+    #[derive(Default)]
+    struct Blocks(Vec<Scope>);
+
+    nowait_conf::rows! {
+        static STRUCTURE, module "test";
+
+        /// Opens the levels of these tests.
+        block "http" => |cx: &mut Cx<'_>, node: &Node| {
+            let scope = cx.block(Context::HTTP, node.children());
+            cx.global::<Blocks>().0.push(scope);
+            Ok(())
+        }, in MAIN, take none(), args "{ ... }";
+    }
+
+    fn read(text: &str) -> Result<LogConf, Vec<String>> {
+        let mut files = Bundle::default();
+        files.add("/etc/test.conf", text);
+        let main = Path::new("/etc/test.conf");
+        let (tree, mut diagnostics) = parse(&files, main, None);
+        let registry = Registry::new(&[LogConf::ROWS, LOG_ROWS, STRUCTURE]);
+        assert_eq!(registry.conflicts(), Vec::<String>::new());
+        let mut cx = Cx::new(&registry, Paths::new(Path::new("/srv"), main), &mut diagnostics);
+        cx.run(&tree);
+        let blocks = cx.take_global::<Blocks>();
+        let conf = LogConf::resolve(&mut cx, &[&blocks.0[0]]);
+        messages(&diagnostics).map_or(Ok(conf), Err)
+    }
+
+    fn messages(diagnostics: &Diagnostics) -> Option<Vec<String>> {
+        let list: Vec<String> = diagnostics.iter().map(|d| d.message().to_owned()).collect();
+        (!list.is_empty()).then_some(list)
+    }
+
+    fn http(text: &str) -> Result<LogConf, Vec<String>> {
+        read(&format!("http {{ {text} }}"))
+    }
+
+    fn one(text: &str) -> AccessLogTo {
+        let conf = http(&format!("log_format main \"$uri\"; {text}")).unwrap();
+        AccessLog::effective(&conf.access_log)[0].clone()
+    }
+
+    #[test]
+    fn access_logs() {
+        let log = one("access_log logs/a.log;");
+        assert_eq!(log.destination, Destination::File("/srv/logs/a.log".into()));
+        assert_eq!((&log.format.name[..], log.buffering), ("combined", Buffering::default()));
+        let log = one("access_log /a main buffer=32k flush=5s gzip=3 if=$x$y;");
+        assert_eq!(log.format.name, "main");
+        assert_eq!(
+            log.buffering,
+            Buffering {
+                buffer_bytes: 32 * 1024,
+                flush: Some(Duration::from_secs(5)),
+                gzip: Some(3)
+            }
+        );
+        assert_eq!(log.condition.unwrap().variables().count(), 2);
+        let log = one("access_log /a MAIN gzip;");
+        assert_eq!((log.buffering.buffer_bytes, log.buffering.gzip), (GZIP_BUFFER, Some(1)));
+        let Destination::Paths(path) = one("access_log $host.log;").destination else { panic!() };
+        assert_eq!(path.variables().collect::<Vec<_>>(), [b"host"]);
+        assert_eq!(
+            path,
+            Template::parse(&Word {
+                text: b"/srv/$host.log".into(),
+                span: path.span(),
+                quoted: false
+            })
+            .unwrap()
+        );
+        assert!(matches!(
+            one("access_log syslog:server=127.0.0.1,tag=x main if=$x;").destination,
+            Destination::Syslog(_)
+        ));
+    }
+
+    #[test]
+    fn off_wins() {
+        let conf = http("access_log /a; access_log off;").unwrap();
+        assert_eq!(conf.access_log.len(), 2);
+        assert!(AccessLog::effective(&conf.access_log).is_empty());
+        assert!(http("").unwrap().access_log.is_empty());
+    }
+
+    #[test]
+    fn refusals_have_nginx_wording() {
+        for (text, message) in [
+            ("access_log off x;", "invalid parameter \"x\""),
+            ("access_log /a nope;", "unknown log format \"nope\""),
+            ("access_log /a combined buffer=0;", "invalid buffer size \"0\""),
+            ("access_log /a combined buffer=1k flush=0;", "invalid flush time \"0\""),
+            ("access_log /a combined gzip=10;", "invalid compression level \"10\""),
+            ("access_log /a combined gzipx;", "invalid parameter \"gzipx\""),
+            ("access_log /a combined flush=1s;", "no buffer is defined for access_log \"/a\""),
+            ("access_log /$a combined buffer=1k;", "buffered logs cannot have variables in name"),
+            (
+                "access_log syslog:server=127.0.0.1 combined buffer=1k;",
+                "logs to syslog cannot be buffered",
+            ),
+            (
+                "access_log /a combined buffer=1k; access_log /a combined buffer=2k;",
+                "access_log \"/a\" already defined with conflicting parameters",
+            ),
+            ("access_log syslog:tag=x;", "no syslog server specified"),
+            ("log_format a x; log_format a y;", "duplicate \"log_format\" name \"a\""),
+            ("log_format combined y;", "duplicate \"log_format\" name \"combined\""),
+            ("log_format a escape=x y;", "unknown log format escaping \"x\""),
+            ("log_format a;", "invalid number of arguments in \"log_format\" directive"),
+            ("open_log_file_cache max=x;", "invalid \"open_log_file_cache\" parameter \"max=x\""),
+            (
+                "open_log_file_cache inactive=1s;",
+                "\"open_log_file_cache\" must have \"max\" parameter",
+            ),
+            ("error_log /a nope;", "invalid log level \"nope\""),
+            ("error_log /a error warn;", "duplicate log level \"warn\""),
+            ("error_log /a error debug_http;", "invalid log level \"debug_http\""),
+            ("error_log memory:32m;", "logging to memory is not supported"),
+        ] {
+            assert_eq!(http(text).unwrap_err(), [message], "{text}");
+        }
+    }
+
+    #[test]
+    fn equal_buffers_may_be_shared() {
+        let text = "access_log /a combined buffer=1k if=$x; access_log /a combined buffer=1k;";
+        assert_eq!(http(text).unwrap().access_log.len(), 2);
+    }
+
+    #[test]
+    fn formats() {
+        let conf = http(
+            "log_format j escape=json '{\"uri\":\"$uri\",' '\"x\":\"${arg_x}y\"}';
+             access_log /a j;",
+        )
+        .unwrap();
+        let log = AccessLog::effective(&conf.access_log)[0].clone();
+        assert_eq!((log.format.escape, log.format.texts.len()), (Escape::Json, 2));
+    }
+
+    #[test]
+    fn file_cache() {
+        assert_eq!(http("").unwrap().open_log_file_cache, LogFileCache(None));
+        assert_eq!(http("open_log_file_cache off;").unwrap().open_log_file_cache.0, None);
+        let text = "open_log_file_cache max=3 inactive=20s valid=1m min_uses=2;";
+        assert_eq!(
+            http(text).unwrap().open_log_file_cache.0,
+            Some(OpenFileCache {
+                max: 3,
+                inactive: Duration::from_secs(20),
+                min_uses: 2,
+                valid: Duration::from_secs(60)
+            })
+        );
+    }
+
+    #[test]
+    fn error_logs() {
+        let conf = http(
+            "error_log e.log; error_log stderr debug_http debug_core;
+             error_log syslog:server=127.0.0.1 warn; error_log /x debug;",
+        )
+        .unwrap();
+        let levels: Vec<Level> = conf.error_log.iter().map(|log| log.level).collect();
+        assert_eq!(levels, [Level::Error, Level::Debug, Level::Warn, Level::Debug]);
+        assert_eq!(conf.error_log[0].target, ErrorTarget::File("/srv/e.log".into()));
+        assert_eq!(conf.error_log[1].target, ErrorTarget::Stderr);
+        assert!(matches!(conf.error_log[2].target, ErrorTarget::Syslog(_)));
+    }
+}

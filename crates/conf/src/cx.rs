@@ -125,6 +125,19 @@ impl<'a> Cx<'a> {
     }
 
     fn directive(&mut self, node: &Node) {
+        let mut swallowed = self.one_directive(node);
+        // Go on as if the forgotten ";" were there, to find what else is wrong.
+        for _ in 0..recovery::SWALLOWED_MAX {
+            let Some(rest) = swallowed else {
+                return;
+            };
+            swallowed = self.one_directive(&rest);
+        }
+    }
+
+    /// Applies a directive; if it has an error that comes from a forgotten `;`, the result is what
+    /// follows that place.
+    fn one_directive(&mut self, node: &Node) -> Option<Node> {
         let swallowed = recovery::swallowed(self.registry, self.context(), node);
         let error = match self.checked_row(node) {
             Ok(row) => {
@@ -140,10 +153,10 @@ impl<'a> Cx<'a> {
             (None, Some(swallowed)) => self.report(swallowed.warning(node)),
             (Some(error), Some(swallowed)) => {
                 self.report(swallowed.explain(node, error));
-                // Go on as if the ";" were there, to find what else is wrong.
-                self.directive(&swallowed.rest);
+                return Some(swallowed.rest);
             }
         }
+        None
     }
 
     fn checked_row(&self, node: &Node) -> Result<&'static Row, Diagnostic> {

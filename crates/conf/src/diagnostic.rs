@@ -176,8 +176,7 @@ impl Diagnostics {
             Some(span) => format!("{} in {}", diagnostic.message(), self.sources.place(span)),
             None => diagnostic.message().to_owned(),
         };
-        // A configuration may hold anything; a log line and a terminal may not.
-        text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+        one_line(&text)
     }
 
     /// Everything for a terminal, in the order of [`Diagnostics::iter`]; each finding opens with
@@ -227,7 +226,13 @@ impl Diagnostics {
             self.render_line(out, *span, Some(note), width, paint);
         }
         for hint in &details.hints {
-            let _ = writeln!(out, "{:width$} {} {hint}", "", paint.frame("= hint:"));
+            let _ = writeln!(
+                out,
+                "{:width$} {} {hint}",
+                "",
+                paint.frame("= hint:"),
+                hint = one_line(hint)
+            );
         }
     }
 
@@ -249,7 +254,7 @@ impl Diagnostics {
         let number = paint.frame(&format!("{:>width$}", span.line));
         let _ = writeln!(out, "{}", format!("{number} {bar} {}", shown.text).trim_end());
         let carets = paint.caret(&"^".repeat(shown.carets));
-        let label = label.map(|l| format!(" {l}")).unwrap_or_default();
+        let label = label.map(|l| format!(" {}", one_line(l))).unwrap_or_default();
         let _ = writeln!(
             out,
             "{:width$} {bar} {:indent$}{carets}{label}",
@@ -300,6 +305,11 @@ impl Excerpt {
         }
         Excerpt { text: text.trim_end().to_owned(), indent, carets }
     }
+}
+
+/// A configuration may hold anything; a log line and a terminal may not.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 fn printable(bytes: &[u8]) -> String {

@@ -37,7 +37,12 @@ pub(crate) struct Lexer<'t> {
     line: u32,
     file: FileId,
     word_bytes_max: usize,
+    /// Columns before the token being read; `None` if others stand before it in its line.
+    indentation: Option<usize>,
 }
+
+/// What a tab counts when lines are compared by their indentation.
+const TAB_COLUMNS: usize = 8;
 
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
@@ -47,7 +52,7 @@ impl<'t> Lexer<'t> {
     pub fn new(file: FileId, text: &'t [u8]) -> Lexer<'t> {
         // The command line comes as a whole, nginx's buffer does not limit it.
         let word_bytes_max = if file == FileId::COMMAND_LINE { usize::MAX } else { WORD_BYTES_MAX };
-        Lexer { text, pos: 0, line: 1, file, word_bytes_max }
+        Lexer { text, pos: 0, line: 1, file, word_bytes_max, indentation: None }
     }
 
     fn peek(&self) -> Option<u8> {
@@ -88,6 +93,7 @@ impl<'t> Lexer<'t> {
     }
 
     fn skip_space_and_comments(&mut self) {
+        self.indentation = (self.pos == 0).then_some(0);
         while let Some(byte) = self.peek() {
             if byte == b'#' {
                 while self.peek().is_some_and(|b| b != b'\n') {
@@ -95,6 +101,11 @@ impl<'t> Lexer<'t> {
                 }
             } else if is_space(byte) {
                 self.bump();
+                self.indentation = match byte {
+                    b'\n' => Some(0),
+                    b'\t' => self.indentation.map(|columns| columns + TAB_COLUMNS),
+                    _ => self.indentation.map(|columns| columns + 1),
+                };
             } else {
                 return;
             }
@@ -199,15 +210,9 @@ impl<'t> Lexer<'t> {
         self.line = span.line;
     }
 
-    /// Blanks between the line's start and `span`, if nothing else is there.
-    pub fn indentation(&self, span: Span) -> Option<usize> {
-        let before = &self.text[..span.start as usize];
-        let line_start = before.iter().rposition(|&b| b == b'\n').map_or(0, |n| n + 1);
-        let blanks = &before[line_start..];
-        blanks
-            .iter()
-            .all(|b| matches!(b, b' ' | b'\t'))
-            .then(|| blanks.iter().map(|&b| if b == b'\t' { 8 } else { 1 }).sum())
+    /// Columns before the last token, if it is the first of its line.
+    pub fn indentation(&self) -> Option<usize> {
+        self.indentation
     }
 }
 

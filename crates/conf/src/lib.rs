@@ -16,6 +16,7 @@ pub mod arity;
 mod context;
 mod cx;
 mod diagnostic;
+pub mod docs;
 mod field;
 mod files;
 mod glob;

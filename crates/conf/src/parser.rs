@@ -97,13 +97,13 @@ impl Parser<'_> {
             return;
         }
         let mut lexer = Lexer::new(file, text);
-        let mut nesting = Nesting { open: Vec::new(), suspects: Vec::new(), early_close: None };
+        let mut nesting = Nesting::default();
         let mut words: Vec<Word> = Vec::new();
         loop {
             match lexer.next() {
                 Ok(Token::Word(word)) => {
                     if words.is_empty() {
-                        nesting.directive_starts(lexer.indentation(word.span), word.span);
+                        nesting.directive_starts(lexer.indentation(), word.span);
                     }
                     words.push(word);
                 }
@@ -111,7 +111,7 @@ impl Parser<'_> {
                     Some(node) => self.directive(node, nodes),
                     None => self.diagnostics.push(Diagnostic::emerg("unexpected \";\"").at(at)),
                 },
-                Ok(Token::Open(at)) => self.open(&lexer, &mut words, at, &mut nesting, nodes),
+                Ok(Token::Open(at)) => self.open(&mut words, at, &mut nesting, nodes),
                 Ok(Token::Close(at)) => {
                     if !words.is_empty() {
                         self.missing_semicolon(&words, at);
@@ -158,7 +158,6 @@ impl Parser<'_> {
 
     fn open(
         &mut self,
-        lexer: &Lexer<'_>,
         words: &mut Vec<Word>,
         at: Span,
         nesting: &mut Nesting,
@@ -169,18 +168,17 @@ impl Parser<'_> {
             // Keep the braces even: the block is read and dropped.
             let name = Word { text: Vec::new(), span: at, quoted: false };
             let node = Node { name, args: Vec::new(), block: None, span: at };
-            return self.push_block(lexer, node, at, nesting, nodes);
+            return self.push_block(node, at, nesting, nodes);
         };
         if at.file == FileId::COMMAND_LINE {
             let message = "block directives are not supported in -g option";
             self.diagnostics.push(Diagnostic::emerg(message).at(at));
         }
-        self.push_block(lexer, node, at, nesting, nodes);
+        self.push_block(node, at, nesting, nodes);
     }
 
     fn push_block(
         &mut self,
-        lexer: &Lexer<'_>,
         node: Node,
         brace: Span,
         nesting: &mut Nesting,
@@ -191,7 +189,7 @@ impl Parser<'_> {
             let message = format!("more than {BLOCK_DEPTH_MAX} blocks within each other");
             self.diagnostics.push(Diagnostic::emerg(message).at(brace));
         }
-        let indentation = lexer.indentation(node.name.span);
+        let indentation = nesting.indentation;
         let outer = std::mem::take(nodes);
         nesting.open.push(Open { node, outer, brace, indentation, outdented: None });
     }
@@ -218,7 +216,7 @@ impl Parser<'_> {
 
     fn close(&mut self, lexer: &Lexer<'_>, at: Span, nesting: &mut Nesting, nodes: &mut Vec<Node>) {
         if let Some(open) = nesting.open.pop() {
-            nesting.block_ends(&open, lexer.indentation(at), at);
+            nesting.block_ends(&open, lexer.indentation(), at);
             return self.pop_block(open, nodes);
         }
         self.tree.unbalanced = true;
@@ -387,8 +385,11 @@ fn recover(lexer: &mut Lexer<'_>, words: &mut Vec<Word>) {
 }
 
 /// Watches indentation to tell which brace is missing or too many.
+#[derive(Default)]
 struct Nesting {
     open: Vec<Open>,
+    /// Columns before the directive being read, if it starts its line.
+    indentation: Option<usize>,
     /// Closed blocks that held a directive indented as if outside.
     suspects: Vec<(Word, Span, Span)>,
     /// The first block whose `}` was indented differently: name, opening, closing brace.
@@ -404,6 +405,7 @@ impl Nesting {
     }
 
     fn directive_starts(&mut self, indentation: Option<usize>, at: Span) {
+        self.indentation = indentation;
         let Some(open) = self.open.last_mut() else {
             return;
         };

@@ -7,6 +7,9 @@ use crate::source::Span;
 use crate::tree::{Node, Word};
 use crate::unsupported;
 
+/// Directives looked at behind one forgotten `;` after the other.
+pub(crate) const SWALLOWED_MAX: usize = 16;
+
 /// A directive found among the arguments of another.
 pub(crate) struct Swallowed {
     /// The last word before it.

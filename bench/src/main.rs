@@ -51,6 +51,7 @@ fn run() -> Result<(), String> {
             format!("no network namespace ({why}); run as root, or with --in-place")
         })?;
     }
+    let _priority = machine::Priority::raise();
 
     let nginx = machine::version(&options.nginx)?;
     let nowait = machine::version(&options.nowait);

@@ -10,7 +10,8 @@ Runs nginx and Nowait side by side, alternating, and prints the ratios.
   --list            list the scenarios
   --rounds N        measurements of every variant, default 7
   --seconds S       length of one measurement, default 3
-  --quick           3 rounds of 1 second, results not kept unless --out is given
+  --retries N       repeat a measurement that other programs disturb, default 2
+  --quick           3 rounds of 1 second, no retries, results not kept unless --out is given
   --nginx PATH      the reference, default: nginx from PATH
   --nowait PATH     what is measured, default: target/release/nowait; an nginx here measures
                     the benchmark itself (the ratio must be 1.00)
@@ -27,6 +28,8 @@ pub struct Options {
     pub rounds: usize,
     /// Length of one measurement, without its warm-up.
     pub seconds: f64,
+    /// How often a disturbed measurement is repeated.
+    pub retries: usize,
     pub nginx: PathBuf,
     pub nowait: PathBuf,
     /// `None`: results are printed, not kept.
@@ -45,6 +48,7 @@ impl Options {
             list: false,
             rounds: 7,
             seconds: 3.0,
+            retries: 2,
             nginx: PathBuf::from("nginx"),
             nowait: target.join("release/nowait"),
             out: Some(repository.join("bench/results")),
@@ -60,6 +64,7 @@ impl Options {
                 "--list" => options.list = true,
                 "--rounds" => options.rounds = number(&value()?)?,
                 "--seconds" => options.seconds = number(&value()?)?,
+                "--retries" => options.retries = number(&value()?)?,
                 "--quick" => quick = true,
                 "--nginx" => options.nginx = value()?.into(),
                 "--nowait" => options.nowait = value()?.into(),
@@ -76,7 +81,7 @@ impl Options {
             }
         }
         if quick {
-            (options.rounds, options.seconds) = (3, 1.0);
+            (options.rounds, options.seconds, options.retries) = (3, 1.0, 0);
             options.out = options.out.filter(|_| out_given);
         }
         if options.rounds == 0 || !(0.1..=600.0).contains(&options.seconds) {

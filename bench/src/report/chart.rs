@@ -53,6 +53,8 @@ pub fn draw(results: &Results, order: &[&str], directory: &Path) -> Result<(), S
     if ratios.is_empty() {
         return Ok(());
     }
+    let title = "Server CPU per request, relative to nginx's best setting (shorter is better)";
+    ratios.insert(0, Block { title: title.to_owned(), bars: Vec::new() });
     draw_blocks(&directory.join("ratio.svg"), &ratios, Some(1.0))
 }
 
@@ -69,18 +71,23 @@ fn value_bar(row: &Row) -> Bar {
     }
 }
 
-/// Server CPU relative to nginx's best setting.
+/// Server CPU relative to nginx's best setting. Of many settings only these are drawn: nginx's
+/// best and its usual one, and Nowait with the usual one.
 fn ratio_block(outcome: &Outcome) -> Block {
-    let bars = outcome.rows.iter().filter_map(|row| {
+    let drawn = |row: &&Row| match &outcome.usual {
+        None => true,
+        Some(usual) if row.side == Side::Nginx => {
+            [usual, outcome.reference.as_ref().unwrap_or(usual)].contains(&&row.label)
+        }
+        Some(_) => row.label.ends_with("open_file_cache"),
+    };
+    let bars = outcome.rows.iter().filter(drawn).filter_map(|row| {
         let ratio = row.ratio?;
         let (side, label) = (row.side, row.label.clone());
         let text = format!("{:.2}", ratio.median);
         Some(Bar { label, side, median: ratio.median, min: ratio.min, max: ratio.max, text })
     });
-    Block {
-        title: format!("{}, server CPU relative to nginx's best", outcome.title),
-        bars: bars.collect(),
-    }
+    Block { title: outcome.title.clone(), bars: bars.collect() }
 }
 
 /// Draws blocks under each other; `line` marks a value.
@@ -127,7 +134,7 @@ fn paint(area: &Area<'_>, blocks: &[Block], line: Option<f64>) -> Painted {
             area.draw(&Text::new(bar.text.as_str(), at, number.clone()))?;
             y += BAR_HEIGHT + BAR_GAP;
         }
-        if let Some(value) = line {
+        if let Some(value) = line.filter(|_| y > first) {
             area.draw(&PathElement::new(vec![(x(value), first - 4), (x(value), y)], INK))?;
         }
         y += 18;

@@ -91,7 +91,7 @@ pub fn run(bench: &Bench, scenario: &Scenario, what: &Throughput) -> Result<Outc
             if broken[index] {
                 continue;
             }
-            match measure(bench, what, variant, &uri, body.as_deref()) {
+            match measure_undisturbed(bench, what, variant, &uri, body.as_deref()) {
                 Ok(sample) => {
                     bench.progress(scenario, round, &variant.label, &sample.to_string());
                     samples[index].push(sample.cpu_us, &sample.also());
@@ -107,6 +107,27 @@ pub fn run(bench: &Bench, scenario: &Scenario, what: &Throughput) -> Result<Outc
     let mut outcome = bench.outcome(scenario, "µs of server CPU per request", Better::Lower);
     outcome.fill(&samples, matches!(what.uri, Uri::File(_)).then_some(USUAL));
     Ok(outcome)
+}
+
+/// Measures again when other programs disturbed; gives back the least disturbed measurement.
+fn measure_undisturbed(
+    bench: &Bench,
+    what: &Throughput,
+    variant: &Variant,
+    uri: &str,
+    body: Option<&[u8]>,
+) -> Result<Sample, String> {
+    let mut best = measure(bench, what, variant, uri, body)?;
+    for _ in 0..bench.options.retries {
+        if best.others_percent <= OTHERS_PERCENT_MAX {
+            break;
+        }
+        let again = measure(bench, what, variant, uri, body)?;
+        if again.others_percent < best.others_percent {
+            best = again;
+        }
+    }
+    Ok(best)
 }
 
 fn measure(

@@ -7,7 +7,32 @@
 //! The caller owns the input: each call says how many bytes of it were consumed, and what is not
 //! consumed (a pipelined request) is offered again later. Nothing is buffered here but an
 //! incomplete head, in the [`RequestHead`] that the caller lends. The connection itself has no
-//! heap memory.
+//! heap memory (trailers apart).
+//!
+//! ```
+//! use nowait_h1::{BodyEvent, Limits, RequestHead, server::Connection};
+//!
+//! # fn main() -> Result<(), nowait_h1::RequestError> {
+//! let mut connection = Connection::new(Limits::default());
+//! let mut head = RequestHead::new();
+//! let input = b"PUT /a%20b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhiGET /next";
+//!
+//! let step = connection.receive_head(&mut head, input)?;
+//! assert!(step.complete);
+//! assert_eq!(*head.normalize(true).unwrap().path, *b"/a b");
+//!
+//! let mut rest = &input[step.consumed..];
+//! let step = connection.receive_body(rest)?;
+//! assert_eq!(step.event, BodyEvent::Data(0..2));
+//! rest = &rest[step.consumed..];
+//! assert_eq!(connection.receive_body(rest)?.event, BodyEvent::End);
+//!
+//! assert!(connection.next_request());
+//! head.recycle();
+//! assert!(!connection.receive_head(&mut head, rest)?.complete); // "GET /next": more to come
+//! # Ok(())
+//! # }
+//! ```
 
 use crate::body::{BodyDecoder, BodyEvent, BodyLength, BodyStep, Trailers};
 use crate::reader::Reader;
@@ -27,6 +52,7 @@ pub struct HeadStep {
 pub struct Connection {
     limits: Limits,
     reader: Reader,
+    head_complete: bool,
     body: BodyDecoder,
 }
 
@@ -36,6 +62,7 @@ impl Connection {
         Connection {
             limits,
             reader: Reader::new(&limits),
+            head_complete: false,
             body: BodyDecoder::new(BodyLength::Empty, &limits),
         }
     }
@@ -56,6 +83,7 @@ impl Connection {
     }
 
     /// Reads a head into `head`, which must be the same one, not recycled, until it is complete.
+    /// Once it is, further calls consume nothing until [`Connection::next_request`].
     ///
     /// After an error the connection can only be closed; `head` tells what was read.
     pub fn receive_head(
@@ -63,8 +91,12 @@ impl Connection {
         head: &mut RequestHead,
         input: &[u8],
     ) -> Result<HeadStep, RequestError> {
+        if self.head_complete {
+            return Ok(HeadStep { consumed: 0, complete: true });
+        }
         let (consumed, complete) = self.reader.receive(head, &self.limits, input)?;
         if complete {
+            self.head_complete = true;
             self.body = BodyDecoder::new(head.body_length(), &self.limits);
         }
         Ok(HeadStep { consumed, complete })
@@ -86,19 +118,20 @@ impl Connection {
         self.body.trailers()
     }
 
-    /// Whether the body has been read to its end, so that the connection can go on.
+    /// Whether the request has been read to the end of its body, so that the connection can go on.
     pub fn is_body_complete(&self) -> bool {
-        self.body.is_complete()
+        self.head_complete && self.body.is_complete()
     }
 
-    /// Makes ready for the next request. Returns false, and changes nothing, while the body is
-    /// incomplete: what follows would be taken for a request, so the connection must be closed.
+    /// Makes ready for the next request. Returns false, and changes nothing, while head or body
+    /// is incomplete: what follows would be taken for a request, so the connection must be closed.
     #[must_use]
     pub fn next_request(&mut self) -> bool {
-        if !self.body.is_complete() {
+        if !self.head_complete || !self.body.is_complete() {
             return false;
         }
         self.reader = Reader::new(&self.limits);
+        self.head_complete = false;
         self.body = BodyDecoder::new(BodyLength::Empty, &self.limits);
         true
     }
@@ -116,5 +149,19 @@ impl Connection {
                 BodyEvent::End => return Ok((consumed, true)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every idle connection pays for this.
+    #[test]
+    fn an_idle_connection_is_small() {
+        let size = std::mem::size_of::<Connection>();
+        assert!(size <= 144, "{size} bytes");
+        let size = std::mem::size_of::<RequestHead>();
+        assert!(size <= 384, "{size} bytes");
     }
 }

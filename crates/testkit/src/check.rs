@@ -61,9 +61,10 @@ pub fn check_with(client: &mut Client, exchange: &str, expected: &str) {
             continue;
         }
         let to_head = requests.get(n).is_some_and(|r| r.starts_with("HEAD "));
-        let response = client
-            .try_response(to_head)
-            .unwrap_or_else(|why| panic!("response {n}: {why}\n--- expected\n{section}"));
+        let response = match client.try_response(to_head) {
+            Ok(response) => response,
+            Err(why) => panic!("response {n}: {why}\n--- expected\n{section}"),
+        };
         if let Err(why) = compare(&response, section) {
             panic!("response {n}: {why}\n--- expected\n{section}\n--- got\n{response}");
         }

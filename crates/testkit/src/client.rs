@@ -52,7 +52,10 @@ impl Client {
     /// If nobody listens there.
     #[track_caller]
     pub fn to(addr: SocketAddr) -> Client {
-        Client::try_to(addr).unwrap_or_else(|e| panic!("connect to {addr}: {e}"))
+        match Client::try_to(addr) {
+            Ok(client) => client,
+            Err(e) => panic!("connect to {addr}: {e}"),
+        }
     }
 
     /// Connects.
@@ -81,9 +84,9 @@ impl Client {
     /// If the server does not take them in time.
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream
-            .write_all(bytes.as_ref())
-            .unwrap_or_else(|e| panic!("send: {e}; arrived so far: {}", self.shown()));
+        if let Err(e) = self.stream.write_all(bytes.as_ref()) {
+            panic!("send: {e}; arrived so far: {}", self.shown());
+        }
     }
 
     /// Sends bytes in pieces of `piece` bytes with a pause after each, as a slow client does.
@@ -114,8 +117,10 @@ impl Client {
     /// If none arrives in time, it is malformed, or the connection ends before it does.
     #[track_caller]
     pub fn response(&mut self) -> Response {
-        self.try_response(false)
-            .unwrap_or_else(|why| panic!("{why}; arrived so far: {}", self.shown()))
+        match self.try_response(false) {
+            Ok(all) => all,
+            Err(why) => panic!("{why}; arrived so far: {}", self.shown()),
+        }
     }
 
     /// Takes the response to a HEAD request.
@@ -124,8 +129,10 @@ impl Client {
     /// As [`Client::response`].
     #[track_caller]
     pub fn response_to_head(&mut self) -> Response {
-        self.try_response(true)
-            .unwrap_or_else(|why| panic!("{why}; arrived so far: {}", self.shown()))
+        match self.try_response(true) {
+            Ok(all) => all,
+            Err(why) => panic!("{why}; arrived so far: {}", self.shown()),
+        }
     }
 
     /// Takes the next response.

@@ -36,6 +36,15 @@ impl Binary {
         Binary { path: path.into(), kind: Kind::Nowait }
     }
 
+    /// The program that tests of Nowait run: Nowait itself, or the nginx that
+    /// `NOWAIT_TESTS_BINARY` names, to see how its behaviour compares.
+    pub fn under_test(nowait: impl Into<PathBuf>) -> Binary {
+        match std::env::var_os("NOWAIT_TESTS_BINARY") {
+            Some(path) => Binary { path: path.into(), kind: Kind::Nginx },
+            None => Binary::nowait(nowait),
+        }
+    }
+
     /// The nginx that is installed, if one is.
     pub fn nginx() -> Option<Binary> {
         let paths = std::env::var_os("PATH").unwrap_or_default();

@@ -167,10 +167,12 @@ impl Server {
     #[track_caller]
     pub fn wait_exit(&mut self, patience: Duration) -> ExitStatus {
         let pid = self.pid();
-        let status = try_until(patience, || self.try_exit());
-        status.unwrap_or_else(|| {
-            panic!("process {pid} doesn't end within {patience:?}; log:\n{}", self.log_tail())
-        })
+        match try_until(patience, || self.try_exit()) {
+            Some(status) => status,
+            None => {
+                panic!("process {pid} doesn't end within {patience:?}; log:\n{}", self.log_tail())
+            }
+        }
     }
 
     /// How it ended, if it did.

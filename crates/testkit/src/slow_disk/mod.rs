@@ -240,6 +240,11 @@ impl Gate {
         );
     }
 
+    /// Whether at least `n` operations come to wait at it within `patience`.
+    pub fn comes_to_wait(&self, n: usize, patience: Duration) -> bool {
+        self.control.wait_waiting(self.number, n, patience)
+    }
+
     /// Lets go what waits, and all that comes.
     pub fn open(mut self) {
         self.let_go(Ok(()));

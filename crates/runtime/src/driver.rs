@@ -188,6 +188,18 @@ impl Driver {
         }
     }
 
+    /// Takes what a paused listener has accepted ahead; `None`: nothing, and nothing will come.
+    pub(crate) fn poll_accepted(
+        &mut self,
+        key: Key,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<OwnedFd>> {
+        match self {
+            Driver::Epoll(_) => Poll::Ready(None),
+            Driver::Uring(driver) => driver.poll_accepted(key, cx),
+        }
+    }
+
     /// Resolves when the peer has closed its side, or the connection has failed.
     pub(crate) fn poll_hangup(
         &mut self,

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -63,7 +64,7 @@ impl Local {
     /// The wheel's tick (ms since the worker's start) at which `at` has surely been reached.
     pub(crate) fn tick_of(&self, at: Instant) -> u64 {
         let since = at.saturating_duration_since(self.start);
-        since.as_millis() as u64 + u64::from(since.subsec_nanos() % 1_000_000 != 0)
+        since.as_millis() as u64 + u64::from(!since.subsec_nanos().is_multiple_of(1_000_000))
     }
 
     /// The last tick that has been reached.
@@ -91,16 +92,19 @@ impl Local {
         self.queue.borrow_mut().push_back(runnable);
     }
 
-    /// Counts a connection in, here and for the other workers to see.
-    pub(crate) fn connection_opened(&self) {
+    /// Counts a connection in. One that another worker has handed over is already part of the
+    /// load that the others see.
+    pub(crate) fn connection_opened(&self, handed_over: bool) {
         self.connections.set(self.connections.get() + 1);
-        self.workers.load_changed(self.index, self.connections.get());
+        if !handed_over {
+            self.workers.load(self.index).fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Counts a connection out and lets one waiting acceptor go on.
     pub(crate) fn connection_closed(&self) {
         self.connections.set(self.connections.get() - 1);
-        self.workers.load_changed(self.index, self.connections.get());
+        self.workers.load(self.index).fetch_sub(1, Ordering::Relaxed);
         let waiters = std::mem::take(&mut *self.room_waiters.borrow_mut());
         waiters.into_iter().for_each(Waker::wake);
     }

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::driver::{Driver, DriverKind};
 use crate::inbox::{Inbox, Message};
 use crate::local::{self, Local};
 use crate::net::Handovers;
+use crate::stats::{Blocked, TurnTimer};
 use crate::time::WallClock;
 use crate::time::wheel::Wheel;
 use crate::{buf, task};
@@ -67,6 +69,8 @@ pub struct WorkerConfig {
     pub accept_delay: Duration,
     /// Restrict the loop's ring to operations that cannot block (`event_loop_guard`).
     pub guard: bool,
+    /// Counts how long the loop's turns take.
+    pub blocked: Arc<Blocked>,
     /// Where reports go.
     pub hooks: Rc<dyn Hooks>,
 }
@@ -81,6 +85,7 @@ impl WorkerConfig {
             multi_accept: false,
             accept_delay: Duration::from_millis(500),
             guard: false,
+            blocked: Arc::default(),
             hooks: Rc::new(NoHooks),
         }
     }
@@ -121,23 +126,31 @@ impl Workers {
         self.loads.iter().map(|load| load.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn inboxes(&self) -> &[Arc<Inbox>] {
-        &self.inboxes
+    /// Open connections of a worker, and those on their way to it.
+    pub(crate) fn load(&self, index: usize) -> &AtomicUsize {
+        &self.loads[index]
     }
 
-    pub(crate) fn load_changed(&self, index: usize, connections: usize) {
-        self.loads[index].store(connections, Ordering::Relaxed);
+    /// Hands a connection to a worker that serves the listener.
+    pub(crate) fn hand_over(&self, to: usize, listener: u64, fd: OwnedFd) -> Result<(), OwnedFd> {
+        // Counted before it arrives, so that not all workers choose the same one meanwhile.
+        self.loads[to].fetch_add(1, Ordering::Relaxed);
+        let result = self.inboxes[to].hand_over(listener, fd);
+        if result.is_err() {
+            self.loads[to].fetch_sub(1, Ordering::Relaxed);
+        }
+        result
     }
 
     /// The worker to which worker `index` should hand its next connection, if it holds clearly
     /// more than its share: by at least 8 connections and an eighth more than the least loaded.
-    pub(crate) fn relief(&self, index: usize, connections: usize) -> Option<&Arc<Inbox>> {
+    pub(crate) fn relief(&self, index: usize, connections: usize) -> Option<usize> {
         if self.inboxes.len() == 1 {
             return None;
         }
         let (least_index, least) = self.loads().enumerate().min_by_key(|(_, load)| *load)?;
         let excess = connections > least + (least / 8).max(8);
-        (excess && least_index != index).then(|| &self.inboxes[least_index])
+        (excess && least_index != index).then_some(least_index)
     }
 }
 
@@ -287,7 +300,7 @@ where
     assert!(outer.is_none(), "one worker per thread");
     let leave = Leave(local.clone());
     drop(task::spawn_on(&local, main(Remote { inbox })));
-    let result = Loop::new(local).run();
+    let result = Loop::new(local, TurnTimer::new(config.blocked)).run();
     drop(leave);
     result
 }
@@ -311,12 +324,14 @@ struct Loop {
     messages: VecDeque<Message>,
     woken: Vec<Waker>,
     trimmed: Instant,
+    timer: TurnTimer,
 }
 
 impl Loop {
-    fn new(local: Rc<Local>) -> Loop {
+    fn new(local: Rc<Local>, mut timer: TurnTimer) -> Loop {
         let trimmed = local.now();
-        Loop { local, messages: VecDeque::new(), woken: Vec::new(), trimmed }
+        timer.turn_begin(trimmed);
+        Loop { local, messages: VecDeque::new(), woken: Vec::new(), trimmed, timer }
     }
 
     fn run(mut self) -> io::Result<End> {
@@ -372,9 +387,11 @@ impl Loop {
         } else {
             local.wait_max()
         };
+        self.timer.turn_end(Instant::now());
         let result = local.driver.borrow_mut().turn(max, &mut self.woken);
         local.inbox.awake();
         local.refresh_clocks();
+        self.timer.turn_begin(local.now());
         result
     }
 

@@ -152,6 +152,8 @@ pub(crate) struct Uring {
     /// Receives to be submitted again when buffers have been provided.
     retries: Vec<usize>,
     completions: Vec<(u64, i32, u32)>,
+    /// Boxes, because their address must not change once pointers to them were made.
+    #[expect(clippy::vec_box, reason = "reused as boxes")]
     spare: Vec<Box<Sending>>,
     inbox: Arc<Inbox>,
 }
@@ -181,7 +183,7 @@ impl Uring {
 
     /// Queues a submission.
     fn push(&mut self, entry: squeue::Entry) {
-        // SAFETY (of the operation): the descriptors and memory that entries name live until their
+        // SAFETY: (of the operation) the descriptors and memory that entries name live until their
         // completion, by the rules on top of this file.
         if unsafe { self.ring.submission().push(&entry) }.is_ok() {
             return;
@@ -343,6 +345,24 @@ impl Uring {
     pub(crate) fn take_accepted(&mut self, key: Key) -> VecDeque<OwnedFd> {
         let accepting = self.slots[key.0 as usize].accepting.as_mut();
         accepting.map(|accepting| std::mem::take(&mut accepting.connections)).unwrap_or_default()
+    }
+
+    /// Takes what a paused listener has accepted ahead; `None`: nothing, and nothing will come.
+    pub(crate) fn poll_accepted(
+        &mut self,
+        key: Key,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<OwnedFd>> {
+        let slot = &mut self.slots[key.0 as usize];
+        let accepting = slot.accepting.get_or_insert_default();
+        if let Some(fd) = accepting.connections.pop_front() {
+            return Poll::Ready(Some(fd));
+        }
+        if !slot.has(Op::Accept) {
+            return Poll::Ready(None);
+        }
+        remember(&mut slot.read, cx);
+        Poll::Pending
     }
 
     // Receiving.

@@ -1,10 +1,12 @@
 //! Listening sockets: accepting within the worker's limits, and sharing the load between workers.
 
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use rustix::io::Errno;
@@ -41,6 +43,10 @@ pub struct Listener {
     /// `None` only while it is dropped.
     fd: Option<OwnedFd>,
     id: u64,
+    /// [`Listener::stop`] was called.
+    stopped: Cell<bool>,
+    /// Whoever waits in `accept`.
+    waker: RefCell<Option<Waker>>,
 }
 
 impl Listener {
@@ -58,14 +64,22 @@ impl Listener {
         let key = local.driver.borrow_mut().attach(fd.as_fd(), role)?;
         local.handovers.borrow_mut().add(options.id);
         local.inbox.add_listener(options.id);
-        Ok(Listener { local, key, fd: Some(fd), id: options.id })
+        Ok(Listener {
+            local,
+            key,
+            fd: Some(fd),
+            id: options.id,
+            stopped: Cell::new(false),
+            waker: RefCell::new(None),
+        })
     }
 
     /// The next connection: from the socket, or handed over by another worker. Waits while the
     /// worker has all the connections that it may have.
     ///
     /// # Errors
-    /// Only such after which the listener is of no use. What concerns one connection (ECONNABORTED)
+    /// `NotConnected` after [`stop`](Listener::stop), when all that was accepted has been returned.
+    /// Else only such after which the listener is of no use. What concerns one connection (ECONNABORTED)
     /// is skipped; when descriptors run out accepting pauses; both are reported to the hooks.
     pub async fn accept(&self) -> io::Result<Accepted> {
         loop {
@@ -77,6 +91,7 @@ impl Listener {
                 // The connection was gone before we came, or its network is.
                 Some(
                     Errno::CONNABORTED
+                    | Errno::NOTCONN
                     | Errno::PROTO
                     | Errno::PERM
                     | Errno::NETDOWN
@@ -98,6 +113,21 @@ impl Listener {
         }
     }
 
+    /// Stops taking connections from the socket: what is queued there is left to others. Goes on
+    /// with [`accept`](Listener::accept) until it returns `NotConnected`: until then it returns what
+    /// the driver had accepted ahead or another worker has handed over. A listener that is just
+    /// dropped passes these on to other workers, or closes them if there are none.
+    pub fn stop(&self) {
+        if !self.stopped.replace(true) {
+            self.local.driver.borrow_mut().pause_accept(self.key, self.fd());
+            for fd in self.local.inbox.remove_listener(self.id) {
+                Handovers::deliver(&self.local, self.id, fd);
+            }
+            let waker = self.waker.take();
+            waker.into_iter().for_each(Waker::wake);
+        }
+    }
+
     /// The descriptor, for `getsockname` and options.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("present until drop").as_fd()
@@ -108,8 +138,16 @@ impl Listener {
         loop {
             let delivered = local.handovers.borrow_mut().take(self.id, cx.waker());
             if let Some(fd) = delivered {
-                return Poll::Ready(self.accepted(fd, None));
+                return Poll::Ready(self.accepted(fd, None, true));
             }
+            if self.stopped.get() {
+                let ahead = local.driver.borrow_mut().poll_accepted(self.key, cx);
+                return ahead.map(|fd| match fd {
+                    Some(fd) => self.accepted(fd, None, false),
+                    None => Err(io::ErrorKind::NotConnected.into()),
+                });
+            }
+            *self.waker.borrow_mut() = Some(cx.waker().clone());
             let max = local.connections_max.get();
             if local.connections.get() >= max {
                 local.driver.borrow_mut().pause_accept(self.key, self.fd());
@@ -125,23 +163,29 @@ impl Listener {
             let polled = local.driver.borrow_mut().poll_accept(self.key, self.fd(), cx);
             let (fd, peer) = std::task::ready!(polled)?;
             let Some(relief) = local.workers.relief(local.index, local.connections.get()) else {
-                return Poll::Ready(self.accepted(fd, peer));
+                return Poll::Ready(self.accepted(fd, peer, false));
             };
-            if let Err(fd) = relief.hand_over(self.id, fd) {
-                return Poll::Ready(self.accepted(fd, peer));
+            if let Err(fd) = local.workers.hand_over(relief, self.id, fd) {
+                return Poll::Ready(self.accepted(fd, peer, false));
             }
         }
     }
 
-    fn accepted(&self, fd: OwnedFd, peer: Option<Address>) -> io::Result<Accepted> {
+    fn accepted(
+        &self,
+        fd: OwnedFd,
+        peer: Option<Address>,
+        handed_over: bool,
+    ) -> io::Result<Accepted> {
+        let stream = Stream::attach(&self.local, fd, Role::Accepted, handed_over)?;
         let peer = match peer {
             Some(peer) => peer,
-            None => match rustix::net::getpeername(&fd)? {
+            None => match rustix::net::getpeername(stream.fd())? {
                 Some(any) => Address::from_any(any),
                 None => Address::Unix(Box::default()),
             },
         };
-        Ok(Accepted { stream: Stream::attach(&self.local, fd, Role::Accepted)?, peer })
+        Ok(Accepted { stream, peer })
     }
 }
 
@@ -151,21 +195,27 @@ impl Drop for Listener {
         let mut dropped = Vec::new();
         let ahead = self.local.driver.borrow_mut().take_accepted(self.key);
         self.local.driver.borrow_mut().detach(self.key, fd, &mut dropped);
-        let undelivered = self.local.inbox.remove_listener(self.id);
+        let undelivered = match self.stopped.get() {
+            true => Vec::new(),
+            false => self.local.inbox.remove_listener(self.id),
+        };
         let waiting = self.local.handovers.borrow_mut().remove(self.id);
-        for fd in undelivered.into_iter().chain(waiting).chain(ahead) {
+        for fd in undelivered.into_iter().chain(waiting) {
+            self.local.workers.load(self.local.index).fetch_sub(1, Ordering::Relaxed);
             self.hand_back(fd);
         }
+        ahead.into_iter().for_each(|fd| self.hand_back(fd));
     }
 }
 
 impl Listener {
-    /// A connection that was handed to us too late: any other worker that still listens takes it.
+    /// A connection that came too late for this listener: any worker that still listens takes it.
     fn hand_back(&self, fd: OwnedFd) {
+        let workers = &self.local.workers;
         let mut fd = Some(fd);
-        for inbox in self.local.workers.inboxes() {
+        for index in 0..workers.count() {
             if let Some(given) = fd.take() {
-                fd = inbox.hand_over(self.id, given).err();
+                fd = workers.hand_over(index, self.id, given).err();
             }
         }
     }
@@ -213,7 +263,10 @@ impl Handovers {
     pub(crate) fn deliver(local: &Local, id: u64, fd: OwnedFd) {
         let mut handovers = local.handovers.borrow_mut();
         // Without a listener the connection is closed; `Listener::drop` leaves none behind.
-        let Some(queue) = handovers.queues.get_mut(&id) else { return };
+        let Some(queue) = handovers.queues.get_mut(&id) else {
+            local.workers.load(local.index).fetch_sub(1, Ordering::Relaxed);
+            return;
+        };
         queue.connections.push_back(fd);
         let waker = queue.waker.take();
         drop(handovers);

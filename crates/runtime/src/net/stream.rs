@@ -45,12 +45,17 @@ impl Stream {
     /// # Panics
     /// Outside of a worker.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Stream> {
-        Stream::attach(&local::current(), fd, Role::Stream)
+        Stream::attach(&local::current(), fd, Role::Stream, false)
     }
 
-    pub(super) fn attach(local: &Rc<Local>, fd: OwnedFd, role: Role) -> io::Result<Stream> {
+    pub(super) fn attach(
+        local: &Rc<Local>,
+        fd: OwnedFd,
+        role: Role,
+        handed_over: bool,
+    ) -> io::Result<Stream> {
         let key = local.driver.borrow_mut().attach(fd.as_fd(), role)?;
-        local.connection_opened();
+        local.connection_opened(handed_over);
         Ok(Stream {
             local: local.clone(),
             fd: Some(fd),

@@ -26,6 +26,7 @@ pub type ErrorTime = [u8; 19];
 #[derive(Clone, Copy)]
 struct Texts {
     second: u64,
+    offset: i32,
     http_date: HttpDate,
     log: LogTime,
     iso: IsoTime,
@@ -89,6 +90,11 @@ impl WallClock {
         self.texts().error
     }
 
+    /// Seconds by which local time is ahead of UTC.
+    pub fn utc_offset_seconds(&self) -> i32 {
+        self.texts().offset
+    }
+
     fn texts(&self) -> Texts {
         let second = self.unix_seconds();
         let texts = self.texts.get();
@@ -98,13 +104,6 @@ impl WallClock {
         let texts = Texts::of(second);
         self.texts.set(texts);
         texts
-    }
-}
-
-impl WallClock {
-    /// Local time minus UTC in seconds, as of now.
-    pub fn utc_offset_seconds(&self) -> i32 {
-        LocalTime::at(self.unix_seconds() as i64).offset_minutes * 60
     }
 }
 
@@ -131,7 +130,7 @@ impl Texts {
         let mut error = *b"0000/00/00 00:00:00";
         local.write_date(&mut error, b'/');
         local.write_time(&mut error[11..]);
-        Texts { second, http_date: http_date(second), log, iso, error }
+        Texts { second, offset, http_date: http_date(second), log, iso, error }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! nginx reads a head into one buffer of `client_header_buffer_size`, then into at most N buffers
 //! of `large_client_header_buffers N SIZE`; a line never spans two buffers, its beginning is moved
-//! to the next one. Nowait keeps a head in one piece of memory, so [`Budget`] only plays the same
+//! to the next one. Nowait keeps a head in one piece of memory, so the budget only plays the same
 //! game with numbers: the same heads are refused, at the same byte, with the same status.
 
 /// What a head may cost. Sizes in bytes.

@@ -17,7 +17,13 @@ use crate::{BodyLength, Fields, Limits, Method, TargetForm, Version, host};
 const RECYCLED_BYTES_MAX: usize = 8192;
 const RECYCLED_FIELDS_MAX: usize = 128;
 
+/// How many dropped fields are remembered for the log.
+const IGNORED_LINES_MAX: usize = 16;
+
 /// The options of `Connection` that the server acts on (RFC 9110 section 7.6.1).
+///
+// nginx differs: it looks for "close" and "keep-alive" anywhere in the value, and the last field
+// decides. Here they are tokens, and `close` wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnectionTokens {
     /// `close`
@@ -44,6 +50,8 @@ pub struct RequestHead {
     /// The head as it was sent, then the host name in lower case if it was not.
     bytes: Vec<u8>,
     fields: FieldTable,
+    /// The first of the fields that were dropped.
+    ignored: Vec<Span>,
     read: Read,
 }
 
@@ -78,6 +86,7 @@ impl RequestHead {
         }
         self.fields.clear();
         self.fields.shrink(RECYCLED_FIELDS_MAX);
+        self.ignored.clear();
         self.read = Read::default();
     }
 
@@ -218,6 +227,12 @@ impl RequestHead {
         self.read.ignored_fields
     }
 
+    /// The first of the dropped fields as they were sent, for the log: "client sent invalid header
+    /// line" at level info.
+    pub fn ignored_lines(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.ignored.iter().map(|line| line.of(&self.bytes))
+    }
+
     /// After an error: the line at fault, up to the first bad byte.
     pub(crate) fn error_line(&self) -> &[u8] {
         self.read.error_line.of(&self.bytes)
@@ -339,6 +354,9 @@ impl Head for RequestHead {
     ) -> Result<(), RequestError> {
         if field.odd && limits.ignore_invalid_headers {
             self.read.ignored_fields += 1;
+            if self.ignored.len() < IGNORED_LINES_MAX {
+                self.ignored.push(field.name.to(field.value));
+            }
             return Ok(());
         }
         if self.fields.len() >= usize::from(limits.headers_max) {

@@ -417,6 +417,8 @@ fn odd_names() {
     };
     let nginx = Limits::default();
     assert_eq!(names(nginx), (vec![4], 3));
+    let lines: Vec<_> = parse(&input).ignored_lines().map(<[u8]>::to_vec).collect();
+    assert_eq!(lines[..2], [b"x_y: 1", b"x.y: 2"]);
     assert_eq!(names(Limits { underscores_in_headers: true, ..nginx }), (vec![1, 4], 2));
     assert_eq!(names(Limits { ignore_invalid_headers: false, ..nginx }), (vec![1, 2, 3, 4], 0));
 }

@@ -17,15 +17,15 @@ use rustix::io::Errno;
 /// How many file systems are told apart; those beyond always go to a pool.
 pub const MOUNTS_MAX: usize = 1024;
 
-/// For how long after a miss pages may be under way, in milliseconds: a generous bound of what a
+/// For how long after that pages may be under way, in milliseconds: a generous bound of what a
 /// slow disk takes for a read-ahead.
-const MISSED_MS: u64 = 5_000;
+const UNDER_WAY_MS: u64 = 5_000;
 
 /// Stack of the thread that waits for changes of mounts.
 const WATCH_STACK_BYTES: usize = 64 * 1024;
 
 /// Milliseconds of a coarse clock that never goes back (a few nanoseconds to read).
-fn clock_ms() -> u64 {
+pub(crate) fn clock_ms() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
@@ -79,8 +79,10 @@ pub struct Mount {
     index: u16,
     /// RWF_NOWAIT was refused with EOPNOTSUPP.
     no_nowait: AtomicBool,
-    /// When something was last not in memory: [`clock_ms`].
-    missed_ms: AtomicU64,
+    /// When the disk was last asked for something: [`clock_ms`].
+    read_ms: AtomicU64,
+    /// Open files that missed inline and whose read from the disk has not ended.
+    misses: AtomicU64,
     /// The [`EPOCH`] in which this was last found to be so.
     epoch: AtomicU64,
     pub(crate) counters: Counters,
@@ -158,7 +160,8 @@ impl Mount {
             magic,
             index,
             no_nowait: AtomicBool::new(false),
-            missed_ms: AtomicU64::new(u64::MAX),
+            read_ms: AtomicU64::new(u64::MAX),
+            misses: AtomicU64::new(0),
             epoch: AtomicU64::new(EPOCH.load(Acquire)),
             counters: Counters::default(),
         }
@@ -185,15 +188,28 @@ impl Mount {
         self.no_nowait.store(true, Relaxed);
     }
 
-    /// Something was not in memory: the disk is about to be read.
-    pub(crate) fn missed(&self) {
-        self.missed_ms.store(clock_ms(), Relaxed);
+    /// The disk is about to be read for something that is or may be missing.
+    pub(crate) fn will_read(&self) {
+        self.read_ms.store(clock_ms(), Relaxed);
     }
 
-    /// Whether the disk may be at work on something that was missing.
-    pub(crate) fn missed_lately(&self) -> bool {
-        let missed = self.missed_ms.load(Relaxed);
-        missed != u64::MAX && clock_ms().saturating_sub(missed) < MISSED_MS
+    /// An open file missed inline, or is past that.
+    pub(crate) fn set_missing(&self, missing: bool) {
+        match missing {
+            true => self.misses.fetch_add(1, Relaxed),
+            false => self.misses.fetch_sub(1, Relaxed),
+        };
+    }
+
+    /// Whether some inline miss is not over yet: the disk may be slow, its queue full.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.misses.load(Relaxed) > 0
+    }
+
+    /// Whether the disk may still be at work on such a read.
+    pub(crate) fn read_lately(&self) -> bool {
+        let last = self.read_ms.load(Relaxed);
+        last != u64::MAX && clock_ms().saturating_sub(last) < UNDER_WAY_MS
     }
 
     pub(crate) fn index(&self) -> u16 {

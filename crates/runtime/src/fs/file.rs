@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use bytes::Bytes;
 use rustix::fs::{FileType, Stat};
 
-use super::{Io, offload};
+use super::{Io, known, offload};
 use crate::mounts::Mount;
 use crate::pool::{Class, Op, Pool};
 
@@ -108,8 +108,12 @@ pub(super) struct Handle {
     fd: Option<OwnedFd>,
     pub(super) metadata: Metadata,
     pub(super) mount: &'static Mount,
+    /// See [`known::file_id`].
+    pub(super) id: u64,
     /// The extent map is in memory: a read of a cold page will not wait inside the call.
     pub(super) touched: AtomicBool,
+    /// An inline read missed and no read in the pool has ended since.
+    missing: AtomicBool,
     /// cachestat(2) is not allowed on this file.
     pub(super) no_cachestat: AtomicBool,
     /// Opened for direct I/O; reads are aligned to so many bytes.
@@ -131,7 +135,9 @@ impl Handle {
             fd: Some(fd),
             metadata,
             mount,
+            id: known::file_id(&metadata),
             touched: AtomicBool::new(false),
+            missing: AtomicBool::new(false),
             no_cachestat: AtomicBool::new(false),
             direct,
             pool,
@@ -147,6 +153,20 @@ impl Handle {
 
     pub(super) fn is_touched(&self) -> bool {
         self.touched.load(Relaxed)
+    }
+
+    /// An inline read missed (true), or a read in the pool has ended.
+    pub(super) fn set_missing(&self, missing: bool) {
+        if self.missing.swap(missing, Relaxed) != missing {
+            self.mount.set_missing(missing);
+        }
+    }
+
+    /// The bytes from `offset` up to `end` were read just now.
+    pub(super) fn used(&self, offset: u64, end: u64) {
+        if self.direct.is_none() && self.mount.reads_inline() && !self.mount.is_memory() {
+            known::learn_used(self.id, offset, end, self.metadata.size, known::tick());
+        }
     }
 
     /// Whether closing may wait: the last close of a deleted file frees its blocks (a disk's work:
@@ -168,6 +188,7 @@ impl AsFd for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        self.set_missing(false);
         if !self.is_slow_to_close() {
             return;
         }

@@ -1,16 +1,17 @@
 //! What was learned about names and files: where the inline forms may be tried.
 //!
-//! Two process-wide tables without locks, of fixed size. They forget (a newer entry may take an
+//! Process-wide tables without locks, of fixed size. They forget (a newer entry may take an
 //! older one's place), which costs a trip to the pool; they never invent: an entry holds 48 bits of
 //! a keyed 64-bit hash, its place in the table most of the rest.
 //!
-//! * [`Places`]: directories (by the text of their path) and symbolic links → the file system they
-//!   are on. A name is looked up inline only in a directory that is known to be on a file system
+//! * directories (by the text of their path) and symbolic links → the file system they
+//!   are on ([`place_of_dir`]). A name is looked up inline only in a directory that is known to be on a file system
 //!   where this can't wait. A pool thread learns it by looking at the directory itself.
-//! * [`touched`]: files whose extent map was loaded. An inode that leaves memory takes its names
+//! * files whose extent map was loaded ([`is_touched`]). An inode that leaves memory takes its names
 //!   along, so that the next opening goes to the pool and touches it again.
+//! * pieces of files that were used lately ([`idle_ticks`]), and so are most likely still in memory.
 //!
-//! Called by: [`super::open`], [`super::read`]. Never: allocates, waits.
+//! Called by: [`super::open`], [`super::read`], [`super::residency`]. Never: allocates, waits.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -20,11 +21,24 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use super::Metadata;
 use crate::mounts::{self, Mount};
 
-/// Entries of [`Places`]: half a megabyte, of which only the used pages take memory.
+/// Entries for directories and names: half a megabyte, of which only the used pages take memory.
 const PLACES: usize = 1 << 16;
 
-/// Entries of [`touched`]: two megabytes at most.
+/// Entries for touched files: two megabytes at most.
 const TOUCHED: usize = 1 << 18;
+
+/// Entries for pieces in use: four megabytes at most, for 32 GB of hot data.
+const PIECES: usize = 1 << 19;
+
+/// Size of a piece in bytes.
+pub(super) const PIECE_BYTES: u64 = 64 * 1024;
+
+/// Ticks of [`mounts::clock_ms`] are shorter than what is asked about and long enough that a hot
+/// piece is rarely written to the table.
+const TICK_MS: u64 = 125;
+
+/// So many ticks in a second.
+pub(super) const TICKS_PER_SECOND: u16 = (1000 / TICK_MS) as u16;
 
 const VALUE_BITS: u32 = 16;
 
@@ -77,6 +91,7 @@ impl<const N: usize> Table<N> {
 
 static PLACES_TABLE: Table<PLACES> = Table::new();
 static TOUCHED_TABLE: Table<TOUCHED> = Table::new();
+static PIECES_TABLE: Table<PIECES> = Table::new();
 
 /// Number of entries ever made for names that differ from their directory.
 static NAMES: AtomicUsize = AtomicUsize::new(0);
@@ -139,17 +154,55 @@ pub(crate) fn forget_places() {
     PLACES_TABLE.clear();
 }
 
-fn file_hash(metadata: &Metadata) -> u64 {
+/// A file in one state of its contents, as the tables know it.
+pub(super) fn file_id(metadata: &Metadata) -> u64 {
     KEY.hash_one((metadata.dev, metadata.ino, metadata.ctime, metadata.ctime_nsec))
 }
 
-/// Whether the extent map of the file in this state was loaded.
-pub(super) fn is_touched(metadata: &Metadata) -> bool {
-    TOUCHED_TABLE.find(file_hash(metadata)).is_some()
+/// Whether the extent map of the file was loaded.
+pub(super) fn is_touched(file: u64) -> bool {
+    TOUCHED_TABLE.find(file).is_some()
 }
 
-pub(super) fn learn_touched(metadata: &Metadata) {
-    TOUCHED_TABLE.set(file_hash(metadata), 1);
+pub(super) fn learn_touched(file: u64) {
+    TOUCHED_TABLE.set(file, 1);
+}
+
+/// The finisher of SplitMix64: spreads the pieces of a file, whose id is random already.
+fn piece_hash(file: u64, piece: u64) -> u64 {
+    let mut z = file.wrapping_add(piece.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// The present tick, never 0; they come round after more than two hours.
+pub(super) fn tick() -> u16 {
+    (mounts::clock_ms() / TICK_MS % u64::from(u16::MAX)) as u16 + 1
+}
+
+/// How long ago the piece of `file` around `offset` was last used; `None`: not known.
+pub(super) fn idle_ticks(file: u64, offset: u64, now: u16) -> Option<u16> {
+    let then = PIECES_TABLE.find(piece_hash(file, offset / PIECE_BYTES))?;
+    // Both are in 1..=65535, of a circle of that many.
+    Some(if now >= then { now - then } else { u16::MAX - (then - now) })
+}
+
+/// The bytes from `offset` up to `end` were used now; `size` is the file's. Pieces count as used
+/// when their end was: whoever reads in smaller steps comes there at last.
+pub(super) fn learn_used(file: u64, offset: u64, end: u64, size: u64, now: u16) {
+    let last = if end >= size { end.div_ceil(PIECE_BYTES) } else { end / PIECE_BYTES };
+    for piece in offset / PIECE_BYTES..last {
+        let hash = piece_hash(file, piece);
+        if PIECES_TABLE.find(hash) != Some(now) {
+            PIECES_TABLE.set(hash, now);
+        }
+    }
+}
+
+/// The piece around `offset` turned out not to be in memory.
+pub(super) fn forget_used(file: u64, offset: u64) {
+    PIECES_TABLE.set(piece_hash(file, offset / PIECE_BYTES), 0);
 }
 
 #[cfg(test)]
@@ -171,6 +224,28 @@ mod tests {
         for (path, dir) in cases {
             assert_eq!(parent(path), dir, "{}", String::from_utf8_lossy(path));
         }
+    }
+
+    #[test]
+    fn pieces_count_when_their_end_is_reached() {
+        let (file, size, now) = (42, 3 * PIECE_BYTES + 10, tick());
+        let known = |offset| idle_ticks(file, offset, now.max(3)).is_some();
+        learn_used(file, 0, PIECE_BYTES - 1, size, now);
+        assert!(!known(0));
+        learn_used(file, 5, PIECE_BYTES + 5, size, now);
+        assert!(known(0) && !known(PIECE_BYTES));
+        learn_used(file, 3 * PIECE_BYTES, size, size, now);
+        assert!(known(3 * PIECE_BYTES) && !known(2 * PIECE_BYTES));
+        forget_used(file, 1);
+        assert!(!known(0));
+    }
+
+    #[test]
+    fn ticks_come_round() {
+        learn_used(43, 0, 10, 10, 65_530);
+        assert_eq!(idle_ticks(43, 0, 65_530), Some(0));
+        assert_eq!(idle_ticks(43, 0, 65_535), Some(5));
+        assert_eq!(idle_ticks(43, 0, 1), Some(6));
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub fn try_open(io: &Io, path: &[u8], options: &OpenOptions) -> Option<io::Resul
     };
     let direct = set_direct(fd.as_fd(), &metadata, Settings::of(io));
     let handle = Handle::new(fd, metadata, mount, direct, io.pool.clone());
-    if mount.is_memory() || known::is_touched(&metadata) {
+    if mount.is_memory() || known::is_touched(handle.id) {
         handle.touched.store(true, Relaxed);
     }
     Some(Ok(File { handle: Arc::new(handle), head: Bytes::new() }))
@@ -185,7 +185,9 @@ fn open_waiting(
         let size = usize::try_from(metadata.size).unwrap_or(usize::MAX);
         let len = options.prefetch.min(PREFETCH_MAX).min(size);
         if len > 0 && direct.is_none() {
+            mount.will_read();
             nowait_sys::fs::read_at(handle.as_fd(), 0, len, &mut head)?;
+            handle.used(0, head.len() as u64);
         }
     }
     Ok(File { handle: Arc::new(handle), head: Bytes::from(head) })

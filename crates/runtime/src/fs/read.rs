@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::file::Handle;
 use super::touch::touch;
-use super::{Aio, File, Io, offload};
+use super::{Aio, File, Io, known, offload, residency};
 use crate::mounts;
 use crate::pool::{Class, Op};
 
@@ -76,10 +76,14 @@ impl File {
             }
         };
         let handle = self.handle.clone();
+        handle.mount.will_read();
         offload(io, Class::Bulk, Op::Read, move || {
             touch(&handle);
-            let (offset, len) = (offset + done as u64, len - done);
-            nowait_sys::fs::read_at(handle.as_fd(), offset, len, &mut buffer)?;
+            let at = offset + done as u64;
+            let result = nowait_sys::fs::read_at(handle.as_fd(), at, len - done, &mut buffer);
+            handle.set_missing(false);
+            result?;
+            handle.used(offset, offset + buffer.len() as u64);
             Ok(Bytes::from(buffer))
         })
         .await
@@ -135,6 +139,9 @@ impl Handle {
         if !self.mount.reads_inline() || !self.is_touched() {
             return Ok(Attempt::No);
         }
+        if !residency::is_likely(self, offset, len) {
+            return Ok(Attempt::No);
+        }
         let counters = &self.mount.counters;
         let mut done = 0;
         while done < len {
@@ -147,7 +154,8 @@ impl Handle {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.mount.missed();
+                    self.set_missing(true);
+                    known::forget_used(self.id, offset);
                     mounts::count(&counters.read_fallback);
                     return Ok(Attempt::Part(done));
                 }
@@ -158,6 +166,7 @@ impl Handle {
                 Err(error) => return Err(error),
             }
         }
+        self.used(offset, offset + done as u64);
         mounts::count(&counters.read_inline);
         Ok(Attempt::Whole(done))
     }

@@ -1,11 +1,17 @@
-//! Is a range of a file in the page cache? Asked before `sendfile`, which waits for what is not.
+//! Is a range of a file in the page cache? Asked before it is read or sent on the loop.
 //!
-//! Two ways, since none serves alone. cachestat(2) counts the pages of a range exactly and cheaply,
-//! but only for files that we own or may write, and it counts pages still being read. A read of one
-//! byte with RWF_NOWAIT is refused for those too and needs no ownership, but asks about one page, so
-//! that only samples are affordable. mincore(2) lies to the unprivileged.
+//! Before a `sendfile`, since that waits for what is missing. Before `preadv2(RWF_NOWAIT)`, since
+//! its miss starts reading, and waits for a place in the disk's queue when that is full (measured on
+//! Linux 6.18: misses of some hundred files on a disk that does not answer stop the caller). So the
+//! loop asks for nothing that is likely to be missing. Three sources, since none serves alone:
 //!
-//! Called by: [`super::send`]. Never: waits.
+//! * what this process used a moment ago is in memory ([`known::idle_ticks`]): free, but not certain;
+//! * cachestat(2) counts the pages of a range and starts nothing, but only for files that we own or
+//!   may write; and it counts pages still being read;
+//! * a read of one byte with RWF_NOWAIT is exact and needs no ownership, but asks about one page, so
+//!   that only samples are affordable, and starts reading what is missing.
+//!
+//! mincore(2) lies to the unprivileged. Called by: [`super::read`], [`super::send`]. Never: waits.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,30 +19,85 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::file::Handle;
+use super::known;
 
 /// Distance of samples in bytes. The kernel reads ahead and evicts in larger pieces mostly; at this
 /// distance the samples of a warm megabyte cost 7 % of sending it.
-const SAMPLE_BYTES: u64 = 64 * 1024;
+const SAMPLE_BYTES: u64 = known::PIECE_BYTES;
 
 static PAGE: LazyLock<u64> = LazyLock::new(nowait_sys::fs::page_size);
 
 /// cachestat(2) is missing (before Linux 6.5) or forbidden.
 static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
-/// How many of the `len` bytes from `offset` are known to be in memory, counted from the first.
+/// How long after its use a piece is taken to be in memory without asking, in ticks.
+const FRESH: u16 = 2 * known::TICKS_PER_SECOND;
+
+/// How long after its use a piece is worth a try where cachestat is not allowed, as long as the disk
+/// has no miss to work on.
+const KEPT: u16 = 60 * known::TICKS_PER_SECOND;
+
+/// Whether a try to read the range inline will most likely succeed.
+pub(super) fn is_likely(handle: &Handle, offset: u64, len: usize) -> bool {
+    let len = len as u64;
+    if handle.mount.is_memory() || offset >= handle.metadata.size {
+        return true;
+    }
+    let disk_is_free = !handle.mount.is_missing();
+    if disk_is_free && used_len(handle, offset, len, FRESH) == len {
+        return true;
+    }
+    whole_by_cachestat(handle, offset, len)
+        .unwrap_or_else(|| used_len(handle, offset, len, idle_max(handle)) == len)
+}
+
+/// How many of the `len` bytes from `offset`, counted from the first, are known to be in memory.
 pub(super) fn known_resident(handle: &Handle, offset: u64, len: usize) -> io::Result<usize> {
     let len = handle.metadata.size.saturating_sub(offset).min(len as u64);
     if len == 0 {
         // Past the end: sendfile finds that out without a disk.
         return Ok(1);
     }
-    let resident = match whole_by_cachestat(handle, offset, len) {
-        Some(false) => 0,
+    let exact = match whole_by_cachestat(handle, offset, len) {
+        Some(true) => Some(len),
+        Some(false) => Some(first_pieces(handle, offset, len)),
+        None => None,
+    };
+    let resident = match exact {
         // Pages may be under way only if something was read lately.
-        Some(true) if !handle.mount.missed_lately() => len,
-        Some(true) | None => by_samples(handle, offset, len)?,
+        Some(exact) if exact == 0 || !handle.mount.read_lately() => exact,
+        Some(exact) => by_samples(handle, offset, exact)?,
+        None => by_samples(handle, offset, used_len(handle, offset, len, idle_max(handle)))?,
     };
     Ok(usize::try_from(resident).unwrap_or(usize::MAX))
+}
+
+/// For how long a piece may have been idle to be worth a try.
+fn idle_max(handle: &Handle) -> u16 {
+    if handle.mount.is_missing() { FRESH } else { KEPT }
+}
+
+/// How many of the `len` bytes from `offset` are in pieces used in the last `ticks`.
+fn used_len(handle: &Handle, offset: u64, len: u64, ticks: u16) -> u64 {
+    let (now, end) = (known::tick(), offset + len);
+    let is_used = |at| known::idle_ticks(handle.id, at, now).is_some_and(|idle| idle <= ticks);
+    pieces(offset, end).find(|at| !is_used(*at)).unwrap_or(end) - offset
+}
+
+/// As many whole pieces as cachestat finds in memory, from `offset` on.
+fn first_pieces(handle: &Handle, offset: u64, len: u64) -> u64 {
+    let end = offset + len;
+    let is_missing = |at: &u64| {
+        let piece_end = (at / known::PIECE_BYTES + 1) * known::PIECE_BYTES;
+        whole_by_cachestat(handle, *at, piece_end.min(end) - at) != Some(true)
+    };
+    pieces(offset, end).find(is_missing).unwrap_or(end) - offset
+}
+
+/// Where the pieces begin that the range goes through; the first one at `offset`.
+fn pieces(offset: u64, end: u64) -> impl Iterator<Item = u64> {
+    let next = |at: &u64| Some((at / known::PIECE_BYTES + 1) * known::PIECE_BYTES);
+    std::iter::successors(Some(offset), next).take_while(move |at| *at < end)
 }
 
 /// Whether all pages of the range are in the cache; `None`: not known.
@@ -69,6 +130,9 @@ fn by_samples(handle: &Handle, offset: u64, len: u64) -> io::Result<u64> {
     if !handle.mount.reads_inline() {
         return Ok(0);
     }
+    if len == 0 {
+        return Ok(0);
+    }
     let end = offset + len;
     let (mut good, mut at) = (offset, offset);
     while is_cached(handle, at)? {
@@ -78,7 +142,9 @@ fn by_samples(handle: &Handle, offset: u64, len: u64) -> io::Result<u64> {
         good = at;
         at = ((at / SAMPLE_BYTES + 1) * SAMPLE_BYTES).min(end - 1);
     }
-    // Somewhere after the last good sample it ends.
+    // Somewhere after the last good sample it ends. The sample has started reading.
+    handle.set_missing(true);
+    known::forget_used(handle.id, at);
     Ok(good - offset)
 }
 

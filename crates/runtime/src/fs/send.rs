@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::net::SendFlags;
 
+use super::file::Handle;
 use super::touch::touch;
 use super::{Aio, File, Io, offload, residency};
 use crate::mounts;
@@ -64,12 +65,13 @@ impl File {
         };
         // A short prefix is left to the pool, which goes on from there in the same trip.
         if resident < len.min(INLINE_BYTES_MIN) {
-            handle.mount.missed();
             mounts::count(&handle.mount.counters.send_fallback);
             return Ok(None);
         }
         mounts::count(&handle.mount.counters.send_inline);
-        send(resident).map(Some)
+        let sent = send(resident)?;
+        handle.sent(offset, sent);
+        Ok(Some(sent))
     }
 
     /// Sends up to `len` bytes from `offset` to `socket` on a thread of the pool.
@@ -92,16 +94,18 @@ impl File {
     {
         let handle = self.handle.clone();
         let len = step_len(len);
+        handle.mount.will_read();
         offload(io, Class::Bulk, Op::Send, move || {
             touch(&handle);
-            match handle.direct {
-                Some(alignment) => {
-                    send_direct(socket.as_fd(), handle.as_fd(), offset, len, alignment as usize)
-                }
-                None => {
-                    sent(nowait_sys::fs::send_file(socket.as_fd(), handle.as_fd(), offset, len))
-                }
-            }
+            let (socket, file) = (socket.as_fd(), handle.as_fd());
+            let result = match handle.direct {
+                Some(alignment) => send_direct(socket, file, offset, len, alignment as usize),
+                None => sent(nowait_sys::fs::send_file(socket, file, offset, len)),
+            };
+            handle.set_missing(false);
+            let sent = result?;
+            handle.sent(offset, sent);
+            Ok(sent)
         })
         .await
     }
@@ -117,6 +121,14 @@ impl File {
         match self.try_send(io, socket.as_fd(), offset, len)? {
             Some(sent) => Ok(sent),
             None => self.send_in_pool(io, socket.clone(), offset, len).await,
+        }
+    }
+}
+
+impl Handle {
+    fn sent(&self, offset: u64, sent: Sent) {
+        if let Sent::Bytes(count) = sent {
+            self.used(offset, offset + count as u64);
         }
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn touch(handle: &Handle) {
         return;
     }
     handle.touched.store(true, Relaxed);
-    known::learn_touched(metadata);
+    known::learn_touched(handle.id);
 }
 
 fn load_map(handle: &Handle) -> bool {

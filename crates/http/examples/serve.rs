@@ -23,7 +23,10 @@ fn main() {
     let http = http.expect("an http block");
     let mut listeners = Vec::new();
     for listen in http.listens() {
-        listeners.push((listen.spec.address.clone(), nowait_sys::listen::open(&listen.spec).expect("listen")));
+        listeners.push((
+            listen.spec.address.clone(),
+            nowait_sys::listen::open(&listen.spec).expect("listen"),
+        ));
     }
     let pool = Pool::new(PoolConfig { name: "default".into(), threads: 32, max_queue: 65536 });
     let generation = Arc::new(Generation {
@@ -41,10 +44,9 @@ fn main() {
     config.connections_max = 10000;
     nowait_runtime::worker::run(config, &workers, |_| async move {
         let worker = worker::Worker::new(generation);
-        let listeners = listeners
-            .into_iter()
-            .enumerate()
-            .map(|(n, (address, fd))| worker::WorkerListener { fd, address, id: n as u64, shared: false });
+        let listeners = listeners.into_iter().enumerate().map(|(n, (address, fd))| {
+            worker::WorkerListener { fd, address, id: n as u64, shared: false }
+        });
         worker.listen(listeners.collect()).expect("listen");
         nowait_runtime::worker::stopping().await;
     })

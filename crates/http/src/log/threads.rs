@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
@@ -29,8 +30,10 @@ const WRITER_LINGERS: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct Log {
-    /// The path or address, for messages and to find the log again after a reload.
+    /// The path or address, for messages, and what logs that are not files are found by.
     pub(super) name: String,
+    /// The path of a log in one file, which finds it again after a reload.
+    pub(super) path: Option<PathBuf>,
     /// Lines are framed as records.
     pub(super) records: bool,
     pub(super) ring: Mutex<Ring>,
@@ -55,8 +58,13 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn new(name: String, records: bool, target: Target, buffering: Buffering) -> Log {
+        let path = match &target {
+            Target::File { path, .. } => Some(path.clone()),
+            Target::Stderr | Target::Paths(_) | Target::Syslog { .. } => None,
+        };
         let log = Log {
             name,
+            path,
             records,
             ring: Mutex::new(Ring::new(RING_BYTES)),
             pending: AtomicUsize::new(0),

@@ -14,7 +14,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle, Thread};
@@ -185,9 +185,8 @@ impl Writer {
     /// configuration before a reload) it is continued, with the new file if one is given, so hand
     /// each new file over once only.
     pub fn file(&self, path: &Path, file: Option<File>, buffering: Buffering) -> Sink {
-        let name = path.display().to_string();
         let mut logs = lock(&self.shared.logs);
-        if let Some(log) = logs.iter().find(|log| log.name == name && !log.records) {
+        if let Some(log) = logs.iter().find(|log| log.path.as_deref() == Some(path)) {
             // Counted as a user before the list is let go, or it might be removed.
             let sink = self.sink(log.clone());
             let log = log.clone();
@@ -199,6 +198,7 @@ impl Writer {
             return sink;
         }
         let target = Target::File { path: path.to_owned(), file };
+        let name = path.display().to_string();
         let log = Arc::new(Log::new(name, false, target, buffering));
         let sink = self.sink(log.clone());
         logs.push(log);
@@ -256,21 +256,17 @@ impl Writer {
     /// Reopens the files of all logs (USR1). `fresh` gives a descriptor that the master opened for
     /// a path; for `None` the path is opened here. Lines written before this call go to the old
     /// file, later ones to the new.
-    pub fn reopen(&self, mut fresh: impl FnMut(&str) -> Option<File>) {
+    pub fn reopen(&self, mut fresh: impl FnMut(&Path) -> Option<File>) {
         let logs = lock(&self.shared.logs).clone();
         for log in logs {
-            let switch = match fresh(&log.name) {
-                Some(file) if !log.records => Switch::To(file),
-                _ => Switch::Reopen,
-            };
-            self.switch(&log, switch);
+            let file = log.path.as_deref().and_then(&mut fresh);
+            self.switch(&log, file.map_or(Switch::Reopen, Switch::To));
         }
     }
 
     /// The paths of all logs in files, as the master must reopen them.
-    pub fn file_paths(&self) -> Vec<String> {
-        let logs = lock(&self.shared.logs);
-        logs.iter().filter(|log| !log.records).map(|log| log.name.clone()).collect()
+    pub fn file_paths(&self) -> Vec<PathBuf> {
+        lock(&self.shared.logs).iter().filter_map(|log| log.path.clone()).collect()
     }
 
     /// Writes everything out, buffers too, and waits for it at most so long. False if something
@@ -320,7 +316,6 @@ mod tests {
     use super::*;
     use crate::log::Level;
     use std::io::Read;
-    use std::path::PathBuf;
     use std::sync::Mutex;
 
     const LONG: Duration = Duration::from_secs(30);

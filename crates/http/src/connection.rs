@@ -32,6 +32,9 @@ use crate::worker::Worker;
 /// A pipelined response is kept back, to be sent together with the next ones, up to this size.
 const BATCH_BYTES_MAX: usize = 16 * 1024;
 
+/// After this time without a request a connection gives up what it needs for serving them.
+const BUSY: Duration = Duration::from_secs(1);
+
 /// A connection as requests see it.
 pub struct Connection {
     /// Serial number in this process.
@@ -126,24 +129,16 @@ impl Connection {
 pub async fn serve(connection: Rc<Connection>) {
     let mut timeout = first_timeout(&connection);
     let next = loop {
-        let idle = connection.worker.enter_idle(&connection);
-        let received = connection.stream.recv(timeout).await;
-        connection.worker.leave_idle(idle);
-        match received {
-            Ok(bytes) if bytes.is_empty() => break Next::Close,
-            Ok(bytes) => {
-                connection.input.replace(bytes);
+        match receive(&connection, timeout).await {
+            Received::Bytes => {}
+            Received::TimedOut if connection.requests.get() == 0 => {
+                break if resets_timed_out(&connection) { Next::Reset } else { Next::Close };
             }
-            Err(error) => {
-                let reset = error.kind() == io::ErrorKind::TimedOut
-                    && connection.requests.get() == 0
-                    && resets_timed_out(&connection);
-                break if reset { Next::Reset } else { Next::Close };
-            }
+            Received::TimedOut | Received::Closed => break Next::Close,
         }
         let (next, idle_timeout) = Box::pin(active(&connection)).await;
-        if next != Next::Idle || connection.worker.is_closing() {
-            break if next == Next::Idle { Next::Close } else { next };
+        if next != Next::Idle {
+            break next;
         }
         timeout = idle_timeout;
     };
@@ -152,6 +147,33 @@ pub async fn serve(connection: Rc<Connection>) {
         // A socket that can't be set is gone already.
         Next::Reset => drop(connection.stream.set_reset_on_close()),
         Next::Idle | Next::Close => {}
+    }
+}
+
+/// What came while a connection waited for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Received {
+    Bytes,
+    TimedOut,
+    Closed,
+}
+
+/// Waits for a request.
+async fn receive(connection: &Rc<Connection>, timeout: Duration) -> Received {
+    if connection.worker.is_closing() && connection.requests.get() > 0 {
+        return Received::Closed;
+    }
+    let idle = connection.worker.enter_idle(connection);
+    let received = connection.stream.recv(timeout).await;
+    connection.worker.leave_idle(idle);
+    match received {
+        Ok(bytes) if bytes.is_empty() => Received::Closed,
+        Ok(bytes) => {
+            connection.input.replace(bytes);
+            Received::Bytes
+        }
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Received::TimedOut,
+        Err(_) => Received::Closed,
     }
 }
 
@@ -182,7 +204,7 @@ fn limits(head: &HeadConf) -> Limits {
     }
 }
 
-/// Serves requests as long as there is input; returns how long to wait for more.
+/// Serves requests as long as they follow each other; returns how long to wait for more.
 async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
     let mut out = OutBuf::new();
     let mut pipelined = false;
@@ -202,10 +224,16 @@ async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
         if next != Next::Idle {
             return (next, timeout);
         }
-        if connection.input.borrow().is_empty() {
-            return (Next::Idle, timeout);
+        pipelined = !connection.input.borrow().is_empty();
+        if pipelined {
+            continue;
         }
-        pipelined = true;
+        // A busy connection soon sends the next request: worth keeping this future for it.
+        match receive(connection, timeout.min(BUSY)).await {
+            Received::Bytes => {}
+            Received::TimedOut if timeout > BUSY => return (Next::Idle, timeout - BUSY),
+            Received::TimedOut | Received::Closed => return (Next::Close, timeout),
+        }
     }
 }
 
@@ -550,5 +578,19 @@ async fn linger(connection: &Connection, time: Duration, timeout: Duration) {
             Ok(bytes) if !bytes.is_empty() => {}
             _ => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    fn size<A, F>(_: fn(A) -> F) -> usize {
+        std::mem::size_of::<F>()
+    }
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        eprintln!("{} {}", size(super::serve), std::mem::size_of::<super::Connection>());
+        assert!(size(super::serve) <= 400, "the task of a connection");
+        assert!(std::mem::size_of::<super::Connection>() <= 500, "its facts");
     }
 }

@@ -245,13 +245,39 @@ impl Request {
         server: ServerId,
         started: Instant,
     ) {
-        let mut head = std::mem::take(&mut self.head);
-        head.recycle();
-        let mut uri = std::mem::take(&mut self.uri);
-        uri.path.clear();
-        uri.args = None;
-        let path = std::mem::take(&mut self.path);
-        *self = Self { head, uri, path, ..Self::new(connection, current, server, started) };
+        // Field by field: the whole is large, and most of it keeps its memory.
+        self.location = current.conf.server(server).root;
+        self.connection = connection;
+        self.current = current;
+        self.server = server;
+        self.head.recycle();
+        self.method = Method::Get;
+        self.host_port = None;
+        self.uri.path.clear();
+        self.uri.args = None;
+        self.body = RequestBody::None;
+        self.body_length = BodyLength::None;
+        self.started = started;
+        self.received.set(0);
+        self.out = Head::default();
+        self.sent = Sent::default();
+        self.internal = false;
+        self.in_error_page = false;
+        self.error_status = None;
+        self.uri_changes = URI_CHANGES_MAX;
+        self.keep_alive = false;
+        self.header_only = false;
+        self.pipelined = false;
+        self.body_discarded = false;
+        self.skip_lingering = false;
+        self.uri_is_file = false;
+        self.captures.get_mut().subject.clear();
+        self.captures.get_mut().groups = nowait_conf::Captures::default();
+        self.realpath_root = None;
+        self.id.set(None);
+        self.limit_rate.set(None);
+        self.user = None;
+        self.slots.get_mut().clear();
     }
 
     /// Settings of the virtual server.

@@ -2,7 +2,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use nowait_conf::{Cx, Diagnostics, Disk, Paths, Registry};
+use nowait_conf::{Cx, Disk, Paths, Registry};
 use nowait_http::{conf, generation::Generation, worker};
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::worker::{WorkerConfig, Workers};
@@ -29,11 +29,12 @@ fn main() {
         ));
     }
     let pool = Pool::new(PoolConfig { name: "default".into(), threads: 32, max_queue: 65536 });
+    let logs = nowait_http::logs::Logs::stderr(&http).expect("logs");
     let generation = Arc::new(Generation {
         number: 1,
         conf: http,
         pools: [("default".to_owned(), pool)].into(),
-        logs: Default::default(),
+        logs,
     });
     let workers = Workers::new(1).expect("workers");
     let driver = match &kind[..] {

@@ -23,7 +23,7 @@ use crate::body_reader::Reader;
 use crate::conf::client::{HeadConf, LingeringClose};
 use crate::conf::listen::Virtual;
 use crate::generation::Current;
-use crate::logs::Level;
+use crate::log::Level;
 use crate::phases;
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::sender;

@@ -10,7 +10,7 @@ use nowait_runtime::fs::{self, File, OpenOptions, Symlinks};
 use nowait_runtime::pool::PoolError;
 
 use crate::conf::files::DisableSymlinks;
-use crate::logs::Level;
+use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
 

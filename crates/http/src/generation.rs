@@ -88,7 +88,7 @@ impl Current {
                     std::str::from_utf8(&name).ok().and_then(|name| self.pools.get(name)).cloned();
                 let pool = known.unwrap_or_else(|| {
                     request.log(
-                        crate::logs::Level::Error,
+                        crate::log::Level::Error,
                         format_args!(
                             "thread pool \"{}\" not found, using \"default\"",
                             String::from_utf8_lossy(&name)

@@ -1,35 +1,203 @@
-//! The logs of a generation: which lines go where.
+//! The logs of a generation: which lines of which requests go where.
+//!
+//! Made when a generation comes into use, from what its locations say and the files that the master
+//! opened. Request code calls [`access`] and [`Request::log`]; both only copy a line into the ring
+//! of the log writer.
 
+use std::cell::RefCell;
 use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
+use nowait_conf::Part;
+
+use crate::address;
+use crate::conf::HttpConf;
+use crate::log::access::{OpenAccessLogs, Values};
+use crate::log::debug_connection::DebugConnections;
+use crate::log::error::{Details, Entry, ErrorLog, RequestDetails};
+use crate::log::writer::Writer;
+use crate::log::{Level, Report};
 use crate::request::Request;
+use crate::variables::Index;
 
-/// How bad a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    /// A bug or a failure that needs the operator at once.
-    Alert,
-    /// A part failed.
-    Crit,
-    /// A request failed.
-    Error,
-    /// Something to look at.
-    Warn,
-    /// About one client.
-    Info,
+/// The logs of a generation, by location.
+pub struct Logs {
+    writer: Arc<Writer>,
+    main: ErrorLog,
+    debug: DebugConnections,
+    access: Box<[OpenAccessLogs]>,
+    /// `None`: the main one.
+    error: Box<[Option<ErrorLog>]>,
 }
-
-/// The logs of a generation.
-#[derive(Default)]
-pub struct Logs;
 
 impl Logs {
-    /// Writes a line about a request.
-    pub fn request_error(&self, _request: &Request, _level: Level, _message: fmt::Arguments<'_>) {}
+    /// Opens the logs of a configuration. `opened` gives each file that the master has opened,
+    /// once.
+    pub fn open(
+        conf: &HttpConf,
+        writer: Arc<Writer>,
+        main: ErrorLog,
+        debug: DebugConnections,
+        opened: &mut dyn FnMut(&Path) -> Option<File>,
+    ) -> Self {
+        let mut access = Vec::with_capacity(conf.locations().len());
+        let mut error = Vec::with_capacity(conf.locations().len());
+        for location in conf.locations() {
+            access.push(location.access_logs.open(&writer, opened));
+            let outputs = location.log.error_log.iter().map(|log| log.open(&writer, opened));
+            let outputs: Vec<_> = outputs.collect();
+            error.push((!outputs.is_empty()).then(|| ErrorLog::new(outputs)));
+        }
+        Self { writer, main, debug, access: access.into(), error: error.into() }
+    }
+
+    /// Logs that write nothing but errors to standard error, for tests.
+    ///
+    /// # Errors
+    /// When the log writer's thread can't be started.
+    pub fn stderr(conf: &HttpConf) -> std::io::Result<Self> {
+        let main = ErrorLog::stderr(Level::Error);
+        let access = conf.locations().iter().map(|_| OpenAccessLogs::default()).collect();
+        let error = conf.locations().iter().map(|_| None).collect();
+        let writer = Arc::new(Writer::start()?);
+        Ok(Self { writer, main, debug: DebugConnections::default(), access, error })
+    }
+
+    /// The thread that writes the logs, for the next generation.
+    pub fn writer(&self) -> &Arc<Writer> {
+        &self.writer
+    }
+
+    /// Gives the log writer files that were opened anew.
+    pub fn reopen(&self, mut fresh: impl FnMut(&Path) -> Option<File>) {
+        self.writer.reopen(|path| fresh(Path::new(path)));
+    }
+
+    /// Writes what is still waiting; false if that took longer than `limit`.
+    pub fn flush(&self, limit: Duration) -> bool {
+        self.writer.flush(limit)
+    }
 
     /// Writes a line about no request.
-    pub fn error(&self, _level: Level, _message: fmt::Arguments<'_>) {}
+    pub fn error(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.main.log(level, Entry::default(), message);
+    }
+
+    /// Writes a line about a request.
+    pub(crate) fn request_error(
+        &self,
+        request: &Request,
+        level: Level,
+        message: fmt::Arguments<'_>,
+    ) {
+        let log = match self.error.get(request.location.0 as usize) {
+            Some(Some(log)) => log,
+            _ => &self.main,
+        };
+        let debug = !self.debug.is_empty()
+            && self.debug.contains(request.connection.peer.inet().map(|inet| inet.ip()));
+        if !log.enabled(level) && !debug {
+            return;
+        }
+        let entry = Entry {
+            connection: Some(request.connection.number),
+            os_error: None,
+            details: Some(&About(request)),
+            debug_connection: debug,
+        };
+        log.log(level, entry, message);
+    }
 }
 
-/// Writes the access log lines of a request.
-pub fn access(_request: &Request) {}
+/// Failures of logs are told to the main error log.
+impl Report for Logs {
+    fn report(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.error(level, message);
+    }
+}
+
+/// What error lines say about a request.
+struct About<'a>(&'a Request);
+
+impl Details for About<'_> {
+    fn append(&self, out: &mut Vec<u8>) {
+        let request = self.0;
+        let mut client = Vec::new();
+        address::append_ip(&request.connection.peer, &mut client);
+        let line = request.head.request_line();
+        let listen;
+        let server = if line.is_empty() {
+            listen = request.connection.listen.to_string();
+            listen.as_bytes()
+        } else {
+            request.server_name()
+        };
+        let details = RequestDetails {
+            client: &client,
+            server,
+            request: line,
+            host: request.head.header(nowait_h1::Known::Host),
+            referrer: request.head.header(nowait_h1::Known::Referer),
+            ..RequestDetails::default()
+        };
+        details.append(out);
+    }
+}
+
+/// Writes the access log lines of a finished request.
+pub fn access(request: &Request) {
+    let logs = &request.current.logs.access;
+    let Some(log) = logs.get(request.location.0 as usize).filter(|log| !log.is_empty()) else {
+        return;
+    };
+    thread_local! {
+        static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    LINE.with_borrow_mut(|line| log.write(line, &mut Line(request)));
+}
+
+/// Values of variables for access log lines.
+struct Line<'a>(&'a Request);
+
+impl Values for Line<'_> {
+    fn append(&mut self, part: &Part, out: &mut Vec<u8>) -> bool {
+        match part {
+            Part::Literal(text) => {
+                out.extend_from_slice(text);
+                true
+            }
+            Part::Variable(index) => {
+                self.0.current.conf.variables.append(Index::from(*index), self.0, out)
+            }
+            Part::Capture(n) => match self.0.captures.borrow().group(usize::from(*n)) {
+                Some(text) => {
+                    out.extend_from_slice(text);
+                    true
+                }
+                None => false,
+            },
+        }
+    }
+
+    fn append_root(&mut self, out: &mut Vec<u8>) {
+        self.0.location().path.append_root(self.0, out);
+    }
+}
+
+/// Files that the logs of a configuration are written to, each once.
+pub fn files(conf: &HttpConf) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for location in conf.locations() {
+        let access = location.access_logs.files();
+        let error = location.log.error_log.iter().filter_map(|log| log.file());
+        for file in access.chain(error) {
+            if !files.iter().any(|known| known == file) {
+                files.push(file.to_path_buf());
+            }
+        }
+    }
+    files
+}

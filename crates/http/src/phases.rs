@@ -16,7 +16,7 @@ use crate::conf::Content;
 use crate::error_page;
 use crate::filter;
 use crate::handler;
-use crate::logs::Level;
+use crate::log::Level;
 use crate::outcome::{Outcome, Target};
 use crate::request::{BodyLength, Request};
 use crate::response::Response;

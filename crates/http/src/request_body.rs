@@ -8,7 +8,7 @@ use nowait_runtime::fs::{self, CreateOptions, File, Io};
 use nowait_runtime::time::timeout;
 
 use crate::conf::body::{InFileOnly, TempPath};
-use crate::logs::Level;
+use crate::log::Level;
 use crate::request::{BodyReader, ReadError, Request, RequestBody};
 
 /// A request body in a file; the file is removed with it unless it is to be kept.

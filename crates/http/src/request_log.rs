@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::logs::Level;
+use crate::log::Level;
 use crate::request::Request;
 
 impl Request {

@@ -16,7 +16,7 @@ use nowait_runtime::pool::PoolError;
 use nowait_runtime::{now, sleep};
 
 use crate::connection::{Connection, flush};
-use crate::logs::Level;
+use crate::log::Level;
 use crate::request::{Request, RequestBody};
 use crate::response::{Body, BodyError, FileBody, Part, Response};
 use crate::response_head::{self, Framing};

@@ -18,7 +18,7 @@ use slab::Slab;
 use crate::conf::ServerId;
 use crate::connection::{Connection, serve};
 use crate::generation::{Current, Generation};
-use crate::logs::Level;
+use crate::log::Level;
 use crate::request::Request;
 
 /// Unused requests that a worker keeps for the next ones.

@@ -14,6 +14,8 @@ use super::listen::{ListenDirective, ServerListens, ServerName};
 use super::{Content, HttpConf, Location, LocationId, Mentions, Regex, Server, ServerId};
 use super::{body, client, content, files, headers, pages, rewrite, try_files};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
+use crate::log::access::AccessLogs;
+use crate::log::directives::{AccessLog, Destination, LogConf, LogLayer};
 use crate::mime::Types;
 use crate::path::{Append, FilePath};
 use crate::variables::Table;
@@ -383,6 +385,7 @@ impl Build<'_> {
             prefix: Bytes::copy_from_slice(cx.paths().prefix()),
         });
         let types = own.iter().rev().find_map(|own| own.types.clone());
+        let log = LogConf::resolve(cx, chain);
         // These three are the location's own, never inherited.
         let last = chain.last().and_then(|scope| scope.get::<OwnLayer>());
         let location = Location {
@@ -401,8 +404,41 @@ impl Build<'_> {
             index: content::IndexConf::resolve(cx, chain),
             autoindex: content::AutoindexConf::resolve(cx, chain),
             mime: content::MimeConf::resolve(cx, chain),
+            access_logs: access_logs(cx, &log, chain),
+            log,
         };
         self.locations.push(location);
         LocationId(u32::try_from(self.locations.len() - 1).unwrap_or(u32::MAX))
+    }
+}
+
+/// The access logs of a location: the default one if no block says anything.
+fn access_logs(cx: &mut Cx<'_>, log: &LogConf, chain: &[&Scope]) -> AccessLogs {
+    let given = chain
+        .iter()
+        .filter_map(|scope| scope.get::<LogLayer>())
+        .any(|layer| layer.access_log.is_some());
+    let default;
+    let list = if given {
+        &log.access_log[..]
+    } else {
+        default = [AccessLog::default_for(cx)];
+        &default
+    };
+    for log in AccessLog::effective(list) {
+        let path = match &log.destination {
+            Destination::Paths(path) => Some(path),
+            Destination::File(_) | Destination::Syslog(_) => None,
+        };
+        for text in log.format.texts.iter().chain(&log.condition).chain(path) {
+            super::mention(text, cx);
+        }
+    }
+    match AccessLogs::compile(list, log.open_log_file_cache.0, cx.global::<Table>()) {
+        Ok(logs) => logs,
+        Err(errors) => {
+            errors.into_iter().for_each(|error| cx.report(error));
+            AccessLogs::default()
+        }
     }
 }

@@ -21,6 +21,8 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Row, Template, Value, Word};
 
 use crate::location_tree::Locations;
+use crate::log::access::AccessLogs;
+use crate::log::directives::{LOG_ROWS, LogConf};
 use crate::mime::Types;
 use crate::path::FilePath;
 use crate::request::Uri;
@@ -97,6 +99,10 @@ pub struct Location {
     pub autoindex: content::AutoindexConf,
     /// `types` and `default_type`.
     pub mime: content::MimeConf,
+    /// Error logs.
+    pub log: LogConf,
+    /// Access logs.
+    pub access_logs: AccessLogs,
 }
 
 /// Which handler answers for a location.
@@ -180,6 +186,8 @@ pub fn rows() -> Vec<&'static [Row]> {
         content::IndexConf::ROWS,
         content::AutoindexConf::ROWS,
         content::MimeConf::ROWS,
+        LogConf::ROWS,
+        LOG_ROWS,
     ]
 }
 
@@ -197,13 +205,17 @@ pub fn complex(word: &Word, cx: &mut Cx<'_>) -> Result<Complex, Diagnostic> {
 /// # Errors
 /// Malformed variables.
 pub fn compile(template: &Template, cx: &mut Cx<'_>) -> Result<Complex, Diagnostic> {
-    let span = template.span();
-    let mentions = cx.global::<Mentions>();
-    for name in template.variables() {
-        mentions.0.insert((name.to_vec(), span));
-    }
+    mention(template, cx);
     let compiled = template.compile(cx.global::<Table>())?;
     Ok(Complex::from_compiled(&compiled))
+}
+
+/// Notes where variables are mentioned.
+pub fn mention(template: &Template, cx: &mut Cx<'_>) {
+    let mentions = cx.global::<Mentions>();
+    for name in template.variables() {
+        mentions.0.insert((name.to_vec(), template.span()));
+    }
 }
 
 /// Where variables are mentioned, for the error about unknown ones.

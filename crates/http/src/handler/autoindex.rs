@@ -9,7 +9,7 @@ use nowait_runtime::fs::{self, Kind, Listing, ReadDirOptions};
 use crate::autoindex::{self, Entry, Format, Options};
 use crate::conf::content::ListingFormat;
 use crate::files;
-use crate::logs::Level;
+use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Part, Response};

@@ -4,7 +4,7 @@ use nowait_h1::Method;
 use nowait_runtime::fs::Kind;
 
 use crate::files::{self, OpenError, Purpose};
-use crate::logs::Level;
+use crate::log::Level;
 use crate::outcome::{Outcome, Target};
 use crate::request::Request;
 

@@ -7,7 +7,7 @@ use nowait_runtime::fs::Kind;
 use crate::escape;
 use crate::etag;
 use crate::files::{self, Purpose};
-use crate::logs::Level;
+use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Body, FileBody, Head, Response};

@@ -4,7 +4,7 @@ use nowait_runtime::fs::Kind;
 
 use crate::conf::try_files::{Candidate, Fallback};
 use crate::files::{self, Purpose};
-use crate::logs::Level;
+use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::path::Append;
 use crate::request::Request;

@@ -49,6 +49,13 @@ pub struct Family {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Index(u32);
 
+impl From<u32> for Index {
+    /// The index of a compiled text.
+    fn from(index: u32) -> Self {
+        Self(index)
+    }
+}
+
 /// Place of a value that requests carry themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(pub u16);

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nowait_testkit::client::Arrival;
-use nowait_testkit::slow_disk::{DiskOptions, ExtImage, ExtOptions, Gate, Ops, SlowDisk};
+use nowait_testkit::slow_disk::{
+    DiskOptions, ExtImage, ExtOptions, Gate, Ops, Quiet, SlowDisk, quiet,
+};
 use nowait_testkit::{Binary, Client, Driver, Response, Server, skip};
 
 /// Connections that ask for the hot file. More than workers, so that each worker has some.
@@ -197,6 +199,7 @@ impl Stage {
             }}",
             setup.http, setup.locations
         );
+        let quiet = quiet();
         let server = Server::of(Binary::under_test(env!("CARGO_BIN_EXE_nowait")))
             .driver(self.case.driver)
             .workers(self.case.workers)
@@ -209,7 +212,7 @@ impl Stage {
             skip("io_uring", "the server does not use io_uring here");
             return None;
         }
-        let mut running = Running { server, stage: self, hot: Vec::new(), http };
+        let mut running = Running { hot: Vec::new(), server, quiet, stage: self, http };
         running.warm_up();
         Some(running)
     }
@@ -228,6 +231,7 @@ impl Stage {
 pub struct Running {
     hot: Vec<Client>,
     pub server: Server,
+    quiet: Quiet,
     pub stage: Stage,
     pub http: String,
 }
@@ -326,9 +330,10 @@ impl Running {
     /// Stops the server, which must be sound to the end.
     #[track_caller]
     pub fn finish(self) {
-        let Running { hot, server, stage, .. } = self;
+        let Running { hot, server, quiet, stage, .. } = self;
         drop(hot);
         assert_eq!(server.stop().code(), Some(0));
+        drop(quiet);
         drop(stage);
     }
 }

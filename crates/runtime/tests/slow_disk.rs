@@ -13,12 +13,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use nowait_runtime::driver::DriverKind;
+use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::fs::{self, CreateOptions, Io, OpenOptions, ReadDirOptions, Symlinks};
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::worker::{self, End, Remote, WorkerConfig, Workers};
 use nowait_runtime::{guard, worker::stopping};
-use nowait_testkit::slow_disk::{DiskOptions, EIO, ExtImage, ExtOptions, Gate, Ops, SlowDisk};
+use nowait_testkit::slow_disk::{
+    DiskOptions, EIO, ExtImage, ExtOptions, Gate, Ops, SlowDisk, quiet,
+};
 use nowait_testkit::wait::PATIENCE;
 
 /// Turns of the loop that must pass while an operation waits.
@@ -31,12 +33,12 @@ struct Loop {
 }
 
 impl Loop {
-    fn start() -> Loop {
+    fn start(driver: DriverKind) -> Loop {
         let workers = Workers::new(1).unwrap();
         let remote = workers.remote(0);
         let thread = std::thread::spawn(move || {
             guard::install(guard::Mode::On).unwrap();
-            let config = WorkerConfig::new(0, DriverKind::Epoll);
+            let config = WorkerConfig::new(0, driver);
             worker::run(config, &workers, |_| stopping())
         });
         Loop { remote, thread }
@@ -74,6 +76,37 @@ impl Loop {
         assert_eq!(guard::violations(), 0, "blocking calls on the loop");
     }
 }
+
+/// Makes a test per driver of each function.
+macro_rules! on_every_driver {
+    ($($name:ident),* $(,)?) => {
+        $(mod $name {
+            use super::*;
+
+            #[test]
+            fn epoll() {
+                super::$name(DriverKind::Epoll);
+            }
+
+            #[test]
+            fn io_uring() {
+                match driver::choose(Requested::IoUring) {
+                    (DriverKind::IoUring, _) => super::$name(DriverKind::IoUring),
+                    (_, why) => nowait_testkit::skip("io_uring", &why),
+                }
+            }
+        })*
+    };
+}
+
+on_every_driver!(
+    every_operation_on_ext4,
+    every_operation_on_fuse,
+    every_operation_reports_a_broken_disk,
+    what_is_in_memory_is_served_while_the_pool_is_stuck,
+    a_cold_extent_map_leaves_the_loop_alone,
+    dropped_work_is_not_done,
+);
 
 fn io_with(threads: usize) -> Io {
     Io::new(Pool::new(PoolConfig { name: "test".to_owned(), threads, max_queue: 1000 }))
@@ -235,12 +268,12 @@ fn actions() -> Vec<Action> {
 const EXISTING: CreateOptions =
     CreateOptions { mode: 0o600, exclusive: false, truncate: false, append: false };
 
-fn every_operation_leaves_the_loop_alone(mut disk: Disk) {
+fn every_operation_leaves_the_loop_alone(driver: DriverKind, mut disk: Disk) {
     let io = io_with(2);
     for action in actions() {
         disk.fill();
         // A loop and a disk of its own for each: nothing is warm from the one before.
-        let the_loop = Loop::start();
+        let the_loop = Loop::start(driver);
         let gate = disk.hold(action.held);
         let (io, root) = (io.clone(), disk.root());
         let acting = the_loop.spawn(move || (action.act)(io, root));
@@ -260,25 +293,22 @@ fn every_operation_leaves_the_loop_alone(mut disk: Disk) {
     }
 }
 
-#[test]
-fn every_operation_on_ext4() {
+fn every_operation_on_ext4(driver: DriverKind) {
     if let Some(disk) = Disk::ext() {
-        every_operation_leaves_the_loop_alone(disk);
+        every_operation_leaves_the_loop_alone(driver, disk);
     }
 }
 
-#[test]
-fn every_operation_on_fuse() {
+fn every_operation_on_fuse(driver: DriverKind) {
     if let Some(disk) = Disk::fuse() {
-        every_operation_leaves_the_loop_alone(disk);
+        every_operation_leaves_the_loop_alone(driver, disk);
     }
 }
 
-#[test]
-fn every_operation_reports_a_broken_disk() {
+fn every_operation_reports_a_broken_disk(driver: DriverKind) {
     let Some(mut disk) = Disk::fuse() else { return };
     let io = io_with(2);
-    let the_loop = Loop::start();
+    let the_loop = Loop::start(driver);
     for action in actions() {
         disk.fill();
         let Disk::Fuse(slow) = &disk else { unreachable!("made as such above") };
@@ -297,8 +327,7 @@ fn every_operation_reports_a_broken_disk() {
 }
 
 /// The heart of it: a stuck pool, and files that are in memory.
-#[test]
-fn what_is_in_memory_is_served_while_the_pool_is_stuck() {
+fn what_is_in_memory_is_served_while_the_pool_is_stuck(driver: DriverKind) {
     const COLD: usize = 50;
     let Some(mut image) = ExtImage::or_skip(ExtOptions::default()) else { return };
     let hot = image.write("hot/file", vec![b'h'; 20_000]);
@@ -306,9 +335,10 @@ fn what_is_in_memory_is_served_while_the_pool_is_stuck() {
         image.write(&format!("cold/{n}"), vec![b'c'; 20_000]);
     }
     image.make_cold();
+    let _quiet = quiet();
     let (io, root) = (io_with(2), image.path().to_owned());
     let hot = hot.as_os_str().as_bytes().to_vec();
-    let the_loop = Loop::start();
+    let the_loop = Loop::start(driver);
     let read_hot = {
         let io = io.clone();
         move || async move {
@@ -346,15 +376,14 @@ fn what_is_in_memory_is_served_while_the_pool_is_stuck() {
 
 /// A file that was touched long ago, whose map of extents is not all in memory: reading beyond the
 /// part that is known would block inside `preadv2(RWF_NOWAIT)`.
-#[test]
-fn a_cold_extent_map_leaves_the_loop_alone() {
+fn a_cold_extent_map_leaves_the_loop_alone(driver: DriverKind) {
     const BLOCKS: usize = 2000;
     let Some(mut image) = ExtImage::or_skip(ExtOptions::default()) else { return };
     let path = image.write_fragmented("file", &vec![b'x'; BLOCKS * 4096]);
     image.make_cold();
     let path = path.as_os_str().as_bytes().to_vec();
     let io = io_with(2);
-    let the_loop = Loop::start();
+    let the_loop = Loop::start(driver);
     let (opening_io, opening_path) = (io.clone(), path.clone());
     let opened = the_loop.spawn(move || async move {
         let file = fs::open(&opening_io, &opening_path, &OpenOptions::default()).await?;
@@ -373,8 +402,7 @@ fn a_cold_extent_map_leaves_the_loop_alone() {
 }
 
 /// Work for a client that is gone and that has not started never reaches the disk.
-#[test]
-fn dropped_work_is_not_done() {
+fn dropped_work_is_not_done(driver: DriverKind) {
     const QUEUED: usize = 20;
     let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
     for n in 0..=QUEUED {
@@ -382,7 +410,7 @@ fn dropped_work_is_not_done() {
     }
     let io = io_with(1);
     let root = disk.path();
-    let the_loop = Loop::start();
+    let the_loop = Loop::start(driver);
     let gate = disk.hold(Ops::OPEN);
     let open = move |n: usize| {
         let (io, path) = (io.clone(), below(&root, &format!("file{n}")));

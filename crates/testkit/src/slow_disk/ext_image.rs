@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use rustix::mount::{MountFlags, mount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
+use super::quiet::while_nobody_measures;
 use super::{DiskOptions, Gate, Ops, SlowDisk, dir_of, mounts};
 use crate::skip::skip;
 use crate::temp::write_below;
@@ -89,7 +90,8 @@ impl ExtImage {
         }
         // Without background work of its own that a test would see as operations.
         let data = c"noinit_itable,inode_readahead_blks=0";
-        let mounted = mount(&self.device, &self.mount_point, "ext4", flags, data);
+        let mounted =
+            while_nobody_measures(|| mount(&self.device, &self.mount_point, "ext4", flags, data));
         // From now on the kernel frees the device with its last user (LO_FLAGS_AUTOCLEAR), even
         // if this process is killed.
         run("losetup", &["--detach"], &self.device);
@@ -108,7 +110,7 @@ impl ExtImage {
     pub fn make_cold(&mut self) {
         let point = &self.mount_point;
         wait::until(&format!("unmount {}", point.display()), wait::PATIENCE, || {
-            match rustix::mount::unmount(point, rustix::mount::UnmountFlags::NOFOLLOW) {
+            match while_nobody_measures(|| unmount(point, UnmountFlags::NOFOLLOW)) {
                 Ok(()) => Some(()),
                 Err(rustix::io::Errno::BUSY) => None,
                 Err(e) => panic!("unmount {}: {e}", point.display()),

@@ -22,6 +22,7 @@ mod ext_image;
 mod mounts;
 mod ops;
 mod passthrough;
+mod quiet;
 mod store;
 mod tree;
 
@@ -36,12 +37,14 @@ pub use control::{Latency, Spike};
 pub use ext_image::{ExtImage, ExtOptions};
 pub use mounts::evict;
 pub use ops::{Ops, Target};
+pub use quiet::{Quiet, quiet};
 
 use crate::skip::skip;
 use crate::temp::{TempDir, write_below};
 use crate::wait::PATIENCE;
 use control::Control;
 use passthrough::{Caching, Passthrough};
+use quiet::while_nobody_measures;
 
 /// Answered to an operation that a broken disk can't carry out.
 pub const EIO: i32 = 5;
@@ -116,7 +119,7 @@ impl SlowDisk {
         // The server under test runs as another user.
         config.acl = SessionACL::All;
         config.n_threads = Some(SESSION_THREADS);
-        let session = Session::new(filesystem, &mount_point, &config)
+        let session = while_nobody_measures(|| Session::new(filesystem, &mount_point, &config))
             .and_then(Session::spawn)
             .unwrap_or_else(|e| panic!("mount {}: {e}", mount_point.display()));
         let workers = (0..WORK_THREADS)

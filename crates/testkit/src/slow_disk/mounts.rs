@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::quiet::while_nobody_measures;
 use crate::wait::try_until;
 use rustix::fs::{Advice, fadvise};
 use rustix::mount::{UnmountFlags, unmount as sys_unmount};
@@ -50,9 +51,9 @@ pub(super) fn find_program(name: &str) -> Option<PathBuf> {
 /// so that whatever still waits in a FUSE mount is answered with an error. True if it is gone.
 pub(super) fn unmount(mount_point: &Path) -> bool {
     // A server that was killed a moment ago may still be on its way out.
-    let in_order = || sys_unmount(mount_point, UnmountFlags::NOFOLLOW).ok();
-    try_until(UNMOUNT_PATIENCE, in_order).is_some()
-        || sys_unmount(mount_point, UnmountFlags::FORCE | UnmountFlags::DETACH).is_ok()
+    let unmount = |flags| while_nobody_measures(|| sys_unmount(mount_point, flags)).ok();
+    try_until(UNMOUNT_PATIENCE, || unmount(UnmountFlags::NOFOLLOW)).is_some()
+        || unmount(UnmountFlags::FORCE | UnmountFlags::DETACH).is_some()
 }
 
 /// Removes mounts and directories that killed test processes have left behind.
@@ -62,7 +63,8 @@ pub(super) fn remove_stale() {
     // FUSE mounts first: whoever syncs an ext4 would wait for the disk below.
     let (disks, others): (Vec<_>, Vec<_>) = stale.partition(|point| point.ends_with("/disk"));
     for point in disks.into_iter().chain(others) {
-        let _ = sys_unmount(point, UnmountFlags::FORCE | UnmountFlags::DETACH);
+        let flags = UnmountFlags::FORCE | UnmountFlags::DETACH;
+        let _ = while_nobody_measures(|| sys_unmount(point, flags));
     }
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else {
         return;

@@ -1,0 +1,60 @@
+//! No mounts while somebody measures.
+//!
+//! Whatever is mounted or unmounted on the machine makes a server look at names anew, and makes the
+//! kernel's walk through cached names fail for a moment. Tests that run side by side would disturb
+//! each other so, at random. Therefore the kit mounts only while no test holds a [`Quiet`], in this
+//! process or another one: a lock on a file, shared by those who want quiet, exclusive for mounting.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::wait::try_until;
+
+/// How long to wait for the others, who all run tests that are bounded themselves.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+thread_local! {
+    /// How many [`Quiet`]s this thread holds; it would wait for itself.
+    static HELD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// As long as it lives, the kit mounts and unmounts nothing, on the whole machine.
+///
+/// Take it after the last mount of your own, drop it before the disk.
+#[derive(Debug)]
+pub struct Quiet {
+    /// The lock ends with the file.
+    _lock: Option<File>,
+}
+
+/// Waits until mounting is done and keeps others from it.
+pub fn quiet() -> Quiet {
+    HELD.set(HELD.get() + 1);
+    Quiet { _lock: lock(FlockOperation::NonBlockingLockShared) }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        HELD.set(HELD.get().saturating_sub(1));
+    }
+}
+
+/// Does what mounts or unmounts, when nobody wants quiet.
+pub(super) fn while_nobody_measures<T>(work: impl FnOnce() -> T) -> T {
+    // A test that fails may drop its disk first; then it disturbs nobody but itself.
+    let lock = if HELD.get() == 0 { lock(FlockOperation::NonBlockingLockExclusive) } else { None };
+    let result = work();
+    drop(lock);
+    result
+}
+
+/// Without a lock (a full disk, a strange system) tests disturb each other, no more.
+fn lock(operation: FlockOperation) -> Option<File> {
+    let path = std::env::temp_dir().join("nowait-tests-mount.lock");
+    let file = File::options().create(true).truncate(false).write(true).open(path).ok()?;
+    try_until(PATIENCE, || flock(&file, operation).ok())?;
+    Some(file)
+}

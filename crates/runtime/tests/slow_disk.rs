@@ -19,7 +19,8 @@ use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::worker::{self, End, Remote, WorkerConfig, Workers};
 use nowait_runtime::{guard, worker::stopping};
 use nowait_testkit::slow_disk::{
-    DiskOptions, EIO, ExtImage, ExtOptions, Gate, Ops, SlowDisk, quiet,
+    DiskOptions, EIO, ExtImage, ExtOptions, Gate, Ops, Quiet, SlowDisk, alone, mount_elsewhere,
+    quiet,
 };
 use nowait_testkit::wait::PATIENCE;
 
@@ -79,16 +80,18 @@ impl Loop {
 
 /// Makes a test per driver of each function.
 macro_rules! on_every_driver {
-    ($($name:ident),* $(,)?) => {
+    ($($(#[$attribute:meta])* $name:ident),* $(,)?) => {
         $(mod $name {
             use super::*;
 
             #[test]
+            $(#[$attribute])*
             fn epoll() {
                 super::$name(DriverKind::Epoll);
             }
 
             #[test]
+            $(#[$attribute])*
             fn io_uring() {
                 match driver::choose(Requested::IoUring) {
                     (DriverKind::IoUring, _) => super::$name(DriverKind::IoUring),
@@ -104,6 +107,8 @@ on_every_driver!(
     every_operation_on_fuse,
     every_operation_reports_a_broken_disk,
     what_is_in_memory_is_served_while_the_pool_is_stuck,
+    #[ignore = "not so yet: any mount makes the file API forget paths, and only the pool relearns them"]
+    a_mount_elsewhere_does_not_send_hot_files_to_a_stuck_pool,
     a_cold_extent_map_leaves_the_loop_alone,
     dropped_work_is_not_done,
 );
@@ -328,6 +333,16 @@ fn every_operation_reports_a_broken_disk(driver: DriverKind) {
 
 /// The heart of it: a stuck pool, and files that are in memory.
 fn what_is_in_memory_is_served_while_the_pool_is_stuck(driver: DriverKind) {
+    hot_files_on_a_stuck_pool(driver, quiet, || {});
+}
+
+/// The same when a file system is mounted somewhere meanwhile, and what was known of paths must be
+/// looked at anew: without the pool.
+fn a_mount_elsewhere_does_not_send_hot_files_to_a_stuck_pool(driver: DriverKind) {
+    hot_files_on_a_stuck_pool(driver, alone, mount_elsewhere);
+}
+
+fn hot_files_on_a_stuck_pool(driver: DriverKind, quiet: fn() -> Quiet, disturb: fn()) {
     const COLD: usize = 50;
     let Some(mut image) = ExtImage::or_skip(ExtOptions::default()) else { return };
     let hot = image.write("hot/file", vec![b'h'; 20_000]);
@@ -363,6 +378,7 @@ fn what_is_in_memory_is_served_while_the_pool_is_stuck(driver: DriverKind) {
         .collect();
     gate.wait_waiting(1);
     for _ in 0..TURNS {
+        disturb();
         let content = result(&the_loop.spawn(read_hot.clone()), "the hot file").unwrap();
         assert_eq!(content.len(), 20_000);
     }

@@ -37,7 +37,7 @@ pub use control::{Latency, Spike};
 pub use ext_image::{ExtImage, ExtOptions};
 pub use mounts::evict;
 pub use ops::{Ops, Target};
-pub use quiet::{Quiet, quiet};
+pub use quiet::{Quiet, alone, mount_elsewhere, quiet};
 
 use crate::skip::skip;
 use crate::temp::{TempDir, write_below};

@@ -10,7 +10,9 @@ use std::fs::File;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
+use crate::temp::TempDir;
 use crate::wait::try_until;
 
 /// How long to wait for the others, who all run tests that are bounded themselves.
@@ -34,6 +36,27 @@ pub struct Quiet {
 pub fn quiet() -> Quiet {
     HELD.set(HELD.get() + 1);
     Quiet { _lock: lock(FlockOperation::NonBlockingLockShared) }
+}
+
+/// Like [`quiet`] for a test that makes the noise itself: no other test measures meanwhile, and the
+/// kit's mounts on this thread go on.
+pub fn alone() -> Quiet {
+    let _lock = lock(FlockOperation::NonBlockingLockExclusive);
+    HELD.set(HELD.get() + 1);
+    Quiet { _lock }
+}
+
+/// Mounts something unimportant somewhere and takes it away again, as a container engine on the same
+/// machine does all the time. Call it [`alone`].
+///
+/// # Panics
+/// If this machine can't mount.
+#[track_caller]
+pub fn mount_elsewhere() {
+    let dir = TempDir::new("elsewhere");
+    let mounted = mount("none", dir.path(), "tmpfs", MountFlags::empty(), None);
+    let unmounted = mounted.and_then(|()| unmount(dir.path(), UnmountFlags::empty()));
+    assert!(unmounted.is_ok(), "mount and unmount a tmpfs: {unmounted:?}");
 }
 
 impl Drop for Quiet {

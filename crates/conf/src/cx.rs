@@ -150,7 +150,11 @@ impl<'a> Cx<'a> {
         match (error, swallowed) {
             (None, None) => {}
             (Some(error), None) => self.report(error),
-            (None, Some(swallowed)) => self.report(swallowed.warning(node)),
+            (None, Some(swallowed)) => {
+                if swallowed.is_complete(self.registry, self.context()) {
+                    self.report(swallowed.warning(node));
+                }
+            }
             (Some(error), Some(swallowed)) => {
                 self.report(swallowed.explain(node, error));
                 return Some(swallowed.rest);

@@ -1,5 +1,8 @@
 //! From files to a [`Tree`]: directives, blocks, `include`. All syntax errors in one run.
 //!
+//! Messages are nginx's. The line of an error is that of the word at fault; nginx differs and names
+//! the line of the `;` or `{` that ends the directive.
+//!
 //! Called once per configuration load. Blocks are kept on a stack of its own, so nesting is
 //! limited by a number and not by the thread's stack.
 
@@ -288,7 +291,7 @@ impl Parser<'_> {
     }
 
     fn after_quote(&mut self, at: Span, byte: u8, words: &[Word]) {
-        let mut error = Diagnostic::emerg(format!("unexpected \"{}\"", byte.escape_ascii())).at(at);
+        let mut error = Diagnostic::emerg(format!("unexpected \"{}\"", shown(byte))).at(at);
         error = error.expected("a space, \";\" or \"{\" after the closing quote");
         if let Some(word) = words.last() {
             if word.text.contains(&b'\n') {
@@ -366,6 +369,11 @@ fn unexpected_end_text(file: FileId) -> &'static str {
         FileId::COMMAND_LINE => "unexpected end of parameter, expecting \";\"",
         _ => "unexpected end of file, expecting \";\" or \"}\"",
     }
+}
+
+/// A byte for a message.
+fn shown(byte: u8) -> char {
+    if byte.is_ascii() { char::from(byte) } else { char::REPLACEMENT_CHARACTER }
 }
 
 /// The directive that `words` make up; `None` without words.

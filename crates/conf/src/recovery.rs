@@ -56,6 +56,15 @@ impl Swallowed {
         ))
     }
 
+    /// Whether its line reads as a directive with arguments: the word alone may well be meant as
+    /// an argument (a host or a file of that name).
+    pub fn is_complete(&self, registry: &Registry, context: Context) -> bool {
+        let Node { name, args, .. } = &self.rest;
+        let row = registry.find(&name.text, context);
+        args.first().is_some_and(|first| first.span.line == name.span.line)
+            && row.is_some_and(|row| row.arity.allows(args.len()))
+    }
+
     /// Accepted, as nginx accepts it, but hardly meant.
     pub fn warning(&self, node: &Node) -> Diagnostic {
         let end = Span { start: self.before.end.saturating_sub(1), ..self.before };

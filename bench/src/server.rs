@@ -189,6 +189,11 @@ impl Drop for Server {
             pids.iter().for_each(|pid| signal(*pid, Signal::KILL));
             let _ = self.child.wait();
         }
+        // The kernel takes an io_uring apart after its process has gone, and until then the ring
+        // keeps the listening socket: the next server must not be mistaken for this one.
+        while TcpStream::connect(ADDRESS).is_ok() && begin.elapsed() < STOP_TIMEOUT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

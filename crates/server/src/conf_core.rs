@@ -111,8 +111,6 @@ rows! {
 
     /// Provides the context of the directives that affect connection processing.
     block "events" => events, in MAIN, take none(), args "{ ... }";
-    /// Refused: modules are built in, none can be loaded.
-    "load_module" => load_module, in MAIN, take exactly(1), args "file";
 }
 
 setting_enum! {
@@ -133,12 +131,6 @@ fn events(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let scope = cx.block(Context::EVENTS, node.children());
     cx.set_global(EventsScope(Some(scope)));
     Ok(())
-}
-
-fn load_module(_cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    Err(node
-        .error("modules cannot be loaded: everything is built in")
-        .hint("remove the line; \"nowait -V\" lists what there is"))
 }
 
 /// `worker_processes`.

@@ -64,7 +64,8 @@ fn run(inherited: Inherited) -> Result<u8, String> {
     }
     let log = match &place.error_log {
         Some(path) => StartupLog::open(path, Level::Notice),
-        None => StartupLog::stderr(Level::Notice),
+        // What is normal need not be said to a person who just starts the program.
+        None => StartupLog::stderr(Level::Warn),
     };
     let loaded = match config::load(&place) {
         Ok(loaded) => loaded,
@@ -151,8 +152,11 @@ fn signal(command: Command, loaded: &Loaded, log: &StartupLog) -> u8 {
     let pid = match pidfile::read(&loaded.settings.pid) {
         Ok(pid) => pid,
         Err(message) => {
+            // Errors of this level are not copied to standard error; a person waits there.
+            if !log.has_stderr_sink() {
+                complain(&format!("[error] {message}"));
+            }
             log.log(Level::Error, &message);
-            complain(&format!("[error] {message}"));
             return 1;
         }
     };

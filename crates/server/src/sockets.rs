@@ -104,7 +104,12 @@ impl Sockets {
                 }
             }
         }
-        self.open_missing(&mut groups, workers.max(1), log)?;
+        if let Err(failed) = self.open_missing(&mut groups, workers.max(1), log) {
+            // The files of sockets that were bound before another one failed.
+            groups.retain(|group| !group.sockets.is_empty());
+            Sockets { groups }.remove_unix(Some(self), log);
+            return Err(failed);
+        }
         for group in &groups {
             let before = self.find(&group.spec.address);
             for socket in &group.sockets {
@@ -183,6 +188,14 @@ impl Sockets {
                     format_args!("unlink() {} failed {}", path.display(), Reason(&error)),
                 );
             }
+        }
+    }
+
+    /// Closes the sockets of this process, for a graceful shutdown: who connects from now on is
+    /// refused rather than left waiting. The addresses stay known.
+    pub fn close(&mut self) {
+        for group in &mut self.groups {
+            group.sockets.clear();
         }
     }
 

@@ -19,9 +19,16 @@ use crate::settings::Settings;
 /// The service.
 pub struct StubService;
 
+/// What the configuration says.
+#[derive(Default)]
+pub struct StubPlan {
+    needs: Needs,
+    text: String,
+}
+
 /// A generation.
 pub struct StubGeneration {
-    number: u64,
+    text: String,
     _lifeline: Box<dyn std::any::Any + Send + Sync>,
 }
 
@@ -34,6 +41,10 @@ rows! {
     block "server" => server, in HTTP, take none(), args "{ ... }";
     /// Sets the address.
     "listen" => listen, in SERVER, take at_least(1), args "address[:port]";
+    /// Sets the text of every response.
+    "return" => return_text, in SERVER, take exactly(2), args "code text";
+    /// Ignored.
+    "client_body_temp_path" => ignore, in HTTP, take exactly(1), args "path";
     /// Ignored.
     "access_log" => ignore, in HTTP | SERVER, take at_least(1), args "...";
     /// Ignored.
@@ -56,6 +67,12 @@ fn ignore(_cx: &mut Cx<'_>, _node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
+fn return_text(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let word = node.args.last().ok_or_else(|| node.arity_error())?;
+    cx.global::<StubPlan>().text = word.to_str()?.to_owned();
+    Ok(())
+}
+
 fn listen(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
     let text = word.to_str()?;
@@ -71,32 +88,32 @@ fn listen(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     };
     let mut spec = ListenSpec::new(address);
     spec.reuseport = node.args.iter().any(|word| *word == "reuseport");
-    cx.global::<Needs>().listens.push(spec);
+    cx.global::<StubPlan>().needs.listens.push(spec);
     Ok(())
 }
 
 impl Service for StubService {
-    type Plan = Needs;
+    type Plan = StubPlan;
     type Generation = StubGeneration;
 
     fn tables() -> Vec<&'static [Row]> {
         vec![ROWS]
     }
 
-    fn plan(cx: &mut Cx<'_>, _main: &Scope, _settings: &Settings) -> Needs {
+    fn plan(cx: &mut Cx<'_>, _main: &Scope, _settings: &Settings) -> StubPlan {
         cx.take_global()
     }
 
-    fn needs(plan: &Needs) -> Needs {
-        plan.clone()
+    fn needs(plan: &StubPlan) -> Needs {
+        plan.needs.clone()
     }
 
     fn activate(
-        _plan: Needs,
+        plan: StubPlan,
         resources: Resources,
         _previous: Option<&Arc<StubGeneration>>,
     ) -> Result<StubGeneration, String> {
-        Ok(StubGeneration { number: resources.number, _lifeline: resources.lifeline })
+        Ok(StubGeneration { text: plan.text, _lifeline: resources.lifeline })
     }
 
     async fn serve(
@@ -105,17 +122,22 @@ impl Service for StubService {
         accepted: Accepted,
     ) {
         let idle = Duration::from_secs(60);
+        let mut first = true;
         loop {
             let request = std::pin::pin!(accepted.stream.recv(idle));
             let stopping = std::pin::pin!(worker::stopping());
-            let received = match either(request, stopping).await {
+            // As nginx: only a connection that had a request already is idle.
+            let received =
+                if first { Some(request.await) } else { either(request, stopping).await };
+            let received = match received {
                 Some(Ok(bytes)) if !bytes.is_empty() => bytes,
                 _ => return,
             };
+            first = false;
             drop(received);
-            let number = current().number.to_string();
+            let text = current().text.clone();
             let response =
-                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{number}", number.len());
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len());
             let chain = bytes::Bytes::from(response);
             if accepted.stream.send(chain, SendOptions::new(idle)).await.is_err() {
                 return;

@@ -228,9 +228,12 @@ impl Master {
         sent
     }
 
-    /// Takes one message of a server process.
-    pub(super) fn hear(&mut self, index: usize) -> ControlFlow<Ended> {
-        let Some(child) = self.children.get(index) else { return ControlFlow::Continue(()) };
+    /// Takes one message of a server process, if it is still there.
+    pub(super) fn hear(&mut self, pid: u32) -> ControlFlow<Ended> {
+        let Some(index) = self.children.iter().position(|child| child.pid() == pid) else {
+            return ControlFlow::Continue(());
+        };
+        let child = &self.children[index];
         match ToMaster::receive(&child.socket) {
             Ok(Some(message)) => self.heard(index, message),
             Ok(None) => self.fell_silent(index),

@@ -191,8 +191,8 @@ impl Master {
         if ready.signals {
             self.take_signals()?;
         }
-        for index in ready.children.into_iter().rev() {
-            self.hear(index)?;
+        for pid in ready.children {
+            self.hear(pid)?;
         }
         if ready.control {
             self.take_clients()?;
@@ -206,11 +206,8 @@ impl Master {
 
     fn wait(&self) -> Ready {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        let heard: Vec<usize> =
-            (0..self.children.len()).filter(|index| self.children[*index].is_listening()).collect();
-        fds.extend(
-            heard.iter().map(|index| PollFd::new(self.children[*index].socket(), PollFlags::IN)),
-        );
+        let heard: Vec<&Child> = self.children.iter().filter(|c| c.is_listening()).collect();
+        fds.extend(heard.iter().map(|child| PollFd::new(child.socket(), PollFlags::IN)));
         // New clients wait in the socket's queue while a reload is under way.
         if let (Some(control), None) = (&self.control, &self.pending) {
             fds.push(PollFd::new(control, PollFlags::IN));
@@ -225,7 +222,7 @@ impl Master {
         let came = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (signals, rest) = (came(&fds[0]), &fds[1..]);
         let control = rest.get(heard.len()).is_some_and(came);
-        let children = heard.iter().zip(rest).filter(|(_, fd)| came(fd)).map(|(index, _)| *index);
+        let children = heard.iter().zip(rest).filter(|(_, fd)| came(fd)).map(|(c, _)| c.pid());
         Ready { signals, children: children.collect(), control }
     }
 
@@ -316,6 +313,7 @@ impl Master {
             for child in &mut self.children {
                 child.quit(&self.log);
             }
+            self.running.sockets.close();
         }
     }
 
@@ -359,7 +357,8 @@ impl Master {
 
 struct Ready {
     signals: bool,
-    children: Vec<usize>,
+    /// Process ids: signals are taken first, and places in the list change with them.
+    children: Vec<u32>,
     control: bool,
 }
 

@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use rustix::net::Shutdown;
+
 use crate::buf::{Chain, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
@@ -164,6 +166,28 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.poll_send(key, fd, chain, more, cx),
             Driver::Uring(driver) => driver.poll_send(key, chain, more, cx),
+        }
+    }
+
+    /// Resolves when a direct call may follow what was sent: a driver may report small sends as
+    /// done when they are only handed in.
+    pub(crate) fn poll_flush(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Driver::Epoll(_) => Poll::Ready(Ok(())),
+            Driver::Uring(driver) => driver.poll_flush(key, cx),
+        }
+    }
+
+    /// Ends one or both sides of a connection, after what was sent.
+    pub(crate) fn shutdown(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        how: Shutdown,
+    ) -> io::Result<()> {
+        match self {
+            Driver::Epoll(_) => Ok(rustix::net::shutdown(fd, how)?),
+            Driver::Uring(driver) => driver.shutdown(key, fd, how),
         }
     }
 

@@ -143,6 +143,24 @@ fn half_close_leaves_the_other_direction() {
 }
 
 #[test]
+fn an_end_comes_after_what_was_sent() {
+    on_each(|_| async {
+        for round in 0..50 {
+            let (client, server) = pair().await;
+            server.send(&b"last "[..], options()).await.unwrap();
+            server.send(&b"words"[..], options()).await.unwrap();
+            if round % 2 == 0 {
+                server.shutdown_write().unwrap();
+            } else {
+                drop(server);
+            }
+            assert_eq!(recv_exactly(&client, 10).await, b"last words");
+            assert!(client.recv(LONG).await.unwrap().is_empty());
+        }
+    });
+}
+
+#[test]
 fn reset_is_an_error() {
     on_each(|_| async {
         let (client, server) = pair().await;
@@ -150,7 +168,9 @@ fn reset_is_an_error() {
         drop(client);
         let error = server.recv(LONG).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        assert!(server.send(&b"x"[..], options()).await.is_err());
+        // A small send may be reported as done when it is handed in; then the next one tells.
+        let first = server.send(&b"x"[..], options()).await;
+        assert!(first.is_err() || server.send(&b"x"[..], options()).await.is_err());
     });
 }
 

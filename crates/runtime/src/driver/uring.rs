@@ -36,7 +36,7 @@ use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, Shutdown};
 use slab::Slab;
 
 use super::uring_buffers::{Buffers, GROUP};
@@ -50,6 +50,13 @@ const SLICES_MAX: usize = 16;
 
 /// Boxes for sends kept for reuse.
 const SPARE_MAX: usize = 256;
+
+/// A send of at most this many bytes, with nothing to follow, is reported as done when it is handed
+/// in: so that it and the receive that follows it go to the kernel in one call.
+const BEHIND_BYTES_MAX: u64 = 16 * 1024;
+
+/// How long a closed connection may take to send what was reported as sent.
+const LINGER: Duration = Duration::from_secs(30);
 
 /// How long a driver that is dropped waits for the kernel to give its memory back.
 const DROP_WAIT: Duration = Duration::from_secs(5);
@@ -125,6 +132,14 @@ struct Slot {
     can_write: bool,
     /// The future of the send in flight was dropped: its result is of no interest.
     send_abandoned: bool,
+    /// The send in flight was reported as done.
+    send_behind: bool,
+    /// Tells the socket from earlier ones in this slot.
+    serial: u32,
+    /// What a send that was reported as done came to; the next one returns it.
+    send_error: Option<Errno>,
+    /// To be done after the send in flight.
+    shutdown: Option<Shutdown>,
     received: Option<Result<RecvBuf, Errno>>,
     sending: Option<Box<Sending>>,
     accepting: Option<Box<Accepting>>,
@@ -149,6 +164,11 @@ pub(crate) struct Uring {
     buffers: std::mem::ManuallyDrop<Buffers>,
     /// Submissions for which there was no room.
     backlog: VecDeque<squeue::Entry>,
+    next_serial: u32,
+    /// Closed since the last turn while sending: slot and serial.
+    closed: Vec<(usize, u32)>,
+    /// Closed and still sending, with the time when that ends.
+    lingering: VecDeque<(Instant, usize, u32)>,
     /// Receives to be submitted again when buffers have been provided.
     retries: Vec<usize>,
     completions: Vec<(u64, i32, u32)>,
@@ -166,6 +186,9 @@ impl Uring {
             slots: Slab::new(),
             buffers: std::mem::ManuallyDrop::new(buffers),
             backlog: VecDeque::new(),
+            next_serial: 0,
+            closed: Vec::new(),
+            lingering: VecDeque::new(),
             retries: Vec::new(),
             completions: Vec::new(),
             spare: Vec::new(),
@@ -236,7 +259,30 @@ impl Uring {
         for index in std::mem::take(&mut self.retries) {
             self.start_recv(index);
         }
+        self.bound_lingering();
         Ok(())
+    }
+
+    /// What was reported as sent mostly has gone within the turn. Where the peer takes nothing, it
+    /// gets a little more time.
+    fn bound_lingering(&mut self) {
+        if self.closed.is_empty() && self.lingering.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for (index, serial) in std::mem::take(&mut self.closed) {
+            if self.slots.get(index).is_some_and(|slot| slot.serial == serial) {
+                self.lingering.push_back((now + LINGER, index, serial));
+            }
+        }
+        while let Some((limit, index, serial)) = self.lingering.front().copied()
+            && limit <= now
+        {
+            self.lingering.pop_front();
+            if self.slots.get(index).is_some_and(|slot| slot.serial == serial) {
+                self.cancel(index, Op::Send);
+            }
+        }
     }
 
     fn enter(&mut self, max: Option<Duration>) -> Result<(), Errno> {
@@ -300,6 +346,7 @@ impl Uring {
     }
 
     pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<Key> {
+        self.next_serial = self.next_serial.wrapping_add(1);
         let slot = Slot {
             fd: fd.as_raw_fd(),
             in_flight: 0,
@@ -310,6 +357,10 @@ impl Uring {
             peer_closed: false,
             can_write: false,
             send_abandoned: false,
+            send_behind: false,
+            serial: self.next_serial,
+            send_error: None,
+            shutdown: None,
             received: None,
             sending: None,
             accepting: matches!(role, Role::Listener { .. }).then(Box::default),
@@ -333,11 +384,15 @@ impl Uring {
         }
         slot.closing = Some(fd);
         slot.received = None;
-        slot.send_abandoned = true;
+        slot.send_abandoned = !slot.send_behind;
+        let (serial, behind) = (slot.serial, slot.send_behind);
         for op in Op::OF_SLOTS {
-            if self.slots[index].has(op) {
+            if self.slots[index].has(op) && !(op == Op::Send && behind) {
                 self.cancel(index, op);
             }
+        }
+        if behind {
+            self.closed.push((index, serial));
         }
     }
 
@@ -452,6 +507,7 @@ impl Uring {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let index = key.0 as usize;
+        std::task::ready!(self.poll_flush(key, cx))?;
         let slot = &mut self.slots[index];
         if slot.send_abandoned {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -466,19 +522,43 @@ impl Uring {
                 chain.advance(count as u64);
                 return Poll::Ready(Ok(count));
             }
-            self.start_send(index, chain.take_memory_prefix(), more);
+            let memory = chain.take_memory_prefix();
+            let len = memory.len();
+            let behind = !more && chain.is_empty() && len <= BEHIND_BYTES_MAX;
+            self.start_send(index, memory, more, behind);
+            if behind {
+                return Poll::Ready(Ok(len as usize));
+            }
         }
         remember(&mut self.slots[index].write, cx);
         Poll::Pending
     }
 
-    fn start_send(&mut self, index: usize, chain: Chain, more: bool) {
+    /// Resolves when what was reported as sent has been sent.
+    pub(crate) fn poll_flush(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if slot.send_behind {
+            remember(&mut slot.write, cx);
+            return Poll::Pending;
+        }
+        Poll::Ready(slot.send_error.take().map_or(Ok(()), |error| Err(error.into())))
+    }
+
+    fn start_send(&mut self, index: usize, chain: Chain, more: bool, behind: bool) {
         let mut sending = self.spare.pop().unwrap_or_else(|| Box::new(Sending::new()));
         sending.chain = chain;
         let slot = &mut self.slots[index];
         slot.make_blocking();
+        slot.send_behind = behind;
         let fd = Fd(slot.fd);
-        let flags = libc::MSG_NOSIGNAL | if more { libc::MSG_MORE } else { 0 };
+        let mut flags = libc::MSG_NOSIGNAL;
+        if more {
+            flags |= libc::MSG_MORE;
+        }
+        if behind {
+            // All of it: there is nobody to send the rest.
+            flags |= libc::MSG_WAITALL;
+        }
         // In its final place before pointers to it are taken.
         let sending = slot.sending.insert(sending);
         let entry = match sending.fill() {
@@ -494,12 +574,23 @@ impl Uring {
 
     fn send_done(&mut self, index: usize, result: Result<usize, Errno>, woken: &mut Vec<Waker>) {
         let slot = &mut self.slots[index];
-        if slot.send_abandoned {
+        if slot.send_abandoned || slot.send_behind {
             if let Some(mut sending) = slot.sending.take() {
-                // The future's owner is gone: its memory goes now.
-                drop(std::mem::take(&mut sending.chain));
+                let chain = std::mem::take(&mut sending.chain);
+                if slot.send_behind {
+                    slot.send_error = match result {
+                        Ok(count) if count as u64 == chain.len() => None,
+                        Ok(_) => Some(Errno::PIPE),
+                        Err(error) => Some(error),
+                    };
+                }
+                drop(chain);
                 self.keep(sending);
             }
+            let slot = &mut self.slots[index];
+            slot.send_behind = false;
+            slot.shutdown_if_asked();
+            woken.extend(slot.write.take());
             return;
         }
         if let Some(sending) = &mut slot.sending {
@@ -510,6 +601,21 @@ impl Uring {
             });
         }
         woken.extend(slot.write.take());
+    }
+
+    /// Ends one or both sides of the connection, after what was reported as sent.
+    pub(crate) fn shutdown(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        how: Shutdown,
+    ) -> io::Result<()> {
+        let slot = &mut self.slots[key.0 as usize];
+        if slot.send_behind {
+            slot.shutdown = Some(how);
+            return Ok(());
+        }
+        Ok(rustix::net::shutdown(fd, how)?)
     }
 
     fn keep(&mut self, sending: Box<Sending>) {
@@ -639,7 +745,7 @@ impl Uring {
             // The receive goes on, and its result waits for the next future.
             Wait::Read => slot.read.take(),
             Wait::Write => {
-                slot.send_abandoned |= slot.has(Op::Send);
+                slot.send_abandoned |= slot.has(Op::Send) && !slot.send_behind;
                 slot.write.take()
             }
             Wait::Hangup => slot.hangup.take(),
@@ -655,6 +761,15 @@ impl Slot {
             // Cannot fail on a socket; if it did, operations would return EAGAIN and be repeated.
             let _ = rustix::io::ioctl_fionbio(fd, false);
             self.nonblocking = false;
+        }
+    }
+
+    fn shutdown_if_asked(&mut self) {
+        if let Some(how) = self.shutdown.take() {
+            // SAFETY: the descriptor is open: its slot is there, and closes it only on removal.
+            let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+            // Fails if the peer has reset the connection: then it has ended anyway.
+            let _ = rustix::net::shutdown(fd, how);
         }
     }
 

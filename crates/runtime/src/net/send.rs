@@ -106,7 +106,15 @@ impl<'a> Send<'a> {
         match self.chain.first_file() {
             Some((index, range)) if range.len <= READ_BYTES_MAX => self.read_whole(index),
             Some((0, range)) if self.options.sendfile && !range.file.is_direct() => {
-                self.send_file()
+                let (stream, key) = (self.stream, self.stream.key);
+                let flushed = stream.local.driver.borrow_mut().poll_flush(key, cx);
+                match flushed {
+                    Poll::Ready(result) => {
+                        result?;
+                        self.send_file()
+                    }
+                    Poll::Pending => self.poll_timeout(cx),
+                }
             }
             Some((0, _)) => self.read_part(),
             _ => self.poll_memory(cx),

@@ -97,7 +97,9 @@ impl Stream {
     }
 
     /// Sends the whole chain. The chain's memory is kept until the kernel has taken it.
-    /// Dropping the future midway leaves the connection fit only for closing.
+    /// Dropping the future midway leaves the connection fit only for closing. A small chain may be
+    /// reported as sent when it is handed to the kernel: then what follows, also a shutdown or a
+    /// close, comes after it, and its failure is returned by the next send.
     ///
     /// # Errors
     /// `TimedOut` when the peer has taken nothing for `options.timeout`; `UnexpectedEof` when a
@@ -172,7 +174,7 @@ impl Stream {
             Shutdown::Write => net::Shutdown::Write,
             Shutdown::Both => net::Shutdown::Both,
         };
-        Ok(net::shutdown(self.fd(), how)?)
+        self.local.driver.borrow_mut().shutdown(self.key, self.fd(), how)
     }
 
     /// `tcp_nodelay`. Harmless on Unix sockets.

@@ -152,6 +152,8 @@ struct Connection {
     remaining: u64,
     /// Responses that have come and were not read.
     unread: u32,
+    /// What remains belongs to responses that have been counted already.
+    overdue: bool,
     /// Compare the current response byte by byte.
     compare: bool,
 }
@@ -159,8 +161,9 @@ struct Connection {
 /// Whether the responses of a group come in one piece and may be left unread.
 #[derive(Clone, Copy)]
 enum Pieces {
-    /// So many did, so far.
+    /// So many did, one after the other.
     One(u64),
+    /// They do not, or must not.
     Many,
 }
 
@@ -198,6 +201,7 @@ impl<'a> Run<'a> {
                     sent: run.now,
                     remaining: 0,
                     unread: 0,
+                    overdue: false,
                     compare: group.requests.len() == 1
                         && group.expect.body.len() <= COMPARE_BYTES_MAX,
                 };
@@ -262,6 +266,7 @@ impl<'a> Run<'a> {
     fn ready(&mut self, index: usize, hung_up: bool) -> Result<(), Error> {
         let connection = &self.connections[index];
         let lazy = matches!(self.pieces[connection.group], Pieces::One(n) if n >= LAZY_AFTER);
+        let lazy = lazy || connection.unread > 0;
         // `compare` keeps a new connection out; a part still to come is read before all else.
         let total = self.load.groups[connection.group].expect.total();
         if lazy && !hung_up && !connection.compare && connection.remaining == total {
@@ -284,12 +289,20 @@ impl<'a> Run<'a> {
             let room = &mut self.buffer[..expected as usize + 1];
             let (read, _) = rustix::net::recv(&connection.socket, room, RecvFlags::DONTWAIT)
                 .map_err(|errno| Error::System("recv", errno))?;
-            if read as u64 != expected {
+            if read as u64 > expected {
                 let what = format!("{read} bytes instead of {expected} in a row");
                 return Err(Error::Response(what));
             }
             for at in (0..read).step_by(total as usize) {
                 check_status(&self.buffer[at..read])?;
+            }
+            if (read as u64) < expected {
+                // An event was not a whole response: read every one from now on, beginning with
+                // what is still to come of those that were counted.
+                self.pieces[connection.group] = Pieces::Many;
+                connection.remaining = expected - read as u64;
+                connection.overdue = true;
+                return Ok(());
             }
         }
         self.request(index)
@@ -338,11 +351,15 @@ impl<'a> Run<'a> {
             let whole = first && connection.remaining == 0;
             self.pieces[connection.group] = match self.pieces[connection.group] {
                 Pieces::One(n) if whole => Pieces::One(n + 1),
-                _ => Pieces::Many,
+                Pieces::One(_) => Pieces::One(0),
+                Pieces::Many => Pieces::Many,
             };
             let seen = &mut self.seen[connection.group];
             if connection.remaining == 0 {
                 connection.compare = false;
+                if std::mem::take(&mut connection.overdue) {
+                    return self.request(index);
+                }
                 finished(seen, self.now - connection.sent, read as u64);
                 if !group.close {
                     return self.request(index);
@@ -367,6 +384,7 @@ impl<'a> Run<'a> {
             self.seen[connection.group].failures += 1;
         }
         connection.remaining = 0;
+        connection.overdue = false;
         connection.compare = false;
         connection.socket = open(self.load.target)?;
         self.register(index)?;

@@ -9,7 +9,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::files::Files;
@@ -35,6 +35,7 @@ pub fn parse(files: &dyn Files, main: &Path, globals: Option<&str>) -> (Tree, Di
         tree: Tree::default(),
         diagnostics: Diagnostics::default(),
         including: Vec::new(),
+        reading: Vec::new(),
         files_read: 0,
         depth: 0,
     };
@@ -60,6 +61,8 @@ struct Parser<'a> {
     diagnostics: Diagnostics,
     /// The include directives that led here.
     including: Vec<Span>,
+    /// The files that led here.
+    reading: Vec<PathBuf>,
     files_read: usize,
     depth: usize,
 }
@@ -82,6 +85,10 @@ impl Parser<'_> {
         }
         self.files_read += 1;
         let path = Path::new(OsStr::from_bytes(path));
+        // Nothing is conditional here: a file within itself would never end.
+        if self.reading.iter().any(|outer| outer == path) {
+            return Err(Diagnostic::emerg(format!("\"{}\" includes itself", path.display())));
+        }
         let text = self.files.read(path).map_err(|error| {
             let message = format!("open() \"{}\" failed ({})", path.display(), errno_text(&error));
             Diagnostic::emerg(message)
@@ -89,7 +96,9 @@ impl Parser<'_> {
         self.tree.files.add(path, text.as_slice());
         let (id, source) =
             self.tree.sources.add(path.to_owned(), text, self.including.last().copied());
+        self.reading.push(path.to_owned());
         self.text(id, &source.text, nodes);
+        self.reading.pop();
         Ok(())
     }
 
@@ -334,7 +343,7 @@ impl Parser<'_> {
         };
         if self.including.len() >= INCLUDE_DEPTH_MAX {
             let message = format!("more than {INCLUDE_DEPTH_MAX} files include each other");
-            return Err(argument.error(message).hint("does a file include itself?"));
+            return Err(argument.error(message));
         }
         let path = Paths::join(&self.conf_prefix, &argument.text);
         self.including.push(node.span);

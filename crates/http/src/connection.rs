@@ -24,8 +24,9 @@ use crate::conf::client::{HeadConf, LingeringClose};
 use crate::conf::listen::Virtual;
 use crate::generation::Current;
 use crate::log::Level;
-use crate::phases;
+use crate::phases::{self, Progress};
 use crate::request::{BodyLength, Request, RequestBody};
+use crate::response::Response;
 use crate::sender;
 use crate::worker::Worker;
 
@@ -263,30 +264,17 @@ async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBu
                 Next::Close
             };
         }
-        Err(HeadError::Refused(error)) => return refuse(connection, request, out, error).await,
-    }
-    let refusal = prepare(connection, request);
-    let answer = {
-        let mut answer = pin!(async {
-            match refusal {
-                None => phases::respond(request).await,
-                Some(status) => phases::refuse(request, status).await,
-            }
-        });
-        // A response that needs no waiting goes out together with earlier ones.
-        let first = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
-        match first {
-            Poll::Ready(answer) => Some(answer),
-            Poll::Pending => {
-                if flush(connection, out).await.is_err() {
-                    return Next::Close;
-                }
-                match select(answer, gone(connection)).await {
-                    Either::Left(answer) => Some(answer),
-                    Either::Right(()) => None,
-                }
-            }
+        Err(HeadError::Refused(error)) => {
+            return Box::pin(refuse(connection, request, out, error)).await;
         }
+    }
+    let progress = match prepare(connection, request) {
+        None => phases::respond(request),
+        Some(status) => phases::refuse(request, status),
+    };
+    let answer = match progress {
+        Progress::Done(answer) => Some(answer),
+        Progress::Files => files(connection, request, out).await,
     };
     let Some(answer) = answer else {
         request.log(
@@ -303,7 +291,11 @@ async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBu
         // nginx closes at once, whatever the client still sends.
         return Next::Close;
     };
-    let sent = sender::send(connection, request, response, out).await;
+    let sent = match sender::start(connection, request, response, out) {
+        Ok(None) => Ok(()),
+        Ok(Some(rest)) => Box::pin(sender::send_rest(connection, request, rest, out)).await,
+        Err(error) => Err(error),
+    };
     let keep = match sent {
         Ok(()) => request.keep_alive,
         Err(error) => {
@@ -317,6 +309,26 @@ async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBu
         }
     };
     finish(connection, request, out, keep).await
+}
+
+/// Lets the phases look at files. `None`: the client has gone.
+async fn files(
+    connection: &Connection,
+    request: &mut Request,
+    out: &mut OutBuf,
+) -> Option<Option<Response>> {
+    let mut answer = pin!(phases::resume(request));
+    // A response that needs no waiting goes out together with earlier ones.
+    if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
+        return Some(answer);
+    }
+    if flush(connection, out).await.is_err() {
+        return None;
+    }
+    match select(answer, gone(connection)).await {
+        Either::Left(answer) => Some(answer),
+        Either::Right(()) => None,
+    }
 }
 
 /// Sends what is left, logs, and makes the connection ready for another request.
@@ -432,8 +444,16 @@ async fn refuse(
     }
     request.method = request.head.method();
     request.header_only = request.method == Method::Head;
-    let Some(response) = phases::refuse(request, error.status()).await else { return Next::Close };
-    let sent = sender::send(connection, request, response, out).await;
+    let answer = match phases::refuse(request, error.status()) {
+        Progress::Done(answer) => answer,
+        Progress::Files => phases::resume(request).await,
+    };
+    let Some(response) = answer else { return Next::Close };
+    let sent = match sender::start(connection, request, response, out) {
+        Ok(None) => Ok(()),
+        Ok(Some(rest)) => sender::send_rest(connection, request, rest, out).await,
+        Err(error) => Err(error),
+    };
     let flushed = flush(connection, out).await;
     request.sent.complete.set(sent.is_ok() && flushed.is_ok());
     crate::logs::access(request);

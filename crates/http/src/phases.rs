@@ -30,21 +30,87 @@ enum Start {
     Location,
 }
 
-/// Answers a request. `None`: close the connection without an answer.
+/// How far a request has come.
+pub enum Progress {
+    /// The response; `None`: close the connection without an answer.
+    Done(Option<Response>),
+    /// Files have to be looked at: [`resume`] goes on.
+    Files,
+}
+
+/// Answers a request as far as that needs no file. Most of what is not a file needs none, and is
+/// answered here without a future.
 ///
-/// On return `request.location` is the location whose settings the response is sent with.
-pub async fn respond(request: &mut Request) -> Option<Response> {
-    let outcome = round(request, Start::Server).await;
-    conclude(request, outcome).await
+/// Once there is a response, `request.location` is the one whose settings it is sent with.
+pub fn respond(request: &mut Request) -> Progress {
+    advance(request, Start::Server)
 }
 
 /// Answers a request that could not be read: by the error page for the status, else a built-in one.
-pub async fn refuse(request: &mut Request, status: u16) -> Option<Response> {
-    conclude(request, Outcome::status(status)).await
+pub fn refuse(request: &mut Request, status: u16) -> Progress {
+    match conclude(request, Outcome::status(status)) {
+        Concluded::Done(response) => Progress::Done(response),
+        Concluded::Again(start) => advance(request, start),
+    }
 }
 
-/// Follows outcomes until there is a response that all filters accept.
-async fn conclude(request: &mut Request, mut outcome: Outcome) -> Option<Response> {
+/// Answers a request for which files have to be looked at.
+pub async fn resume(request: &mut Request) -> Option<Response> {
+    loop {
+        prepare_paths(request).await;
+        let outcome = match precontent(request).await {
+            Some(outcome) => outcome,
+            None => content(request).await,
+        };
+        match conclude(request, outcome) {
+            Concluded::Done(response) => return response,
+            Concluded::Again(start) => match advance(request, start) {
+                Progress::Done(response) => return response,
+                Progress::Files => {}
+            },
+        }
+    }
+}
+
+/// Goes through the phases that need no file, and through the redirects that they decide on.
+fn advance(request: &mut Request, mut start: Start) -> Progress {
+    loop {
+        let Some(outcome) = round(request, start) else { return Progress::Files };
+        match conclude(request, outcome) {
+            Concluded::Done(response) => return Progress::Done(response),
+            Concluded::Again(again) => start = again,
+        }
+    }
+}
+
+/// The phases up to those that look at files.
+fn round(request: &mut Request, start: Start) -> Option<Outcome> {
+    if start == Start::Server {
+        if let Some(outcome) = server_rewrite(request) {
+            return Some(outcome);
+        }
+        if let Some(outcome) = find_config(request) {
+            return Some(outcome);
+        }
+    }
+    if let Some(outcome) = rewrite(request) {
+        return Some(outcome);
+    }
+    let location = request.location();
+    if location.content == Content::EmptyGif && location.try_files.is_none() {
+        return Some(handler::empty_gif::run(request));
+    }
+    None
+}
+
+/// Where an outcome leads.
+enum Concluded {
+    Done(Option<Response>),
+    Again(Start),
+}
+
+/// Follows an outcome until there is a response that all filters accept, or another round begins.
+fn conclude(request: &mut Request, mut outcome: Outcome) -> Concluded {
     loop {
         outcome = match outcome {
             Outcome::Response(mut response) => {
@@ -53,38 +119,18 @@ async fn conclude(request: &mut Request, mut outcome: Outcome) -> Option<Respons
                     response.head.status_line = None;
                 }
                 match filter::run(request, &mut response) {
-                    Ok(()) => return Some(response),
-                    Err(special) => Outcome::Special(special),
+                    Ok(()) => return Concluded::Done(Some(response)),
+                    Err(special) => Outcome::Special(*special),
                 }
             }
-            Outcome::Close => return None,
+            Outcome::Close => return Concluded::Done(None),
             Outcome::Special(special) => error_page::answer(request, special),
             Outcome::Redirect(target) => match redirect(request, target) {
-                Ok(start) => round(request, start).await,
+                Ok(start) => return Concluded::Again(start),
                 Err(outcome) => outcome,
             },
         }
     }
-}
-
-/// One pass through the phases.
-async fn round(request: &mut Request, start: Start) -> Outcome {
-    if start == Start::Server {
-        if let Some(outcome) = server_rewrite(request) {
-            return outcome;
-        }
-        if let Some(outcome) = find_config(request) {
-            return outcome;
-        }
-    }
-    if let Some(outcome) = rewrite(request) {
-        return outcome;
-    }
-    prepare_paths(request).await;
-    if let Some(outcome) = precontent(request).await {
-        return outcome;
-    }
-    content(request).await
 }
 
 /// Changes the request for an internal redirect. nginx: `ngx_http_internal_redirect`,

@@ -5,6 +5,7 @@
 //! their pool. Never reads a disk in the event loop: files go through the runtime's `fs`.
 
 use std::io;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use nowait_runtime::{now, sleep};
 use crate::connection::{Connection, flush};
 use crate::log::Level;
 use crate::request::{Request, RequestBody};
-use crate::response::{Body, BodyError, FileBody, Part, Response};
+use crate::response::{Body, BodyError, FileBody, Head, Part, Response};
 use crate::response_head::{self, Framing};
 
 /// A part of a file up to this size is read and sent together with the head; larger ones are worth
@@ -69,50 +70,123 @@ pub fn log_error(request: &Request, error: &SendError) {
     }
 }
 
-/// Sends a response. What is small is only appended to `out`, for the caller to send.
+/// What is left to do of a response after [`start`].
+pub struct Rest {
+    framing: Framing,
+    /// `100 Continue` has to be sent first, then the head.
+    head: Option<Head>,
+    body: Body,
+}
+
+/// Begins to send a response: appends the head to `out`, and the body if it is small and in memory.
+/// `None`: that was all. The caller sends `out`.
 ///
 /// # Errors
 /// [`SendError`]; the connection can only be closed then.
-pub async fn send(
+pub fn start(
     connection: &Connection,
     request: &mut Request,
     response: Response,
     out: &mut OutBuf,
-) -> Result<(), SendError> {
+) -> Result<Option<Rest>, SendError> {
     let Response { head, body } = response;
     decide_keep_alive(connection, request, &head);
     let framing = response_head::framing(request, &head);
-    if let RequestBody::Unread(reader) = &mut request.body
-        && request.head.expects_continue()
-    {
+    if matches!(request.body, RequestBody::Unread(_)) && request.head.expects_continue() {
         if request.body_discarded {
             // The client may send the content or not: what follows can't be told from it.
             request.keep_alive = false;
         } else {
-            flush(connection, out).await.map_err(SendError::Client)?;
-            if reader.wanted().await.is_err() {
-                request.keep_alive = false;
-            }
+            return Ok(Some(Rest { framing, head: Some(head), body }));
         }
     }
-    let start = out.len();
-    if request.head.version() != Version::Http09 || request.head.request_line().is_empty() {
-        response_head::write(request, &head, framing, out);
-    }
-    let head_bytes = (out.len() - start) as u64;
-    request.sent.head_bytes.set(head_bytes);
-    request.sent.bytes.set(head_bytes);
-    let trailers = head.trailers.clone();
-    request.out = head;
+    write_head(request, head, framing, out);
     if request.header_only || framing == Framing::None {
-        return Ok(());
+        return Ok(None);
+    }
+    if framing == Framing::Length && !has_rate(request) {
+        match &body {
+            Body::Empty => return Ok(None),
+            Body::Bytes(bytes) if bytes.len() <= COPY_BYTES_MAX => {
+                out.extend_from_slice(bytes);
+                count(request, bytes.len() as u64);
+                return Ok(None);
+            }
+            Body::File(file) if file.len <= INLINE_BYTES_MAX && !file.file.is_direct() => {
+                if read_inline(file, out)? {
+                    count(request, file.len);
+                    return Ok(None);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(Some(Rest { framing, head: None, body }))
+}
+
+/// Sends what [`start`] left.
+///
+/// # Errors
+/// [`SendError`]; the connection can only be closed then.
+pub async fn send_rest(
+    connection: &Connection,
+    request: &mut Request,
+    rest: Rest,
+    out: &mut OutBuf,
+) -> Result<(), SendError> {
+    let Rest { framing, head, body } = rest;
+    if let Some(head) = head {
+        flush(connection, out).await.map_err(SendError::Client)?;
+        if let RequestBody::Unread(reader) = &mut request.body
+            && reader.wanted().await.is_err()
+        {
+            request.keep_alive = false;
+        }
+        write_head(request, head, framing, out);
+        if request.header_only || framing == Framing::None {
+            return Ok(());
+        }
     }
     let mut sender = Sender::new(connection, request, framing, out);
     sender.body(body).await?;
     if framing == Framing::Chunked {
-        sender.last_chunk(&trailers);
+        sender.last_chunk();
     }
     Ok(())
+}
+
+fn write_head(request: &mut Request, head: Head, framing: Framing, out: &mut OutBuf) {
+    let start = out.len();
+    if request.head.version() != Version::Http09 || request.head.request_line().is_empty() {
+        response_head::write(request, &head, framing, out);
+    }
+    let bytes = (out.len() - start) as u64;
+    request.sent.head_bytes.set(bytes);
+    request.sent.bytes.set(bytes);
+    request.out = head;
+}
+
+fn count(request: &Request, bytes: u64) {
+    let sent = &request.sent.bytes;
+    sent.set(sent.get() + bytes);
+}
+
+/// Appends a file that is in memory; false, appending nothing, if it is not.
+fn read_inline(file: &FileBody, out: &mut OutBuf) -> Result<bool, SendError> {
+    let wanted = usize::try_from(file.len).unwrap_or(usize::MAX);
+    let start = out.len();
+    match file.file.try_read(&file.io, file.offset, wanted, out).map_err(BodyError::File)? {
+        Some(read) if read == wanted => Ok(true),
+        Some(_) => {
+            out.truncate(start);
+            Err(BodyError::Truncated.into())
+        }
+        None => Ok(false),
+    }
+}
+
+fn has_rate(request: &Request) -> bool {
+    request.limit_rate.get().is_some() || request.location().client.limit_rate.is_some()
 }
 
 /// Whether the connection may go on. nginx: `ngx_http_update_location_config`.
@@ -262,26 +336,18 @@ impl<'a> Sender<'a> {
     async fn read(
         &mut self,
         file: &nowait_runtime::fs::File,
-        io: &nowait_runtime::fs::Io,
+        io: &Rc<nowait_runtime::fs::Io>,
         offset: u64,
         len: u64,
     ) -> Result<(), SendError> {
-        let wanted = usize::try_from(len).unwrap_or(usize::MAX);
-        let start = self.out.len();
-        let read = file.try_read(io, offset, wanted, self.out).map_err(BodyError::File)?;
-        match read {
-            Some(read) if read == wanted => {
-                if self.out.len() > COLLECT_BYTES_MAX {
-                    self.flush().await?;
-                }
-                return Ok(());
+        let piece = FileBody { file: file.clone(), io: io.clone(), offset, len };
+        if read_inline(&piece, self.out)? {
+            if self.out.len() > COLLECT_BYTES_MAX {
+                self.flush().await?;
             }
-            Some(_) => {
-                self.out.truncate(start);
-                return Err(BodyError::Truncated.into());
-            }
-            None => {}
+            return Ok(());
         }
+        let wanted = usize::try_from(len).unwrap_or(usize::MAX);
         let bytes =
             file.read_at(io, offset, wanted).await.map_err(|error| {
                 match PoolError::of(&error) {
@@ -342,16 +408,15 @@ impl<'a> Sender<'a> {
     }
 
     fn count(&mut self, bytes: u64) {
-        let sent = &self.request.sent.bytes;
-        sent.set(sent.get() + bytes);
+        count(self.request, bytes);
         if let Some(rate) = &mut self.rate {
             rate.sent += bytes;
         }
     }
 
-    fn last_chunk(&mut self, trailers: &[crate::response::Header]) {
+    fn last_chunk(&mut self) {
         let mut writer = HeadWriter::trailers(&mut **self.out);
-        for trailer in trailers {
+        for trailer in &self.request.out.trailers {
             writer.field(&trailer.name, &trailer.value);
         }
         writer.finish();

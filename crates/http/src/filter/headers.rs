@@ -7,7 +7,7 @@ use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Header, Response};
 
-pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Special> {
+pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     let current = request.current.clone();
     let headers = &current.conf.location(request.location).headers;
     if headers.is_empty() {

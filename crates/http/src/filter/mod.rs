@@ -13,7 +13,7 @@ use crate::request::Request;
 use crate::response::Response;
 
 /// A filter.
-type Filter = fn(&mut Request, &mut Response) -> Result<(), Special>;
+type Filter = fn(&mut Request, &mut Response) -> Result<(), Box<Special>>;
 
 /// All filters in the order in which they see a response. nginx: the order of its header filters,
 /// from the top down.
@@ -23,6 +23,6 @@ const FILTERS: &[Filter] = &[not_modified::apply, headers::apply, range::apply];
 ///
 /// # Errors
 /// The status that replaces the response.
-pub fn run(request: &mut Request, response: &mut Response) -> Result<(), Special> {
+pub fn run(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     FILTERS.iter().try_for_each(|filter| filter(request, response))
 }

@@ -7,7 +7,7 @@ use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Body, Response};
 
-pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Special> {
+pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     if response.head.status != 200 {
         return Ok(());
     }
@@ -28,7 +28,7 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     let mode = request.location().files.if_modified_since.0;
     match conditional::evaluate(&preconditions, &validators, mode) {
         Outcome::Proceed => {}
-        Outcome::Failed => return Err(Special { status: 412, ..Special::default() }),
+        Outcome::Failed => return Err(Box::new(Special { status: 412, ..Special::default() })),
         Outcome::NotModified => {
             let head = &mut response.head;
             head.status = 304;

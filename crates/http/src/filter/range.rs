@@ -16,7 +16,7 @@ use crate::response::{AcceptRanges, Body, FileBody, Header, Part, Response};
 /// Numbers the boundaries of multipart bodies.
 static BOUNDARY: AtomicU64 = AtomicU64::new(1);
 
-pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Special> {
+pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     if response.head.status != 200 || response.head.accept_ranges == AcceptRanges::No {
         return Ok(());
     }
@@ -43,7 +43,7 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
                 name: Bytes::from_static(b"Content-Range"),
                 value: range::unsatisfied(size).into(),
             };
-            return Err(Special { status: 416, location: None, headers: vec![header] });
+            return Err(Box::new(Special { status: 416, location: None, headers: vec![header] }));
         }
         Selection::Single(wanted) => {
             let Some(body) = cut(&response.body, &wanted) else { return Ok(()) };

@@ -9,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -45,7 +46,7 @@ pub struct Connection {
     /// The client's address.
     pub peer: Address,
     /// Address of the listening socket that it came in by.
-    pub listen: Rc<ListenAddress>,
+    pub listen: Arc<ListenAddress>,
     /// When it was accepted.
     pub started: Instant,
     /// Requests so far, the current one included.
@@ -89,7 +90,7 @@ impl Connection {
         worker: Rc<Worker>,
         stream: Stream,
         peer: Address,
-        listen: Rc<ListenAddress>,
+        listen: Arc<ListenAddress>,
     ) -> Rc<Self> {
         Rc::new(Self {
             number: worker.next_number(),
@@ -209,6 +210,8 @@ fn limits(head: &HeadConf) -> Limits {
 async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
     let mut out = OutBuf::new();
     let mut pipelined = false;
+    // The memory of a request serves for the next one.
+    let mut kept: Option<Box<Request>> = None;
     loop {
         let current = connection.worker.current();
         let Some(servers) = connection.virtual_servers(&current) else {
@@ -217,11 +220,17 @@ async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
         let server = servers.default_server;
         connection.h1.borrow_mut().set_limits(limits(&current.conf.server(server).head));
         connection.requests.set(connection.requests.get() + 1);
-        let mut request = connection.worker.take_request(connection, current, server);
+        let mut request = match kept.take() {
+            Some(mut request) => {
+                Request::renew(&mut request, current, server, now());
+                request
+            }
+            None => Box::new(Request::new(connection.clone(), current, server, now())),
+        };
         request.pipelined = pipelined;
         let next = one(connection, &mut request, &mut out).await;
         let timeout = request.location().client.keepalive_timeout.timeout.duration();
-        connection.worker.give_request(request);
+        kept = Some(request);
         if next != Next::Idle {
             return (next, timeout);
         }

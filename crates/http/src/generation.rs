@@ -26,6 +26,8 @@ pub struct Generation {
     pub pools: HashMap<String, Pool>,
     /// The logs.
     pub logs: crate::logs::Logs,
+    /// Dropped with the generation: tells the program that it has drained.
+    pub lifeline: Box<dyn std::any::Any + Send + Sync>,
 }
 
 /// A generation as one worker sees it.

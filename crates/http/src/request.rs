@@ -237,17 +237,10 @@ impl Request {
         }
     }
 
-    /// Makes a finished request a fresh one that reuses its memory.
-    pub fn renew(
-        &mut self,
-        connection: Rc<Connection>,
-        current: Rc<Current>,
-        server: ServerId,
-        started: Instant,
-    ) {
+    /// Makes a finished request the next one of its connection, which reuses its memory.
+    pub fn renew(&mut self, current: Rc<Current>, server: ServerId, started: Instant) {
         // Field by field: the whole is large, and most of it keeps its memory.
         self.location = current.conf.server(server).root;
-        self.connection = connection;
         self.current = current;
         self.server = server;
         self.head.recycle();

@@ -9,6 +9,7 @@ mod control;
 mod engine;
 mod events;
 mod features;
+mod http_service;
 mod log;
 mod logs;
 mod master;
@@ -20,7 +21,6 @@ mod server_process;
 mod service;
 mod settings;
 mod sockets;
-mod stub_service;
 mod wire;
 mod worker;
 

@@ -1,10 +1,10 @@
 //! Which service the program runs.
 
+use crate::http_service::HttpService;
 use crate::service::Service;
-use crate::stub_service::StubService;
 
 /// The service.
-pub type Program = StubService;
+pub type Program = HttpService;
 
 /// Its configuration before use.
 pub type Plan = <Program as Service>::Plan;

@@ -52,16 +52,14 @@ pub struct Resources {
     pub lifeline: Box<dyn Any + Send + Sync>,
 }
 
-/// The newest generation, as seen by the connections of one worker: each call gives what is in use
-/// now. A connection asks at the beginning of every request.
-pub type Current<G> = Rc<dyn Fn() -> Arc<G>>;
-
 /// A protocol, or all of them.
 pub trait Service: 'static {
     /// A configuration, understood and checked, not yet in use.
     type Plan;
     /// A configuration in use; shared by all workers.
     type Generation: Send + Sync + 'static;
+    /// What the service keeps on each worker's thread.
+    type Worker: 'static;
 
     /// The directive tables, for the registry.
     fn tables() -> Vec<&'static [Row]>;
@@ -84,12 +82,19 @@ pub trait Service: 'static {
         previous: Option<&Arc<Self::Generation>>,
     ) -> Result<Self::Generation, String>;
 
-    /// Serves a connection to its end; runs as a task of the worker that accepted it. When
-    /// `nowait_runtime::worker::stopping()` resolves, an idle connection ends at once and a busy
-    /// one after its request.
+    /// The service's part of a worker; called on the worker's thread.
+    fn worker(generation: Arc<Self::Generation>) -> Rc<Self::Worker>;
+
+    /// The generation to serve from now on; requests under way keep theirs.
+    fn update(worker: &Rc<Self::Worker>, generation: Arc<Self::Generation>);
+
+    /// The worker ends: idle connections are closed at once, busy ones after their request.
+    fn close(worker: &Rc<Self::Worker>);
+
+    /// Serves a connection to its end; runs as a task of the worker that accepted it.
     fn serve(
-        current: Current<Self::Generation>,
-        listener: Arc<ListenAddress>,
+        worker: &Rc<Self::Worker>,
+        listener: &Arc<ListenAddress>,
         accepted: Accepted,
     ) -> impl Future<Output = ()> + 'static;
 

@@ -78,7 +78,7 @@ pub struct Leave {
 
 /// The state of the worker on this thread.
 struct State {
-    current: Rc<RefCell<Arc<Generation>>>,
+    service: Rc<<Program as Service>::Worker>,
     accepting: RefCell<Vec<(u64, JoinHandle<()>)>>,
     reports: Events,
 }
@@ -121,7 +121,7 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
         ..WorkerConfig::new(seat.index, seat.driver)
     };
     let state = Rc::new(State {
-        current: Rc::new(RefCell::new(first.generation.clone())),
+        service: Program::worker(first.generation.clone()),
         accepting: RefCell::default(),
         reports: seat.reports.clone(),
     });
@@ -132,6 +132,7 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
         for (_, task) in state.accepting.take() {
             task.abort();
         }
+        Program::close(&state.service);
     })?;
     Ok(())
 }
@@ -141,7 +142,7 @@ pub fn apply(update: Update) {
     let Some(state) = STATE.with_borrow(Option::clone) else { return };
     let Update { generation, joins, leaves, applied } = update;
     // The old generation ends here, unless a request still uses it.
-    drop(state.current.replace(generation));
+    Program::update(&state.service, generation);
     if runtime_worker::is_stopping() {
         return;
     }
@@ -168,12 +169,10 @@ pub fn apply(update: Update) {
 }
 
 async fn accept_all(listener: Listener, address: Arc<ListenAddress>, state: Rc<State>) {
-    let generation = state.current.clone();
-    let current: crate::service::Current<Generation> = Rc::new(move || generation.borrow().clone());
     loop {
         match listener.accept().await {
             Ok(accepted) => {
-                drop(spawn(Program::serve(current.clone(), address.clone(), accepted)));
+                drop(spawn(Program::serve(&state.service, &address, accepted)));
             }
             Err(error) => {
                 state.reports.alert(format!("accept() on {address} failed {}", Reason(&error)));

@@ -42,7 +42,8 @@ pub struct ServerId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LocationId(pub u32);
 
-/// Everything that the `http` block says.
+/// Everything that the `http` block says; nothing if there is none.
+#[derive(Default)]
 pub struct HttpConf {
     pub(crate) servers: Box<[Server]>,
     pub(crate) locations: Box<[Location]>,

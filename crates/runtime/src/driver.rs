@@ -5,6 +5,7 @@
 //! driver never runs foreign code: it collects the wakers to wake.
 
 mod epoll;
+mod sim;
 mod uring;
 mod uring_buffers;
 mod uring_setup;
@@ -22,8 +23,10 @@ use rustix::net::Shutdown;
 use crate::buf::{Chain, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
+use crate::sim::Weather;
 use crate::worker::WorkerConfig;
 use epoll::Epoll;
+use sim::Sim;
 use uring::Uring;
 
 /// The event mechanisms.
@@ -96,6 +99,7 @@ pub(crate) enum Wait {
 pub(crate) enum Driver {
     Epoll(Epoll),
     Uring(Box<Uring>),
+    Sim(Box<Sim>),
 }
 
 impl Driver {
@@ -106,12 +110,29 @@ impl Driver {
         }
     }
 
+    /// The simulated driver.
+    pub(crate) fn simulated(seed: u64, weather: Weather) -> Driver {
+        Driver::Sim(Box::new(Sim::new(seed, weather)))
+    }
+
+    /// The simulation that this driver is.
+    ///
+    /// # Panics
+    /// If it is a real one: simulated connections were asked for outside of a simulation.
+    pub(crate) fn simulation(&mut self) -> &mut Sim {
+        match self {
+            Driver::Sim(driver) => driver,
+            Driver::Epoll(_) | Driver::Uring(_) => panic!("not within sim::run"),
+        }
+    }
+
     /// Waits for events for at most `max` (`None`: without end) and collects the wakers of those
     /// who can go on.
     pub(crate) fn turn(&mut self, max: Option<Duration>, woken: &mut Vec<Waker>) -> io::Result<()> {
         match self {
             Driver::Epoll(driver) => driver.turn(max, woken),
             Driver::Uring(driver) => driver.turn(max, woken),
+            Driver::Sim(driver) => driver.turn(max, woken),
         }
     }
 
@@ -119,6 +140,7 @@ impl Driver {
     pub(crate) fn virtual_time(&self) -> Option<Duration> {
         match self {
             Driver::Epoll(_) | Driver::Uring(_) => None,
+            Driver::Sim(driver) => Some(driver.now()),
         }
     }
 
@@ -127,6 +149,7 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.attach(fd, role),
             Driver::Uring(driver) => driver.attach(fd, role),
+            Driver::Sim(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -136,6 +159,7 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.detach(key, fd, dropped),
             Driver::Uring(driver) => driver.detach(key, fd, dropped),
+            Driver::Sim(driver) => driver.detach(key, dropped),
         }
     }
 
@@ -150,6 +174,7 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.poll_recv(key, fd, cx),
             Driver::Uring(driver) => driver.poll_recv(key, cx),
+            Driver::Sim(driver) => driver.poll_recv(key, cx),
         }
     }
 
@@ -166,6 +191,7 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.poll_send(key, fd, chain, more, cx),
             Driver::Uring(driver) => driver.poll_send(key, chain, more, cx),
+            Driver::Sim(driver) => driver.poll_send(key, chain, cx),
         }
     }
 
@@ -173,7 +199,7 @@ impl Driver {
     /// done when they are only handed in.
     pub(crate) fn poll_flush(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Driver::Epoll(_) => Poll::Ready(Ok(())),
+            Driver::Epoll(_) | Driver::Sim(_) => Poll::Ready(Ok(())),
             Driver::Uring(driver) => driver.poll_flush(key, cx),
         }
     }
@@ -188,6 +214,7 @@ impl Driver {
         match self {
             Driver::Epoll(_) => Ok(rustix::net::shutdown(fd, how)?),
             Driver::Uring(driver) => driver.shutdown(key, fd, how),
+            Driver::Sim(driver) => driver.shutdown(key, how),
         }
     }
 
@@ -201,6 +228,7 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.poll_accept(key, fd, cx),
             Driver::Uring(driver) => driver.poll_accept(key, fd, cx),
+            Driver::Sim(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 
@@ -209,6 +237,7 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.pause_accept(key, fd),
             Driver::Uring(driver) => driver.pause_accept(key),
+            Driver::Sim(_) => {}
         }
     }
 
@@ -219,7 +248,7 @@ impl Driver {
         cx: &mut Context<'_>,
     ) -> Poll<Option<OwnedFd>> {
         match self {
-            Driver::Epoll(_) => Poll::Ready(None),
+            Driver::Epoll(_) | Driver::Sim(_) => Poll::Ready(None),
             Driver::Uring(driver) => driver.poll_accepted(key, cx),
         }
     }
@@ -234,13 +263,14 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.poll_hangup(key, fd, cx),
             Driver::Uring(driver) => driver.poll_hangup(key, cx),
+            Driver::Sim(driver) => driver.poll_hangup(key, cx),
         }
     }
 
     /// Makes direct non-blocking system calls on the descriptor possible, until `finish_direct`.
     pub(crate) fn prepare_direct(&mut self, key: Key, fd: BorrowedFd<'_>) -> io::Result<()> {
         match self {
-            Driver::Epoll(_) => Ok(()),
+            Driver::Epoll(_) | Driver::Sim(_) => Ok(()),
             Driver::Uring(driver) => driver.prepare_direct(key, fd),
         }
     }
@@ -248,7 +278,7 @@ impl Driver {
     /// No direct call is under way any more.
     pub(crate) fn finish_direct(&mut self, key: Key) {
         match self {
-            Driver::Epoll(_) => {}
+            Driver::Epoll(_) | Driver::Sim(_) => {}
             Driver::Uring(driver) => driver.finish_direct(key),
         }
     }
@@ -256,7 +286,7 @@ impl Driver {
     /// The connections that a listener has accepted ahead and nobody has taken.
     pub(crate) fn take_accepted(&mut self, key: Key) -> VecDeque<OwnedFd> {
         match self {
-            Driver::Epoll(_) => VecDeque::new(),
+            Driver::Epoll(_) | Driver::Sim(_) => VecDeque::new(),
             Driver::Uring(driver) => driver.take_accepted(key),
         }
     }
@@ -273,6 +303,7 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.poll_writable(key, fd, cx, armed),
             Driver::Uring(driver) => driver.poll_writable(key, cx, armed),
+            Driver::Sim(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 
@@ -281,6 +312,7 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.forget(key, wait),
             Driver::Uring(driver) => driver.forget(key, wait),
+            Driver::Sim(driver) => driver.forget(key, wait),
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod guard;
 pub mod mounts;
 pub mod net;
 pub mod pool;
+pub mod sim;
 pub mod stats;
 pub mod task;
 pub mod time;

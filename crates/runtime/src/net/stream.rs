@@ -56,7 +56,17 @@ impl Stream {
     ) -> io::Result<Stream> {
         let key = local.driver.borrow_mut().attach(fd.as_fd(), role)?;
         local.connection_opened(handed_over);
-        Ok(Stream {
+        Ok(Stream::new(local, key, fd))
+    }
+
+    /// A connection of the simulation; `fd` only stands for one.
+    pub(crate) fn simulated(local: &Rc<Local>, key: Key, fd: OwnedFd) -> Stream {
+        local.connection_opened(false);
+        Stream::new(local, key, fd)
+    }
+
+    fn new(local: &Rc<Local>, key: Key, fd: OwnedFd) -> Stream {
+        Stream {
             local: local.clone(),
             fd: Some(fd),
             key,
@@ -64,7 +74,7 @@ impl Stream {
             send_timer: Cell::new(None),
             sent: Cell::new(0),
             received: Cell::new(0),
-        })
+        }
     }
 
     /// Connects to an address.

@@ -1,0 +1,296 @@
+//! The simulated driver: virtual time and connections in memory, all decided by a seed.
+//!
+//! What a connection task meets in production only now and then happens here all the time: data
+//! split at any byte, partial writes, delays, spurious wake-ups, resets. The same seed gives the
+//! same run. Time passes only when every task waits, and then at once.
+//!
+//! Called by [`crate::sim`]. Knows no listeners, and no other threads: work given to a pool would
+//! make a run depend on real time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use rustix::net::Shutdown;
+use slab::Slab;
+
+use super::{Key, Wait, remember};
+use crate::buf::{self, Chain, Chunk, RECV_BUF_BYTES, RecvBuf};
+use crate::sim::Weather;
+
+/// One in so many operations wakes its task for nothing.
+const SPURIOUS_ONE_IN: u64 = 16;
+
+/// What arrives at a socket.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Arrival {
+    Data(Vec<u8>),
+    /// The peer has ended its side.
+    End,
+    /// The peer has reset the connection.
+    Reset,
+    /// Nothing: a spurious wake-up.
+    Nothing,
+}
+
+/// An arrival, ordered by time, then by the order in which it was sent.
+type Event = Reverse<(Duration, u64, usize, u32, Arrival)>;
+
+#[derive(Default)]
+struct Socket {
+    /// Tells it from earlier ones in its slot.
+    serial: u32,
+    peer: Option<usize>,
+    arrived: VecDeque<u8>,
+    ended: bool,
+    reset: bool,
+    /// Our side has ended.
+    shut: bool,
+    /// Bytes sent to the peer and not yet read there.
+    outstanding: usize,
+    /// When the last thing sent to the peer arrives: what follows comes no earlier.
+    last_arrival: Duration,
+    read: Option<Waker>,
+    write: Option<Waker>,
+    hangup: Option<Waker>,
+}
+
+/// The driver; one per simulated worker.
+pub(crate) struct Sim {
+    weather: Weather,
+    random: u64,
+    now: Duration,
+    sockets: Slab<Socket>,
+    events: BinaryHeap<Event>,
+    next_event: u64,
+    next_serial: u32,
+}
+
+impl Sim {
+    pub(crate) fn new(seed: u64, weather: Weather) -> Sim {
+        Sim {
+            weather,
+            random: seed,
+            now: Duration::ZERO,
+            sockets: Slab::new(),
+            events: BinaryHeap::new(),
+            next_event: 0,
+            next_serial: 0,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// A number below `bound`, which is at least 1 (SplitMix64).
+    pub(crate) fn random(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = self.random;
+        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (value ^ (value >> 31)) % bound
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        count > 0 && self.random(count) == 0
+    }
+
+    pub(crate) fn turn(&mut self, max: Option<Duration>, woken: &mut Vec<Waker>) -> io::Result<()> {
+        let next = self.events.peek().map(|Reverse((at, ..))| *at);
+        let until = match (next, max.map(|max| self.now + max)) {
+            (Some(next), Some(limit)) => next.min(limit),
+            (Some(next), None) => next,
+            (None, Some(limit)) => limit,
+            // All tasks wait for something that will never come: the test has found a bug.
+            (None, None) => return Err(io::Error::other("simulation: everyone waits for ever")),
+        };
+        self.now = self.now.max(until);
+        while self.events.peek().is_some_and(|Reverse((at, ..))| *at <= self.now) {
+            let Some(Reverse((_, _, index, serial, arrival))) = self.events.pop() else { break };
+            let socket = self.sockets.get_mut(index).filter(|socket| socket.serial == serial);
+            if let Some(socket) = socket {
+                socket.arrive(arrival, woken);
+            }
+        }
+        Ok(())
+    }
+
+    /// Two sockets, connected to each other.
+    pub(crate) fn pair(&mut self) -> (Key, Key) {
+        let left = self.socket(None);
+        let right = self.socket(Some(left));
+        self.sockets[left].peer = Some(right);
+        (Key(left as u32), Key(right as u32))
+    }
+
+    fn socket(&mut self, peer: Option<usize>) -> usize {
+        self.next_serial += 1;
+        self.sockets.insert(Socket { serial: self.next_serial, peer, ..Socket::default() })
+    }
+
+    pub(crate) fn detach(&mut self, key: Key, dropped: &mut Vec<Waker>) {
+        let index = key.0 as usize;
+        // As in TCP: closing with unread data resets the connection.
+        let unread = !self.sockets[index].arrived.is_empty();
+        if unread {
+            self.send_off(index, Arrival::Reset);
+        } else if !self.sockets[index].shut {
+            self.send_off(index, Arrival::End);
+        }
+        let socket = self.sockets.remove(index);
+        if let Some(peer) = socket.peer {
+            self.sockets[peer].peer = None;
+        }
+        dropped.extend([socket.read, socket.write, socket.hangup].into_iter().flatten());
+    }
+
+    /// Sends something to the peer, if there is one; it arrives in order, sooner or later.
+    fn send_off(&mut self, from: usize, arrival: Arrival) {
+        let Some(peer) = self.sockets[from].peer else { return };
+        let delay_max = self.weather.delay_max.as_nanos() as u64;
+        let delay = Duration::from_nanos(self.random(delay_max + 1));
+        let socket = &mut self.sockets[from];
+        let at = (self.now + delay).max(socket.last_arrival);
+        if arrival != Arrival::Nothing {
+            socket.last_arrival = at;
+        }
+        let serial = self.sockets[peer].serial;
+        self.next_event += 1;
+        self.events.push(Reverse((at, self.next_event, peer, serial, arrival)));
+    }
+
+    /// Now and then something that means nothing happens to the peer.
+    fn confuse(&mut self, index: usize) {
+        if self.one_in(SPURIOUS_ONE_IN) {
+            self.send_off(index, Arrival::Nothing);
+        }
+    }
+
+    pub(crate) fn poll_recv(
+        &mut self,
+        key: Key,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<RecvBuf>> {
+        let index = key.0 as usize;
+        self.confuse(index);
+        let socket = &mut self.sockets[index];
+        if socket.reset {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        if socket.arrived.is_empty() {
+            if socket.ended {
+                return Poll::Ready(Ok(RecvBuf::empty()));
+            }
+            remember(&mut socket.read, cx);
+            return Poll::Pending;
+        }
+        let most = socket.arrived.len().min(RECV_BUF_BYTES);
+        let count = self.part(most);
+        let socket = &mut self.sockets[index];
+        let mut memory = buf::take_recv_memory();
+        for (to, from) in memory.iter_mut().zip(socket.arrived.drain(..count)) {
+            *to = from;
+        }
+        if let Some(peer) = socket.peer {
+            let peer = &mut self.sockets[peer];
+            peer.outstanding -= count;
+            // It may write again; woken by an arrival, so that it happens in the event order.
+            self.send_off(index, Arrival::Nothing);
+        }
+        Poll::Ready(Ok(RecvBuf::filled(memory, count)))
+    }
+
+    /// How much of `most` bytes is moved at once: mostly all, often some, sometimes one.
+    fn part(&mut self, most: usize) -> usize {
+        match self.random(4) {
+            _ if !self.weather.split => most,
+            0 => 1,
+            1 => 1 + self.random(most as u64) as usize,
+            _ => most,
+        }
+    }
+
+    pub(crate) fn poll_send(
+        &mut self,
+        key: Key,
+        chain: &mut Chain,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let index = key.0 as usize;
+        self.confuse(index);
+        if self.one_in(self.weather.reset_one_in) {
+            self.sockets[index].reset = true;
+            self.send_off(index, Arrival::Reset);
+        }
+        let window = self.weather.window_bytes;
+        let socket = &mut self.sockets[index];
+        if socket.reset || socket.peer.is_none() || socket.shut {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let room = window.saturating_sub(socket.outstanding);
+        if room == 0 {
+            remember(&mut socket.write, cx);
+            return Poll::Pending;
+        }
+        let memory: Vec<u8> =
+            chain.memory_prefix().flat_map(Chunk::memory).copied().take(room).collect();
+        let count = self.part(memory.len());
+        self.sockets[index].outstanding += count;
+        self.send_off(index, Arrival::Data(memory[..count].to_vec()));
+        chain.advance(count as u64);
+        Poll::Ready(Ok(count))
+    }
+
+    pub(crate) fn poll_hangup(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let socket = &mut self.sockets[key.0 as usize];
+        if socket.ended || socket.reset {
+            return Poll::Ready(Ok(()));
+        }
+        remember(&mut socket.hangup, cx);
+        Poll::Pending
+    }
+
+    pub(crate) fn shutdown(&mut self, key: Key, how: Shutdown) -> io::Result<()> {
+        let index = key.0 as usize;
+        if self.sockets[index].reset {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        if how != Shutdown::Read && !self.sockets[index].shut {
+            self.sockets[index].shut = true;
+            self.send_off(index, Arrival::End);
+        }
+        if how != Shutdown::Write {
+            self.sockets[index].ended = true;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn forget(&mut self, key: Key, wait: Wait) -> Option<Waker> {
+        let socket = self.sockets.get_mut(key.0 as usize)?;
+        match wait {
+            Wait::Read => socket.read.take(),
+            Wait::Write => socket.write.take(),
+            Wait::Hangup => socket.hangup.take(),
+        }
+    }
+}
+
+impl Socket {
+    fn arrive(&mut self, arrival: Arrival, woken: &mut Vec<Waker>) {
+        match arrival {
+            Arrival::Data(data) => self.arrived.extend(data),
+            Arrival::End => self.ended = true,
+            Arrival::Reset => {
+                self.reset = true;
+                self.arrived.clear();
+            }
+            Arrival::Nothing => {}
+        }
+        woken.extend(self.read.take());
+        woken.extend(self.write.take());
+        woken.extend(self.hangup.take());
+    }
+}

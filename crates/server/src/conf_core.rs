@@ -10,14 +10,17 @@ use nowait_conf::{
     Arity, Context, Cx, Diagnostic, Invalid, Msec, Node, Offset, Path, Row, Scope, Setting, Value,
     Words, arity, directives, rows, setting_enum,
 };
+use nowait_http::log::debug_connection::DebugConnections;
+use nowait_http::log::directives::{ErrorLogTo, ErrorTarget};
+use nowait_http::log::syslog::system_resolver;
 use nowait_sys::limits;
 use nowait_sys::user::{self, Identity};
 
 use crate::log::Level;
 use crate::place::Place;
 use crate::settings::{
-    DriverChoice, ErrorLog, EventSettings, GuardMode, LogTarget, POOL_DEFAULT, POOL_QUEUE,
-    PoolSettings, ProcessSettings, Settings,
+    DriverChoice, EventSettings, GuardMode, POOL_DEFAULT, POOL_QUEUE, PoolSettings,
+    ProcessSettings, Settings,
 };
 
 /// Whose rights the server process has unless `user` says.
@@ -72,7 +75,7 @@ directives! {
     /// Keeps an environment variable, or sets it. All others are removed, but for TZ.
     env: Vec<EnvEntry>, in MAIN, args "variable[=value]";
     /// Configures logging of the program itself and of everything that has no log of its own.
-    error_log: Vec<MainErrorLog>, in MAIN, args "file [level]";
+    error_log: Vec<ErrorLogTo>, in MAIN, args "file [level]";
     /// Defines a pool of threads for work that may wait for a disk. When all threads are busy, a
     /// task waits in the queue; when the queue is full, its request fails. The pool `default`
     /// exists with 32 threads and 65536 places unless it is redefined.
@@ -99,7 +102,8 @@ directives! {
     accept_mutex: bool = "off", in EVENTS, args "on | off";
     /// Sets how long accepting pauses when descriptors have run out.
     accept_mutex_delay: Msec = "500ms", in EVENTS, args "time";
-    /// Accepted with a warning: there is no debugging log.
+    /// Writes everything about the connections of these clients to the error log, whatever its
+    /// level.
     debug_connection: Vec<DebugConnection>, in EVENTS, args "address | CIDR | unix:";
     /// Watches every event loop for calls that could wait for a disk. `on` reports them, `strict`
     /// ends the process at the first one.
@@ -281,56 +285,6 @@ impl Value for EnvEntry {
     }
 }
 
-/// `error_log` of the main context.
-#[derive(Clone, Debug)]
-pub struct MainErrorLog(ErrorLog);
-
-impl Setting for MainErrorLog {
-    const ARITY: Arity = arity::at_least(1);
-
-    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let [target, levels @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
-        let target = match target.text.as_slice() {
-            b"stderr" => LogTarget::Stderr,
-            text if text.starts_with(b"syslog:") => {
-                LogTarget::Syslog(target.to_str()?["syslog:".len()..].to_owned())
-            }
-            text if text.starts_with(b"memory:") => {
-                return Err(target.error("logging to memory is not supported"));
-            }
-            text => LogTarget::File(OsString::from_vec(cx.paths().full(text)).into()),
-        };
-        let mut level = None;
-        for word in levels {
-            let parsed = level_of(&word.text).ok_or_else(|| {
-                word.error(format!("invalid log level \"{word}\"")).expected(LEVELS)
-            })?;
-            if level.is_some_and(|known| known != Level::Debug || parsed != Level::Debug) {
-                return Err(word.error(format!("duplicate log level \"{word}\"")));
-            }
-            level = Some(parsed);
-        }
-        Ok(MainErrorLog(ErrorLog { target, level: level.unwrap_or(Level::Error) }))
-    }
-}
-
-const LEVELS: &str = "debug, info, notice, warn, error, crit, alert or emerg";
-
-fn level_of(word: &[u8]) -> Option<Level> {
-    Some(match word {
-        b"emerg" => Level::Emerg,
-        b"alert" => Level::Alert,
-        b"crit" => Level::Crit,
-        b"error" => Level::Error,
-        b"warn" => Level::Warn,
-        b"notice" => Level::Notice,
-        b"info" => Level::Info,
-        b"debug" | b"debug_core" | b"debug_alloc" | b"debug_mutex" | b"debug_event"
-        | b"debug_http" | b"debug_mail" | b"debug_stream" => Level::Debug,
-        _ => return None,
-    })
-}
-
 /// `thread_pool`.
 #[derive(Clone, Debug)]
 pub struct PoolSetting(PoolSettings);
@@ -402,7 +356,7 @@ impl Value for UseDriver {
     }
 }
 
-/// `debug_connection`.
+/// `debug_connection`: kept aside, all of them together.
 #[derive(Clone, Debug)]
 pub struct DebugConnection;
 
@@ -410,8 +364,12 @@ impl Setting for DebugConnection {
     const ARITY: Arity = arity::exactly(1);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let text = "\"debug_connection\" is ignored: there is no debugging log";
-        cx.report(Diagnostic::warn(text).at(node.name.span));
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        let added = cx.global::<DebugConnections>().add(word.to_str()?, &system_resolver);
+        if added.map_err(|message| word.error(message))? {
+            let text = format!("low address bits of {word} are meaningless");
+            cx.report(Diagnostic::warn(text).at(word.span));
+        }
         Ok(DebugConnection)
     }
 }
@@ -427,10 +385,10 @@ pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
     if !pools.iter().any(|pool| pool.name == POOL_DEFAULT) {
         pools.insert(0, PoolSettings::default_pool());
     }
-    let mut error_logs: Vec<ErrorLog> = main.error_log.into_iter().map(|log| log.0).collect();
+    let mut error_logs = main.error_log;
     if error_logs.is_empty() {
-        let target = place.error_log.clone().map_or(LogTarget::Stderr, LogTarget::File);
-        error_logs.push(ErrorLog { target, level: Level::Error });
+        let target = place.error_log.clone().map_or(ErrorTarget::Stderr, ErrorTarget::File);
+        error_logs.push(ErrorLogTo { target, level: Level::Error });
     }
     let affinity = main.worker_cpu_affinity.map_or(Vec::new(), |affinity| match affinity {
         Affinity::Masks(masks) => {
@@ -450,6 +408,7 @@ pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
         Some(PathBuf::from(OsString::from_vec(word.text)))
     });
     Settings {
+        debug_connections: cx.take_global(),
         daemon: main.daemon,
         master_process: main.master_process,
         pid: main.pid.map_or(place.pid_default.clone(), |path| path.as_path().to_owned()),

@@ -66,7 +66,11 @@ pub fn load(place: &Place) -> Result<Loaded, Refused> {
     if place.builtin {
         let mut files = Bundle::default();
         files.add(&place.conf_file, builtin::CONFIGURATION);
-        return interpret(&files, place);
+        let mut loaded = interpret(&files, place)?;
+        // It stores nothing: neither request bodies nor a process id, least of all here.
+        loaded.needs.directories.clear();
+        loaded.settings.pid.clear();
+        return Ok(loaded);
     }
     interpret(&Disk, place)
 }

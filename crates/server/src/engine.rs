@@ -125,6 +125,7 @@ impl Engine {
             settings: Arc::new(settings),
             logs,
             pools: pools.iter().map(|(s, pool)| (s.name.clone(), pool.clone())).collect(),
+            events: self.events.clone(),
             lifeline: Box::new(lifeline),
         };
         let generation = Program::activate(plan, resources, self.generation.as_ref())?;

@@ -4,10 +4,11 @@
 //! that is `http`'s.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::future::Future;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +17,17 @@ use nowait_conf::{Cx, Row, Scope};
 use nowait_http::conf::{self, HttpConf, PoolsWanted};
 use nowait_http::connection::{self, Connection};
 use nowait_http::generation::Generation;
-use nowait_http::log::Level;
-use nowait_http::log::debug_connection::DebugConnections;
-use nowait_http::log::error::{ErrorLog, Output};
-use nowait_http::log::syslog;
-use nowait_http::log::writer::{Buffering, Writer};
+use nowait_http::log::error::ErrorLog;
+use nowait_http::log::writer::Writer;
+use nowait_http::log::{Level, Report};
 use nowait_http::logs::{self, Logs};
 use nowait_http::worker::Worker;
 use nowait_runtime::net::Accepted;
 use nowait_sys::listen::ListenAddress;
 
+use crate::events::{Event, Events};
 use crate::service::{Needs, Resources, Service};
-use crate::settings::{LogTarget, Settings};
+use crate::settings::Settings;
 
 /// The service.
 pub struct HttpService;
@@ -45,9 +45,14 @@ impl Service for HttpService {
         let http = conf::build(cx, main).unwrap_or_default();
         for (name, word) in cx.take_global::<PoolsWanted>().0 {
             if !settings.pools.iter().any(|pool| pool.name == name) {
-                cx.report(word.error(format!("unknown thread pool \"{name}\"")).hint(format!(
-                    "define it in the main context: thread_pool {name} threads=32;"
-                )));
+                let known = settings.pools.iter().map(|pool| pool.name.as_str());
+                let error = word.error(format!("unknown thread pool \"{name}\""));
+                cx.report(match nowait_conf::nearest(&name, known) {
+                    Some(nearest) => error.hint(format!("did you mean \"{nearest}\"?")),
+                    None => error.hint(format!(
+                        "define it in the main context: thread_pool {name} threads=32;"
+                    )),
+                });
             }
         }
         http
@@ -70,17 +75,19 @@ impl Service for HttpService {
         resources: Resources,
         previous: Option<&Arc<Generation>>,
     ) -> Result<Generation, String> {
-        let Resources { number, settings, logs: mut files, pools, lifeline } = resources;
+        let Resources { number, settings, logs: mut files, pools, events, lifeline } = resources;
         let writer = match previous {
             Some(previous) => previous.logs.writer().clone(),
             None => Arc::new(
                 Writer::start().map_err(|error| format!("the log thread can't start: {error}"))?,
             ),
         };
-        let main = main_log(&settings, &writer, &mut files)?;
-        let logs = Logs::open(&plan, writer, main, DebugConnections::default(), &mut |path| {
-            files.remove(path)
-        });
+        writer.set_reporter(Arc::new(Reporter(events)));
+        let mut opened = |path: &Path| files.remove(path);
+        let main = settings.error_logs.iter().map(|log| log.open(&writer, &mut opened)).collect();
+        let main = ErrorLog::new(main);
+        let debug = settings.debug_connections.clone();
+        let logs = Logs::open(&plan, writer, main, debug, &mut opened);
         Ok(Generation { number, conf: plan, pools, logs, lifeline })
     }
 
@@ -114,28 +121,11 @@ impl Service for HttpService {
     }
 }
 
-/// The error log of the main context.
-fn main_log(
-    settings: &Settings,
-    writer: &Writer,
-    files: &mut HashMap<PathBuf, File>,
-) -> Result<ErrorLog, String> {
-    let mut outputs = Vec::with_capacity(settings.error_logs.len());
-    for log in &settings.error_logs {
-        let level = Level::from_name(log.level.word().as_bytes()).unwrap_or(Level::Error);
-        outputs.push(match &log.target {
-            LogTarget::Stderr => Output { sink: writer.stderr(), level, syslog: None },
-            LogTarget::File(path) => {
-                let sink = writer.file(path, files.remove(path), Buffering::default());
-                Output { sink, level, syslog: None }
-            }
-            LogTarget::Syslog(text) => {
-                let hostname = nowait_sys::process::hostname();
-                let options = syslog::Options::parse(text, &hostname, &syslog::system_resolver)
-                    .map_err(|error| error.to_string())?;
-                Output { sink: writer.syslog(&options), level, syslog: Some(options) }
-            }
-        });
+/// Failures of logs are told to the control thread, which writes the main error log itself.
+struct Reporter(Events);
+
+impl Report for Reporter {
+    fn report(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.0.send(Event::Log(level, message.to_string()));
     }
-    Ok(ErrorLog::new(outputs))
 }

@@ -14,48 +14,7 @@ use nowait_sys::localtime::LocalTime;
 /// A line longer than this is cut (nginx: NGX_MAX_ERROR_STR).
 const LINE_BYTES_MAX: usize = 2048;
 
-/// How bad it is; ordered from worst to least.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    /// The system is unusable: no start, no reload.
-    Emerg,
-    /// Something must be done at once.
-    Alert,
-    /// Critical.
-    Crit,
-    /// A request or an operation failed.
-    Error,
-    /// Suspicious.
-    Warn,
-    /// Significant and normal.
-    Notice,
-    /// Informational.
-    Info,
-    /// For debugging.
-    Debug,
-}
-
-impl Level {
-    /// The word in the log and in the `error_log` directive.
-    pub fn word(self) -> &'static str {
-        match self {
-            Level::Emerg => "emerg",
-            Level::Alert => "alert",
-            Level::Crit => "crit",
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Notice => "notice",
-            Level::Info => "info",
-            Level::Debug => "debug",
-        }
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
+pub use nowait_http::log::Level;
 
 /// One place that lines go to.
 #[derive(Debug)]

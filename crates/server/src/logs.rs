@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::log::{Level, Sink, StartupLog, failed, open_log};
-use crate::settings::{ErrorLog, LogTarget};
+use nowait_http::log::directives::{ErrorLogTo, ErrorTarget};
 
 /// Open logs by path; every path once.
 #[derive(Debug, Default)]
@@ -59,18 +59,18 @@ impl Logs {
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub fn sinks(&self, error_logs: &[ErrorLog]) -> io::Result<Vec<Sink>> {
+    pub fn sinks(&self, error_logs: &[ErrorLogTo]) -> io::Result<Vec<Sink>> {
         let mut sinks = Vec::new();
         for error_log in error_logs {
             let level = error_log.level;
             match &error_log.target {
-                LogTarget::Stderr => sinks.push(Sink { file: None, level }),
-                LogTarget::File(path) => {
+                ErrorTarget::Stderr => sinks.push(Sink { file: None, level }),
+                ErrorTarget::File(path) => {
                     if let Some(file) = self.get(path) {
                         sinks.push(Sink { file: Some(file.try_clone()?), level });
                     }
                 }
-                LogTarget::Syslog(_) => {}
+                ErrorTarget::Syslog(_) => {}
             }
         }
         Ok(sinks)

@@ -18,11 +18,14 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Writes the id of this process.
+    /// Writes the id of this process. An empty path stands for no file.
     ///
     /// # Errors
     /// The message for the log.
     pub fn create(path: &Path) -> Result<PidFile, String> {
+        if path.as_os_str().is_empty() {
+            return Ok(PidFile { path: PathBuf::new() });
+        }
         let text = format!("{}\n", std::process::id());
         OpenOptions::new()
             .write(true)
@@ -42,6 +45,9 @@ impl PidFile {
 
     /// Removes the file, which may have been moved to [`old_path`] by an upgrade under way.
     pub fn remove(&self, upgrading: bool, log: &StartupLog) {
+        if self.path.as_os_str().is_empty() {
+            return;
+        }
         let path = if upgrading { old_path(&self.path) } else { self.path.clone() };
         if let Err(error) = std::fs::remove_file(&path) {
             log.log(Level::Alert, failed("unlink()", &path, &error));

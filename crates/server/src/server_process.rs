@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nowait_conf::Bundle;
+use nowait_http::log::directives::{ErrorLogTo, ErrorTarget};
 use nowait_sys::signal::{Signal, Signals};
 use nowait_sys::user::{self, DropError};
 use nowait_sys::{limits, process};
@@ -25,7 +26,7 @@ use crate::log::{Level, Reason, Sink, StartupLog};
 
 use crate::master::{EXIT_FATAL, ServerStart};
 use crate::place::Place;
-use crate::settings::{ErrorLog, LogTarget, ProcessSettings};
+use crate::settings::ProcessSettings;
 use crate::wire::{GenerationFrame, ToMaster, ToServer};
 
 /// How long the end of the process may be held up by logs that are not written yet.
@@ -129,7 +130,7 @@ struct Control {
     signals: Option<Signals>,
     queue: EventQueue,
     engine: Engine,
-    error_logs: Vec<ErrorLog>,
+    error_logs: Vec<ErrorLogTo>,
     shutdown_timeout: Option<Duration>,
     shutdown: Option<Shutdown>,
     master_gone: bool,
@@ -376,18 +377,18 @@ impl Control {
     }
 }
 
-fn sinks(error_logs: &[ErrorLog], logs: &HashMap<PathBuf, File>) -> Result<Vec<Sink>, String> {
+fn sinks(error_logs: &[ErrorLogTo], logs: &HashMap<PathBuf, File>) -> Result<Vec<Sink>, String> {
     let mut sinks = Vec::new();
     for error_log in error_logs {
         let file = match &error_log.target {
-            LogTarget::Stderr => None,
-            LogTarget::File(path) => match logs.get(path) {
+            ErrorTarget::Stderr => None,
+            ErrorTarget::File(path) => match logs.get(path) {
                 Some(file) => {
                     Some(file.try_clone().map_err(|e| format!("dup() failed {}", Reason(&e)))?)
                 }
                 None => continue,
             },
-            LogTarget::Syslog(_) => continue,
+            ErrorTarget::Syslog(_) => continue,
         };
         sinks.push(Sink { file, level: error_log.level });
     }

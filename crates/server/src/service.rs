@@ -23,6 +23,7 @@ use nowait_runtime::net::Accepted;
 use nowait_runtime::pool::Pool;
 use nowait_sys::listen::{ListenAddress, ListenSpec};
 
+use crate::events::Events;
 use crate::settings::Settings;
 
 /// What a plan wants opened before it can be activated.
@@ -46,6 +47,8 @@ pub struct Resources {
     pub logs: HashMap<PathBuf, File>,
     /// Every `thread_pool`; `default` is always among them.
     pub pools: HashMap<String, Pool>,
+    /// Where failures of the logs themselves are told.
+    pub events: Events,
     /// To be kept by the generation: when the last reference to the generation is gone this is
     /// dropped with it, and the master hears that the generation has drained. So a connection must
     /// not hold a generation while it is idle.

@@ -6,10 +6,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nowait_http::log::debug_connection::DebugConnections;
+use nowait_http::log::directives::ErrorLogTo;
 use nowait_runtime::driver::Requested;
 use nowait_sys::user::Identity;
-
-use crate::log::Level;
 
 /// Name of the pool that always exists.
 pub const POOL_DEFAULT: &str = "default";
@@ -28,7 +28,7 @@ pub struct Settings {
     /// `pid`, a full path.
     pub pid: PathBuf,
     /// `error_log` of the main context; never empty.
-    pub error_logs: Vec<ErrorLog>,
+    pub error_logs: Vec<ErrorLogTo>,
     /// `worker_processes`: at least 1.
     pub workers: usize,
     /// `worker_cpu_affinity`: the processors of each worker; the last entry serves for the rest.
@@ -40,6 +40,8 @@ pub struct Settings {
     pub pools: Vec<PoolSettings>,
     /// The `events` block.
     pub events: EventSettings,
+    /// `debug_connection`s of the `events` block.
+    pub debug_connections: DebugConnections,
     /// What can only be applied to a new process.
     pub process: ProcessSettings,
 }
@@ -87,26 +89,6 @@ impl ProcessSettings {
         }
         result
     }
-}
-
-/// One `error_log` of the main context.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ErrorLog {
-    /// Where lines go.
-    pub target: LogTarget,
-    /// Least severe level written.
-    pub level: Level,
-}
-
-/// Where an error log goes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum LogTarget {
-    /// `stderr`.
-    Stderr,
-    /// A file, full path.
-    File(PathBuf),
-    /// `syslog:…`: the parameters after the colon; written by the `http` crate's log thread.
-    Syslog(String),
 }
 
 /// One `thread_pool`.

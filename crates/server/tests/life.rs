@@ -206,7 +206,7 @@ fn a_taken_address_is_reported_and_tried_again() {
     let address = taken.local_addr().unwrap();
     let text = format!(
         "daemon off; pid x.pid; error_log error.log; events {{}}\n\
-         http {{ server {{ listen {address}; return 200 x; }} }}\n"
+         http {{ access_log off; server {{ listen {address}; return 200 x; }} }}\n"
     );
     dir.write("nginx.conf", text);
     let path = dir.path().to_str().unwrap();

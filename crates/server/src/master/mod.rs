@@ -109,6 +109,15 @@ impl Master {
         for error in inherited.errors.drain(..) {
             log.log(Level::Emerg, error);
         }
+        let failed = ControlFlow::Break(Ended::Exit(1));
+        // Before anything listens: from then on a signal has to end the server well.
+        let signals = match Signals::open() {
+            Ok(signals) => signals,
+            Err(error) => {
+                log.log(Level::Emerg, format_args!("signalfd() failed {}", Reason(&error)));
+                return failed;
+            }
+        };
         let upgraded = inherited.variable.is_some();
         if let Some(variable) = &inherited.variable {
             log.log(
@@ -118,7 +127,6 @@ impl Master {
         }
         let parent = upgraded.then(|| std::os::unix::process::parent_id());
         let inherited = Sockets::inherited(inherited.fds, &log);
-        let failed = ControlFlow::Break(Ended::Exit(1));
         let Some(opened) = reload::open(loaded, &inherited, 1, &log) else { return failed };
         let Some(sinks) = opened.sinks(&log) else { return failed };
         inherited.remove_unix(Some(&opened.sockets), &log);
@@ -127,13 +135,6 @@ impl Master {
 
         let settings = &opened.loaded.settings;
         announce(&log, settings);
-        let signals = match Signals::open() {
-            Ok(signals) => signals,
-            Err(error) => {
-                log.log(Level::Emerg, format_args!("signalfd() failed {}", Reason(&error)));
-                return failed;
-            }
-        };
         if settings.daemon && !upgraded {
             daemonize(&log)?;
         }

@@ -11,7 +11,7 @@ use crate::control::Client;
 use crate::log::{Level, Reason, Sink, StartupLog, failed};
 use crate::logs::Logs;
 use crate::pidfile::PidFile;
-use crate::settings::{LogTarget, ProcessSettings};
+use crate::settings::ProcessSettings;
 use crate::sockets::Sockets;
 
 use super::child::Child;
@@ -33,10 +33,8 @@ pub fn open(loaded: Loaded, old: &Sockets, number: u64, log: &StartupLog) -> Opt
     for directory in &loaded.needs.directories {
         make_directory(directory, &settings.process).map_err(emerg).ok()?;
     }
-    let main_logs = settings.error_logs.iter().filter_map(|error_log| match &error_log.target {
-        LogTarget::File(path) => Some(path.clone()),
-        LogTarget::Stderr | LogTarget::Syslog(_) => None,
-    });
+    let main_logs = settings.error_logs.iter().filter_map(|log| log.file());
+    let main_logs = main_logs.map(std::path::Path::to_path_buf);
     let logs =
         Logs::open(main_logs.chain(loaded.needs.logs.iter().cloned())).map_err(emerg).ok()?;
     let sockets = old.renew(&loaded.needs.listens, settings.workers, log).ok()?;

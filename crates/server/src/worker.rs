@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use nowait_runtime::driver::DriverKind;
 use nowait_runtime::guard;
 use nowait_runtime::net::{Listener, ListenerOptions};
+use nowait_runtime::spawn;
 use nowait_runtime::worker::{self as runtime_worker, Hooks, WorkerConfig, Workers};
-use nowait_runtime::{JoinHandle, spawn};
 use nowait_sys::limits;
 use nowait_sys::listen::ListenAddress;
 
@@ -79,7 +79,7 @@ pub struct Leave {
 /// The state of the worker on this thread.
 struct State {
     service: Rc<<Program as Service>::Worker>,
-    accepting: RefCell<Vec<(u64, JoinHandle<()>)>>,
+    accepting: RefCell<Vec<(u64, Rc<Listener>)>>,
     reports: Events,
 }
 
@@ -129,8 +129,8 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
     runtime_worker::run(config, &seat.workers, |_| async move {
         apply(first);
         runtime_worker::stopping().await;
-        for (_, task) in state.accepting.take() {
-            task.abort();
+        for (_, listener) in state.accepting.take() {
+            listener.stop();
         }
         Program::close(&state.service);
     })?;
@@ -147,18 +147,19 @@ pub fn apply(update: Update) {
         return;
     }
     let mut accepting = state.accepting.borrow_mut();
-    let (gone, kept) = std::mem::take(&mut *accepting)
-        .into_iter()
-        .partition(|(id, _)| leaves.iter().any(|leave| leave.id == *id));
-    *accepting = kept;
-    let gone: Vec<(u64, JoinHandle<()>)> = gone;
-    for (_, task) in gone {
-        task.abort();
-    }
+    accepting.retain(|(id, listener)| {
+        let left = leaves.iter().any(|leave| leave.id == *id);
+        if left {
+            listener.stop();
+        }
+        !left
+    });
     for Join { id, address, fd, shared } in joins {
         match Listener::from_fd(fd, ListenerOptions { id, shared }) {
             Ok(listener) => {
-                accepting.push((id, spawn(accept_all(listener, address, state.clone()))));
+                let listener = Rc::new(listener);
+                accepting.push((id, listener.clone()));
+                drop(spawn(accept_all(listener, address, state.clone())));
             }
             Err(error) => {
                 state.reports.alert(format!("cannot accept from {address}: {}", Reason(&error)));
@@ -168,12 +169,14 @@ pub fn apply(update: Update) {
     drop(applied);
 }
 
-async fn accept_all(listener: Listener, address: Arc<ListenAddress>, state: Rc<State>) {
+/// Accepts until the listener is stopped, and then what had been accepted before.
+async fn accept_all(listener: Rc<Listener>, address: Arc<ListenAddress>, state: Rc<State>) {
     loop {
         match listener.accept().await {
             Ok(accepted) => {
                 drop(spawn(Program::serve(&state.service, &address, accepted)));
             }
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => return,
             Err(error) => {
                 state.reports.alert(format!("accept() on {address} failed {}", Reason(&error)));
                 return;

@@ -6,23 +6,23 @@
 //! Called by: [`crate::fs`]. Read by status pages: [`snapshot`]. Never: any I/O on a loop thread.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, Once, OnceLock, PoisonError};
-use std::thread;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+mod watch;
+
+pub(crate) use watch::watch;
 
 /// How many file systems are told apart; those beyond always go to a pool.
-pub const MOUNTS_MAX: usize = 1024;
+pub const MOUNTS_MAX: usize = 1 << MOUNT_BITS;
+
+/// Bits of the number of a file system's slot.
+pub(crate) const MOUNT_BITS: u32 = 10;
 
 /// For how long after that pages may be under way, in milliseconds: a generous bound of what a
 /// slow disk takes for a read-ahead.
 const UNDER_WAY_MS: u64 = 5_000;
-
-/// Stack of the thread that waits for changes of mounts.
-const WATCH_STACK_BYTES: usize = 64 * 1024;
 
 /// Milliseconds of a coarse clock that never goes back (a few nanoseconds to read).
 pub(crate) fn clock_ms() -> u64 {
@@ -57,6 +57,20 @@ impl FsType {
         }
     }
 
+    /// By the name that mountinfo has for it.
+    fn named(name: &str) -> FsType {
+        match name {
+            // One driver and one `f_type` for all of them.
+            "ext2" | "ext3" | "ext4" => FsType::Ext4,
+            "xfs" => FsType::Xfs,
+            "btrfs" => FsType::Btrfs,
+            // devtmpfs says that it is a tmpfs, and is one.
+            "tmpfs" | "ramfs" | "devtmpfs" => FsType::Tmpfs,
+            "overlay" => FsType::Overlay,
+            _ => FsType::Other,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             FsType::Ext4 => "ext4",
@@ -83,8 +97,8 @@ pub struct Mount {
     read_ms: AtomicU64,
     /// Open files that missed inline and whose read from the disk has not ended.
     misses: AtomicU64,
-    /// The [`EPOCH`] in which this was last found to be so.
-    epoch: AtomicU64,
+    /// Not unmounted since it was last looked at; else the number may have a new owner.
+    mounted: AtomicBool,
     pub(crate) counters: Counters,
 }
 
@@ -162,7 +176,7 @@ impl Mount {
             no_nowait: AtomicBool::new(false),
             read_ms: AtomicU64::new(u64::MAX),
             misses: AtomicU64::new(0),
-            epoch: AtomicU64::new(EPOCH.load(Acquire)),
+            mounted: AtomicBool::new(true),
             counters: Counters::default(),
         }
     }
@@ -212,6 +226,15 @@ impl Mount {
         last != u64::MAX && clock_ms().saturating_sub(last) < UNDER_WAY_MS
     }
 
+    /// Whether this is one of the `mounted` file systems, going by what the kernel lists.
+    fn is_among(&self, mounted: &watch::Mounted) -> bool {
+        match self.fs_type {
+            // Each subvolume has a number of its own, which is not listed.
+            FsType::Btrfs => mounted.has_all_btrfs,
+            fs_type => mounted.list.get(&self.dev) == Some(&fs_type),
+        }
+    }
+
     pub(crate) fn index(&self) -> u16 {
         self.index
     }
@@ -226,20 +249,16 @@ pub(crate) fn by_index(index: u16) -> Option<&'static Mount> {
     MOUNTS.get(usize::from(index))?.get().map(|mount| &**mount)
 }
 
-/// Grows whenever something is mounted or unmounted: device numbers may have new owners then.
-static EPOCH: AtomicU64 = AtomicU64::new(0);
-
 /// The file system that `fd`, whose `st_dev` is `dev`, is on. May wait: for pool threads.
 pub(crate) fn of(fd: BorrowedFd<'_>, dev: u64) -> &'static Mount {
     if let Some(known) = find(dev) {
         return known;
     }
-    let epoch = EPOCH.load(Acquire);
     // Unknown is as good as remote.
     let magic = rustix::fs::fstatfs(fd).map_or(0, |stat| stat.f_type as u64);
     let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = slots().find(|mount| mount.dev == dev && mount.magic == magic) {
-        known.epoch.store(epoch, Release);
+        known.mounted.store(true, Release);
         return known;
     }
     if *next == MOUNTS_MAX {
@@ -254,42 +273,9 @@ fn slots() -> impl Iterator<Item = &'static Mount> {
     MOUNTS[1..].iter().map_while(|slot| slot.get()).map(|mount| &**mount)
 }
 
-/// The file system with device number `dev`, if a file of it was opened since something was mounted.
+/// The file system with device number `dev`, if a file of it was opened since it was mounted.
 pub(crate) fn find(dev: u64) -> Option<&'static Mount> {
-    let epoch = EPOCH.load(Acquire);
-    slots().find(|mount| mount.dev == dev && mount.epoch.load(Acquire) == epoch)
-}
-
-/// Something was mounted or unmounted: everything is looked at anew.
-fn forget() {
-    EPOCH.fetch_add(1, AcqRel);
-    crate::fs::known::forget_places();
-}
-
-/// Starts the thread that waits for the kernel to say that mounts have changed, once per process.
-pub(crate) fn watch() {
-    static WATCH: Once = Once::new();
-    WATCH.call_once(|| {
-        // Without /proc nothing is noticed; the device numbers of opened files still are.
-        if let Ok(mountinfo) = std::fs::File::open("/proc/self/mountinfo") {
-            let _ = thread::Builder::new()
-                .name(String::from("mount watch"))
-                .stack_size(WATCH_STACK_BYTES)
-                .spawn(move || watch_mounts(&mountinfo));
-        }
-    });
-}
-
-fn watch_mounts(mountinfo: &std::fs::File) {
-    loop {
-        // proc_pid_mountinfo(5): a change is POLLERR and POLLPRI, until the next poll.
-        let mut fds = [PollFd::new(mountinfo, PollFlags::PRI)];
-        match poll(&mut fds, None) {
-            Ok(_) => forget(),
-            Err(Errno::INTR) => {}
-            Err(_) => return,
-        }
-    }
+    slots().find(|mount| mount.dev == dev && mount.mounted.load(Acquire))
 }
 
 /// State and counts of every file system that was touched so far.

@@ -3,16 +3,23 @@
 //! `openat2(RESOLVE_CACHED)` covers the walk along the path, not the file system's own opening of
 //! the file, which waits for a server on network and user-space file systems. So the way must be
 //! known to end on a file system where it does not: the directory of the name was looked at before,
-//! by a pool thread, and the name itself is no symbolic link (O_NOFOLLOW) or its end is known as
-//! well. All of it is forgotten when something is mounted or unmounted. One hole is left: a remote file
-//! system's mount point itself, looked up as a name in a local directory, is opened inline once.
-//! Then the device number tells, and the name is remembered.
+//! and the name itself is no symbolic link (O_NOFOLLOW) or its end is known as well.
+//!
+//! The loop may look at a directory by itself: with O_PATH no file system opens anything, and
+//! statx(AT_STATX_DONT_SYNC) tells the device number from memory. It does so for a directory that it
+//! doesn't know, and after something was mounted somewhere; what a device number stands for was
+//! found out by a pool thread.
+//!
+//! One hole is left: a remote file system's mount point itself, looked up as a name in a local
+//! directory, is opened inline once. Then the device number tells, and the name is remembered.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, fstat, makedev, openat, openat2,
+};
 use rustix::io::Errno;
 
 use super::open::split_trusted;
@@ -21,6 +28,8 @@ use crate::mounts::{self, Mount};
 
 /// openat2 or RESOLVE_CACHED is missing (before Linux 5.12, or a container forbids it).
 static UNSUPPORTED: AtomicBool = AtomicBool::new(false);
+
+const DIR_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 pub(super) type Found = (OwnedFd, Metadata, &'static Mount);
 
@@ -34,7 +43,10 @@ pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<i
     if UNSUPPORTED.load(Relaxed) {
         return None;
     }
-    let place = known::place_of_dir(known::parent(path))?;
+    let place = match known::place_of_dir(known::parent(path)) {
+        Some((place, true)) => place,
+        Some((_, false)) | None => confirm_dir(known::parent(path))?,
+    };
     if !place.is_inline() || known::place_of_name(path).is_some_and(|place| !place.is_inline()) {
         return None;
     }
@@ -44,8 +56,7 @@ pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<i
         // Without any link on the way no owner matters.
         Symlinks::Deny { from } | Symlinks::IfNotOwner { from } => {
             let (dir, rest) = split_trusted(path, from);
-            let dir_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            openat2(CWD, dir, dir_flags, Mode::empty(), ResolveFlags::CACHED)
+            openat2(CWD, dir, DIR_FLAGS, Mode::empty(), ResolveFlags::CACHED)
                 .and_then(|dir| open_strict(dir.as_fd(), rest, flags))
         }
     };
@@ -71,6 +82,17 @@ pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<i
         None => &counters.open_fallback,
     });
     outcome
+}
+
+/// Looks on which file system `dir` is, without any disk or server; `None`: not in memory, or the
+/// file system isn't known.
+fn confirm_dir(dir: &[u8]) -> Option<&'static Mount> {
+    let fd = openat2(CWD, dir, DIR_FLAGS, Mode::empty(), ResolveFlags::CACHED).ok()?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(&fd, c"", flags, StatxFlags::empty()).ok()?;
+    let mount = mounts::find(makedev(stat.stx_dev_major, stat.stx_dev_minor))?;
+    known::learn_dir(dir, mount);
+    Some(mount)
 }
 
 fn open_strict(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -125,7 +147,7 @@ pub(super) fn learn(path: &[u8], fd: BorrowedFd<'_>, metadata: &Metadata) -> &'s
         known::learn_dir(trim_slashes(path), mount);
     }
     let is_elsewhere = || {
-        known::place_of_dir(known::parent(path)).is_some_and(|dir| dir.dev != mount.dev)
+        known::place_of_dir(known::parent(path)).is_some_and(|(dir, _)| dir.dev != mount.dev)
             || openat(CWD, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
                 .and_then(fstat)
                 .is_ok_and(|stat| Metadata::from_stat(&stat).kind == Kind::Symlink)
@@ -140,11 +162,10 @@ pub(super) fn learn(path: &[u8], fd: BorrowedFd<'_>, metadata: &Metadata) -> &'s
 /// May wait.
 pub(super) fn learn_dir_of(path: &[u8]) {
     let dir = known::parent(path);
-    if known::place_of_dir(dir).is_some() {
+    if known::place_of_dir(dir).is_some_and(|(_, is_sure)| is_sure) {
         return;
     }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(fd) = openat(CWD, dir, flags, Mode::empty()) else { return };
+    let Ok(fd) = openat(CWD, dir, DIR_FLAGS, Mode::empty()) else { return };
     let Ok(stat) = fstat(&fd) else { return };
     known::learn_dir(dir, mounts::of(fd.as_fd(), Metadata::from_stat(&stat).dev));
 }

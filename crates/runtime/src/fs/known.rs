@@ -16,7 +16,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::Metadata;
 use crate::mounts::{self, Mount};
@@ -96,6 +96,10 @@ static PIECES_TABLE: Table<PIECES> = Table::new();
 /// Number of entries ever made for names that differ from their directory.
 static NAMES: AtomicUsize = AtomicUsize::new(0);
 
+/// Which time between two changes of mounts this is: 0 to [`AGES`].
+static AGE: AtomicU16 = AtomicU16::new(0);
+const AGES: u16 = 1 << (VALUE_BITS - mounts::MOUNT_BITS);
+
 /// Keyed at random: no client can choose names that collide.
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
@@ -122,13 +126,24 @@ fn name_hash(path: &[u8]) -> u64 {
     hash(1, path)
 }
 
-/// The file system on which the directory of `path` is, if known.
-pub(super) fn place_of_dir(dir: &[u8]) -> Option<&'static Mount> {
-    PLACES_TABLE.find(dir_hash(dir)).and_then(mounts::by_index)
+/// A [`Table`] value: the number of a file system's slot, and the [`AGE`] in which it was seen.
+fn place_value(mount: &Mount) -> u16 {
+    AGE.load(Relaxed) << mounts::MOUNT_BITS | mount.index()
+}
+
+/// The file system of the value, and whether nothing was mounted since.
+fn place_of(value: u16) -> Option<(&'static Mount, bool)> {
+    let mount = mounts::by_index(value & ((1 << mounts::MOUNT_BITS) - 1))?;
+    Some((mount, value >> mounts::MOUNT_BITS == AGE.load(Relaxed)))
+}
+
+/// The file system on which `dir` is, if known, and whether that is beyond doubt.
+pub(super) fn place_of_dir(dir: &[u8]) -> Option<(&'static Mount, bool)> {
+    place_of(PLACES_TABLE.find(dir_hash(dir))?)
 }
 
 pub(super) fn learn_dir(dir: &[u8], mount: &Mount) {
-    PLACES_TABLE.set(dir_hash(dir), mount.index());
+    PLACES_TABLE.set(dir_hash(dir), place_value(mount));
 }
 
 pub(super) fn forget_dir(dir: &[u8]) {
@@ -136,22 +151,28 @@ pub(super) fn forget_dir(dir: &[u8]) {
 }
 
 /// The file system of what `path` itself leads to, where it is known to differ from the directory's
-/// way: a symbolic link, a mount point.
+/// way: a symbolic link, a mount point. Nothing that is in doubt.
 pub(super) fn place_of_name(path: &[u8]) -> Option<&'static Mount> {
     if NAMES.load(Relaxed) == 0 {
         return None;
     }
-    PLACES_TABLE.find(name_hash(path)).and_then(mounts::by_index)
+    let (mount, is_sure) = place_of(PLACES_TABLE.find(name_hash(path))?)?;
+    is_sure.then_some(mount)
 }
 
 pub(super) fn learn_name(path: &[u8], mount: &Mount) {
-    PLACES_TABLE.set(name_hash(path), mount.index());
+    PLACES_TABLE.set(name_hash(path), place_value(mount));
     NAMES.fetch_add(1, Relaxed);
 }
 
-/// Forgets all places: something was mounted or unmounted.
-pub(crate) fn forget_places() {
-    PLACES_TABLE.clear();
+/// Something was mounted or unmounted: all places are in doubt until they are confirmed.
+pub(crate) fn doubt_places() {
+    // Only one thread does this. An age comes again only after everything of it was forgotten.
+    let age = (AGE.load(Relaxed) + 1) % AGES;
+    if age == 0 {
+        PLACES_TABLE.clear();
+    }
+    AGE.store(age, Relaxed);
 }
 
 /// A file in one state of its contents, as the tables know it.

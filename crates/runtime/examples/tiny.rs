@@ -1,5 +1,5 @@
 //! The runtime's own floor: an HTTP server that answers every request with the same 200, without
-//! parsing more than the end of the head.
+//! parsing more than the end of the head and the word `close`.
 //!
 //! `tiny [epoll|io_uring|auto] [address]`; it prints its process number and driver, and runs
 //! until killed. Measure with `wrk` and `/proc/PID/stat` against nginx `return 200 "OK"`.
@@ -47,6 +47,7 @@ async fn serve(stream: Stream) {
             return;
         }
         let requests = request.windows(4).filter(|end| end == b"\r\n\r\n").count();
+        let close = request.windows(5).any(|word| word == b"close");
         drop(request);
         let mut response = OutBuf::new();
         for _ in 0..requests {
@@ -56,7 +57,7 @@ async fn serve(stream: Stream) {
                 b"\r\nContent-Type: text/plain\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nOK",
             );
         }
-        if stream.send(response, SendOptions::new(SEND_TIMEOUT)).await.is_err() {
+        if stream.send(response, SendOptions::new(SEND_TIMEOUT)).await.is_err() || close {
             return;
         }
     }

@@ -9,6 +9,7 @@ mod sim;
 mod uring;
 mod uring_buffers;
 mod uring_setup;
+mod uring_slot;
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -36,17 +36,15 @@ use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, Shutdown};
+use rustix::net::Shutdown;
 use slab::Slab;
 
 use super::uring_buffers::{Buffers, GROUP};
+use super::uring_slot::{Op, SLICES_MAX, Sending, Slot};
 use super::{Key, Role, Wait, remember, uring_setup};
-use crate::buf::{self, Chain, Chunk, RecvBuf};
+use crate::buf::{self, Chain, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
-
-/// Slices given to the kernel per send.
-const SLICES_MAX: usize = 16;
 
 /// Boxes for sends kept for reuse.
 const SPARE_MAX: usize = 256;
@@ -66,95 +64,6 @@ const POLL_FIRST: u16 = 1;
 /// IORING_ENTER_GETEVENTS, IORING_ENTER_EXT_ARG.
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
-
-/// What an operation is for; part of its user data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Op {
-    Recv = 0,
-    Send = 1,
-    Accept = 2,
-    Hangup = 3,
-    Writable = 4,
-    /// Cancellations: their own outcome does not matter.
-    Cancel = 5,
-    Inbox = 6,
-}
-
-impl Op {
-    const OF_SLOTS: [Op; 5] = [Op::Recv, Op::Send, Op::Accept, Op::Hangup, Op::Writable];
-
-    fn bit(self) -> u8 {
-        1 << self as u8
-    }
-
-    fn user_data(self, index: usize) -> u64 {
-        index as u64 | (self as u64) << 32
-    }
-
-    fn of(user_data: u64) -> Option<Op> {
-        let kind = (user_data >> 32) as u8;
-        Op::OF_SLOTS.into_iter().chain([Op::Cancel, Op::Inbox]).find(|op| *op as u8 == kind)
-    }
-}
-
-/// A send: owned by the kernel while in flight, see above.
-struct Sending {
-    chain: Chain,
-    slices: [libc::iovec; SLICES_MAX],
-    header: libc::msghdr,
-    /// Set by the completion; the future that sends has not seen it yet.
-    result: Option<Result<usize, Errno>>,
-}
-
-/// What a listener has accepted ahead.
-#[derive(Default)]
-struct Accepting {
-    connections: VecDeque<OwnedFd>,
-    error: Option<Errno>,
-    cancelling: bool,
-}
-
-/// One socket.
-struct Slot {
-    fd: RawFd,
-    /// Bits of the operations that the kernel has not completed.
-    in_flight: u8,
-    /// O_NONBLOCK is set, or may be.
-    nonblocking: bool,
-    /// A direct send is under way: O_NONBLOCK must stay.
-    direct: bool,
-    /// The receive in flight is a poll, to be followed by `recv`.
-    recv_by_poll: bool,
-    /// The last receive left data behind, or there was none yet: worth trying at once.
-    try_first: bool,
-    peer_closed: bool,
-    can_write: bool,
-    /// The future of the send in flight was dropped: its result is of no interest.
-    send_abandoned: bool,
-    /// The send in flight was reported as done.
-    send_behind: bool,
-    /// Tells the socket from earlier ones in this slot.
-    serial: u32,
-    /// What a send that was reported as done came to; the next one returns it.
-    send_error: Option<Errno>,
-    /// To be done after the send in flight.
-    shutdown: Option<Shutdown>,
-    received: Option<Result<RecvBuf, Errno>>,
-    sending: Option<Box<Sending>>,
-    accepting: Option<Box<Accepting>>,
-    /// Detached; to be closed with the last completion.
-    closing: Option<OwnedFd>,
-    read: Option<Waker>,
-    write: Option<Waker>,
-    hangup: Option<Waker>,
-}
-
-impl Slot {
-    fn has(&self, op: Op) -> bool {
-        self.in_flight & op.bit() != 0
-    }
-}
 
 /// The driver; one per worker.
 pub(crate) struct Uring {
@@ -347,28 +256,7 @@ impl Uring {
 
     pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<Key> {
         self.next_serial = self.next_serial.wrapping_add(1);
-        let slot = Slot {
-            fd: fd.as_raw_fd(),
-            in_flight: 0,
-            nonblocking: role == Role::Stream,
-            direct: false,
-            recv_by_poll: false,
-            try_first: true,
-            peer_closed: false,
-            can_write: false,
-            send_abandoned: false,
-            send_behind: false,
-            serial: self.next_serial,
-            send_error: None,
-            shutdown: None,
-            received: None,
-            sending: None,
-            accepting: matches!(role, Role::Listener { .. }).then(Box::default),
-            closing: None,
-            read: None,
-            write: None,
-            hangup: None,
-        };
+        let slot = Slot::new(fd.as_raw_fd(), role, self.next_serial);
         Ok(Key(self.slots.insert(slot) as u32))
     }
 
@@ -487,7 +375,11 @@ impl Uring {
                 self.buffers.grow();
                 self.retries.push(index);
             }
-            Err(Errno::AGAIN | Errno::INTR) => self.retries.push(index),
+            Err(error @ (Errno::AGAIN | Errno::INTR)) => {
+                // Somebody has made it non-blocking: it is made blocking again.
+                slot.nonblocking |= error == Errno::AGAIN;
+                self.retries.push(index);
+            }
             result => {
                 if slot.closing.is_none() {
                     slot.received = Some(result);
@@ -524,7 +416,10 @@ impl Uring {
             }
             let memory = chain.take_memory_prefix();
             let len = memory.len();
-            let behind = !more && chain.is_empty() && len <= BEHIND_BYTES_MAX;
+            let behind = !more
+                && chain.is_empty()
+                && len <= BEHIND_BYTES_MAX
+                && memory.chunk_count() <= SLICES_MAX;
             self.start_send(index, memory, more, behind);
             if behind {
                 return Poll::Ready(Ok(len as usize));
@@ -750,68 +645,6 @@ impl Uring {
             }
             Wait::Hangup => slot.hangup.take(),
         }
-    }
-}
-
-impl Slot {
-    fn make_blocking(&mut self) {
-        if self.nonblocking {
-            // SAFETY: the descriptor is open while its slot is not closing.
-            let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
-            // Cannot fail on a socket; if it did, operations would return EAGAIN and be repeated.
-            let _ = rustix::io::ioctl_fionbio(fd, false);
-            self.nonblocking = false;
-        }
-    }
-
-    fn shutdown_if_asked(&mut self) {
-        if let Some(how) = self.shutdown.take() {
-            // SAFETY: the descriptor is open: its slot is there, and closes it only on removal.
-            let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
-            // Fails if the peer has reset the connection: then it has ended anyway.
-            let _ = rustix::net::shutdown(fd, how);
-        }
-    }
-
-    /// `recv` after a poll, for a socket that is non-blocking now.
-    fn recv_direct(&mut self) -> Result<RecvBuf, Errno> {
-        // SAFETY: the descriptor is open: its slot is there, and closes it only on removal.
-        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
-        let mut memory = buf::take_recv_memory();
-        match rustix::net::recv(fd, &mut memory[..], RecvFlags::DONTWAIT) {
-            Ok((len, _)) => Ok(RecvBuf::filled(memory, len)),
-            Err(error) => {
-                buf::put_recv_memory(memory);
-                Err(error)
-            }
-        }
-    }
-}
-
-impl Sending {
-    fn new() -> Sending {
-        const NO_SLICE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        Sending {
-            chain: Chain::new(),
-            slices: [NO_SLICE; SLICES_MAX],
-            // SAFETY: all zeros is a valid `msghdr`: integers and null pointers.
-            header: unsafe { std::mem::zeroed() },
-            result: None,
-        }
-    }
-
-    /// Points the slices and the header to the chunks; returns the number of slices.
-    fn fill(&mut self) -> usize {
-        let mut count = 0;
-        for memory in self.chain.iter().map(Chunk::memory).take(SLICES_MAX) {
-            // The kernel only reads what is sent.
-            let iov_base = memory.as_ptr().cast_mut().cast();
-            self.slices[count] = libc::iovec { iov_base, iov_len: memory.len() };
-            count += 1;
-        }
-        self.header.msg_iov = self.slices.as_mut_ptr();
-        self.header.msg_iovlen = count as _;
-        count
     }
 }
 

@@ -1,0 +1,191 @@
+//! The io_uring driver's record of one socket: what the kernel has in hand, what has come of it, who
+//! waits. The rules of ownership are on top of `uring.rs`.
+
+use std::collections::VecDeque;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::task::Waker;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown};
+
+use super::Role;
+use crate::buf::{self, Chain, Chunk, RecvBuf};
+
+/// Slices given to the kernel per send.
+pub(super) const SLICES_MAX: usize = 16;
+
+/// What an operation is for; part of its user data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Op {
+    Recv = 0,
+    Send = 1,
+    Accept = 2,
+    Hangup = 3,
+    Writable = 4,
+    /// Cancellations: their own outcome does not matter.
+    Cancel = 5,
+    Inbox = 6,
+}
+
+impl Op {
+    pub(super) const OF_SLOTS: [Op; 5] = [Op::Recv, Op::Send, Op::Accept, Op::Hangup, Op::Writable];
+
+    pub(super) fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
+    pub(super) fn user_data(self, index: usize) -> u64 {
+        index as u64 | (self as u64) << 32
+    }
+
+    pub(super) fn of(user_data: u64) -> Option<Op> {
+        let kind = (user_data >> 32) as u8;
+        Op::OF_SLOTS.into_iter().chain([Op::Cancel, Op::Inbox]).find(|op| *op as u8 == kind)
+    }
+}
+
+/// A send: owned by the kernel while in flight, see `uring.rs`.
+pub(super) struct Sending {
+    pub(super) chain: Chain,
+    pub(super) slices: [libc::iovec; SLICES_MAX],
+    pub(super) header: libc::msghdr,
+    /// Set by the completion; the future that sends has not seen it yet.
+    pub(super) result: Option<Result<usize, Errno>>,
+}
+
+/// What a listener has accepted ahead.
+#[derive(Default)]
+pub(super) struct Accepting {
+    pub(super) connections: VecDeque<OwnedFd>,
+    pub(super) error: Option<Errno>,
+    pub(super) cancelling: bool,
+}
+
+/// One socket.
+pub(super) struct Slot {
+    pub(super) fd: RawFd,
+    /// Bits of the operations that the kernel has not completed.
+    pub(super) in_flight: u8,
+    /// O_NONBLOCK is set, or may be.
+    pub(super) nonblocking: bool,
+    /// A direct send is under way: O_NONBLOCK must stay.
+    pub(super) direct: bool,
+    /// The receive in flight is a poll, to be followed by `recv`.
+    pub(super) recv_by_poll: bool,
+    /// The last receive left data behind, or there was none yet: worth trying at once.
+    pub(super) try_first: bool,
+    pub(super) peer_closed: bool,
+    pub(super) can_write: bool,
+    /// The future of the send in flight was dropped: its result is of no interest.
+    pub(super) send_abandoned: bool,
+    /// The send in flight was reported as done.
+    pub(super) send_behind: bool,
+    /// Tells the socket from earlier ones in this slot.
+    pub(super) serial: u32,
+    /// What a send that was reported as done came to; the next one returns it.
+    pub(super) send_error: Option<Errno>,
+    /// To be done after the send in flight.
+    pub(super) shutdown: Option<Shutdown>,
+    pub(super) received: Option<Result<RecvBuf, Errno>>,
+    pub(super) sending: Option<Box<Sending>>,
+    pub(super) accepting: Option<Box<Accepting>>,
+    /// Detached; to be closed with the last completion.
+    pub(super) closing: Option<OwnedFd>,
+    pub(super) read: Option<Waker>,
+    pub(super) write: Option<Waker>,
+    pub(super) hangup: Option<Waker>,
+}
+
+impl Slot {
+    /// A socket of which nothing is under way.
+    pub(super) fn new(fd: RawFd, role: Role, serial: u32) -> Slot {
+        Slot {
+            fd,
+            in_flight: 0,
+            nonblocking: role == Role::Stream,
+            direct: false,
+            recv_by_poll: false,
+            try_first: true,
+            peer_closed: false,
+            can_write: false,
+            send_abandoned: false,
+            send_behind: false,
+            serial,
+            send_error: None,
+            shutdown: None,
+            received: None,
+            sending: None,
+            accepting: matches!(role, Role::Listener { .. }).then(Box::default),
+            closing: None,
+            read: None,
+            write: None,
+            hangup: None,
+        }
+    }
+
+    /// Whether the kernel has such an operation.
+    pub(super) fn has(&self, op: Op) -> bool {
+        self.in_flight & op.bit() != 0
+    }
+
+    pub(super) fn make_blocking(&mut self) {
+        if self.nonblocking {
+            // SAFETY: the descriptor is open while its slot is not closing.
+            let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+            // Cannot fail on a socket; if it did, operations would return EAGAIN and be repeated.
+            let _ = rustix::io::ioctl_fionbio(fd, false);
+            self.nonblocking = false;
+        }
+    }
+
+    pub(super) fn shutdown_if_asked(&mut self) {
+        if let Some(how) = self.shutdown.take() {
+            // SAFETY: the descriptor is open: its slot is there, and closes it only on removal.
+            let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+            // Fails if the peer has reset the connection: then it has ended anyway.
+            let _ = rustix::net::shutdown(fd, how);
+        }
+    }
+
+    /// `recv` after a poll, for a socket that is non-blocking now.
+    pub(super) fn recv_direct(&mut self) -> Result<RecvBuf, Errno> {
+        // SAFETY: the descriptor is open: its slot is there, and closes it only on removal.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        let mut memory = buf::take_recv_memory();
+        match rustix::net::recv(fd, &mut memory[..], RecvFlags::DONTWAIT) {
+            Ok((len, _)) => Ok(RecvBuf::filled(memory, len)),
+            Err(error) => {
+                buf::put_recv_memory(memory);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Sending {
+    pub(super) fn new() -> Sending {
+        const NO_SLICE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        Sending {
+            chain: Chain::new(),
+            slices: [NO_SLICE; SLICES_MAX],
+            // SAFETY: all zeros is a valid `msghdr`: integers and null pointers.
+            header: unsafe { std::mem::zeroed() },
+            result: None,
+        }
+    }
+
+    /// Points the slices and the header to the chunks; returns the number of slices.
+    pub(super) fn fill(&mut self) -> usize {
+        let mut count = 0;
+        for memory in self.chain.iter().map(Chunk::memory).take(SLICES_MAX) {
+            // The kernel only reads what is sent.
+            let iov_base = memory.as_ptr().cast_mut().cast();
+            self.slices[count] = libc::iovec { iov_base, iov_len: memory.len() };
+            count += 1;
+        }
+        self.header.msg_iov = self.slices.as_mut_ptr();
+        self.header.msg_iovlen = count as _;
+        count
+    }
+}

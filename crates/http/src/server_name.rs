@@ -237,9 +237,9 @@ impl<T: Clone, R> Names<T, R> {
             return None;
         }
         // A host of thousands of dots must not cost thousands of long hashes: only suffixes that
-        // some key could equal are looked at. Position 0 is left out: the wildcard stands for at
-        // least one byte.
-        let start = host.len().saturating_sub(self.heads.longest).max(1);
+        // some key could equal are looked at. As in nginx the wildcard may stand for nothing:
+        // `.example.com` is a `*.example.com`.
+        let start = host.len().saturating_sub(self.heads.longest);
         (start..host.len())
             .filter(|&at| host[at] == b'.')
             .find_map(|at| self.heads.map.get(&host[at..]))
@@ -314,6 +314,7 @@ mod tests {
         let table = table(&[".example.com", "", "_", "$hostname"]);
         assert_eq!(find(&table, "example.com"), Some(0));
         assert_eq!(find(&table, "a.b.example.com"), Some(0));
+        assert_eq!(find(&table, ".example.com"), Some(0));
         assert_eq!(find(&table, "xexample.com"), None);
         assert_eq!(find(&table, ""), Some(1));
         assert_eq!(find(&table, "_"), Some(2));

@@ -17,6 +17,7 @@ mod notify;
 mod pidfile;
 mod place;
 mod program;
+mod reference;
 mod server_process;
 mod service;
 mod settings;
@@ -51,6 +52,10 @@ fn main() -> ExitCode {
 }
 
 fn run(inherited: Inherited) -> Result<u8, String> {
+    if let Some(page) = reference::asked(std::env::args_os().skip(1)) {
+        print!("{}", page?);
+        return Ok(0);
+    }
     let options = cli::parse(std::env::args_os().skip(1))?;
     if options.version {
         show_version(&options);

@@ -36,12 +36,20 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Runs `work` `count` times after a tenth of that for warming up and prints the mean.
+/// Runs `work` `count` times after a tenth of that for warming up, and prints the mean time and CPU
+/// time (of all threads), which other load on the machine disturbs less.
 fn measure(name: &str, count: u32, mut work: impl FnMut()) {
     (0..count / 10).for_each(|_| work());
-    let begin = Instant::now();
+    let (begin, cpu_begin) = (Instant::now(), cpu_seconds());
     (0..count).for_each(|_| work());
-    println!("{name:<44} {:9.2} us", begin.elapsed().as_secs_f64() * 1e6 / f64::from(count));
+    let mean = |seconds: f64| seconds * 1e6 / f64::from(count);
+    let (wall, cpu) = (mean(begin.elapsed().as_secs_f64()), mean(cpu_seconds() - cpu_begin));
+    println!("{name:<44} {wall:9.2} us {cpu:9.2} us of CPU");
+}
+
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn make(dir: &Path, name: &str, len: usize) -> Vec<u8> {

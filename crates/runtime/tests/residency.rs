@@ -19,7 +19,7 @@ use std::thread::Thread;
 use nowait_runtime::fs::{self, File, Io, OpenOptions, Sent, Symlinks, try_open, try_stat};
 use nowait_runtime::guard;
 use nowait_runtime::pool::{Pool, PoolConfig};
-use nowait_testkit::slow_disk::{ExtImage, ExtOptions, evict};
+use nowait_testkit::slow_disk::{ExtImage, ExtOptions, evict, quiet};
 use nowait_testkit::wait::PATIENCE;
 
 const MIB: usize = 1 << 20;
@@ -85,6 +85,7 @@ fn names(image: &mut ExtImage, count: usize, size: usize) -> Vec<PathBuf> {
 fn cold_names_are_left_to_the_pool() {
     let Some(mut image) = image() else { return };
     let paths = names(&mut image, 300, 10);
+    let _quiet = quiet();
     let io = io();
     drop(open(&io, &paths[0]));
     let gate = image.hold();
@@ -109,6 +110,7 @@ fn misses_do_not_wait_for_the_disks_queue() {
     for used_before in [false, true] {
         let Some(mut image) = image() else { return };
         let paths = names(&mut image, 600, 20_000);
+        let _quiet = quiet();
         let io = io();
         let files: Vec<File> = paths.iter().map(|path| open(&io, path)).collect();
         if used_before {
@@ -171,6 +173,7 @@ fn only_what_is_in_memory_is_sent_inline() {
     let content: Vec<u8> = (0..4 * MIB).map(|n| (n / 4096 % 251) as u8).collect();
     let path = image.write("file", &content);
     image.make_cold();
+    let _quiet = quiet();
     let io = io();
     let file = open(&io, &path);
     assert_eq!(send_whole(&io, &file), (content.clone(), false), "cold");
@@ -204,6 +207,7 @@ fn pages_under_way_are_not_in_memory() {
     let Some(mut image) = image() else { return };
     let path = image.write("file", vec![b'x'; 256 * 1024]);
     image.make_cold();
+    let _quiet = quiet();
     let io = io();
     let file = open(&io, &path);
     let gate = image.hold();
@@ -223,6 +227,7 @@ fn a_file_that_shrinks_ends() {
     let Some(mut image) = image() else { return };
     let path = image.write("file", vec![b'x'; MIB]);
     image.make_cold();
+    let _quiet = quiet();
     let io = io();
     let file = open(&io, &path);
     assert_eq!(block_on(file.read_at(&io, 0, MIB)).unwrap().len(), MIB);
@@ -257,6 +262,7 @@ fn an_unprivileged_process_serves_from_memory_too() {
     let Some(mut image) = image() else { return };
     let path = image.write("file", vec![b'x'; 4 * MIB]);
     image.make_cold();
+    let _quiet = quiet();
     assert_eq!(std::fs::read(&path).unwrap().len(), 4 * MIB);
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "an_unprivileged_process_serves_from_memory_too", "--nocapture"])

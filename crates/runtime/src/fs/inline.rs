@@ -56,7 +56,7 @@ pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<i
         // Without any link on the way no owner matters.
         Symlinks::Deny { from } | Symlinks::IfNotOwner { from } => {
             let (dir, rest) = split_trusted(path, from);
-            openat2(CWD, dir, DIR_FLAGS, Mode::empty(), ResolveFlags::CACHED)
+            open_cached(CWD, dir, DIR_FLAGS, ResolveFlags::empty())
                 .and_then(|dir| open_strict(dir.as_fd(), rest, flags))
         }
     };
@@ -87,7 +87,7 @@ pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<i
 /// Looks on which file system `dir` is, without any disk or server; `None`: not in memory, or the
 /// file system isn't known.
 fn confirm_dir(dir: &[u8]) -> Option<&'static Mount> {
-    let fd = openat2(CWD, dir, DIR_FLAGS, Mode::empty(), ResolveFlags::CACHED).ok()?;
+    let fd = open_cached(CWD, dir, DIR_FLAGS, ResolveFlags::empty()).ok()?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(&fd, c"", flags, StatxFlags::empty()).ok()?;
     let mount = mounts::find(makedev(stat.stx_dev_major, stat.stx_dev_minor))?;
@@ -96,15 +96,29 @@ fn confirm_dir(dir: &[u8]) -> Option<&'static Mount> {
 }
 
 fn open_strict(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::CACHED | ResolveFlags::NO_SYMLINKS;
-    openat2(dir, path, flags, Mode::empty(), resolve)
+    open_cached(dir, path, flags, ResolveFlags::NO_SYMLINKS)
+}
+
+/// Opens from memory. The walk fails now and then for nothing, as when something is mounted at that
+/// moment: a second try is cheaper than the pool.
+fn open_cached(
+    dir: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
+    let open = || openat2(dir, path, flags, Mode::empty(), resolve | ResolveFlags::CACHED);
+    match open() {
+        Err(Errno::AGAIN) => open(),
+        result => result,
+    }
 }
 
 fn open_following(path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     if known::place_of_name(path).is_some() {
-        return openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED);
+        return open_cached(CWD, path, flags, ResolveFlags::empty());
     }
-    openat2(CWD, path, flags | OFlags::NOFOLLOW, Mode::empty(), ResolveFlags::CACHED)
+    open_cached(CWD, path, flags | OFlags::NOFOLLOW, ResolveFlags::empty())
 }
 
 /// Makes sure of where the way ended.

@@ -238,7 +238,7 @@ fn a_killed_worker_drops_everything() {
 fn load_is_levelled_and_nothing_is_lost() {
     const WORKERS: usize = 3;
     const CLIENTS: usize = 120;
-    for kind in drivers() {
+    for (kind, shared) in drivers().into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         let workers = Workers::new(WORKERS).unwrap();
@@ -246,9 +246,10 @@ fn load_is_levelled_and_nothing_is_lost() {
         let (ready, is_ready) = mpsc::channel();
         let threads: Vec<_> = (0..WORKERS)
             .map(|index| {
-                // Only the first worker has the socket that clients connect to; the others listen
-                // on sockets that nobody knows, under the same identity.
+                // Either all workers share the socket, or only the first one has that which clients
+                // connect to, and the others, under the same identity, some that nobody knows.
                 let socket = match index {
+                    _ if shared => socket.try_clone().unwrap(),
                     0 => socket.try_clone().unwrap(),
                     _ => TcpListener::bind("127.0.0.1:0").unwrap(),
                 };
@@ -256,7 +257,7 @@ fn load_is_levelled_and_nothing_is_lost() {
                 std::thread::spawn(move || {
                     let config = WorkerConfig::new(index, kind);
                     worker::run(config, &workers, |_| async move {
-                        let options = ListenerOptions { id: 5, shared: false };
+                        let options = ListenerOptions { id: 5, shared };
                         let listener = Rc::new(Listener::from_fd(socket.into(), options).unwrap());
                         ready.send(()).unwrap();
                         let accepting = listener.clone();
@@ -291,7 +292,7 @@ fn load_is_levelled_and_nothing_is_lost() {
         let counts = served.each_ref().map(|count| count.load(SeqCst));
         assert_eq!(counts.iter().sum::<usize>(), CLIENTS);
         let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
-        assert!(most - least <= 16, "{kind}: {counts:?}");
+        assert!(most - least <= 16, "{kind}, shared {shared}: {counts:?}");
     }
 }
 
@@ -324,6 +325,34 @@ fn a_stopped_listener_returns_what_it_has_accepted() {
             let rest = std::iter::from_fn(|| left.accept().ok()).count();
             assert_eq!(accepted.len() + rest, 10);
         });
+        drop(clients);
+    }
+}
+
+#[test]
+fn a_worker_at_its_limit_does_not_spin() {
+    for kind in drivers() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let clients: Vec<_> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let config = WorkerConfig { connections_max: 3, ..WorkerConfig::new(0, kind) };
+        let blocked = config.blocked.clone();
+        let end = worker::run(config, &Workers::new(1).unwrap(), |_| async move {
+            let options = ListenerOptions { id: 0, shared: true };
+            let listener = Listener::from_fd(socket.into(), options).unwrap();
+            let accepting = async {
+                let mut streams = Vec::new();
+                loop {
+                    streams.push(listener.accept().await.unwrap().stream);
+                }
+            };
+            let both = select(accepting, sleep(Duration::from_millis(50))).await;
+            assert_eq!(both, Either::<(), ()>::Right(()));
+            assert!(timeout(Duration::from_millis(50), pending::<()>()).await.is_err());
+        });
+        assert_eq!(end.unwrap(), End::Graceful);
+        let turns = blocked.snapshot().turns();
+        assert!(turns < 50, "{kind}: {turns} turns");
         drop(clients);
     }
 }

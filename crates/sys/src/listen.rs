@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -156,7 +156,7 @@ pub fn open(spec: &ListenSpec) -> Result<OwnedFd, ListenError> {
     }
     let bound = match &spec.address {
         ListenAddress::Inet(address) => {
-            if let IpAddr::V6(_) = address.ip() {
+            if address.is_ipv6() {
                 sockopt::set_ipv6_v6only(&socket, spec.ipv6only)
                     .map_err(ListenError::at(format!("setsockopt(IPV6_V6ONLY) {text}")))?;
             }

@@ -12,6 +12,39 @@ error_log stderr warn;
 events {}
 http {
     access_log off;
+    default_type application/octet-stream;
+    types {
+        text/html html htm;
+        text/plain txt log conf ini toml yaml yml rs c h py sh;
+        text/css css;
+        text/csv csv;
+        text/markdown md;
+        text/xml xml;
+        text/javascript js mjs;
+        application/json json map;
+        application/pdf pdf;
+        application/wasm wasm;
+        application/gzip gz tgz;
+        application/zip zip;
+        application/zstd zst;
+        font/ttf ttf;
+        font/woff woff;
+        font/woff2 woff2;
+        image/avif avif;
+        image/gif gif;
+        image/jpeg jpg jpeg;
+        image/png png;
+        image/svg+xml svg svgz;
+        image/webp webp;
+        image/x-icon ico;
+        audio/flac flac;
+        audio/mpeg mp3;
+        audio/ogg ogg oga;
+        audio/wav wav;
+        video/mp4 mp4 m4v;
+        video/webm webm;
+        video/x-matroska mkv;
+    }
     server {
         listen 8080;
         root .;

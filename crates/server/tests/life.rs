@@ -65,6 +65,18 @@ fn version_and_usage_go_to_standard_error() {
 }
 
 #[test]
+fn the_reference_is_in_the_binary() {
+    let output = nowait(&["reference", "directives"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("### worker_processes\n"));
+    let output = nowait(&["reference"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        stderr(&output),
+        "nowait: usage: nowait reference directives|unsupported|variables\n"
+    );
+}
+
+#[test]
 fn wrong_options_are_refused_in_nginx_words() {
     for (arguments, message) in [
         (&["stop"][..], "nowait: invalid option: \"stop\"\n"),

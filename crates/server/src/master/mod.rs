@@ -386,6 +386,18 @@ fn announce(log: &StartupLog, settings: &crate::settings::Settings) {
         Level::Notice,
         format_args!("getrlimit(RLIMIT_NOFILE): {}:{}", shown(soft), shown(hard)),
     );
+    // Workers share the descriptors of one process, which may use the hard limit.
+    let wanted = settings.events.connections.saturating_mul(settings.workers) as u64;
+    let limit = settings.process.open_files.or(hard);
+    if let Some(limit) = limit.filter(|limit| *limit < wanted) {
+        log.log(
+            Level::Warn,
+            format_args!(
+                "{} worker_connections of {} workers exceed open file resource limit: {limit}",
+                settings.events.connections, settings.workers
+            ),
+        );
+    }
 }
 
 /// Goes into the background: the parent ends, the child leaves the terminal.

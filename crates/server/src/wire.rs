@@ -255,9 +255,12 @@ type Frame = (u32, Vec<u8>, Vec<OwnedFd>);
 
 fn receive_frame(mut socket: &UnixStream) -> io::Result<Option<Frame>> {
     let mut head = [0; 16];
-    match socket.read(&mut head[..1])? {
-        0 => return Ok(None),
-        _ => socket.read_exact(&mut head[1..])?,
+    match socket.read(&mut head[..1]) {
+        Ok(0) => return Ok(None),
+        Ok(_) => socket.read_exact(&mut head[1..])?,
+        // The other side ended before it had read all that was sent to it.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+        Err(error) => return Err(error),
     }
     let word = |index: usize| {
         let bytes = head[index * 4..][..4].try_into().expect("a slice of four bytes");

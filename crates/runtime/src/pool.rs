@@ -334,8 +334,11 @@ impl Inner {
 
     /// Calls an idle thread if there is one and something to do. Whether one is to be started
     /// instead.
+    ///
+    /// One call at a time: the thread that answers it passes it on if there is more to do. So a burst
+    /// of short tasks, which one thread may have done before the others are awake, wakes few.
     fn call_thread(&self, state: &mut State) -> bool {
-        if !state.queue.is_ready() {
+        if !state.queue.is_ready() || state.calls > 0 {
             return false;
         }
         if state.idle > 0 {

@@ -80,6 +80,16 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
         self
     }
 
+    /// Adds a field whose name the program itself wrote. CR, LF and NUL in the value become spaces.
+    #[inline]
+    pub fn named(&mut self, name: &'static str, value: &[u8]) -> &mut Self {
+        self.out.put_slice(name.as_bytes());
+        self.out.put_slice(b": ");
+        put_clean(self.out, value);
+        self.out.put_slice(b"\r\n");
+        self
+    }
+
     /// Adds a field with a number.
     #[inline]
     pub fn field_number(&mut self, name: &'static str, value: u64) -> &mut Self {

@@ -21,6 +21,7 @@ use nowait_runtime::{now, sleep};
 use nowait_sys::listen::ListenAddress;
 
 use crate::body_reader::Reader;
+use crate::conf::ServerId;
 use crate::conf::client::{HeadConf, LingeringClose};
 use crate::conf::listen::Virtual;
 use crate::generation::Current;
@@ -212,13 +213,22 @@ async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
     let mut pipelined = false;
     // The memory of a request serves for the next one.
     let mut kept: Option<Box<Request>> = None;
+    let mut default_server = ServerId(0);
     loop {
         let current = connection.worker.current();
-        let Some(servers) = connection.virtual_servers(&current) else {
-            return (Next::Close, Duration::ZERO);
+        let known = kept.as_ref().filter(|request| Rc::ptr_eq(&request.current, &current));
+        let server = match known {
+            Some(_) => default_server,
+            None => match connection.virtual_servers(&current) {
+                Some(servers) => {
+                    let head = &current.conf.server(servers.default_server).head;
+                    connection.h1.borrow_mut().set_limits(limits(head));
+                    servers.default_server
+                }
+                None => return (Next::Close, Duration::ZERO),
+            },
         };
-        let server = servers.default_server;
-        connection.h1.borrow_mut().set_limits(limits(&current.conf.server(server).head));
+        default_server = server;
         connection.requests.set(connection.requests.get() + 1);
         let mut request = match kept.take() {
             Some(mut request) => {

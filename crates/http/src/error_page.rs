@@ -87,7 +87,7 @@ pub fn built_in(request: &mut Request, special: Special) -> Response {
     }
 }
 
-fn page(mut head: Head, text: Bytes) -> Response {
+fn page(mut head: Box<Head>, text: Bytes) -> Response {
     head.content_type = Some(Bytes::from_static(b"text/html"));
     head.content_length = Some(text.len() as u64);
     Response { head, body: Body::Bytes(text) }

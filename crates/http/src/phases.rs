@@ -135,7 +135,6 @@ fn conclude(request: &mut Request, mut outcome: Outcome) -> Concluded {
 
 /// Changes the request for an internal redirect. nginx: `ngx_http_internal_redirect`,
 /// `ngx_http_named_location`.
-#[allow(clippy::result_large_err, reason = "outcomes are large, errors here are rare")]
 fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
     request.uri_changes = request.uri_changes.saturating_sub(1);
     match target {

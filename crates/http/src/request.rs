@@ -48,7 +48,7 @@ pub struct Request {
     /// Bytes of the request received so far: head and body.
     pub received: Cell<u64>,
     /// Head of the response, as the filters left it.
-    pub out: Head,
+    pub out: Box<Head>,
     /// What has been sent.
     pub sent: Sent,
     /// The current URI comes from the server itself: `internal` locations are allowed.
@@ -215,7 +215,7 @@ impl Request {
             body_length: BodyLength::None,
             started,
             received: Cell::new(0),
-            out: Head::default(),
+            out: Box::default(),
             sent: Sent::default(),
             internal: false,
             in_error_page: false,
@@ -252,7 +252,7 @@ impl Request {
         self.body_length = BodyLength::None;
         self.started = started;
         self.received.set(0);
-        self.out = Head::default();
+        *self.out = Head::default();
         self.sent = Sent::default();
         self.internal = false;
         self.in_error_page = false;

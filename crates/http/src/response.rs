@@ -17,8 +17,8 @@ pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// A response before the filters have seen it.
 #[derive(Debug, Default)]
 pub struct Response {
-    /// Status and headers.
-    pub head: Head,
+    /// Status and headers; boxed, since responses are handed from one to the next.
+    pub head: Box<Head>,
     /// The content.
     pub body: Body,
 }
@@ -76,8 +76,8 @@ pub enum AcceptRanges {
 
 impl Head {
     /// A head with a status and nothing else.
-    pub fn new(status: u16) -> Self {
-        Self { status, ..Self::default() }
+    pub fn new(status: u16) -> Box<Self> {
+        Box::new(Self { status, ..Self::default() })
     }
 
     /// Adds a header line.

@@ -52,13 +52,13 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
         Some(reason) => HeadWriter::response_with_reason(out, head.status, reason),
         None => HeadWriter::response(out, head.status),
     };
-    writer.field(b"Server", location.server_header());
-    writer.field(b"Date", &clock().http_date());
+    writer.named("Server", location.server_header());
+    writer.named("Date", &clock().http_date());
     if let Some(kind) = &head.content_type {
         match &head.charset {
-            None => writer.field(b"Content-Type", kind),
+            None => writer.named("Content-Type", kind),
             Some(charset) => {
-                writer.field(b"Content-Type", &[kind, &b"; charset="[..], charset].concat())
+                writer.named("Content-Type", &[kind, &b"; charset="[..], charset].concat())
             }
         };
     }
@@ -66,13 +66,13 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
         writer.field_number("Content-Length", length);
     }
     if let Some(time) = head.last_modified {
-        writer.field(b"Last-Modified", &crate::http_date::format(time));
+        writer.named("Last-Modified", &crate::http_date::format(time));
     }
     if let Some(to) = &head.location {
         if to.first() == Some(&b'/') && location.pages.absolute_redirect {
-            writer.field(b"Location", &absolute(request, to));
+            writer.named("Location", &absolute(request, to));
         } else {
-            writer.field(b"Location", to);
+            writer.named("Location", to);
         }
     }
     if framing == Framing::Chunked {
@@ -80,10 +80,10 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
     }
     connection(request, head, &mut writer);
     if let Some(coding) = &head.content_encoding {
-        writer.field(b"Content-Encoding", coding);
+        writer.named("Content-Encoding", coding);
     }
     if let Some(etag) = &head.etag {
-        writer.field(b"ETag", etag);
+        writer.named("ETag", etag);
     }
     if head.accept_ranges == AcceptRanges::Bytes {
         writer.lines("Accept-Ranges: bytes\r\n");
@@ -107,7 +107,7 @@ fn connection(request: &Request, head: &Head, writer: &mut HeadWriter<'_, Vec<u8
     writer.lines(line);
     let header = request.location().client.keepalive_timeout.header;
     if let Some(seconds) = header.filter(|_| value == "keep-alive") {
-        writer.field(b"Keep-Alive", format!("timeout={seconds}").as_bytes());
+        writer.named("Keep-Alive", format!("timeout={seconds}").as_bytes());
     }
 }
 

@@ -74,7 +74,7 @@ pub fn log_error(request: &Request, error: &SendError) {
 pub struct Rest {
     framing: Framing,
     /// `100 Continue` has to be sent first, then the head.
-    head: Option<Head>,
+    head: Option<Box<Head>>,
     body: Body,
 }
 
@@ -112,11 +112,13 @@ pub fn start(
                 count(request, bytes.len() as u64);
                 return Ok(None);
             }
-            Body::File(file) if file.len <= INLINE_BYTES_MAX && !file.file.is_direct() => {
-                if read_inline(file, out)? {
-                    count(request, file.len);
-                    return Ok(None);
-                }
+            Body::File(file)
+                if file.len <= INLINE_BYTES_MAX
+                    && !file.file.is_direct()
+                    && read_inline(file, out)? =>
+            {
+                count(request, file.len);
+                return Ok(None);
             }
             _ => {}
         }
@@ -155,7 +157,7 @@ pub async fn send_rest(
     Ok(())
 }
 
-fn write_head(request: &mut Request, head: Head, framing: Framing, out: &mut OutBuf) {
+fn write_head(request: &mut Request, head: Box<Head>, framing: Framing, out: &mut OutBuf) {
     let start = out.len();
     if request.head.version() != Version::Http09 || request.head.request_line().is_empty() {
         response_head::write(request, &head, framing, out);

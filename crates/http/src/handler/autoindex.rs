@@ -48,7 +48,6 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
     Some(respond(request, &format, listing))
 }
 
-#[allow(clippy::result_large_err, reason = "outcomes are large, errors here are rare")]
 fn format(request: &Request) -> Result<Format, Outcome> {
     Ok(match request.location().autoindex.autoindex_format {
         ListingFormat::Html => Format::Html,

@@ -175,7 +175,7 @@ fn permission_is_asked_for_each_time() {
     let (io, dir) = (io(), Dir::new());
     let path = dir.write("file", b"content");
     assert!(open_repeatedly(&io, &path, Symlinks::Follow).is_ok());
-    let secret = std::fs::Permissions::from_mode(0);
+    let secret = std::fs::Permissions::from_mode(0o000);
     std::fs::set_permissions(dir.0.join("file"), secret).unwrap();
     let refused = block_on(open(&io, &path, &OpenOptions::default())).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);

@@ -548,7 +548,7 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
 
 /// Chooses the virtual server by the request's host.
 fn choose_server(request: &mut Request, servers: &Virtual) {
-    let Some(host) = request.head.host() else { return };
+    let host = request.head.host().unwrap_or_default();
     let found = servers.names.lookup(host, |regex| regex.search_in(request, host));
     match found {
         Ok(Some(&server)) => request.set_server(server),

@@ -387,6 +387,11 @@ impl Request {
         }
     }
 
+    /// Whether it is Chrome, which replaces short error pages by its own.
+    pub fn is_chrome(&self) -> bool {
+        self.agent().is_some_and(|agent| contains(agent, b"Chrome/"))
+    }
+
     /// Whether it is Safari on a Mac. nginx: `r->headers_in.safari`.
     pub fn is_safari(&self) -> bool {
         self.agent().is_some_and(|agent| {

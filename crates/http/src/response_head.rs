@@ -26,7 +26,7 @@ pub enum Framing {
 
 /// Chooses the framing of a response (RFC 9112 section 6). May forbid keep-alive.
 pub fn framing(request: &mut Request, head: &Head) -> Framing {
-    if matches!(head.status, 204 | 304) {
+    if request.header_only || matches!(head.status, 204 | 304) {
         return Framing::None;
     }
     let framing = if head.content_length.is_some() && head.trailers.is_empty() {

@@ -93,6 +93,9 @@ fn respond(request: &Request, format: &Format, listing: Listing) -> Outcome {
     let chunks = autoindex::render(format, &request.uri.path, &mut entries, options);
     let mut head = Head::new(200);
     head.content_type = Some(Bytes::from_static(format.content_type().as_bytes()));
+    if *format == Format::Xml {
+        head.charset = Some(Bytes::from_static(b"utf-8"));
+    }
     let parts: VecDeque<Part> = chunks.into_iter().map(Part::Bytes).collect();
     Response { head, body: Body::Parts(parts) }.into()
 }

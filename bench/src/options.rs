@@ -6,16 +6,17 @@ pub const USAGE: &str = "usage: cargo xtask bench [OPTIONS]
 
 Runs nginx and Nowait side by side, alternating, and prints the ratios.
 
-  --only A,B        only these scenarios (see --list); results of the others are kept
+  --only A,B        only these scenarios (see --list); printed only, unless --out is given
   --list            list the scenarios
   --rounds N        measurements of every variant, default 7
   --seconds S       length of one measurement, default 3
   --retries N       repeat a measurement that other programs disturb, default 2
-  --quick           3 rounds of 1 second, no retries, results not kept unless --out is given
+  --quick           3 rounds of 1 second, no retries; printed only, unless --out is given
   --nginx PATH      the reference, default: nginx from PATH
   --nowait PATH     what is measured, default: target/release/nowait; an nginx here measures
                     the benchmark itself (the ratio must be 1.00)
-  --out DIR         where results.json, table.md and the charts go, default: bench/results
+  --out DIR         where results.json, table.md and the charts go, default of a full run:
+                    bench/results; scenarios that are not measured keep their results there
   --in-place        do not make a network namespace (results are marked)
 ";
 
@@ -82,7 +83,9 @@ impl Options {
         }
         if quick {
             (options.rounds, options.seconds, options.retries) = (3, 1.0, 0);
-            options.out = options.out.filter(|_| out_given);
+        }
+        if (quick || !options.only.is_empty()) && !out_given {
+            options.out = None;
         }
         if options.rounds == 0 || !(0.1..=600.0).contains(&options.seconds) {
             return Err("--rounds must be at least 1, --seconds from 0.1 to 600".to_owned());
@@ -104,7 +107,9 @@ mod tests {
     }
 
     #[test]
-    fn quick_keeps_no_results_unless_told_where() {
+    fn a_partial_run_keeps_no_results_unless_told_where() {
+        assert!(parse("").unwrap().unwrap().out.is_some());
+        assert_eq!(parse("--only tiny").unwrap().unwrap().out, None);
         let quick = parse("--quick --only tiny,file-1k").unwrap().unwrap();
         assert_eq!((quick.rounds, quick.out), (3, None));
         assert_eq!(quick.only, ["tiny", "file-1k"]);

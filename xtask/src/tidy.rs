@@ -20,7 +20,12 @@ use crate::{Outcome, root};
 #[derive(Default)]
 pub struct Tree {
     files: BTreeMap<String, String>,
+    /// Files above `FILE_BYTES_MAX`, binary ones too, with their sizes.
+    large: BTreeMap<String, u64>,
 }
+
+/// Nothing that people write is larger; build output is.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// One broken rule: where, and what to do about it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +47,7 @@ const CHECKS: &[Check] = &[
     ("length", rust::length),
     ("words", rust::words),
     ("file calls", rust::file_calls),
+    ("size", text::size),
     ("workplace", text::workplace),
     ("links", links::links),
 ];
@@ -83,6 +89,11 @@ impl Tree {
         }
         let mut tree = Tree::default();
         for path in String::from_utf8_lossy(&listing.stdout).split('\0') {
+            let size = std::fs::metadata(root().join(path)).map_or(0, |metadata| metadata.len());
+            if size > FILE_BYTES_MAX {
+                tree.large.insert(path.to_owned(), size);
+                continue;
+            }
             // Not UTF-8: binary. Missing: deleted but not yet committed.
             if let Ok(text) = std::fs::read_to_string(root().join(path)) {
                 tree.files.insert(path.to_owned(), text);
@@ -93,6 +104,11 @@ impl Tree {
 
     fn len(&self) -> usize {
         self.files.len()
+    }
+
+    /// Files too large to be somebody's work.
+    pub fn large(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.large.iter().map(|(path, size)| (path.as_str(), *size))
     }
 
     /// The text of one file.
@@ -154,10 +170,14 @@ impl fmt::Display for Finding {
 
 #[cfg(test)]
 impl Tree {
+    pub fn with_large(path: &str, size: u64) -> Tree {
+        Tree { large: BTreeMap::from([(path.to_owned(), size)]), ..Tree::default() }
+    }
+
     /// A tree of the given files, for the tests of the checks.
     pub fn of(files: &[(&str, &str)]) -> Tree {
         let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
-        Tree { files: files.collect() }
+        Tree { files: files.collect(), ..Tree::default() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Checks of every text of the repository: it speaks of the product only.
+//! Checks of every file of the repository: its size, and that it speaks of the product only.
 
 use super::{Finding, Tree};
 
@@ -10,6 +10,12 @@ const WORKPLACE: &[&str] = &[
     concat!("helper", " session"),
     concat!("fixed ", "by the brief"),
 ];
+
+/// No file is so large that only a program can have written it.
+pub fn size(tree: &Tree) -> Vec<Finding> {
+    let finding = |(path, size)| Finding::file(path, format!("{size} bytes: is it build output?"));
+    tree.large().map(finding).collect()
+}
 
 /// No text names the place it was written at.
 pub fn workplace(tree: &Tree) -> Vec<Finding> {
@@ -28,6 +34,11 @@ pub fn workplace(tree: &Tree) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_files_are_found() {
+        assert_eq!(size(&Tree::with_large("target/x", 2 << 20)).len(), 1);
+    }
 
     #[test]
     fn machine_paths_are_found() {

@@ -50,6 +50,7 @@ const CHECKS: &[Check] = &[
     ("size", text::size),
     ("workplace", text::workplace),
     ("links", links::links),
+    ("paths", links::paths),
 ];
 
 /// Runs every check and reports all findings at once.
@@ -130,6 +131,11 @@ impl Tree {
         path.is_empty()
             || self.files.contains_key(path)
             || self.files.keys().any(|file| file.starts_with(&directory))
+    }
+
+    /// Whether the path of some file begins so.
+    pub fn has_prefix(&self, prefix: &str) -> bool {
+        self.files.keys().any(|file| file.starts_with(prefix))
     }
 
     /// The lines of the fenced block ` ```NAME ` in ARCHITECTURE.md, comments (`#`) removed.

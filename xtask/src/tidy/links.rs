@@ -26,6 +26,23 @@ pub fn links(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// The paths that ARCHITECTURE.md names in code spans exist, whole or as a prefix.
+pub fn paths(tree: &Tree) -> Vec<Finding> {
+    const PAGE: &str = "ARCHITECTURE.md";
+    const ROOTS: &[&str] = &["crates/", "tests/", "bench/", "xtask/", "fuzz/", "docs/"];
+    let mut findings = Vec::new();
+    for (index, line) in tree.text(PAGE).unwrap_or_default().lines().enumerate() {
+        // Between backticks stand the odd parts.
+        for span in line.split('`').skip(1).step_by(2) {
+            let ours = ROOTS.iter().any(|root| span.starts_with(root));
+            if ours && !tree.has_prefix(span) {
+                findings.push(Finding::at(PAGE, index + 1, format!("no such path: {span}")));
+            }
+        }
+    }
+    findings
+}
+
 /// The targets of inline links and images, `](target)`, outside fenced blocks.
 fn targets(text: &str) -> Vec<(usize, &str)> {
     let mut targets = Vec::new();
@@ -91,6 +108,13 @@ mod tests {
         let tree = Tree::of(&[("a.md", page), ("docs/b.md", "## `Two` words\n[up](../a.md)\n")]);
         let findings = links(&tree);
         assert_eq!(findings.iter().map(|f| f.line).collect::<Vec<_>>(), [3, 4]);
+    }
+
+    #[test]
+    fn paths_that_are_gone_are_found() {
+        let page = "| `crates/a/src/` | `crates/a/src/old.rs`, `nothing` |\n";
+        let tree = Tree::of(&[("ARCHITECTURE.md", page), ("crates/a/src/new.rs", "")]);
+        assert_eq!(paths(&tree).len(), 1);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Where the configuration and its paths are, from the options and the defaults.
 //!
-//! nginx's rules, and three that a newcomer needs (each `nginx differs`): a configuration file
-//! given by a relative name without `-p` may be in the working directory; without any option the
-//! file may be in `conf/` here; and with none at all, the current directory is served.
+//! nginx's rules, and four that a newcomer needs (each `nginx differs`): a configuration file
+//! given by a relative name without `-p` may be in the working directory; while nothing is
+//! installed in the default prefix, the directory of the file is the prefix; without any option
+//! the file may be in `conf/` here; and with none at all, the current directory is served.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -52,13 +53,14 @@ impl Place {
             }
             (None, Some(conf)) => {
                 let installed = Path::new(PREFIX).join(conf);
-                let here = working_directory()?;
+                let here = working_directory()?.join(conf);
                 // nginx differs: it looks under its prefix only.
-                if Path::new(conf).is_relative() && !installed.exists() && here.join(conf).exists()
-                {
-                    (here.clone(), here.join(conf), false)
-                } else {
-                    (PREFIX.into(), installed, false)
+                let file = if !installed.exists() && here.exists() { here } else { installed };
+                let directory = file.parent().filter(|_| file.exists());
+                match directory.map(|directory| with_slash(directory.into())) {
+                    // Not installed: what the file names is beside it.
+                    Some(directory) if !Path::new(PREFIX).exists() => (directory, file, false),
+                    _ => (PREFIX.into(), file, false),
                 }
             }
             (None, None) => {

@@ -398,6 +398,66 @@ fn logs_are_opened_again() {
     assert!(text.contains("gracefully shutting down") && text.contains("exited with code 0"));
 }
 
+// ---- graceful ends
+
+/// A server with a large file, and a client that has asked for it and does not read yet.
+fn busy(main: &str) -> (Server, nowait_testkit::Client) {
+    let server = Server::of(binary())
+        .main(main)
+        .http("server { listen 127.0.0.1:%%PORT%%; root %%DIR%%/www; }")
+        .file("www/big", vec![b'x'; BIG])
+        .start();
+    let mut client = server.client();
+    client.send("GET /big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    // The response has begun.
+    client.read_some(1);
+    (server, client)
+}
+
+/// More than the buffers of a connection take.
+const BIG: usize = 32 << 20;
+
+#[test]
+fn a_request_under_way_is_finished_before_the_end() {
+    let (mut server, mut client) = busy("");
+    server.signal(Signal::QUIT);
+    server.wait_log("gracefully shutting down");
+    until("the port to be free", PATIENCE, || TcpStream::connect(server.addr()).err());
+    assert!(server.try_exit().is_none());
+    assert!(client.rest().len() >= BIG);
+    assert!(server.wait_exit(PATIENCE).success());
+}
+
+#[test]
+fn a_graceful_end_can_be_limited() {
+    let (mut server, client) = busy("worker_shutdown_timeout 100ms;");
+    server.signal(Signal::QUIT);
+    assert!(server.wait_exit(PATIENCE).success());
+    drop(client);
+}
+
+#[test]
+fn a_fast_end_does_not_wait() {
+    let (mut server, client) = busy("");
+    server.signal(Signal::QUIT);
+    server.wait_log("gracefully shutting down");
+    server.signal(Signal::TERM);
+    assert!(server.wait_exit(PATIENCE).success());
+    drop(client);
+}
+
+#[test]
+fn an_old_generation_lives_as_long_as_its_requests() {
+    let (mut server, mut client) = busy("");
+    server.set_http(&serving("new"));
+    server.reload();
+    assert_eq!(server.get("/").text(), "new");
+    assert!(!server.log().contains("exited with code 0"));
+    assert!(client.rest().len() >= BIG);
+    server.wait_log("exited with code 0");
+    assert!(server.quit().success());
+}
+
 // ---- accidents
 
 #[test]

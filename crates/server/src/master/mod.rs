@@ -127,7 +127,7 @@ impl Master {
         }
         let parent = upgraded.then(|| std::os::unix::process::parent_id());
         let inherited = Sockets::inherited(inherited.fds, &log);
-        let Some(opened) = reload::open(loaded, &inherited, 1, &log) else { return failed };
+        let Some(opened) = reload::open(loaded, &place, &inherited, 1, &log) else { return failed };
         let Some(sinks) = opened.sinks(&log) else { return failed };
         inherited.remove_unix(Some(&opened.sockets), &log);
         drop(inherited);

@@ -5,12 +5,15 @@
 
 use std::ops::ControlFlow;
 
+use std::path::PathBuf;
+
 use super::{Ended, Master, Running, redirect_stderr};
 use crate::config::{self, Loaded};
 use crate::control::Client;
 use crate::log::{Level, Reason, Sink, StartupLog, failed};
 use crate::logs::Logs;
 use crate::pidfile::PidFile;
+use crate::place::Place;
 use crate::settings::ProcessSettings;
 use crate::sockets::Sockets;
 
@@ -27,11 +30,25 @@ pub struct Pending {
 
 /// Opens everything that a configuration names. `None` when something cannot be opened; the log
 /// says what, and nothing stays open.
-pub fn open(loaded: Loaded, old: &Sockets, number: u64, log: &StartupLog) -> Option<Running> {
+pub fn open(
+    loaded: Loaded,
+    place: &Place,
+    old: &Sockets,
+    number: u64,
+    log: &StartupLog,
+) -> Option<Running> {
     let settings = &loaded.settings;
     let emerg = |message: String| log.log(Level::Emerg, message);
     for directory in &loaded.needs.directories {
         make_directory(directory, &settings.process).map_err(emerg).ok()?;
+    }
+    let default_logs = place.prefix.join("logs");
+    let is_default = |log: &PathBuf| log.parent() == Some(&default_logs);
+    if loaded.needs.logs.iter().any(is_default) && !default_logs.exists() {
+        // nginx differs: its packages install this directory; who has none need not know of it.
+        std::fs::create_dir(&default_logs)
+            .map_err(|error| emerg(failed("mkdir()", &default_logs, &error)))
+            .ok()?;
     }
     let main_logs = settings.error_logs.iter().filter_map(|log| log.file());
     let main_logs = main_logs.map(std::path::Path::to_path_buf);
@@ -137,7 +154,8 @@ impl Master {
         loaded.settings.master_process = old.master_process;
         loaded.settings.daemon = old.daemon;
         let number = self.running.number + 1;
-        let Some(running) = open(loaded, &self.running.sockets, number, &self.log) else {
+        let Some(running) = open(loaded, &self.place, &self.running.sockets, number, &self.log)
+        else {
             return self.discard("nowait: [emerg] see the error log\n");
         };
         let pid = &running.loaded.settings.pid;

@@ -26,6 +26,9 @@ use crate::settings::{
 /// Whose rights the server process has unless `user` says.
 const USER_DEFAULT: &str = "nobody";
 
+/// The error log of a daemon unless `error_log` or `-e` says, below the prefix.
+const ERROR_LOG_DEFAULT: &str = "logs/error.log";
+
 /// The tables of this file.
 pub const TABLES: &[&[Row]] = &[MainConf::ROWS, EventsConf::ROWS];
 
@@ -387,7 +390,14 @@ pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
     }
     let mut error_logs = main.error_log;
     if error_logs.is_empty() {
-        let target = place.error_log.clone().map_or(ErrorTarget::Stderr, ErrorTarget::File);
+        let target = match &place.error_log {
+            Some(path) => ErrorTarget::File(path.clone()),
+            // A daemon's terminal goes away, and with it what is written there.
+            None if main.daemon && !place.error_log_is_stderr => {
+                ErrorTarget::File(place.prefix.join(ERROR_LOG_DEFAULT))
+            }
+            None => ErrorTarget::Stderr,
+        };
         error_logs.push(ErrorLogTo { target, level: Level::Error });
     }
     let affinity = main.worker_cpu_affinity.map_or(Vec::new(), |affinity| match affinity {

@@ -153,7 +153,7 @@ Options:
   -q            : suppress non-error messages during configuration testing
   -s signal     : send signal to a master process: stop, quit, reopen, reload
   -p prefix     : set prefix path (default: {PREFIX})
-  -e filename   : set error log file (default: stderr)
+  -e filename   : set error log file (default: stderr; a daemon's: logs/error.log)
   -c filename   : set configuration file (default: {PREFIX}{CONF_FILE})
   -g directives : set global directives out of configuration file
 

@@ -20,8 +20,10 @@ pub struct Place {
     pub prefix: PathBuf,
     /// The main file, a full path (or relative to the working directory, if `-p` is).
     pub conf_file: PathBuf,
-    /// `-e`; `None` is standard error.
+    /// `-e`; `None` is standard error, or nothing given.
     pub error_log: Option<PathBuf>,
+    /// `-e stderr` was given.
+    pub error_log_is_stderr: bool,
     /// `-g`.
     pub globals: Option<String>,
     /// There is no file: serve the current directory.
@@ -79,8 +81,17 @@ impl Place {
             Some(name) if !name.is_empty() => Some(prefix.join(name)),
             _ => None,
         };
+        let error_log_is_stderr = options.error_log.as_ref().is_some_and(|name| name.is_empty());
         let pid_default = default_pid_file(options.prefix.is_some(), &prefix);
-        Ok(Place { prefix, conf_file, error_log, globals, builtin, pid_default })
+        Ok(Place {
+            prefix,
+            conf_file,
+            error_log,
+            error_log_is_stderr,
+            globals,
+            builtin,
+            pid_default,
+        })
     }
 }
 

@@ -244,6 +244,7 @@ impl Control {
             prefix: frame.prefix,
             conf_file: frame.conf_file,
             error_log: Some(frame.error_log).filter(|path| !path.as_os_str().is_empty()),
+            error_log_is_stderr: frame.error_log_is_stderr,
             globals: frame.globals,
             builtin: false,
             pid_default: PathBuf::new(),

@@ -58,6 +58,8 @@ pub struct GenerationFrame {
     pub prefix: PathBuf,
     /// `-e`, a full path; empty for standard error.
     pub error_log: PathBuf,
+    /// `-e stderr`.
+    pub error_log_is_stderr: bool,
     /// `-g`.
     pub globals: Option<String>,
     /// Sockets per listener of the plan.
@@ -128,6 +130,7 @@ impl ToServer {
                 body.bytes(frame.conf_file.as_os_str().as_bytes());
                 body.bytes(frame.prefix.as_os_str().as_bytes());
                 body.bytes(frame.error_log.as_os_str().as_bytes());
+                body.number(u64::from(frame.error_log_is_stderr));
                 body.number(u64::from(frame.globals.is_some()));
                 body.bytes(frame.globals.as_deref().unwrap_or_default().as_bytes());
                 body.number(frame.listeners.len() as u64);
@@ -166,6 +169,7 @@ impl ToServer {
                     error_log: body.path()?,
                     ..GenerationFrame::default()
                 };
+                frame.error_log_is_stderr = body.number()? != 0;
                 let has_globals = body.number()? != 0;
                 let globals = body.string()?;
                 frame.globals = has_globals.then_some(globals);
@@ -365,6 +369,7 @@ mod tests {
             conf_file: "/etc/x.conf".into(),
             prefix: "/etc/".into(),
             error_log: PathBuf::new(),
+            error_log_is_stderr: true,
             globals: Some("daemon off;".into()),
             listeners: vec![(0..300).map(|_| null()).collect(), vec![], vec![null()]],
             logs: vec![("/a.log".into(), null())],
@@ -377,6 +382,7 @@ mod tests {
         assert_eq!((got.number, got.bundle.as_slice()), (7, &[1, 2, 3][..]));
         assert_eq!(got.listeners.iter().map(Vec::len).collect::<Vec<_>>(), [300, 0, 1]);
         assert_eq!(got.globals.as_deref(), Some("daemon off;"));
+        assert!(got.error_log_is_stderr);
         assert_eq!(got.logs[0].0, PathBuf::from("/a.log"));
         assert!(matches!(ToServer::receive(&b).unwrap(), Some(ToServer::Quit)));
         sender.join().unwrap();

@@ -244,6 +244,21 @@ fn a_daemon_leaves_its_pid_behind() {
     assert!(nowait(&arguments).status.success());
     until("the pid file", PATIENCE, || dir.path().join("x.pid").exists().then_some(()));
     assert_eq!(nowait_testkit::Client::to_port(port).get("/").text(), "daemon");
+
+    // WINCH: only the server process ends. HUP: back with a new one.
+    let pid = fs::read_to_string(dir.path().join("x.pid")).unwrap().trim().to_owned();
+    let kill = |signal: &str| {
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    };
+    let log_has = |text: &str| {
+        let log = || fs::read_to_string(dir.path().join("error.log")).unwrap_or_default();
+        until(text, PATIENCE, || log().contains(text).then_some(()));
+    };
+    kill("-WINCH");
+    log_has("exited with code 0");
+    kill("-HUP");
+    log_has("generation 2 is in use");
+    assert_eq!(nowait_testkit::Client::to_port(port).get("/").text(), "daemon");
     let output = nowait(&[&arguments[..], &["-s", "quit"]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
     until("the daemon to end", PATIENCE, || (!dir.path().join("x.pid").exists()).then_some(()));

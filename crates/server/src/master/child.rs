@@ -210,6 +210,7 @@ impl Master {
                 conf_file: place.conf_file.clone(),
                 prefix: place.prefix.clone(),
                 error_log: place.error_log.clone().unwrap_or_default(),
+                error_log_is_stderr: place.error_log_is_stderr,
                 globals: place.globals.clone(),
                 listeners,
                 logs: running.logs.duplicate()?,

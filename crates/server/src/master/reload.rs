@@ -44,16 +44,17 @@ pub fn open(
     }
     let default_logs = place.prefix.join("logs");
     let is_default = |log: &PathBuf| log.parent() == Some(&default_logs);
-    if loaded.needs.logs.iter().any(is_default) && !default_logs.exists() {
+    let main_logs = settings.error_logs.iter().filter_map(|log| log.file());
+    let main_logs: Vec<PathBuf> = main_logs.map(std::path::Path::to_path_buf).collect();
+    if main_logs.iter().chain(&loaded.needs.logs).any(is_default) && !default_logs.exists() {
         // nginx differs: its packages install this directory; who has none need not know of it.
         std::fs::create_dir(&default_logs)
             .map_err(|error| emerg(failed("mkdir()", &default_logs, &error)))
             .ok()?;
     }
-    let main_logs = settings.error_logs.iter().filter_map(|log| log.file());
-    let main_logs = main_logs.map(std::path::Path::to_path_buf);
-    let logs =
-        Logs::open(main_logs.chain(loaded.needs.logs.iter().cloned())).map_err(emerg).ok()?;
+    let logs = Logs::open(main_logs.into_iter().chain(loaded.needs.logs.iter().cloned()))
+        .map_err(emerg)
+        .ok()?;
     let sockets = old.renew(&loaded.needs.listens, settings.workers, log).ok()?;
     Some(Running { number, loaded, sockets, logs })
 }
@@ -220,6 +221,7 @@ impl Master {
                 child.quit(&self.log);
             }
         }
+        self.noaccepting = false;
         self.answer(Ok(self.running.number));
         self.reload_ended()
     }

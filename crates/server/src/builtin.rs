@@ -4,8 +4,8 @@
 pub const PORT: u16 = 8080;
 
 /// The text. It goes the way of every other configuration; the prefix is the current directory.
-pub const CONFIGURATION: &str = concat!(
-    "daemon off;
+pub const CONFIGURATION: &str = "\
+daemon off;
 master_process off;
 worker_processes auto;
 error_log stderr warn;
@@ -51,8 +51,7 @@ http {
         autoindex on;
     }
 }
-"
-);
+";
 
 /// What a person at the terminal wants to know.
 pub fn greeting(directory: &std::path::Path) -> String {

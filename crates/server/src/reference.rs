@@ -11,8 +11,11 @@ use nowait_http::variables;
 
 use crate::config;
 
+/// Writes a page.
+type Writer = fn() -> String;
+
 /// The pages, each with what writes it.
-const PAGES: &[(&str, fn() -> String)] = &[
+const PAGES: &[(&str, Writer)] = &[
     ("directives", || docs::directives(&config::registry())),
     ("unsupported", || docs::unsupported(&config::registry())),
     ("variables", variables_page),

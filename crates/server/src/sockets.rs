@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_reload_keeps_sockets_and_adds_what_is_new() {
         let (log, one, two) = (quiet(), any(false), any(true));
-        let first = Sockets::default().renew(&[one.clone()], 2, &log).unwrap();
+        let first = Sockets::default().renew(std::slice::from_ref(&one), 2, &log).unwrap();
         let second = first.renew(&[two.clone(), one.clone()], 3, &log).unwrap();
         assert_eq!(second.groups()[0].sockets.len(), 3);
         assert!(Arc::ptr_eq(&first.groups()[0].sockets[0], &second.groups()[1].sockets[0]));
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_listener_can_become_reuseport_without_closing() {
         let (log, spec) = (quiet(), any(false));
-        let first = Sockets::default().renew(&[spec.clone()], 2, &log).unwrap();
+        let first = Sockets::default().renew(std::slice::from_ref(&spec), 2, &log).unwrap();
         let spec = ListenSpec { reuseport: true, ..spec };
         let second = first.renew(&[spec], 2, &log).unwrap();
         assert_eq!(second.groups()[0].sockets.len(), 2);
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn inherited_sockets_are_found_by_address() {
         let (log, spec) = (quiet(), any(false));
-        let first = Sockets::default().renew(&[spec.clone()], 1, &log).unwrap();
+        let first = Sockets::default().renew(std::slice::from_ref(&spec), 1, &log).unwrap();
         let fds = first.duplicate().unwrap().into_iter().flatten().collect();
         let table = Sockets::inherited(fds, &log);
         drop(first);

@@ -125,7 +125,7 @@ impl Master {
                 format_args!("using inherited sockets from \"{}\"", variable.display()),
             );
         }
-        let parent = upgraded.then(|| std::os::unix::process::parent_id());
+        let parent = upgraded.then(std::os::unix::process::parent_id);
         let inherited = Sockets::inherited(inherited.fds, &log);
         let Some(opened) = reload::open(loaded, &place, &inherited, 1, &log) else { return failed };
         let Some(sinks) = opened.sinks(&log) else { return failed };

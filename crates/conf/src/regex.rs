@@ -49,6 +49,11 @@ impl Captures {
         self.groups.get(n).copied().flatten()
     }
 
+    /// Forgets the match and keeps the memory.
+    pub fn clear(&mut self) {
+        self.groups.clear();
+    }
+
     /// The number of groups, the whole match included; 0 before a match.
     pub fn len(&self) -> usize {
         self.groups.len()

@@ -74,8 +74,11 @@ pub fn built_in(request: &mut Request, special: Special) -> Response {
         head.status = 200;
         return page(head, special_pages::refresh_page(&to));
     }
-    match special_pages::page(status, location.server_tokens(), (msie || request.is_chrome()) && location.pages.msie_padding)
-    {
+    match special_pages::page(
+        status,
+        location.server_tokens(),
+        (msie || request.is_chrome()) && location.pages.msie_padding,
+    ) {
         Some(text) => page(head, text),
         None => {
             head.content_length = Some(0);

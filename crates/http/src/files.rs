@@ -30,6 +30,12 @@ const PREFETCH: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct OpenError(io::Error);
 
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        Self(error)
+    }
+}
+
 /// Opens a file or a directory. `root` is the length of the part of the path that the
 /// configuration gives, for `disable_symlinks from=`.
 ///
@@ -42,9 +48,7 @@ pub async fn open(
     purpose: Purpose,
 ) -> Result<File, OpenError> {
     let _ = root;
-    if path.contains(&0) {
-        return Err(OpenError(io::Error::from_raw_os_error(libc_errno::ENOENT)));
-    }
+    check_name(path)?;
     let io = request.io();
     let options = OpenOptions {
         symlinks: symlinks(request, path),
@@ -58,7 +62,19 @@ pub async fn open(
     fs::open(&io, path, &options).await.map_err(OpenError)
 }
 
-fn symlinks(request: &Request, path: &[u8]) -> Symlinks {
+/// Refuses names that no file can have.
+///
+/// # Errors
+/// The name has a zero byte in it: there is no such file.
+pub fn check_name(path: &[u8]) -> Result<(), OpenError> {
+    if path.contains(&0) {
+        return Err(OpenError(io::Error::from_raw_os_error(libc_errno::ENOENT)));
+    }
+    Ok(())
+}
+
+/// Which symbolic links `disable_symlinks` forbids in a path.
+pub fn symlinks(request: &Request, path: &[u8]) -> Symlinks {
     let from = |from: &Option<crate::variables::complex::Complex>| match from {
         None => 0,
         Some(from) => {
@@ -146,6 +162,11 @@ impl OpenError {
     /// A symbolic link stands in the way.
     pub fn is_symlink(&self) -> bool {
         matches!(self.code(), Some(libc_errno::EMLINK | libc_errno::ELOOP))
+    }
+
+    /// The thread pool has no room for the question.
+    pub fn is_overflow(&self) -> bool {
+        PoolError::of(&self.0).is_some()
     }
 
     /// The error number and its text.

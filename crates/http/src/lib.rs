@@ -5,9 +5,11 @@
 //! makes a [`conf::HttpConf`] per generation and one [`worker::Worker`] per worker thread.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod address;
 pub mod autoindex;
 pub mod body_reader;
+pub mod cidr;
 pub mod conditional;
 pub mod conf;
 pub mod connection;
@@ -34,6 +36,7 @@ pub mod request_body;
 pub mod request_log;
 pub mod response;
 pub mod response_head;
+pub mod rewrite;
 pub mod sender;
 pub mod server_name;
 pub mod special_pages;

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use crate::log::Level;
 use crate::request::Request;
 use crate::variables::complex::Complex;
 
@@ -53,6 +54,22 @@ impl FilePath {
         };
         out.extend_from_slice(rest);
         root
+    }
+
+    /// Whether there is a file that the URI means. An `alias` replaces the part of the URI that the
+    /// location stands for, which a URI rewritten in the location does not have: that is logged.
+    pub fn is_usable(&self, request: &Request) -> bool {
+        let usable = !(self.is_alias() && request.uri_rewritten);
+        if !usable {
+            let name = String::from_utf8_lossy(&request.location().name);
+            request.log(
+                Level::Alert,
+                format_args!(
+                    "\"alias\" cannot be used in location \"{name}\" where URI was rewritten"
+                ),
+            );
+        }
+        usable
     }
 
     /// Whether the location uses `alias`.

@@ -5,9 +5,10 @@
 //!
 //! | phase | what happens here |
 //! |---|---|
-//! | server rewrite | `return` of the server |
-//! | find config | the location is chosen; `internal`, `client_max_body_size` |
-//! | rewrite | `return` of the location |
+//! | server rewrite | the rewrite directives of the server |
+//! | find config | the location is chosen; `internal`, `client_max_body_size`, `limit_except` |
+//! | rewrite | the rewrite directives of the location |
+//! | post rewrite | a changed URI goes back to find config, ten times at most |
 //! | preaccess, access | limits and access control |
 //! | precontent | `try_files` |
 //! | content | the location's handler, or index, autoindex and static files |
@@ -20,6 +21,7 @@ use crate::log::Level;
 use crate::outcome::{Outcome, Target};
 use crate::request::{BodyLength, Request};
 use crate::response::Response;
+use crate::rewrite::{Cursor, Step};
 
 /// Where a round begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,6 +30,26 @@ enum Start {
     Server,
     /// In a named location, which is set already.
     Location,
+}
+
+/// Where a request stands among the phases.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Stage {
+    /// At the beginning.
+    #[default]
+    Server,
+    /// In the server's rewrite code.
+    ServerCode(Cursor),
+    /// The location has to be found.
+    FindConfig,
+    /// At the beginning of the location.
+    Location,
+    /// In the location's rewrite code.
+    LocationCode(Cursor),
+    /// The URI stands; access control.
+    Access,
+    /// `try_files` and the content.
+    Content,
 }
 
 /// How far a request has come.
@@ -57,11 +79,7 @@ pub fn refuse(request: &mut Request, status: u16) -> Progress {
 /// Answers a request for which files have to be looked at.
 pub async fn resume(request: &mut Request) -> Option<Response> {
     loop {
-        prepare_paths(request).await;
-        let outcome = match precontent(request).await {
-            Some(outcome) => outcome,
-            None => content(request).await,
-        };
+        let Some(outcome) = wait(request).await else { continue };
         match conclude(request, outcome) {
             Concluded::Done(response) => return response,
             Concluded::Again(start) => match advance(request, start) {
@@ -70,6 +88,29 @@ pub async fn resume(request: &mut Request) -> Option<Response> {
             },
         }
     }
+}
+
+/// Does what the stage of the request needs files for, and goes on from there. `None`: another
+/// stage needs files.
+async fn wait(request: &mut Request) -> Option<Outcome> {
+    request.stage = match request.stage {
+        Stage::ServerCode(cursor) => match cursor.test_file(request).await {
+            Ok(cursor) => Stage::ServerCode(cursor),
+            Err(outcome) => return Some(outcome),
+        },
+        Stage::LocationCode(cursor) => match cursor.test_file(request).await {
+            Ok(cursor) => Stage::LocationCode(cursor),
+            Err(outcome) => return Some(outcome),
+        },
+        _ => {
+            prepare_paths(request).await;
+            return Some(match precontent(request).await {
+                Some(outcome) => outcome,
+                None => content(request).await,
+            });
+        }
+    };
+    phases(request)
 }
 
 /// Goes through the phases that need no file, and through the redirects that they decide on.
@@ -83,24 +124,68 @@ fn advance(request: &mut Request, mut start: Start) -> Progress {
     }
 }
 
-/// The phases up to those that look at files.
+/// A round up to where it needs files.
 fn round(request: &mut Request, start: Start) -> Option<Outcome> {
-    if start == Start::Server {
-        if let Some(outcome) = server_rewrite(request) {
-            return Some(outcome);
+    request.stage = match start {
+        Start::Server => Stage::Server,
+        Start::Location => Stage::Location,
+    };
+    phases(request)
+}
+
+/// The phases from the stage of the request on, up to one that looks at files; there the stage is
+/// left. Each pass leads forward but for the changes of the URI, which are counted.
+fn phases(request: &mut Request) -> Option<Outcome> {
+    let mut stage = request.stage;
+    loop {
+        stage = match stage {
+            Stage::Server => {
+                let root = request.server().root;
+                Cursor::start(request, root).map_or(Stage::FindConfig, Stage::ServerCode)
+            }
+            Stage::ServerCode(cursor) => match cursor.run(request) {
+                Step::Finished => Stage::FindConfig,
+                Step::Decided(outcome) => return Some(outcome),
+                Step::File(cursor) => {
+                    request.stage = Stage::ServerCode(cursor);
+                    return None;
+                }
+            },
+            Stage::FindConfig => match find_config(request) {
+                Some(outcome) => return Some(outcome),
+                None => Stage::Location,
+            },
+            // Without a location the server's code, which has been run, is not run again.
+            Stage::Location if request.location == request.server().root => Stage::Access,
+            Stage::Location => {
+                Cursor::start(request, request.location).map_or(Stage::Access, Stage::LocationCode)
+            }
+            Stage::LocationCode(cursor) => match cursor.run(request) {
+                Step::Finished if request.uri_changed => match post_rewrite(request) {
+                    Some(outcome) => return Some(outcome),
+                    None => Stage::FindConfig,
+                },
+                Step::Finished => Stage::Access,
+                Step::Decided(outcome) => return Some(outcome),
+                Step::File(cursor) => {
+                    request.stage = Stage::LocationCode(cursor);
+                    return None;
+                }
+            },
+            Stage::Access => match crate::access::check(request) {
+                Some(outcome) => return Some(outcome),
+                None => Stage::Content,
+            },
+            Stage::Content => {
+                request.stage = stage;
+                let location = request.location();
+                if location.content == Content::EmptyGif && location.try_files.is_none() {
+                    return Some(handler::empty_gif::run(request));
+                }
+                return None;
+            }
         }
-        if let Some(outcome) = find_config(request) {
-            return Some(outcome);
-        }
     }
-    if let Some(outcome) = rewrite(request) {
-        return Some(outcome);
-    }
-    let location = request.location();
-    if location.content == Content::EmptyGif && location.try_files.is_none() {
-        return Some(handler::empty_gif::run(request));
-    }
-    None
 }
 
 /// Where an outcome leads.
@@ -153,6 +238,7 @@ fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
             request.uri.path = path;
             request.uri.args = args;
             request.uri_is_file = false;
+            request.uri_rewritten = false;
             request.internal = true;
             request.location = request.server().root;
             Ok(Start::Server)
@@ -182,29 +268,44 @@ fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
                 return Err(Outcome::status(500));
             };
             request.internal = true;
+            request.uri_changed = false;
             request.location = location;
+            limit_except(request);
             Ok(Start::Location)
         }
     }
 }
 
-fn server_rewrite(request: &mut Request) -> Option<Outcome> {
-    let current = request.current.clone();
-    let root = current.conf.location(current.conf.server(request.server).root);
-    root.rewrite.run(request)
+/// Sends a request whose URI was changed back to find its location, if it may.
+/// nginx: `ngx_http_core_post_rewrite_phase`.
+fn post_rewrite(request: &mut Request) -> Option<Outcome> {
+    request.uri_changes = request.uri_changes.saturating_sub(1);
+    if request.uri_changes == 0 {
+        request.log(
+            Level::Error,
+            format_args!(
+                "rewrite or internal redirection cycle while processing \"{}\"",
+                String::from_utf8_lossy(&request.uri.path)
+            ),
+        );
+        return Some(Outcome::status(500));
+    }
+    request.location = request.server().root;
+    None
 }
 
-fn rewrite(request: &mut Request) -> Option<Outcome> {
-    let current = request.current.clone();
-    let location = current.conf.location(request.location);
-    if request.location == current.conf.server(request.server).root {
-        return None; // the server's own code ran in the phase before
+/// Puts the settings of `limit_except` in place of the location's.
+fn limit_except(request: &mut Request) {
+    if let Some(limit) = &request.location().limit_except
+        && !limit.except.contains(request.method)
+    {
+        request.location = limit.location;
     }
-    location.rewrite.run(request)
 }
 
 /// Chooses the location. nginx: `ngx_http_core_find_config_phase`.
 fn find_config(request: &mut Request) -> Option<Outcome> {
+    request.uri_changed = false;
     let current = request.current.clone();
     let server = current.conf.server(request.server);
     let found = server.locations.find(&request.uri.path, |regex| regex.search(request));
@@ -221,6 +322,8 @@ fn find_config(request: &mut Request) -> Option<Outcome> {
     if location.internal && !request.internal {
         return Some(Outcome::status(404));
     }
+    limit_except(request);
+    let location = current.conf.location(request.location);
     if let BodyLength::Known(length) = request.body_length {
         let max = location.body.client_max_body_size.0;
         if max != 0 && length > max && !request.body_discarded {
@@ -251,6 +354,9 @@ async fn prepare_paths(request: &mut Request) {
 
 async fn precontent(request: &mut Request) -> Option<Outcome> {
     if request.location().try_files.is_some() {
+        if !request.location().path.is_usable(request) {
+            return Some(Outcome::status(500));
+        }
         return handler::try_files::run(request).await;
     }
     None
@@ -261,6 +367,9 @@ async fn content(request: &mut Request) -> Outcome {
     match request.location().content {
         Content::EmptyGif => return handler::empty_gif::run(request),
         Content::Files => {}
+    }
+    if !request.location().path.is_usable(request) {
+        return Outcome::status(500);
     }
     if request.uri.path.last() == Some(&b'/') {
         if let Some(outcome) = handler::index::run(request).await {

@@ -15,6 +15,7 @@ use nowait_runtime::fs::Io;
 use crate::conf::{Location, LocationId, Server, ServerId};
 use crate::connection::Connection;
 use crate::generation::Current;
+use crate::phases::Stage;
 use crate::response::{Head, LocalFuture};
 use crate::variables::{Slot, complex::Complex};
 
@@ -71,6 +72,15 @@ pub struct Request {
     pub skip_lingering: bool,
     /// `try_files` found the URI below the value of an `alias` with captures.
     pub uri_is_file: bool,
+    /// The location's own rewriting has changed the URI, which therefore need not begin with the
+    /// location's name. nginx: `!r->valid_location`.
+    pub uri_rewritten: bool,
+    /// The URI was rewritten, and its location has to be found.
+    pub uri_changed: bool,
+    /// Where the phases go on when files may be waited for.
+    pub(crate) stage: Stage,
+    /// How many variables are being computed, one for the sake of the other.
+    pub(crate) variable_depth: Cell<u8>,
     /// Captures of the last regular expression that matched.
     pub captures: RefCell<Captures>,
     /// `$realpath_root`, filled by a phase when the configuration mentions it.
@@ -172,6 +182,12 @@ pub struct Captures {
 }
 
 impl Captures {
+    /// Forgets all groups.
+    pub fn clear(&mut self) {
+        self.subject.clear();
+        self.groups.clear();
+    }
+
     /// The text of a group.
     pub fn group(&self, n: usize) -> Option<&[u8]> {
         self.groups.text(n, &self.subject)
@@ -227,6 +243,10 @@ impl Request {
             body_discarded: false,
             skip_lingering: false,
             uri_is_file: false,
+            uri_rewritten: false,
+            uri_changed: false,
+            stage: Stage::default(),
+            variable_depth: Cell::new(0),
             captures: RefCell::default(),
             realpath_root: None,
             id: Cell::new(None),
@@ -264,8 +284,11 @@ impl Request {
         self.body_discarded = false;
         self.skip_lingering = false;
         self.uri_is_file = false;
-        self.captures.get_mut().subject.clear();
-        self.captures.get_mut().groups = nowait_conf::Captures::default();
+        self.uri_rewritten = false;
+        self.uri_changed = false;
+        self.stage = Stage::default();
+        self.variable_depth.set(0);
+        self.captures.get_mut().clear();
         self.realpath_root = None;
         self.id.set(None);
         self.limit_rate.set(None);
@@ -289,12 +312,12 @@ impl Request {
         self.location = self.current.conf.server(server).root;
     }
 
-    /// The value of a named capture.
+    /// The value stored for a variable of the configuration.
     pub fn slot(&self, slot: Slot) -> Option<Bytes> {
         self.slots.borrow().get(usize::from(slot.0))?.clone()
     }
 
-    /// Stores the value of a named capture.
+    /// Stores the value of a variable of the configuration.
     pub fn set_slot(&self, slot: Slot, value: Option<Bytes>) {
         let mut slots = self.slots.borrow_mut();
         let at = usize::from(slot.0);
@@ -312,6 +335,13 @@ impl Request {
         let mut out = Vec::new();
         text.append(self, &mut out);
         out.into()
+    }
+
+    /// Whether the path of the request line was escaped: captures of it are escaped again where
+    /// they become part of a URI. nginx: `r->quoted_uri || r->plus_in_uri`.
+    pub fn path_was_escaped(&self) -> bool {
+        let path = self.head.uri().split(|&b| b == b'?').next().unwrap_or_default();
+        path.iter().any(|&b| b == b'%' || b == b'+')
     }
 
     /// Host from the request line or the `Host` header: lower case, without port; may be empty.

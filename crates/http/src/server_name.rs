@@ -195,6 +195,11 @@ impl<T: Clone, R> Names<T, R> {
         Ok(self.exact.insert(name, value))
     }
 
+    /// Adds a text that is matched as a whole, whatever it looks like. The earlier entry wins.
+    pub fn insert_exact(&mut self, text: &[u8], value: T) -> Inserted {
+        self.exact.insert(text, value)
+    }
+
     /// Adds a regex; regexes are tried in the order in which they were added.
     pub fn insert_regex(&mut self, regex: R, value: T) {
         self.regexes.push((regex, value));

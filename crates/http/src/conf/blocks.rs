@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span, Word};
 
+use super::access::{AccessConf, LimitExcept, LimitExceptLayer};
 use super::listen::{ListenDirective, ServerListens, ServerName};
 use super::{Content, HttpConf, Location, LocationId, Mentions, Regex, Server, ServerId};
 use super::{body, client, content, files, headers, pages, rewrite, try_files};
@@ -18,8 +19,9 @@ use crate::log::access::AccessLogs;
 use crate::log::directives::{AccessLog, Destination, LogConf, LogLayer};
 use crate::mime::Types;
 use crate::path::{Append, FilePath};
-use crate::variables::Table;
+use crate::rewrite::Program;
 use crate::variables::complex::Complex;
+use crate::variables::{DuplicateVariable, Table};
 
 nowait_conf::rows! {
     pub static HTTP_ROWS, module "core";
@@ -146,8 +148,11 @@ pub fn compile_regex(
     let compiled = nowait_conf::Regex::new(pattern, caseless)
         .map_err(|error| word.error(error.to_string()))?;
     let table = cx.global::<Table>();
-    let named = compiled.names().map(|(name, group)| (group, table.define_slot(name))).collect();
-    Ok(Regex::new(compiled, named))
+    let named = compiled.names().map(|(name, group)| Ok((group, table.define_capture(name)?)));
+    match named.collect::<Result<_, DuplicateVariable>>() {
+        Ok(named) => Ok(Regex::new(compiled, named)),
+        Err(error) => Err(word.error(error.to_string())),
+    }
 }
 
 fn server_name(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
@@ -330,9 +335,11 @@ struct Build<'a> {
 impl Build<'_> {
     fn server(&mut self, cx: &mut Cx<'_>, http: &Scope, mut scope: Scope, name: Bytes) -> Server {
         let nested = scope.take::<LocationsLayer>().locations;
+        let code = scope.take::<rewrite::Code>();
         let head = client::HeadConf::resolve(cx, &[http, &scope]);
         let chain = [self.main, http, &scope];
-        let root = self.location(cx, &chain, Bytes::new());
+        let root = self.location(cx, &chain, Bytes::new(), Content::Files);
+        self.compile(cx, root, &chain, code);
         let locations = self.locations(cx, &chain, nested);
         Server { name, head, root, locations }
     }
@@ -347,9 +354,17 @@ impl Build<'_> {
         let mut words = Vec::new();
         for Nested { pattern, regex, mut scope, word } in nested {
             let inner = scope.take::<LocationsLayer>().locations;
+            let code = scope.take::<rewrite::Code>();
+            let limit = scope.take::<LimitExceptLayer>().0;
             let mut chain = outer.to_vec();
             chain.push(&scope);
-            let id = self.location(cx, &chain, Bytes::copy_from_slice(&pattern.text));
+            let name = Bytes::copy_from_slice(&pattern.text);
+            let id = self.location(cx, &chain, name, Content::Files);
+            self.compile(cx, id, &chain, code);
+            if let Some((except, scope)) = limit {
+                let location = self.inside(cx, id, &chain, &scope);
+                self.at(id).limit_except = Some(LimitExcept { except, location });
+            }
             let inner = (!inner.is_empty()).then(|| self.locations(cx, &chain, inner));
             words.push(word);
             builder.add(
@@ -376,7 +391,40 @@ impl Build<'_> {
         }
     }
 
-    fn location(&mut self, cx: &mut Cx<'_>, chain: &[&Scope], name: Bytes) -> LocationId {
+    fn at(&mut self, id: LocationId) -> &mut Location {
+        &mut self.locations[id.0 as usize]
+    }
+
+    /// Gives a location its rewrite code, and makes locations of the `if` blocks in it.
+    fn compile(&mut self, cx: &mut Cx<'_>, id: LocationId, chain: &[&Scope], code: rewrite::Code) {
+        let program = code.compile(&mut |scope| self.inside(cx, id, chain, scope));
+        self.at(id).program = program;
+    }
+
+    /// The location that a block without a URI of its own (`if`, `limit_except`) makes of the one
+    /// around it: what the block does not say is inherited, the handler too.
+    fn inside(
+        &mut self,
+        cx: &mut Cx<'_>,
+        around: LocationId,
+        chain: &[&Scope],
+        scope: &Scope,
+    ) -> LocationId {
+        let mut chain = chain.to_vec();
+        chain.push(scope);
+        let Location { name, content, .. } = self.at(around);
+        let (name, content) = (name.clone(), *content);
+        self.location(cx, &chain, name, content)
+    }
+
+    /// Resolves a chain of scopes. `content` is the handler if the last scope names none.
+    fn location(
+        &mut self,
+        cx: &mut Cx<'_>,
+        chain: &[&Scope],
+        name: Bytes,
+        content: Content,
+    ) -> LocationId {
         let own: Vec<&OwnLayer> = chain.iter().filter_map(|scope| scope.get()).collect();
         let path = own.iter().rev().find_map(|own| own.root.as_ref().map(|(path, _)| path.clone()));
         let path = path.unwrap_or_else(|| FilePath {
@@ -393,13 +441,16 @@ impl Build<'_> {
             internal: last.is_some_and(|own| own.internal),
             path,
             types: Arc::new(types.unwrap_or_else(Types::builtin)),
-            content: last.and_then(|own| own.content).unwrap_or(Content::Files),
+            content: last.and_then(|own| own.content).unwrap_or(content),
             client: client::ClientConf::resolve(cx, chain),
             body: body::BodyConf::resolve(cx, chain),
             files: files::FileConf::resolve(cx, chain),
             pages: pages::PagesConf::resolve(cx, chain),
             headers: headers::HeadersConf::resolve(cx, chain),
             rewrite: rewrite::RewriteConf::resolve(cx, chain),
+            program: Program::default(),
+            access: AccessConf::resolve(chain),
+            limit_except: None,
             try_files: try_files::TryFilesConf::resolve(cx, chain).try_files,
             index: content::IndexConf::resolve(cx, chain),
             autoindex: content::AutoindexConf::resolve(cx, chain),

@@ -3,6 +3,7 @@
 //! Called once per generation by the program ([`HttpConf::build`]). Request code sees only what
 //! this module made: resolved settings, compiled texts, indices instead of names.
 
+pub mod access;
 pub mod blocks;
 pub mod body;
 pub mod client;
@@ -10,9 +11,11 @@ pub mod content;
 pub mod files;
 pub mod headers;
 pub mod listen;
+pub mod map;
 pub mod pages;
 pub mod regex;
 pub mod rewrite;
+pub mod split_clients;
 pub mod try_files;
 
 use std::collections::BTreeSet;
@@ -90,8 +93,14 @@ pub struct Location {
     pub pages: pages::PagesConf,
     /// Added headers.
     pub headers: headers::HeadersConf,
-    /// `return`.
+    /// Settings of the rewrite module.
     pub rewrite: rewrite::RewriteConf,
+    /// The rewrite code.
+    pub program: crate::rewrite::Program,
+    /// `allow` and `deny`.
+    pub access: access::AccessConf,
+    /// `limit_except`.
+    pub limit_except: Option<access::LimitExcept>,
     /// `try_files`.
     pub try_files: nowait_conf::Own<try_files::TryFiles>,
     /// `index`.
@@ -183,6 +192,10 @@ pub fn rows() -> Vec<&'static [Row]> {
         pages::PagesConf::ROWS,
         headers::HeadersConf::ROWS,
         rewrite::RewriteConf::ROWS,
+        rewrite::REWRITE_ROWS,
+        access::ACCESS_ROWS,
+        map::MAP_ROWS,
+        split_clients::SPLIT_CLIENTS_ROWS,
         try_files::TryFilesConf::ROWS,
         content::IndexConf::ROWS,
         content::AutoindexConf::ROWS,

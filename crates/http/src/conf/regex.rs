@@ -47,8 +47,9 @@ impl Regex {
         subject.clear();
         subject.extend_from_slice(text);
         for (group, slot) in &*self.named {
-            let value = captures.group(*group).map(bytes::Bytes::copy_from_slice);
-            request.set_slot(*slot, value);
+            // A group that took no part in the match is an empty text, as in nginx.
+            let value = captures.group(*group).unwrap_or_default();
+            request.set_slot(*slot, Some(bytes::Bytes::copy_from_slice(value)));
         }
         Ok(true)
     }

@@ -67,6 +67,11 @@ impl Complex {
 
     /// Appends the value for a request. Variables that are not found add nothing.
     pub fn append(&self, request: &Request, out: &mut Vec<u8>) {
+        self.append_with(request, Groups::Plain, out);
+    }
+
+    /// As [`append`](Self::append), with captures escaped for a URI where that is asked for.
+    pub fn append_with(&self, request: &Request, groups: Groups, out: &mut Vec<u8>) {
         for part in &*self.parts {
             match part {
                 Part::Literal(text) => out.extend_from_slice(text),
@@ -75,9 +80,23 @@ impl Complex {
                 }
                 Part::Capture(n) => {
                     let captures = request.captures.borrow();
-                    out.extend_from_slice(captures.group(usize::from(*n)).unwrap_or_default());
+                    let group = captures.group(usize::from(*n)).unwrap_or_default();
+                    if groups == Groups::Escaped && request.path_was_escaped() {
+                        crate::escape::push_uri(out, crate::escape::Set::Args, group);
+                    } else {
+                        out.extend_from_slice(group);
+                    }
                 }
             }
         }
     }
+}
+
+/// How groups of a regular expression become part of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Groups {
+    /// As they are.
+    Plain,
+    /// Escaped, if the path of the request was.
+    Escaped,
 }

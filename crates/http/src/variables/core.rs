@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use nowait_conf::Size;
 use nowait_runtime::now;
 
-use super::{Builtin, Family};
+use super::{Builtin, Changeable, Family};
 use crate::address;
+use crate::log::Level;
 use crate::request::{BodyLength, Request, RequestBody};
 
 macro_rules! builtins {
@@ -76,7 +79,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// `OK` if the response was sent completely, else empty.
     "request_completion" => |r, out| { if r.sent.complete.get() { out.extend_from_slice(b"OK"); } true };
     /// Path of the file that the `root` or `alias` and the URI lead to.
-    "request_filename" => |r, out| { r.location().path.append_file(r, out); true };
+    "request_filename" => request_filename;
     /// Unique identifier of the request: 16 random bytes in hexadecimal.
     "request_id" => request_id;
     /// Length of the request in bytes: request line, headers and content.
@@ -120,6 +123,28 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// `Transfer-Encoding` of the response.
     "sent_http_transfer_encoding" => |r, out| append(r.sent.chunked.get().then_some(b"chunked"), out);
 };
+
+/// Those of them that `set` may change.
+pub const CHANGEABLE: &[Changeable] = &[
+    Changeable {
+        name: "args",
+        set: |r, value| {
+            r.uri.args = Some(value.to_vec());
+        },
+    },
+    Changeable { name: "limit_rate", set: set_limit_rate },
+];
+
+/// nginx: `ngx_http_variable_set_limit_rate`.
+fn set_limit_rate(r: &mut Request, value: Bytes) {
+    match <Size as nowait_conf::Value>::from_word(&value) {
+        Ok(Size(rate)) => r.limit_rate.set(Some(rate)),
+        Err(_) => {
+            let value = String::from_utf8_lossy(&value);
+            r.log(Level::Error, format_args!("invalid $limit_rate \"{value}\""));
+        }
+    }
+}
 
 /// The families of this module.
 pub const FAMILIES: &[Family] = &[
@@ -221,6 +246,14 @@ fn request_body_file(r: &Request, out: &mut Vec<u8>) -> bool {
     match &r.body {
         RequestBody::File(file) => append(Some(file.path()), out),
         _ => false,
+    }
+}
+
+fn request_filename(r: &Request, out: &mut Vec<u8>) -> bool {
+    let path = &r.location().path;
+    path.is_usable(r) && {
+        path.append_file(r, out);
+        true
     }
 }
 

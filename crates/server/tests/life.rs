@@ -383,6 +383,7 @@ fn no_connection_is_lost(driver: Driver) {
 #[test]
 fn what_needs_a_new_process_gets_one() {
     let server = server("x").main("env A=1;").start();
+    assert_eq!(server.get("/").text(), "x");
     let old = server.children();
     let text = server.read("nginx.conf").replace("env A=1;", "env A=2;");
     server.write("nginx.conf", text);
@@ -393,8 +394,6 @@ fn what_needs_a_new_process_gets_one() {
         (new.len() == 1 && new != old).then_some(())
     });
     assert_eq!(server.get("/").text(), "x");
-    let environment = fs::read(format!("/proc/{}/status", server.children()[0])).unwrap();
-    assert!(!environment.is_empty());
     assert!(server.quit().success());
 }
 
@@ -478,6 +477,8 @@ fn an_old_generation_lives_as_long_as_its_requests() {
 #[test]
 fn a_dead_server_process_is_replaced() {
     let mut server = server("x").allow_log("exited on signal 9").start();
+    // The pid file is there before the server process is.
+    assert_eq!(server.get("/").text(), "x");
     let old = server.children();
     assert_eq!(old.len(), 1);
     let pid = old[0].to_string();
@@ -499,6 +500,7 @@ fn a_dead_server_process_is_replaced() {
 #[test]
 fn a_dead_master_takes_the_server_process_with_it() {
     let mut server = server("x").allow_log("the master process has gone").start();
+    assert_eq!(server.get("/").text(), "x");
     let child = server.children()[0];
     server.signal(Signal::KILL);
     server.wait_exit(PATIENCE);

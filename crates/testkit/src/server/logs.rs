@@ -35,7 +35,10 @@ pub(super) fn tells_of_reload(binary: &Binary, new: &str) -> bool {
     match binary.kind() {
         // nginx says nothing about success; the new workers are the first sign.
         Kind::Nginx => new.contains("start worker process"),
-        Kind::Nowait => new.contains("generation"),
+        // The first one is of the start, which may be told only now.
+        Kind::Nowait => new
+            .lines()
+            .any(|line| line.contains("generation") && !line.ends_with("generation 1 is in use")),
     }
 }
 

@@ -38,6 +38,9 @@ const BATCH_BYTES_MAX: usize = 16 * 1024;
 /// After this time without a request a connection gives up what it needs for serving them.
 const BUSY: Duration = Duration::from_secs(1);
 
+/// So many connections of a worker keep it for that time; the others give it up at once.
+const BUSY_MAX: usize = 256;
+
 /// A connection as requests see it.
 pub struct Connection {
     /// Serial number in this process.
@@ -248,7 +251,12 @@ async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
         if pipelined {
             continue;
         }
+        // The buffer goes back to the runtime: idle connections hold none.
+        drop(connection.input.replace(RecvBuf::empty()));
         // A busy connection soon sends the next request: worth keeping this future for it.
+        let Some(_busy) = connection.worker.enter_busy(BUSY_MAX) else {
+            return (Next::Idle, timeout);
+        };
         match receive(connection, timeout.min(BUSY)).await {
             Received::Bytes => {}
             Received::TimedOut if timeout > BUSY => return (Next::Idle, timeout - BUSY),

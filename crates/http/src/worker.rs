@@ -22,6 +22,17 @@ pub struct Worker {
     /// Connections that wait for a request.
     idle: RefCell<Slab<Weak<Connection>>>,
     closing: Cell<bool>,
+    /// Connections that keep their memory for the next request.
+    busy: Cell<usize>,
+}
+
+/// The right to keep the memory of a request while waiting for the next one.
+pub(crate) struct Busy<'a>(&'a Cell<usize>);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl Worker {
@@ -31,6 +42,7 @@ impl Worker {
             current: RefCell::new(Current::new(generation)),
             idle: RefCell::default(),
             closing: Cell::new(false),
+            busy: Cell::new(0),
         })
     }
 
@@ -77,6 +89,14 @@ impl Worker {
     /// The next connection's number.
     pub(crate) fn next_number(&self) -> u64 {
         CONNECTIONS.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Lets one more connection keep its memory, if fewer than `max` do.
+    pub(crate) fn enter_busy(&self, max: usize) -> Option<Busy<'_>> {
+        (self.busy.get() < max).then(|| {
+            self.busy.set(self.busy.get() + 1);
+            Busy(&self.busy)
+        })
     }
 
     /// The longest pause between two writes of collected output.

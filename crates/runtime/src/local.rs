@@ -47,7 +47,7 @@ pub(crate) struct Local {
     pub(crate) room_waiters: RefCell<Vec<Waker>>,
     /// The worker was told to end; whoever waits for that.
     pub(crate) stopping: Cell<bool>,
-    pub(crate) stop_waiters: RefCell<Vec<Waker>>,
+    pub(crate) stop_waiters: RefCell<Slab<Waker>>,
     pub(crate) killed: Cell<bool>,
     /// Pause of accepting when descriptors have run out.
     pub(crate) accept_delay: Duration,

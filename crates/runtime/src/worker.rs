@@ -6,8 +6,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -233,19 +234,54 @@ pub fn is_stopping() -> bool {
 }
 
 /// Resolves when this worker is told to stop.
-pub async fn stopping() {
-    poll_fn(|cx| {
+pub fn stopping() -> Stopping {
+    Stopping { key: None, _local: PhantomData }
+}
+
+/// The future of [`stopping`]. Its place among those who wait is given up when it is dropped: it
+/// may be awaited anew for every request.
+#[derive(Debug)]
+pub struct Stopping {
+    /// Its place, once it waits.
+    key: Option<usize>,
+    /// The place is this worker's: the future does not leave the thread.
+    _local: PhantomData<Rc<()>>,
+}
+
+impl Future for Stopping {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<()> {
         let local = local::current();
         if local.stopping.get() {
+            self.key = None;
             return Poll::Ready(());
         }
-        let mut waiters = local.stop_waiters.borrow_mut();
-        if !waiters.iter().any(|waker| waker.will_wake(cx.waker())) {
-            waiters.push(cx.waker().clone());
+        let mut waker = cx.waker().clone();
+        {
+            let mut waiters = local.stop_waiters.borrow_mut();
+            match self.key.and_then(|key| waiters.get_mut(key)) {
+                Some(known) if known.will_wake(&waker) => {}
+                Some(known) => std::mem::swap(known, &mut waker),
+                None => self.key = Some(waiters.insert(waker.clone())),
+            }
         }
+        // A replaced waker is dropped when nothing is borrowed any more.
+        drop(waker);
         Poll::Pending
-    })
-    .await;
+    }
+}
+
+impl Drop for Stopping {
+    fn drop(&mut self) {
+        let Some(key) = self.key else { return };
+        let waker = local::with(|local| {
+            // When the worker was told to stop all places were given up at once.
+            let waits = !local.stopping.get();
+            waits.then(|| local.stop_waiters.borrow_mut().try_remove(key)).flatten()
+        });
+        drop(waker);
+    }
 }
 
 /// Runs a worker on this thread: the future that `main` makes, and all tasks spawned from it.
@@ -371,7 +407,7 @@ impl Loop {
                 Message::Accepted(listener, fd) => Handovers::deliver(&self.local, listener, fd),
                 Message::Stop => {
                     self.local.stopping.set(true);
-                    self.woken.append(&mut self.local.stop_waiters.borrow_mut());
+                    self.woken.extend(self.local.stop_waiters.borrow_mut().drain());
                     self.woken.drain(..).for_each(Waker::wake);
                 }
                 Message::Kill => self.local.killed.set(true),
@@ -403,5 +439,26 @@ impl Loop {
             self.trimmed = now;
             buf::trim();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::{Either, select, yield_now};
+
+    #[test]
+    fn who_waits_no_more_for_the_end_leaves_nothing_behind() {
+        let config = WorkerConfig::new(0, DriverKind::Epoll);
+        let workers = Workers::new(1).unwrap();
+        let end = run(config, &workers, |remote| async move {
+            for _ in 0..100 {
+                assert!(matches!(select(stopping(), yield_now()).await, Either::Right(())));
+            }
+            assert_eq!(local::current().stop_waiters.borrow().len(), 0);
+            remote.stop();
+            stopping().await;
+        });
+        assert_eq!(end.unwrap(), End::Graceful);
     }
 }

@@ -11,7 +11,7 @@ use crate::stage::{Case, Running, Stage, on_every_case};
 on_every_case!(access_log, error_log, reopened_log, request_body);
 
 /// How long a server is given to begin to write a request body to a file, if it does at all.
-const BODY_PATIENCE: Duration = Duration::from_secs(5);
+const BODY_PATIENCE: Duration = Duration::from_secs(2);
 /// Requests served while their log line can't be written.
 const LOGGED: usize = 500;
 
@@ -106,7 +106,7 @@ fn request_body(case: Case) {
     }
     location @taken { return 200 taken; }";
     let Some(mut run) = stage.start(locations) else { return };
-    let gate = run.hold(writes());
+    let gate = run.disk().hold(writes());
     let mut clients: Vec<_> = (0..20).map(|_| run.server.client()).collect();
     for client in &mut clients {
         send_body(client, SIZE);

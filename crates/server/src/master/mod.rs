@@ -304,6 +304,9 @@ impl Master {
             for child in &mut self.children {
                 child.terminate(&self.log);
             }
+            // nginx differs: it keeps them to the end, which does not come while a disk hangs that
+            // a child waits for. Whoever connects now must not wait for it as well.
+            self.running.sockets.close();
         }
     }
 

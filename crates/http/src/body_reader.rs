@@ -33,10 +33,10 @@ impl BodyReader for Reader {
             loop {
                 {
                     let mut input = connection.input.borrow_mut();
-                    let step =
-                        connection.h1.borrow_mut().receive_body(&input).map_err(|_| {
-                            ReadError::Malformed("client sent invalid chunked body")
-                        })?;
+                    let step = connection
+                        .h1()
+                        .receive_body(&input)
+                        .map_err(|_| ReadError::Malformed("client sent invalid chunked body"))?;
                     match step.event {
                         BodyEvent::End => {
                             input.advance(step.consumed);

@@ -3,7 +3,7 @@
 //! One task per connection. While it is idle it holds no buffers and no request: the part that
 //! serves requests is a boxed future of its own ([`active`]), made when bytes have come.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
@@ -56,14 +56,14 @@ pub struct Connection {
     /// Requests so far, the current one included.
     pub requests: Cell<u64>,
     /// What the PROXY protocol said.
-    pub proxy_protocol: Option<ProxyProtocol>,
+    pub proxy_protocol: Option<Box<ProxyProtocol>>,
     /// The worker that serves it.
     pub worker: Rc<Worker>,
-    /// The protocol state.
-    pub(crate) h1: RefCell<server::Connection>,
+    /// The protocol state; an idle connection needs none.
+    h1: RefCell<Option<Box<server::Connection>>>,
     /// Bytes received and not yet used.
     pub(crate) input: RefCell<RecvBuf>,
-    local: OnceCell<Address>,
+    local: OnceCell<Box<Address>>,
 }
 
 /// Addresses given by a proxy in front. Specification: haproxy's proxy-protocol.txt.
@@ -105,9 +105,16 @@ impl Connection {
             requests: Cell::new(0),
             proxy_protocol: None,
             worker,
-            h1: RefCell::new(server::Connection::new(Limits::default())),
+            h1: RefCell::new(None),
             input: RefCell::new(RecvBuf::empty()),
             local: OnceCell::new(),
+        })
+    }
+
+    /// The protocol state, made anew for a connection that was idle.
+    pub(crate) fn h1(&self) -> RefMut<'_, server::Connection> {
+        RefMut::map(self.h1.borrow_mut(), |h1| {
+            &mut **h1.get_or_insert_with(|| Box::new(server::Connection::new(Limits::default())))
         })
     }
 
@@ -117,9 +124,9 @@ impl Connection {
             if let ListenAddress::Inet(address) = &*self.listen
                 && !address.ip().is_unspecified()
             {
-                return Address::Inet(*address);
+                return Box::new(Address::Inet(*address));
             }
-            self.stream.local_addr().unwrap_or_else(|_| Address::Unix(Box::default()))
+            Box::new(self.stream.local_addr().unwrap_or_else(|_| Address::Unix(Box::default())))
         })
     }
 
@@ -210,6 +217,15 @@ fn limits(head: &HeadConf) -> Limits {
     }
 }
 
+/// Drops the protocol state when a connection becomes idle.
+struct Forget<'a>(&'a Connection);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.0.h1.replace(None);
+    }
+}
+
 /// Serves requests as long as they follow each other; returns how long to wait for more.
 async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
     let mut out = OutBuf::new();
@@ -217,6 +233,7 @@ async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
     // The memory of a request serves for the next one.
     let mut kept: Option<Box<Request>> = None;
     let mut default_server = ServerId(0);
+    let _idle = Forget(connection);
     loop {
         let current = connection.worker.current();
         let known = kept.as_ref().filter(|request| Rc::ptr_eq(&request.current, &current));
@@ -225,7 +242,7 @@ async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
             None => match connection.virtual_servers(&current) {
                 Some(servers) => {
                     let head = &current.conf.server(servers.default_server).head;
-                    connection.h1.borrow_mut().set_limits(limits(head));
+                    connection.h1().set_limits(limits(head));
                     servers.default_server
                 }
                 None => return (Next::Close, Duration::ZERO),
@@ -271,7 +288,7 @@ async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBu
         Ok(()) => {}
         Err(HeadError::Closed) => {
             // Between requests this is how connections end; in a head the client broke off.
-            if connection.h1.borrow().has_begun() {
+            if connection.h1().has_begun() {
                 request.log(Level::Info, format_args!("client prematurely closed connection"));
                 request.closed_by_client();
                 crate::logs::access(request);
@@ -280,7 +297,7 @@ async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBu
         }
         Err(HeadError::TimedOut) => {
             request.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
-            if !connection.h1.borrow().has_begun() {
+            if !connection.h1().has_begun() {
                 return Next::Close;
             }
             request.timed_out();
@@ -365,7 +382,7 @@ async fn finish(
     out: &mut OutBuf,
     keep: bool,
 ) -> Next {
-    let body_complete = connection.h1.borrow().is_body_complete();
+    let body_complete = connection.h1().is_body_complete();
     let more = !connection.input.borrow().is_empty();
     let batch = keep && body_complete && more && out.len() < BATCH_BYTES_MAX;
     if !batch && let Err(error) = flush(connection, out).await {
@@ -391,7 +408,7 @@ async fn finish(
             return Next::Close;
         }
     }
-    if keep && connection.h1.borrow_mut().next_request() {
+    if keep && connection.h1().next_request() {
         return Next::Idle;
     }
     let lingers = match client.lingering_close {
@@ -418,7 +435,7 @@ async fn receive_head(
     loop {
         let step = {
             let mut input = connection.input.borrow_mut();
-            let mut h1 = connection.h1.borrow_mut();
+            let mut h1 = connection.h1();
             let step = h1.receive_head(&mut request.head, &input);
             if let Ok(step) = &step {
                 input.advance(step.consumed);
@@ -591,7 +608,7 @@ async fn discard(connection: &Connection, time: Duration, timeout: Duration) -> 
     loop {
         let step = {
             let mut input = connection.input.borrow_mut();
-            let step = connection.h1.borrow_mut().discard_body(&input);
+            let step = connection.h1().discard_body(&input);
             if let Ok((consumed, _)) = &step {
                 input.advance(*consumed);
             }

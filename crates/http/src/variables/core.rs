@@ -275,7 +275,7 @@ fn proxy_protocol(
     part: fn(&crate::connection::ProxyProtocol) -> Option<String>,
     out: &mut Vec<u8>,
 ) -> bool {
-    let value = r.connection.proxy_protocol.as_ref().and_then(part);
+    let value = r.connection.proxy_protocol.as_deref().and_then(part);
     append(value.as_deref().map(str::as_bytes), out)
 }
 

@@ -50,16 +50,37 @@ pub async fn open(
     let _ = root;
     check_name(path)?;
     let io = request.io();
-    let options = OpenOptions {
-        symlinks: symlinks(request, path),
-        prefetch: if purpose == Purpose::Send && !request.header_only { PREFETCH } else { 0 },
-    };
+    let options = options(request, path, purpose);
     if let Some(size) = request.location().files.open_file_cache.0 {
         return crate::open_file_cache::open(request, &io, path, &options, size)
             .await
             .map_err(OpenError);
     }
     fs::open(&io, path, &options).await.map_err(OpenError)
+}
+
+/// Opens as [`open`] does if that needs no disk; `None`: it needs the pool.
+pub fn try_open(
+    request: &Request,
+    path: &[u8],
+    purpose: Purpose,
+) -> Option<Result<File, OpenError>> {
+    if let Err(error) = check_name(path) {
+        return Some(Err(error));
+    }
+    let options = options(request, path, purpose);
+    let result = match request.location().files.open_file_cache.0 {
+        Some(_) => crate::open_file_cache::try_open(request, path, &options)?,
+        None => fs::try_open(&request.io(), path, &options)?,
+    };
+    Some(result.map_err(OpenError))
+}
+
+fn options(request: &Request, path: &[u8], purpose: Purpose) -> OpenOptions {
+    OpenOptions {
+        symlinks: symlinks(request, path),
+        prefetch: if purpose == Purpose::Send && !request.header_only { PREFETCH } else { 0 },
+    }
 }
 
 /// Refuses names that no file can have.

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::io;
 use std::time::{Duration, Instant};
 
-use indexmap::IndexMap;
+use indexmap::{Equivalent, IndexMap};
 use nowait_runtime::fs::{self, File, Io, OpenOptions};
 use nowait_runtime::now;
 use rustc_hash::FxBuildHasher;
@@ -55,6 +55,19 @@ struct Key {
     symlinks: u64,
 }
 
+/// A [`Key`] that is only looked up; hashes as the key does.
+#[derive(Hash)]
+struct Name<'a> {
+    path: &'a [u8],
+    symlinks: u64,
+}
+
+impl Equivalent<Key> for Name<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        self.symlinks == key.symlinks && *self.path == *key.path
+    }
+}
+
 /// Opens a file through the cache.
 ///
 /// # Errors
@@ -68,11 +81,12 @@ pub async fn open(
 ) -> io::Result<File> {
     let files = &request.location().files;
     let valid = files.open_file_cache_valid.duration();
-    let key = Key { path: path.into(), symlinks: symlinks_code(options) };
-    let old = match CACHE.with_borrow_mut(|cache| cache.look_up(&key, valid)) {
+    let name = Name { path, symlinks: symlinks_code(options) };
+    let old = match CACHE.with_borrow_mut(|cache| cache.look_up(&name, valid)) {
         LookUp::Fresh(result) => return result,
         LookUp::Stale(file) => file,
     };
+    let key = Key { path: path.into(), symlinks: name.symlinks };
     let opened = fs::open(io, path, options).await;
     // The descriptor of an unchanged file is kept: other requests share it.
     let opened = opened.map(|new| match old {
@@ -85,9 +99,11 @@ pub async fn open(
     opened
 }
 
-/// Forgets everything, as when the logs are reopened or the configuration is reloaded.
-pub fn clear() {
-    CACHE.with_borrow_mut(|cache| cache.entries.clear());
+/// The cached result of a look-up that needs no check; `None`: [`open`] has to be asked.
+pub fn try_open(request: &Request, path: &[u8], options: &OpenOptions) -> Option<io::Result<File>> {
+    let valid = request.location().files.open_file_cache_valid.duration();
+    let name = Name { path, symlinks: symlinks_code(options) };
+    CACHE.with_borrow_mut(|cache| cache.fresh(&name, valid))
 }
 
 fn symlinks_code(options: &OpenOptions) -> u64 {
@@ -114,15 +130,31 @@ enum LookUp {
 }
 
 impl Cache {
-    fn look_up(&mut self, key: &Key, valid: Duration) -> LookUp {
+    /// What is known and need not be checked.
+    fn fresh(&mut self, name: &Name<'_>, valid: Duration) -> Option<io::Result<File>> {
         let now = now();
-        let Some(entry) = self.entries.get_mut(key) else { return LookUp::Stale(None) };
+        let entry = self.entries.get_mut(name)?;
+        if now.saturating_duration_since(entry.checked) >= valid {
+            return None;
+        }
+        let result = match &entry.known {
+            Known::File(file) => Ok(file.clone()),
+            Known::Error(code) => Err(io::Error::from_raw_os_error(*code)),
+            Known::Counted => return None,
+        };
         entry.uses = entry.uses.saturating_add(1);
         entry.used = now;
-        let fresh = now.saturating_duration_since(entry.checked) < valid;
+        Some(result)
+    }
+
+    fn look_up(&mut self, name: &Name<'_>, valid: Duration) -> LookUp {
+        if let Some(result) = self.fresh(name, valid) {
+            return LookUp::Fresh(result);
+        }
+        let Some(entry) = self.entries.get_mut(name) else { return LookUp::Stale(None) };
+        entry.uses = entry.uses.saturating_add(1);
+        entry.used = now();
         match &entry.known {
-            Known::File(file) if fresh => LookUp::Fresh(Ok(file.clone())),
-            Known::Error(code) if fresh => LookUp::Fresh(Err(io::Error::from_raw_os_error(*code))),
             Known::File(file) => LookUp::Stale(Some(file.clone())),
             Known::Counted | Known::Error(_) => LookUp::Stale(None),
         }

@@ -179,10 +179,13 @@ fn phases(request: &mut Request) -> Option<Outcome> {
             Stage::Content => {
                 request.stage = stage;
                 let location = request.location();
-                if location.content == Content::EmptyGif && location.try_files.is_none() {
-                    return Some(handler::empty_gif::run(request));
+                if location.try_files.is_some() || request.current.conf.wants_realpath {
+                    return None;
                 }
-                return None;
+                return match location.content {
+                    Content::EmptyGif => Some(handler::empty_gif::run(request)),
+                    Content::Files => handler::static_file::try_run(request),
+                };
             }
         }
     }

@@ -54,7 +54,6 @@ impl Worker {
     /// Serves this generation from now on; requests under way keep theirs.
     pub fn activate(&self, generation: Arc<Generation>) {
         drop(self.current.replace(Current::new(generation)));
-        crate::open_file_cache::clear();
     }
 
     /// Graceful end: closes idle connections at once and the others after their current request.

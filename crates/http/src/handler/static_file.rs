@@ -12,6 +12,26 @@ use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Body, FileBody, Head, Response};
 
+/// Answers with the file that the URI means if it can be opened without waiting for a disk. `None`:
+/// it can't, or another handler comes first; [`run`] has to be asked in its turn.
+pub fn try_run(request: &mut Request) -> Option<Outcome> {
+    if request.uri.path.last() == Some(&b'/')
+        || !matches!(request.method, Method::Get | Method::Head | Method::Post)
+        || !request.location().path.is_usable(request)
+    {
+        return None;
+    }
+    let mut path = request.take_path();
+    request.location().path.append_file(request, &mut path);
+    let outcome = match files::try_open(request, &path, Purpose::Send) {
+        Some(Ok(file)) => Some(respond(request, &path, file)),
+        Some(Err(error)) => Some(error.answer(request, &path)),
+        None => None,
+    };
+    request.give_path(path);
+    outcome
+}
+
 /// Answers with the file that the URI means; declines URIs that end with a slash.
 pub async fn run(request: &mut Request) -> Option<Outcome> {
     let method = request.method;

@@ -554,6 +554,7 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
     }
     match request.method {
         Method::Trace => {
+            request.keep_alive = false;
             request.log(
                 Level::Info,
                 format_args!("client sent TRACE method while reading client request headers"),
@@ -561,6 +562,7 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
             Some(405)
         }
         Method::Connect => {
+            request.keep_alive = false;
             request.log(
                 Level::Info,
                 format_args!("client sent CONNECT method while reading client request headers"),

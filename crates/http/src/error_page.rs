@@ -43,9 +43,13 @@ fn redirect(request: &mut Request, page: &ErrorPage, special: Special) -> Outcom
         Some(b'/') => {
             request.switch_to_get();
             request.out.headers.clear();
+            carry(request, special);
             Outcome::Redirect(Target::parse(&target))
         }
-        Some(b'@') => Outcome::Redirect(Target::Named(target.to_vec())),
+        Some(b'@') => {
+            carry(request, special);
+            Outcome::Redirect(Target::Named(target.to_vec()))
+        }
         _ => {
             let status = match page.overwrite {
                 Overwrite::Status(status @ (301 | 302 | 303 | 307 | 308)) => status,
@@ -54,6 +58,23 @@ fn redirect(request: &mut Request, page: &ErrorPage, special: Special) -> Outcom
             let special = Special { status, location: Some(target), headers: special.headers };
             Outcome::Response(built_in(request, special))
         }
+    }
+}
+
+/// Keeps `Location`, `WWW-Authenticate` and their like for the response that answers instead.
+fn carry(request: &mut Request, special: Special) {
+    if special.location.is_some() || !special.headers.is_empty() {
+        request.carried = Some(Box::new(special));
+    }
+}
+
+/// Puts what was kept into the response.
+pub fn deliver(request: &mut Request, head: &mut Head) {
+    if let Some(special) = request.carried.take() {
+        if head.location.is_none() {
+            head.location = special.location;
+        }
+        head.headers.extend(special.headers);
     }
 }
 

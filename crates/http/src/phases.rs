@@ -206,6 +206,7 @@ fn conclude(request: &mut Request, mut outcome: Outcome) -> Concluded {
                     response.head.status = status;
                     response.head.status_line = None;
                 }
+                error_page::deliver(request, &mut response.head);
                 match filter::run(request, &mut response) {
                     Ok(()) => return Concluded::Done(Some(response)),
                     Err(special) => Outcome::Special(*special),

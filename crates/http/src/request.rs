@@ -15,6 +15,7 @@ use nowait_runtime::fs::Io;
 use crate::conf::{Location, LocationId, Server, ServerId};
 use crate::connection::Connection;
 use crate::generation::Current;
+use crate::outcome::Special;
 use crate::phases::Stage;
 use crate::response::{Head, LocalFuture};
 use crate::variables::{Slot, complex::Complex};
@@ -58,6 +59,8 @@ pub struct Request {
     pub in_error_page: bool,
     /// Status to send instead of the one of the response that is being made.
     pub error_status: Option<u16>,
+    /// Headers of the status that an error page answers for.
+    pub carried: Option<Box<Special>>,
     /// Internal redirects left. See [`URI_CHANGES_MAX`].
     pub uri_changes: u8,
     /// The connection may serve another request afterwards.
@@ -236,6 +239,7 @@ impl Request {
             internal: false,
             in_error_page: false,
             error_status: None,
+            carried: None,
             uri_changes: URI_CHANGES_MAX,
             keep_alive: false,
             header_only: false,
@@ -277,6 +281,7 @@ impl Request {
         self.internal = false;
         self.in_error_page = false;
         self.error_status = None;
+        self.carried = None;
         self.uri_changes = URI_CHANGES_MAX;
         self.keep_alive = false;
         self.header_only = false;

@@ -18,6 +18,7 @@ pub mod escape;
 pub mod etag;
 pub mod files;
 pub mod filter;
+pub mod forwarded;
 pub mod generation;
 pub mod handler;
 pub mod http_date;

@@ -207,6 +207,13 @@ fn conclude(request: &mut Request, mut outcome: Outcome) -> Concluded {
                     response.head.status_line = None;
                 }
                 error_page::deliver(request, &mut response.head);
+                if response.head.status == 204 {
+                    response.head.content_type = None;
+                    response.head.last_modified = None;
+                    // RFC 9110 section 8.6: "A server MUST NOT send a Content-Length header field
+                    // in any response with a status code of 1xx or 204".
+                    response.head.content_length = None;
+                }
                 match filter::run(request, &mut response) {
                     Ok(()) => return Concluded::Done(Some(response)),
                     Err(special) => Outcome::Special(*special),

@@ -48,7 +48,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_access_module", Default, true),
     ("http_auth_basic_module", Default, false),
     ("http_autoindex_module", Default, true),
-    ("http_geo_module", Default, false),
+    ("http_geo_module", Default, true),
     ("http_map_module", Default, true),
     ("http_split_clients_module", Default, true),
     ("http_referer_module", Default, false),

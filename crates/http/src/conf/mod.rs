@@ -9,6 +9,7 @@ pub mod body;
 pub mod client;
 pub mod content;
 pub mod files;
+pub mod geo;
 pub mod headers;
 pub mod listen;
 pub mod map;
@@ -195,6 +196,7 @@ pub fn rows() -> Vec<&'static [Row]> {
         rewrite::REWRITE_ROWS,
         access::ACCESS_ROWS,
         map::MAP_ROWS,
+        geo::GEO_ROWS,
         split_clients::SPLIT_CLIENTS_ROWS,
         try_files::TryFilesConf::ROWS,
         content::IndexConf::ROWS,

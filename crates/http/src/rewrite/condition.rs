@@ -156,7 +156,7 @@ impl FileTest {
 
 async fn metadata(request: &Request, path: &[u8]) -> Result<Metadata, files::OpenError> {
     if request.location().files.open_file_cache.0.is_some() {
-        return Ok(files::open(request, path, 0, Purpose::Test).await?.metadata().clone());
+        return Ok(*files::open(request, path, 0, Purpose::Test).await?.metadata());
     }
     files::check_name(path)?;
     let symlinks = files::symlinks(request, path);

@@ -406,7 +406,7 @@ mod tests {
         assert!(matches!(table.define_set("args"), Ok(Place::Builtin(_))));
         assert!(matches!(table.define_set("Limit_Rate"), Ok(Place::Builtin(_))));
         assert!(matches!(table.define_set("mine"), Ok(Place::Slot(_))));
-        let error = table.define_set("uri").err().expect("$uri is not changeable");
+        let error = table.define_set("uri").expect_err("$uri is not changeable");
         assert_eq!(error.to_string(), "the duplicate \"uri\" variable");
         assert!(table.define_capture("host").is_err());
     }

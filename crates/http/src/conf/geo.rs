@@ -1,0 +1,277 @@
+//! `geo`: a variable whose value depends on the client's address. nginx: `ngx_http_geo_module`.
+
+mod table;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node, Word};
+
+use super::Mentions;
+use super::rewrite::variable_name;
+use crate::cidr::Cidr;
+use crate::forwarded;
+use crate::request::Request;
+use crate::variables::{Compute, Index, Table};
+use table::{Added, Networks, Ranges};
+
+nowait_conf::rows! {
+    pub static GEO_ROWS, module "geo";
+
+    /// Defines a variable by the address of the client, or by an address in another variable: the
+    /// most specific network decides, after `ranges` the range it is in. `default` is for all other
+    /// addresses, `delete` takes an entry out, `proxy` trusts addresses to tell the client's in
+    /// `X-Forwarded-For`, `proxy_recursive` through several of them, and with `volatile` the
+    /// variable is computed at every use.
+    block "geo" => geo, in HTTP, take between(1, 2), args "[$address] $variable { ... }";
+}
+
+/// What stands for clients without an IP address: it is found only where it is named.
+const NO_ADDRESS: Ipv4Addr = Ipv4Addr::BROADCAST;
+
+struct Geo {
+    /// Where the address is; `None`: that of the client.
+    address: Option<Index>,
+    proxies: Vec<Cidr>,
+    recursive: bool,
+    entries: Entries,
+}
+
+enum Entries {
+    Networks(Networks),
+    Ranges { ranges: Ranges, default: Bytes },
+}
+
+/// The block while it is read.
+#[derive(Default)]
+struct Block {
+    proxies: Vec<Cidr>,
+    recursive: bool,
+    volatile: bool,
+    networks: Networks,
+    /// Something stands in `networks`.
+    begun: bool,
+    ranges: Option<Ranges>,
+    default: Option<Bytes>,
+}
+
+fn geo(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let (source, name) = match &node.args[..] {
+        [name] => (None, name),
+        [source, name] => (Some(source), name),
+        _ => return Err(node.arity_error()),
+    };
+    let address = match source {
+        None => None,
+        Some(word) => {
+            let source = variable_name(word)?.to_owned();
+            cx.global::<Mentions>().0.insert((source.clone().into_bytes(), word.span));
+            Some(cx.global::<Table>().index(&source))
+        }
+    };
+    let variable = variable_name(name)?.to_owned();
+    let mut block = Block::default();
+    for entry in cx.entries(node) {
+        let done = block.entry(cx, entry);
+        cx.accept(done);
+    }
+    let Block { proxies, recursive, volatile, networks, ranges, default, .. } = block;
+    let entries = match ranges {
+        Some(ranges) => Entries::Ranges { ranges, default: default.unwrap_or_default() },
+        None => Entries::Networks(networks),
+    };
+    let geo = Geo { address, proxies, recursive, entries };
+    cx.global::<Table>()
+        .define_computed(&variable, Arc::new(geo), volatile)
+        .map_err(|error| name.error(error.to_string()))
+}
+
+impl Block {
+    fn entry(&mut self, cx: &mut Cx<'_>, entry: &Node) -> Result<(), Diagnostic> {
+        let value = match (&entry.name.text[..], &entry.args[..]) {
+            (b"ranges", []) if self.begun => {
+                return Err(entry.error(
+                    "the \"ranges\" directive must be the first directive inside \"geo\" block",
+                ));
+            }
+            (b"ranges", []) => {
+                self.ranges.get_or_insert_default();
+                return Ok(());
+            }
+            (b"proxy_recursive", []) => {
+                self.recursive = true;
+                return Ok(());
+            }
+            (b"volatile", []) => {
+                self.volatile = true;
+                return Ok(());
+            }
+            (b"proxy", [network]) => {
+                self.proxies.push(parse_network(cx, network)?);
+                return Ok(());
+            }
+            (_, [value]) => value,
+            _ => {
+                return Err(entry
+                    .error("invalid number of the geo parameters")
+                    .expected("a network and a value"));
+            }
+        };
+        let name = &entry.name;
+        match self.ranges.take() {
+            Some(mut ranges) => {
+                let done = self.range(cx, &mut ranges, name, value);
+                self.ranges = Some(ranges);
+                done
+            }
+            None => self.network(cx, name, value),
+        }
+    }
+
+    fn network(&mut self, cx: &mut Cx<'_>, name: &Word, value: &Word) -> Result<(), Diagnostic> {
+        self.begun = true;
+        let text = Bytes::copy_from_slice(&value.text);
+        let everything: &[Cidr] = match &name.text[..] {
+            b"delete" => {
+                let network = parse_network(cx, value)?;
+                if !self.networks.remove(network) {
+                    let text = format!("no network \"{value}\" to delete");
+                    cx.report(Diagnostic::warn(text).at(value.span));
+                }
+                return Ok(());
+            }
+            b"default" => &[Cidr::V4 { address: 0, mask: 0 }, Cidr::V6 { address: 0, mask: 0 }],
+            _ => &[parse_network(cx, name)?],
+        };
+        for network in everything {
+            if let Some(old) = self.networks.insert(*network, text.clone()) {
+                let old = String::from_utf8_lossy(&old);
+                let text = format!(
+                    "duplicate network \"{name}\", value: \"{value}\", old value: \"{old}\""
+                );
+                cx.report(Diagnostic::warn(text).at(name.span));
+            }
+        }
+        Ok(())
+    }
+
+    fn range(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ranges: &mut Ranges,
+        name: &Word,
+        value: &Word,
+    ) -> Result<(), Diagnostic> {
+        let text = Bytes::copy_from_slice(&value.text);
+        match &name.text[..] {
+            b"default" => {
+                if let Some(old) = &self.default {
+                    let old = String::from_utf8_lossy(old);
+                    let text = format!(
+                        "duplicate default geo range value: \"{value}\", old value: \"{old}\""
+                    );
+                    cx.report(Diagnostic::warn(text).at(name.span));
+                }
+                self.default = Some(text);
+            }
+            b"delete" => {
+                let (start, end) = parse_range(value)?;
+                if !ranges.remove(start, end) {
+                    let text = format!("no address range \"{value}\" to delete");
+                    cx.report(Diagnostic::warn(text).at(value.span));
+                }
+            }
+            _ => {
+                let (start, end) = parse_range(name)?;
+                match ranges.insert(start, end, &text) {
+                    Added::New => {}
+                    Added::Replaced(old) => {
+                        let old = String::from_utf8_lossy(&old);
+                        let text = format!(
+                            "duplicate range \"{name}\", value: \"{value}\", old value: \"{old}\""
+                        );
+                        cx.report(Diagnostic::warn(text).at(name.span));
+                    }
+                    Added::Overlaps(start, end) => {
+                        return Err(
+                            name.error(format!("range \"{name}\" overlaps \"{start}-{end}\""))
+                        );
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parse_network(cx: &mut Cx<'_>, word: &Word) -> Result<Cidr, Diagnostic> {
+    let Some((network, surplus)) = Cidr::parse(&word.text) else {
+        return Err(word
+            .error(format!("invalid network \"{word}\""))
+            .expected("an address or a network such as 192.0.2.0/24"));
+    };
+    if surplus {
+        let text = format!("low address bits of {word} are meaningless");
+        cx.report(Diagnostic::warn(text).at(word.span));
+    }
+    Ok(network)
+}
+
+/// A range of IPv4 addresses, both ends included.
+fn parse_range(word: &Word) -> Result<(u32, u32), Diagnostic> {
+    let ends = || {
+        let (start, end) = std::str::from_utf8(&word.text).ok()?.split_once('-')?;
+        let start: Ipv4Addr = start.parse().ok()?;
+        let end: Ipv4Addr = end.parse().ok()?;
+        (start <= end).then(|| (start.into(), end.into()))
+    };
+    ends().ok_or_else(|| {
+        word.error(format!("invalid range \"{word}\""))
+            .expected("two IPv4 addresses such as 192.0.2.0-192.0.2.255")
+    })
+}
+
+impl Geo {
+    /// The address to look for; `None` when there is no IP address.
+    fn address(&self, request: &Request) -> Option<IpAddr> {
+        let address = match self.address {
+            None => request.connection.peer.inet()?.ip(),
+            Some(variable) => {
+                let mut text = Vec::new();
+                request.current.conf.variables.append(variable, request, &mut text);
+                let text = std::str::from_utf8(&text).ok()?;
+                let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+                bare.unwrap_or(text).parse().ok()?
+            }
+        };
+        if self.proxies.is_empty() {
+            return Some(address);
+        }
+        let values: Vec<&[u8]> = request
+            .head
+            .fields()
+            .iter()
+            .filter(|field| field.name.eq_ignore_ascii_case(b"x-forwarded-for"))
+            .map(|field| field.value)
+            .collect();
+        Some(forwarded::client_of(address, values.into_iter(), &self.proxies, self.recursive))
+    }
+}
+
+impl Compute for Geo {
+    fn compute(&self, request: &Request) -> Option<Bytes> {
+        let address = self.address(request).map(|ip| ip.to_canonical());
+        let address = address.unwrap_or(IpAddr::V4(NO_ADDRESS));
+        Some(match &self.entries {
+            Entries::Networks(networks) => networks.find(address).cloned().unwrap_or_default(),
+            Entries::Ranges { ranges, default } => {
+                let ip = match address {
+                    IpAddr::V4(ip) => ip,
+                    IpAddr::V6(_) => NO_ADDRESS,
+                };
+                ranges.find(ip.into()).unwrap_or(default).clone()
+            }
+        })
+    }
+}

@@ -1,0 +1,239 @@
+//! The tables of `geo`: networks by longest prefix, and ranges of IPv4 addresses.
+
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv4Addr};
+
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+
+use crate::cidr::Cidr;
+
+/// Networks and their values. A look-up costs one probe for each length of prefix that occurs.
+#[derive(Default)]
+pub(super) struct Networks {
+    v4: Prefixes<u32>,
+    v6: Prefixes<u128>,
+}
+
+impl Networks {
+    /// Adds a network, or replaces its value and returns the old one.
+    pub fn insert(&mut self, network: Cidr, value: Bytes) -> Option<Bytes> {
+        match network {
+            Cidr::V4 { address, mask } => self.v4.insert(address, mask, value),
+            Cidr::V6 { address, mask } => self.v6.insert(address, mask, value),
+        }
+    }
+
+    /// Takes a network out; false if it is not there.
+    pub fn remove(&mut self, network: Cidr) -> bool {
+        match network {
+            Cidr::V4 { address, mask } => self.v4.remove(address, mask),
+            Cidr::V6 { address, mask } => self.v6.remove(address, mask),
+        }
+    }
+
+    /// The value of the smallest network with this address.
+    pub fn find(&self, address: IpAddr) -> Option<&Bytes> {
+        match address {
+            IpAddr::V4(ip) => self.v4.find(ip.into()),
+            IpAddr::V6(ip) => self.v6.find(ip.into()),
+        }
+    }
+}
+
+/// One table per length of prefix, the longest first.
+struct Prefixes<A>(Vec<(A, FxHashMap<A, Bytes>)>);
+
+impl<A> Default for Prefixes<A> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<A: Copy + Ord + Hash + std::ops::BitAnd<Output = A>> Prefixes<A> {
+    fn insert(&mut self, address: A, mask: A, value: Bytes) -> Option<Bytes> {
+        let at = match self.0.binary_search_by(|(known, _)| mask.cmp(known)) {
+            Ok(at) => at,
+            Err(at) => {
+                self.0.insert(at, (mask, FxHashMap::default()));
+                at
+            }
+        };
+        self.0[at].1.insert(address, value)
+    }
+
+    fn remove(&mut self, address: A, mask: A) -> bool {
+        let length = self.0.iter_mut().find(|(known, _)| *known == mask);
+        length.is_some_and(|(_, networks)| networks.remove(&address).is_some())
+    }
+
+    fn find(&self, address: A) -> Option<&Bytes> {
+        self.0.iter().find_map(|(mask, networks)| networks.get(&(address & *mask)))
+    }
+}
+
+/// Ranges of IPv4 addresses. As in nginx each /16 network has a list of its own, and what overlaps
+/// is judged there: that decides which configurations are accepted.
+#[derive(Default)]
+pub(super) struct Ranges(FxHashMap<u16, Vec<Range>>);
+
+/// A range within a /16 network.
+#[derive(Clone)]
+struct Range {
+    start: u16,
+    end: u16,
+    value: Bytes,
+}
+
+/// What [`Ranges::insert`] did.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    New,
+    /// The range was there, with this value.
+    Replaced(Bytes),
+    /// The range overlaps this one and is not inside of it.
+    Overlaps(Ipv4Addr, Ipv4Addr),
+}
+
+impl Ranges {
+    /// Adds a range. Inside of another one it takes its part of it.
+    pub fn insert(&mut self, start: u32, end: u32, value: &Bytes) -> Added {
+        let mut added = Added::New;
+        for (network, start, end) in parts(start, end) {
+            let ranges = self.0.entry(network).or_default();
+            let new = Range { start, end, value: value.clone() };
+            let at = ranges.partition_point(|range| range.end < start);
+            let old = match ranges.get(at) {
+                Some(old) if old.start <= end => old.clone(),
+                _ => {
+                    ranges.insert(at, new);
+                    continue;
+                }
+            };
+            if old.start == start && old.end == end {
+                ranges[at] = new;
+                added = Added::Replaced(old.value);
+            } else if old.start <= start && end <= old.end {
+                let before = (old.start < start).then(|| Range { end: start - 1, ..old.clone() });
+                let after = (end < old.end).then(|| Range { start: end + 1, ..old.clone() });
+                ranges.splice(at..=at, before.into_iter().chain([new]).chain(after));
+            } else {
+                let whole = |low: u16| Ipv4Addr::from(u32::from(network) << 16 | u32::from(low));
+                return Added::Overlaps(whole(old.start), whole(old.end));
+            }
+        }
+        added
+    }
+
+    /// Takes a range out; false if a part of it is not there.
+    pub fn remove(&mut self, start: u32, end: u32) -> bool {
+        let mut all = true;
+        for (network, start, end) in parts(start, end) {
+            let ranges = self.0.entry(network).or_default();
+            match ranges.iter().position(|range| range.start == start && range.end == end) {
+                Some(at) => drop(ranges.remove(at)),
+                None => all = false,
+            }
+        }
+        all
+    }
+
+    /// The value of the range with this address.
+    pub fn find(&self, address: u32) -> Option<&Bytes> {
+        let (network, low) = split(address);
+        let ranges = self.0.get(&network)?;
+        let range = ranges.get(ranges.partition_point(|range| range.end < low))?;
+        (range.start <= low).then_some(&range.value)
+    }
+}
+
+fn split(address: u32) -> (u16, u16) {
+    let [a, b, c, d] = address.to_be_bytes();
+    (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
+}
+
+/// The parts of a range in each /16 network.
+fn parts(start: u32, end: u32) -> impl Iterator<Item = (u16, u16, u16)> {
+    let (first, low) = split(start);
+    let (last, high) = split(end);
+    (first..=last).map(move |network| {
+        let start = if network == first { low } else { 0 };
+        let end = if network == last { high } else { u16::MAX };
+        (network, start, end)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> u32 {
+        text.parse::<Ipv4Addr>().expect("an address").into()
+    }
+
+    fn value(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    #[test]
+    fn the_longest_prefix_decides() {
+        let mut networks = Networks::default();
+        let mut add = |network: &str, text| {
+            let (network, _) = Cidr::parse(network.as_bytes()).expect("a network");
+            networks.insert(network, value(text))
+        };
+        assert_eq!(add("192.0.2.0/24", "net"), None);
+        assert_eq!(add("192.0.2.7", "one"), None);
+        assert_eq!(add("0.0.0.0/0", "all"), None);
+        assert_eq!(add("2001:db8::/32", "six"), None);
+        assert_eq!(add("192.0.2.0/24", "new"), Some(value("net")));
+        let find = |text: &str| {
+            let found = networks.find(text.parse().expect("an address"));
+            found.map(|value| String::from_utf8_lossy(value).into_owned())
+        };
+        assert_eq!(find("192.0.2.7").as_deref(), Some("one"));
+        assert_eq!(find("192.0.2.8").as_deref(), Some("new"));
+        assert_eq!(find("198.51.100.1").as_deref(), Some("all"));
+        assert_eq!(find("2001:db8::1").as_deref(), Some("six"));
+        assert_eq!(find("2001:db9::1"), None);
+    }
+
+    #[test]
+    fn a_range_takes_its_part_of_the_one_around_it() {
+        let mut ranges = Ranges::default();
+        let mut add =
+            |start: &str, end: &str, text| ranges.insert(ip(start), ip(end), &value(text));
+        assert_eq!(add("10.0.0.0", "10.2.0.255", "outer"), Added::New);
+        assert_eq!(add("10.0.0.0", "10.0.0.9", "first"), Added::New);
+        assert_eq!(add("10.0.0.20", "10.0.0.29", "middle"), Added::New);
+        assert_eq!(add("10.2.0.250", "10.2.0.255", "last"), Added::New);
+        assert_eq!(add("10.0.0.20", "10.0.0.29", "again"), Added::Replaced(value("middle")));
+        let overlaps = add("10.0.0.25", "10.0.0.35", "x");
+        let (start, end) = (Ipv4Addr::new(10, 0, 0, 20), Ipv4Addr::new(10, 0, 0, 29));
+        assert_eq!(overlaps, Added::Overlaps(start, end));
+        let find = |text: &str| ranges.find(ip(text)).map(|value| value.to_vec());
+        for (address, expected) in [
+            ("9.255.255.255", None),
+            ("10.0.0.9", Some("first")),
+            ("10.0.0.10", Some("outer")),
+            ("10.0.0.29", Some("again")),
+            ("10.0.0.30", Some("outer")),
+            ("10.1.5.5", Some("outer")),
+            ("10.2.0.249", Some("outer")),
+            ("10.2.0.255", Some("last")),
+            ("10.2.1.0", None),
+        ] {
+            assert_eq!(find(address), expected.map(|text| text.as_bytes().to_vec()), "{address}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_there_is_removed() {
+        let mut ranges = Ranges::default();
+        ranges.insert(ip("10.0.0.0"), ip("10.1.0.0"), &value("a"));
+        assert!(!ranges.remove(ip("10.0.0.0"), ip("10.0.0.1")));
+        assert!(ranges.remove(ip("10.0.0.0"), ip("10.1.0.0")));
+        assert_eq!(ranges.find(ip("10.0.5.0")), None);
+        assert!(!ranges.remove(ip("10.0.0.0"), ip("10.1.0.0")));
+    }
+}

@@ -1,0 +1,84 @@
+//! The address of a client behind proxies that are trusted: `X-Forwarded-For`.
+//! nginx: `ngx_http_get_forwarded_addr`.
+//!
+//! Every proxy appends the address it was asked from, so the last entries are those of our own
+//! proxies; what stands before the first address that is not one of them may be made up by the
+//! client.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::cidr::Cidr;
+
+/// Walks back through the entries as long as the address is one of the trusted proxies: one entry,
+/// or with `recursive` as many as there are. `values` are the header's values in their order.
+pub fn client_of<'a>(
+    peer: IpAddr,
+    values: impl DoubleEndedIterator<Item = &'a [u8]>,
+    trusted: &[Cidr],
+    recursive: bool,
+) -> IpAddr {
+    let mut address = peer;
+    let entries = values.rev().flat_map(|value| value.rsplit(|&b| b == b' ' || b == b','));
+    for entry in entries.filter(|entry| !entry.is_empty()) {
+        if !is_trusted(address, trusted) {
+            break;
+        }
+        let Some(next) = parse(entry) else { break };
+        address = next;
+        if !recursive {
+            break;
+        }
+    }
+    address
+}
+
+/// Whether an address belongs to one of the networks; an IPv4 address mapped into IPv6 is one of
+/// IPv4.
+pub fn is_trusted(address: IpAddr, trusted: &[Cidr]) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(ip) => trusted.iter().any(|network| network.contains_v4(ip)),
+        IpAddr::V6(ip) => trusted.iter().any(|network| network.contains_v6(ip)),
+    }
+}
+
+/// Reads an address that a port may follow.
+fn parse(entry: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(entry).ok()?;
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(values: &[&str], recursive: bool) -> String {
+        let trusted: Vec<Cidr> = [&b"127.0.0.0/8"[..], b"10.0.0.0/8", b"2001:db8::/32"]
+            .iter()
+            .map(|text| Cidr::parse(text).expect("a network").0)
+            .collect();
+        let peer = "127.0.0.1".parse().expect("an address");
+        let values = values.iter().map(|value| value.as_bytes());
+        client_of(peer, values, &trusted, recursive).to_string()
+    }
+
+    #[test]
+    fn one_step_or_all() {
+        assert_eq!(client(&["192.0.2.1"], false), "192.0.2.1");
+        assert_eq!(client(&["192.0.2.1, 10.0.0.1"], false), "10.0.0.1");
+        assert_eq!(client(&["192.0.2.9, 192.0.2.1, 10.0.0.1"], true), "192.0.2.1");
+        assert_eq!(client(&["192.0.2.9, 192.0.2.1", "10.0.0.1"], true), "192.0.2.1");
+        assert_eq!(client(&["10.0.0.2, 10.0.0.1"], true), "10.0.0.2");
+        assert_eq!(client(&[], true), "127.0.0.1");
+    }
+
+    #[test]
+    fn forms_of_addresses() {
+        assert_eq!(client(&["192.0.2.1:8080"], false), "192.0.2.1");
+        assert_eq!(client(&["[2001:db9::1]:80"], false), "2001:db9::1");
+        assert_eq!(client(&["[2001:db9::1]"], false), "2001:db9::1");
+        assert_eq!(client(&["2001:db9::1"], false), "2001:db9::1");
+        assert_eq!(client(&["192.0.2.1,unknown"], true), "127.0.0.1");
+        assert_eq!(client(&["192.0.2.1, "], true), "192.0.2.1");
+    }
+}

@@ -179,7 +179,8 @@ fn phases(request: &mut Request) -> Option<Outcome> {
             Stage::Content => {
                 request.stage = stage;
                 let location = request.location();
-                if location.try_files.is_some() || request.current.conf.wants_realpath {
+                let lost = request.uri_rewritten && location.path.is_alias();
+                if location.try_files.is_some() || request.current.conf.wants_realpath || lost {
                     return None;
                 }
                 return match location.content {

@@ -14,10 +14,11 @@ use crate::recovery;
 use crate::registry::{Registry, Row};
 use crate::source::Span;
 use crate::tree::{Node, Tree, Word};
-use crate::unsupported;
+use crate::unsupported::{self, Unsupported};
 
-fn unsupported_error(name: &Word, reason: &str) -> Diagnostic {
-    name.error(format!("directive \"{name}\" is not supported by nowait: {reason}"))
+fn unsupported_error(name: &Word, entry: &Unsupported) -> Diagnostic {
+    name.error(format!("directive \"{name}\" is not supported by nowait: {}", entry.reason))
+        .missing(entry)
 }
 
 /// One value per type.
@@ -193,7 +194,7 @@ impl<'a> Cx<'a> {
         if let Some(entry) = unsupported::find(&name.text, self.context())
             && entry.contexts.intersects(self.context())
         {
-            return unsupported_error(name, entry.reason);
+            return unsupported_error(name, &entry);
         }
         name.error(format!("\"{name}\" directive is not allowed here"))
             .label(format!("not in the \"{}\" context", self.context().describe()))
@@ -203,7 +204,7 @@ impl<'a> Cx<'a> {
 
     fn unknown(&self, name: &Word) -> Diagnostic {
         if let Some(entry) = unsupported::find(&name.text, self.context()) {
-            return unsupported_error(name, entry.reason);
+            return unsupported_error(name, &entry);
         }
         let error = name.error(format!("unknown directive \"{name}\""));
         if name.text.starts_with(b"\xef\xbb\xbf") {

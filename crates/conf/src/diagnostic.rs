@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
+use crate::advice::Missing;
 use crate::source::{Sources, Span};
+use crate::unsupported::Unsupported;
 
 /// How bad it is; nginx's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +40,8 @@ struct Details {
     notes: Vec<(Span, String)>,
     /// Possibly only a consequence of braces that do not match.
     follows_from_nesting: bool,
+    /// Module and name of a directive that only nginx has.
+    missing: Option<(&'static str, &'static str)>,
 }
 
 impl Diagnostic {
@@ -51,6 +55,7 @@ impl Diagnostic {
             hints: Vec::new(),
             notes: Vec::new(),
             follows_from_nesting: false,
+            missing: None,
         }))
     }
 
@@ -105,6 +110,12 @@ impl Diagnostic {
         self
     }
 
+    /// The finding is that this directive is missing; the summary will name it.
+    pub(crate) fn missing(mut self, entry: &Unsupported) -> Diagnostic {
+        self.0.missing = Some((entry.module, entry.name));
+        self
+    }
+
     pub fn level(&self) -> Level {
         self.0.level
     }
@@ -132,6 +143,7 @@ impl Diagnostic {
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
     dropped: usize,
+    missing: Missing,
     pub(crate) sources: Sources,
     pub(crate) unbalanced: bool,
 }
@@ -143,6 +155,9 @@ impl Diagnostics {
     pub fn push(&mut self, diagnostic: Diagnostic) {
         if self.unbalanced && diagnostic.0.follows_from_nesting {
             return;
+        }
+        if let Some((module, name)) = diagnostic.0.missing {
+            self.missing.note(module, name);
         }
         if self.list.len() < Self::MAX {
             self.list.push(diagnostic);
@@ -180,7 +195,8 @@ impl Diagnostics {
     }
 
     /// Everything for a terminal, in the order of [`Diagnostics::iter`]; each finding opens with
-    /// the classic `nowait: [emerg] MESSAGE in FILE:LINE`.
+    /// the classic `nowait: [emerg] MESSAGE in FILE:LINE`. At last a summary of the directives
+    /// that only nginx has, with advice.
     pub fn render(&self, color: bool) -> String {
         let mut out = String::new();
         for diagnostic in self.iter() {
@@ -189,6 +205,7 @@ impl Diagnostics {
         if self.dropped > 0 {
             let _ = writeln!(out, "nowait: [emerg] {} more problems not shown", self.dropped);
         }
+        out.push_str(&self.missing.summary());
         out
     }
 

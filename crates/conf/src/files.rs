@@ -18,6 +18,11 @@ pub trait Files {
 
     /// The paths that match a glob(3) pattern, sorted bytewise; none is no error.
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>>;
+
+    /// What an `include` gets, with a warning, when the file that it names does not exist.
+    fn fallback(&self, _path: &Path) -> Option<&'static [u8]> {
+        None
+    }
 }
 
 /// The file system.

@@ -12,6 +12,7 @@
 //! Errors of all three steps are collected in [`Diagnostics`]: every one of them, not the first.
 #![forbid(unsafe_code)]
 
+mod advice;
 pub mod arity;
 mod context;
 mod cx;

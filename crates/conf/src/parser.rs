@@ -89,10 +89,17 @@ impl Parser<'_> {
         if self.reading.iter().any(|outer| outer == path) {
             return Err(Diagnostic::emerg(format!("\"{}\" includes itself", path.display())));
         }
-        let text = self.files.read(path).map_err(|error| {
-            let message = format!("open() \"{}\" failed ({})", path.display(), errno_text(&error));
-            Diagnostic::emerg(message)
-        })?;
+        let text = match self.files.read(path) {
+            Ok(text) => text,
+            Err(error) => {
+                let shown = path.display();
+                let message = format!("open() \"{shown}\" failed ({})", errno_text(&error));
+                match self.fallback(path, &error) {
+                    Some(text) => text,
+                    None => return Err(Diagnostic::emerg(message)),
+                }
+            }
+        };
         self.tree.files.add(path, text.as_slice());
         let (id, source) =
             self.tree.sources.add(path.to_owned(), text, self.including.last().copied());
@@ -100,6 +107,15 @@ impl Parser<'_> {
         self.text(id, &source.text, nodes);
         self.reading.pop();
         Ok(())
+    }
+
+    /// The built-in text in place of an included file that does not exist.
+    fn fallback(&mut self, path: &Path, error: &io::Error) -> Option<Vec<u8>> {
+        let include = self.including.last().copied()?;
+        let text = self.files.fallback(path).filter(|_| error.kind() == io::ErrorKind::NotFound)?;
+        let message = format!("\"{}\" does not exist, the built-in copy is used", path.display());
+        self.diagnostics.push(Diagnostic::warn(message).at(include));
+        Some(text.to_vec())
     }
 
     /// Parses one text; blocks open and close within it.

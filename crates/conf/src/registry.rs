@@ -41,7 +41,8 @@ crate::rows! {
     /// Includes another file, or the files matching a pattern, into the configuration. Included
     /// files consist of complete directives and blocks. Relative names start at the directory of
     /// the main configuration file; files that match a pattern are read in the order of their
-    /// names, and a pattern that matches none is no error.
+    /// names, and a pattern that matches none is no error. If a file named `mime.types` does not
+    /// exist, a built-in copy is read in its place, with a warning.
     "include" => |_cx: &mut Cx<'_>, _node: &Node| Ok(()), in ANY, take exactly(1), args "file | mask";
 }
 

@@ -1,4 +1,10 @@
-//! The configuration used when there is none: serve the current directory.
+//! What is there without any file: the configuration that serves the current directory, and the
+//! types that `include mime.types` finds when nobody installed such a file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nowait_conf::{Disk, Files};
 
 /// The port that is served then.
 pub const PORT: u16 = 8080;
@@ -53,8 +59,30 @@ http {
 }
 ";
 
+/// `conf/mime.types` of the repository.
+const MIME_TYPES: &[u8] = include_bytes!("../../../conf/mime.types");
+
+/// The disk, and the files that are built in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WithBuiltIn;
+
+impl Files for WithBuiltIn {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        Disk.read(path)
+    }
+
+    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
+        Disk.glob(pattern)
+    }
+
+    // nginx differs: it installs the file beside its configuration, and fails without it.
+    fn fallback(&self, path: &Path) -> Option<&'static [u8]> {
+        (path.file_name()? == "mime.types").then_some(MIME_TYPES)
+    }
+}
+
 /// What a person at the terminal wants to know.
-pub fn greeting(directory: &std::path::Path) -> String {
+pub fn greeting(directory: &Path) -> String {
     format!(
         "nowait serves {} at http://localhost:{PORT}/\n\
          Press Ctrl-C to stop. To configure it: nowait -c nginx.conf (nowait -h shows more).",

@@ -5,9 +5,9 @@
 
 use std::path::Path;
 
-use nowait_conf::{Bundle, Cx, Diagnostics, Disk, Files, Paths, Registry, parse};
+use nowait_conf::{Bundle, Cx, Diagnostics, Files, Paths, Registry, parse};
 
-use crate::builtin;
+use crate::builtin::{self, WithBuiltIn};
 use crate::conf_core;
 use crate::log::Level;
 use crate::place::Place;
@@ -72,7 +72,7 @@ pub fn load(place: &Place) -> Result<Loaded, Refused> {
         loaded.settings.pid.clear();
         return Ok(loaded);
     }
-    interpret(&Disk, place)
+    interpret(&WithBuiltIn, place)
 }
 
 /// Reads a configuration from any source of texts.

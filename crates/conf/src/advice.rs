@@ -1,0 +1,119 @@
+//! What to do about directives of nginx that are missing: said once per module, after the findings.
+//!
+//! Called by [`Diagnostics`](crate::Diagnostics), which notes each use. Never decides anything: the
+//! findings themselves refuse the configuration.
+
+use std::fmt::Write as _;
+
+/// Uses of missing directives, by module in the order of their first use.
+#[derive(Debug, Default)]
+pub(crate) struct Missing(Vec<(&'static str, Vec<&'static str>)>);
+
+impl Missing {
+    /// Notes the use of a directive.
+    pub(crate) fn note(&mut self, module: &'static str, name: &'static str) {
+        // The code of nginx has a few in its core; its documentation has all of them together.
+        let module = if name.starts_with("gzip_") { "ngx_http_gzip_filter_module" } else { module };
+        let position = self.0.iter().position(|(known, _)| *known == module);
+        let position = position.unwrap_or_else(|| {
+            self.0.push((module, Vec::new()));
+            self.0.len() - 1
+        });
+        let names = &mut self.0[position].1;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+
+    /// The summary; empty if everything is there.
+    pub(crate) fn summary(&self) -> String {
+        let mut out = String::new();
+        if self.0.is_empty() {
+            return out;
+        }
+        let count: usize = self.0.iter().map(|(_, names)| names.len()).sum();
+        let noun = if count == 1 { "directive" } else { "directives" };
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "nowait: {count} {noun} used here that nowait does not have:");
+        for (module, names) in &self.0 {
+            let _ = writeln!(out, "  {module}: {}", names.join(", "));
+            if let Some(advice) = advice(module) {
+                let _ = writeln!(out, "    = hint: {advice}");
+            }
+        }
+        out
+    }
+}
+
+/// What to write instead, or what follows from leaving the lines out.
+fn advice(module: &str) -> Option<&'static str> {
+    const APPLICATION: &str =
+        "nowait serves files; let the server that you have answer for what is not a file";
+    const TLS: &str = "put a server or load balancer that ends TLS in front of nowait";
+    let rest = module.strip_prefix("ngx_")?;
+    Some(match rest.strip_suffix("_module").unwrap_or(rest) {
+        "http_gzip_filter" | "http_gunzip_filter" => {
+            "without these lines the files are sent as they are, uncompressed"
+        }
+        "http_charset_filter" => {
+            "name the charset in the types: types { \"text/html; charset=utf-8\" html; }"
+        }
+        "http_limit_conn" | "http_limit_req" => {
+            "without these lines clients are not limited; a firewall can limit connections"
+        }
+        "http_auth_basic" | "http_auth_request" | "http_secure_link" => {
+            "without these lines everybody has access; \"allow\", \"deny\" and \"internal\" work"
+        }
+        "http_realip" => {
+            "without these lines the address of a proxy in front counts as the client's"
+        }
+        "http_geo" => "\"map\" can do it for whole addresses",
+        "http_referer" => "\"map $http_referer\" and \"if\" can do it",
+        "http_stub_status" => "the error log tells what happens to the server",
+        "http_dav" => "nowait serves files and does not store any",
+        "http_ssl" | "http_v2" | "http_v3" | "openssl" => TLS,
+        "http_upstream" | "http_tunnel" | "http_memcached" | "http_slice_filter" => APPLICATION,
+        "http_proxy" | "http_fastcgi" | "http_uwsgi" | "http_scgi" | "http_grpc" => APPLICATION,
+        part if part.starts_with("http_upstream_") => APPLICATION,
+        part if part.starts_with("stream_") || part == "stream" => {
+            "nowait serves HTTP only; let the server that you have pass on the rest"
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unsupported;
+
+    #[test]
+    fn each_module_is_named_once() {
+        let mut missing = Missing::default();
+        assert_eq!(missing.summary(), "");
+        for (module, name) in [
+            ("ngx_http_gzip_filter_module", "gzip"),
+            ("ngx_http_perl_module", "perl"),
+            ("ngx_http_core_module", "gzip_types"),
+            ("ngx_http_gzip_filter_module", "gzip"),
+        ] {
+            missing.note(module, name);
+        }
+        assert_eq!(
+            missing.summary(),
+            "nowait: 3 directives used here that nowait does not have:\n  \
+             ngx_http_gzip_filter_module: gzip, gzip_types\n    \
+             = hint: without these lines the files are sent as they are, uncompressed\n  \
+             ngx_http_perl_module: perl\n"
+        );
+    }
+
+    #[test]
+    fn advice_is_for_modules_of_nginx() {
+        for module in ["http_geo", "http_dav", "http_realip", "http_proxy", "stream_ssl"] {
+            let module = format!("ngx_{module}_module");
+            assert!(advice(&module).is_some(), "{module}");
+            assert!(unsupported::all().any(|entry| entry.module == module), "{module}");
+        }
+    }
+}

@@ -80,9 +80,7 @@ fn settle(settings: &ProcessSettings, log: &StartupLog) -> Result<(), String> {
         alert(format!("setpriority({nice})"), limits::set_priority(nice));
     }
     match settings.open_files {
-        Some(count) => {
-            alert(format!("setrlimit(RLIMIT_NOFILE, {count})"), limits::set_open_files(count));
-        }
+        Some(count) => raise_open_files(count, log),
         // nginx differs: workers share one process, and so one limit; take what is allowed.
         None => {
             if let (Some(_), Some(hard)) = limits::open_files() {
@@ -375,6 +373,22 @@ impl Control {
         {
             self.lost_master(&format!("does not listen: {error}"));
         }
+    }
+}
+
+/// Sets the limit of open files to `count`, or else to the most that is allowed: nginx's number is
+/// for one worker, this one for all of them, so that it may well be too large for one process.
+fn raise_open_files(count: u64, log: &StartupLog) {
+    let Err(error) = limits::set_open_files(count) else { return };
+    let (_, hard) = limits::open_files();
+    let allowed = [limits::open_files_max(), hard].into_iter().flatten();
+    let set = allowed
+        .filter(|allowed| *allowed < count)
+        .find(|allowed| limits::set_open_files(*allowed).is_ok());
+    let failed = format!("setrlimit(RLIMIT_NOFILE, {count}) failed {}", Reason(&error));
+    match set {
+        Some(set) => log.log(Level::Warn, format_args!("{failed}, the limit is {set}")),
+        None => log.log(Level::Alert, failed),
     }
 }
 

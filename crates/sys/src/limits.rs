@@ -25,6 +25,11 @@ pub fn set_open_files(count: u64) -> io::Result<()> {
     set(Resource::Nofile, count)
 }
 
+/// The most open files that the system lets any process have; `None` if it does not tell.
+pub fn open_files_max() -> Option<u64> {
+    std::fs::read_to_string("/proc/sys/fs/nr_open").ok()?.trim().parse().ok()
+}
+
 /// Sets both limits of the size of a core dump, bytes.
 ///
 /// # Errors

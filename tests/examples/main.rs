@@ -1,0 +1,229 @@
+//! The examples in `conf/examples/` run as they stand: only paths, ports and the words that a test
+//! needs are put in. Those in `later/` need modules that do not exist yet; they tell precisely which.
+
+use std::process::Output;
+
+use nowait_testkit::{Binary, Server, ServerBuilder, TempDir};
+
+/// An example as a server to start: its port and its paths below the server's directory.
+fn example(text: &str) -> ServerBuilder {
+    let mut text = text
+        .replace("listen 8000", "listen %%PORT%%")
+        .replace("/storage", "%%DIR%%/storage")
+        .replace("/etc/nginx/", "%%DIR%%/etc/")
+        .replace("/var/log/nginx/", "%%DIR%%/log/")
+        .replace("pid /var/run/nginx.pid;", "")
+        .replace("user www-data;", "")
+        .replace("events {", "events { event_loop_guard strict;\n");
+    text.push_str("daemon off; pid %%DIR%%/nginx.pid; error_log %%DIR%%/error.log info;\n");
+    Server::of(binary()).config(&text)
+}
+
+fn binary() -> Binary {
+    Binary::nowait(env!("CARGO_BIN_EXE_nowait"))
+}
+
+/// Contents that differ from piece to piece, so that a mistake in an offset shows.
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|n| (n / 7 * 31 % 251) as u8).collect()
+}
+
+#[test]
+fn static_benchmark() {
+    let large = content(3 << 20);
+    let server = example(include_str!("../../conf/examples/static-benchmark.conf"))
+        .file("storage/page.html", "<p>hello")
+        .file("storage/deep/large.bin", &large)
+        .file("storage/index.html", "the index")
+        .start();
+    assert!(server.stderr().contains("mime.types\" does not exist, the built-in copy is used"));
+    let page = server.get("/page.html");
+    assert_eq!((page.status, page.text()), (200, "<p>hello".into()));
+    assert_eq!(page.header("Content-Type"), Some("text/html"));
+    assert_eq!(server.get("/").text(), "the index");
+    let response = server.get("/deep/large.bin");
+    assert_eq!(response.header("Content-Type"), Some("application/octet-stream"));
+    assert!(response.body == large);
+    assert_eq!(server.get("/none").status, 404);
+    assert!(server.quit().success());
+}
+
+#[test]
+fn types_beside_the_configuration_come_first() {
+    let server = example(include_str!("../../conf/examples/static-benchmark.conf"))
+        .file("mime.types", "types { text/own own; }")
+        .file("storage/a.own", "a")
+        .start();
+    assert_eq!(server.get("/a.own").header("Content-Type"), Some("text/own"));
+    assert!(!server.stderr().contains("mime.types"), "{}", server.stderr());
+    server.stop();
+}
+
+#[test]
+fn named_pools() {
+    let large = content(300_000);
+    let server = example(include_str!("../../conf/examples/named-pools.conf"))
+        .file("storage/a", "default")
+        .file("storage/one/a", "one")
+        .file("storage/two/a", &large)
+        .start();
+    assert_eq!(server.get("/a").text(), "default");
+    assert_eq!(server.get("/one/a").text(), "one");
+    assert!(server.get("/two/a").body == large);
+    assert!(server.quit().success());
+}
+
+#[test]
+fn direct_io() {
+    let large = content(300_000);
+    let server = example(include_str!("../../conf/examples/direct-io.conf"))
+        .file("storage/small/a", "small")
+        .file("storage/archive/large", &large)
+        .file("storage/archive/tiny", "below 4k")
+        .start();
+    assert_eq!(server.get("/a").text(), "small");
+    assert!(server.get("/large").body == large);
+    assert_eq!(server.get("/tiny").text(), "below 4k");
+    let mut client = server.client();
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\nRange: bytes=5000-99999\r\n\r\n");
+    let range = client.response();
+    assert_eq!(range.status, 206);
+    assert!(range.body == large[5000..=99_999]);
+    // The location is internal.
+    assert_eq!(server.get("/archive/large").status, 404);
+    assert!(server.quit().success());
+}
+
+#[test]
+fn tuned_site() {
+    // The site itself stands in a file that the example includes.
+    let text = include_str!("../../conf/examples/tuned-site.conf").replace(
+        "include /etc/nginx/sites-enabled/*;",
+        "include /etc/nginx/sites-enabled/*; server { listen 8000; return 404; }",
+    );
+    let port = nowait_testkit::ports::free_port();
+    let dir = TempDir::new("site");
+    dir.write("a.css", "p {}");
+    dir.write("b", "no extension");
+    let root = dir.path().display();
+    let server = example(&text)
+        .file("etc/conf.d/ignored.txt", "not a configuration")
+        .file("etc/sites-enabled/site", format!("server {{ listen {port}; root {root}; }}"))
+        .file("log/kept", "")
+        .start();
+    let get = |path: &str| nowait_testkit::Client::to_port(port).get(path);
+    let style = get("/a.css");
+    assert_eq!((style.status, style.text()), (200, "p {}".into()));
+    assert_eq!(style.header("Content-Type"), Some("text/css"));
+    assert_eq!(style.header("Server"), Some("nowait"));
+    assert_eq!(get("/b").header("Content-Type"), Some("text/html"));
+    assert_eq!(get("/none").status, 404);
+    // The errors that open_file_cache_errors keeps are the same the second time.
+    assert_eq!(get("/none").status, 404);
+    assert!(server.quit().success());
+}
+
+/// `nowait -t` of a text, as an operator runs it.
+fn tested(text: &str) -> (Output, String) {
+    let dir = TempDir::new("later");
+    let path = dir.write("nginx.conf", text);
+    let output = binary().command().arg("-t").arg("-c").arg(&path).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, said.replace(&path.display().to_string(), "FILE"))
+}
+
+/// Exactly these directives (with their lines) are refused, and the summary has these lines.
+#[track_caller]
+fn check_refused(text: &str, refused: &[(usize, &str)], summary: &str) {
+    let (output, said) = tested(text);
+    assert_eq!(output.status.code(), Some(1));
+    let errors: Vec<&str> = said.lines().filter(|line| line.contains("[emerg]")).collect();
+    let expected: Vec<String> = refused
+        .iter()
+        .map(|(line, name)| {
+            format!(
+                "nowait: [emerg] directive \"{name}\" is not supported by nowait: \
+                 it is not implemented yet in FILE:{line}"
+            )
+        })
+        .collect();
+    assert_eq!(errors, expected, "{said}");
+    assert!(said.contains(summary), "{said}");
+    assert!(said.ends_with("configuration file FILE test failed\n"), "{said}");
+}
+
+#[test]
+fn what_a_cache_node_needs() {
+    check_refused(
+        include_str!("later/cdn-node-three-disks.conf"),
+        &[
+            (11, "upstream"),
+            (15, "proxy_cache_path"),
+            (17, "proxy_cache_path"),
+            (19, "proxy_cache_path"),
+            (32, "proxy_pass"),
+            (33, "proxy_cache_key"),
+            (34, "proxy_cache"),
+        ],
+        "nowait: 5 directives used here that nowait does not have:\n  \
+         ngx_http_upstream_module: upstream\n    = hint: nowait serves files; let",
+    );
+}
+
+#[test]
+fn what_a_small_cache_needs() {
+    check_refused(
+        include_str!("later/cache-tail-latency.conf"),
+        &[
+            (10, "upstream"),
+            (15, "proxy_cache_path"),
+            (21, "proxy_pass"),
+            (22, "proxy_http_version"),
+            (23, "proxy_set_header"),
+            (24, "proxy_cache"),
+            (25, "proxy_cache_valid"),
+            (26, "proxy_cache_revalidate"),
+        ],
+        "  ngx_http_proxy_module: proxy_cache_path, proxy_pass, proxy_http_version, ",
+    );
+}
+
+#[test]
+fn streams_are_all_that_reuseport_lacks() {
+    check_refused(
+        include_str!("later/reuseport.conf"),
+        &[(19, "stream")],
+        "nowait: 1 directive used here that nowait does not have:\n  ngx_stream_module: stream\n",
+    );
+}
+
+#[test]
+fn what_the_tuned_site_lacks() {
+    let text = include_str!("later/tuned-site.conf")
+        .replace("include /etc/nginx/conf.d/*.conf;", "")
+        .replace("include /etc/nginx/sites-enabled/*;", "");
+    check_refused(
+        &text,
+        &[
+            (28, "limit_conn_zone"),
+            (29, "limit_conn"),
+            (33, "charset"),
+            (35, "gzip"),
+            (36, "gzip_disable"),
+            (38, "gzip_proxied"),
+            (39, "gzip_min_length"),
+            (40, "gzip_comp_level"),
+            (41, "gzip_types"),
+        ],
+        "  ngx_http_gzip_filter_module: gzip, gzip_disable, gzip_proxied, gzip_min_length, \
+         gzip_comp_level, gzip_types\n    = hint: without these lines the files are sent as they \
+         are, uncompressed\n",
+    );
+    // Without the lines that it names the rest is accepted.
+    let lines = text.lines().filter(|line| {
+        let line = line.trim_start();
+        !["limit_conn", "charset", "gzip"].iter().any(|name| line.starts_with(name))
+    });
+    let (output, said) = tested(&lines.collect::<Vec<_>>().join("\n"));
+    assert!(output.status.success(), "{said}");
+}

@@ -1,0 +1,148 @@
+//! Request bodies: framing, `Expect`, limits, and bodies that nobody reads.
+
+use crate::stage::{exchanges, on_each_driver, pattern, server};
+
+const ECHO: &str = "location / { return 200 $uri; }";
+
+#[test]
+fn an_unread_body_does_not_disturb_the_next_request() {
+    let site = server(ECHO);
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        for length in [0, 1, 100, 4096, 70_000, 900_000] {
+            let head = format!("POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+            client.send([head.into_bytes(), pattern(length)].concat());
+            client.send_get("/two");
+            assert_eq!(client.response().text(), "/one", "{length}");
+            assert_eq!(client.response().text(), "/two", "{length}");
+        }
+    });
+}
+
+#[test]
+fn chunked_bodies_with_extensions_and_trailers_end_where_they_end() {
+    let site = server(ECHO);
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        for body in [
+            "0\r\n\r\n",
+            "3\r\nabc\r\n0\r\n\r\n",
+            "3;ext=1\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n",
+            "3\r\nabc\r\n0\r\nX-Trailer: GET / HTTP/1.1\r\nY: z\r\n\r\n",
+        ] {
+            client.send(format!(
+                "POST /one HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{body}"
+            ));
+            client.send_get("/two");
+            assert_eq!(client.response().text(), "/one", "{body:?}");
+            assert_eq!(client.response().text(), "/two", "{body:?}");
+        }
+    });
+}
+
+#[test]
+fn a_malformed_chunk_ends_the_connection() {
+    let site = server(ECHO);
+    on_each_driver(&site, |server| {
+        for body in ["x\r\n", "-1\r\n", "3\r\nabcd\r\n", "fffffffffffffffff\r\n"] {
+            let mut client = server.client();
+            client.send(format!(
+                "POST /one HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{body}\
+                 0\r\n\r\nGET /two HTTP/1.1\r\nHost: x\r\n\r\n"
+            ));
+            // The answer may have left before the body was looked at, but nothing follows it.
+            if let Ok(response) = client.try_response(false) {
+                assert!(matches!(response.status, 200 | 400), "{body:?}");
+            }
+            assert!(client.try_response(false).is_err(), "{body:?}");
+        }
+    });
+}
+
+#[test]
+fn ambiguous_framing_is_refused() {
+    let site = server(ECHO);
+    exchanges(
+        &site,
+        &[
+            (
+                "POST / HTTP/1.1\nHost: x\nContent-Length: 3\nTransfer-Encoding: chunked\n\n0",
+                "400\nConnection: close\n---\nclosed",
+            ),
+            ("POST / HTTP/1.1\nHost: x\nContent-Length: 3\nContent-Length: 3\n\nabc", "400"),
+            ("POST / HTTP/1.1\nHost: x\nContent-Length: -3\n\nabc", "400"),
+            ("POST / HTTP/1.1\nHost: x\nContent-Length: 3, 3\n\nabc", "400"),
+            ("POST / HTTP/1.1\nHost: x\nContent-Length: 99999999999999999999\n\nabc", "400"),
+            ("POST / HTTP/1.1\nHost: x\nTransfer-Encoding: gzip\n\nabc", "501"),
+            (
+                "POST / HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\
+                 Transfer-Encoding: chunked\n\n0",
+                "400",
+            ),
+            ("POST / HTTP/1.0\nHost: x\nTransfer-Encoding: chunked\n\n0", "400"),
+        ],
+    );
+}
+
+#[test]
+fn continue_is_said_when_the_body_is_wanted() {
+    let site = server("client_max_body_size 10; location / { return 200 OK; }");
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        client.send(
+            "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
+        );
+        assert_eq!(client.response().status, 100);
+        client.send("abc");
+        assert_eq!(client.response().text(), "OK");
+        // What is refused is not asked for.
+        client.send(
+            "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 30\r\n\r\n",
+        );
+        assert_eq!(client.response().status, 413);
+    });
+}
+
+#[test]
+fn continue_is_not_said_to_http_1_0() {
+    let site = server(ECHO);
+    exchanges(
+        &site,
+        &[("POST /a HTTP/1.0\nExpect: 100-continue\nContent-Length: 3\n\nabc", "200\n\n/a")],
+    );
+}
+
+#[test]
+fn a_declared_length_is_limited() {
+    let site = server(
+        "client_max_body_size 10;
+         location / { return 200 OK; }
+         location /big/ { client_max_body_size 20; }
+         location /any/ { client_max_body_size 0; }",
+    )
+    .file("html/big/a", "A")
+    .file("html/any/a", "A");
+    exchanges(
+        &site,
+        &[
+            // `return` of a location comes after the check, as in nginx.
+            ("POST / HTTP/1.1\nHost: x\nContent-Length: 10\n\n0123456789", "200\n\nOK"),
+            ("POST / HTTP/1.1\nHost: x\nContent-Length: 11\n\n01234567890", "413\n\n*413*"),
+            ("POST /big/a HTTP/1.1\nHost: x\nContent-Length: 11\n\n01234567890", "405"),
+            ("GET /big/a HTTP/1.1\nHost: x\nContent-Length: 11\n\n01234567890", "200\n\nA"),
+            ("GET /any/a HTTP/1.1\nHost: x\nContent-Length: 40\n\n0123456789", "200\n\nA"),
+        ],
+    );
+}
+
+#[test]
+fn the_static_handler_drops_what_comes_chunked() {
+    let site = server("client_max_body_size 10;").file("html/a", "A");
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        client.send("GET /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+        client.send("14\r\n01234567890123456789\r\n0\r\n\r\n");
+        assert_eq!(client.response().text(), "A");
+        assert_eq!(client.get("/a").text(), "A");
+    });
+}

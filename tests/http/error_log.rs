@@ -1,0 +1,62 @@
+//! `error_log`: levels, and logs of their own for servers and locations.
+
+use crate::stage::{ask, on_each_driver, server, site, wait_file};
+
+#[test]
+fn a_location_may_have_its_own_log_and_level() {
+    let site = server(
+        "error_log %%DIR%%/server.log;
+         location /own/ { error_log %%DIR%%/own.log; }
+         location /crit/ { error_log %%DIR%%/crit.log crit; }
+         location /two/ { error_log %%DIR%%/two.log; error_log %%DIR%%/own.log; }
+         location /quiet/ { log_not_found off; }",
+    )
+    .file("html/own/x", "");
+    on_each_driver(&site, |server| {
+        for path in ["/crit/a", "/quiet/a", "/a", "/own/b", "/two/c"] {
+            assert_eq!(ask(server, path, &[]).status, 404);
+        }
+        let log = wait_file(server, "two.log", "/two/c");
+        let line = log.lines().next().unwrap();
+        let (head, message) = line.split_once(" [error] ").unwrap();
+        assert_eq!(head.len(), "2000/01/01 00:00:00".len(), "{line}");
+        let (number, message) = message.split_once(": *").unwrap();
+        assert!(number.bytes().all(|b| b.is_ascii_digit() || b == b'#'), "{line}");
+        let expected = format!(
+            " open() \"{}/html/two/c\" failed (2: No such file or directory), client: 127.0.0.1, \
+             server: , request: \"GET /two/c HTTP/1.1\", host: \"localhost\"",
+            server.dir().display()
+        );
+        assert!(message.ends_with(&expected), "{line}");
+        assert!(wait_file(server, "own.log", "/two/c").contains("/own/b"));
+        assert!(wait_file(server, "server.log", "/html/a").contains("/html/a"));
+        assert!(!server.read("server.log").contains("/own/b"));
+        assert!(!server.read("server.log").contains("/quiet/"));
+        assert_eq!(server.read("crit.log"), "");
+    });
+}
+
+#[test]
+fn info_tells_of_clients() {
+    let site = site(
+        "server { listen 127.0.0.1:%%PORT%%; error_log %%DIR%%/info.log info; }
+         server { listen 127.0.0.1:%%PORT_1%%; error_log %%DIR%%/notice.log notice; }",
+    );
+    on_each_driver(&site, |server| {
+        for port in [server.port(), server.port_n(1)] {
+            let mut client = nowait_testkit::Client::to_port(port);
+            client.send("GET /\u{1} HTTP/1.1\r\n\r\n");
+            assert_eq!(client.response().status, 400);
+        }
+        let log = wait_file(server, "info.log", "client sent invalid request");
+        assert!(log.contains("[info]") && log.contains("while reading client request line"));
+        assert_eq!(server.read("notice.log"), "");
+    });
+}
+
+#[test]
+fn wrong_levels_are_refused() {
+    let failure = server("error_log %%DIR%%/x.log loud;").try_start().expect_err("no such level");
+    let said = failure.stderr + &failure.log;
+    assert!(said.contains("invalid log level \"loud\""), "{said}");
+}

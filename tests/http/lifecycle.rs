@@ -1,0 +1,99 @@
+//! Reload, shutdown and exhaustion, as a client with an open connection sees them.
+
+use nowait_testkit::client::Arrival;
+use nowait_testkit::server::Signal;
+use nowait_testkit::wait::PATIENCE;
+use nowait_testkit::{Client, wait};
+
+use crate::stage::{on_each_driver, pattern, server, site};
+
+fn answering(text: &str) -> String {
+    format!(
+        "server {{ listen 127.0.0.1:%%PORT%%; root %%DIR%%/html; location / {{ return 200 {text}; }} \
+         location /big {{ }} }}"
+    )
+}
+
+#[test]
+fn a_kept_connection_sees_the_new_configuration() {
+    let site = site(&answering("old"));
+    on_each_driver(&site, |server| {
+        if server.binary().is_nginx() {
+            return; // its old worker closes the connection
+        }
+        let mut client = server.client();
+        assert_eq!(client.get("/").text(), "old");
+        server.set_http(&answering("new"));
+        server.reload();
+        assert_eq!(client.get("/").text(), "new");
+        // One that is wrong changes nothing.
+        server.allow_log("[emerg]");
+        server.set_http("nonsense;");
+        server.reload();
+        assert_eq!(client.get("/").text(), "new");
+        assert_eq!(server.get("/").text(), "new");
+    });
+}
+
+#[test]
+fn a_download_survives_a_reload() {
+    let body = pattern(32 << 20);
+    let site = site(&answering("old")).file("html/big", &body);
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        client.send_get("/big");
+        assert!(matches!(client.arrives_within(PATIENCE), Arrival::Bytes(_)));
+        server.set_http(&answering("new"));
+        server.reload();
+        assert!(client.response().body == body);
+        assert_eq!(server.get("/").text(), "new");
+    });
+}
+
+#[test]
+fn a_graceful_end_finishes_requests_and_closes_idle_connections_at_once() {
+    let body = pattern(32 << 20);
+    let site =
+        server("keepalive_timeout 1h; location /r { return 200 OK; }").file("html/big", &body);
+    for driver in [nowait_testkit::Driver::Epoll, nowait_testkit::Driver::IoUring] {
+        let server = site.clone().driver(driver).start();
+        let mut idle = server.client();
+        assert_eq!(idle.get("/r").text(), "OK");
+        let mut busy = server.client();
+        busy.send_get("/big");
+        let mut all = busy.read_some(100);
+        server.signal(Signal::QUIT);
+        idle.expect_closed();
+        wait::until("the listener to be closed", wait::PATIENCE, || {
+            Client::try_to(server.addr()).is_err().then_some(())
+        });
+        while let Arrival::Bytes(_) = busy.arrives_within(PATIENCE) {
+            all.append(&mut busy.read_some(usize::MAX));
+        }
+        assert!(all.ends_with(&body), "{} bytes came", all.len());
+        assert!(server.quit().success());
+    }
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_for_room() {
+    let site = server("keepalive_timeout 1h; location / { return 200 OK; }")
+        .events("worker_connections 16;")
+        .allow_log("worker_connections are not enough");
+    on_each_driver(&site, |server| {
+        if server.binary().is_nginx() {
+            return; // sacrifices idle connections instead
+        }
+        let mut open: Vec<_> = (0..40)
+            .map(|_| {
+                let mut client = server.client();
+                client.send_get("/");
+                client
+            })
+            .collect();
+        // Who leaves makes room for who waits.
+        for mut client in open.drain(..) {
+            assert_eq!(client.response().text(), "OK");
+        }
+    });
+}

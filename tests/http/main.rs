@@ -1,0 +1,32 @@
+//! HTTP/1.1 and static files as a client and an operator see them.
+//!
+//! Every test starts the program with a configuration, has exchanges with it and compares; all run
+//! on both drivers under the strict event-loop guard (`stage`). Nothing here is specific to Nowait
+//! unless it says so: with `NOWAIT_TESTS_BINARY=/usr/sbin/nginx` the same tests ask nginx, which is
+//! how their expectations were checked. Nothing sleeps to let something happen; limits only end
+//! what would hang.
+
+mod access_log;
+mod bodies;
+mod conditional;
+mod error_log;
+mod error_pages;
+mod files;
+mod garbage;
+mod heads;
+mod keep_alive;
+mod lifecycle;
+mod listings;
+mod locations;
+mod open_file_cache;
+mod paths;
+mod ranges;
+mod redirects;
+mod sending;
+mod special_files;
+mod stage;
+mod symlinks;
+mod timeouts;
+mod try_files;
+mod variables;
+mod virtual_servers;

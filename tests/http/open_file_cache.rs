@@ -1,0 +1,129 @@
+//! `open_file_cache` and its family.
+
+use std::fs;
+
+use nowait_testkit::wait;
+
+use crate::stage::{on_each_driver, server};
+
+const LONG: &str = "open_file_cache max=100 inactive=100s; open_file_cache_valid 100s;";
+
+/// Replaces a file as a careful deployment does: by another file, in one step.
+fn replace(server: &nowait_testkit::Server, name: &str, content: &str) {
+    let new = server.write("html/.new", content);
+    fs::rename(new, server.dir().join("html").join(name)).unwrap();
+}
+
+#[test]
+fn an_open_file_is_used_until_it_has_to_be_checked() {
+    let site = server(LONG).file("html/a", "old");
+    on_each_driver(&site, |server| {
+        assert_eq!(server.get("/a").text(), "old");
+        replace(server, "a", "newer");
+        assert_eq!(server.get("/a").text(), "old");
+        fs::remove_file(server.dir().join("html/a")).unwrap();
+        assert_eq!(server.get("/a").text(), "old");
+    });
+}
+
+#[test]
+fn a_replaced_file_is_noticed_when_it_is_checked() {
+    let site = server("open_file_cache max=100 inactive=100s; open_file_cache_valid 1s;")
+        .file("html/a", "old");
+    on_each_driver(&site, |server| {
+        assert_eq!(server.get("/a").text(), "old");
+        replace(server, "a", "newer");
+        let look = || (server.get("/a").text() == "newer").then_some(());
+        wait::until("the new file", wait::PATIENCE, look);
+        // Never half of one and half of the other.
+        let response = server.get("/a");
+        assert_eq!(response.header("content-length"), Some("5"));
+        fs::remove_file(server.dir().join("html/a")).unwrap();
+        let look = || (server.get("/a").status == 404).then_some(());
+        wait::until("the file to be gone", wait::PATIENCE, look);
+    });
+}
+
+#[test]
+fn errors_are_kept_if_wanted() {
+    let site = server(&format!(
+        "{LONG} location /kept/ {{ open_file_cache_errors on; }} location /not/ {{ }}"
+    ))
+    .file("html/kept/x", "")
+    .file("html/not/x", "");
+    on_each_driver(&site, |server| {
+        for dir in ["kept", "not"] {
+            assert_eq!(server.get(&format!("/{dir}/a")).status, 404);
+            server.write(&format!("html/{dir}/a"), "A");
+        }
+        assert_eq!(server.get("/kept/a").status, 404);
+        assert_eq!(server.get("/not/a").text(), "A");
+    });
+}
+
+#[test]
+fn a_file_must_be_used_often_enough() {
+    let site = server(&format!("{LONG} open_file_cache_min_uses 3;")).file("html/a", "old");
+    on_each_driver(&site, |server| {
+        assert_eq!(server.get("/a").text(), "old");
+        assert_eq!(server.get("/a").text(), "old");
+        assert_eq!(server.get("/a").text(), "old");
+        // From the third use on it is kept open.
+        replace(server, "a", "newer");
+        assert_eq!(server.get("/a").text(), "old");
+    });
+}
+
+#[test]
+fn the_cache_can_be_off_in_one_place() {
+    let site = server(&format!("{LONG} location /off/ {{ open_file_cache off; }}"))
+        .file("html/off/a", "old");
+    on_each_driver(&site, |server| {
+        assert_eq!(server.get("/off/a").text(), "old");
+        replace(server, "off/a", "newer");
+        assert_eq!(server.get("/off/a").text(), "newer");
+    });
+}
+
+#[test]
+fn the_number_of_entries_is_limited() {
+    let mut site = server("open_file_cache max=10 inactive=100s; open_file_cache_valid 100s;");
+    for n in 0..100 {
+        site = site.file(&format!("html/{n}"), n.to_string());
+    }
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        for n in (0..100).chain(0..100) {
+            assert_eq!(client.get(&format!("/{n}")).text(), n.to_string());
+        }
+        let open = open_files(server, "/html/");
+        assert!(open <= 12, "{open} files are open");
+    });
+}
+
+/// How many descriptors the server's processes have for paths with this part.
+fn open_files(server: &nowait_testkit::Server, part: &str) -> usize {
+    let count = |pid: u32| {
+        let Ok(dir) = fs::read_dir(format!("/proc/{pid}/fd")) else { return 0 };
+        dir.flatten()
+            .filter(|fd| {
+                fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().contains(part))
+            })
+            .count()
+    };
+    server.children().into_iter().chain([server.pid()]).map(count).sum()
+}
+
+#[test]
+fn directories_and_indexes_go_through_it() {
+    let site = server(&format!("{LONG} location /t/ {{ try_files $uri /t/file =404; }}"))
+        .file("html/index.html", "index")
+        .file("html/t/file", "T");
+    on_each_driver(&site, |server| {
+        for _ in 0..3 {
+            assert_eq!(server.get("/").text(), "index");
+            assert_eq!(server.get("/t").status, 301);
+            assert_eq!(server.get("/t/x").text(), "T");
+        }
+    });
+}

@@ -1,0 +1,190 @@
+//! How bodies are sent: files by every way, speed limits, pools.
+
+use std::time::{Duration, Instant};
+
+use crate::stage::{ask, on_each_driver, pattern, server, wait_file};
+
+#[test]
+fn every_way_of_sending_sends_the_same() {
+    let site = server(
+        "location /plain/ { alias %%DIR%%/html/; }
+         location /sendfile/ { alias %%DIR%%/html/; sendfile on; }
+         location /nopush/ { alias %%DIR%%/html/; sendfile on; tcp_nopush on; tcp_nodelay off; }
+         location /threads/ { alias %%DIR%%/html/; sendfile on; aio threads; }
+         location /pool/ { alias %%DIR%%/html/; aio threads=pool_$arg_p; }
+         location /direct/ { alias %%DIR%%/html/; directio 1; aio on; }
+         location /directsync/ { alias %%DIR%%/html/; directio 4k; directio_alignment 4k; output_buffers 1 16k; }
+         location /mixed/ { alias %%DIR%%/html/; directio 100k; sendfile on; aio threads; }
+         location /tiny/ { alias %%DIR%%/html/; output_buffers 2 512; read_ahead 4k; }",
+    )
+    .main("thread_pool pool_a threads=2; thread_pool pool_b threads=1 max_queue=100;");
+    let sizes = [1, 511, 512, 4095, 4096, 4097, 61_440, 65_537, 1_000_001];
+    let site =
+        sizes.iter().fold(site, |site, size| site.file(&format!("html/{size}"), pattern(*size)));
+    if crate::stage::asks_nginx() {
+        return; // it has no `aio on` with threads
+    }
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        for way in
+            ["plain", "sendfile", "nopush", "threads", "direct", "directsync", "mixed", "tiny"]
+        {
+            for size in sizes {
+                let response = client.get(&format!("/{way}/{size}"));
+                assert!(response.body == pattern(size), "{way} {size}");
+            }
+        }
+        for pool in ["a", "b"] {
+            let response = client.get(&format!("/pool/65537?p={pool}"));
+            assert!(response.body == pattern(65_537), "{pool}");
+        }
+    });
+}
+
+#[test]
+fn a_pool_that_is_not_defined_is_a_configuration_error() {
+    let failure = server("aio threads=nosuch;").try_start().expect_err("no such pool");
+    let said = failure.stderr + &failure.log;
+    assert!(said.contains("unknown thread pool \"nosuch\" in"), "{said}");
+}
+
+#[test]
+fn a_pool_that_a_variable_names_wrongly_is_an_error_of_the_request() {
+    let site = server("aio threads=pool_$arg_p; sendfile on;")
+        .main("thread_pool pool_a threads=2;")
+        .file("html/a", pattern(100_000))
+        .allow_log("thread pool");
+    on_each_driver(&site, |server| {
+        if server.binary().is_nginx() {
+            return; // cuts the connection after the head
+        }
+        assert_eq!(ask(server, "/a?p=a", &[]).status, 200);
+        assert_eq!(ask(server, "/a?p=x", &[]).status, 500);
+        server.wait_log("thread pool \"pool_x\" not found");
+    });
+}
+
+#[test]
+fn the_speed_can_be_limited() {
+    let site = server(
+        "location /limited { limit_rate 20k; }
+         location /after { limit_rate 20k; limit_rate_after 90k; }
+         location /variable { limit_rate $arg_rate; }",
+    )
+    .file("html/limited", pattern(60_000))
+    .file("html/after", pattern(90_000))
+    .file("html/variable", pattern(60_000));
+    on_each_driver(&site, |server| {
+        let timed = |path: &str, len: usize| {
+            let start = Instant::now();
+            let response = ask(server, path, &[]);
+            assert!(response.body == pattern(len), "{path}");
+            start.elapsed()
+        };
+        // The first second's share comes at once; the rest takes two more seconds.
+        let least = Duration::from_millis(1500);
+        assert!(timed("/limited", 60_000) >= least);
+        assert!(timed("/variable?rate=20k", 60_000) >= least);
+        assert!(timed("/after", 90_000) < Duration::from_secs(10));
+        timed("/variable", 60_000);
+        timed("/variable?rate=0", 60_000);
+    });
+}
+
+#[test]
+fn several_limited_responses_do_not_wait_for_each_other() {
+    let site = server("location / { limit_rate 20k; }").file("html/a", pattern(40_000));
+    on_each_driver(&site, |server| {
+        let mut clients: Vec<_> = (0..5).map(|_| server.client()).collect();
+        let start = Instant::now();
+        clients.iter_mut().for_each(|client| client.send_get("/a"));
+        for client in &mut clients {
+            assert!(client.response().body == pattern(40_000));
+        }
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_sent_cuts_the_connection() {
+    const SIZE: usize = 64 << 20;
+    const SHRUNK: usize = 1 << 20;
+    let site = server(
+        "location /sendfile/ { alias %%DIR%%/html/; sendfile on; }
+         location /memory/ { alias %%DIR%%/html/; sendfile off; }
+         location /threads/ { alias %%DIR%%/html/; sendfile on; aio threads; }",
+    )
+    .allow_log("truncated")
+    .allow_log("pread() read only")
+    .allow_log("was replaced")
+    .allow_log("sendfile() reported that \"");
+    let body = pattern(SIZE);
+    on_each_driver(&site, |server| {
+        for way in ["sendfile", "memory", "threads"] {
+            let path = server.write("html/shrinks", &body);
+            let mut client = server.client();
+            client.send_get(&format!("/{way}/shrinks"));
+            // The head and some content have come; most can't have been sent.
+            let mut got = client.read_some(1000);
+            std::fs::OpenOptions::new()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_len(SHRUNK as u64)
+                .unwrap();
+            let mut rest = Vec::new();
+            loop {
+                match client.arrives_within(Duration::from_secs(30)) {
+                    nowait_testkit::client::Arrival::Bytes(_) => {
+                        rest.append(&mut client.read_some(usize::MAX));
+                    }
+                    nowait_testkit::client::Arrival::Nothing => panic!("{way}: it hangs"),
+                    _ => break,
+                }
+            }
+            got.append(&mut rest);
+            let head = got.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+            let sent = &got[head..];
+            assert!(sent.len() < SIZE, "{way}: it can't have been sent whole");
+            let kept = sent.len().min(SHRUNK);
+            assert!(sent[..kept] == body[..kept], "{way}: wrong bytes were sent");
+            // What the kernel had queued of the rest it may have cleared meanwhile.
+            let cleared = way != "memory" && sent.contains(&0);
+            assert!(cleared || body.starts_with(sent), "{way}: wrong bytes were sent");
+            wait_file(server, "access.log", &format!("GET /{way}/shrinks"));
+        }
+    });
+}
+
+#[test]
+fn a_file_that_vanishes_while_it_is_sent_is_sent() {
+    const SIZE: usize = 32 << 20;
+    let body = pattern(SIZE);
+    let site = server("sendfile on;");
+    on_each_driver(&site, |server| {
+        let path = server.write("html/vanishes", &body);
+        let mut client = server.client();
+        client.send_get("/vanishes");
+        let start = client.read_some(10);
+        std::fs::remove_file(&path).unwrap();
+        let mut got = start;
+        while got.len() < SIZE {
+            got.append(&mut client.read_some(usize::MAX));
+        }
+        assert_eq!(server.get("/vanishes").status, 404);
+    });
+}
+
+#[test]
+fn a_client_that_leaves_disturbs_nobody() {
+    let site = server("sendfile on;").file("html/big", pattern(32 << 20)).file("html/a", "A");
+    on_each_driver(&site, |server| {
+        for _ in 0..20 {
+            let mut client = server.client();
+            client.send_get("/big");
+            client.read_some(100);
+            client.reset();
+        }
+        assert_eq!(server.get("/a").text(), "A");
+    });
+}

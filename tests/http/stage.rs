@@ -1,0 +1,87 @@
+//! What the tests share: a server per driver and the short forms of an exchange.
+
+use nowait_testkit::{Binary, Client, Driver, Response, Server, ServerBuilder, check_on, wait};
+
+/// Describes a server with this `http` block.
+pub fn site(http: &str) -> ServerBuilder {
+    Server::of(Binary::under_test(env!("CARGO_BIN_EXE_nowait"))).http(http)
+}
+
+/// Whether the tests ask nginx, for the few places where it is known to differ.
+pub fn asks_nginx() -> bool {
+    Binary::under_test("").is_nginx()
+}
+
+/// A server at `%%PORT%%` with this content.
+pub fn server(content: &str) -> ServerBuilder {
+    site(&format!("server {{\nlisten 127.0.0.1:%%PORT%%;\nroot %%DIR%%/html;\n{content}\n}}"))
+}
+
+/// Runs a test on each driver, with a server of its own each time.
+#[track_caller]
+pub fn on_each_driver(builder: &ServerBuilder, test: impl Fn(&mut Server)) {
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        // Shown with a failure.
+        eprintln!("driver: {driver:?}");
+        let mut server = builder.clone().driver(driver).start();
+        test(&mut server);
+        let nginx = server.binary().is_nginx();
+        server.stop();
+        if nginx {
+            break;
+        }
+    }
+}
+
+/// Has exchanges with a server on each driver, one connection per exchange.
+#[track_caller]
+pub fn exchanges(builder: &ServerBuilder, cases: &[(&str, &str)]) {
+    on_each_driver(builder, |server| {
+        for (exchange, expected) in cases {
+            eprintln!("exchange: {exchange}");
+            check_on(server, exchange, expected);
+        }
+    });
+}
+
+/// Requests targets from a server on each driver; what is expected is written as in
+/// [`nowait_testkit::check`].
+#[track_caller]
+pub fn gets(builder: &ServerBuilder, cases: &[(&str, &str)]) {
+    on_each_driver(builder, |server| {
+        for (target, expected) in cases {
+            eprintln!("target: {target}");
+            check_on(server, &format!("GET {target} HTTP/1.1\nHost: localhost"), expected);
+        }
+    });
+}
+
+/// Sends a request with these header lines on a connection of its own.
+#[track_caller]
+pub fn ask(server: &Server, target: &str, headers: &[&str]) -> Response {
+    let mut client = server.client();
+    send(&mut client, target, headers);
+    client.response()
+}
+
+/// Sends a GET request with these header lines.
+#[track_caller]
+pub fn send(client: &mut Client, target: &str, headers: &[&str]) {
+    let lines: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n"));
+}
+
+/// Waits until a file below the server's directory contains a text, and returns the file.
+#[track_caller]
+pub fn wait_file(server: &Server, relative: &str, text: &str) -> String {
+    let look = || Some(server.read(relative)).filter(|content| content.contains(text));
+    match wait::try_until(wait::PATIENCE, look) {
+        Some(content) => content,
+        None => panic!("{relative} lacks {text:?}: {}", server.read(relative)),
+    }
+}
+
+/// Bytes in which every position can be recognised.
+pub fn pattern(len: usize) -> Vec<u8> {
+    (0..len.div_ceil(8)).flat_map(|n| format!("{n:07}\n").into_bytes()).take(len).collect()
+}

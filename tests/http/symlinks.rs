@@ -1,0 +1,80 @@
+//! `disable_symlinks`.
+
+use std::os::unix::fs::{chown, lchown, symlink};
+
+use nowait_testkit::check_on;
+
+use crate::stage::{on_each_driver, server};
+
+#[test]
+fn links_are_refused_where_the_operator_says_so() {
+    let site = server(
+        r#"
+        location /off/ { alias %%DIR%%/www/; }
+        location /on/ { alias %%DIR%%/www/; disable_symlinks on; }
+        location /from/ { alias %%DIR%%/www/; disable_symlinks on from=%%DIR%%/www/linked; }
+        location /fromvar/ { alias %%DIR%%/www/; disable_symlinks on from=$arg_from; }
+        location /owner/ { alias %%DIR%%/www/; disable_symlinks if_not_owner; }
+        location /try/ { root %%DIR%%/none; disable_symlinks on; try_files /x =404; }
+        "#,
+    )
+    .file("www/file", "F")
+    .file("www/dir/file", "D")
+    .file("elsewhere/secret", "S")
+    .file("www/index/x", "");
+    on_each_driver(&site, |server| {
+        let www = server.dir().join("www");
+        symlink("../elsewhere/secret", www.join("link")).unwrap();
+        symlink("dir", www.join("linked")).unwrap();
+        symlink("nowhere", www.join("broken")).unwrap();
+        symlink("loop", www.join("loop")).unwrap();
+        symlink("../file", www.join("dir/up")).unwrap();
+        symlink("../../elsewhere/secret", www.join("index/index.html")).unwrap();
+        let root = rustix_is_root();
+        if root {
+            // A link of somebody to a file of somebody else.
+            lchown(www.join("link"), Some(65534), None).unwrap();
+            chown(server.dir().join("elsewhere/secret"), Some(1), None).unwrap();
+        }
+        let on_the_way = if crate::stage::asks_nginx() { "404" } else { "403" };
+        for (path, expected) in [
+            ("/off/link", "200\n\nS"),
+            ("/off/linked/file", "200\n\nD"),
+            ("/off/broken", "404"),
+            ("/on/file", "200\n\nF"),
+            ("/on/dir/file", "200\n\nD"),
+            ("/on/link", "403"),
+            ("/on/linked/file", on_the_way),
+            ("/on/linked/", on_the_way),
+            ("/on/index/", "403"),
+            ("/on/none", "404"),
+            ("/on/dir/", "403"),
+            ("/from/linked/file", "200\n\nD"),
+            ("/from/link", "403"),
+            ("/from/linked/up", "403"),
+            ("/owner/file", "200\n\nF"),
+            ("/owner/linked/file", "200\n\nD"),
+            ("/try/a", "404"),
+        ] {
+            eprintln!("{path}");
+            check_on(server, &format!("GET {path} HTTP/1.1\nHost: x"), expected);
+        }
+        if root {
+            check_on(server, "GET /owner/link HTTP/1.1\nHost: x", "403");
+        }
+        let from = format!("{}/linked", www.display());
+        for (from, expected) in
+            [(from.as_str(), "200\n\nD"), ("/other", on_the_way), ("", on_the_way)]
+        {
+            let exchange = format!("GET /fromvar/linked/file?from={from} HTTP/1.1\nHost: x");
+            check_on(server, &exchange, expected);
+        }
+        // A loop is an error of the operator's, and no endless one.
+        let status = server.get("/off/loop").status;
+        assert!(matches!(status, 403 | 404 | 500), "{status}");
+    });
+}
+
+fn rustix_is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+}

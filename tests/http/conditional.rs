@@ -48,9 +48,10 @@ fn preconditions_decide() {
         ("/a", "If-None-Match: \"x\", \"50000000-a\"".to_owned(), 304),
         ("/a", "If-None-Match: *".to_owned(), 304),
         ("/a", "If-None-Match: \"x\"".to_owned(), 200),
-        // If-None-Match has the last word.
         ("/a", format!("If-None-Match: \"x\"\nIf-Modified-Since: {same}"), 200),
-        ("/a", format!("If-None-Match: \"50000000-a\"\nIf-Modified-Since: {later}"), 304),
+        // As nginx: both must say so.
+        ("/a", format!("If-None-Match: \"50000000-a\"\nIf-Modified-Since: {same}"), 304),
+        ("/a", format!("If-None-Match: \"50000000-a\"\nIf-Modified-Since: {later}"), 200),
         ("/a", "If-Match: \"50000000-a\"".to_owned(), 200),
         ("/a", "If-Match: *".to_owned(), 200),
         ("/a", "If-Match: W/\"50000000-a\"".to_owned(), 412),

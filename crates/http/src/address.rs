@@ -12,6 +12,14 @@ pub fn append_ip(address: &Address, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends the address of the server's side: with the path, for a Unix socket.
+pub fn append_local(address: &Address, out: &mut Vec<u8>) {
+    append_ip(address, out);
+    if let Address::Unix(path) = address {
+        out.extend_from_slice(path);
+    }
+}
+
 /// Appends the IP address in the form that stands in a URL.
 pub fn append_host(address: &Address, out: &mut Vec<u8>) {
     match address.inet().map(|inet| inet.ip()) {

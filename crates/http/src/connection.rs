@@ -559,6 +559,7 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
                 Level::Info,
                 format_args!("client sent TRACE method while reading client request headers"),
             );
+            request.keep_alive = false;
             Some(405)
         }
         Method::Connect => {
@@ -567,6 +568,8 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
                 Level::Info,
                 format_args!("client sent CONNECT method while reading client request headers"),
             );
+            // What follows may be meant for the other end of a tunnel.
+            request.keep_alive = false;
             Some(405)
         }
         _ => None,

@@ -55,6 +55,8 @@ fn redirect(request: &mut Request, page: &ErrorPage, special: Special) -> Outcom
                 Overwrite::Status(status @ (301 | 302 | 303 | 307 | 308)) => status,
                 _ => 302,
             };
+            // The status of the redirect itself.
+            request.error_status = None;
             let special = Special { status, location: Some(target), headers: special.headers };
             Outcome::Response(built_in(request, special))
         }
@@ -80,6 +82,8 @@ pub fn deliver(request: &mut Request, head: &mut Head) {
 
 /// The built-in page of a status.
 pub fn built_in(request: &mut Request, special: Special) -> Response {
+    // A client that waits for `100 Continue` is not asked for what nobody will read.
+    request.body_discarded = true;
     let location = request.location();
     let status = special.status;
     let shown = special_pages::sent_status(status);

@@ -6,22 +6,13 @@
 use std::borrow::Cow;
 use std::io;
 
-use nowait_runtime::fs::{self, File, OpenOptions, Symlinks};
+use nowait_runtime::fs::{self, File, Metadata, OpenOptions, Symlinks};
 use nowait_runtime::pool::PoolError;
 
 use crate::conf::files::DisableSymlinks;
 use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
-
-/// What a file is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// Its content is sent.
-    Send,
-    /// Only its existence and kind matter.
-    Test,
-}
 
 /// Bytes that are read in the same trip to the pool that opens a cold file.
 const PREFETCH: usize = 64 * 1024;
@@ -36,39 +27,40 @@ impl From<io::Error> for OpenError {
     }
 }
 
-/// Opens a file or a directory. `root` is the length of the part of the path that the
-/// configuration gives, for `disable_symlinks from=`.
+/// Opens a file or a directory, to send it.
 ///
 /// # Errors
 /// [`OpenError`].
-pub async fn open(
-    request: &Request,
-    path: &[u8],
-    root: usize,
-    purpose: Purpose,
-) -> Result<File, OpenError> {
-    let _ = root;
+pub async fn open(request: &Request, path: &[u8]) -> Result<File, OpenError> {
     check_name(path)?;
     let io = request.io();
-    let options = options(request, path, purpose);
+    let options = options(request, path);
     if let Some(size) = request.location().files.open_file_cache.0 {
-        return crate::open_file_cache::open(request, &io, path, &options, size)
-            .await
-            .map_err(OpenError);
+        return Ok(crate::open_file_cache::open(request, &io, path, &options, size).await?);
     }
-    fs::open(&io, path, &options).await.map_err(OpenError)
+    Ok(fs::open(&io, path, &options).await?)
+}
+
+/// What is at a path. Needs no permission to read it: what may not be read exists all the same.
+///
+/// # Errors
+/// [`OpenError`].
+pub async fn stat(request: &Request, path: &[u8]) -> Result<Metadata, OpenError> {
+    check_name(path)?;
+    let io = request.io();
+    let symlinks = symlinks(request, path);
+    if let Some(size) = request.location().files.open_file_cache.0 {
+        return Ok(crate::open_file_cache::stat(request, &io, path, symlinks, size).await?);
+    }
+    Ok(fs::stat(&io, path, symlinks).await?)
 }
 
 /// Opens as [`open`] does if that needs no disk; `None`: it needs the pool.
-pub fn try_open(
-    request: &Request,
-    path: &[u8],
-    purpose: Purpose,
-) -> Option<Result<File, OpenError>> {
+pub fn try_open(request: &Request, path: &[u8]) -> Option<Result<File, OpenError>> {
     if let Err(error) = check_name(path) {
         return Some(Err(error));
     }
-    let options = options(request, path, purpose);
+    let options = options(request, path);
     let result = match request.location().files.open_file_cache.0 {
         Some(_) => crate::open_file_cache::try_open(request, path, &options)?,
         None => fs::try_open(&request.io(), path, &options)?,
@@ -76,10 +68,10 @@ pub fn try_open(
     Some(result.map_err(OpenError))
 }
 
-fn options(request: &Request, path: &[u8], purpose: Purpose) -> OpenOptions {
+fn options(request: &Request, path: &[u8]) -> OpenOptions {
     OpenOptions {
         symlinks: symlinks(request, path),
-        prefetch: if purpose == Purpose::Send && !request.header_only { PREFETCH } else { 0 },
+        prefetch: if request.header_only { 0 } else { PREFETCH },
     }
 }
 
@@ -87,7 +79,7 @@ fn options(request: &Request, path: &[u8], purpose: Purpose) -> OpenOptions {
 ///
 /// # Errors
 /// The name has a zero byte in it: there is no such file.
-pub fn check_name(path: &[u8]) -> Result<(), OpenError> {
+fn check_name(path: &[u8]) -> Result<(), OpenError> {
     if path.contains(&0) {
         return Err(OpenError(io::Error::from_raw_os_error(libc_errno::ENOENT)));
     }
@@ -95,7 +87,7 @@ pub fn check_name(path: &[u8]) -> Result<(), OpenError> {
 }
 
 /// Which symbolic links `disable_symlinks` forbids in a path.
-pub fn symlinks(request: &Request, path: &[u8]) -> Symlinks {
+fn symlinks(request: &Request, path: &[u8]) -> Symlinks {
     let from = |from: &Option<crate::variables::complex::Complex>| match from {
         None => 0,
         Some(from) => {
@@ -116,6 +108,7 @@ pub fn symlinks(request: &Request, path: &[u8]) -> Symlinks {
 
 /// Fills `$realpath_root`.
 pub async fn resolve_root(request: &mut Request) {
+    request.realpath_root = None;
     let mut path = Vec::new();
     request.location().path.append_root(request, &mut path);
     let io = request.io();

@@ -1,6 +1,8 @@
 //! `open_file_cache`: descriptors and metadata of files, and errors of look-ups, per worker.
 //! nginx: `ngx_open_file_cache.c`.
 //!
+//! Descriptors are kept of what was opened, metadata of what was only looked at.
+//!
 //! Bounded by `max` entries, least recently used first out. An entry is used without asking the
 //! disk for `open_file_cache_valid`; then the file is looked up again through `fs`, and the open
 //! descriptor is kept if it is still the same file.
@@ -10,11 +12,11 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use indexmap::{Equivalent, IndexMap};
-use nowait_runtime::fs::{self, File, Io, OpenOptions};
+use nowait_runtime::fs::{self, File, Io, Metadata, OpenOptions, Symlinks};
 use nowait_runtime::now;
 use rustc_hash::FxBuildHasher;
 
-use crate::conf::files::OpenFileCacheSize;
+use crate::conf::files::{FileConf, OpenFileCacheSize};
 use crate::request::Request;
 
 /// Most entries looked at for expiry per look-up, so that cleaning never takes long.
@@ -30,6 +32,8 @@ thread_local! {
 enum Known {
     /// The open file (or directory).
     File(File),
+    /// What a look at it said; it was not opened.
+    Seen(Metadata),
     /// Used too rarely so far to stay open.
     Counted,
     /// The error number of the look-up.
@@ -81,7 +85,7 @@ pub async fn open(
 ) -> io::Result<File> {
     let files = &request.location().files;
     let valid = files.open_file_cache_valid.duration();
-    let name = Name { path, symlinks: symlinks_code(options) };
+    let name = Name { path, symlinks: symlinks_code(options.symlinks) };
     let old = match CACHE.with_borrow_mut(|cache| cache.look_up(&name, valid)) {
         LookUp::Fresh(result) => return result,
         LookUp::Stale(file) => file,
@@ -90,33 +94,62 @@ pub async fn open(
     let opened = fs::open(io, path, options).await;
     // The descriptor of an unchanged file is kept: other requests share it.
     let opened = opened.map(|new| match old {
-        Some(old) if is_same(&old, &new) => old,
+        Some(old) if is_same(old.metadata(), new.metadata()) => old,
         _ => new,
     });
-    let min_uses = files.open_file_cache_min_uses;
-    let errors = files.open_file_cache_errors;
-    CACHE.with_borrow_mut(|cache| cache.store(key, &opened, size, min_uses, errors));
+    let known = match &opened {
+        Ok(file) => Ok(Known::File(file.without_head())),
+        Err(error) => Err(error),
+    };
+    CACHE.with_borrow_mut(|cache| cache.store(key, known, size, files));
     opened
 }
 
 /// The cached result of a look-up that needs no check; `None`: [`open`] has to be asked.
 pub fn try_open(request: &Request, path: &[u8], options: &OpenOptions) -> Option<io::Result<File>> {
     let valid = request.location().files.open_file_cache_valid.duration();
-    let name = Name { path, symlinks: symlinks_code(options) };
+    let name = Name { path, symlinks: symlinks_code(options.symlinks) };
     CACHE.with_borrow_mut(|cache| cache.fresh(&name, valid))
 }
 
-fn symlinks_code(options: &OpenOptions) -> u64 {
-    use nowait_runtime::fs::Symlinks;
-    match options.symlinks {
+/// Looks at a file through the cache.
+///
+/// # Errors
+/// Those of the look-up, cached ones included.
+pub async fn stat(
+    request: &Request,
+    io: &Io,
+    path: &[u8],
+    symlinks: Symlinks,
+    size: OpenFileCacheSize,
+) -> io::Result<Metadata> {
+    let files = &request.location().files;
+    let valid = files.open_file_cache_valid.duration();
+    let name = Name { path, symlinks: symlinks_code(symlinks) };
+    let old = match CACHE.with_borrow_mut(|cache| cache.seen(&name, valid)) {
+        Seen::Fresh(result) => return result,
+        Seen::Stale(file) => file,
+    };
+    let key = Key { path: path.into(), symlinks: name.symlinks };
+    let found = fs::stat(io, path, symlinks).await;
+    let known = match (&found, old) {
+        (Ok(new), Some(old)) if is_same(old.metadata(), new) => Ok(Known::File(old)),
+        (Ok(new), _) => Ok(Known::Seen(*new)),
+        (Err(error), _) => Err(error),
+    };
+    CACHE.with_borrow_mut(|cache| cache.store(key, known, size, files));
+    found
+}
+
+fn symlinks_code(symlinks: Symlinks) -> u64 {
+    match symlinks {
         Symlinks::Follow => 0,
         Symlinks::Deny { from } => 1 + 2 * from as u64,
         Symlinks::IfNotOwner { from } => 2 + 2 * from as u64,
     }
 }
 
-fn is_same(old: &File, new: &File) -> bool {
-    let (old, new) = (old.metadata(), new.metadata());
+fn is_same(old: &Metadata, new: &Metadata) -> bool {
     old.dev == new.dev
         && old.ino == new.ino
         && old.size == new.size
@@ -124,58 +157,84 @@ fn is_same(old: &File, new: &File) -> bool {
         && old.mtime_nsec == new.mtime_nsec
 }
 
+/// What the cache knows of an open file.
 enum LookUp {
     Fresh(io::Result<File>),
     Stale(Option<File>),
 }
 
+/// What the cache knows of what is at a path.
+enum Seen {
+    Fresh(io::Result<Metadata>),
+    Stale(Option<File>),
+}
+
 impl Cache {
-    /// What is known and need not be checked.
-    fn fresh(&mut self, name: &Name<'_>, valid: Duration) -> Option<io::Result<File>> {
+    /// The entry of a path and whether it need not be checked; counts the use.
+    fn entry(&mut self, name: &Name<'_>, valid: Duration) -> Option<(&Known, bool)> {
         let now = now();
         let entry = self.entries.get_mut(name)?;
-        if now.saturating_duration_since(entry.checked) >= valid {
-            return None;
-        }
-        let result = match &entry.known {
-            Known::File(file) => Ok(file.clone()),
-            Known::Error(code) => Err(io::Error::from_raw_os_error(*code)),
-            Known::Counted => return None,
-        };
         entry.uses = entry.uses.saturating_add(1);
         entry.used = now;
-        Some(result)
+        Some((&entry.known, now.saturating_duration_since(entry.checked) < valid))
+    }
+
+    /// What is known and need not be checked. Anything else is no use yet: the caller asks again.
+    fn fresh(&mut self, name: &Name<'_>, valid: Duration) -> Option<io::Result<File>> {
+        let entry = self.entries.get(name)?;
+        if now().saturating_duration_since(entry.checked) >= valid
+            || matches!(entry.known, Known::Seen(_) | Known::Counted)
+        {
+            return None;
+        }
+        match self.look_up(name, valid) {
+            LookUp::Fresh(result) => Some(result),
+            LookUp::Stale(_) => None,
+        }
     }
 
     fn look_up(&mut self, name: &Name<'_>, valid: Duration) -> LookUp {
-        if let Some(result) = self.fresh(name, valid) {
-            return LookUp::Fresh(result);
+        match self.entry(name, valid) {
+            Some((Known::File(file), true)) => LookUp::Fresh(Ok(file.clone())),
+            Some((Known::File(file), false)) => LookUp::Stale(Some(file.clone())),
+            Some((Known::Error(code), true)) => {
+                LookUp::Fresh(Err(io::Error::from_raw_os_error(*code)))
+            }
+            Some((Known::Seen(_) | Known::Counted | Known::Error(_), _)) | None => {
+                LookUp::Stale(None)
+            }
         }
-        let Some(entry) = self.entries.get_mut(name) else { return LookUp::Stale(None) };
-        entry.uses = entry.uses.saturating_add(1);
-        entry.used = now();
-        match &entry.known {
-            Known::File(file) => LookUp::Stale(Some(file.clone())),
-            Known::Counted | Known::Error(_) => LookUp::Stale(None),
+    }
+
+    fn seen(&mut self, name: &Name<'_>, valid: Duration) -> Seen {
+        match self.entry(name, valid) {
+            Some((Known::File(file), true)) => Seen::Fresh(Ok(*file.metadata())),
+            Some((Known::Seen(metadata), true)) => Seen::Fresh(Ok(*metadata)),
+            Some((Known::File(file), false)) => Seen::Stale(Some(file.clone())),
+            Some((Known::Error(code), true)) => {
+                Seen::Fresh(Err(io::Error::from_raw_os_error(*code)))
+            }
+            Some((Known::Seen(_) | Known::Counted | Known::Error(_), _)) | None => {
+                Seen::Stale(None)
+            }
         }
     }
 
     fn store(
         &mut self,
         key: Key,
-        opened: &io::Result<File>,
+        known: Result<Known, &io::Error>,
         size: OpenFileCacheSize,
-        min_uses: u32,
-        errors: bool,
+        files: &FileConf,
     ) {
         let now = now();
         self.expire(now, size.inactive.duration());
         let uses = self.entries.get(&key).map_or(1, |entry| entry.uses);
-        let known = match opened {
-            Ok(file) if uses >= min_uses => Known::File(file.without_head()),
+        let known = match known {
+            Ok(known) if uses >= files.open_file_cache_min_uses => known,
             Ok(_) => Known::Counted,
             Err(error) => match error.raw_os_error() {
-                Some(code) if errors => Known::Error(code),
+                Some(code) if files.open_file_cache_errors => Known::Error(code),
                 _ => {
                     self.entries.swap_remove(&key);
                     return;

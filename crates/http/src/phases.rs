@@ -102,8 +102,12 @@ async fn wait(request: &mut Request) -> Option<Outcome> {
             Ok(cursor) => Stage::LocationCode(cursor),
             Err(outcome) => return Some(outcome),
         },
+        Stage::Server | Stage::Location if lacks_paths(request) => {
+            request.realpath_of = Some(request.location);
+            crate::files::resolve_root(request).await;
+            request.stage
+        }
         _ => {
-            prepare_paths(request).await;
             return Some(match precontent(request).await {
                 Some(outcome) => outcome,
                 None => content(request).await,
@@ -139,6 +143,10 @@ fn phases(request: &mut Request) -> Option<Outcome> {
     let mut stage = request.stage;
     loop {
         stage = match stage {
+            Stage::Server if lacks_paths(request) => {
+                request.stage = stage;
+                return None;
+            }
             Stage::Server => {
                 let root = request.server().root;
                 Cursor::start(request, root).map_or(Stage::FindConfig, Stage::ServerCode)
@@ -156,6 +164,10 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                 None => Stage::Location,
             },
             // Without a location the server's code, which has been run, is not run again.
+            Stage::Location if lacks_paths(request) => {
+                request.stage = stage;
+                return None;
+            }
             Stage::Location if request.location == request.server().root => Stage::Access,
             Stage::Location => {
                 Cursor::start(request, request.location).map_or(Stage::Access, Stage::LocationCode)
@@ -343,6 +355,8 @@ fn find_config(request: &mut Request) -> Option<Outcome> {
                 Level::Error,
                 format_args!("client intended to send too large body: {length} bytes"),
             );
+            // A page may answer, and must not be refused in turn.
+            request.body_discarded = true;
             return Some(Outcome::status(413));
         }
     }
@@ -357,11 +371,10 @@ fn find_config(request: &mut Request) -> Option<Outcome> {
     None
 }
 
-/// Resolves what variables can't wait for: `$realpath_root`, if the configuration mentions it.
-async fn prepare_paths(request: &mut Request) {
-    if request.current.conf.wants_realpath {
-        crate::files::resolve_root(request).await;
-    }
+/// Whether a disk has to be asked for what variables can't wait for: `$realpath_root` of this
+/// location, if the configuration mentions it.
+fn lacks_paths(request: &Request) -> bool {
+    request.current.conf.wants_realpath && request.realpath_of != Some(request.location)
 }
 
 async fn precontent(request: &mut Request) -> Option<Outcome> {

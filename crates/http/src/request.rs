@@ -88,6 +88,8 @@ pub struct Request {
     pub captures: RefCell<Captures>,
     /// `$realpath_root`, filled by a phase when the configuration mentions it.
     pub realpath_root: Option<Bytes>,
+    /// The location that `realpath_root` was resolved for.
+    pub realpath_of: Option<LocationId>,
     /// `$request_id`, once it was asked for.
     pub id: Cell<Option<[u8; 16]>>,
     /// `$limit_rate` when something set it.
@@ -253,6 +255,7 @@ impl Request {
             variable_depth: Cell::new(0),
             captures: RefCell::default(),
             realpath_root: None,
+            realpath_of: None,
             id: Cell::new(None),
             limit_rate: Cell::new(None),
             user: None,
@@ -295,6 +298,7 @@ impl Request {
         self.variable_depth.set(0);
         self.captures.get_mut().clear();
         self.realpath_root = None;
+        self.realpath_of = None;
         self.id.set(None);
         self.limit_rate.set(None);
         self.user = None;

@@ -45,6 +45,23 @@ pub fn framing(request: &mut Request, head: &Head) -> Framing {
     framing
 }
 
+/// Makes the head what is sent, as logs will show it, too.
+pub fn complete(request: &Request, head: &mut Head) {
+    if head.status == 204 {
+        // There is no content to describe. RFC 9110 section 8.6: "A server MUST NOT send a
+        // Content-Length header field in any response with a status code of [...] 204".
+        head.content_type = None;
+        head.content_length = None;
+        head.last_modified = None;
+    }
+    if let Some(to) = &head.location
+        && to.first() == Some(&b'/')
+        && request.location().pages.absolute_redirect
+    {
+        head.location = Some(absolute(request, to).into());
+    }
+}
+
 /// Appends the head.
 pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>) {
     let location = request.location();
@@ -69,11 +86,7 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
         writer.named("Last-Modified", &crate::http_date::format(time));
     }
     if let Some(to) = &head.location {
-        if to.first() == Some(&b'/') && location.pages.absolute_redirect {
-            writer.named("Location", &absolute(request, to));
-        } else {
-            writer.named("Location", to);
-        }
+        writer.named("Location", to);
     }
     if framing == Framing::Chunked {
         writer.lines("Transfer-Encoding: chunked\r\n");

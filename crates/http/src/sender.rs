@@ -157,8 +157,9 @@ pub async fn send_rest(
     Ok(())
 }
 
-fn write_head(request: &mut Request, head: Box<Head>, framing: Framing, out: &mut OutBuf) {
+fn write_head(request: &mut Request, mut head: Box<Head>, framing: Framing, out: &mut OutBuf) {
     let start = out.len();
+    response_head::complete(request, &mut head);
     if request.head.version() != Version::Http09 || request.head.request_line().is_empty() {
         response_head::write(request, &head, framing, out);
     }

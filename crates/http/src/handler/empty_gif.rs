@@ -7,14 +7,15 @@ use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
 
-/// A GIF89a of 1 by 1 pixel: two-colour palette, colour 0 transparent.
+/// A GIF89a of 1 by 1 pixel in 43 bytes: two-colour palette, colour 1 transparent. The same bytes
+/// as nginx's, so that caches and monitors that compare them agree.
 const GIF: &[u8] = &[
     b'G', b'I', b'F', b'8', b'9', b'a', 1, 0, 1, 0, // size
-    0x80, 0, 0, // two colours, background 0, square pixels
+    0x80, 1, 0, // two colours, background 1, square pixels
     0, 0, 0, 0xff, 0xff, 0xff, // black and white
-    0x21, 0xf9, 4, 1, 0, 0, 0, 0, // colour 0 is transparent
+    0x21, 0xf9, 4, 1, 0, 0, 1, 0, // colour 1 is transparent
     0x2c, 0, 0, 0, 0, 1, 0, 1, 0, 0, // the image fills the screen
-    2, 1, 0x44, 0, // clear, colour 0, end
+    2, 2, 0x4c, 1, 0, // clear, colour 1, end
     0x3b,
 ];
 

@@ -3,7 +3,7 @@
 use nowait_h1::Method;
 use nowait_runtime::fs::Kind;
 
-use crate::files::{self, OpenError, Purpose};
+use crate::files::{self, OpenError};
 use crate::log::Level;
 use crate::outcome::{Outcome, Target};
 use crate::request::Request;
@@ -16,7 +16,7 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
     let current = request.current.clone();
     let location = current.conf.location(request.location);
     let mut directory = Vec::new();
-    let root = location.path.append_file(request, &mut directory);
+    location.path.append_file(request, &mut directory);
     let mut directory_tested = false;
     for index in &location.index.index.0 {
         let mut name = Vec::new();
@@ -26,7 +26,7 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
         }
         let mut path = directory.clone();
         path.extend_from_slice(&name);
-        let error = match files::open(request, &path, root, Purpose::Test).await {
+        let error = match files::stat(request, &path).await {
             Ok(_) => {
                 let mut uri = request.uri.path.clone();
                 uri.extend_from_slice(&name);
@@ -41,7 +41,7 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
             return Some(refuse(request, &path, &error));
         }
         if !directory_tested {
-            if let Some(outcome) = test_directory(request, &directory, root, &path).await {
+            if let Some(outcome) = test_directory(request, &directory, &path).await {
                 return Some(outcome);
             }
             directory_tested = true;
@@ -58,18 +58,13 @@ fn to(request: &Request, path: Vec<u8>) -> Outcome {
 }
 
 /// Tells a missing index file from a missing directory. nginx: `ngx_http_index_test_dir`.
-async fn test_directory(
-    request: &mut Request,
-    directory: &[u8],
-    root: usize,
-    file: &[u8],
-) -> Option<Outcome> {
+async fn test_directory(request: &mut Request, directory: &[u8], file: &[u8]) -> Option<Outcome> {
     let shown = match directory {
         [rest @ .., b'/'] if !rest.is_empty() => rest,
         all => all,
     };
-    match files::open(request, shown, root, Purpose::Test).await {
-        Ok(opened) if opened.metadata().kind == Kind::Directory => None,
+    match files::stat(request, shown).await {
+        Ok(found) if found.kind == Kind::Directory => None,
         Ok(_) => {
             request.log(
                 Level::Alert,

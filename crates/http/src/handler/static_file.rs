@@ -6,7 +6,7 @@ use nowait_runtime::fs::Kind;
 
 use crate::escape;
 use crate::etag;
-use crate::files::{self, Purpose};
+use crate::files;
 use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
@@ -23,7 +23,7 @@ pub fn try_run(request: &mut Request) -> Option<Outcome> {
     }
     let mut path = request.take_path();
     request.location().path.append_file(request, &mut path);
-    let outcome = match files::try_open(request, &path, Purpose::Send) {
+    let outcome = match files::try_open(request, &path) {
         Some(Ok(file)) => Some(respond(request, &path, file)),
         Some(Err(error)) => Some(error.answer(request, &path)),
         None => None,
@@ -42,8 +42,8 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
         return None;
     }
     let mut path = request.take_path();
-    let root = request.location().path.append_file(request, &mut path);
-    let opened = files::open(request, &path, root, Purpose::Send).await;
+    request.location().path.append_file(request, &mut path);
+    let opened = files::open(request, &path).await;
     let outcome = match opened {
         Ok(file) => respond(request, &path, file),
         Err(error) => error.answer(request, &path),

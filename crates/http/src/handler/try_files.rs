@@ -3,7 +3,7 @@
 use nowait_runtime::fs::Kind;
 
 use crate::conf::try_files::{Candidate, Fallback};
-use crate::files::{self, Purpose};
+use crate::files;
 use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::path::Append;
@@ -32,7 +32,7 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
         }
         let mut path = base.clone();
         path.extend_from_slice(&name);
-        if exists(request, &path, base.len(), candidate).await {
+        if exists(request, &path, candidate).await {
             adopt(request, append, name, candidate);
             return None;
         }
@@ -44,9 +44,9 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
     })
 }
 
-async fn exists(request: &Request, path: &[u8], root: usize, candidate: &Candidate) -> bool {
-    match files::open(request, path, root, Purpose::Test).await {
-        Ok(file) => (file.metadata().kind == Kind::Directory) == candidate.directory,
+async fn exists(request: &Request, path: &[u8], candidate: &Candidate) -> bool {
+    match files::stat(request, path).await {
+        Ok(found) => (found.kind == Kind::Directory) == candidate.directory,
         Err(error) => {
             if !error.is_not_found() {
                 request.log(Level::Crit, format_args!("{}", error.describe(path)));

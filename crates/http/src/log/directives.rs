@@ -93,6 +93,10 @@ fn log_format(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         [] => (Escape::Default, texts),
     };
     let texts = texts.iter().map(Template::parse).collect::<Result<Vec<_>, _>>()?;
+    for text in &texts {
+        // A format that no log uses must be right, too.
+        crate::conf::compile(text, cx)?;
+    }
     let format = LogFormat { name: name.lossy().into_owned(), escape, texts };
     cx.global::<LogFormats>().0.push(Arc::new(format));
     Ok(())

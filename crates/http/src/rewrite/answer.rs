@@ -26,6 +26,8 @@ impl Return {
                 status => respond(request, status, Bytes::new()),
             };
         };
+        // The text may mention `$status`.
+        request.out.status = self.status;
         let value = request.evaluate(text);
         match self.status {
             status @ (301 | 302 | 303 | 307 | 308) => Outcome::moved(status, value),

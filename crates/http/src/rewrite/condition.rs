@@ -1,10 +1,10 @@
 //! What `if` asks. nginx: `ngx_http_script_if_code` and what comes before it on the stack.
 
-use nowait_runtime::fs::{self, Kind, Metadata};
+use nowait_runtime::fs::{Kind, Metadata};
 
 use super::replace::search_failed;
 use crate::conf::Regex;
-use crate::files::{self, Purpose};
+use crate::files;
 use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
@@ -123,7 +123,7 @@ impl FileTest {
     /// # Errors
     /// The answer to the client when the thread pool is full.
     pub(super) async fn holds(self, request: &Request, path: &[u8]) -> Result<bool, Outcome> {
-        match metadata(request, path).await {
+        match files::stat(request, path).await {
             Ok(found) => Ok(self.accepts(&found)),
             Err(error) if error.is_overflow() => Err(error.answer(request, path)),
             Err(error) => {
@@ -152,15 +152,6 @@ impl FileTest {
             Self::Executable => found.mode & OWNER_EXECUTES != 0,
         }
     }
-}
-
-async fn metadata(request: &Request, path: &[u8]) -> Result<Metadata, files::OpenError> {
-    if request.location().files.open_file_cache.0.is_some() {
-        return Ok(*files::open(request, path, 0, Purpose::Test).await?.metadata());
-    }
-    files::check_name(path)?;
-    let symlinks = files::symlinks(request, path);
-    Ok(fs::stat(&request.io(), path, symlinks).await?)
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// `http` or `https`.
     "scheme" => |_, out| append(Some(b"http"), out);
     /// Server address that accepted the request.
-    "server_addr" => |r, out| { address::append_ip(r.connection.local(), out); true };
+    "server_addr" => |r, out| { address::append_local(r.connection.local(), out); true };
     /// Name of the server that accepted the request.
     "server_name" => |r, out| { out.extend_from_slice(r.server_name()); true };
     /// Server port that accepted the request.

@@ -389,7 +389,7 @@ impl Request {
     /// Status for logs. nginx: `ngx_http_variable_status`.
     pub fn log_status(&self) -> u16 {
         match (self.error_status, self.out.status) {
-            (Some(status), 0) => status,
+            (Some(status), _) => status,
             (_, 0) if self.head.version() == nowait_h1::Version::Http09 => 9,
             (_, status) => status,
         }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_h1::BodyEvent;
@@ -17,12 +18,14 @@ pub struct Reader {
     connection: Rc<Connection>,
     /// The client waits for `100 Continue`.
     expects_continue: bool,
+    /// For sending it.
+    send_timeout: Duration,
 }
 
 impl Reader {
     /// For the request whose head the connection has just received.
-    pub fn new(connection: Rc<Connection>, expects_continue: bool) -> Self {
-        Self { connection, expects_continue }
+    pub fn new(connection: Rc<Connection>, expects_continue: bool, send_timeout: Duration) -> Self {
+        Self { connection, expects_continue, send_timeout }
     }
 }
 
@@ -66,7 +69,7 @@ impl BodyReader for Reader {
             if std::mem::take(&mut self.expects_continue)
                 && self.connection.input.borrow().is_empty()
             {
-                let options = SendOptions::new(self.connection.worker.send_timeout());
+                let options = SendOptions::new(self.send_timeout);
                 let line = nowait_runtime::buf::Chunk::from(CONTINUE);
                 self.connection.stream.send(line, options).await.map_err(ReadError::Closed)?;
             }

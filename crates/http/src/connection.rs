@@ -140,20 +140,19 @@ impl Connection {
 
 /// Serves a connection until it is closed.
 pub async fn serve(connection: Rc<Connection>) {
-    let mut timeout = first_timeout(&connection);
+    let mut wait = Wait { timeout: first_timeout(&connection), keep: Duration::ZERO };
     let next = loop {
-        match receive(&connection, timeout).await {
+        match receive(&connection, wait).await {
             Received::Bytes => {}
             Received::TimedOut if connection.requests.get() == 0 => {
                 break if resets_timed_out(&connection) { Next::Reset } else { Next::Close };
             }
             Received::TimedOut | Received::Closed => break Next::Close,
         }
-        let (next, idle_timeout) = Box::pin(active(&connection)).await;
-        if next != Next::Idle {
-            break next;
+        match Box::pin(active(&connection)).await {
+            (Next::Idle, idle) => wait = idle,
+            (next, _) => break next,
         }
-        timeout = idle_timeout;
     };
     match next {
         Next::Linger { time, timeout } => Box::pin(linger(&connection, time, timeout)).await,
@@ -161,6 +160,15 @@ pub async fn serve(connection: Rc<Connection>) {
         Next::Reset => drop(connection.stream.set_reset_on_close()),
         Next::Idle | Next::Close => {}
     }
+}
+
+/// How long a connection waits for a request.
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    /// Then it is closed.
+    timeout: Duration,
+    /// It is not closed earlier, whoever needs its place.
+    keep: Duration,
 }
 
 /// What came while a connection waited for a request.
@@ -172,12 +180,12 @@ enum Received {
 }
 
 /// Waits for a request.
-async fn receive(connection: &Rc<Connection>, timeout: Duration) -> Received {
+async fn receive(connection: &Rc<Connection>, wait: Wait) -> Received {
     if connection.worker.is_closing() && connection.requests.get() > 0 {
         return Received::Closed;
     }
-    let idle = connection.worker.enter_idle(connection);
-    let received = connection.stream.recv(timeout).await;
+    let idle = connection.worker.enter_idle(connection, wait.keep);
+    let received = connection.stream.recv(wait.timeout).await;
     connection.worker.leave_idle(idle);
     match received {
         Ok(bytes) if bytes.is_empty() => Received::Closed,
@@ -227,7 +235,7 @@ impl Drop for Forget<'_> {
 }
 
 /// Serves requests as long as they follow each other; returns how long to wait for more.
-async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
+async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
     let mut out = OutBuf::new();
     let mut pipelined = false;
     // The memory of a request serves for the next one.
@@ -245,7 +253,9 @@ async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
                     connection.h1().set_limits(limits(head));
                     servers.default_server
                 }
-                None => return (Next::Close, Duration::ZERO),
+                None => {
+                    return (Next::Close, Wait { timeout: Duration::ZERO, keep: Duration::ZERO });
+                }
             },
         };
         default_server = server;
@@ -259,10 +269,14 @@ async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
         };
         request.pipelined = pipelined;
         let next = one(connection, &mut request, &mut out).await;
-        let timeout = request.location().client.keepalive_timeout.timeout.duration();
+        let client = &request.location().client;
+        let wait = Wait {
+            timeout: client.keepalive_timeout.timeout.duration(),
+            keep: client.keepalive_min_timeout.duration(),
+        };
         kept = Some(request);
         if next != Next::Idle {
-            return (next, timeout);
+            return (next, wait);
         }
         pipelined = !connection.input.borrow().is_empty();
         if pipelined {
@@ -272,12 +286,16 @@ async fn active(connection: &Rc<Connection>) -> (Next, Duration) {
         drop(connection.input.replace(RecvBuf::empty()));
         // A busy connection soon sends the next request: worth keeping this future for it.
         let Some(_busy) = connection.worker.enter_busy(BUSY_MAX) else {
-            return (Next::Idle, timeout);
+            return (Next::Idle, wait);
         };
-        match receive(connection, timeout.min(BUSY)).await {
+        let Wait { timeout, keep } = wait;
+        match receive(connection, Wait { timeout: timeout.min(BUSY), keep }).await {
             Received::Bytes => {}
-            Received::TimedOut if timeout > BUSY => return (Next::Idle, timeout - BUSY),
-            Received::TimedOut | Received::Closed => return (Next::Close, timeout),
+            Received::TimedOut if timeout > BUSY => {
+                let keep = keep.saturating_sub(BUSY);
+                return (Next::Idle, Wait { timeout: timeout - BUSY, keep });
+            }
+            Received::TimedOut | Received::Closed => return (Next::Close, wait),
         }
     }
 }
@@ -361,12 +379,13 @@ async fn files(
     request: &mut Request,
     out: &mut OutBuf,
 ) -> Option<Option<Response>> {
+    let timeout = send_timeout(request);
     let mut answer = pin!(phases::resume(request));
     // A response that needs no waiting goes out together with earlier ones.
     if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
         return Some(answer);
     }
-    if flush(connection, out).await.is_err() {
+    if flush(connection, out, timeout).await.is_err() {
         return None;
     }
     match select(answer, gone(connection)).await {
@@ -385,7 +404,7 @@ async fn finish(
     let body_complete = connection.h1().is_body_complete();
     let more = !connection.input.borrow().is_empty();
     let batch = keep && body_complete && more && out.len() < BATCH_BYTES_MAX;
-    if !batch && let Err(error) = flush(connection, out).await {
+    if !batch && let Err(error) = flush(connection, out, send_timeout(request)).await {
         request.log(Level::Info, format_args!("send() failed {}", crate::files::errno(&error)));
         crate::logs::access(request);
         return Next::Close;
@@ -447,7 +466,7 @@ async fn receive_head(
             Ok(_) => {}
             Err(error) => return Err(HeadError::Refused(error)),
         }
-        if flush(connection, out).await.is_err() {
+        if flush(connection, out, send_timeout(request)).await.is_err() {
             return Err(HeadError::Closed);
         }
         let left = timeout.saturating_sub(now().saturating_duration_since(request.started));
@@ -498,7 +517,7 @@ async fn refuse(
         Ok(Some(rest)) => sender::send_rest(connection, request, rest, out).await,
         Err(error) => Err(error),
     };
-    let flushed = flush(connection, out).await;
+    let flushed = flush(connection, out, send_timeout(request)).await;
     request.sent.complete.set(sent.is_ok() && flushed.is_ok());
     crate::logs::access(request);
     let client = &request.location().client;
@@ -550,6 +569,7 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
         request.body = RequestBody::Unread(Box::new(Reader::new(
             connection.clone(),
             request.head.expects_continue(),
+            send_timeout(request),
         )));
     }
     match request.method {
@@ -587,12 +607,21 @@ fn choose_server(request: &mut Request, servers: &Virtual) {
     }
 }
 
+/// The longest pause between two writes to the client.
+pub(crate) fn send_timeout(request: &Request) -> Duration {
+    request.location().client.send_timeout.duration()
+}
+
 /// Sends what has been collected.
-pub(crate) async fn flush(connection: &Connection, out: &mut OutBuf) -> io::Result<()> {
+pub(crate) async fn flush(
+    connection: &Connection,
+    out: &mut OutBuf,
+    timeout: Duration,
+) -> io::Result<()> {
     if out.is_empty() {
         return Ok(());
     }
-    let options = SendOptions::new(connection.worker.send_timeout());
+    let options = SendOptions::new(timeout);
     connection.stream.send(std::mem::take(out), options).await
 }
 

@@ -33,7 +33,8 @@ impl From<io::Error> for OpenError {
 /// [`OpenError`].
 pub async fn open(request: &Request, path: &[u8]) -> Result<File, OpenError> {
     check_name(path)?;
-    let io = request.io();
+    // Each client has its share of the pool.
+    let io = request.io().for_client(request.connection.number);
     let options = options(request, path);
     if let Some(size) = request.location().files.open_file_cache.0 {
         return Ok(crate::open_file_cache::open(request, &io, path, &options, size).await?);

@@ -156,6 +156,7 @@ pub fn access(request: &Request) {
     thread_local! {
         static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
+    nowait_runtime::stats::set_label("access log");
     LINE.with_borrow_mut(|line| log.write(line, &mut Line(request)));
 }
 

@@ -13,6 +13,8 @@
 //! | precontent | `try_files` |
 //! | content | the location's handler, or index, autoindex and static files |
 
+use nowait_runtime::stats::set_label;
+
 use crate::conf::Content;
 use crate::error_page;
 use crate::filter;
@@ -141,6 +143,7 @@ fn round(request: &mut Request, start: Start) -> Option<Outcome> {
 /// left. Each pass leads forward but for the changes of the URI, which are counted.
 fn phases(request: &mut Request) -> Option<Outcome> {
     let mut stage = request.stage;
+    set_label("http phases");
     loop {
         stage = match stage {
             Stage::Server if lacks_paths(request) => {
@@ -189,6 +192,7 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                 None => Stage::Content,
             },
             Stage::Content => {
+                set_label("http content");
                 request.stage = stage;
                 let location = request.location();
                 let lost = request.uri_rewritten && location.path.is_alias();

@@ -16,7 +16,7 @@ use nowait_runtime::net::SendOptions;
 use nowait_runtime::pool::PoolError;
 use nowait_runtime::{now, sleep};
 
-use crate::connection::{Connection, flush};
+use crate::connection::{Connection, flush, send_timeout};
 use crate::log::Level;
 use crate::request::{Request, RequestBody};
 use crate::response::{Body, BodyError, FileBody, Head, Part, Response};
@@ -138,7 +138,7 @@ pub async fn send_rest(
 ) -> Result<(), SendError> {
     let Rest { framing, head, body } = rest;
     if let Some(head) = head {
-        flush(connection, out).await.map_err(SendError::Client)?;
+        flush(connection, out, send_timeout(request)).await.map_err(SendError::Client)?;
         if let RequestBody::Unread(reader) = &mut request.body
             && reader.wanted().await.is_err()
         {
@@ -324,8 +324,12 @@ impl<'a> Sender<'a> {
             if inline {
                 self.read(&file, &io, offset, allowed).await?;
             } else {
-                let range =
-                    FileRange { file: file.clone(), io: (*io).clone(), offset, len: allowed };
+                let range = FileRange {
+                    file: file.clone(),
+                    io: io.for_client(self.connection.number),
+                    offset,
+                    len: allowed,
+                };
                 self.chunk(Chunk::from(range)).await?;
             }
             self.count(allowed);
@@ -351,8 +355,9 @@ impl<'a> Sender<'a> {
             return Ok(());
         }
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
+        let io = io.for_client(self.connection.number);
         let bytes =
-            file.read_at(io, offset, wanted).await.map_err(|error| {
+            file.read_at(&io, offset, wanted).await.map_err(|error| {
                 match PoolError::of(&error) {
                     Some(overflow) => BodyError::Overflow(overflow.to_string()),
                     None => BodyError::File(error),

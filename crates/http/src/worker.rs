@@ -6,12 +6,17 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use nowait_runtime::{now, sleep, spawn};
 
 use slab::Slab;
 
 use crate::connection::Connection;
 use crate::generation::{Current, Generation};
+
+/// So many idle connections are closed at once to make room for new ones.
+const MAKE_ROOM: usize = 32;
 
 /// Numbers the connections of the process.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
@@ -20,10 +25,23 @@ static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 pub struct Worker {
     current: RefCell<Rc<Current>>,
     /// Connections that wait for a request.
-    idle: RefCell<Slab<Weak<Connection>>>,
+    idle: RefCell<Slab<Idle>>,
     closing: Cell<bool>,
     /// Connections that keep their memory for the next request.
     busy: Cell<usize>,
+}
+
+/// A connection that waits for a request.
+struct Idle {
+    connection: Weak<Connection>,
+    since: Instant,
+    keep: Duration,
+}
+
+/// Makes the task of an idle connection receive the end of the stream, so that it closes it.
+fn hang_up(connection: &Connection) {
+    // One that can't be shut down is closed already.
+    let _ = connection.stream.shutdown(std::net::Shutdown::Both);
 }
 
 /// The right to keep the memory of a request while waiting for the next one.
@@ -67,17 +85,48 @@ impl Worker {
         self.closing.get()
     }
 
+    /// Closes idle connections, but keeps each open for `keepalive_min_timeout`.
     fn close_idle(&self) {
-        let idle: Vec<_> = self.idle.borrow().iter().filter_map(|(_, c)| c.upgrade()).collect();
-        for connection in idle.iter().filter(|connection| connection.requests.get() > 0) {
-            // Its task receives the end of the stream and closes it.
-            let _ = connection.stream.shutdown(std::net::Shutdown::Both);
+        for (connection, since, keep) in self.idle_connections() {
+            let left = (since + keep).saturating_duration_since(now());
+            if left.is_zero() {
+                hang_up(&connection);
+                continue;
+            }
+            let connection = Rc::downgrade(&connection);
+            drop(spawn(async move {
+                sleep(left).await;
+                if let Some(connection) = connection.upgrade() {
+                    hang_up(&connection);
+                }
+            }));
         }
     }
 
-    /// Notes that a connection waits for a request.
-    pub(crate) fn enter_idle(&self, connection: &Rc<Connection>) -> usize {
-        self.idle.borrow_mut().insert(Rc::downgrade(connection))
+    /// Closes some of the connections that have been idle for longest, so that new ones can be
+    /// accepted; false if there are none. nginx: `ngx_drain_connections`.
+    pub fn make_room(&self) -> bool {
+        let mut idle = self.idle_connections();
+        idle.retain(|(_, since, keep)| *since + *keep <= now());
+        idle.sort_by_key(|(_, since, _)| *since);
+        idle.iter().take(MAKE_ROOM).for_each(|(connection, ..)| hang_up(connection));
+        !idle.is_empty()
+    }
+
+    /// Connections that wait for another request, since when, and how long they must be kept.
+    fn idle_connections(&self) -> Vec<(Rc<Connection>, Instant, Duration)> {
+        let idle = self.idle.borrow();
+        let idle = idle.iter().filter_map(|(_, entry)| {
+            let connection = entry.connection.upgrade()?;
+            (connection.requests.get() > 0).then_some((connection, entry.since, entry.keep))
+        });
+        idle.collect()
+    }
+
+    /// Notes that a connection waits for a request, and how long it must be kept at least.
+    pub(crate) fn enter_idle(&self, connection: &Rc<Connection>, keep: Duration) -> usize {
+        let connection = Rc::downgrade(connection);
+        self.idle.borrow_mut().insert(Idle { connection, since: now(), keep })
     }
 
     /// Notes that it no longer does.
@@ -96,10 +145,5 @@ impl Worker {
             self.busy.set(self.busy.get() + 1);
             Busy(&self.busy)
         })
-    }
-
-    /// The longest pause between two writes of collected output.
-    pub(crate) fn send_timeout(&self) -> Duration {
-        Duration::from_secs(60)
     }
 }

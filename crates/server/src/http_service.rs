@@ -99,6 +99,10 @@ impl Service for HttpService {
         worker.activate(generation);
     }
 
+    fn make_room(worker: &Rc<Worker>) -> bool {
+        worker.make_room()
+    }
+
     fn close(worker: &Rc<Worker>) {
         worker.close();
     }

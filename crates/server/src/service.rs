@@ -91,6 +91,10 @@ pub trait Service: 'static {
     /// The generation to serve from now on; requests under way keep theirs.
     fn update(worker: &Rc<Self::Worker>, generation: Arc<Self::Generation>);
 
+    /// The worker has all the connections that it may have: closes some that are idle. False: there
+    /// were none.
+    fn make_room(worker: &Rc<Self::Worker>) -> bool;
+
     /// The worker ends: idle connections are closed at once, busy ones after their request.
     fn close(worker: &Rc<Self::Worker>);
 

@@ -120,6 +120,8 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
         hooks: Rc::new(Reporter { events: seat.reports.clone(), last: Cell::new(None) }),
         ..WorkerConfig::new(seat.index, seat.driver)
     };
+    let blocked = config.blocked.clone();
+    let (index, reports) = (seat.index, seat.reports.clone());
     let state = Rc::new(State {
         service: Program::worker(first.generation.clone()),
         accepting: RefCell::default(),
@@ -134,6 +136,17 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
         }
         Program::close(&state.service);
     })?;
+    let blocked = blocked.snapshot();
+    let message = format!(
+        "worker {index}: event_loop_blocked: {} turns, the longest took {:.1} ms{}",
+        blocked.turns(),
+        blocked.longest.as_secs_f64() * 1000.0,
+        match blocked.longest_label {
+            "" => String::new(),
+            label => format!(", last at work: {label}"),
+        }
+    );
+    reports.send(Event::Log(Level::Notice, message));
     Ok(())
 }
 
@@ -207,7 +220,13 @@ impl Hooks for Reporter {
     }
 
     fn connections_exhausted(&self, max: usize) {
-        self.complain(Level::Alert, format!("{max} worker_connections are not enough"));
+        let state = STATE.with_borrow(Option::clone);
+        if state.is_some_and(|state| Program::make_room(&state.service)) {
+            let message = format!("{max} worker_connections are not enough, reusing connections");
+            self.complain(Level::Warn, message);
+        } else {
+            self.complain(Level::Alert, format!("{max} worker_connections are not enough"));
+        }
     }
 
     fn accept_failed(&self, error: &io::Error) {

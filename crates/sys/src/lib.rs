@@ -8,4 +8,5 @@ pub mod localtime;
 pub mod process;
 pub mod seccomp;
 pub mod signal;
+pub mod tcp_info;
 pub mod user;

@@ -64,6 +64,7 @@ fn format(request: &Request) -> Result<Format, Outcome> {
 }
 
 fn respond(request: &Request, format: &Format, listing: Listing) -> Outcome {
+    nowait_runtime::stats::set_label("autoindex");
     let conf = &request.location().autoindex;
     let mut entries: Vec<Entry> = listing
         .entries

@@ -2,7 +2,9 @@
 
 use super::Builtin;
 use super::core::{builtins, number};
+use crate::request::Request;
 use nowait_runtime::clock;
+use nowait_sys::tcp_info::{TcpInfo, tcp_info};
 
 /// Version of nginx whose behaviour is followed.
 pub const NGINX_VERSION: &str = "1.31.4";
@@ -17,11 +19,23 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "nginx_version" => |_, out| { out.extend_from_slice(NGINX_VERSION.as_bytes()); true };
     /// Number of the process that serves the request.
     "pid" => |_, out| number(u64::from(std::process::id()), out);
+    /// Receive window of the client's TCP connection in bytes.
+    "tcpinfo_rcv_space" => |r, out| tcp(r, |info| info.rcv_space, out);
+    /// Round-trip time of the client's TCP connection in microseconds.
+    "tcpinfo_rtt" => |r, out| tcp(r, |info| info.rtt_us, out);
+    /// Variance of the round-trip time in microseconds.
+    "tcpinfo_rttvar" => |r, out| tcp(r, |info| info.rttvar_us, out);
+    /// Congestion window of the client's TCP connection in segments.
+    "tcpinfo_snd_cwnd" => |r, out| tcp(r, |info| info.snd_cwnd, out);
     /// Current time as in ISO 8601, local.
     "time_iso8601" => |_, out| { out.extend_from_slice(&clock().iso_time()); true };
     /// Current time as in the common log format, local.
     "time_local" => |_, out| { out.extend_from_slice(&clock().log_time()); true };
 };
+
+fn tcp(r: &Request, part: fn(&TcpInfo) -> u32, out: &mut Vec<u8>) -> bool {
+    tcp_info(r.connection.stream.fd()).is_ok_and(|info| number(u64::from(part(&info)), out))
+}
 
 fn msec(_: &crate::request::Request, out: &mut Vec<u8>) -> bool {
     let ms = clock().unix_ms();

@@ -13,7 +13,7 @@ fn looks() -> Ops {
 
 fn open(case: Case) {
     let Some(stage) = Stage::new(case) else { return };
-    let names = stage.write_cold_files();
+    let names = stage.write_many_cold_files(300);
     let Some(mut run) = stage.start("") else { return };
     let gate = run.hold(looks());
     let mut cold = run.request(paths(&names));

@@ -10,9 +10,12 @@ on_every_case!(whole_files, ranges, ways_to_send, large_files);
 /// and no disk is so well read ahead that one operation serves many files.
 const AT_DISK: usize = 8;
 
+/// Many times the threads of the default pool.
+const MANY: usize = 300;
+
 fn whole_files(case: Case) {
     let Some(stage) = Stage::new(case) else { return };
-    let names = stage.write_cold_files();
+    let names = stage.write_many_cold_files(MANY);
     let Some(mut run) = stage.start("") else { return };
     run.know(&names);
     let gate = run.hold(Ops::READ);

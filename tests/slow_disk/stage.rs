@@ -137,7 +137,12 @@ impl Stage {
 
     /// Puts `COLD_REQUESTS` files below `cold/` and returns their names.
     pub fn write_cold_files(&self) -> Vec<String> {
-        let names: Vec<_> = (0..COLD_REQUESTS).map(|n| format!("cold/{n}")).collect();
+        self.write_many_cold_files(COLD_REQUESTS)
+    }
+
+    /// Puts `count` files below `cold/` and returns their names.
+    pub fn write_many_cold_files(&self, count: usize) -> Vec<String> {
+        let names: Vec<_> = (0..count).map(|n| format!("cold/{n}")).collect();
         for name in &names {
             self.write(name, content(name));
         }

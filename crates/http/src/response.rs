@@ -164,7 +164,7 @@ pub enum BodyError {
 impl std::fmt::Display for BodyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::File(error) => write!(f, "read() failed ({error})"),
+            Self::File(error) => write!(f, "read() failed{}", crate::log::OsError(error)),
             Self::Truncated => f.write_str("the file was truncated while it was being sent"),
             Self::Overflow(text) => f.write_str(text),
         }

@@ -116,7 +116,20 @@ impl ExtImage {
                 Err(e) => panic!("unmount {}: {e}", point.display()),
             }
         });
+        // The name is gone, but the kernel may still be at work on the ext4 itself: mounted again
+        // too early, there would be two of it on one image.
+        wait::until("the loop device to be free", wait::PATIENCE, || {
+            (!self.device_is_ours()).then_some(())
+        });
         self.attach();
+    }
+
+    /// Whether the loop device that was set up last is still one, and on this image.
+    fn device_is_ours(&self) -> bool {
+        let name = self.device.file_name().unwrap_or_default();
+        let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
+        let image = self.disk.path().join("image");
+        fs::read_to_string(backing).is_ok_and(|path| Path::new(path.trim_end()) == image)
     }
 
     /// Where the ext4 is mounted.

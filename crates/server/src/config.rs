@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use nowait_conf::{Bundle, Cx, Diagnostics, Files, Paths, Registry, parse};
+use nowait_conf::{Bundle, Cx, Diagnostic, Diagnostics, Files, Paths, Registry, parse};
 
 use crate::builtin::{self, WithBuiltIn};
 use crate::conf_core;
@@ -87,14 +87,18 @@ pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
     let main = cx.run(&tree);
     let settings = conf_core::resolve(&mut cx, &main, place);
     let plan = Program::plan(&mut cx, &main, &settings);
+    let needs = Program::needs(&plan);
     drop(cx);
+    if needs.listens.is_empty() && !diagnostics.has_errors() {
+        let warning = Diagnostic::warn("no \"server\" listens: nothing will be served");
+        diagnostics.push(warning.hint("http { server { listen 8080; root /srv/www; } }"));
+    }
     // Colours only where the text is going to be seen by a person.
     let rendered = diagnostics.render(std::io::IsTerminal::is_terminal(&std::io::stderr()));
     let lines = lines(&diagnostics);
     if diagnostics.has_errors() {
         return Err(Refused { lines, rendered });
     }
-    let needs = Program::needs(&plan);
     let warnings = lines.into_iter().map(|line| line.text).collect();
     Ok(Loaded { bundle: tree.files, settings, needs, plan, warnings, rendered })
 }

@@ -4,6 +4,7 @@
 //! thread: by the single-threaded master for everything, and by the server process for its own
 //! life. Never used on an event loop.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -32,21 +33,21 @@ pub struct StartupLog {
     sinks: Vec<Sink>,
     /// Copy warnings and worse to standard error: until the program has started.
     to_stderr: bool,
+    /// What goes wrong is noted here too while somebody else waits for the outcome.
+    noted: RefCell<Option<String>>,
 }
 
 impl StartupLog {
     /// A log to standard error alone.
     pub fn stderr(level: Level) -> StartupLog {
-        StartupLog { sinks: vec![Sink { file: None, level }], to_stderr: true }
+        StartupLog::to(Sink { file: None, level })
     }
 
     /// A log to the file that `-e` names, opened (and created) before the configuration is read.
     /// When that fails, standard error gets an alert and becomes the log, as in nginx.
     pub fn open(path: &Path, level: Level) -> StartupLog {
         match open_log(path) {
-            Ok(file) => {
-                StartupLog { sinks: vec![Sink { file: Some(file), level }], to_stderr: true }
-            }
+            Ok(file) => StartupLog::to(Sink { file: Some(file), level }),
             Err(error) => {
                 complain(&format!(
                     "[alert] could not open error log file: open() \"{}\" failed {}",
@@ -56,6 +57,10 @@ impl StartupLog {
                 StartupLog::stderr(level)
             }
         }
+    }
+
+    fn to(sink: Sink) -> StartupLog {
+        StartupLog { sinks: vec![sink], to_stderr: true, noted: RefCell::default() }
     }
 
     /// Replaces the sinks, once the configuration says where the log is.
@@ -89,19 +94,42 @@ impl StartupLog {
         let mut message = message.to_string();
         cut(&mut message, LINE_BYTES_MAX - head.len());
         let line = format!("{head}{message}\n");
-        let mut wrote_stderr = false;
+        let for_people = self.to_stderr && level <= Level::Warn;
         for sink in self.sinks.iter().filter(|sink| sink.level >= level) {
             // A log that cannot be written has nowhere to say so.
             let _ = match &sink.file {
                 Some(file) => (&*file).write_all(line.as_bytes()),
-                None => {
-                    wrote_stderr = true;
-                    std::io::stderr().write_all(line.as_bytes())
-                }
+                // It gets the other form.
+                None if for_people => Ok(()),
+                None => std::io::stderr().write_all(line.as_bytes()),
             };
         }
-        if self.to_stderr && !wrote_stderr && level <= Level::Warn {
+        if for_people {
             complain(&format!("[{level}] {message}"));
+        }
+        if level <= Level::Emerg {
+            self.note(format_args!("nowait: [{level}] {message}"));
+        }
+    }
+
+    /// Says to whoever watches the start what can be done about the line before.
+    pub fn hint(&self, hint: impl fmt::Display) {
+        if self.to_stderr {
+            let _ = writeln!(std::io::stderr(), "  = hint: {hint}");
+        }
+        self.note(format_args!("  = hint: {hint}"));
+    }
+
+    /// Does `work` and returns what it logged at `emerg`, with its hints, as lines for people.
+    pub fn noting<T>(&self, work: impl FnOnce() -> T) -> (T, String) {
+        self.noted.replace(Some(String::new()));
+        let result = work();
+        (result, self.noted.take().unwrap_or_default())
+    }
+
+    fn note(&self, line: impl fmt::Display) {
+        if let Some(noted) = &mut *self.noted.borrow_mut() {
+            noted.push_str(&format!("{line}\n"));
         }
     }
 

@@ -162,6 +162,7 @@ fn signal(command: Command, loaded: &Loaded, log: &StartupLog) -> u8 {
                 complain(&format!("[error] {message}"));
             }
             log.log(Level::Error, &message);
+            log.hint("no server runs with this configuration; -p, -c and \"pid\" choose it");
             return 1;
         }
     };

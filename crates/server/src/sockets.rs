@@ -4,6 +4,7 @@
 //! closed before the new one is in use, so a failed reload loses nothing, and a socket that stays
 //! is never closed, so no connection waiting in its queue is lost.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,6 +146,9 @@ impl Sockets {
                         Err(error) => {
                             log.log(Level::Emerg, Shown(&error));
                             if !error.is_in_use() {
+                                if let Some(hint) = hint(&group.spec.address, &error) {
+                                    log.hint(hint);
+                                }
                                 return Err(BindFailed);
                             }
                             in_use = true;
@@ -165,6 +169,7 @@ impl Sockets {
             }
         }
         log.log(Level::Emerg, "still could not bind()");
+        log.hint("another program, or another nowait, listens there: \"ss -ltnp\" shows which");
         Err(BindFailed)
     }
 
@@ -208,6 +213,19 @@ impl Sockets {
             group.sockets.iter().map(|socket| socket.as_fd().try_clone_to_owned()).collect()
         };
         self.groups.iter().map(copies).collect()
+    }
+}
+
+/// What can be done about an address that cannot be listened on.
+fn hint(address: &ListenAddress, error: &ListenError) -> Option<&'static str> {
+    match (error.error.kind(), address) {
+        (ErrorKind::PermissionDenied, ListenAddress::Inet(_)) => {
+            Some("ports below 1024 are for root; start as root, or listen on a higher port")
+        }
+        (ErrorKind::AddrNotAvailable, _) => {
+            Some("this machine does not have the address: \"ip address\" shows those that it has")
+        }
+        _ => None,
     }
 }
 

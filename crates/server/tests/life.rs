@@ -226,8 +226,60 @@ fn a_taken_address_is_reported_and_tried_again() {
     assert_eq!(output.status.code(), Some(1));
     let line = format!("nowait: [emerg] bind() to {address} failed (98: Address already in use)\n");
     assert_eq!(stderr(&output).matches(&line).count(), 5, "{}", stderr(&output));
-    assert!(stderr(&output).ends_with("nowait: [emerg] still could not bind()\n"));
+    let end = "nowait: [emerg] still could not bind()\n  = hint: another program";
+    assert!(stderr(&output).contains(end), "{}", stderr(&output));
     assert!(!dir.path().join("x.pid").exists());
+}
+
+#[test]
+fn what_stops_a_start_is_said_in_the_classic_form_with_a_hint() {
+    let dir = TempDir::new("refused");
+    dir.write("logs", "a file");
+    let path = dir.path().to_str().unwrap().to_owned();
+    for (http, message, hint) in [
+        ("server { listen 127.0.0.1:1; }", format!("[emerg] open() \"{path}/logs/"), ""),
+        (
+            "access_log off; server { listen 192.0.2.1:1; }",
+            "[emerg] bind() to 192.0.2.1:1 failed (99: Cannot assign requested address)".into(),
+            "  = hint: this machine does not have the address",
+        ),
+        ("", "[warn] no \"server\" listens: nothing will be served".into(), "  = hint: http {"),
+    ] {
+        // Without -e: what a person sees who just starts it.
+        let text = format!(
+            "daemon off; pid /nonexistent/x.pid; error_log stderr; events {{}} http {{ {http} }}"
+        );
+        dir.write("nginx.conf", text);
+        let output = nowait(&["-p", &path, "-c", "nginx.conf"]);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let said = stderr(&output);
+        assert!(said.lines().any(|line| line.starts_with(&format!("nowait: {message}"))), "{said}");
+        assert!(said.contains(hint), "{said}");
+    }
+}
+
+#[test]
+fn a_signal_to_nobody_says_so() {
+    let dir = TempDir::new("nobody");
+    dir.write("nginx.conf", "events {} http { server { listen 127.0.0.1:1; } }");
+    let path = dir.path().to_str().unwrap();
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-s", "quit"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("nowait.pid\" failed (2: No such file or directory)\n"));
+    assert!(stderr(&output).contains("  = hint: no server runs with this configuration"));
+}
+
+#[test]
+fn a_reload_that_cannot_open_something_says_what() {
+    let mut server = server("first").allow_log("192.0.2.1").start();
+    server.set_http(&format!("server {{ listen 192.0.2.1:80; }} {}", serving("second")));
+    let output = control(&server, &["-s", "reload"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    let line =
+        "nowait: [emerg] bind() to 192.0.2.1:80 failed (99: Cannot assign requested address)\n";
+    assert!(said.contains(line) && said.contains("  = hint: this machine does not"), "{said}");
+    assert_eq!(server.get("/").text(), "first");
 }
 
 #[test]

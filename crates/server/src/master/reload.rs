@@ -49,7 +49,10 @@ pub fn open(
     if main_logs.iter().chain(&loaded.needs.logs).any(is_default) && !default_logs.exists() {
         // nginx differs: its packages install this directory; who has none need not know of it.
         std::fs::create_dir(&default_logs)
-            .map_err(|error| emerg(failed("mkdir()", &default_logs, &error)))
+            .map_err(|error| {
+                emerg(failed("mkdir()", &default_logs, &error));
+                log.hint("logs are written there unless access_log and error_log say otherwise");
+            })
             .ok()?;
     }
     let logs = Logs::open(main_logs.into_iter().chain(loaded.needs.logs.iter().cloned()))
@@ -155,10 +158,10 @@ impl Master {
         loaded.settings.master_process = old.master_process;
         loaded.settings.daemon = old.daemon;
         let number = self.running.number + 1;
-        let Some(running) = open(loaded, &self.place, &self.running.sockets, number, &self.log)
-        else {
-            return self.discard("nowait: [emerg] see the error log\n");
-        };
+        let sockets = &self.running.sockets;
+        let open = || open(loaded, &self.place, sockets, number, &self.log);
+        let (opened, said) = self.log.noting(open);
+        let Some(running) = opened else { return self.discard(&said) };
         let pid = &running.loaded.settings.pid;
         let pid_file = if pid == self.pid_file.path() {
             None

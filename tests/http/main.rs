@@ -6,22 +6,28 @@
 //! how their expectations were checked. Nothing sleeps to let something happen; limits only end
 //! what would hang.
 
+mod access;
 mod access_log;
 mod bodies;
 mod conditional;
+mod conditions;
 mod error_log;
 mod error_pages;
 mod files;
 mod garbage;
+mod geo;
 mod heads;
 mod keep_alive;
 mod lifecycle;
 mod listings;
 mod locations;
+mod map;
 mod open_file_cache;
 mod paths;
 mod ranges;
 mod redirects;
+mod rewrite;
+mod rewrite_errors;
 mod sending;
 mod special_files;
 mod stage;

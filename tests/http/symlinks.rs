@@ -75,6 +75,24 @@ fn links_are_refused_where_the_operator_says_so() {
     });
 }
 
+#[test]
+fn the_whole_path_can_be_trusted_and_a_slash_wants_a_directory() {
+    let site = server(
+        r#"
+        location ~ ^/exact/(.+)$ { alias %%DIR%%/www/$1; disable_symlinks on from=$document_root; }
+        location ~ ^/slash/(.+)$ { alias %%DIR%%/www/$1/; disable_symlinks if_not_owner; }
+        "#,
+    )
+    .file("www/file", "F")
+    .allow_log("is not a directory");
+    on_each_driver(&site, |server| {
+        symlink("file", server.dir().join("www/link")).unwrap();
+        check_on(server, "GET /exact/link HTTP/1.1\nHost: x", "200\n\nF");
+        check_on(server, "GET /slash/file HTTP/1.1\nHost: x", "404");
+        check_on(server, "GET /slash/link HTTP/1.1\nHost: x", "404");
+    });
+}
+
 fn rustix_is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
 }

@@ -100,10 +100,17 @@ fn symlinks(request: &Request, path: &[u8]) -> Symlinks {
             if trusted { from.len() } else { 0 }
         }
     };
+    // Where the whole path is trusted no link in it is forbidden.
     match &request.location().files.disable_symlinks {
         DisableSymlinks::Off => Symlinks::Follow,
-        DisableSymlinks::On(trusted) => Symlinks::Deny { from: from(trusted) },
-        DisableSymlinks::IfNotOwner(trusted) => Symlinks::IfNotOwner { from: from(trusted) },
+        DisableSymlinks::On(trusted) => match from(trusted) {
+            from if from == path.len() => Symlinks::Follow,
+            from => Symlinks::Deny { from },
+        },
+        DisableSymlinks::IfNotOwner(trusted) => match from(trusted) {
+            from if from == path.len() => Symlinks::Follow,
+            from => Symlinks::IfNotOwner { from },
+        },
     }
 }
 

@@ -21,11 +21,7 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
         expires(request, &headers.expires, response);
     }
     for header in headers.add_header.iter().filter(|header| usual || header.always) {
-        let value = request.evaluate(&header.value);
-        if value.is_empty() {
-            continue;
-        }
-        set(response, &header.name, value);
+        set(response, &header.name, request.evaluate(&header.value));
     }
     for trailer in headers.add_trailer.iter().filter(|trailer| usual || trailer.always) {
         let value = request.evaluate(&trailer.value);
@@ -36,17 +32,21 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     Ok(())
 }
 
-/// Adds a header line; those that Nowait understands replace what the handler said.
+/// Adds a header line unless it is empty; those that Nowait understands replace what the handler
+/// said, also by nothing.
 fn set(response: &mut Response, name: &Bytes, value: Bytes) {
+    let head = &mut response.head;
     if name.eq_ignore_ascii_case(b"last-modified") {
-        response.head.last_modified = crate::http_date::parse(&value);
-        if response.head.last_modified.is_none() {
-            response.head.headers.push(Header { name: name.clone(), value });
+        head.last_modified = crate::http_date::parse(&value);
+        if head.last_modified.is_some() {
+            return;
         }
     } else if name.eq_ignore_ascii_case(b"etag") {
-        response.head.etag = Some(value);
-    } else {
-        response.head.headers.push(Header { name: name.clone(), value });
+        head.etag = Some(value).filter(|value| !value.is_empty());
+        return;
+    }
+    if !value.is_empty() {
+        head.headers.push(Header { name: name.clone(), value });
     }
 }
 

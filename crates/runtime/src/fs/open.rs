@@ -263,10 +263,15 @@ fn open_owned_links(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Resu
     let mut current = open_dir(dir, b".")?;
     let mut components =
         path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+    // What a slash follows is a directory, or there is no such thing.
+    let last = match path.last() {
+        Some(b'/') => flags | OFlags::DIRECTORY,
+        _ => flags,
+    };
     while let Some(name) = components.next() {
         let is_last = components.peek().is_none();
         let step = |follow: bool| {
-            let base = if is_last { flags } else { OFlags::PATH | OFlags::CLOEXEC };
+            let base = if is_last { last } else { OFlags::PATH | OFlags::CLOEXEC };
             let flags = if follow { base } else { base | OFlags::NOFOLLOW };
             rustix::fs::openat(&current, name, flags, Mode::empty())
         };

@@ -1,0 +1,134 @@
+//! `map` and `split_clients`.
+
+use crate::stage::{gets, on_each_driver, site};
+
+fn show(maps: &str, text: &str) -> nowait_testkit::ServerBuilder {
+    site(&format!(
+        "{maps}\nserver {{ listen 127.0.0.1:%%PORT%%; location / {{ return 200 \"{text}\"; }} }}"
+    ))
+}
+
+#[test]
+fn keys() {
+    let site = show(
+        r#"
+        map $arg_x $y {
+            default other;
+            "" empty;
+            a letter;
+            CASE case;
+            "two words" words;
+            ~^(?<first>.)-(.*)$ "$first and $2";
+            ~*^UPPER upper;
+            \~tilde tilde;
+            \default backslash;
+            *.a.example star;
+        }
+        map $arg_x $none { a letter; }
+        map $arg_x$arg_y $both { ab $y; }
+        "#,
+        "$y|$none|$both",
+    );
+    gets(
+        &site,
+        &[
+            ("/", "200\n\nempty||"),
+            ("/?x=a", "200\n\nletter|letter|"),
+            ("/?x=A", "200\n\nletter|letter|"),
+            ("/?x=case", "200\n\ncase||"),
+            ("/?x=b", "200\n\nother||"),
+            ("/?x=b-c-d", "200\n\nb and c-d||"),
+            ("/?x=upperx", "200\n\nupper||"),
+            ("/?x=~tilde", "200\n\ntilde||"),
+            ("/?x=default", "200\n\nbackslash||"),
+            ("/?x=b.a.example", "200\n\nother||"),
+            ("/?x=a&y=b", "200\n\nletter|letter|letter"),
+        ],
+    );
+}
+
+#[test]
+fn hostnames() {
+    let site = show(
+        r#"
+        map $arg_x $y {
+            hostnames;
+            default none;
+            a.example exact;
+            *.a.example below;
+            *.b.a.example longer;
+            a.* ahead;
+            .c.example both;
+        }
+        "#,
+        "$y",
+    );
+    gets(
+        &site,
+        &[
+            ("/?x=a.example", "200\n\nexact"),
+            ("/?x=A.example.", "200\n\nexact"),
+            ("/?x=x.a.example", "200\n\nbelow"),
+            ("/?x=x.b.a.example", "200\n\nlonger"),
+            ("/?x=a.org", "200\n\nahead"),
+            ("/?x=c.example", "200\n\nboth"),
+            ("/?x=d.c.example", "200\n\nboth"),
+            ("/?x=d", "200\n\nnone"),
+        ],
+    );
+}
+
+#[test]
+fn a_value_is_computed_once_unless_volatile() {
+    let site = site(
+        r#"
+        map $uri $kept { default $uri; }
+        map $uri $fresh { volatile; default $uri; }
+        server {
+            listen 127.0.0.1:%%PORT%%;
+            location /a { set $x $kept$fresh; rewrite ^ /b last; }
+            location /b { return 200 $x|$kept|$fresh; }
+            location /c { set $kept mine; set $fresh mine; return 200 $kept|$fresh; }
+        }
+        "#,
+    );
+    gets(&site, &[("/a", "200\n\n/a/a|/a|/b"), ("/c", "200\n\nmine|mine")]);
+}
+
+#[test]
+fn entries_of_other_files() {
+    let site = show("map $arg_x $y { include %%DIR%%/*.map; b B; }", "$y")
+        .file("one.map", "a A;\n")
+        .file("two.map", "default D;\n");
+    gets(&site, &[("/?x=a", "200\n\nA"), ("/?x=b", "200\n\nB"), ("/?x=c", "200\n\nD")]);
+}
+
+#[test]
+fn variables_that_need_each_other() {
+    let site = show("map $b $a { default $b; } map $a $b { default $a; }", "<$a>")
+        .allow_log("cycle while evaluating variable");
+    on_each_driver(&site, |server| {
+        server.get("/");
+        server.wait_log("cycle while evaluating variable");
+    });
+}
+
+/// The shares are those of nginx, so that a client stays where it was.
+#[test]
+fn clients_are_split_as_by_nginx() {
+    let site = show(
+        "split_clients $arg_x $y { 0.5% half; 20% two; 29.5% three; * rest; }
+         split_clients $arg_x $z { 50% a; 50% b; }
+         split_clients $arg_x $part { 0.01% a; }",
+        "$y|$z|$part",
+    );
+    gets(
+        &site,
+        &[
+            ("/?x=1", "200\n\nthree|a|"),
+            ("/?x=2", "200\n\ntwo|a|"),
+            ("/?x=3", "200\n\nrest|b|"),
+            ("/?x=15", "200\n\nhalf|a|"),
+        ],
+    );
+}

@@ -15,9 +15,11 @@ use std::time::Duration;
 
 use nowait_runtime::driver;
 use nowait_runtime::pool::{Pool, PoolConfig};
+use nowait_runtime::stats::Blocked;
 use nowait_runtime::worker::Workers;
 use nowait_sys::listen::ListenAddress;
 
+use crate::counters;
 use crate::events::{Event, Events};
 use crate::program::{Generation, Plan, Program};
 use crate::service::{Resources, Service};
@@ -48,6 +50,8 @@ struct Crew {
     shape: Shape,
     workers: Arc<Workers>,
     threads: Vec<JoinHandle<()>>,
+    /// How long the turns of each worker take.
+    blocked: Vec<Arc<Blocked>>,
     /// Threads that have ended.
     ended: usize,
     listeners: Vec<Listening>,
@@ -173,6 +177,21 @@ impl Engine {
         }
     }
 
+    /// What the crew in use, the pools and the file systems have counted, as lines for the log.
+    pub fn counters(&self) -> Vec<String> {
+        let loops = self.crew.iter().flat_map(|crew| crew.blocked.iter().enumerate());
+        let mut lines: Vec<String> =
+            loops.map(|(index, blocked)| counters::of_loop(index, &blocked.snapshot())).collect();
+        lines.extend(self.work_counters());
+        lines
+    }
+
+    /// The part of [`Engine::counters`] that workers do not log themselves when they end.
+    pub fn work_counters(&self) -> Vec<String> {
+        let pools = self.pools.iter().flat_map(|(_, pool)| counters::of_pool(pool));
+        pools.chain(counters::of_mounts()).collect()
+    }
+
     /// Makes all workers end when their connections have.
     pub fn quit(&mut self) {
         for crew in self.crew.iter_mut().chain(&mut self.retired) {
@@ -237,6 +256,7 @@ impl Crew {
             shape,
             workers: workers.clone(),
             threads: Vec::new(),
+            blocked: (0..count).map(|_| Arc::default()).collect(),
             ended: 0,
             listeners: Vec::new(),
             next_listener: 0,
@@ -249,6 +269,7 @@ impl Crew {
                 driver: kind,
                 events: crew.shape.events.clone(),
                 cpus: crew.cpus_of(index),
+                blocked: crew.blocked[index].clone(),
                 reports: events.clone(),
                 workers: workers.clone(),
             };

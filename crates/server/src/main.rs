@@ -6,6 +6,7 @@ mod cli;
 mod conf_core;
 mod config;
 mod control;
+mod counters;
 mod engine;
 mod events;
 mod features;

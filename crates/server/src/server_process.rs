@@ -284,6 +284,13 @@ impl Control {
             Err(message) => self.log.log(Level::Alert, message),
         }
         self.engine.reopen(logs);
+        self.log_lines(self.engine.counters());
+    }
+
+    fn log_lines(&self, lines: Vec<String>) {
+        for line in lines {
+            self.log.log(Level::Notice, line);
+        }
     }
 
     fn quit(&mut self) {
@@ -329,6 +336,7 @@ impl Control {
                 self.log.log(level, message);
             }
         }
+        self.log_lines(self.engine.work_counters());
         self.log.log(Level::Notice, "exit");
         0
     }

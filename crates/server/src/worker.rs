@@ -14,10 +14,12 @@ use nowait_runtime::driver::DriverKind;
 use nowait_runtime::guard;
 use nowait_runtime::net::{Listener, ListenerOptions};
 use nowait_runtime::spawn;
+use nowait_runtime::stats::Blocked;
 use nowait_runtime::worker::{self as runtime_worker, Hooks, WorkerConfig, Workers};
 use nowait_sys::limits;
 use nowait_sys::listen::ListenAddress;
 
+use crate::counters;
 use crate::engine::Applied;
 use crate::events::{Event, Events};
 use crate::log::{Level, Reason};
@@ -40,6 +42,8 @@ pub struct Seat {
     pub events: EventSettings,
     /// Processors that it is bound to; none: not bound.
     pub cpus: Vec<usize>,
+    /// Where it counts how long its turns take.
+    pub blocked: Arc<Blocked>,
     /// Where it reports.
     pub reports: Events,
     /// The whole crew.
@@ -117,10 +121,11 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
         multi_accept: seat.events.multi_accept,
         accept_delay: seat.events.accept_delay,
         guard: mode != guard::Mode::Off,
+        blocked: seat.blocked.clone(),
         hooks: Rc::new(Reporter { events: seat.reports.clone(), last: Cell::new(None) }),
         ..WorkerConfig::new(seat.index, seat.driver)
     };
-    let blocked = config.blocked.clone();
+    let blocked = seat.blocked.clone();
     let (index, reports) = (seat.index, seat.reports.clone());
     let state = Rc::new(State {
         service: Program::worker(first.generation.clone()),
@@ -136,16 +141,7 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
         }
         Program::close(&state.service);
     })?;
-    let blocked = blocked.snapshot();
-    let message = format!(
-        "worker {index}: event_loop_blocked: {} turns, the longest took {:.1} ms{}",
-        blocked.turns(),
-        blocked.longest.as_secs_f64() * 1000.0,
-        match blocked.longest_label {
-            "" => String::new(),
-            label => format!(", last at work: {label}"),
-        }
-    );
+    let message = counters::of_loop(index, &blocked.snapshot());
     reports.send(Event::Log(Level::Notice, message));
     Ok(())
 }

@@ -457,6 +457,8 @@ fn logs_are_opened_again() {
     let output = control(&server, &["-s", "reopen"]);
     assert!(output.status.success(), "{}", stderr(&output));
     until("the new log", PATIENCE, || log.exists().then_some(()));
+    server.wait_log("thread pool \"default\": ");
+    assert!(server.log().contains("worker 0: event_loop_blocked: "), "{}", server.log());
     server.signal(Signal::QUIT);
     assert!(server.wait_exit(PATIENCE).success());
     let text = fs::read_to_string(&log).unwrap();

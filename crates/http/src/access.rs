@@ -31,7 +31,7 @@ pub fn check(request: &Request) -> Option<Outcome> {
     if location.access.rules.is_empty() {
         return None;
     }
-    let verdict = by_address(&location.access.rules, &request.connection.peer);
+    let verdict = by_address(&location.access.rules, request.peer());
     // With `satisfy any` a refusal would be for the checks that follow to overrule; as long as
     // there are none, it is final.
     match (location.client.satisfy, verdict) {

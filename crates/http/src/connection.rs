@@ -6,7 +6,6 @@
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,6 +26,7 @@ use crate::conf::listen::Virtual;
 use crate::generation::Current;
 use crate::log::Level;
 use crate::phases::{self, Progress};
+use crate::proxy_protocol::{self, ProxyProtocol};
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Response;
 use crate::sender;
@@ -56,7 +56,7 @@ pub struct Connection {
     /// Requests so far, the current one included.
     pub requests: Cell<u64>,
     /// What the PROXY protocol said.
-    pub proxy_protocol: Option<Box<ProxyProtocol>>,
+    pub proxy_protocol: OnceCell<Box<ProxyProtocol>>,
     /// The worker that serves it.
     pub worker: Rc<Worker>,
     /// The protocol state; an idle connection needs none.
@@ -64,15 +64,6 @@ pub struct Connection {
     /// Bytes received and not yet used.
     pub(crate) input: RefCell<RecvBuf>,
     local: OnceCell<Box<Address>>,
-}
-
-/// Addresses given by a proxy in front. Specification: haproxy's proxy-protocol.txt.
-#[derive(Debug, Clone)]
-pub struct ProxyProtocol {
-    /// The client.
-    pub source: Option<SocketAddr>,
-    /// Where the client connected to.
-    pub destination: Option<SocketAddr>,
 }
 
 /// What becomes of a connection after some requests.
@@ -103,7 +94,7 @@ impl Connection {
             listen,
             started: now(),
             requests: Cell::new(0),
-            proxy_protocol: None,
+            proxy_protocol: OnceCell::new(),
             worker,
             h1: RefCell::new(None),
             input: RefCell::new(RecvBuf::empty()),
@@ -141,8 +132,14 @@ impl Connection {
 /// Serves a connection until it is closed.
 pub async fn serve(connection: Rc<Connection>) {
     let mut wait = Wait { timeout: first_timeout(&connection), keep: Duration::ZERO };
+    if is_proxied(&connection) && !Box::pin(proxy_header(&connection, wait.timeout)).await {
+        return;
+    }
     let next = loop {
-        match receive(&connection, wait).await {
+        // The request may have come together with what a proxy said first.
+        let arrived = !connection.input.borrow().is_empty();
+        let received = if arrived { Received::Bytes } else { receive(&connection, wait).await };
+        match received {
             Received::Bytes => {}
             Received::TimedOut if connection.requests.get() == 0 => {
                 break if resets_timed_out(&connection) { Next::Reset } else { Next::Close };
@@ -202,6 +199,56 @@ fn first_timeout(connection: &Connection) -> Duration {
     let current = connection.worker.current();
     let Some(servers) = connection.virtual_servers(&current) else { return Duration::ZERO };
     current.conf.server(servers.default_server).head.client_header_timeout.duration()
+}
+
+/// Whether a proxy speaks first on this connection.
+fn is_proxied(connection: &Connection) -> bool {
+    let current = connection.worker.current();
+    connection.virtual_servers(&current).is_some_and(|servers| servers.proxy_protocol)
+}
+
+/// Receives what the proxy says first. False: the connection can't go on.
+async fn proxy_header(connection: &Rc<Connection>, timeout: Duration) -> bool {
+    let until = now() + timeout;
+    let mut bytes = Vec::new();
+    loop {
+        let left = until.saturating_duration_since(now());
+        let mut received = match connection.stream.recv(left).await {
+            Ok(received) if !received.is_empty() => received,
+            _ => return false,
+        };
+        let before = bytes.len();
+        bytes.extend_from_slice(&received);
+        match proxy_protocol::parse(&bytes) {
+            Ok(Some((header, length))) => {
+                received.advance(length - before);
+                connection.input.replace(received);
+                if let Some(header) = header {
+                    // The cell is filled here only, once.
+                    let _ = connection.proxy_protocol.set(Box::new(header));
+                }
+                return true;
+            }
+            Ok(None) if bytes.len() < proxy_protocol::HEADER_BYTES_MAX => {}
+            Ok(None) | Err(proxy_protocol::Broken) => {
+                broken_header(connection, &bytes);
+                return false;
+            }
+        }
+    }
+}
+
+/// Logs what came in place of a header of the PROXY protocol.
+fn broken_header(connection: &Rc<Connection>, bytes: &[u8]) {
+    /// So much of it is shown.
+    const SHOWN: usize = 107;
+    let current = connection.worker.current();
+    let Some(servers) = connection.virtual_servers(&current) else { return };
+    let server = servers.default_server;
+    let request = Request::new(connection.clone(), current.clone(), server, now());
+    let shown = bytes[..bytes.len().min(SHOWN)].escape_ascii();
+    request
+        .log(Level::Error, format_args!("broken header: \"{shown}\" while reading PROXY protocol"));
 }
 
 fn resets_timed_out(connection: &Connection) -> bool {

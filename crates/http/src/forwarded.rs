@@ -17,15 +17,25 @@ pub fn client_of<'a>(
     trusted: &[Cidr],
     recursive: bool,
 ) -> IpAddr {
-    let mut address = peer;
+    if !is_trusted(peer, trusted) {
+        return peer;
+    }
+    client_address(values, trusted, recursive).map_or(peer, |address| address.ip())
+}
+
+/// The address that a trusted peer says, with its port if one was given, else zero; further back
+/// with `recursive`, as long as the addresses are those of trusted proxies.
+pub fn client_address<'a>(
+    values: impl DoubleEndedIterator<Item = &'a [u8]>,
+    trusted: &[Cidr],
+    recursive: bool,
+) -> Option<SocketAddr> {
+    let mut address = None;
     let entries = values.rev().flat_map(|value| value.rsplit(|&b| b == b' ' || b == b','));
     for entry in entries.filter(|entry| !entry.is_empty()) {
-        if !is_trusted(address, trusted) {
-            break;
-        }
         let Some(next) = parse(entry) else { break };
-        address = next;
-        if !recursive {
+        address = Some(next);
+        if !recursive || !is_trusted(next.ip(), trusted) {
             break;
         }
     }
@@ -42,10 +52,11 @@ pub fn is_trusted(address: IpAddr, trusted: &[Cidr]) -> bool {
 }
 
 /// Reads an address that a port may follow.
-fn parse(entry: &[u8]) -> Option<IpAddr> {
+fn parse(entry: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(entry).ok()?;
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
+    let ip = bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0));
+    ip.or_else(|_| text.parse()).ok()
 }
 
 #[cfg(test)]

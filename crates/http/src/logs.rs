@@ -126,7 +126,7 @@ impl Details for About<'_> {
     fn append(&self, out: &mut Vec<u8>) {
         let request = self.0;
         let mut client = Vec::new();
-        address::append_ip(&request.connection.peer, &mut client);
+        address::append_ip(request.peer(), &mut client);
         let line = request.head.request_line();
         let listen;
         let server = if line.is_empty() {

@@ -67,6 +67,9 @@ pub enum Progress {
 ///
 /// Once there is a response, `request.location` is the one whose settings it is sent with.
 pub fn respond(request: &mut Request) -> Progress {
+    if request.current.conf.wants_realip {
+        crate::realip::apply(request, request.server().root);
+    }
     advance(request, Start::Server)
 }
 
@@ -187,10 +190,15 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                     return None;
                 }
             },
-            Stage::Access => match crate::access::check(request) {
-                Some(outcome) => return Some(outcome),
-                None => Stage::Content,
-            },
+            Stage::Access => {
+                if request.current.conf.wants_realip {
+                    crate::realip::apply(request, request.location);
+                }
+                match crate::access::check(request) {
+                    Some(outcome) => return Some(outcome),
+                    None => Stage::Content,
+                }
+            }
             Stage::Content => {
                 set_label("http content");
                 request.stage = stage;

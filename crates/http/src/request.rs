@@ -11,6 +11,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use nowait_h1::{Known, Method, RequestHead};
 use nowait_runtime::fs::Io;
+use nowait_runtime::net::Address;
 
 use crate::conf::{Location, LocationId, Server, ServerId};
 use crate::connection::Connection;
@@ -86,6 +87,8 @@ pub struct Request {
     pub(crate) variable_depth: Cell<u8>,
     /// Captures of the last regular expression that matched.
     pub captures: RefCell<Captures>,
+    /// The client's address when a trusted proxy said it.
+    pub real_peer: Option<Box<Address>>,
     /// `$realpath_root`, filled by a phase when the configuration mentions it.
     pub realpath_root: Option<Bytes>,
     /// The location that `realpath_root` was resolved for.
@@ -254,6 +257,7 @@ impl Request {
             stage: Stage::default(),
             variable_depth: Cell::new(0),
             captures: RefCell::default(),
+            real_peer: None,
             realpath_root: None,
             realpath_of: None,
             id: Cell::new(None),
@@ -297,6 +301,7 @@ impl Request {
         self.stage = Stage::default();
         self.variable_depth.set(0);
         self.captures.get_mut().clear();
+        self.real_peer = None;
         self.realpath_root = None;
         self.realpath_of = None;
         self.id.set(None);
@@ -351,6 +356,11 @@ impl Request {
     pub fn path_was_escaped(&self) -> bool {
         let path = self.head.uri().split(|&b| b == b'?').next().unwrap_or_default();
         path.iter().any(|&b| b == b'%' || b == b'+')
+    }
+
+    /// The client's address.
+    pub fn peer(&self) -> &Address {
+        self.real_peer.as_deref().unwrap_or(&self.connection.peer)
     }
 
     /// Host from the request line or the `Host` header: lower case, without port; may be empty.

@@ -75,7 +75,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_ssl_module", Optional, false),
     ("http_v2_module", Optional, false),
     ("http_v3_module", Optional, false),
-    ("http_realip_module", Optional, false),
+    ("http_realip_module", Optional, true),
     ("http_addition_module", Optional, false),
     ("http_sub_module", Optional, false),
     ("http_dav_module", Optional, false),

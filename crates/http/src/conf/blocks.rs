@@ -292,6 +292,8 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
             crate::variables::Resolved::default()
         }
     };
+    let has_realip = |location: &Location| !location.realip.set_real_ip_from.is_empty();
+    let wants_realip = build.locations.iter().any(has_realip);
     let wants_realpath = cx.global::<Table>().mentions("realpath_root");
     let mut temp_paths: Vec<body::TempPath> = Vec::new();
     for location in &build.locations {
@@ -306,6 +308,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         listens: listens.into(),
         variables,
         wants_realpath,
+        wants_realip,
         temp_paths,
     })
 }
@@ -447,6 +450,7 @@ impl Build<'_> {
             files: files::FileConf::resolve(cx, chain),
             pages: pages::PagesConf::resolve(cx, chain),
             headers: headers::HeadersConf::resolve(cx, chain),
+            realip: super::realip::RealIpConf::resolve(cx, chain),
             rewrite: rewrite::RewriteConf::resolve(cx, chain),
             program: Program::default(),
             access: AccessConf::resolve(chain),

@@ -236,7 +236,7 @@ impl Geo {
     /// The address to look for; `None` when there is no IP address.
     fn address(&self, request: &Request) -> Option<IpAddr> {
         let address = match self.address {
-            None => request.connection.peer.inet()?.ip(),
+            None => request.peer().inet()?.ip(),
             Some(variable) => {
                 let mut text = Vec::new();
                 request.current.conf.variables.append(variable, request, &mut text);

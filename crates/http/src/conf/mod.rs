@@ -14,6 +14,7 @@ pub mod headers;
 pub mod listen;
 pub mod map;
 pub mod pages;
+pub mod realip;
 pub mod regex;
 pub mod rewrite;
 pub mod split_clients;
@@ -56,6 +57,8 @@ pub struct HttpConf {
     pub variables: Resolved,
     /// Whether `$realpath_root` is mentioned.
     pub wants_realpath: bool,
+    /// Whether any location replaces addresses of clients.
+    pub wants_realip: bool,
     /// Directories for temporary files.
     pub temp_paths: Vec<body::TempPath>,
 }
@@ -94,6 +97,8 @@ pub struct Location {
     pub pages: pages::PagesConf,
     /// Added headers.
     pub headers: headers::HeadersConf,
+    /// Addresses of clients behind proxies.
+    pub realip: realip::RealIpConf,
     /// Settings of the rewrite module.
     pub rewrite: rewrite::RewriteConf,
     /// The rewrite code.
@@ -195,6 +200,7 @@ pub fn rows() -> Vec<&'static [Row]> {
         rewrite::RewriteConf::ROWS,
         rewrite::REWRITE_ROWS,
         access::ACCESS_ROWS,
+        realip::RealIpConf::ROWS,
         map::MAP_ROWS,
         geo::GEO_ROWS,
         split_clients::SPLIT_CLIENTS_ROWS,

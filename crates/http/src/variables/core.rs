@@ -16,14 +16,14 @@ macro_rules! builtins {
         &[$(Builtin { name: $name, doc: concat!($($doc),+), get: $get }),+]
     };
 }
-pub(super) use builtins;
+pub(crate) use builtins;
 
 /// The table of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
     /// Query string of the request, as `$query_string`.
     "args" => args;
     /// Client address in binary form: 4 bytes for IPv4, 16 for IPv6.
-    "binary_remote_addr" => |r, out| { address::append_binary(&r.connection.peer, out); true };
+    "binary_remote_addr" => |r, out| { address::append_binary(r.peer(), out); true };
     /// Number of body bytes sent to the client, without the response head.
     "body_bytes_sent" => |r, out| number(r.body_bytes_sent(), out);
     /// Number of bytes sent to the client.
@@ -52,22 +52,14 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "limit_rate" => |r, out| number(r.limit_rate.get().unwrap_or(0), out);
     /// `p` if the request was pipelined, else `.`.
     "pipe" => |r, out| { out.push(if r.pipelined { b'p' } else { b'.' }); true };
-    /// Client address from the PROXY protocol header.
-    "proxy_protocol_addr" => |r, out| proxy_protocol(r, |p| p.source.map(|a| a.ip().to_string()), out);
-    /// Client port from the PROXY protocol header.
-    "proxy_protocol_port" => |r, out| proxy_protocol(r, |p| p.source.map(|a| a.port().to_string()), out);
-    /// Server address from the PROXY protocol header.
-    "proxy_protocol_server_addr" => |r, out| proxy_protocol(r, |p| p.destination.map(|a| a.ip().to_string()), out);
-    /// Server port from the PROXY protocol header.
-    "proxy_protocol_server_port" => |r, out| proxy_protocol(r, |p| p.destination.map(|a| a.port().to_string()), out);
     /// Query string of the request.
     "query_string" => args;
     /// The `root` or `alias` of the current location with all symbolic links resolved.
     "realpath_root" => |r, out| append(r.realpath_root.as_deref(), out);
     /// Client address.
-    "remote_addr" => |r, out| { address::append_ip(&r.connection.peer, out); true };
+    "remote_addr" => |r, out| { address::append_ip(r.peer(), out); true };
     /// Client port.
-    "remote_port" => |r, out| { if let Some(port) = address::port(&r.connection.peer) { number(u64::from(port), out); } true };
+    "remote_port" => |r, out| { if let Some(port) = address::port(r.peer()) { number(u64::from(port), out); } true };
     /// User name given by HTTP Basic authentication.
     "remote_user" => |r, out| append(r.user.as_deref(), out);
     /// The request line as the client sent it.
@@ -177,7 +169,7 @@ fn append(value: Option<&[u8]>, out: &mut Vec<u8>) -> bool {
 }
 
 /// Appends a number in decimal.
-pub(super) fn number(n: u64, out: &mut Vec<u8>) -> bool {
+pub(crate) fn number(n: u64, out: &mut Vec<u8>) -> bool {
     let mut digits = itoa::Buffer::new();
     out.extend_from_slice(digits.format(n).as_bytes());
     true
@@ -268,15 +260,6 @@ fn request_id(r: &Request, out: &mut Vec<u8>) -> bool {
         out.push(b"0123456789abcdef"[usize::from(byte & 15)]);
     }
     true
-}
-
-fn proxy_protocol(
-    r: &Request,
-    part: fn(&crate::connection::ProxyProtocol) -> Option<String>,
-    out: &mut Vec<u8>,
-) -> bool {
-    let value = r.connection.proxy_protocol.as_deref().and_then(part);
-    append(value.as_deref().map(str::as_bytes), out)
 }
 
 /// Appends all headers of the request with this (lower case) name.

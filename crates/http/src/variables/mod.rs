@@ -11,6 +11,7 @@
 
 pub mod complex;
 pub mod core;
+pub mod proxy_protocol;
 pub mod system;
 
 use std::collections::HashMap;
@@ -360,12 +361,16 @@ pub fn changeable() -> impl Iterator<Item = &'static Changeable> {
 
 /// All built-in variables, module by module.
 pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
-    core::BUILTINS.iter().chain(system::BUILTINS)
+    core::BUILTINS
+        .iter()
+        .chain(system::BUILTINS)
+        .chain(proxy_protocol::BUILTINS)
+        .chain(crate::realip::BUILTINS)
 }
 
 /// All families of variables.
 pub fn families() -> impl Iterator<Item = &'static Family> {
-    core::FAMILIES.iter()
+    core::FAMILIES.iter().chain(proxy_protocol::FAMILIES)
 }
 
 #[cfg(test)]

@@ -1,0 +1,65 @@
+//! The real address of a client behind trusted proxies. nginx: `ngx_http_realip_module`.
+//!
+//! Called by the phases: at the beginning with the server's settings, and once more when the
+//! location is certain. The first that finds an address decides; it is the request's only, the
+//! connection keeps its peer.
+
+use std::net::SocketAddr;
+
+use nowait_runtime::net::Address;
+
+use crate::address;
+use crate::conf::LocationId;
+use crate::conf::realip::{RealIpConf, Source, Trusted};
+use crate::forwarded;
+use crate::request::Request;
+use crate::variables::Builtin;
+use crate::variables::core::{builtins, number};
+
+/// Replaces the client's address if the peer is trusted and says another one.
+pub fn apply(request: &mut Request, settings: LocationId) {
+    let current = request.current.clone();
+    let conf = &current.conf.location(settings).realip;
+    if conf.set_real_ip_from.is_empty() || request.real_peer.is_some() {
+        return;
+    }
+    if let Some(client) = find(request, conf) {
+        request.real_peer = Some(Box::new(Address::Inet(client)));
+    }
+}
+
+fn find(request: &Request, conf: &RealIpConf) -> Option<SocketAddr> {
+    let peer = request.connection.peer.inet().map(|inet| inet.ip());
+    let mut unix = false;
+    let mut networks = Vec::new();
+    for trusted in &conf.set_real_ip_from {
+        match trusted {
+            Trusted::Unix => unix = true,
+            Trusted::Networks(more) => networks.extend_from_slice(more),
+        }
+    }
+    if !peer.map_or(unix, |ip| forwarded::is_trusted(ip, &networks)) {
+        return None;
+    }
+    let lines = |name: &[u8]| {
+        let fields = request.head.fields().iter();
+        fields
+            .filter(|field| field.name.eq_ignore_ascii_case(name))
+            .map(|field| field.value)
+            .collect::<Vec<_>>()
+    };
+    let values = match &conf.real_ip_header {
+        Source::ProxyProtocol => return Some(request.connection.proxy_protocol.get()?.source),
+        Source::ForwardedFor => lines(b"x-forwarded-for"),
+        Source::Field(name) => lines(name).into_iter().take(1).collect(),
+    };
+    forwarded::client_address(values.into_iter(), &networks, conf.real_ip_recursive)
+}
+
+/// The variables of this module.
+pub const BUILTINS: &[Builtin] = builtins! {
+    /// Address of the peer of the connection, whatever `$remote_addr` was replaced by.
+    "realip_remote_addr" => |r, out| { address::append_ip(&r.connection.peer, out); true };
+    /// Port of the peer of the connection.
+    "realip_remote_port" => |r, out| { if let Some(port) = address::port(&r.connection.peer) { number(u64::from(port), out); } true };
+};

@@ -1,5 +1,9 @@
 //! Content that is not in memory: whole files, ranges, fragmented files, in every way to send them.
 
+use std::time::Duration;
+
+use nowait_testkit::Driver;
+use nowait_testkit::client::Arrival;
 use nowait_testkit::slow_disk::Ops;
 
 use crate::stage::{COLD_REQUESTS, Case, Medium, Stage, content, on_every_case, paths};
@@ -152,5 +156,27 @@ fn far_extents(case: Case) {
     far.assert_waits();
     gate.open();
     assert_eq!(far.responses()[0].1.body, vec![b'x'; 100]);
+    run.finish();
+}
+
+/// The opposite, to show that these tests can fail: `aio blocking` asks for a loop that waits, and
+/// what is in memory waits with it.
+#[test]
+fn aio_blocking_blocks() {
+    /// How long a blocked loop is given to prove that it is not.
+    const SILENCE: Duration = Duration::from_millis(300);
+    let Some(stage) = Stage::new(Case::new(Medium::Ext4, Driver::Epoll, 1)) else { return };
+    stage.write("cold/file", content("cold/file"));
+    let Some(run) = stage.start("location /cold/ { aio blocking; }") else { return };
+    let mut hot = run.server.client();
+    assert_eq!(hot.get("/hot/file").status, 200);
+    let gate = run.hold(Ops::READ);
+    let mut cold = run.request(["/cold/file"]);
+    gate.wait_waiting(1);
+    hot.send_get("/hot/file");
+    assert_eq!(hot.arrives_within(SILENCE), Arrival::Nothing);
+    gate.open();
+    assert_eq!(hot.response().status, 200);
+    cold.assert_right();
     run.finish();
 }

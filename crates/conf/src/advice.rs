@@ -64,10 +64,6 @@ fn advice(module: &str) -> Option<&'static str> {
         "http_auth_basic" | "http_auth_request" | "http_secure_link" => {
             "without these lines everybody has access; \"allow\", \"deny\" and \"internal\" work"
         }
-        "http_realip" => {
-            "without these lines the address of a proxy in front counts as the client's"
-        }
-        "http_geo" => "\"map\" can do it for whole addresses",
         "http_referer" => "\"map $http_referer\" and \"if\" can do it",
         "http_stub_status" => "the error log tells what happens to the server",
         "http_dav" => "nowait serves files and does not store any",
@@ -110,7 +106,7 @@ mod tests {
 
     #[test]
     fn advice_is_for_modules_of_nginx() {
-        for module in ["http_geo", "http_dav", "http_realip", "http_proxy", "stream_ssl"] {
+        for module in ["http_dav", "http_referer", "http_proxy", "stream_ssl"] {
             let module = format!("ngx_{module}_module");
             assert!(advice(&module).is_some(), "{module}");
             assert!(unsupported::all().any(|entry| entry.module == module), "{module}");

@@ -19,7 +19,8 @@ pub trait Files {
     /// The paths that match a glob(3) pattern, sorted bytewise; none is no error.
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>>;
 
-    /// What an `include` gets, with a warning, when the file that it names does not exist.
+    /// What an `include` gets when the file that it names does not exist; with a warning if it names
+    /// a directory, too.
     fn fallback(&self, _path: &Path) -> Option<&'static [u8]> {
         None
     }

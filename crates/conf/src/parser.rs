@@ -36,6 +36,7 @@ pub fn parse(files: &dyn Files, main: &Path, globals: Option<&str>) -> (Tree, Di
         diagnostics: Diagnostics::default(),
         including: Vec::new(),
         reading: Vec::new(),
+        is_bare: false,
         files_read: 0,
         depth: 0,
     };
@@ -63,6 +64,8 @@ struct Parser<'a> {
     including: Vec<Span>,
     /// The files that led here.
     reading: Vec<PathBuf>,
+    /// The innermost include names a file without any directory.
+    is_bare: bool,
     files_read: usize,
     depth: usize,
 }
@@ -113,8 +116,12 @@ impl Parser<'_> {
     fn fallback(&mut self, path: &Path, error: &io::Error) -> Option<Vec<u8>> {
         let include = self.including.last().copied()?;
         let text = self.files.fallback(path).filter(|_| error.kind() == io::ErrorKind::NotFound)?;
-        let message = format!("\"{}\" does not exist, the built-in copy is used", path.display());
-        self.diagnostics.push(Diagnostic::warn(message).at(include));
+        // Who names a directory expects the file there.
+        if !self.is_bare {
+            let shown = path.display();
+            let message = format!("\"{shown}\" does not exist, the built-in copy is used");
+            self.diagnostics.push(Diagnostic::warn(message).at(include));
+        }
         Some(text.to_vec())
     }
 
@@ -363,6 +370,7 @@ impl Parser<'_> {
         }
         let path = Paths::join(&self.conf_prefix, &argument.text);
         self.including.push(node.span);
+        self.is_bare = !argument.text.contains(&b'/');
         let result = self.include_path(&path, argument, nodes);
         self.including.pop();
         result

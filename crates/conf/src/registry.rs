@@ -41,8 +41,10 @@ crate::rows! {
     /// Includes another file, or the files matching a pattern, into the configuration. Included
     /// files consist of complete directives and blocks. Relative names start at the directory of
     /// the main configuration file; files that match a pattern are read in the order of their
-    /// names, and a pattern that matches none is no error. If a file named `mime.types` does not
-    /// exist, a built-in copy is read in its place, with a warning.
+    /// names, and a pattern that matches none is no error.
+    ///
+    /// `include mime.types;` reads a built-in table of types if there is no such file; so does a
+    /// path that ends in `/mime.types`, with a warning.
     "include" => |_cx: &mut Cx<'_>, _node: &Node| Ok(()), in ANY, take exactly(1), args "file | mask";
 }
 

@@ -311,18 +311,22 @@ impl<'a> Sender<'a> {
         let FileBody { file, io, mut offset, mut len } = body;
         let files = &self.request.location().files;
         let inline = len <= INLINE_BYTES_MAX || file.is_direct() || !files.sendfile;
-        let step = if inline {
-            files.output_buffers.size.0.max(if len <= INLINE_BYTES_MAX { len } else { 0 })
-        } else {
-            files.sendfile_max_chunk.0
+        let turn_bytes = Some(files.sendfile_max_chunk.0).filter(|max| *max > 0);
+        let step = match (inline, &self.rate) {
+            (true, _) if len <= INLINE_BYTES_MAX => len,
+            (true, _) => files.output_buffers.size.0,
+            (false, Some(_)) => turn_bytes.unwrap_or(len),
+            // The runtime takes turns by itself.
+            (false, None) => len,
         };
         if !inline && self.request.location().client.tcp_nopush && !self.corked {
             self.corked = self.connection.stream.set_nopush(true).is_ok();
         }
         while len > 0 {
-            let allowed = self.allowed(if step == 0 { len } else { len.min(step) }).await?;
+            let allowed = self.allowed(len.min(step.max(1))).await?;
             if inline {
                 self.read(&file, &io, offset, allowed).await?;
+                self.count(allowed);
             } else {
                 let range = FileRange {
                     file: file.clone(),
@@ -330,9 +334,12 @@ impl<'a> Sender<'a> {
                     offset,
                     len: allowed,
                 };
-                self.chunk(Chunk::from(range)).await?;
+                let stream = &self.connection.stream;
+                let before = stream.bytes_sent() + self.out.len() as u64;
+                let sent = self.chunk_by(Chunk::from(range), turn_bytes).await;
+                self.count(stream.bytes_sent().saturating_sub(before));
+                sent?;
             }
-            self.count(allowed);
             offset += allowed;
             len -= allowed;
         }
@@ -375,13 +382,19 @@ impl<'a> Sender<'a> {
 
     /// Sends what was collected and then this chunk.
     async fn chunk(&mut self, chunk: Chunk) -> Result<(), SendError> {
+        self.chunk_by(chunk, None).await
+    }
+
+    /// As [`chunk`](Self::chunk), so many bytes of a file in one go.
+    async fn chunk_by(&mut self, chunk: Chunk, turn_bytes: Option<u64>) -> Result<(), SendError> {
         let mut chain = Chain::default();
         if !self.out.is_empty() {
             chain.push(std::mem::take(self.out));
         }
         let file = !chunk.is_memory();
         chain.push(chunk);
-        let options = SendOptions::new(self.timeout);
+        let mut options = SendOptions::new(self.timeout);
+        options.turn_bytes = turn_bytes.unwrap_or(options.turn_bytes);
         self.connection.stream.send(chain, options).await.map_err(|error| {
             match (file, PoolError::of(&error)) {
                 (true, Some(overflow)) => {

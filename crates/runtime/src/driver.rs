@@ -13,15 +13,16 @@ mod uring_slot;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rustix::net::Shutdown;
+use rustix::io::Errno;
+use rustix::net::{self, SendFlags, Shutdown};
 
-use crate::buf::{Chain, RecvBuf};
+use crate::buf::{Chain, Chunk, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
 use crate::sim::Weather;
@@ -29,6 +30,9 @@ use crate::worker::WorkerConfig;
 use epoll::Epoll;
 use sim::Sim;
 use uring::Uring;
+
+/// Slices given to the kernel per send.
+const SLICES_MAX: usize = 16;
 
 /// The event mechanisms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +195,7 @@ impl Driver {
     ) -> Poll<io::Result<usize>> {
         match self {
             Driver::Epoll(driver) => driver.poll_send(key, fd, chain, more, cx),
-            Driver::Uring(driver) => driver.poll_send(key, chain, more, cx),
+            Driver::Uring(driver) => driver.poll_send(key, fd, chain, more, cx),
             Driver::Sim(driver) => driver.poll_send(key, chain, cx),
         }
     }
@@ -325,4 +329,29 @@ fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
         // The replaced waker is another task's or a combinator's: dropping it runs no task code.
         _ => *place = Some(cx.waker().clone()),
     }
+}
+
+/// Repeats a call interrupted by a signal.
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// One `send` or `sendmsg` of the chunks in memory at the front of the chain.
+fn send_memory(fd: BorrowedFd<'_>, chain: &Chain, flags: SendFlags) -> Result<usize, Errno> {
+    let mut chunks = chain.memory_prefix().map(Chunk::memory);
+    let first = chunks.next().unwrap_or_default();
+    let Some(second) = chunks.next() else { return net::send(fd, first, flags) };
+    let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+    let mut count = 0;
+    for memory in [first, second].into_iter().chain(chunks).take(SLICES_MAX) {
+        slices[count] = IoSlice::new(memory);
+        count += 1;
+    }
+    let mut control = net::SendAncillaryBuffer::default();
+    net::sendmsg(fd.as_fd(), &slices[..count], &mut control, flags)
 }

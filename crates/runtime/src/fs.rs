@@ -36,7 +36,7 @@ pub use dir::{Listing, ListingEntry, ReadDirOptions, read_dir};
 pub use file::{File, Kind, Metadata};
 pub use inline::is_supported as opens_inline;
 pub use open::{OpenOptions, PREFETCH_MAX, Symlinks, open, read, stat, try_open, try_stat};
-pub use send::{STEP_BYTES_MAX, Sent};
+pub use send::{STEP_BYTES_MAX, Sent, Steps};
 pub use write::{CreateOptions, create};
 
 use std::io;

@@ -25,6 +25,11 @@ pub fn now() -> Instant {
     local::with(|local| local.now()).unwrap_or_else(Instant::now)
 }
 
+/// The time at which this turn began; `None` outside of a worker.
+pub(crate) fn turn() -> Option<Instant> {
+    local::with(|local| local.now())
+}
+
 /// The calendar clock of this turn, with its texts for headers and logs.
 pub fn clock() -> Rc<WallClock> {
     local::with(|local| local.wall.clone()).unwrap_or_else(|| Rc::new(WallClock::new()))

@@ -16,7 +16,7 @@ use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-use nowait_runtime::fs::{self, File, Io, OpenOptions, Sent, Symlinks, try_open, try_stat};
+use nowait_runtime::fs::{self, File, Io, OpenOptions, Sent, Steps, Symlinks, try_open, try_stat};
 use nowait_runtime::guard;
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_testkit::slow_disk::{ExtImage, ExtOptions, evict, quiet};
@@ -144,10 +144,10 @@ fn send_whole(io: &Io, file: &File) -> (Vec<u8>, bool) {
         far.read_to_end(&mut got).unwrap();
         got
     });
-    let (mut offset, mut inline) = (0, true);
+    let (mut offset, mut inline, mut steps) = (0, true, Steps::default());
     while offset < file.size() {
         let left = file.size() - offset;
-        let sent = match file.try_send(io, near.as_fd(), offset, left).unwrap() {
+        let sent = match file.try_send(io, near.as_fd(), offset, left, &mut steps).unwrap() {
             Some(sent) => sent,
             None => {
                 inline = false;
@@ -185,8 +185,9 @@ fn only_what_is_in_memory_is_sent_inline() {
         let (near, mut far) = connection();
         let mut offset = 0;
         let mut buffer = vec![0; MIB];
+        let mut steps = Steps::default();
         while let Some(sent) =
-            file.try_send(&io, near.as_fd(), offset, file.size() - offset).unwrap()
+            file.try_send(&io, near.as_fd(), offset, file.size() - offset, &mut steps).unwrap()
         {
             match sent {
                 Sent::Bytes(count) => {
@@ -216,7 +217,8 @@ fn pages_under_way_are_not_in_memory() {
         let mut buffer = Vec::new();
         for _ in 0..3 {
             assert_eq!(file.try_read(&io, 0, 4096, &mut buffer).unwrap(), None);
-            assert_eq!(file.try_send(&io, near.as_fd(), 0, 64 * 1024).unwrap(), None);
+            let sent = file.try_send(&io, near.as_fd(), 0, 64 * 1024, &mut Steps::default());
+            assert_eq!(sent.unwrap(), None);
         }
     });
     gate.open();

@@ -9,8 +9,8 @@
 //! Listeners are level-triggered, so that one accepted connection per event is enough and other
 //! workers get theirs; shared ones are exclusive (one worker is woken per connection).
 
-use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -22,16 +22,13 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 use slab::Slab;
 
-use super::{Key, Role, Wait, remember};
-use crate::buf::{self, Chain, Chunk, RecvBuf};
+use super::{Key, Role, Wait, remember, retry, send_memory};
+use crate::buf::{self, Chain, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
 
 /// Events taken from the kernel per turn.
 const EVENTS_MAX: usize = 512;
-
-/// Slices given to the kernel per send.
-const SLICES_MAX: usize = 16;
 
 /// Marks the inbox's eventfd among the events.
 const INBOX: u64 = u64::MAX;
@@ -311,29 +308,4 @@ fn register(
 
 fn pending<T>((): ()) -> Poll<T> {
     Poll::Pending
-}
-
-/// Repeats a call interrupted by a signal.
-fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            result => return result,
-        }
-    }
-}
-
-/// One `send` or `sendmsg` of the chunks in memory at the front of the chain.
-fn send_memory(fd: BorrowedFd<'_>, chain: &Chain, flags: SendFlags) -> Result<usize, Errno> {
-    let mut chunks = chain.memory_prefix().map(Chunk::memory);
-    let first = chunks.next().unwrap_or_default();
-    let Some(second) = chunks.next() else { return net::send(fd, first, flags) };
-    let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-    let mut count = 0;
-    for memory in [first, second].into_iter().chain(chunks).take(SLICES_MAX) {
-        slices[count] = IoSlice::new(memory);
-        count += 1;
-    }
-    let mut control = net::SendAncillaryBuffer::default();
-    net::sendmsg(fd.as_fd(), &slices[..count], &mut control, flags)
 }

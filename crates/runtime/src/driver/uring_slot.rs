@@ -8,11 +8,8 @@ use std::task::Waker;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 
-use super::Role;
+use super::{Role, SLICES_MAX};
 use crate::buf::{self, Chain, Chunk, RecvBuf};
-
-/// Slices given to the kernel per send.
-pub(super) const SLICES_MAX: usize = 16;
 
 /// What an operation is for; part of its user data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
 
 use bytes::Bytes;
 use rustix::fs::{FileType, Stat};
@@ -12,6 +13,9 @@ use rustix::fs::{FileType, Stat};
 use super::{Io, known, offload};
 use crate::mounts::Mount;
 use crate::pool::{Class, Op, Pool};
+
+/// Freeing so much of a deleted file (in units of 512 bytes) takes no time to speak of.
+const QUICK_BLOCKS: u64 = 16 * 1024;
 
 /// What a name leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +124,8 @@ pub(super) struct Handle {
     pub(super) direct: Option<u32>,
     /// Where it is closed if that may take long.
     pool: Pool,
+    /// The turn of the loop in which it was opened there.
+    opened: Option<Instant>,
     written: bool,
 }
 
@@ -141,6 +147,7 @@ impl Handle {
             no_cachestat: AtomicBool::new(false),
             direct,
             pool,
+            opened: crate::time::turn(),
             written: false,
         }
     }
@@ -164,8 +171,14 @@ impl Handle {
 
     /// The bytes from `offset` up to `end` were read just now.
     pub(super) fn used(&self, offset: u64, end: u64) {
+        self.used_since(offset, offset, end);
+    }
+
+    /// As [`used`](Handle::used), and those from `begin` up to `offset` were a moment ago.
+    pub(super) fn used_since(&self, begin: u64, offset: u64, end: u64) {
         if self.direct.is_none() && self.mount.reads_inline() && !self.mount.is_memory() {
-            known::learn_used(self.id, offset, end, self.metadata.size, known::tick());
+            let (size, now) = (self.metadata.size, known::Tick::now());
+            known::learn_used(self.id, begin, offset, end, size, now);
         }
     }
 
@@ -175,7 +188,11 @@ impl Handle {
         if self.written || !self.mount.is_inline() {
             return true;
         }
+        // A name led to a file opened in this turn: that it was deleted since is so unlikely that the
+        // look costs more, unless the file is very large.
+        let is_of_this_turn = self.opened.is_some() && self.opened == crate::time::turn();
         self.metadata.kind == Kind::File
+            && !(is_of_this_turn && self.metadata.blocks <= QUICK_BLOCKS)
             && rustix::fs::fstat(self.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)
     }
 }

@@ -9,7 +9,7 @@
 //!   where this can't wait. A pool thread learns it by looking at the directory itself.
 //! * files whose extent map was loaded ([`is_touched`]). An inode that leaves memory takes its names
 //!   along, so that the next opening goes to the pool and touches it again.
-//! * pieces of files that were used lately ([`idle_ticks`]), and so are most likely still in memory.
+//! * pieces of files that were used lately ([`last_use`]), and so are most likely still in memory.
 //!
 //! Called by: [`super::open`], [`super::read`], [`super::residency`]. Never: allocates, waits.
 
@@ -197,26 +197,64 @@ fn piece_hash(file: u64, piece: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The present tick, never 0; they come round after more than two hours.
-pub(super) fn tick() -> u16 {
-    (mounts::clock_ms() / TICK_MS % u64::from(u16::MAX)) as u16 + 1
+/// A point in time, in [`TICK_MS`]: never 0; they come round after an hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tick(u16);
+
+/// So many different ticks there are: a table's value has one bit for [`Use::whole`].
+const TICKS: u16 = u16::MAX >> 1;
+
+impl Tick {
+    /// The present.
+    pub(super) fn now() -> Tick {
+        Tick((mounts::clock_ms() / TICK_MS % u64::from(TICKS)) as u16 + 1)
+    }
+
+    /// How many ticks ago this was at `now`.
+    pub(super) fn idle(self, now: Tick) -> u16 {
+        // Both are in 1..=TICKS, of a circle of that many.
+        if now.0 >= self.0 { now.0 - self.0 } else { TICKS - (self.0 - now.0) }
+    }
 }
 
-/// How long ago the piece of `file` around `offset` was last used; `None`: not known.
-pub(super) fn idle_ticks(file: u64, offset: u64, now: u16) -> Option<u16> {
-    let then = PIECES_TABLE.find(piece_hash(file, offset / PIECE_BYTES))?;
-    // Both are in 1..=65535, of a circle of that many.
-    Some(if now >= then { now - then } else { u16::MAX - (then - now) })
+/// When and how a piece was last used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Use {
+    at: Tick,
+    /// All of it was: else only its end for sure.
+    pub(super) whole: bool,
 }
 
-/// The bytes from `offset` up to `end` were used now; `size` is the file's. Pieces count as used
-/// when their end was: whoever reads in smaller steps comes there at last.
-pub(super) fn learn_used(file: u64, offset: u64, end: u64, size: u64, now: u16) {
+impl Use {
+    pub(super) fn idle(self, now: Tick) -> u16 {
+        self.at.idle(now)
+    }
+
+    fn to_value(self) -> u16 {
+        self.at.0 << 1 | u16::from(self.whole)
+    }
+
+    fn of_value(value: u16) -> Use {
+        Use { at: Tick(value >> 1), whole: value & 1 == 1 }
+    }
+}
+
+/// The last use of the piece of `file` around `offset`; `None`: not known.
+pub(super) fn last_use(file: u64, offset: u64) -> Option<Use> {
+    PIECES_TABLE.find(piece_hash(file, offset / PIECE_BYTES)).map(Use::of_value)
+}
+
+/// The bytes from `offset` up to `end` were used now, after those from `begin` on a moment ago;
+/// `size` is the file's. Pieces count as used when their end was: whoever reads in smaller steps
+/// comes there at last.
+pub(super) fn learn_used(file: u64, begin: u64, offset: u64, end: u64, size: u64, now: Tick) {
     let last = if end >= size { end.div_ceil(PIECE_BYTES) } else { end / PIECE_BYTES };
     for piece in offset / PIECE_BYTES..last {
         let hash = piece_hash(file, piece);
-        if PIECES_TABLE.find(hash) != Some(now) {
-            PIECES_TABLE.set(hash, now);
+        let known = PIECES_TABLE.find(hash).map(Use::of_value).filter(|known| known.at == now);
+        let whole = begin <= piece * PIECE_BYTES;
+        if known.is_none_or(|known| whole && !known.whole) {
+            PIECES_TABLE.set(hash, Use { at: now, whole }.to_value());
         }
     }
 }
@@ -249,24 +287,29 @@ mod tests {
 
     #[test]
     fn pieces_count_when_their_end_is_reached() {
-        let (file, size, now) = (42, 3 * PIECE_BYTES + 10, tick());
-        let known = |offset| idle_ticks(file, offset, now.max(3)).is_some();
-        learn_used(file, 0, PIECE_BYTES - 1, size, now);
-        assert!(!known(0));
-        learn_used(file, 5, PIECE_BYTES + 5, size, now);
-        assert!(known(0) && !known(PIECE_BYTES));
-        learn_used(file, 3 * PIECE_BYTES, size, size, now);
-        assert!(known(3 * PIECE_BYTES) && !known(2 * PIECE_BYTES));
+        let (file, size, now) = (42, 3 * PIECE_BYTES + 10, Tick::now());
+        let known = |offset| last_use(file, offset).map(|known| known.whole);
+        learn_used(file, 0, 0, PIECE_BYTES - 1, size, now);
+        assert_eq!(known(0), None);
+        learn_used(file, 5, 5, PIECE_BYTES + 5, size, now);
+        assert_eq!((known(0), known(PIECE_BYTES)), (Some(false), None));
+        learn_used(file, 0, 5, PIECE_BYTES + 5, size, now);
+        assert_eq!(known(0), Some(true));
+        learn_used(file, 5, 5, PIECE_BYTES + 5, size, now);
+        assert_eq!(known(0), Some(true), "a part is used soon after");
+        learn_used(file, 3 * PIECE_BYTES, 3 * PIECE_BYTES, size, size, now);
+        assert_eq!((known(3 * PIECE_BYTES), known(2 * PIECE_BYTES)), (Some(true), None));
         forget_used(file, 1);
-        assert!(!known(0));
+        assert_eq!(known(0), None);
     }
 
     #[test]
     fn ticks_come_round() {
-        learn_used(43, 0, 10, 10, 65_530);
-        assert_eq!(idle_ticks(43, 0, 65_530), Some(0));
-        assert_eq!(idle_ticks(43, 0, 65_535), Some(5));
-        assert_eq!(idle_ticks(43, 0, 1), Some(6));
+        learn_used(43, 0, 0, 10, 10, Tick(TICKS - 5));
+        let known = last_use(43, 0).unwrap();
+        assert_eq!(known.idle(Tick(TICKS - 5)), 0);
+        assert_eq!(known.idle(Tick(TICKS)), 5);
+        assert_eq!(known.idle(Tick(1)), 6);
     }
 
     #[test]

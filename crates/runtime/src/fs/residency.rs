@@ -5,7 +5,7 @@
 //! Linux 6.18: misses of some hundred files on a disk that does not answer stop the caller). So the
 //! loop asks for nothing that is likely to be missing. Three sources, since none serves alone:
 //!
-//! * what this process used a moment ago is in memory ([`known::idle_ticks`]): free, but not certain;
+//! * what this process used a moment ago is in memory ([`known::last_use`]): free, but not certain;
 //! * cachestat(2) counts the pages of a range and starts nothing, but only for files that we own or
 //!   may write; and it counts pages still being read;
 //! * a read of one byte with RWF_NOWAIT is exact and needs no ownership, but asks about one page, so
@@ -29,6 +29,15 @@ static PAGE: LazyLock<u64> = LazyLock::new(nowait_sys::fs::page_size);
 
 /// cachestat(2) is missing (before Linux 6.5) or forbidden.
 static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
+
+/// Samples taken at most by one look: bounds it to a few microseconds.
+const SAMPLES_MAX: usize = 8;
+
+/// A piece that was wholly used at most so many ticks ago needs no sample of its own, but one for
+/// each [`SPARSE_PIECES`]: that shows when the file was dropped from memory meanwhile. (A piece in
+/// the middle alone is not evicted so soon after its use.)
+pub(super) const JUST: u16 = 1;
+const SPARSE_PIECES: u64 = 16;
 
 /// How long after its use a piece is taken to be in memory without asking, in ticks.
 const FRESH: u16 = 2 * known::TICKS_PER_SECOND;
@@ -79,8 +88,8 @@ fn idle_max(handle: &Handle) -> u16 {
 
 /// How many of the `len` bytes from `offset` are in pieces used in the last `ticks`.
 fn used_len(handle: &Handle, offset: u64, len: u64, ticks: u16) -> u64 {
-    let (now, end) = (known::tick(), offset + len);
-    let is_used = |at| known::idle_ticks(handle.id, at, now).is_some_and(|idle| idle <= ticks);
+    let (now, end) = (known::Tick::now(), offset + len);
+    let is_used = |at| known::last_use(handle.id, at).is_some_and(|used| used.idle(now) <= ticks);
     pieces(offset, end).find(|at| !is_used(*at)).unwrap_or(end) - offset
 }
 
@@ -125,27 +134,35 @@ fn is_missing(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error())
 }
 
-/// Looks at one byte of each piece and at the last one.
+/// Looks at one byte of each piece and at the last one; at few pieces of what was just used.
 fn by_samples(handle: &Handle, offset: u64, len: u64) -> io::Result<u64> {
-    if !handle.mount.reads_inline() {
+    if !handle.mount.reads_inline() || len == 0 {
         return Ok(0);
     }
-    if len == 0 {
-        return Ok(0);
-    }
-    let end = offset + len;
-    let (mut good, mut at) = (offset, offset);
-    while is_cached(handle, at)? {
-        if at == end - 1 {
-            return Ok(len);
+    let (now, end) = (known::Tick::now(), offset + len);
+    let is_just_used = |at| {
+        known::last_use(handle.id, at).is_some_and(|used| used.whole && used.idle(now) <= JUST)
+    };
+    let (mut good, mut samples) = (offset, 0);
+    for at in pieces(offset, end) {
+        let is_sparse = is_just_used(at);
+        if is_sparse && at != offset && !(at / SAMPLE_BYTES).is_multiple_of(SPARSE_PIECES) {
+            continue;
+        }
+        if samples == SAMPLES_MAX {
+            return Ok(at - offset);
+        }
+        samples += 1;
+        let is_last = (at / SAMPLE_BYTES + 1) * SAMPLE_BYTES >= end;
+        if !is_cached(handle, at)? || (is_last && !is_sparse && !is_cached(handle, end - 1)?) {
+            // Somewhere after the last good sample it ends. The sample has started reading.
+            handle.set_missing(true);
+            known::forget_used(handle.id, at);
+            return Ok(good - offset);
         }
         good = at;
-        at = ((at / SAMPLE_BYTES + 1) * SAMPLE_BYTES).min(end - 1);
     }
-    // Somewhere after the last good sample it ends. The sample has started reading.
-    handle.set_missing(true);
-    known::forget_used(handle.id, at);
-    Ok(good - offset)
+    Ok(len)
 }
 
 fn is_cached(handle: &Handle, offset: u64) -> io::Result<bool> {

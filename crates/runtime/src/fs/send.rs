@@ -9,16 +9,20 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::net::SendFlags;
 
 use super::file::Handle;
+use super::known::Tick;
 use super::touch::touch;
 use super::{Aio, File, Io, offload, residency};
 use crate::mounts;
 use crate::pool::{Class, Op};
 
-/// Bytes sent at most by one step. Bounds the time that one connection holds the loop (some 60 µs
-/// of copying) or a pool thread.
-pub const STEP_BYTES_MAX: usize = 512 * 1024;
+/// Bytes sent at most by one step on the loop: bounds the time that one connection holds it, some
+/// 120 µs of copying.
+pub const STEP_BYTES_MAX: usize = 1024 * 1024;
 
-/// As [`STEP_BYTES_MAX`], for direct I/O.
+/// As [`STEP_BYTES_MAX`], for a thread of the pool, where the disk's time counts.
+const POOL_STEP_BYTES_MAX: usize = 512 * 1024;
+
+/// As [`POOL_STEP_BYTES_MAX`], for direct I/O.
 const DIRECT_STEP_BYTES_MAX: usize = 128 * 1024;
 
 /// A shorter resident beginning of a longer range is not worth a step of its own.
@@ -35,6 +39,36 @@ pub enum Sent {
     Ended,
 }
 
+/// What the inline steps of one sending know from each other, so that none looks again at what was
+/// found in memory a moment ago. One value may serve for any files and ranges.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Steps {
+    /// The file, and up to where it was sent.
+    file: u64,
+    end: u64,
+    /// Since when and from where on it was sent without a gap.
+    begun: Tick,
+    begin: u64,
+    /// Up to where it was found to be in memory, and when.
+    resident_end: u64,
+    looked: Tick,
+}
+
+impl Steps {
+    /// Forgets what is of no use for a step from `offset` at `now`.
+    fn renew(&mut self, file: u64, offset: u64, now: Tick) {
+        if self.file != file || self.end != offset {
+            *self = Steps { file, end: offset, begin: offset, begun: now, ..Steps::default() };
+        }
+        if self.begun.idle(now) > residency::JUST {
+            (self.begin, self.begun) = (offset, now);
+        }
+        if self.looked.idle(now) > residency::JUST {
+            self.resident_end = offset;
+        }
+    }
+}
+
 impl File {
     /// Sends up to `len` bytes from `offset` to `socket` if they are known to be in memory; `None`:
     /// use [`send_in_pool`](File::send_in_pool).
@@ -47,9 +81,10 @@ impl File {
         socket: BorrowedFd<'_>,
         offset: u64,
         len: u64,
+        steps: &mut Steps,
     ) -> io::Result<Option<Sent>> {
         let handle = &*self.handle;
-        let len = step_len(len);
+        let len = step_len(len, STEP_BYTES_MAX);
         let send = |len| sent(nowait_sys::fs::send_file(socket, handle.as_fd(), offset, len));
         if io.aio == Aio::Blocking && handle.direct.is_none() {
             return crate::guard::exempt(|| send(len)).map(Some);
@@ -58,11 +93,8 @@ impl File {
             mounts::count(&handle.mount.counters.send_pool);
             return Ok(None);
         }
-        let resident = if handle.mount.is_memory() {
-            len
-        } else {
-            residency::known_resident(handle, offset, len)?
-        };
+        let resident =
+            if handle.mount.is_memory() { len } else { handle.look_ahead(offset, len, steps)? };
         // A short prefix is left to the pool, which goes on from there in the same trip.
         if resident < len.min(INLINE_BYTES_MIN) {
             mounts::count(&handle.mount.counters.send_fallback);
@@ -70,7 +102,10 @@ impl File {
         }
         mounts::count(&handle.mount.counters.send_inline);
         let sent = send(resident)?;
-        handle.sent(offset, sent);
+        if let Sent::Bytes(count) = sent {
+            steps.end = offset + count as u64;
+            handle.used_since(steps.begin, offset, steps.end);
+        }
         Ok(Some(sent))
     }
 
@@ -93,7 +128,7 @@ impl File {
         S: AsFd + Send + 'static,
     {
         let handle = self.handle.clone();
-        let len = step_len(len);
+        let len = step_len(len, POOL_STEP_BYTES_MAX);
         handle.mount.will_read();
         offload(io, Class::Bulk, Op::Send, move || {
             touch(&handle);
@@ -104,7 +139,9 @@ impl File {
             };
             handle.set_missing(false);
             let sent = result?;
-            handle.sent(offset, sent);
+            if let Sent::Bytes(count) = sent {
+                handle.used(offset, offset + count as u64);
+            }
             Ok(sent)
         })
         .await
@@ -118,7 +155,7 @@ impl File {
     where
         S: AsFd + Clone + Send + 'static,
     {
-        match self.try_send(io, socket.as_fd(), offset, len)? {
+        match self.try_send(io, socket.as_fd(), offset, len, &mut Steps::default())? {
             Some(sent) => Ok(sent),
             None => self.send_in_pool(io, socket.clone(), offset, len).await,
         }
@@ -126,10 +163,18 @@ impl File {
 }
 
 impl Handle {
-    fn sent(&self, offset: u64, sent: Sent) {
-        if let Sent::Bytes(count) = sent {
-            self.used(offset, offset + count as u64);
+    /// How many of the `len` bytes from `offset` are known to be in memory, from this look or one
+    /// of a moment ago.
+    fn look_ahead(&self, offset: u64, len: usize, steps: &mut Steps) -> io::Result<usize> {
+        let now = Tick::now();
+        steps.renew(self.id, offset, now);
+        let known = steps.resident_end.saturating_sub(offset);
+        if known < len.min(INLINE_BYTES_MIN) as u64 {
+            let resident = residency::known_resident(self, offset, len)?;
+            (steps.resident_end, steps.looked) = (offset + resident as u64, now);
+            return Ok(resident);
         }
+        Ok(usize::try_from(known).unwrap_or(usize::MAX).min(len))
     }
 }
 
@@ -151,8 +196,8 @@ fn send_direct(
     sent(rustix::net::send(socket, &buffer[range], flags).map_err(io::Error::from))
 }
 
-fn step_len(len: u64) -> usize {
-    usize::try_from(len).unwrap_or(usize::MAX).min(STEP_BYTES_MAX)
+fn step_len(len: u64, max: usize) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX).min(max)
 }
 
 fn sent(result: io::Result<usize>) -> io::Result<Sent> {

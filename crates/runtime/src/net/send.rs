@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::Stream;
 use crate::buf::{Chain, Chunk, FileRange, OutBuf};
 use crate::driver::Wait;
-use crate::fs::Sent;
+use crate::fs::{Sent, Steps};
 
 /// File ranges of at most this many bytes are read into memory; `sendfile` pays only above.
 const READ_BYTES_MAX: u64 = 64 * 1024;
@@ -33,12 +33,15 @@ pub struct SendOptions {
     pub more: bool,
     /// nginx's `sendfile`: off means that file ranges are read in parts and sent from memory.
     pub sendfile: bool,
+    /// nginx's `sendfile_max_chunk`: after so many bytes of a file other connections have their
+    /// turn. The runtime has a bound of its own.
+    pub turn_bytes: u64,
 }
 
 impl SendOptions {
     /// With a timeout, and nothing to follow.
     pub fn new(timeout: Duration) -> SendOptions {
-        SendOptions { timeout, more: false, sendfile: true }
+        SendOptions { timeout, more: false, sendfile: true, turn_bytes: TURN_BYTES_MAX }
     }
 }
 
@@ -51,6 +54,7 @@ pub struct Send<'a> {
     state: State,
     /// Direct calls are made on the descriptor.
     direct: bool,
+    steps: Steps,
 }
 
 /// What the sending waits for.
@@ -75,7 +79,15 @@ enum Done {
 
 impl<'a> Send<'a> {
     pub(super) fn new(stream: &'a Stream, chain: Chain, options: SendOptions) -> Send<'a> {
-        Send { stream, chain, options, deadline: None, state: State::Ready, direct: false }
+        Send {
+            stream,
+            chain,
+            options,
+            deadline: None,
+            state: State::Ready,
+            direct: false,
+            steps: Steps::default(),
+        }
     }
 
     /// Does one step: `Ready(true)` when the chain has been sent.
@@ -104,7 +116,10 @@ impl<'a> Send<'a> {
             }
         }
         match self.chain.first_file() {
-            Some((index, range)) if range.len <= READ_BYTES_MAX => self.read_whole(index),
+            // What is left of a range that is being sent is not read.
+            Some((index, range)) if range.len <= READ_BYTES_MAX && !self.direct => {
+                self.read_whole(index)
+            }
             Some((0, range)) if self.options.sendfile && !range.file.is_direct() => {
                 let (stream, key) = (self.stream, self.stream.key);
                 let flushed = stream.local.driver.borrow_mut().poll_flush(key, cx);
@@ -197,7 +212,9 @@ impl<'a> Send<'a> {
         let (stream, key) = (self.stream, self.stream.key);
         self.direct = true;
         stream.local.driver.borrow_mut().prepare_direct(key, stream.fd())?;
-        if let Some(sent) = range.file.try_send(&range.io, stream.fd(), range.offset, range.len)? {
+        let steps = &mut self.steps;
+        let (offset, len) = (range.offset, range.len.min(self.options.turn_bytes.max(1)));
+        if let Some(sent) = range.file.try_send(&range.io, stream.fd(), offset, len, steps)? {
             return Poll::Ready(self.file_sent(sent));
         }
         // A handle of its own: it stays valid in the pool also when this connection is dropped.
@@ -234,7 +251,8 @@ impl Future for Send<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let start = self.stream.sent.get();
         while !ready!(self.poll_step(cx))? {
-            if self.stream.sent.get() - start >= TURN_BYTES_MAX {
+            let sent = self.stream.sent.get() - start;
+            if sent >= self.options.turn_bytes.min(TURN_BYTES_MAX) && !self.chain.is_empty() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -65,7 +65,7 @@ fn json_xml_and_jsonp() {
             ),
             (
                 "/xml/",
-                "200\nContent-Type: text/xml*\n\n<?xml version=\"1.0\"?>*<list>*\
+                "200\nContent-Type: text/xml; charset=utf-8\n\n<?xml version=\"1.0\"?>*<list>*\
                  <directory mtime=\"*Z\">d</directory>*\
                  <file mtime=\"*Z\" size=\"3\">a&lt;b</file>*</list>*",
             ),

@@ -9,6 +9,7 @@
 mod access;
 mod access_log;
 mod bodies;
+mod charset;
 mod conditional;
 mod conditions;
 mod error_log;

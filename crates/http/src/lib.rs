@@ -9,6 +9,7 @@ pub mod access;
 pub mod address;
 pub mod autoindex;
 pub mod body_reader;
+pub mod charset;
 pub mod cidr;
 pub mod conditional;
 pub mod conf;

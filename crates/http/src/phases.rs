@@ -409,6 +409,11 @@ async fn content(request: &mut Request) -> Outcome {
         return Outcome::status(500);
     }
     if request.uri.path.last() == Some(&b'/') {
+        if request.location().random_index.random_index
+            && let Some(outcome) = handler::random_index::run(request).await
+        {
+            return outcome;
+        }
         if let Some(outcome) = handler::index::run(request).await {
             return outcome;
         }

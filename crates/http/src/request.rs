@@ -89,6 +89,8 @@ pub struct Request {
     pub captures: RefCell<Captures>,
     /// The client's address when a trusted proxy said it.
     pub real_peer: Option<Box<Address>>,
+    /// Charsets between which the response has to be converted.
+    pub(crate) conversion: Option<(Bytes, Bytes)>,
     /// `$realpath_root`, filled by a phase when the configuration mentions it.
     pub realpath_root: Option<Bytes>,
     /// The location that `realpath_root` was resolved for.
@@ -258,6 +260,7 @@ impl Request {
             variable_depth: Cell::new(0),
             captures: RefCell::default(),
             real_peer: None,
+            conversion: None,
             realpath_root: None,
             realpath_of: None,
             id: Cell::new(None),
@@ -302,6 +305,7 @@ impl Request {
         self.variable_depth.set(0);
         self.captures.get_mut().clear();
         self.real_peer = None;
+        self.conversion = None;
         self.realpath_root = None;
         self.realpath_of = None;
         self.id.set(None);

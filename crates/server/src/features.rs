@@ -40,7 +40,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http-cache", Default, false),
     ("pcre", Default, true),
     // http
-    ("http_charset_module", Default, false),
+    ("http_charset_module", Default, true),
     ("http_gzip_module", Default, false),
     ("http_ssi_module", Default, false),
     ("http_mirror_module", Default, false),
@@ -84,7 +84,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_gunzip_module", Optional, false),
     ("http_gzip_static_module", Optional, false),
     ("http_auth_request_module", Optional, false),
-    ("http_random_index_module", Optional, false),
+    ("http_random_index_module", Optional, true),
     ("http_secure_link_module", Optional, false),
     ("http_slice_module", Optional, false),
     ("http_stub_status_module", Optional, false),

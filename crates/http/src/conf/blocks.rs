@@ -294,6 +294,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
     };
     let has_realip = |location: &Location| !location.realip.set_real_ip_from.is_empty();
     let wants_realip = build.locations.iter().any(has_realip);
+    let charset_maps = super::charset::maps(cx, &build.locations);
     let wants_realpath = cx.global::<Table>().mentions("realpath_root");
     let mut temp_paths: Vec<body::TempPath> = Vec::new();
     for location in &build.locations {
@@ -309,6 +310,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         variables,
         wants_realpath,
         wants_realip,
+        charset_maps,
         temp_paths,
     })
 }
@@ -450,6 +452,7 @@ impl Build<'_> {
             files: files::FileConf::resolve(cx, chain),
             pages: pages::PagesConf::resolve(cx, chain),
             headers: headers::HeadersConf::resolve(cx, chain),
+            charset: super::charset::CharsetConf::resolve(cx, chain),
             realip: super::realip::RealIpConf::resolve(cx, chain),
             rewrite: rewrite::RewriteConf::resolve(cx, chain),
             program: Program::default(),
@@ -458,6 +461,7 @@ impl Build<'_> {
             try_files: try_files::TryFilesConf::resolve(cx, chain).try_files,
             index: content::IndexConf::resolve(cx, chain),
             autoindex: content::AutoindexConf::resolve(cx, chain),
+            random_index: content::RandomIndexConf::resolve(cx, chain),
             mime: content::MimeConf::resolve(cx, chain),
             access_logs: access_logs(cx, &log, chain),
             log,

@@ -33,6 +33,16 @@ nowait_conf::directives! {
 }
 
 nowait_conf::directives! {
+    /// A file that chance chooses for a directory.
+    #[derive(Debug)]
+    module "random_index";
+    pub struct RandomIndexConf with RandomIndexConfLayer;
+
+    /// Whether any file of a directory may stand for it; comes before `index`.
+    random_index: bool = "off", in LOCATION, args "on | off";
+}
+
+nowait_conf::directives! {
     /// Content types.
     #[derive(Debug)]
     module "core";

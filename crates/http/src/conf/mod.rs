@@ -6,6 +6,7 @@
 pub mod access;
 pub mod blocks;
 pub mod body;
+pub mod charset;
 pub mod client;
 pub mod content;
 pub mod files;
@@ -57,6 +58,8 @@ pub struct HttpConf {
     pub variables: Resolved,
     /// Whether `$realpath_root` is mentioned.
     pub wants_realpath: bool,
+    /// Conversions of charsets.
+    pub charset_maps: std::sync::Arc<crate::charset::Maps>,
     /// Whether any location replaces addresses of clients.
     pub wants_realip: bool,
     /// Directories for temporary files.
@@ -97,6 +100,8 @@ pub struct Location {
     pub pages: pages::PagesConf,
     /// Added headers.
     pub headers: headers::HeadersConf,
+    /// Charsets of texts.
+    pub charset: charset::CharsetConf,
     /// Addresses of clients behind proxies.
     pub realip: realip::RealIpConf,
     /// Settings of the rewrite module.
@@ -111,6 +116,8 @@ pub struct Location {
     pub try_files: nowait_conf::Own<try_files::TryFiles>,
     /// `index`.
     pub index: content::IndexConf,
+    /// `random_index`.
+    pub random_index: content::RandomIndexConf,
     /// `autoindex`.
     pub autoindex: content::AutoindexConf,
     /// `types` and `default_type`.
@@ -201,12 +208,15 @@ pub fn rows() -> Vec<&'static [Row]> {
         rewrite::REWRITE_ROWS,
         access::ACCESS_ROWS,
         realip::RealIpConf::ROWS,
+        charset::CharsetConf::ROWS,
+        charset::CHARSET_ROWS,
         map::MAP_ROWS,
         geo::GEO_ROWS,
         split_clients::SPLIT_CLIENTS_ROWS,
         try_files::TryFilesConf::ROWS,
         content::IndexConf::ROWS,
         content::AutoindexConf::ROWS,
+        content::RandomIndexConf::ROWS,
         content::MimeConf::ROWS,
         LogConf::ROWS,
         LOG_ROWS,

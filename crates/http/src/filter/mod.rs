@@ -4,8 +4,10 @@
 //! may wrap the body; it never sends anything. One that can't accept the response ends it with a
 //! status, which then goes the way of every status: `error_page`, else a built-in page.
 
+mod charset;
 mod headers;
 mod not_modified;
+mod pull;
 mod range;
 
 use crate::outcome::Special;
@@ -17,7 +19,8 @@ type Filter = fn(&mut Request, &mut Response) -> Result<(), Box<Special>>;
 
 /// All filters in the order in which they see a response. nginx: the order of its header filters,
 /// from the top down.
-const FILTERS: &[Filter] = &[not_modified::apply, headers::apply, range::apply];
+const FILTERS: &[Filter] =
+    &[not_modified::apply, headers::apply, charset::name, range::apply, charset::convert];
 
 /// Sends a response through all filters.
 ///

@@ -89,7 +89,7 @@ fn respond(request: &Request, format: &Format, listing: Listing) -> Outcome {
     let options = Options {
         exact_size: conf.autoindex_exact_size,
         offset_seconds: if local { offset } else { 0 },
-        utf8: false,
+        utf8: request.location().charset.is_utf8(),
     };
     let chunks = autoindex::render(format, &request.uri.path, &mut entries, options);
     let mut head = Head::new(200);
@@ -97,11 +97,15 @@ fn respond(request: &Request, format: &Format, listing: Listing) -> Outcome {
     if *format == Format::Xml {
         head.charset = Some(Bytes::from_static(b"utf-8"));
     }
+    if *format == Format::Xml {
+        head.charset = Some(Bytes::from_static(b"utf-8"));
+    }
     let parts: VecDeque<Part> = chunks.into_iter().map(Part::Bytes).collect();
     Response { head, body: Body::Parts(parts) }.into()
 }
 
-fn refuse(request: &Request, path: &[u8], error: &std::io::Error) -> Outcome {
+/// What a directory that can't be read is answered with.
+pub(super) fn refuse(request: &Request, path: &[u8], error: &std::io::Error) -> Outcome {
     use std::io::ErrorKind;
     if nowait_runtime::pool::PoolError::of(error).is_some() {
         request.log(Level::Error, format_args!("{error}"));

@@ -6,5 +6,6 @@
 pub mod autoindex;
 pub mod empty_gif;
 pub mod index;
+pub mod random_index;
 pub mod static_file;
 pub mod try_files;

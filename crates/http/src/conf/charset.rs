@@ -1,0 +1,188 @@
+//! Settings of charsets. nginx: `ngx_http_charset_filter_module`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node, Setting, Word, arity};
+
+use super::Location;
+use crate::charset::{Map, Maps};
+use crate::variables::complex::Complex;
+
+nowait_conf::directives! {
+    /// The charset of responses.
+    #[derive(Debug)]
+    module "charset";
+    pub struct CharsetConf with CharsetConfLayer;
+
+    /// The charset that `Content-Type` names; if it differs from the source's, the text is
+    /// converted by a `charset_map`.
+    charset: Charset = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "charset | off";
+    /// The charset that texts have.
+    source_charset: Option<Charset>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "charset";
+    /// Whether texts are converted that come with a charset of their own.
+    override_charset: bool = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off";
+    /// Content types that have a charset; `*` is all.
+    charset_types: ContentTypes = "text/html text/xml text/plain text/vnd.wap.wml application/javascript application/rss+xml", in HTTP | SERVER | LOCATION, args "mime-type ...";
+}
+
+nowait_conf::rows! {
+    pub static CHARSET_ROWS, module "charset";
+
+    /// The characters of two charsets, as hexadecimal numbers: a byte of the first, and a byte of
+    /// the second, or several if that is UTF-8. ASCII needs no entries.
+    block "charset_map" => charset_map, in HTTP, take exactly(2), args "charset1 charset2 { ... }";
+}
+
+/// `charset` and `source_charset`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Charset {
+    /// `off`
+    Off,
+    /// A name; variables are allowed.
+    Name(Complex),
+}
+
+impl Setting for Charset {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        match &word.text[..] {
+            b"off" => Ok(Self::Off),
+            _ => Ok(Self::Name(super::complex(word, cx)?)),
+        }
+    }
+}
+
+/// A set of content types.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContentTypes {
+    /// `*`
+    All,
+    /// These, in lower case. nginx adds `text/html` to every list, and so do we.
+    These(Box<[Box<[u8]>]>),
+}
+
+impl ContentTypes {
+    /// Whether a type belongs to the set.
+    pub fn contains(&self, kind: &[u8]) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(kinds) => kinds.iter().any(|known| known.eq_ignore_ascii_case(kind)),
+        }
+    }
+}
+
+impl Setting for ContentTypes {
+    const ARITY: arity::Arity = arity::at_least(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let mut kinds: Vec<Box<[u8]>> = vec![b"text/html"[..].into()];
+        for word in &node.args {
+            if word.text[..] == *b"*" {
+                return Ok(Self::All);
+            }
+            let kind = word.text.to_ascii_lowercase();
+            if kinds.iter().any(|known| **known == kind[..]) {
+                if kind != b"text/html" {
+                    let text = format!("duplicate MIME type \"{word}\"");
+                    cx.report(Diagnostic::warn(text).at(word.span));
+                }
+                continue;
+            }
+            kinds.push(kind.into());
+        }
+        Ok(Self::These(kinds.into()))
+    }
+}
+
+impl CharsetConf {
+    /// Whether responses are UTF-8 whatever the request is.
+    pub fn is_utf8(&self) -> bool {
+        literal(&self.charset).is_some_and(|name| name.eq_ignore_ascii_case(b"utf-8"))
+    }
+}
+
+fn literal(charset: &Charset) -> Option<&Bytes> {
+    match charset {
+        Charset::Off => None,
+        Charset::Name(name) => name.literal(),
+    }
+}
+
+/// The maps of the configuration, after checking that there is one wherever one is needed.
+pub fn maps(cx: &mut Cx<'_>, locations: &[Location]) -> Arc<Maps> {
+    let maps = std::mem::take(cx.global::<Maps>());
+    let mut missing: Vec<String> = Vec::new();
+    for conf in locations.iter().map(|location| &location.charset) {
+        let source = conf.source_charset.as_ref().and_then(literal);
+        let (Some(from), Some(to)) = (source, literal(&conf.charset)) else { continue };
+        if !from.eq_ignore_ascii_case(to) && maps.conversion(from, to).is_none() {
+            let (from, to) = (String::from_utf8_lossy(from), String::from_utf8_lossy(to));
+            missing
+                .push(format!("no \"charset_map\" between the charsets \"{from}\" and \"{to}\""));
+        }
+    }
+    missing.dedup();
+    missing.into_iter().for_each(|text| cx.report(Diagnostic::emerg(text)));
+    Arc::new(maps)
+}
+
+fn charset_map(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let [from, to] = &node.args[..] else { return Err(node.arity_error()) };
+    if from.text.eq_ignore_ascii_case(&to.text) {
+        return Err(node
+            .error(format!("\"charset_map\" between the same charsets \"{from}\" and \"{to}\"")));
+    }
+    if cx.global::<Maps>().conversion(&from.text, &to.text).is_some() {
+        return Err(
+            node.error(format!("duplicate \"charset_map\" between \"{from}\" and \"{to}\""))
+        );
+    }
+    let utf8 = to.text.eq_ignore_ascii_case(b"utf-8");
+    let mut bytes = Vec::new();
+    let mut characters = Vec::new();
+    for entry in cx.entries(node) {
+        let [value] = &entry.args[..] else {
+            return Err(entry.error("invalid parameters number"));
+        };
+        let key = byte(&entry.name)?;
+        if utf8 {
+            characters.push((key, character(value)?));
+        } else {
+            bytes.push((key, byte(value)?));
+        }
+    }
+    let map = if utf8 {
+        Map::of_characters(&from.text, &to.text, &characters)
+    } else {
+        Map::of_bytes(&from.text, &to.text, &bytes)
+    };
+    cx.global::<Maps>().0.push(map);
+    Ok(())
+}
+
+fn byte(word: &Word) -> Result<u8, Diagnostic> {
+    let digits = std::str::from_utf8(&word.text).ok().filter(|text| text.len() <= 2);
+    digits
+        .and_then(|digits| u8::from_str_radix(digits, 16).ok())
+        .ok_or_else(|| word.error(format!("invalid value \"{word}\"")).expected("such as 7F"))
+}
+
+/// The bytes of one character in UTF-8.
+fn character(word: &Word) -> Result<Box<[u8]>, Diagnostic> {
+    let invalid = || {
+        word.error(format!("invalid value \"{word}\""))
+            .expected("a character's bytes in UTF-8, such as D0B0")
+    };
+    let digits = word.text.chunks(2).map(|two| {
+        let two = std::str::from_utf8(two).ok().filter(|two| two.len() == 2)?;
+        u8::from_str_radix(two, 16).ok()
+    });
+    let bytes: Vec<u8> = digits.collect::<Option<_>>().ok_or_else(invalid)?;
+    match std::str::from_utf8(&bytes).map(|text| text.chars().count()) {
+        Ok(1) => Ok(bytes.into()),
+        _ => Err(invalid()),
+    }
+}

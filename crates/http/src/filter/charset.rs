@@ -1,0 +1,108 @@
+//! `charset`: what `Content-Type` says, and conversion. nginx: `ngx_http_charset_filter_module`.
+//!
+//! Two steps: before ranges are cut it is decided what the text is called and whether it must be
+//! converted; after they are cut, the body is wrapped.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::pull::Pull;
+use crate::charset::{Conversion, Maps};
+use crate::conf::charset::Charset;
+use crate::log::Level;
+use crate::outcome::Special;
+use crate::request::Request;
+use crate::response::{Body, BodyError, BodySource, LocalFuture, Part, Response};
+
+/// Names the charset, and notes the conversion that [`convert`] will do.
+pub(super) fn name(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    request.conversion = None;
+    let current = request.current.clone();
+    let conf = &current.conf.location(request.location).charset;
+    let Charset::Name(wanted) = &conf.charset else { return Ok(()) };
+    let head = &mut response.head;
+    let applies = match (&head.content_type, &head.charset) {
+        (None, _) => false,
+        (Some(_), Some(_)) => conf.override_charset,
+        (Some(kind), None) => conf.charset_types.contains(kind),
+    };
+    if !applies {
+        return Ok(());
+    }
+    let wanted = request.evaluate(wanted);
+    let source = match (&head.charset, &conf.source_charset) {
+        (Some(own), _) => Some(own.clone()),
+        (None, Some(Charset::Name(source))) => Some(request.evaluate(source)),
+        (None, Some(Charset::Off) | None) => None,
+    };
+    if let Some(source) = source.filter(|source| !source.eq_ignore_ascii_case(&wanted)) {
+        if head.content_encoding.is_some() {
+            return Ok(());
+        }
+        let Some(conversion) = current.conf.charset_maps.conversion(&source, &wanted) else {
+            request.log(
+                Level::Error,
+                format_args!(
+                    "no \"charset_map\" between the charsets \"{}\" and \"{}\"",
+                    String::from_utf8_lossy(&source),
+                    String::from_utf8_lossy(&wanted)
+                ),
+            );
+            return Ok(());
+        };
+        if !conversion.keeps_length() {
+            head.content_length = None;
+        }
+        request.conversion = Some((source, wanted.clone()));
+    }
+    // nginx: a redirect's charset would be taken for the next page's by browsers of the past.
+    let redirect = matches!(head.status, 301 | 302);
+    head.charset = Some(wanted).filter(|wanted| !redirect && !wanted.is_empty());
+    Ok(())
+}
+
+/// Wraps the body if it has to be converted.
+pub(super) fn convert(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    if let Some((from, to)) = request.conversion.take()
+        && !response.body.is_empty()
+    {
+        let maps = request.current.conf.charset_maps.clone();
+        let pull = Pull::new(std::mem::take(&mut response.body));
+        let source = Converted { pull, maps, from, to, rest: Vec::new() };
+        response.body = Body::Stream(Box::new(source));
+    }
+    Ok(())
+}
+
+/// A body that is converted while it is sent.
+struct Converted {
+    pull: Pull,
+    maps: Arc<Maps>,
+    from: Bytes,
+    to: Bytes,
+    /// The beginning of a character.
+    rest: Vec<u8>,
+}
+
+impl BodySource for Converted {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        Box::pin(async move {
+            loop {
+                let Some(piece) = self.pull.next().await? else {
+                    // What is left of a broken character is one that nobody knows.
+                    let rest = std::mem::take(&mut self.rest);
+                    return Ok((!rest.is_empty()).then(|| Part::Bytes(Bytes::from_static(b"?"))));
+                };
+                let conversion = self.maps.conversion(&self.from, &self.to);
+                let out = conversion.map_or_else(
+                    || piece.to_vec(),
+                    |known: &Conversion| known.convert(&piece, &mut self.rest),
+                );
+                if !out.is_empty() {
+                    return Ok(Some(Part::Bytes(out.into())));
+                }
+            }
+        })
+    }
+}

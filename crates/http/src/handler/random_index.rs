@@ -1,0 +1,34 @@
+//! `random_index`: any file of a directory stands for it. nginx:
+//! `ngx_http_random_index_module`.
+
+use nowait_runtime::fs::{self, Kind, ReadDirOptions};
+
+use crate::handler::autoindex::ENTRIES_MAX;
+use crate::handler::autoindex::refuse;
+use crate::outcome::{Outcome, Target};
+use crate::request::Request;
+
+/// Redirects internally to a regular file of the directory, chosen by chance; declines when there
+/// is none. Hidden files are left out.
+pub async fn run(request: &mut Request) -> Option<Outcome> {
+    let mut path = Vec::new();
+    request.location().path.append_file(request, &mut path);
+    let io = request.io();
+    let options = ReadDirOptions { entries_max: ENTRIES_MAX, metadata: false };
+    let listing = match fs::read_dir(&io, &path, &options).await {
+        Ok(listing) => listing,
+        Err(error) => return Some(refuse(request, &path, &error)),
+    };
+    let files: Vec<&[u8]> = listing
+        .entries
+        .iter()
+        .filter(|entry| entry.kind == Kind::File && !entry.name.starts_with(b"."))
+        .map(|entry| &entry.name[..])
+        .collect();
+    let chance = u128::from_le_bytes(crate::random::bytes());
+    let at = usize::try_from(chance % files.len().max(1) as u128).unwrap_or_default();
+    let name = files.get(at)?;
+    let mut to = request.uri.path.clone();
+    to.extend_from_slice(name);
+    Some(Outcome::Redirect(Target::Uri { path: to, args: request.uri.args.clone() }))
+}

@@ -173,7 +173,12 @@ macro_rules! put {
 
 fn html(chunks: &mut Chunks, uri: &[u8], entries: &[Entry], options: Options) {
     let out = &mut chunks.current;
-    out.extend_from_slice(b"<html>\r\n<head><title>Index of ");
+    out.extend_from_slice(b"<html>\r\n<head>");
+    // nginx differs: without "charset" it leaves such names to the guess of the browser.
+    if is_utf8_beyond_ascii(uri, entries) {
+        out.extend_from_slice(b"<meta charset=\"utf-8\">");
+    }
+    out.extend_from_slice(b"<title>Index of ");
     escape::push_html(out, uri);
     out.extend_from_slice(b"</title></head>\r\n<body>\r\n<h1>Index of ");
     escape::push_html(out, uri);
@@ -183,6 +188,12 @@ fn html(chunks: &mut Chunks, uri: &[u8], entries: &[Entry], options: Options) {
         chunks.cut();
     }
     chunks.current.extend_from_slice(b"</pre><hr></body>\r\n</html>\r\n");
+}
+
+/// Whether there are characters that only UTF-8 explains.
+fn is_utf8_beyond_ascii(uri: &[u8], entries: &[Entry]) -> bool {
+    let texts = || entries.iter().map(|entry| &entry.name[..]).chain([uri]);
+    !texts().all(<[u8]>::is_ascii) && texts().all(|text| std::str::from_utf8(text).is_ok())
 }
 
 fn html_entry(out: &mut Vec<u8>, entry: &Entry, options: Options) {
@@ -332,6 +343,21 @@ mod tests {
              <h1>Index of /d&lt;i&gt;r/</h1><hr><pre><a href=\"../\">../</a>\r\n\
              </pre><hr></body>\r\n</html>\r\n"
         );
+    }
+
+    #[test]
+    fn html_says_utf8_where_that_matters() {
+        let head = |names: &[&[u8]]| {
+            let mut entries: Vec<Entry> = names
+                .iter()
+                .map(|name| Entry { name: name.to_vec(), ..entry("", Kind::File, 1) })
+                .collect();
+            let page = render(&Format::Html, b"/", &mut entries, PLAIN).concat();
+            String::from_utf8_lossy(&page).contains("<head><meta charset=\"utf-8\"><title>")
+        };
+        assert!(!head(&[b"a"]));
+        assert!(head(&[b"a", "\u{fc}".as_bytes()]));
+        assert!(!head(&["\u{fc}".as_bytes(), b"\xfc"]), "some other encoding");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use nowait_testkit::slow_disk::Ops;
 
 use crate::stage::{Case, Medium, Stage, content, on_every_case, paths};
 
-on_every_case!(open, open_file_cache, try_files, index, autoindex, error_page, missing);
+on_every_case!(open, open_file_cache, try_files, conditions, index, autoindex, error_page, missing);
 
 /// What a look at a name may ask of a file system.
 fn looks() -> Ops {
@@ -68,6 +68,33 @@ fn try_files(case: Case) {
     for (path, response) in cold.responses() {
         assert_eq!(response.status, 200, "{path}: {response}");
         assert!(response.body == content(FALLBACK), "{path}: wrong content");
+    }
+    run.finish();
+}
+
+/// Tests of files in `if`, with other code before and after them.
+fn conditions(case: Case) {
+    let Some(stage) = Stage::new(case) else { return };
+    let names = stage.write_cold_files();
+    let code = "location /cold/ {
+        set $found no;
+        if (-f $document_root/cold/maintenance) { return 503; }
+        if (-e $request_filename) { set $found yes; }
+        if ($found = no) { rewrite ^ /none last; }
+    }
+    location /none { return 404 none; }";
+    let Some(mut run) = stage.start(code) else { return };
+    let gate = run.hold(looks());
+    let mut cold = run.request(paths(&names));
+    let mut none = run.request((0..20).map(|n| format!("/cold/nothing{n}")));
+    gate.wait_waiting(1);
+    run.assert_hot_is_served();
+    cold.assert_waits();
+    gate.open();
+    cold.assert_right();
+    for (path, response) in none.responses() {
+        assert_eq!(response.status, 404, "{path}: {response}");
+        assert_eq!(response.text(), "none", "{path}");
     }
     run.finish();
 }

@@ -71,6 +71,11 @@ impl Complex {
     }
 
     /// As [`append`](Self::append), with captures escaped for a URI where that is asked for.
+    ///
+    /// nginx differs: it goes through the pieces twice, first for the length. Where a variable
+    /// matches an expression meanwhile (`map`), the groups are others the second time, and it
+    /// answers with 500 ("no buffer space in script copy"). Here each piece is what it is when its
+    /// turn comes.
     pub fn append_with(&self, request: &Request, groups: Groups, out: &mut Vec<u8>) {
         for part in &*self.parts {
             match part {

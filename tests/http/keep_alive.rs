@@ -239,3 +239,16 @@ fn what_follows_a_closing_answer_is_read_and_dropped() {
         ));
     });
 }
+
+#[test]
+fn answers_before_one_that_is_refused_are_not_lost() {
+    let site = server("location = /r { return 200 first; } location = /drop { return 444; }");
+    on_each_driver(&site, |server| {
+        for last in ["GET /drop HTTP/1.1\r\nHost: x\r\n\r\n", "garbage\r\n\r\n"] {
+            let mut client = server.client();
+            client.send(&format!("GET /r HTTP/1.1\r\nHost: x\r\n\r\n{last}"));
+            let answer = String::from_utf8_lossy(&client.rest()).into_owned();
+            assert!(answer.contains("\r\n\r\nfirst"), "{last:?}: {answer}");
+        }
+    });
+}

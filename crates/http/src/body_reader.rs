@@ -36,10 +36,8 @@ impl BodyReader for Reader {
             loop {
                 {
                     let mut input = connection.input.borrow_mut();
-                    let step = connection
-                        .h1()
-                        .receive_body(&input)
-                        .map_err(|_| ReadError::Malformed("client sent invalid chunked body"))?;
+                    let step =
+                        connection.h1().receive_body(&input).map_err(ReadError::Malformed)?;
                     match step.event {
                         BodyEvent::End => {
                             input.advance(step.consumed);

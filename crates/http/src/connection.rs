@@ -397,7 +397,9 @@ async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBu
     let Some(response) = answer else {
         request.close_status();
         crate::logs::access(request);
-        // nginx closes at once, whatever the client still sends.
+        // Earlier responses may have been kept back. nginx closes at once, whatever the client
+        // still sends.
+        let _ = flush(connection, out, send_timeout(request)).await;
         return Next::Close;
     };
     let sent = match sender::start(connection, request, response, out) {
@@ -410,6 +412,10 @@ async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBu
         Err(error) => {
             sender::log_error(request, &error);
             crate::logs::access(request);
+            if !error.is_client() {
+                // What was made of the response is sent, so that the client sees where it was cut.
+                let _ = flush(connection, out, send_timeout(request)).await;
+            }
             return if error.is_timeout() && request.location().client.reset_timedout_connection {
                 Next::Reset
             } else {
@@ -606,6 +612,15 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
     if let Some(servers) = connection.virtual_servers(&current) {
         choose_server(request, servers);
     }
+    for line in request.head.ignored_lines() {
+        request.log(
+            Level::Info,
+            format_args!(
+                "client sent invalid header line: \"{}\" while reading client request headers",
+                String::from_utf8_lossy(line)
+            ),
+        );
+    }
     request.body_length = match request.head.body_length() {
         nowait_h1::BodyLength::Empty => BodyLength::None,
         nowait_h1::BodyLength::Known(length) => BodyLength::Known(length),
@@ -621,7 +636,6 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
     }
     match request.method {
         Method::Trace => {
-            request.keep_alive = false;
             request.log(
                 Level::Info,
                 format_args!("client sent TRACE method while reading client request headers"),
@@ -630,7 +644,6 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
             Some(405)
         }
         Method::Connect => {
-            request.keep_alive = false;
             request.log(
                 Level::Info,
                 format_args!("client sent CONNECT method while reading client request headers"),

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use nowait_h1::{Known, Method, RequestHead};
+use nowait_h1::{Known, Method, RequestError, RequestHead};
 use nowait_runtime::fs::Io;
 use nowait_runtime::net::Address;
 
@@ -177,7 +177,7 @@ pub enum ReadError {
     /// Nothing came within `client_body_timeout`: 408.
     TimedOut,
     /// The framing is wrong: 400 with the text for the log.
-    Malformed(&'static str),
+    Malformed(RequestError),
     /// More than `client_max_body_size`: 413.
     TooLarge,
 }

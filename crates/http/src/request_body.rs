@@ -134,8 +134,8 @@ fn answer(request: &Request, error: &ReadError) -> u16 {
             request.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
             408
         }
-        ReadError::Malformed(text) => {
-            request.log(Level::Info, format_args!("{text}"));
+        ReadError::Malformed(error) => {
+            request.log(Level::Info, format_args!("{error}"));
             400
         }
         ReadError::TooLarge => 413,

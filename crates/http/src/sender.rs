@@ -42,6 +42,11 @@ pub enum SendError {
 }
 
 impl SendError {
+    /// The connection failed, not the body.
+    pub fn is_client(&self) -> bool {
+        matches!(self, Self::Client(_))
+    }
+
     /// The client took nothing for `send_timeout`.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::Client(error) if error.kind() == io::ErrorKind::TimedOut)

@@ -38,6 +38,7 @@ fn directive(out: &mut String, row: &Row) {
     let _ = writeln!(out, "| Syntax | {} |", code(&syntax(row)));
     let default = match row.default {
         Some("") => "—".to_owned(),
+        Some(text) if row.block || text.ends_with('}') => code(&format!("{} {text}", row.name)),
         Some(text) => code(&format!("{} {text};", row.name)),
         None => "—".to_owned(),
     };

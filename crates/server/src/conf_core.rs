@@ -77,7 +77,11 @@ directives! {
     working_directory: Option<Words>, in MAIN, args "directory";
     /// Keeps an environment variable, or sets it. All others are removed, but for TZ.
     env: Vec<EnvEntry>, in MAIN, args "variable[=value]";
-    /// Configures logging of the program itself and of everything that has no log of its own.
+    /// Configures logging of the program itself and of everything that has no log of its own: to a file,
+    /// to standard error (`stderr`) or to a syslog server (`syslog:server=address`). Levels, from the
+    /// least to the most important: `debug`, `info`, `notice`, `warn`, `error` (the default), `crit`,
+    /// `alert`, `emerg`. Without any line a daemon writes to `logs/error.log` under the prefix, and a
+    /// program in the foreground to standard error.
     error_log: Vec<ErrorLogTo>, in MAIN, args "file [level]";
     /// Defines a pool of threads for work that may wait for a disk. When all threads are busy, a
     /// task waits in the queue; when the queue is full, its request fails. The pool `default`

@@ -26,25 +26,41 @@ use crate::variables::{DuplicateVariable, Table};
 nowait_conf::rows! {
     pub static HTTP_ROWS, module "core";
 
-    /// The settings of the HTTP server.
+    /// The settings of the HTTP server, and its virtual servers.
     block "http" => http, in MAIN, take none(), args "{ ... }";
-    /// A virtual server.
+    /// A virtual server: what is answered for some names (`server_name`) on some addresses (`listen`).
     block "server" => server, in HTTP, take none(), args "{ ... }";
-    /// Settings for a part of the URIs.
+    /// Settings for a part of the URIs: for those that begin with `uri`, are equal to it (`=`), or match
+    /// a regular expression (`~`, or `~*` regardless of case). An equal one wins; else the longest
+    /// beginning is remembered, and the first expression that matches wins over it unless it says
+    /// `^~`. A name (`@name`) is for internal redirects only.
     block "location" => location, in SERVER | LOCATION, take between(1, 2), args "[ = | ~ | ~* | ^~ ] uri { ... } | @name { ... }";
-    /// Address, port or path of a Unix-domain socket on which the server accepts requests.
+    /// Address, port or path of a Unix-domain socket on which the server accepts requests: `8080`,
+    /// `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/site.sock`. Names of hosts are looked up when the
+    /// configuration is read. The first server of an address, or the one with `default_server`, answers
+    /// for hosts that no other server names. A server without `listen` has `*:80`, or `*:8000` if
+    /// not started as root.
+    ///
+    /// `reuseport` gives each worker a socket of its own. The sizes, times and numbers are those of the
+    /// kernel's socket options of these names; `backlog` is 511 unless given. `proxy_protocol` expects
+    /// the PROXY protocol, version 1 or 2, before the first request.
     "listen" => super::listen::listen, in SERVER, take at_least(1), default "*:80", args "address[:port] [default_server] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
     /// Names of a virtual server: exact, with a wildcard at one end, or regular expressions.
     "server_name" => server_name, in SERVER, take at_least(1), default "\"\"", args "name ...";
-    /// Directory in which files are looked for: the URI is appended to it.
+    /// Directory in which files are looked for: the whole URI is appended to it, so that with
+    /// `root /srv/www;` the URI `/a/b` means `/srv/www/a/b`. A relative path starts at the prefix.
+    /// Variables are allowed.
     "root" => root, in HTTP | SERVER | LOCATION | LOCATION_IF, take exactly(1), default "html", args "path";
-    /// Path that replaces the part of the URI that the location's name stands for.
+    /// Path that replaces the part of the URI that the location's name stands for: in
+    /// `location /i/ { alias /srv/images/; }` the URI `/i/a.png` means `/srv/images/a.png`. In a location
+    /// with a regular expression the path is the whole name of the file, and may use captures.
     "alias" => root, in LOCATION, take exactly(1), args "path";
     /// Only internal redirects lead to the location; other requests get 404.
     "internal" => internal, in LOCATION, take none(), args "";
     /// Answers with a transparent image of one pixel.
     "empty_gif" => empty_gif, in LOCATION, take none(), args "";
-    /// Content types by extension.
+    /// Content types by extension, one type and its extensions per line: `text/html html htm;`. A block
+    /// replaces those of outer levels. `include mime.types;` has the usual ones.
     block "types" => types, in HTTP | SERVER | LOCATION, take none(), default "{ text/html html; image/gif gif; image/jpeg jpg; }", args "{ ... }";
     /// Accepted for compatibility: the table needs no tuning.
     "server_names_hash_max_size" => accepted, in HTTP, take exactly(1), default "512", args "size";

@@ -28,7 +28,8 @@ nowait_conf::directives! {
     autoindex_exact_size: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// Whether HTML listings give local times instead of UTC.
     autoindex_localtime: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Format of listings.
+    /// Format of listings: for people, or as a list of names, kinds, times and sizes for programs.
+    /// `jsonp` calls the function that the argument `callback` of the request names.
     autoindex_format: ListingFormat = "html", in HTTP | SERVER | LOCATION, args "html | xml | json | jsonp";
 }
 
@@ -48,7 +49,7 @@ nowait_conf::directives! {
     module "core";
     pub struct MimeConf with MimeConfLayer;
 
-    /// Content type of files whose extension is not known.
+    /// Content type of files whose extension is not in `types`. Variables are allowed.
     default_type: ContentType = "text/plain", in HTTP | SERVER | LOCATION, args "mime-type";
     /// Accepted for compatibility: the table needs no tuning.
     types_hash_max_size: u32 = "1024", in HTTP | SERVER | LOCATION, args "size";

@@ -23,13 +23,16 @@ nowait_conf::directives! {
     /// Whether temporary files are written by the pool. Nowait never writes them in the event
     /// loop, so this is accepted and always on.
     aio_write: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether files that are not known to be in memory are opened by the pool.
+    /// Whether files are opened, and names looked up, by the pool unless that is known to need no disk.
+    /// With `off` the event loop does it and may wait.
     aio_open: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Files of this size and larger are read around the page cache.
+    /// Files of this size and larger are read around the page cache (O_DIRECT), by the pool: for large
+    /// files that are read once and would push everything else out of memory.
     directio: DirectIo = "off", in HTTP | SERVER | LOCATION, args "size | off";
-    /// Alignment of reads around the page cache.
+    /// Alignment of reads around the page cache, in bytes; at least 4096 is used.
     directio_alignment: Size = "512", in HTTP | SERVER | LOCATION, args "size";
-    /// How much the kernel should read ahead.
+    /// Tells the kernel that files larger than this are read from beginning to end, so that it reads
+    /// further ahead; how far is its own choice. Zero tells it nothing.
     read_ahead: Size = "0", in HTTP | SERVER | LOCATION, args "size";
     /// Number and size of the buffers for reading a file when `sendfile` is not used.
     output_buffers: Buffers = "2 32k", in HTTP | SERVER | LOCATION, args "number size";
@@ -39,9 +42,13 @@ nowait_conf::directives! {
     if_modified_since: ImsConf = "exact", in HTTP | SERVER | LOCATION, args "off | exact | before";
     /// Most ranges in a request; zero switches ranges off.
     max_ranges: u32 = "2147483647", in HTTP | SERVER | LOCATION, args "number";
-    /// Whether symbolic links in paths are refused.
+    /// Whether symbolic links in paths are refused: all of them, or with `if_not_owner` those whose owner
+    /// is not the owner of what they lead to. Links in the part of the path that `from` gives are
+    /// followed. The kernel checks it while it opens the file.
     disable_symlinks: DisableSymlinks = "off", in HTTP | SERVER | LOCATION, args "off | on | if_not_owner [from=part]";
-    /// Keeps descriptors, sizes, times and errors of files that were looked up.
+    /// Keeps descriptors, sizes and times of files that were looked up, and with
+    /// `open_file_cache_errors` errors: at most `max` of them per worker, each until it was not used for
+    /// `inactive` (60s). Without it a file in memory is opened in some microseconds; with it not at all.
     open_file_cache: OpenFileCache = "off", in HTTP | SERVER | LOCATION, args "off | max=N [inactive=time]";
     /// After this time an entry of the cache is checked.
     open_file_cache_valid: Seconds = "60s", in HTTP | SERVER | LOCATION, args "time";

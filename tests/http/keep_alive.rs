@@ -230,7 +230,7 @@ fn what_follows_a_closing_answer_is_read_and_dropped() {
         client.send(
             "POST /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3000000\r\n\r\n",
         );
-        client.send(&pattern(3_000_000));
+        client.send(pattern(3_000_000));
         let response = client.response();
         assert_eq!(response.status, 405);
         assert!(matches!(
@@ -246,7 +246,7 @@ fn answers_before_one_that_is_refused_are_not_lost() {
     on_each_driver(&site, |server| {
         for last in ["GET /drop HTTP/1.1\r\nHost: x\r\n\r\n", "garbage\r\n\r\n"] {
             let mut client = server.client();
-            client.send(&format!("GET /r HTTP/1.1\r\nHost: x\r\n\r\n{last}"));
+            client.send(format!("GET /r HTTP/1.1\r\nHost: x\r\n\r\n{last}"));
             let answer = String::from_utf8_lossy(&client.rest()).into_owned();
             assert!(answer.contains("\r\n\r\nfirst"), "{last:?}: {answer}");
         }

@@ -75,10 +75,10 @@ fn logs_show_the_client() {
 
 #[test]
 fn the_proxy_protocol_is_a_source() {
-    let site = site(&format!(
-        "server {{ listen 127.0.0.1:%%PORT%% proxy_protocol; set_real_ip_from 127.0.0.1;
-                   real_ip_header proxy_protocol; return 200 \"$remote_addr:$remote_port\"; }}"
-    ));
+    let site = site(
+        "server { listen 127.0.0.1:%%PORT%% proxy_protocol; set_real_ip_from 127.0.0.1;
+                  real_ip_header proxy_protocol; return 200 \"$remote_addr:$remote_port\"; }",
+    );
     on_each_driver(&site, |server| {
         let mut client = server.client();
         client.send("PROXY TCP4 192.0.2.1 192.0.2.2 123 80\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -55,9 +55,6 @@ fn advice(module: &str) -> Option<&'static str> {
         "http_gzip_filter" | "http_gunzip_filter" => {
             "without these lines the files are sent as they are, uncompressed"
         }
-        "http_charset_filter" => {
-            "name the charset in the types: types { \"text/html; charset=utf-8\" html; }"
-        }
         "http_limit_conn" | "http_limit_req" => {
             "without these lines clients are not limited; a firewall can limit connections"
         }

@@ -19,11 +19,13 @@ nowait_conf::directives! {
     large_client_header_buffers: Buffers = "4 8k", in HTTP | SERVER, args "number size";
     /// Most header lines in a request; more are refused with 400.
     max_headers: u32 = "1000", in HTTP | SERVER, args "number";
-    /// Whether header lines with odd names are ignored.
+    /// Whether header lines with other characters in their name than letters, digits, dashes and (see
+    /// `underscores_in_headers`) underscores are ignored, which the error log tells at `info`.
     ignore_invalid_headers: bool = "on", in HTTP | SERVER, args "on | off";
-    /// Whether underscores in header names are allowed.
+    /// Whether underscores in header names are allowed; else such a name is invalid (see
+    /// `ignore_invalid_headers`).
     underscores_in_headers: bool = "off", in HTTP | SERVER, args "on | off";
-    /// Whether adjacent slashes in a URI are merged into one.
+    /// Whether adjacent slashes in a URI are merged into one before a location is looked for.
     merge_slashes: bool = "on", in HTTP | SERVER, args "on | off";
     /// Accepted for compatibility: memory is not pooled per connection.
     connection_pool_size: Size = "512", in HTTP | SERVER, args "size";
@@ -42,22 +44,24 @@ nowait_conf::directives! {
     keepalive_timeout: KeepaliveTimeout = "75s", in HTTP | SERVER | LOCATION, args "timeout [header_timeout]";
     /// Shortest time an idle connection is kept when connections become scarce or at shutdown.
     keepalive_min_timeout: Msec = "0", in HTTP | SERVER | LOCATION, args "timeout";
-    /// Most requests through one connection.
+    /// Most requests through one connection; after the last one it is closed.
     keepalive_requests: u32 = "1000", in HTTP | SERVER | LOCATION, args "number";
     /// Longest time during which requests can be made through one connection.
     keepalive_time: Msec = "1h", in HTTP | SERVER | LOCATION, args "time";
-    /// Browsers that get no keep-alive connection.
+    /// Browsers that get no keep-alive connection: `msie6` after a POST, `safari` on macOS; `none` is all
+    /// of them allowed.
     keepalive_disable: KeepaliveDisable = "msie6", in HTTP | SERVER | LOCATION, args "none | browser ...";
     /// Whether a connection is read on after the response, so that a client that still sends
     /// receives the response before the connection is closed.
     lingering_close: LingeringClose = "on", in HTTP | SERVER | LOCATION, args "off | on | always";
-    /// Longest time for which a connection is read on.
+    /// Longest time for which a connection is read on after its last response (see `lingering_close`).
     lingering_time: Msec = "30s", in HTTP | SERVER | LOCATION, args "time";
     /// Longest pause between two reads of a connection that is read on.
     lingering_timeout: Msec = "5s", in HTTP | SERVER | LOCATION, args "time";
     /// Whether connections that timed out are reset, which frees their memory at once.
     reset_timedout_connection: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Longest pause between two successful writes of a response.
+    /// Longest pause between two successful writes of a response; then the connection is closed. The
+    /// whole response may take any time.
     send_timeout: Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
     /// Accepted for compatibility: Linux has no low-water mark for sending.
     send_lowat: Size = "0", in HTTP | SERVER | LOCATION, args "size";
@@ -74,9 +78,10 @@ nowait_conf::directives! {
     limit_rate_after: Option<Complex>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "size";
     /// Whether `Transfer-Encoding: chunked` may be used in responses.
     chunked_transfer_encoding: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether all access checks must succeed, or one.
+    /// Whether a client must pass all kinds of access checks (`all`), or one of them is enough (`any`).
     satisfy: Satisfy = "all", in HTTP | SERVER | LOCATION, args "all | any";
-    /// Delay of answers with 401, against guessing of passwords.
+    /// Delay of answers with 401, against guessing of passwords. No module answers with 401 yet, other
+    /// than `return` and its kind.
     auth_delay: Msec = "0s", in HTTP | SERVER | LOCATION, args "time";
     /// Accepted for compatibility: subrequests need no buffer of their own.
     subrequest_output_buffer_size: Size = "4k", in HTTP | SERVER | LOCATION, args "size";

@@ -22,7 +22,8 @@ nowait_conf::directives! {
     module "autoindex";
     pub struct AutoindexConf with AutoindexConfLayer;
 
-    /// Whether directories without an index file are listed.
+    /// Whether directories without an index file are listed; else they get 403. Names that begin with a
+    /// dot are left out. The directory is read by the pool.
     autoindex: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Whether HTML listings give sizes in bytes instead of rounded ones.
     autoindex_exact_size: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";

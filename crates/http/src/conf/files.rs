@@ -36,7 +36,7 @@ nowait_conf::directives! {
     read_ahead: Size = "0", in HTTP | SERVER | LOCATION, args "size";
     /// Number and size of the buffers for reading a file when `sendfile` is not used.
     output_buffers: Buffers = "2 32k", in HTTP | SERVER | LOCATION, args "number size";
-    /// Whether an `ETag` is sent with files.
+    /// Whether an `ETag` is sent with files: their time and size in hexadecimal, as nginx writes it.
     etag: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// How `If-Modified-Since` is compared with the time of a file.
     if_modified_since: ImsConf = "exact", in HTTP | SERVER | LOCATION, args "off | exact | before";
@@ -50,11 +50,11 @@ nowait_conf::directives! {
     /// `open_file_cache_errors` errors: at most `max` of them per worker, each until it was not used for
     /// `inactive` (60s). Without it a file in memory is opened in some microseconds; with it not at all.
     open_file_cache: OpenFileCache = "off", in HTTP | SERVER | LOCATION, args "off | max=N [inactive=time]";
-    /// After this time an entry of the cache is checked.
+    /// How long an entry of the cache is used before the file is looked at again.
     open_file_cache_valid: Seconds = "60s", in HTTP | SERVER | LOCATION, args "time";
     /// How often a file must be used within `inactive` to stay open in the cache.
     open_file_cache_min_uses: u32 = "1", in HTTP | SERVER | LOCATION, args "number";
-    /// Whether errors of look-ups are cached.
+    /// Whether errors of look-ups, such as a missing file, are kept too.
     open_file_cache_errors: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Accepted for compatibility: Linux reports no changes of open files in the event loop.
     open_file_cache_events: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";

@@ -18,7 +18,9 @@ nowait_conf::directives! {
     add_header: Vec<AddHeader>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "name value [always]";
     /// Adds a trailer to chunked responses, as `add_header` does with headers.
     add_trailer: Vec<AddHeader>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "name value [always]";
-    /// Adds `Expires` and `Cache-Control`.
+    /// Adds `Expires` and `Cache-Control` to responses with the statuses of `add_header`: a time from
+    /// now, from the file's time (`modified`), a time of the day (`@15h30m`), the beginning or the end
+    /// of time (`epoch`, `max`). Times that are past say `no-cache`. Variables are allowed.
     expires: Expires = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "[modified] time | @time | epoch | max | off";
 }
 

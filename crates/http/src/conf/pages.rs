@@ -16,11 +16,11 @@ nowait_conf::directives! {
     error_page: Vec<ErrorPage>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "code ... [=[response]] uri";
     /// Whether an error page may lead to another error page.
     recursive_error_pages: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether redirects name scheme, host and port.
+    /// Whether redirects that the server makes itself name scheme, host and port, or only the path.
     absolute_redirect: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// Whether absolute redirects name the server's first name instead of the request's host.
     server_name_in_redirect: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether absolute redirects name the port.
+    /// Whether absolute redirects name the port of the server, when it is not the scheme's own.
     port_in_redirect: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// Whether error pages for old browsers of Microsoft are filled up to 512 bytes.
     msie_padding: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
@@ -28,7 +28,7 @@ nowait_conf::directives! {
     msie_refresh: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Whether missing files are written to the error log.
     log_not_found: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether subrequests are written to the access log.
+    /// Whether subrequests are written to the access log. No module makes subrequests yet.
     log_subrequest: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// What the `Server` header and error pages say: the version, the build, or only the name.
     server_tokens: ServerTokens = "on", in HTTP | SERVER | LOCATION, args "on | off | build";

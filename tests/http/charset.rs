@@ -121,6 +121,8 @@ fn any_file_of_a_directory_may_stand_for_it() {
         return; // not in every build
     }
     on_each_driver(&site, |server| {
+        let link = server.dir().join("html/r/link");
+        std::os::unix::fs::symlink("../r/a", link).unwrap();
         let mut client = server.client();
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..200 {

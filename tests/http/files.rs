@@ -156,6 +156,7 @@ fn expires_and_added_headers() {
         location /off { expires off; }
         location /hour { expires 1h; }
         location /past { expires -1; }
+        location /modified { expires modified $arg_e; }
         location /add { add_header X-A "a b"; add_header X-Uri $uri; add_header X-None $arg_none; }
         location /always { add_header X-A a always; add_header X-B b; }
         "#,
@@ -165,6 +166,7 @@ fn expires_and_added_headers() {
     .file("html/off", "")
     .file("html/hour", "")
     .file("html/past", "")
+    .file("html/modified", "")
     .file("html/add", "");
     gets(
         &site,
@@ -177,6 +179,8 @@ fn expires_and_added_headers() {
             ("/off", "200\n!Expires\n!Cache-Control"),
             ("/hour", "200\nCache-Control: max-age=3600"),
             ("/past", "200\nCache-Control: no-cache"),
+            ("/modified?e=1h", "200\nCache-Control: max-age=*"),
+            ("/modified?e=epoch", "200\n!Expires"),
             ("/add", "200\nX-A: a b\nX-Uri: /add\n!X-None"),
             ("/always", "404\nX-A: a\n!X-B"),
         ],

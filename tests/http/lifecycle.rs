@@ -37,7 +37,7 @@ fn a_kept_connection_sees_the_new_configuration() {
 
 #[test]
 fn a_download_survives_a_reload() {
-    let body = pattern(32 << 20);
+    let body = pattern(24 << 20);
     let site = site(&answering("old")).file("html/big", &body);
     on_each_driver(&site, |server| {
         let mut client = server.client();
@@ -52,7 +52,7 @@ fn a_download_survives_a_reload() {
 
 #[test]
 fn a_graceful_end_finishes_requests_and_closes_idle_connections_at_once() {
-    let body = pattern(32 << 20);
+    let body = pattern(24 << 20);
     let site =
         server("keepalive_timeout 1h; location /r { return 200 OK; }").file("html/big", &body);
     for driver in [nowait_testkit::Driver::Epoll, nowait_testkit::Driver::IoUring] {
@@ -95,5 +95,38 @@ fn connections_beyond_the_limit_wait_for_room() {
         for mut client in open.drain(..) {
             assert_eq!(client.response().text(), "OK");
         }
+    });
+}
+
+#[test]
+fn a_graceful_end_takes_no_longer_than_allowed() {
+    let site = server("sendfile on; send_timeout 1h;")
+        .main("worker_shutdown_timeout 100ms;")
+        .file("html/big", pattern(24 << 20));
+    for driver in [nowait_testkit::Driver::Epoll, nowait_testkit::Driver::IoUring] {
+        let server = site.clone().driver(driver).start();
+        let mut client = server.client();
+        client.send_get("/big");
+        assert!(matches!(client.arrives_within(PATIENCE), Arrival::Bytes(_)));
+        // The client reads no further, and would keep the server for an hour.
+        assert!(server.quit().success());
+        assert!(client.try_response(false).is_err(), "the response can't have been completed");
+    }
+}
+
+#[test]
+fn what_the_server_says_of_itself() {
+    let site =
+        server("location /off { server_tokens off; } location /build { server_tokens build; }");
+    on_each_driver(&site, |server| {
+        let said = |path: &str| {
+            let response = server.get(path);
+            let name = response.header("server").unwrap().to_owned();
+            assert!(response.text().contains(&format!("<center>{name}</center>")), "{response}");
+            name
+        };
+        assert!(said("/on").contains('/'));
+        assert!(!said("/off").contains('/'));
+        assert!(said("/build").starts_with(&said("/on")));
     });
 }

@@ -107,7 +107,7 @@ fn several_limited_responses_do_not_wait_for_each_other() {
 
 #[test]
 fn a_file_that_shrinks_while_it_is_sent_cuts_the_connection() {
-    const SIZE: usize = 64 << 20;
+    const SIZE: usize = 24 << 20;
     const SHRUNK: usize = 1 << 20;
     let site = server(
         "location /sendfile/ { alias %%DIR%%/html/; sendfile on; }
@@ -158,7 +158,7 @@ fn a_file_that_shrinks_while_it_is_sent_cuts_the_connection() {
 
 #[test]
 fn a_file_that_vanishes_while_it_is_sent_is_sent() {
-    const SIZE: usize = 32 << 20;
+    const SIZE: usize = 24 << 20;
     let body = pattern(SIZE);
     let site = server("sendfile on;");
     on_each_driver(&site, |server| {
@@ -177,7 +177,7 @@ fn a_file_that_vanishes_while_it_is_sent_is_sent() {
 
 #[test]
 fn a_client_that_leaves_disturbs_nobody() {
-    let site = server("sendfile on;").file("html/big", pattern(32 << 20)).file("html/a", "A");
+    let site = server("sendfile on;").file("html/big", pattern(24 << 20)).file("html/a", "A");
     on_each_driver(&site, |server| {
         for _ in 0..20 {
             let mut client = server.client();

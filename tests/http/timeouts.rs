@@ -7,7 +7,7 @@ use nowait_testkit::client::Arrival;
 use crate::stage::{on_each_driver, pattern, server, wait_file};
 
 /// Larger than what the sockets of both sides hold.
-const LARGER_THAN_BUFFERS: usize = 48 << 20;
+const LARGER_THAN_BUFFERS: usize = 24 << 20;
 
 #[test]
 fn a_head_must_come_in_time() {

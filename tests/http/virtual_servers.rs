@@ -112,6 +112,24 @@ fn ipv6_is_listened_on() {
 }
 
 #[test]
+fn a_range_of_ports_is_as_many_addresses() {
+    // Two neighbours that are free; others may take them first, then the next are tried.
+    let first = (0..50u16).map(|n| 20_000 + 2 * n).find_map(|first| {
+        let text = format!(
+            "server {{ listen 127.0.0.1:%%PORT%%; listen 127.0.0.1:{first}-{};
+             return 200 $server_port; }}",
+            first + 1
+        );
+        site(&text).try_start().ok().map(|server| (first, server))
+    });
+    let (first, server) = first.expect("two free ports");
+    for port in [first, first + 1] {
+        assert_eq!(ask(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "x"), port.to_string());
+    }
+    server.stop();
+}
+
+#[test]
 fn servers_share_a_connection() {
     let names = site(
         "server { listen 127.0.0.1:%%PORT%%; server_name a; return 200 a; }
@@ -130,6 +148,7 @@ fn servers_share_a_connection() {
 fn what_cannot_be_listened_on_is_refused_with_its_line() {
     for (text, message) in [
         ("server { listen 127.0.0.1:99999; }", "invalid port"),
+        ("server { listen 127.0.0.1:82-80; }", "invalid port"),
         ("server { listen 127.0.0.1:80 nonsense; }", "invalid parameter \"nonsense\""),
         (
             "server { listen 127.0.0.1:81 default_server; }

@@ -81,7 +81,12 @@ pub enum Expires {
     /// At this second of the day, local time.
     Daily(i64),
     /// A text with variables that gives one of the others.
-    Variable(Complex),
+    Variable {
+        /// The text.
+        text: Complex,
+        /// A time counts from the last change of the file.
+        modified: bool,
+    },
 }
 
 /// The two headers of `expires`.
@@ -104,7 +109,7 @@ impl Setting for Expires {
         let word = node.args.last().ok_or_else(|| node.arity_error())?;
         let text = super::complex(word, cx)?;
         if text.literal().is_none() {
-            return Ok(Self::Variable(text));
+            return Ok(Self::Variable { text, modified });
         }
         Self::read(&word.text, modified).ok_or_else(|| {
             node.error(format!("invalid value \"{word}\""))
@@ -116,7 +121,7 @@ impl Setting for Expires {
 impl Expires {
     fn read(text: &[u8], modified: bool) -> Option<Self> {
         match text {
-            b"off" => return Some(Self::Off),
+            b"off" if !modified => return Some(Self::Off),
             b"epoch" if !modified => return Some(Self::Epoch),
             b"max" if !modified => return Some(Self::Max),
             _ => {}
@@ -171,9 +176,9 @@ impl Expires {
                 let at = midnight + second;
                 relative(if at > now { at } else { at + 86_400 })
             }
-            Self::Variable(text) => {
+            Self::Variable { text, modified } => {
                 let value = request.evaluate(text);
-                return Self::read(&value, false)?.evaluate(request, now, last_modified);
+                return Self::read(&value, *modified)?.evaluate(request, now, last_modified);
             }
         })
     }
@@ -196,6 +201,7 @@ mod tests {
         assert_eq!(Expires::read(b"@15h", false), Some(Expires::Daily(54_000)));
         assert_eq!(Expires::read(b"@25h", false), None);
         assert_eq!(Expires::read(b"epoch", true), None);
+        assert_eq!(Expires::read(b"off", true), None);
         assert_eq!(Expires::read(b"soon", false), None);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -248,8 +249,9 @@ fn keepalive(value: &[u8]) -> Option<Keepalive> {
 fn addresses(word: &Word) -> Result<Vec<ListenAddress>, Diagnostic> {
     let text = word.to_str()?;
     let error = |problem: &str| {
-        word.error(format!("{problem} in \"{text}\" of the \"listen\" directive"))
-            .expected("ADDRESS:PORT, ADDRESS, PORT, [IPV6]:PORT or unix:PATH")
+        word.error(format!("{problem} in \"{text}\" of the \"listen\" directive")).expected(
+            "ADDRESS:PORT, ADDRESS, PORT, [IPV6]:PORT or unix:PATH; PORT may be FIRST-LAST",
+        )
     };
     if let Some(path) = text.strip_prefix("unix:") {
         if path.is_empty() {
@@ -260,27 +262,35 @@ fn addresses(word: &Word) -> Result<Vec<ListenAddress>, Diagnostic> {
         }
         return Ok(vec![ListenAddress::Unix(PathBuf::from(path))]);
     }
-    let inet = |ip: IpAddr, port: u16| vec![ListenAddress::Inet(SocketAddr::new(ip, port))];
-    let parse_port = |port: &str| match port.parse::<u32>() {
-        Ok(port @ 1..=65535) => u16::try_from(port).map_err(|_| error("invalid port")),
+    let inet = |ip: IpAddr, ports: RangeInclusive<u16>| {
+        ports.map(|port| ListenAddress::Inet(SocketAddr::new(ip, port))).collect()
+    };
+    let one_port = |port: &str| match port.parse::<u16>() {
+        Ok(port @ 1..) => Ok(port),
         _ => Err(error("invalid port")),
+    };
+    // A range of ports is as many addresses.
+    let parse_port = |text: &str| match text.split_once('-') {
+        None => one_port(text).map(|port| port..=port),
+        Some((first, last)) => match (one_port(first)?, one_port(last)?) {
+            (first, last) if first <= last => Ok(first..=last),
+            _ => Err(error("invalid port range")),
+        },
     };
     if let Some(rest) = text.strip_prefix('[') {
         let (ip, rest) = rest.split_once(']').ok_or_else(|| error("no \"]\""))?;
         let ip: Ipv6Addr = ip.parse().map_err(|_| error("invalid IPv6 address"))?;
         let port = match rest.strip_prefix(':') {
             Some(port) => parse_port(port)?,
-            None if rest.is_empty() => 80,
+            None if rest.is_empty() => 80..=80,
             None => return Err(error("invalid port")),
         };
         return Ok(inet(ip.into(), port));
     }
     let (host, port) = match text.split_once(':') {
         Some((host, port)) => (host, parse_port(port)?),
-        None if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
-            ("*", parse_port(text)?)
-        }
-        None => (text, 80),
+        None if text.bytes().all(|b| b.is_ascii_digit() || b == b'-') => ("*", parse_port(text)?),
+        None => (text, 80..=80),
     };
     if host == "*" {
         return Ok(inet(Ipv4Addr::UNSPECIFIED.into(), port));
@@ -292,11 +302,9 @@ fn addresses(word: &Word) -> Result<Vec<ListenAddress>, Diagnostic> {
         return Ok(inet(ip.into(), port));
     }
     // Names are looked up once, when the configuration is read, as nginx does.
-    let found: Vec<_> = (host, port)
-        .to_socket_addrs()
-        .map_err(|_| error("host not found"))?
-        .map(ListenAddress::Inet)
-        .collect();
+    let ips = (host, 0).to_socket_addrs().map_err(|_| error("host not found"))?;
+    let found: Vec<ListenAddress> =
+        ips.flat_map(|address| -> Vec<_> { inet(address.ip(), port.clone()) }).collect();
     if found.is_empty() { Err(error("host not found")) } else { Ok(found) }
 }
 
@@ -469,7 +477,22 @@ mod tests {
         assert_eq!(one("[::1]:83").as_deref(), Some("[::1]:83"));
         assert_eq!(one("[::]").as_deref(), Some("[::]:80"));
         assert_eq!(one("unix:/run/x").as_deref(), Some("unix:/run/x"));
-        for wrong in ["", ":80", "0", "65536", "[::1", "[x]:1", "127.0.0.1:x", "unix:"] {
+        assert_eq!(read("127.0.0.1:80-82").unwrap().len(), 3);
+        assert_eq!(read("[::1]:80-81").unwrap(), ["[::1]:80", "[::1]:81"]);
+        for wrong in [
+            "",
+            "82-80",
+            "80-",
+            "-80",
+            "1-70000",
+            ":80",
+            "0",
+            "65536",
+            "[::1",
+            "[x]:1",
+            "127.0.0.1:x",
+            "unix:",
+        ] {
             assert_eq!(one(wrong), None, "{wrong}");
         }
     }

@@ -14,7 +14,7 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
     let mut path = Vec::new();
     request.location().path.append_file(request, &mut path);
     let io = request.io();
-    let options = ReadDirOptions { entries_max: ENTRIES_MAX, metadata: false };
+    let options = ReadDirOptions { entries_max: ENTRIES_MAX, metadata: true };
     let listing = match fs::read_dir(&io, &path, &options).await {
         Ok(listing) => listing,
         Err(error) => return Some(refuse(request, &path, &error)),
@@ -22,7 +22,11 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
     let files: Vec<&[u8]> = listing
         .entries
         .iter()
-        .filter(|entry| entry.kind == Kind::File && !entry.name.starts_with(b"."))
+        .filter(|entry| {
+            // What a symbolic link leads to counts.
+            let kind = entry.metadata.as_ref().map_or(entry.kind, |meta| meta.kind);
+            kind == Kind::File && !entry.name.starts_with(b".")
+        })
         .map(|entry| &entry.name[..])
         .collect();
     let chance = u128::from_le_bytes(crate::random::bytes());

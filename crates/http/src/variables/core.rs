@@ -317,6 +317,9 @@ fn argument(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
 
 /// The value of an argument of the query string, not decoded.
 pub fn argument_value<'a>(r: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
+    if name.is_empty() {
+        return None;
+    }
     r.uri.query().split(|&b| b == b'&').find_map(|argument| {
         let (key, value) = split_once(argument, b'=')?;
         key.eq_ignore_ascii_case(name).then_some(value)
@@ -325,6 +328,9 @@ pub fn argument_value<'a>(r: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
 
 /// `$cookie_NAME`. nginx: `ngx_http_parse_multi_header_lines`.
 fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    if name.is_empty() {
+        return false;
+    }
     let found = r
         .head
         .fields()

@@ -269,7 +269,8 @@ impl Table {
         let family = || {
             families().find_map(|row| {
                 let rest = name.strip_prefix(row.prefix)?;
-                (!rest.is_empty()).then(|| (row.get, Box::<[u8]>::from(rest.as_bytes())))
+                // As in nginx the rest may be empty: such a variable is never found.
+                Some((row.get, Box::<[u8]>::from(rest.as_bytes())))
             })
         };
         if let Some(user) = self.user.get(name) {
@@ -392,8 +393,9 @@ mod tests {
         table.index("nosuch");
         table.index("arg_x");
         table.index("arg_");
+        table.index("such");
         let errors = table.resolve().err().expect("two names have no definition");
-        assert_eq!(errors, ["nosuch", "arg_"]);
+        assert_eq!(errors, ["nosuch", "such"]);
     }
 
     #[test]

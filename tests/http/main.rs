@@ -20,6 +20,7 @@ mod geo;
 mod heads;
 mod keep_alive;
 mod lifecycle;
+mod limit;
 mod listings;
 mod locations;
 mod map;

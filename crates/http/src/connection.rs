@@ -316,6 +316,7 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
         };
         request.pipelined = pipelined;
         let next = one(connection, &mut request, &mut out).await;
+        request.limits.release();
         let client = &request.location().client;
         let wait = Wait {
             timeout: client.keepalive_timeout.timeout.duration(),
@@ -386,10 +387,11 @@ async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBu
         Progress::Files => files(connection, request, out).await,
     };
     let Some(answer) = answer else {
-        request.log(
-            Level::Info,
-            format_args!("client prematurely closed connection while waiting for a disk"),
-        );
+        let waited = match request.stage {
+            phases::Stage::Delayed(_) => "",
+            _ => " while waiting for a disk",
+        };
+        request.log(Level::Info, format_args!("client prematurely closed connection{waited}"));
         request.closed_by_client();
         crate::logs::access(request);
         return Next::Close;

@@ -23,6 +23,7 @@ pub mod forwarded;
 pub mod generation;
 pub mod handler;
 pub mod http_date;
+pub mod limit;
 pub mod location_tree;
 pub mod log;
 pub mod logs;

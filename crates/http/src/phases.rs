@@ -13,12 +13,16 @@
 //! | precontent | `try_files` |
 //! | content | the location's handler, or index, autoindex and static files |
 
+use std::time::Duration;
+
+use nowait_runtime::sleep;
 use nowait_runtime::stats::set_label;
 
 use crate::conf::Content;
 use crate::error_page;
 use crate::filter;
 use crate::handler;
+use crate::limit::{self, Turn};
 use crate::log::Level;
 use crate::outcome::{Outcome, Target};
 use crate::request::{BodyLength, Request};
@@ -48,7 +52,13 @@ pub(crate) enum Stage {
     Location,
     /// In the location's rewrite code.
     LocationCode(Cursor),
-    /// The URI stands; access control.
+    /// The URI stands; limits, but for the one of connections.
+    Preaccess,
+    /// Waits for its turn, so long.
+    Delayed(Duration),
+    /// It is the request's turn; the limit of connections.
+    Connections,
+    /// Access control.
     Access,
     /// `try_files` and the content.
     Content,
@@ -58,7 +68,7 @@ pub(crate) enum Stage {
 pub enum Progress {
     /// The response; `None`: close the connection without an answer.
     Done(Option<Response>),
-    /// Files have to be looked at: [`resume`] goes on.
+    /// Files have to be looked at, or it is not the request's turn yet: [`resume`] goes on.
     Files,
 }
 
@@ -81,7 +91,7 @@ pub fn refuse(request: &mut Request, status: u16) -> Progress {
     }
 }
 
-/// Answers a request for which files have to be looked at.
+/// Answers a request for which files have to be looked at, or that has to wait for its turn.
 pub async fn resume(request: &mut Request) -> Option<Response> {
     loop {
         let Some(outcome) = wait(request).await else { continue };
@@ -95,7 +105,7 @@ pub async fn resume(request: &mut Request) -> Option<Response> {
     }
 }
 
-/// Does what the stage of the request needs files for, and goes on from there. `None`: another
+/// Waits for the turn of the request, or does what its stage needs files for, and goes on from there. `None`: another
 /// stage needs files.
 async fn wait(request: &mut Request) -> Option<Outcome> {
     request.stage = match request.stage {
@@ -107,6 +117,10 @@ async fn wait(request: &mut Request) -> Option<Outcome> {
             Ok(cursor) => Stage::LocationCode(cursor),
             Err(outcome) => return Some(outcome),
         },
+        Stage::Delayed(time) => {
+            sleep(time).await;
+            Stage::Connections
+        }
         Stage::Server | Stage::Location if lacks_paths(request) => {
             request.realpath_of = Some(request.location);
             crate::files::resolve_root(request).await;
@@ -174,31 +188,46 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                 request.stage = stage;
                 return None;
             }
-            Stage::Location if request.location == request.server().root => Stage::Access,
-            Stage::Location => {
-                Cursor::start(request, request.location).map_or(Stage::Access, Stage::LocationCode)
-            }
+            Stage::Location if request.location == request.server().root => Stage::Preaccess,
+            Stage::Location => Cursor::start(request, request.location)
+                .map_or(Stage::Preaccess, Stage::LocationCode),
             Stage::LocationCode(cursor) => match cursor.run(request) {
                 Step::Finished if request.uri_changed => match post_rewrite(request) {
                     Some(outcome) => return Some(outcome),
                     None => Stage::FindConfig,
                 },
-                Step::Finished => Stage::Access,
+                Step::Finished => Stage::Preaccess,
                 Step::Decided(outcome) => return Some(outcome),
                 Step::File(cursor) => {
                     request.stage = Stage::LocationCode(cursor);
                     return None;
                 }
             },
-            Stage::Access => {
+            Stage::Preaccess => {
                 if request.current.conf.wants_realip {
                     crate::realip::apply(request, request.location);
                 }
-                match crate::access::check(request) {
-                    Some(outcome) => return Some(outcome),
-                    None => Stage::Content,
+                match &request.location().limits {
+                    None => Stage::Access,
+                    Some(_) => match limit::requests(request) {
+                        Turn::Go => Stage::Connections,
+                        Turn::Wait(time) => Stage::Delayed(time),
+                        Turn::Refuse(outcome) => return Some(outcome),
+                    },
                 }
             }
+            Stage::Delayed(_) => {
+                request.stage = stage;
+                return None;
+            }
+            Stage::Connections => match limit::connections(request) {
+                Turn::Go | Turn::Wait(_) => Stage::Access,
+                Turn::Refuse(outcome) => return Some(outcome),
+            },
+            Stage::Access => match crate::access::check(request) {
+                Some(outcome) => return Some(outcome),
+                None => Stage::Content,
+            },
             Stage::Content => {
                 set_label("http content");
                 request.stage = stage;

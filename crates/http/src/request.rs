@@ -16,6 +16,7 @@ use nowait_runtime::net::Address;
 use crate::conf::{Location, LocationId, Server, ServerId};
 use crate::connection::Connection;
 use crate::generation::Current;
+use crate::limit::Limited;
 use crate::outcome::Special;
 use crate::phases::Stage;
 use crate::response::{Head, LocalFuture};
@@ -99,6 +100,8 @@ pub struct Request {
     pub id: Cell<Option<[u8; 16]>>,
     /// `$limit_rate` when something set it.
     pub limit_rate: Cell<Option<u64>>,
+    /// What `limit_req` and `limit_conn` said, and where the request is counted.
+    pub limits: Limited,
     /// Name given by `auth_basic`, for `$remote_user`.
     pub user: Option<Bytes>,
     slots: RefCell<Vec<Option<Bytes>>>,
@@ -265,6 +268,7 @@ impl Request {
             realpath_of: None,
             id: Cell::new(None),
             limit_rate: Cell::new(None),
+            limits: Limited::default(),
             user: None,
             slots: RefCell::default(),
             path: Vec::new(),
@@ -310,6 +314,7 @@ impl Request {
         self.realpath_of = None;
         self.id.set(None);
         self.limit_rate.set(None);
+        self.limits = Limited::default();
         self.user = None;
         self.slots.get_mut().clear();
     }

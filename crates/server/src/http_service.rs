@@ -71,11 +71,14 @@ impl Service for HttpService {
     }
 
     fn activate(
-        plan: HttpConf,
+        mut plan: HttpConf,
         resources: Resources,
         previous: Option<&Arc<Generation>>,
     ) -> Result<Generation, String> {
         let Resources { number, settings, logs: mut files, pools, events, lifeline } = resources;
+        if let Some(previous) = previous {
+            plan.limit_zones.adopt(&previous.conf.limit_zones);
+        }
         let writer = match previous {
             Some(previous) => previous.logs.writer().clone(),
             None => Arc::new(

@@ -301,6 +301,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         made.push(build.server(cx, &http, scope, name));
     }
     let listens = super::listen::build(cx, &listens);
+    let limit_zones = cx.take_global::<super::limit::Named>().resolve(cx);
     let variables = match cx.global::<Table>().resolve() {
         Ok(variables) => variables,
         Err(unknown) => {
@@ -327,6 +328,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         wants_realpath,
         wants_realip,
         charset_maps,
+        limit_zones,
         temp_paths,
     })
 }
@@ -474,6 +476,7 @@ impl Build<'_> {
             program: Program::default(),
             access: AccessConf::resolve(chain),
             limit_except: None,
+            limits: super::limit::Limits::resolve(cx, chain),
             try_files: try_files::TryFilesConf::resolve(cx, chain).try_files,
             index: content::IndexConf::resolve(cx, chain),
             autoindex: content::AutoindexConf::resolve(cx, chain),

@@ -12,6 +12,7 @@ pub mod content;
 pub mod files;
 pub mod geo;
 pub mod headers;
+pub mod limit;
 pub mod listen;
 pub mod map;
 pub mod pages;
@@ -62,6 +63,8 @@ pub struct HttpConf {
     pub charset_maps: std::sync::Arc<crate::charset::Maps>,
     /// Whether any location replaces addresses of clients.
     pub wants_realip: bool,
+    /// Zones of `limit_req` and `limit_conn`.
+    pub limit_zones: limit::LimitZones,
     /// Directories for temporary files.
     pub temp_paths: Vec<body::TempPath>,
 }
@@ -112,6 +115,8 @@ pub struct Location {
     pub access: access::AccessConf,
     /// `limit_except`.
     pub limit_except: Option<access::LimitExcept>,
+    /// `limit_req` and `limit_conn`; most locations have none.
+    pub limits: Option<Box<limit::Limits>>,
     /// `try_files`.
     pub try_files: nowait_conf::Own<try_files::TryFiles>,
     /// `index`.
@@ -207,6 +212,10 @@ pub fn rows() -> Vec<&'static [Row]> {
         rewrite::RewriteConf::ROWS,
         rewrite::REWRITE_ROWS,
         access::ACCESS_ROWS,
+        limit::LIMIT_REQ_ROWS,
+        limit::LimitReqConf::ROWS,
+        limit::LIMIT_CONN_ROWS,
+        limit::LimitConnConf::ROWS,
         realip::RealIpConf::ROWS,
         charset::CharsetConf::ROWS,
         charset::CHARSET_ROWS,

@@ -367,6 +367,7 @@ pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
         .chain(system::BUILTINS)
         .chain(proxy_protocol::BUILTINS)
         .chain(crate::realip::BUILTINS)
+        .chain(crate::limit::BUILTINS)
 }
 
 /// All families of variables.

@@ -1,0 +1,245 @@
+//! The preaccess phase: how often and how many at once. nginx: `ngx_http_limit_req_module`,
+//! `ngx_http_limit_conn_module`.
+//!
+//! Called by the phases for locations that have limits. Decides at once; a request that has to wait
+//! is sent to sleep by the phases. What is counted is in [`zone`]s, which all workers share.
+
+pub mod connections;
+pub mod requests;
+pub mod zone;
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use nowait_runtime::now;
+
+use crate::conf::limit::{LimitZone, Limits};
+use crate::log::Level;
+use crate::outcome::Outcome;
+use crate::request::Request;
+use crate::variables::Builtin;
+use crate::variables::core::builtins;
+
+use connections::{Held, Refused};
+use requests::{Asked, Verdict};
+
+/// Longer keys are not limited. nginx: the length of a key has two bytes.
+const REQUEST_KEY_BYTES_MAX: usize = 65_535;
+
+/// Longer keys are not limited. nginx: the length of a key has one byte.
+const CONNECTION_KEY_BYTES_MAX: usize = 255;
+
+/// The variables of this module.
+pub const BUILTINS: &[Builtin] = builtins! {
+    /// What `limit_conn` decided: `PASSED`, `REJECTED` or `REJECTED_DRY_RUN`.
+    "limit_conn_status" => |r, out| said(r.limits.connections, out);
+    /// What `limit_req` decided: `PASSED`, `DELAYED`, `REJECTED`, `DELAYED_DRY_RUN` or
+    /// `REJECTED_DRY_RUN`.
+    "limit_req_status" => |r, out| said(r.limits.requests, out);
+};
+
+fn said(decision: Option<Decision>, out: &mut Vec<u8>) -> bool {
+    let Some(decision) = decision else { return false };
+    out.extend_from_slice(decision.name().as_bytes());
+    true
+}
+
+/// What the limits have said about a request. Each kind is asked once; internal redirects don't
+/// count again.
+#[derive(Debug, Default)]
+pub struct Limited {
+    requests: Option<Decision>,
+    connections: Option<Decision>,
+    held: Vec<Held>,
+}
+
+/// What one kind of limits decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Decision {
+    Passed,
+    Delayed,
+    Rejected,
+    DelayedDryRun,
+    RejectedDryRun,
+}
+
+impl Decision {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "PASSED",
+            Self::Delayed => "DELAYED",
+            Self::Rejected => "REJECTED",
+            Self::DelayedDryRun => "DELAYED_DRY_RUN",
+            Self::RejectedDryRun => "REJECTED_DRY_RUN",
+        }
+    }
+}
+
+impl Limited {
+    /// The request has ended: it is counted no more.
+    pub fn release(&mut self) {
+        self.held.clear();
+    }
+}
+
+/// What becomes of a request.
+pub enum Turn {
+    /// It goes on.
+    Go,
+    /// It goes on later.
+    Wait(Duration),
+    /// It is refused.
+    Refuse(Outcome),
+}
+
+/// Asks `limit_req`.
+pub fn requests(request: &mut Request) -> Turn {
+    let current = request.current.clone();
+    let Some(limits) = &current.conf.location(request.location).limits else { return Turn::Go };
+    if request.limits.requests.is_some() || limits.requests.is_empty() {
+        return Turn::Go;
+    }
+    let zones = &current.conf.limit_zones.requests;
+    let limited = limits.requests.iter().map(|limit| (limit, &zones[limit.zone]));
+    let keyed: Vec<_> = limited
+        .filter_map(|(limit, zone)| Some((limit, zone, key(request, zone, REQUEST_KEY_BYTES_MAX)?)))
+        .collect();
+    if keyed.is_empty() {
+        return Turn::Go;
+    }
+    let asked = keyed.iter().map(|(limit, zone, key)| Asked {
+        buckets: &zone.table,
+        rate: zone.rate,
+        burst: limit.burst,
+        delay: limit.delay,
+        key,
+    });
+    let verdict = requests::ask(&asked.collect::<Vec<_>>(), clock());
+    let name = |limit: usize| String::from_utf8_lossy(&keyed[limit].1.name);
+    let dry_run = limits.request_conf.limit_req_dry_run;
+    let dry = if dry_run { ", dry run" } else { "" };
+    let level = limits.request_conf.limit_req_log_level;
+    let (decision, turn) = match verdict {
+        Verdict::Pass => (Decision::Passed, Turn::Go),
+        Verdict::Delay { ms, excess, limit } => {
+            request.log(
+                level.milder(),
+                format_args!(
+                    "delaying request{dry}, excess: {}.{:03}, by zone \"{}\"",
+                    excess / requests::ONE,
+                    excess % requests::ONE,
+                    name(limit)
+                ),
+            );
+            (Decision::Delayed, Turn::Wait(Duration::from_millis(ms)))
+        }
+        Verdict::Reject { excess, limit } => {
+            request.log(
+                level.level(),
+                format_args!(
+                    "limiting requests{dry}, excess: {}.{:03} by zone \"{}\"",
+                    excess / requests::ONE,
+                    excess % requests::ONE,
+                    name(limit)
+                ),
+            );
+            (Decision::Rejected, refuse(limits.request_conf.limit_req_status.get()))
+        }
+        Verdict::Full { limit } => {
+            current.logs.error(
+                Level::Alert,
+                format_args!("could not allocate node in limit_req zone \"{}\"", name(limit)),
+            );
+            (Decision::Rejected, refuse(limits.request_conf.limit_req_status.get()))
+        }
+    };
+    let (decision, turn) = if dry_run { dried(decision) } else { (decision, turn) };
+    request.limits.requests = Some(decision);
+    turn
+}
+
+/// Asks `limit_conn`.
+pub fn connections(request: &mut Request) -> Turn {
+    let current = request.current.clone();
+    let Some(limits) = &current.conf.location(request.location).limits else { return Turn::Go };
+    if request.limits.connections.is_some() {
+        return Turn::Go;
+    }
+    for limit in &limits.connections {
+        let zone = &current.conf.limit_zones.connections[limit.zone];
+        let Some(key) = key(request, zone, CONNECTION_KEY_BYTES_MAX) else { continue };
+        match connections::hold(&zone.table, &key, limit.most) {
+            Ok(held) => {
+                request.limits.held.push(held);
+                request.limits.connections = Some(Decision::Passed);
+            }
+            Err(refused) => return too_many(request, limits, zone, refused),
+        }
+    }
+    Turn::Go
+}
+
+fn too_many(
+    request: &mut Request,
+    limits: &Limits,
+    zone: &LimitZone<()>,
+    refused: Refused,
+) -> Turn {
+    let dry_run = limits.connection_conf.limit_conn_dry_run;
+    if refused == Refused::TooMany {
+        request.log(
+            limits.connection_conf.limit_conn_log_level.level(),
+            format_args!(
+                "limiting connections{} by zone \"{}\"",
+                if dry_run { ", dry run," } else { "" },
+                String::from_utf8_lossy(&zone.name)
+            ),
+        );
+    }
+    request.limits.release();
+    let status = limits.connection_conf.limit_conn_status.get();
+    let (decision, turn) = (Decision::Rejected, refuse(status));
+    let (decision, turn) = if dry_run { dried(decision) } else { (decision, turn) };
+    request.limits.connections = Some(decision);
+    turn
+}
+
+/// What a decision is worth when limits are only tried.
+fn dried(decision: Decision) -> (Decision, Turn) {
+    let decision = match decision {
+        Decision::Delayed => Decision::DelayedDryRun,
+        Decision::Rejected => Decision::RejectedDryRun,
+        other => other,
+    };
+    (decision, Turn::Go)
+}
+
+fn refuse(status: u64) -> Turn {
+    // The configuration takes statuses from 400 to 599 only.
+    Turn::Refuse(Outcome::status(u16::try_from(status).unwrap_or(503)))
+}
+
+/// The key of a request in a zone; `None`: it is not limited there.
+fn key<S>(request: &Request, zone: &LimitZone<S>, bytes_max: usize) -> Option<Bytes> {
+    let key = request.evaluate(&zone.key);
+    if key.len() > bytes_max {
+        request.log(
+            Level::Error,
+            format_args!(
+                "the value of the \"{}\" key is more than {bytes_max} bytes: \"{}\"",
+                String::from_utf8_lossy(&zone.key_text),
+                String::from_utf8_lossy(&key)
+            ),
+        );
+        return None;
+    }
+    (!key.is_empty()).then_some(key)
+}
+
+/// Milliseconds on a clock that all workers share and that a reload does not reset.
+fn clock() -> i64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let start = *START;
+    i64::try_from(now().saturating_duration_since(start).as_millis()).unwrap_or(i64::MAX)
+}

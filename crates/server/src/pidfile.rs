@@ -23,17 +23,25 @@ impl PidFile {
     /// # Errors
     /// The message for the log.
     pub fn create(path: &Path) -> Result<PidFile, String> {
+        PidFile::create_for(std::process::id(), path)
+    }
+
+    /// Writes the id of another process: of the daemon, by who started it, so that the file is
+    /// there when the command returns.
+    ///
+    /// # Errors
+    /// The message for the log.
+    pub fn create_for(pid: u32, path: &Path) -> Result<PidFile, String> {
         if path.as_os_str().is_empty() {
             return Ok(PidFile { path: PathBuf::new() });
         }
-        let text = format!("{}\n", std::process::id());
         OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o644)
             .open(path)
-            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|mut file| file.write_all(format!("{pid}\n").as_bytes()))
             .map_err(|error| failed("open()", path, &error))?;
         Ok(PidFile { path: path.to_owned() })
     }

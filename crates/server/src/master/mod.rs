@@ -135,9 +135,8 @@ impl Master {
 
         let settings = &opened.loaded.settings;
         announce(&log, settings);
-        if settings.daemon && !upgraded {
-            daemonize(&log)?;
-        }
+        // nginx differs: it writes the file in the daemon only, and whoever started that learns of
+        // no failure.
         let pid_file = match PidFile::create(&settings.pid) {
             Ok(file) => file,
             Err(message) => {
@@ -146,6 +145,9 @@ impl Master {
                 return failed;
             }
         };
+        if settings.daemon && !upgraded {
+            daemonize(&pid_file, &log)?;
+        }
         redirect_stderr(&log);
         log.set_stderr_copy(false);
         process::set_name("nowait: master");
@@ -404,9 +406,15 @@ fn announce(log: &StartupLog, settings: &crate::settings::Settings) {
 }
 
 /// Goes into the background: the parent ends, the child leaves the terminal.
-fn daemonize(log: &StartupLog) -> ControlFlow<Ended> {
+fn daemonize(pid_file: &PidFile, log: &StartupLog) -> ControlFlow<Ended> {
     match process::fork() {
-        Ok(process::Fork::Parent(_)) => return ControlFlow::Break(Ended::Exit(0)),
+        Ok(process::Fork::Parent(pid)) => {
+            let written = PidFile::create_for(pid, pid_file.path());
+            if let Err(message) = &written {
+                log.log(Level::Emerg, message);
+            }
+            return ControlFlow::Break(Ended::Exit(u8::from(written.is_err())));
+        }
         Ok(process::Fork::Child) => {}
         Err(error) => {
             log.log(Level::Emerg, format_args!("fork() failed {}", Reason(&error)));

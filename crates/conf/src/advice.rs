@@ -55,9 +55,6 @@ fn advice(module: &str) -> Option<&'static str> {
         "http_gzip_filter" | "http_gunzip_filter" => {
             "without these lines the files are sent as they are, uncompressed"
         }
-        "http_limit_conn" | "http_limit_req" => {
-            "without these lines clients are not limited; a firewall can limit connections"
-        }
         "http_auth_basic" | "http_auth_request" | "http_secure_link" => {
             "without these lines everybody has access; \"allow\", \"deny\" and \"internal\" work"
         }

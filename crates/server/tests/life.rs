@@ -127,6 +127,20 @@ fn a_failed_test_shows_every_error_where_it_is() {
 }
 
 #[test]
+fn a_name_given_twice_is_shown_where_it_is_ignored() {
+    let dir = TempDir::new("twice");
+    let server = "server { listen 127.0.0.1:1; server_name a; }\n";
+    dir.write("nginx.conf", format!("events {{}} http {{\n{server}{server}}}\n"));
+    let path = dir.path().to_str().unwrap();
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
+    assert!(output.status.success());
+    let warning = format!(
+        "[warn] conflicting server name \"a\" on 127.0.0.1:1, ignored in {path}/nginx.conf:3\n"
+    );
+    assert!(stderr(&output).contains(&warning), "{}", stderr(&output));
+}
+
+#[test]
 fn a_dump_prints_every_file_once() {
     let dir = TempDir::new("dump");
     let main = "include a.inc;\ninclude a.in?;\nevents {}\n";

@@ -429,7 +429,10 @@ fn covers(wildcard: &ListenAddress, address: &ListenAddress) -> bool {
 
 fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens]) -> Virtual {
     let mut names = Names::new();
+    let address = &entry.directive.spec.address;
     for server in servers.iter().filter(|server| entry.servers.contains(&server.id)) {
+        let own = server.listens.iter().find(|listen| listen.spec.address == *address);
+        let span = own.map_or(entry.directive.span, |listen| listen.span);
         for name in &server.names {
             match name {
                 ServerName::Regex(regex) => names.insert_regex(regex.clone(), server.id),
@@ -439,13 +442,13 @@ fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens])
                             let warning = format!(
                                 "conflicting server name \"{}\" on {}, ignored",
                                 String::from_utf8_lossy(text),
-                                entry.directive.spec.address
+                                address
                             );
-                            cx.report(Diagnostic::warn(warning).at(entry.directive.span));
+                            cx.report(Diagnostic::warn(warning).at(span));
                         }
                     }
                     Err(error) => {
-                        cx.report(Diagnostic::emerg(error.to_string()).at(entry.directive.span));
+                        cx.report(Diagnostic::emerg(error.to_string()).at(span));
                     }
                 },
             }

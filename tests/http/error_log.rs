@@ -1,5 +1,7 @@
 //! `error_log`: levels, and logs of their own for servers and locations.
 
+use nowait_testkit::wait;
+
 use crate::stage::{ask, on_each_driver, server, site, wait_file};
 
 #[test]
@@ -33,6 +35,17 @@ fn a_location_may_have_its_own_log_and_level() {
         assert!(!server.read("server.log").contains("/own/b"));
         assert!(!server.read("server.log").contains("/quiet/"));
         assert_eq!(server.read("crit.log"), "");
+    });
+}
+
+#[test]
+fn a_location_may_log_to_standard_error() {
+    let site = server("location /said/ { error_log stderr; }");
+    on_each_driver(&site, |server| {
+        assert_eq!(ask(server, "/said/a", &[]).status, 404);
+        let said = || server.stderr().contains("/html/said/a\" failed").then_some(());
+        wait::until("the line on standard error", wait::PATIENCE, said);
+        assert!(!server.log().contains("/said/a"));
     });
 }
 

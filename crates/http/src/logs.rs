@@ -17,6 +17,7 @@ use crate::address;
 use crate::conf::HttpConf;
 use crate::log::access::{OpenAccessLogs, Values};
 use crate::log::debug_connection::DebugConnections;
+use crate::log::directives::ErrorTarget;
 use crate::log::error::{Details, Entry, ErrorLog, RequestDetails};
 use crate::log::writer::Writer;
 use crate::log::{Level, Report};
@@ -186,6 +187,12 @@ impl Values for Line<'_> {
     fn append_root(&mut self, out: &mut Vec<u8>) {
         self.0.location().path.append_root(self.0, out);
     }
+}
+
+/// Whether an error log of the configuration is standard error.
+pub fn uses_stderr(conf: &HttpConf) -> bool {
+    let logs = conf.locations().iter().flat_map(|location| &location.log.error_log);
+    logs.into_iter().any(|log| log.target == ErrorTarget::Stderr)
 }
 
 /// Files that the logs of a configuration are written to, each once.

@@ -62,6 +62,7 @@ impl Service for HttpService {
         Needs {
             listens: plan.listens().iter().map(|listen| listen.spec.clone()).collect(),
             logs: logs::files(plan),
+            stderr: logs::uses_stderr(plan),
             directories: plan
                 .temp_paths
                 .iter()

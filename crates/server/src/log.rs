@@ -10,20 +10,56 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
+use nowait_http::log::syslog;
+use nowait_http::log::time::with_now;
 use nowait_sys::localtime::LocalTime;
 
 /// A line longer than this is cut (nginx: NGX_MAX_ERROR_STR).
 const LINE_BYTES_MAX: usize = 2048;
+
+/// Room for what syslog puts before a line.
+const SYSLOG_HEADER_BYTES: usize = 128;
 
 pub use nowait_http::log::Level;
 
 /// One place that lines go to.
 #[derive(Debug)]
 pub struct Sink {
-    /// The open file; `None` is standard error.
-    pub file: Option<File>,
+    /// Where lines go.
+    pub to: Destination,
     /// Least severe level that is written.
     pub level: Level,
+}
+
+/// Where lines of the main error log go.
+#[derive(Debug)]
+pub enum Destination {
+    /// Standard error.
+    Stderr,
+    /// An open file.
+    File(File),
+    /// A syslog server; what it does not take at once is lost.
+    Syslog {
+        /// Facility, tag and host name.
+        options: syslog::Options,
+        /// The socket, made when it is first needed.
+        socket: RefCell<syslog::Socket>,
+    },
+}
+
+impl Sink {
+    /// A sink at a syslog server.
+    pub fn syslog(options: &syslog::Options, level: Level) -> Sink {
+        let socket = RefCell::new(syslog::Socket::new(options.server.clone()));
+        Sink { to: Destination::Syslog { options: options.clone(), socket }, level }
+    }
+
+    fn file(&self) -> Option<&File> {
+        match &self.to {
+            Destination::File(file) => Some(file),
+            Destination::Stderr | Destination::Syslog { .. } => None,
+        }
+    }
 }
 
 /// The log. Lines go to every sink whose level allows, and the important ones to standard error
@@ -40,14 +76,14 @@ pub struct StartupLog {
 impl StartupLog {
     /// A log to standard error alone.
     pub fn stderr(level: Level) -> StartupLog {
-        StartupLog::to(Sink { file: None, level })
+        StartupLog::to(Sink { to: Destination::Stderr, level })
     }
 
     /// A log to the file that `-e` names, opened (and created) before the configuration is read.
     /// When that fails, standard error gets an alert and becomes the log, as in nginx.
     pub fn open(path: &Path, level: Level) -> StartupLog {
         match open_log(path) {
-            Ok(file) => StartupLog::to(Sink { file: Some(file), level }),
+            Ok(file) => StartupLog::to(Sink { to: Destination::File(file), level }),
             Err(error) => {
                 complain(&format!(
                     "[alert] could not open error log file: open() \"{}\" failed {}",
@@ -75,12 +111,12 @@ impl StartupLog {
 
     /// The first sink that is a file: what standard error is redirected to.
     pub fn first_file(&self) -> Option<&File> {
-        self.sinks.iter().find_map(|sink| sink.file.as_ref())
+        self.sinks.iter().find_map(Sink::file)
     }
 
     /// Whether standard error is a sink itself.
     pub fn has_stderr_sink(&self) -> bool {
-        self.sinks.iter().any(|sink| sink.file.is_none())
+        self.sinks.iter().any(|sink| matches!(sink.to, Destination::Stderr))
     }
 
     /// Writes a line.
@@ -97,11 +133,17 @@ impl StartupLog {
         let for_people = self.to_stderr && level <= Level::Warn;
         for sink in self.sinks.iter().filter(|sink| sink.level >= level) {
             // A log that cannot be written has nowhere to say so.
-            let _ = match &sink.file {
-                Some(file) => (&*file).write_all(line.as_bytes()),
+            let _ = match &sink.to {
+                Destination::File(file) => (&*file).write_all(line.as_bytes()),
                 // It gets the other form.
-                None if for_people => Ok(()),
-                None => std::io::stderr().write_all(line.as_bytes()),
+                Destination::Stderr if for_people => Ok(()),
+                Destination::Stderr => std::io::stderr().write_all(line.as_bytes()),
+                Destination::Syslog { options, socket } => {
+                    let mut datagram = Vec::with_capacity(line.len() + SYSLOG_HEADER_BYTES);
+                    with_now(|now| options.push_header(&mut datagram, level, &now.syslog));
+                    datagram.extend_from_slice(line.trim_end_matches('\n').as_bytes());
+                    socket.borrow_mut().send(&datagram)
+                }
             };
         }
         if for_people {
@@ -137,7 +179,7 @@ impl StartupLog {
     /// standard error (whoever rendered it for people shows it there).
     pub fn log_file_only(&self, level: Level, message: impl fmt::Display) {
         for sink in self.sinks.iter().filter(|sink| sink.level >= level) {
-            if let Some(file) = &sink.file {
+            if let Some(file) = sink.file() {
                 let time = LocalTime::now().error_log();
                 let line =
                     format!("{time} [{level}] {}#{}: {message}\n", std::process::id(), thread_id());
@@ -218,6 +260,25 @@ mod tests {
         assert_eq!(message, "start worker processes\n");
         assert_eq!(&head[4..5], "/");
         assert!(head[19..].starts_with(&format!(" [notice] {}#", std::process::id())), "{head}");
+    }
+
+    #[test]
+    fn a_syslog_server_gets_the_lines_too() {
+        let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        server.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        let text = format!("server={},tag=web,nohostname", server.local_addr().unwrap());
+        let options = syslog::Options::parse(&text, "host", &|_, _| None).unwrap();
+        let mut log = StartupLog::to(Sink::syslog(&options, Level::Notice));
+        log.set_stderr_copy(false);
+        log.log(Level::Info, "not this");
+        log.log(Level::Notice, "start worker processes");
+        let mut datagram = [0; 512];
+        let length = server.recv(&mut datagram).unwrap();
+        let line = String::from_utf8_lossy(&datagram[..length]).into_owned();
+        // local7 is 23, notice 5.
+        assert!(line.starts_with("<189>") && line.contains(" web: "), "{line}");
+        assert!(line.ends_with(": start worker processes"), "{line}");
+        assert!(!log.has_stderr_sink() && log.first_file().is_none());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use crate::log::{Level, Sink, StartupLog, failed, open_log};
+use crate::log::{Destination, Level, Sink, StartupLog, failed, open_log};
 use nowait_http::log::directives::{ErrorLogTo, ErrorTarget};
 
 /// Open logs by path; every path once.
@@ -64,13 +64,14 @@ impl Logs {
         for error_log in error_logs {
             let level = error_log.level;
             match &error_log.target {
-                ErrorTarget::Stderr => sinks.push(Sink { file: None, level }),
+                ErrorTarget::Stderr => sinks.push(Sink { to: Destination::Stderr, level }),
                 ErrorTarget::File(path) => {
                     if let Some(file) = self.get(path) {
-                        sinks.push(Sink { file: Some(file.try_clone()?), level });
+                        let to = Destination::File(file.try_clone()?);
+                        sinks.push(Sink { to, level });
                     }
                 }
-                ErrorTarget::Syslog(_) => {}
+                ErrorTarget::Syslog(options) => sinks.push(Sink::syslog(options, level)),
             }
         }
         Ok(sinks)

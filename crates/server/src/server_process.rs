@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::config;
 use crate::engine::{Activation, Engine};
 use crate::events::{self, Event, EventQueue};
-use crate::log::{Level, Reason, Sink, StartupLog};
+use crate::log::{Destination, Level, Reason, Sink, StartupLog};
 
 use crate::master::{EXIT_FATAL, ServerStart};
 use crate::place::Place;
@@ -403,17 +403,22 @@ fn raise_open_files(count: u64, log: &StartupLog) {
 fn sinks(error_logs: &[ErrorLogTo], logs: &HashMap<PathBuf, File>) -> Result<Vec<Sink>, String> {
     let mut sinks = Vec::new();
     for error_log in error_logs {
-        let file = match &error_log.target {
-            ErrorTarget::Stderr => None,
+        let level = error_log.level;
+        let to = match &error_log.target {
+            ErrorTarget::Stderr => Destination::Stderr,
             ErrorTarget::File(path) => match logs.get(path) {
                 Some(file) => {
-                    Some(file.try_clone().map_err(|e| format!("dup() failed {}", Reason(&e)))?)
+                    let copy = file.try_clone();
+                    Destination::File(copy.map_err(|e| format!("dup() failed {}", Reason(&e)))?)
                 }
                 None => continue,
             },
-            ErrorTarget::Syslog(_) => continue,
+            ErrorTarget::Syslog(options) => {
+                sinks.push(Sink::syslog(options, level));
+                continue;
+            }
         };
-        sinks.push(Sink { file, level: error_log.level });
+        sinks.push(Sink { to, level });
     }
     Ok(sinks)
 }

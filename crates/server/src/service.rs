@@ -33,6 +33,8 @@ pub struct Needs {
     pub listens: Vec<ListenSpec>,
     /// Files to open for appending: access logs, and error logs below the main context.
     pub logs: Vec<PathBuf>,
+    /// Whether an error log below the main context is standard error.
+    pub stderr: bool,
     /// Directories to make (mode 0700, the server process's user).
     pub directories: Vec<PathBuf>,
 }

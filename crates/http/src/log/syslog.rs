@@ -199,7 +199,7 @@ fn parse_server(text: &str, resolve: Resolve<'_>) -> Result<Server, SyslogError>
 
 /// A connected socket, made when first needed and again after an error.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub struct Socket {
     server: Server,
     open: Option<Open>,
 }
@@ -211,11 +211,15 @@ enum Open {
 }
 
 impl Socket {
+    /// A socket that is not connected yet.
     pub fn new(server: Server) -> Socket {
         Socket { server, open: None }
     }
 
     /// Sends one datagram, or says why it is lost.
+    ///
+    /// # Errors
+    /// The kernel's; the next call connects anew.
     pub fn send(&mut self, datagram: &[u8]) -> io::Result<()> {
         let open = match self.open.take() {
             Some(open) => open,

@@ -26,6 +26,7 @@ use crate::logs::Logs;
 use crate::notify::{Inherited, Notifier};
 use crate::pidfile::PidFile;
 use crate::place::Place;
+use crate::service::Needs;
 use crate::settings::ProcessSettings;
 use crate::sockets::Sockets;
 use child::Child;
@@ -148,7 +149,7 @@ impl Master {
         if settings.daemon && !upgraded {
             daemonize(&pid_file, &log)?;
         }
-        redirect_stderr(&log);
+        redirect_stderr(&log, &opened.loaded.needs);
         log.set_stderr_copy(false);
         process::set_name("nowait: master");
         let control = Control::open()
@@ -342,7 +343,7 @@ impl Master {
         self.running.logs.reopen(&self.log);
         if let Some(sinks) = self.running.sinks(&self.log) {
             self.log.set_sinks(sinks);
-            redirect_stderr(&self.log);
+            redirect_stderr(&self.log, &self.running.loaded.needs);
         }
         for child in &mut self.children {
             child.reopen(&self.running.logs, &self.log);
@@ -432,9 +433,9 @@ fn daemonize(pid_file: &PidFile, log: &StartupLog) -> ControlFlow<Ended> {
     ControlFlow::Continue(())
 }
 
-/// Sends what anything prints to standard error into the error log, unless that is the log.
-fn redirect_stderr(log: &StartupLog) {
-    if log.has_stderr_sink() {
+/// Sends what anything prints to standard error into the error log, unless that is a log itself.
+fn redirect_stderr(log: &StartupLog, needs: &Needs) {
+    if needs.stderr || log.has_stderr_sink() {
         return;
     }
     if let Some(file) = log.first_file()

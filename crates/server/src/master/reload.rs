@@ -212,7 +212,7 @@ impl Master {
         self.running = running;
         if let Some(sinks) = self.running.sinks(&self.log) {
             self.log.set_sinks(sinks);
-            redirect_stderr(&self.log);
+            redirect_stderr(&self.log, &self.running.loaded.needs);
         }
         if let Some(file) = pid_file {
             let old = std::mem::replace(&mut self.pid_file, file);

@@ -33,7 +33,8 @@ fn a_page_answers_for_a_status() {
     gets(
         &site,
         &[
-            ("/none", "404 Not Found\nContent-Length: 4\n\npage"),
+            ("/none", "404 Not Found\nContent-Length: 4\n!Last-Modified\n!Accept-Ranges\n\npage"),
+            ("/403", "200 OK\nLast-Modified: *\nAccept-Ranges: bytes\n\nfine"),
             ("/403", "200 OK\n\nfine"),
             ("/500", "207\n\nown"),
             ("/502", "302\nLocation: http://other.test/x"),

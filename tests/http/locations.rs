@@ -107,6 +107,7 @@ fn return_ends_a_request() {
         location = /temp { return 302 $scheme://$host/; }
         location = /close { return 444; }
         location = /page { return 403; }
+        location = /late { return 408; }
         location = /empty { return 200 ""; }
         location = /typed { default_type application/json; return 200 '{"a": 1}'; }
         location = /created { return 201 made; }
@@ -124,6 +125,7 @@ fn return_ends_a_request() {
             ("/other", "308 Permanent Redirect\nLocation: http://x.test/"),
             ("/temp", "302\nLocation: http://localhost/"),
             ("/close", "closed"),
+            ("/late", "closed"),
             ("/page", "403 Forbidden\nContent-Type: text/html\n\n<html>*403 Forbidden*</html>*"),
             ("/empty", "200\nContent-Length: 0"),
             ("/typed", "200\nContent-Type: application/json\n\n{\"a\": 1}"),

@@ -26,7 +26,8 @@ use crate::conf::listen::Virtual;
 use crate::generation::Current;
 use crate::log::Level;
 use crate::phases::{self, Progress};
-use crate::proxy_protocol::{self, ProxyProtocol};
+use crate::proxied;
+use crate::proxy_protocol::ProxyProtocol;
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Response;
 use crate::sender;
@@ -132,7 +133,9 @@ impl Connection {
 /// Serves a connection until it is closed.
 pub async fn serve(connection: Rc<Connection>) {
     let mut wait = Wait { timeout: first_timeout(&connection), keep: Duration::ZERO };
-    if is_proxied(&connection) && !Box::pin(proxy_header(&connection, wait.timeout)).await {
+    if proxied::is_proxied(&connection)
+        && !Box::pin(proxied::receive(&connection, wait.timeout)).await
+    {
         return;
     }
     let next = loop {
@@ -199,56 +202,6 @@ fn first_timeout(connection: &Connection) -> Duration {
     let current = connection.worker.current();
     let Some(servers) = connection.virtual_servers(&current) else { return Duration::ZERO };
     current.conf.server(servers.default_server).head.client_header_timeout.duration()
-}
-
-/// Whether a proxy speaks first on this connection.
-fn is_proxied(connection: &Connection) -> bool {
-    let current = connection.worker.current();
-    connection.virtual_servers(&current).is_some_and(|servers| servers.proxy_protocol)
-}
-
-/// Receives what the proxy says first. False: the connection can't go on.
-async fn proxy_header(connection: &Rc<Connection>, timeout: Duration) -> bool {
-    let until = now() + timeout;
-    let mut bytes = Vec::new();
-    loop {
-        let left = until.saturating_duration_since(now());
-        let mut received = match connection.stream.recv(left).await {
-            Ok(received) if !received.is_empty() => received,
-            _ => return false,
-        };
-        let before = bytes.len();
-        bytes.extend_from_slice(&received);
-        match proxy_protocol::parse(&bytes) {
-            Ok(Some((header, length))) => {
-                received.advance(length - before);
-                connection.input.replace(received);
-                if let Some(header) = header {
-                    // The cell is filled here only, once.
-                    let _ = connection.proxy_protocol.set(Box::new(header));
-                }
-                return true;
-            }
-            Ok(None) if bytes.len() < proxy_protocol::HEADER_BYTES_MAX => {}
-            Ok(None) | Err(proxy_protocol::Broken) => {
-                broken_header(connection, &bytes);
-                return false;
-            }
-        }
-    }
-}
-
-/// Logs what came in place of a header of the PROXY protocol.
-fn broken_header(connection: &Rc<Connection>, bytes: &[u8]) {
-    /// So much of it is shown.
-    const SHOWN: usize = 107;
-    let current = connection.worker.current();
-    let Some(servers) = connection.virtual_servers(&current) else { return };
-    let server = servers.default_server;
-    let request = Request::new(connection.clone(), current.clone(), server, now());
-    let shown = bytes[..bytes.len().min(SHOWN)].escape_ascii();
-    request
-        .log(Level::Error, format_args!("broken header: \"{shown}\" while reading PROXY protocol"));
 }
 
 fn resets_timed_out(connection: &Connection) -> bool {
@@ -396,8 +349,11 @@ async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBu
         crate::logs::access(request);
         return Next::Close;
     };
+    let answer = match request.body {
+        RequestBody::Unread(_) => Box::pin(checked(connection, request, answer)).await,
+        _ => answer,
+    };
     let Some(response) = answer else {
-        request.close_status();
         crate::logs::access(request);
         // Earlier responses may have been kept back. nginx closes at once, whatever the client
         // still sends.
@@ -426,6 +382,34 @@ async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBu
         }
     };
     finish(connection, request, out, keep).await
+}
+
+/// Drops what has come of a body that nobody wanted. If it is malformed the request is refused; it
+/// is too late for that when a refusal was made already.
+async fn checked(
+    connection: &Connection,
+    request: &mut Request,
+    answer: Option<Response>,
+) -> Option<Response> {
+    if !answer.as_ref().is_some_and(|response| response.head.status < 400) {
+        return answer;
+    }
+    let dropped = {
+        let mut input = connection.input.borrow_mut();
+        let dropped = connection.h1().discard_body(&input);
+        if let Ok((consumed, _)) = dropped {
+            input.advance(consumed);
+        }
+        dropped
+    };
+    if dropped.is_ok() {
+        return answer;
+    }
+    request.log(Level::Info, format_args!("client sent invalid chunked body"));
+    match phases::refuse(request, 400) {
+        Progress::Done(answer) => answer,
+        Progress::Files => Box::pin(phases::resume(request)).await,
+    }
 }
 
 /// Lets the phases look at files. `None`: the client has gone.

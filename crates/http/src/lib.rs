@@ -32,6 +32,7 @@ pub mod open_file_cache;
 pub mod outcome;
 pub mod path;
 pub mod phases;
+mod proxied;
 pub mod proxy_protocol;
 pub mod random;
 pub mod range;

@@ -24,7 +24,7 @@ use crate::filter;
 use crate::handler;
 use crate::limit::{self, Turn};
 use crate::log::Level;
-use crate::outcome::{Outcome, Target};
+use crate::outcome::{Outcome, Special, Target};
 use crate::request::{BodyLength, Request};
 use crate::response::Response;
 use crate::rewrite::{Cursor, Step};
@@ -273,7 +273,15 @@ fn conclude(request: &mut Request, mut outcome: Outcome) -> Concluded {
                     Err(special) => Outcome::Special(*special),
                 }
             }
-            Outcome::Close => return Concluded::Done(None),
+            Outcome::Close => {
+                request.close_status(crate::special_pages::internal::CLOSE);
+                return Concluded::Done(None);
+            }
+            // Nobody is there to read an answer.
+            Outcome::Special(Special { status: status @ (408 | 499), .. }) => {
+                request.close_status(status);
+                return Concluded::Done(None);
+            }
             Outcome::Special(special) => error_page::answer(request, special),
             Outcome::Redirect(target) => match redirect(request, target) {
                 Ok(start) => return Concluded::Again(start),

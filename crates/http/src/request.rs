@@ -425,8 +425,9 @@ impl Request {
     }
 
     /// The connection is closed without an answer.
-    pub fn close_status(&mut self) {
-        self.out.status = crate::special_pages::internal::CLOSE;
+    pub fn close_status(&mut self, status: u16) {
+        self.error_status = None;
+        self.out.status = status;
     }
 
     /// Whether the client is a browser of Microsoft, old ones of which need care.

@@ -47,11 +47,8 @@ pub fn framing(request: &mut Request, head: &Head) -> Framing {
 
 /// Makes the head what is sent, as logs will show it, too.
 pub fn complete(request: &Request, head: &mut Head) {
-    if head.status == 204 {
-        // There is no content to describe. RFC 9110 section 8.6: "A server MUST NOT send a
-        // Content-Length header field in any response with a status code of [...] 204".
-        head.content_type = None;
-        head.content_length = None;
+    // Only of the content that was asked for; the page of an error has no age.
+    if !matches!(head.status, 200 | 206 | 304) {
         head.last_modified = None;
     }
     if let Some(to) = &head.location

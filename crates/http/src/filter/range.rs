@@ -17,7 +17,10 @@ use crate::response::{AcceptRanges, Body, FileBody, Header, Part, Response};
 static BOUNDARY: AtomicU64 = AtomicU64::new(1);
 
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    if response.head.status != 200 || response.head.accept_ranges == AcceptRanges::No {
+    if response.head.status != 200 {
+        response.head.accept_ranges = AcceptRanges::No;
+    }
+    if response.head.accept_ranges == AcceptRanges::No {
         return Ok(());
     }
     let max_ranges = request.location().files.max_ranges;

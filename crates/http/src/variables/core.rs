@@ -207,6 +207,9 @@ fn host(r: &Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn content_length(r: &Request, out: &mut Vec<u8>) -> bool {
+    if r.body_length == BodyLength::None {
+        return header(r, b"content-length", out);
+    }
     match (r.body_length, &r.body) {
         (BodyLength::Known(n), _) => number(n, out),
         (BodyLength::Unknown, RequestBody::Memory(bytes)) => number(bytes.len() as u64, out),

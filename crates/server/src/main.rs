@@ -65,6 +65,16 @@ fn run(inherited: Inherited) -> Result<u8, String> {
         }
     }
     let place = Place::find(&options)?;
+    if place.builtin && (options.test || options.command.is_some()) {
+        complain(&format!(
+            "[warn] there is no configuration: neither {} nor conf/{} here; -p and -c name one",
+            place.conf_file.display(),
+            features::CONF_FILE,
+        ));
+        if options.command.is_some() {
+            return Ok(1);
+        }
+    }
     if options.test {
         return Ok(test(&options, &place));
     }

@@ -12,6 +12,7 @@ use nowait_sys::user;
 
 use crate::cli::Options;
 use crate::features::{CONF_FILE, PID_FILE, PREFIX};
+use crate::log::Reason;
 
 /// Which configuration to read, and what its relative paths are relative to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +122,7 @@ fn first_of(candidates: [PathBuf; 2]) -> PathBuf {
 fn working_directory() -> Result<PathBuf, String> {
     std::env::current_dir()
         .map(|path| with_slash(path.into_os_string()))
-        .map_err(|error| format!("[emerg] getcwd() failed: {error}"))
+        .map_err(|error| format!("[emerg] getcwd() failed {}", Reason(&error)))
 }
 
 fn with_slash(mut path: OsString) -> PathBuf {

@@ -70,6 +70,16 @@ mod tests {
     }
 
     #[test]
+    fn everything_is_documented() {
+        let rows: Vec<_> =
+            docs::undocumented(&config::registry()).iter().map(|row| format!("{row:?}")).collect();
+        assert_eq!(rows, Vec::<String>::new());
+        assert_eq!(config::registry().conflicts(), Vec::<String>::new());
+        assert!(variables::builtins().all(|variable| !variable.doc.trim().is_empty()));
+        assert!(variables::families().all(|family| !family.doc.trim().is_empty()));
+    }
+
+    #[test]
     fn other_arguments_are_left_alone() {
         assert!(page("").is_none() && page("-t").is_none());
         assert!(page("reference").unwrap().is_err());

@@ -283,6 +283,20 @@ fn a_signal_to_nobody_says_so() {
 }
 
 #[test]
+fn without_a_configuration_there_is_nobody_to_signal() {
+    let dir = TempDir::new("nothing");
+    for arguments in [&["-s", "stop"][..], &["-t"]] {
+        let output = binary().command().args(arguments).current_dir(dir.path()).output().unwrap();
+        // Unless the machine has one installed.
+        if !std::path::Path::new("/etc/nowait/nowait.conf").exists() {
+            assert_eq!(output.status.success(), arguments == ["-t"]);
+            let said = stderr(&output);
+            assert!(said.starts_with("nowait: [warn] there is no configuration: "), "{said}");
+        }
+    }
+}
+
+#[test]
 fn a_reload_that_cannot_open_something_says_what() {
     let mut server = server("first").allow_log("192.0.2.1").start();
     server.set_http(&format!("server {{ listen 192.0.2.1:80; }} {}", serving("second")));

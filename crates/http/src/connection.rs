@@ -339,11 +339,9 @@ async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBu
         Progress::Done(answer) => Some(answer),
         Progress::Files => files(connection, request, out).await,
     };
-    let Some(answer) = answer else {
-        let waited = match request.stage {
-            phases::Stage::Delayed(_) => "",
-            _ => " while waiting for a disk",
-        };
+    let delayed = matches!(request.stage, phases::Stage::Delayed(_));
+    let Some(answer) = answer.filter(|answer| answer.is_some() || !delayed) else {
+        let waited = if delayed { "" } else { " while waiting for a disk" };
         request.log(Level::Info, format_args!("client prematurely closed connection{waited}"));
         request.closed_by_client();
         crate::logs::access(request);

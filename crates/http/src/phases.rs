@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use nowait_runtime::sleep;
 use nowait_runtime::stats::set_label;
+use nowait_runtime::task::{Either, select};
 
 use crate::conf::Content;
 use crate::error_page;
@@ -54,7 +55,7 @@ pub(crate) enum Stage {
     LocationCode(Cursor),
     /// The URI stands; limits, but for the one of connections.
     Preaccess,
-    /// Waits for its turn, so long.
+    /// Waits for its turn, so long. A request that ends here was given up by its client.
     Delayed(Duration),
     /// It is the request's turn; the limit of connections.
     Connections,
@@ -118,8 +119,13 @@ async fn wait(request: &mut Request) -> Option<Outcome> {
             Err(outcome) => return Some(outcome),
         },
         Stage::Delayed(time) => {
-            sleep(time).await;
-            Stage::Connections
+            let connection = request.connection.clone();
+            match select(sleep(time), connection.stream.hangup()).await {
+                Either::Left(()) => Stage::Connections,
+                // Nothing was begun for a client that has gone meanwhile. nginx:
+                // `ngx_http_test_reading`.
+                Either::Right(_) => return Some(Outcome::Close),
+            }
         }
         Stage::Server | Stage::Location if lacks_paths(request) => {
             request.realpath_of = Some(request.location);

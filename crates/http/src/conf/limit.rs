@@ -24,8 +24,8 @@ nowait_conf::rows! {
     pub static LIMIT_REQ_ROWS, module "limit_req";
 
     /// A zone that remembers how often each value of the key came, and the rate that is allowed.
-    /// An address takes 128 bytes of it, so `1m` holds 8192 of them; when it is full, the one that
-    /// was not seen for longest is forgotten. Requests with an empty key are not limited.
+    /// An address takes 128 bytes of it, so `1m` holds 8192 of them; when it is full, one that was
+    /// not seen for long is forgotten. A reload keeps what is known while name, size and key stay. Requests with an empty key are not limited.
     "limit_req_zone" => limit_req_zone, in HTTP, take exactly(3), args "key zone=name:size rate=number(r/s|r/m)";
     /// Limits how often requests come. Those above the rate wait, up to `burst` of them; with
     /// `delay` only those beyond that number wait, with `nodelay` none. Others are refused. With
@@ -37,8 +37,8 @@ nowait_conf::rows! {
     pub static LIMIT_CONN_ROWS, module "limit_conn";
 
     /// A zone that counts the requests in work for each value of the key. An address takes 64 bytes
-    /// of it, so `1m` holds 16384 of them; when it is full, requests with new keys are refused.
-    /// Requests with an empty key are not limited.
+    /// of it, so `1m` holds 16384 of them; when it is full, requests with new keys are refused. A
+    /// request counts until it was answered. Requests with an empty key are not limited.
     "limit_conn_zone" => limit_conn_zone, in HTTP, take exactly(2), args "key zone=name:size";
     /// Limits how many requests are in work at once for each value of the zone's key. With several
     /// limits all have to agree.

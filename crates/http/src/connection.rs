@@ -389,7 +389,7 @@ async fn checked(
     request: &mut Request,
     answer: Option<Response>,
 ) -> Option<Response> {
-    if !answer.as_ref().is_some_and(|response| response.head.status < 400) {
+    if answer.as_ref().is_none_or(|response| response.head.status >= 400) {
         return answer;
     }
     let dropped = {

@@ -49,7 +49,8 @@ impl Missing {
 fn advice(module: &str) -> Option<&'static str> {
     const APPLICATION: &str =
         "nowait serves files; let the server that you have answer for what is not a file";
-    const TLS: &str = "put a server or load balancer that ends TLS in front of nowait";
+    const TLS: &str =
+        "where TLS is used, let a server in front of nowait end it; else remove the lines";
     let rest = module.strip_prefix("ngx_")?;
     Some(match rest.strip_suffix("_module").unwrap_or(rest) {
         "http_gzip_filter" | "http_gunzip_filter" => {

@@ -33,6 +33,7 @@ mod redirects;
 mod rewrite;
 mod rewrite_errors;
 mod sending;
+mod side_by_side;
 mod special_files;
 mod stage;
 mod symlinks;

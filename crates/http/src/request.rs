@@ -63,7 +63,8 @@ pub struct Request {
     pub error_status: Option<u16>,
     /// Headers of the status that an error page answers for.
     pub carried: Option<Box<Special>>,
-    /// Internal redirects left. See [`URI_CHANGES_MAX`].
+    /// Internal redirects left, and one more: at zero there was one too many. See
+    /// [`URI_CHANGES_MAX`].
     pub uri_changes: u8,
     /// The connection may serve another request afterwards.
     pub keep_alive: bool,
@@ -250,7 +251,7 @@ impl Request {
             in_error_page: false,
             error_status: None,
             carried: None,
-            uri_changes: URI_CHANGES_MAX,
+            uri_changes: URI_CHANGES_MAX + 1,
             keep_alive: false,
             header_only: false,
             pipelined: false,
@@ -296,7 +297,7 @@ impl Request {
         self.in_error_page = false;
         self.error_status = None;
         self.carried = None;
-        self.uri_changes = URI_CHANGES_MAX;
+        self.uri_changes = URI_CHANGES_MAX + 1;
         self.keep_alive = false;
         self.header_only = false;
         self.pipelined = false;

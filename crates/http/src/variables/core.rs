@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nowait_conf::Size;
+use nowait_h1::Method;
 use nowait_runtime::now;
 
 use super::{Builtin, Changeable, Family};
@@ -77,7 +78,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// Length of the request in bytes: request line, headers and content.
     "request_length" => |r, out| number(r.received.get(), out);
     /// Method of the request.
-    "request_method" => |r, out| { let method = r.head.method_bytes(); out.extend_from_slice(method); !method.is_empty() };
+    "request_method" => request_method;
     /// Port of the request line or the `Host` header, if there is one.
     "request_port" => |r, out| { if let Some(port) = r.host_port { number(u64::from(port), out); } true };
     /// Time since the first byte of the request was read, in seconds with milliseconds.
@@ -197,7 +198,14 @@ fn args(r: &Request, out: &mut Vec<u8>) -> bool {
 
 fn uri(r: &Request, out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(&r.uri.path);
-    true
+    !r.uri.path.is_empty()
+}
+
+fn request_method(r: &Request, out: &mut Vec<u8>) -> bool {
+    // An error page is asked for by GET, whatever the client's method was.
+    let switched = r.method == Method::Get && r.head.method() != Method::Get;
+    let method = if switched { b"GET" } else { r.head.method_bytes() };
+    append(Some(method).filter(|method| !method.is_empty()), out)
 }
 
 fn host(r: &Request, out: &mut Vec<u8>) -> bool {

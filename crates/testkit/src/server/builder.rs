@@ -256,6 +256,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Runs another program.
+    pub fn binary(mut self, binary: Binary) -> Self {
+        self.binary = binary;
+        self
+    }
+
     /// Value of `use`.
     pub fn driver(mut self, driver: Driver) -> Self {
         self.template.driver = driver;

@@ -350,11 +350,18 @@ pub struct Cold {
 
 impl Cold {
     /// Asserts that none was answered. Called while a gate is closed.
+    ///
+    /// The head of a response may have come: the kernel keeps it back for the beginning of the
+    /// file, but for 200 ms at most.
     #[track_caller]
     pub fn assert_waits(&mut self) {
         for (path, client) in &mut self.clients {
             let arrival = client.arrives_within(Duration::from_millis(1));
-            assert_eq!(arrival, Arrival::Nothing, "{path} was answered by a disk that is held");
+            let is_head = client.pending().ends_with(b"\r\n\r\n");
+            assert!(
+                arrival == Arrival::Nothing || matches!(arrival, Arrival::Bytes(_)) && is_head,
+                "{path} was answered by a disk that is held: {arrival:?}"
+            );
         }
     }
 

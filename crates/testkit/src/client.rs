@@ -219,6 +219,11 @@ impl Client {
         arrival
     }
 
+    /// What has arrived and was not taken as a response yet.
+    pub fn pending(&self) -> &[u8] {
+        &self.pending
+    }
+
     /// Reads once at most `limit` bytes as they come, for a client that reads slowly.
     #[track_caller]
     pub fn read_some(&mut self, limit: usize) -> Vec<u8> {

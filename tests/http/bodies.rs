@@ -146,6 +146,27 @@ fn a_declared_length_is_limited() {
 }
 
 #[test]
+fn a_page_may_answer_for_a_body_that_is_too_large() {
+    let site = server(
+        "client_max_body_size 5; error_page 413 /large;
+         location = /large { return 200 \"large $status\"; } location / { return 200 OK; }",
+    );
+    exchanges(
+        &site,
+        &[
+            (
+                "POST / HTTP/1.1\nHost: x\nContent-Length: 6\n\n012345",
+                "413\nConnection: close\n\nlarge 413\n---\nclosed",
+            ),
+            (
+                "POST / HTTP/1.1\nHost: x\nExpect: 100-continue\nContent-Length: 6\n\n",
+                "413\nConnection: close\n\nlarge 413\n---\nclosed",
+            ),
+        ],
+    );
+}
+
+#[test]
 fn the_static_handler_drops_what_comes_chunked() {
     let site = server("client_max_body_size 10;").file("html/a", "A");
     on_each_driver(&site, |server| {

@@ -291,6 +291,8 @@ impl Master {
                 Signal::SIGCHLD => self.reap()?,
                 Signal::SIGTERM | Signal::SIGINT => self.stop_fast(),
                 Signal::SIGQUIT => self.stop_gracefully(),
+                // Nothing to read again: the terminal has gone, and with it who could stop this.
+                Signal::SIGHUP if self.place.builtin => self.stop_fast(),
                 Signal::SIGHUP => self.reload()?,
                 Signal::SIGUSR1 => self.reopen_logs(),
                 Signal::SIGUSR2 => self.upgrade(),

@@ -10,7 +10,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nowait_testkit::server::Signal;
+use nowait_testkit::server::{Signal, signal};
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Binary, Driver, Server, ServerBuilder, TempDir};
 
@@ -328,16 +328,14 @@ fn a_daemon_leaves_its_pid_behind() {
 
     // WINCH: only the server process ends. HUP: back with a new one.
     let pid = fs::read_to_string(dir.path().join("x.pid")).unwrap().trim().to_owned();
-    let kill = |signal: &str| {
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    };
+    let pid: u32 = pid.parse().unwrap();
     let log_has = |text: &str| {
         let log = || fs::read_to_string(dir.path().join("error.log")).unwrap_or_default();
         until(text, PATIENCE, || log().contains(text).then_some(()));
     };
-    kill("-WINCH");
+    signal(pid, Signal::WINCH);
     log_has("exited with code 0");
-    kill("-HUP");
+    signal(pid, Signal::HUP);
     log_has("generation 3 is in use");
     assert_eq!(nowait_testkit::Client::to_port(port).get("/").text(), "daemon");
     let output = nowait(&[&arguments[..], &["-s", "quit"]].concat());
@@ -565,13 +563,13 @@ fn a_dead_server_process_is_replaced() {
     let old = server.children();
     assert_eq!(old.len(), 1);
     let pid = old[0].to_string();
-    assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    signal(old[0], Signal::KILL);
     server.wait_log(&format!("worker process {pid} exited on signal 9"));
     assert_eq!(server.get("/").text(), "x");
     assert_ne!(server.children(), old);
     // TERM to the server process itself: it ends well, and another one is started, as in nginx.
-    let pid = server.children()[0].to_string();
-    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    let pid = server.children()[0];
+    signal(pid, Signal::TERM);
     server.wait_log(&format!("worker process {pid} exited with code 0"));
     assert_eq!(server.get("/").text(), "x");
     server.set_http(&serving("y"));
@@ -643,7 +641,7 @@ fn another_binary_takes_over_and_back() {
     assert_eq!(server.get("/").text(), "x");
 
     // Back: the new one ends, the old one has its name again.
-    assert!(Command::new("kill").args(["-QUIT", &new.to_string()]).status().unwrap().success());
+    signal(new, Signal::QUIT);
     until("the pid file to come back", PATIENCE, || {
         (read("nginx.pid") == format!("{pid}\n")).then_some(())
     });
@@ -657,7 +655,7 @@ fn another_binary_takes_over_and_back() {
     assert!(server.wait_exit(PATIENCE).success());
     assert!(!dir.join("nginx.pid.oldbin").exists());
     assert_eq!(server.get("/").text(), "x");
-    assert!(Command::new("kill").arg(new.to_string()).status().unwrap().success());
+    signal(new, Signal::TERM);
     until("the new master to end", PATIENCE, || (!dir.join("nginx.pid").exists()).then_some(()));
 }
 
@@ -691,7 +689,7 @@ fn sockets_of_the_service_manager_are_used_and_readiness_is_told() {
     let message = String::from_utf8_lossy(&buffer[..length]);
     assert!(message.starts_with(&format!("READY=1\nMAINPID={}\n", child.id())), "{message}");
     assert_eq!(nowait_testkit::Client::to(address).get("/").text(), "inherited");
-    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    signal(child.id(), Signal::TERM);
     let length = manager.recv(&mut buffer).unwrap();
     assert_eq!(&buffer[..length], b"STOPPING=1\n");
     assert!(child.wait().unwrap().success());
@@ -709,20 +707,21 @@ fn without_a_configuration_the_directory_is_served() {
         return nowait_testkit::skip("no installed configuration", "there is one");
     }
     let dir = TempDir::new("here");
-    let mut child = binary()
-        .command()
-        .current_dir(dir.path())
-        .env("XDG_RUNTIME_DIR", dir.path())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    until("port 8080", PATIENCE, || TcpStream::connect(("127.0.0.1", 8080)).ok());
-    assert!(
-        Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success()
-    );
-    assert!(child.wait().unwrap().success());
-    let mut text = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    assert!(text.contains("http://localhost:8080/"), "{text}");
-    assert!(text.contains("Ctrl-C"), "{text}");
+    // Ctrl-C, and the end of the terminal.
+    for end in [Signal::INT, Signal::HUP] {
+        let mut child = binary()
+            .command()
+            .current_dir(dir.path())
+            .env("XDG_RUNTIME_DIR", dir.path())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        until("port 8080", PATIENCE, || TcpStream::connect(("127.0.0.1", 8080)).ok());
+        signal(child.id(), end);
+        assert!(child.wait().unwrap().success());
+        let mut text = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        assert!(text.contains("http://localhost:8080/"), "{text}");
+        assert!(text.contains("Ctrl-C"), "{text}");
+    }
 }

@@ -2,12 +2,12 @@
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// Sends a signal.
+/// Sends a signal to any process, as kill(1) would, which not every system has.
 ///
 /// # Panics
 /// If the process is gone.
 #[track_caller]
-pub(super) fn signal(pid: u32, signal: Signal) {
+pub fn signal(pid: u32, signal: Signal) {
     let result = as_pid(pid).map(|pid| kill_process(pid, signal));
     assert!(matches!(result, Some(Ok(()))), "signal {signal:?} to process {pid}: {result:?}");
 }

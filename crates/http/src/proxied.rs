@@ -33,7 +33,8 @@ pub(crate) async fn receive(connection: &Rc<Connection>, timeout: Duration) -> b
         bytes.extend_from_slice(&received);
         match proxy_protocol::parse(&bytes) {
             Ok(Some((header, length))) => {
-                received.advance(length - before);
+                // It was not whole before: it ends in what has just come.
+                received.advance(length.saturating_sub(before));
                 connection.input.replace(received);
                 if let Some(header) = header {
                     // The cell is filled here only, once.

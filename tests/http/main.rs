@@ -17,6 +17,7 @@ mod error_pages;
 mod files;
 mod garbage;
 mod geo;
+mod gzip;
 mod heads;
 mod keep_alive;
 mod lifecycle;

@@ -12,8 +12,6 @@ pub(crate) struct Missing(Vec<(&'static str, Vec<&'static str>)>);
 impl Missing {
     /// Notes the use of a directive.
     pub(crate) fn note(&mut self, module: &'static str, name: &'static str) {
-        // The code of nginx has a few in its core; its documentation has all of them together.
-        let module = if name.starts_with("gzip_") { "ngx_http_gzip_filter_module" } else { module };
         let position = self.0.iter().position(|(known, _)| *known == module);
         let position = position.unwrap_or_else(|| {
             self.0.push((module, Vec::new()));
@@ -53,9 +51,6 @@ fn advice(module: &str) -> Option<&'static str> {
         "where TLS is used, let a server in front of nowait end it; else remove the lines";
     let rest = module.strip_prefix("ngx_")?;
     Some(match rest.strip_suffix("_module").unwrap_or(rest) {
-        "http_gzip_filter" | "http_gunzip_filter" => {
-            "without these lines the files are sent as they are, uncompressed"
-        }
         "http_auth_basic" | "http_auth_request" | "http_secure_link" => {
             "without these lines everybody has access; \"allow\", \"deny\" and \"internal\" work"
         }
@@ -83,18 +78,18 @@ mod tests {
         let mut missing = Missing::default();
         assert_eq!(missing.summary(), "");
         for (module, name) in [
-            ("ngx_http_gzip_filter_module", "gzip"),
+            ("ngx_http_dav_module", "dav_methods"),
             ("ngx_http_perl_module", "perl"),
-            ("ngx_http_core_module", "gzip_types"),
-            ("ngx_http_gzip_filter_module", "gzip"),
+            ("ngx_http_dav_module", "dav_access"),
+            ("ngx_http_dav_module", "dav_methods"),
         ] {
             missing.note(module, name);
         }
         assert_eq!(
             missing.summary(),
             "nowait: 3 directives used here that nowait does not have:\n  \
-             ngx_http_gzip_filter_module: gzip, gzip_types\n    \
-             = hint: without these lines the files are sent as they are, uncompressed\n  \
+             ngx_http_dav_module: dav_methods, dav_access\n    \
+             = hint: nowait serves files and does not store any\n  \
              ngx_http_perl_module: perl\n"
         );
     }

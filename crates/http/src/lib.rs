@@ -21,6 +21,7 @@ pub mod files;
 pub mod filter;
 pub mod forwarded;
 pub mod generation;
+pub mod gzip;
 pub mod handler;
 pub mod http_date;
 pub mod limit;

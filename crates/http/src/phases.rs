@@ -23,6 +23,7 @@ use crate::conf::Content;
 use crate::error_page;
 use crate::filter;
 use crate::handler;
+use crate::handler::gzip_static::Tried;
 use crate::limit::{self, Turn};
 use crate::log::Level;
 use crate::outcome::{Outcome, Special, Target};
@@ -244,10 +245,19 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                 }
                 return match location.content {
                     Content::EmptyGif => Some(handler::empty_gif::run(request)),
-                    Content::Files => handler::static_file::try_run(request),
+                    Content::Files => file_at_once(request),
                 };
             }
         }
+    }
+}
+
+/// Answers with a file that can be opened without waiting for a disk.
+fn file_at_once(request: &mut Request) -> Option<Outcome> {
+    match handler::gzip_static::try_run(request) {
+        Tried::Answered(outcome) => Some(outcome),
+        Tried::Declined => handler::static_file::try_run(request),
+        Tried::Waits => None,
     }
 }
 
@@ -463,6 +473,9 @@ async fn content(request: &mut Request) -> Outcome {
         if let Some(outcome) = handler::autoindex::run(request).await {
             return outcome;
         }
+    }
+    if let Some(outcome) = handler::gzip_static::run(request).await {
+        return outcome;
     }
     if let Some(outcome) = handler::static_file::run(request).await {
         return outcome;

@@ -91,6 +91,8 @@ pub struct Request {
     pub captures: RefCell<Captures>,
     /// The client's address when a trusted proxy said it.
     pub real_peer: Option<Box<Address>>,
+    /// Who gets compressed responses, and what became of this one.
+    pub(crate) gzip: crate::gzip::State,
     /// Charsets between which the response has to be converted.
     pub(crate) conversion: Option<(Bytes, Bytes)>,
     /// `$realpath_root`, filled by a phase when the configuration mentions it.
@@ -264,6 +266,7 @@ impl Request {
             variable_depth: Cell::new(0),
             captures: RefCell::default(),
             real_peer: None,
+            gzip: crate::gzip::State::default(),
             conversion: None,
             realpath_root: None,
             realpath_of: None,
@@ -310,6 +313,7 @@ impl Request {
         self.variable_depth.set(0);
         self.captures.get_mut().clear();
         self.real_peer = None;
+        self.gzip = crate::gzip::State::default();
         self.conversion = None;
         self.realpath_root = None;
         self.realpath_of = None;

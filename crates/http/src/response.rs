@@ -157,6 +157,8 @@ pub enum BodyError {
     File(std::io::Error),
     /// A file is shorter than it was when the response began.
     Truncated,
+    /// Its coding is broken.
+    Coding(String),
     /// The thread pool that should read refused the task.
     Overflow(String),
 }
@@ -166,7 +168,7 @@ impl std::fmt::Display for BodyError {
         match self {
             Self::File(error) => write!(f, "read() failed{}", crate::log::OsError(error)),
             Self::Truncated => f.write_str("the file was truncated while it was being sent"),
-            Self::Overflow(text) => f.write_str(text),
+            Self::Coding(text) | Self::Overflow(text) => f.write_str(text),
         }
     }
 }

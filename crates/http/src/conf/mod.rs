@@ -11,6 +11,7 @@ pub mod client;
 pub mod content;
 pub mod files;
 pub mod geo;
+pub mod gzip;
 pub mod headers;
 pub mod limit;
 pub mod listen;
@@ -105,6 +106,12 @@ pub struct Location {
     pub headers: headers::HeadersConf,
     /// Charsets of texts.
     pub charset: charset::CharsetConf,
+    /// Compression.
+    pub gzip: gzip::GzipConf,
+    /// Decompression.
+    pub gunzip: gzip::GunzipConf,
+    /// Files that are compressed already.
+    pub gzip_static: gzip::GzipStaticConf,
     /// Addresses of clients behind proxies.
     pub realip: realip::RealIpConf,
     /// Settings of the rewrite module.
@@ -219,6 +226,9 @@ pub fn rows() -> Vec<&'static [Row]> {
         realip::RealIpConf::ROWS,
         charset::CharsetConf::ROWS,
         charset::CHARSET_ROWS,
+        gzip::GzipConf::ROWS,
+        gzip::GunzipConf::ROWS,
+        gzip::GzipStaticConf::ROWS,
         map::MAP_ROWS,
         geo::GEO_ROWS,
         split_clients::SPLIT_CLIENTS_ROWS,

@@ -5,6 +5,8 @@
 //! status, which then goes the way of every status: `error_page`, else a built-in page.
 
 mod charset;
+mod gunzip;
+mod gzip;
 mod headers;
 mod not_modified;
 mod pull;
@@ -19,8 +21,16 @@ type Filter = fn(&mut Request, &mut Response) -> Result<(), Box<Special>>;
 
 /// All filters in the order in which they see a response. nginx: the order of its header filters,
 /// from the top down.
-const FILTERS: &[Filter] =
-    &[not_modified::apply, headers::apply, charset::name, range::apply, charset::convert];
+const FILTERS: &[Filter] = &[
+    not_modified::apply,
+    headers::apply,
+    gunzip::apply,
+    charset::name,
+    gzip::decide,
+    range::apply,
+    charset::convert,
+    gzip::compress,
+];
 
 /// Sends a response through all filters.
 ///

@@ -5,6 +5,7 @@
 
 pub mod autoindex;
 pub mod empty_gif;
+pub mod gzip_static;
 pub mod index;
 pub mod random_index;
 pub mod static_file;

@@ -57,17 +57,24 @@ fn respond(request: &mut Request, path: &[u8], file: nowait_runtime::fs::File) -
     match meta.kind {
         Kind::Directory => return Outcome::moved(301, with_slash(request)),
         Kind::File => {}
-        _ => {
-            request.log(
-                Level::Crit,
-                format_args!("\"{}\" is not a regular file", String::from_utf8_lossy(path)),
-            );
-            return Outcome::status(404);
-        }
+        _ => return not_regular(request, path),
     }
     if request.method == Method::Post {
         return Outcome::status(405);
     }
+    whole(request, file).into()
+}
+
+/// The answer for what is neither a file nor a directory.
+pub(super) fn not_regular(request: &Request, path: &[u8]) -> Outcome {
+    let path = String::from_utf8_lossy(path);
+    request.log(Level::Crit, format_args!("\"{path}\" is not a regular file"));
+    Outcome::status(404)
+}
+
+/// The response that is a whole file.
+pub(super) fn whole(request: &Request, file: nowait_runtime::fs::File) -> Response {
+    let meta = file.metadata();
     let (size, mtime) = (meta.size, meta.mtime);
     let location = request.location();
     let mut head = Head::new(200);
@@ -83,7 +90,7 @@ fn respond(request: &mut Request, path: &[u8], file: nowait_runtime::fs::File) -
     } else {
         Body::File(FileBody { file, io: request.io(), offset: 0, len: size })
     };
-    Response { head, body }.into()
+    Response { head, body }
 }
 
 /// The URI with a slash at its end, escaped, and the query string.

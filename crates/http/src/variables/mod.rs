@@ -368,6 +368,7 @@ pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
         .chain(proxy_protocol::BUILTINS)
         .chain(crate::realip::BUILTINS)
         .chain(crate::limit::BUILTINS)
+        .chain(crate::gzip::BUILTINS)
 }
 
 /// All families of variables.

@@ -6,15 +6,16 @@
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::num::NonZeroU32;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use nowait_h1::{Limits, Method, RequestError, Stage, server};
 use nowait_runtime::buf::{OutBuf, RecvBuf};
-use nowait_runtime::net::{Address, SendOptions, Stream};
+use nowait_runtime::net::{Address, Recv, SendOptions, Stream};
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::{now, sleep};
 use nowait_sys::listen::ListenAddress;
@@ -55,7 +56,10 @@ pub struct Connection {
     /// When it was accepted.
     pub started: Instant,
     /// Requests so far, the current one included.
-    pub requests: Cell<u64>,
+    pub requests: Cell<u32>,
+    /// Its place among the worker's connections.
+    place: Cell<u32>,
+    idle: Cell<Option<Idle>>,
     /// What the PROXY protocol said.
     pub proxy_protocol: OnceCell<Box<ProxyProtocol>>,
     /// The worker that serves it.
@@ -65,6 +69,34 @@ pub struct Connection {
     /// Bytes received and not yet used.
     pub(crate) input: RefCell<RecvBuf>,
     local: OnceCell<Box<Address>>,
+}
+
+/// Since when a connection waits for a request.
+#[derive(Clone, Copy)]
+struct Idle {
+    /// Milliseconds after it was accepted, plus one.
+    since: NonZeroU32,
+    /// Milliseconds for which it must be kept.
+    keep: u32,
+}
+
+/// The future of [`Connection::wait`]: no `async fn`, since idle connections keep it.
+enum Waiting<'a> {
+    Known(Received),
+    For(&'a Connection, Recv<'a>),
+}
+
+impl Future for Waiting<'_> {
+    type Output = Received;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Received> {
+        match &mut *self {
+            Waiting::Known(received) => Poll::Ready(*received),
+            Waiting::For(connection, recv) => {
+                Pin::new(recv).poll(cx).map(|received| connection.end_wait(received))
+            }
+        }
+    }
 }
 
 /// What becomes of a connection after some requests.
@@ -88,19 +120,61 @@ impl Connection {
         peer: Address,
         listen: Arc<ListenAddress>,
     ) -> Rc<Self> {
-        Rc::new(Self {
+        let connection = Rc::new(Self {
             number: worker.next_number(),
             stream,
             peer,
             listen,
             started: now(),
             requests: Cell::new(0),
+            place: Cell::new(0),
+            idle: Cell::new(None),
             proxy_protocol: OnceCell::new(),
             worker,
             h1: RefCell::new(None),
             input: RefCell::new(RecvBuf::empty()),
             local: OnceCell::new(),
-        })
+        });
+        connection.place.set(connection.worker.enter(&connection));
+        connection
+    }
+
+    /// Since when it waits for another request, and how long it must be kept; `None` while it does
+    /// not.
+    pub(crate) fn idle(&self) -> Option<(Instant, Duration)> {
+        let idle = self.idle.get().filter(|_| self.requests.get() > 0)?;
+        let ms = |ms| Duration::from_millis(u64::from(ms));
+        Some((self.started + ms(idle.since.get() - 1), ms(idle.keep)))
+    }
+
+    /// Waits for a request.
+    fn wait(&self, wait: Wait) -> Waiting<'_> {
+        // The request may have come together with what a proxy said first.
+        if !self.input.borrow().is_empty() {
+            return Waiting::Known(Received::Bytes);
+        }
+        if self.worker.is_closing() && self.requests.get() > 0 {
+            return Waiting::Known(Received::Closed);
+        }
+        let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        let since = ms(now().saturating_duration_since(self.started)).saturating_add(1);
+        let since = NonZeroU32::MIN.saturating_add(since - 1);
+        self.idle.set(Some(Idle { since, keep: ms(wait.keep) }));
+        Waiting::For(self, self.stream.recv(wait.timeout))
+    }
+
+    /// Ends the wait for a request.
+    fn end_wait(&self, received: io::Result<RecvBuf>) -> Received {
+        self.idle.set(None);
+        match received {
+            Ok(bytes) if bytes.is_empty() => Received::Closed,
+            Ok(bytes) => {
+                self.input.replace(bytes);
+                Received::Bytes
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Received::TimedOut,
+            Err(_) => Received::Closed,
+        }
     }
 
     /// The protocol state, made anew for a connection that was idle.
@@ -130,35 +204,42 @@ impl Connection {
     }
 }
 
-/// Serves a connection until it is closed.
-pub async fn serve(connection: Rc<Connection>) {
-    let mut wait = Wait { timeout: first_timeout(&connection), keep: Duration::ZERO };
-    if proxied::is_proxied(&connection)
-        && !Box::pin(proxied::receive(&connection, wait.timeout)).await
-    {
-        return;
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.worker.leave(self.place.get());
     }
-    let next = loop {
-        // The request may have come together with what a proxy said first.
-        let arrived = !connection.input.borrow().is_empty();
-        let received = if arrived { Received::Bytes } else { receive(&connection, wait).await };
-        match received {
-            Received::Bytes => {}
-            Received::TimedOut if connection.requests.get() == 0 => {
-                break if resets_timed_out(&connection) { Next::Reset } else { Next::Close };
+}
+
+/// Serves a connection until it is closed. The future is what an idle connection keeps: no `async
+/// fn`, which would hold its argument twice.
+#[expect(clippy::manual_async_fn, reason = "see above")]
+pub fn serve(connection: Rc<Connection>) -> impl Future<Output = ()> {
+    async move {
+        if proxied::is_proxied(&connection)
+            && !Box::pin(proxied::receive(&connection, first_timeout(&connection))).await
+        {
+            return;
+        }
+        let mut wait = Wait { timeout: first_timeout(&connection), keep: Duration::ZERO };
+        let next = loop {
+            match connection.wait(wait).await {
+                Received::Bytes => {}
+                Received::TimedOut if connection.requests.get() == 0 => {
+                    break if resets_timed_out(&connection) { Next::Reset } else { Next::Close };
+                }
+                Received::TimedOut | Received::Closed => break Next::Close,
             }
-            Received::TimedOut | Received::Closed => break Next::Close,
+            match Box::pin(active(&connection)).await {
+                (Next::Idle, idle) => wait = idle,
+                (next, _) => break next,
+            }
+        };
+        match next {
+            Next::Linger { time, timeout } => Box::pin(linger(&connection, time, timeout)).await,
+            // A socket that can't be set is gone already.
+            Next::Reset => drop(connection.stream.set_reset_on_close()),
+            Next::Idle | Next::Close => {}
         }
-        match Box::pin(active(&connection)).await {
-            (Next::Idle, idle) => wait = idle,
-            (next, _) => break next,
-        }
-    };
-    match next {
-        Next::Linger { time, timeout } => Box::pin(linger(&connection, time, timeout)).await,
-        // A socket that can't be set is gone already.
-        Next::Reset => drop(connection.stream.set_reset_on_close()),
-        Next::Idle | Next::Close => {}
     }
 }
 
@@ -177,25 +258,6 @@ enum Received {
     Bytes,
     TimedOut,
     Closed,
-}
-
-/// Waits for a request.
-async fn receive(connection: &Rc<Connection>, wait: Wait) -> Received {
-    if connection.worker.is_closing() && connection.requests.get() > 0 {
-        return Received::Closed;
-    }
-    let idle = connection.worker.enter_idle(connection, wait.keep);
-    let received = connection.stream.recv(wait.timeout).await;
-    connection.worker.leave_idle(idle);
-    match received {
-        Ok(bytes) if bytes.is_empty() => Received::Closed,
-        Ok(bytes) => {
-            connection.input.replace(bytes);
-            Received::Bytes
-        }
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => Received::TimedOut,
-        Err(_) => Received::Closed,
-    }
 }
 
 fn first_timeout(connection: &Connection) -> Duration {
@@ -259,7 +321,7 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
             },
         };
         default_server = server;
-        connection.requests.set(connection.requests.get() + 1);
+        connection.requests.set(connection.requests.get().saturating_add(1));
         let mut request = match kept.take() {
             Some(mut request) => {
                 Request::renew(&mut request, current, server, now());
@@ -290,7 +352,7 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
             return (Next::Idle, wait);
         };
         let Wait { timeout, keep } = wait;
-        match receive(connection, Wait { timeout: timeout.min(BUSY), keep }).await {
+        match connection.wait(Wait { timeout: timeout.min(BUSY), keep }).await {
             Received::Bytes => {}
             Received::TimedOut if timeout > BUSY => {
                 let keep = keep.saturating_sub(BUSY);
@@ -303,7 +365,13 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
 
 /// Receives one request and answers it. On return everything was sent, unless more input waits.
 async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBuf) -> Next {
-    match receive_head(connection, request, out).await {
+    // Most heads have come whole: then no future is needed for them.
+    let received = match parse_head(connection, request) {
+        Ok(true) => Ok(()),
+        Ok(false) => Box::pin(receive_head(connection, request, out)).await,
+        Err(error) => Err(error),
+    };
+    match received {
         Ok(()) => {}
         Err(HeadError::Closed) => {
             // Between requests this is how connections end; in a head the client broke off.
@@ -337,7 +405,8 @@ async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBu
     };
     let answer = match progress {
         Progress::Done(answer) => Some(answer),
-        Progress::Files => files(connection, request, out).await,
+        // Only what is not in memory comes here.
+        Progress::Files => Box::pin(files(connection, request, out)).await,
     };
     let delayed = matches!(request.stage, phases::Stage::Delayed(_));
     let Some(answer) = answer.filter(|answer| answer.is_some() || !delayed) else {
@@ -482,6 +551,16 @@ enum HeadError {
     Refused(RequestError),
 }
 
+/// Parses what has come of a head; whether that is all of it.
+fn parse_head(connection: &Connection, request: &mut Request) -> Result<bool, HeadError> {
+    let mut input = connection.input.borrow_mut();
+    let step = connection.h1().receive_head(&mut request.head, &input);
+    let step = step.map_err(HeadError::Refused)?;
+    input.advance(step.consumed);
+    Ok(step.complete)
+}
+
+/// Receives the rest of a head.
 async fn receive_head(
     connection: &Connection,
     request: &mut Request,
@@ -489,20 +568,6 @@ async fn receive_head(
 ) -> Result<(), HeadError> {
     let timeout = request.server().head.client_header_timeout.duration();
     loop {
-        let step = {
-            let mut input = connection.input.borrow_mut();
-            let mut h1 = connection.h1();
-            let step = h1.receive_head(&mut request.head, &input);
-            if let Ok(step) = &step {
-                input.advance(step.consumed);
-            }
-            step
-        };
-        match step {
-            Ok(step) if step.complete => return Ok(()),
-            Ok(_) => {}
-            Err(error) => return Err(HeadError::Refused(error)),
-        }
         if flush(connection, out, send_timeout(request)).await.is_err() {
             return Err(HeadError::Closed);
         }
@@ -516,6 +581,9 @@ async fn receive_head(
                 return Err(HeadError::TimedOut);
             }
             Err(_) => return Err(HeadError::Closed),
+        }
+        if parse_head(connection, request)? {
+            return Ok(());
         }
     }
 }
@@ -731,8 +799,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        eprintln!("{} {}", size(super::serve), std::mem::size_of::<super::Connection>());
-        assert!(size(super::serve) <= 400, "the task of a connection");
-        assert!(std::mem::size_of::<super::Connection>() <= 500, "its facts");
+        assert!(size(super::serve) <= 56, "the future of a connection");
+        assert!(std::mem::size_of::<super::Connection>() <= 184, "its facts");
     }
 }

@@ -206,7 +206,7 @@ fn decide_keep_alive(connection: &Connection, request: &mut Request, head: &crat
     let disabled = &client.keepalive_disable;
     let refused = head.close
         || client.keepalive_timeout.timeout.duration().is_zero()
-        || connection.requests.get() >= u64::from(client.keepalive_requests)
+        || u64::from(connection.requests.get()) >= u64::from(client.keepalive_requests)
         || now().saturating_duration_since(connection.started) > client.keepalive_time.duration()
         || connection.worker.is_closing()
         || (disabled.msie6 && request.method == nowait_h1::Method::Post && request.is_msie6())

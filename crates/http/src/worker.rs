@@ -24,18 +24,10 @@ static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 /// HTTP in one worker.
 pub struct Worker {
     current: RefCell<Rc<Current>>,
-    /// Connections that wait for a request.
-    idle: RefCell<Slab<Idle>>,
+    connections: RefCell<Slab<Weak<Connection>>>,
     closing: Cell<bool>,
     /// Connections that keep their memory for the next request.
     busy: Cell<usize>,
-}
-
-/// A connection that waits for a request.
-struct Idle {
-    connection: Weak<Connection>,
-    since: Instant,
-    keep: Duration,
 }
 
 /// Makes the task of an idle connection receive the end of the stream, so that it closes it.
@@ -58,7 +50,7 @@ impl Worker {
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
         Rc::new(Self {
             current: RefCell::new(Current::new(generation)),
-            idle: RefCell::default(),
+            connections: RefCell::default(),
             closing: Cell::new(false),
             busy: Cell::new(0),
         })
@@ -115,23 +107,24 @@ impl Worker {
 
     /// Connections that wait for another request, since when, and how long they must be kept.
     fn idle_connections(&self) -> Vec<(Rc<Connection>, Instant, Duration)> {
-        let idle = self.idle.borrow();
-        let idle = idle.iter().filter_map(|(_, entry)| {
-            let connection = entry.connection.upgrade()?;
-            (connection.requests.get() > 0).then_some((connection, entry.since, entry.keep))
+        let connections = self.connections.borrow();
+        let idle = connections.iter().filter_map(|(_, connection)| {
+            let connection = connection.upgrade()?;
+            let (since, keep) = connection.idle()?;
+            Some((connection, since, keep))
         });
         idle.collect()
     }
 
-    /// Notes that a connection waits for a request, and how long it must be kept at least.
-    pub(crate) fn enter_idle(&self, connection: &Rc<Connection>, keep: Duration) -> usize {
-        let connection = Rc::downgrade(connection);
-        self.idle.borrow_mut().insert(Idle { connection, since: now(), keep })
+    /// Notes a connection; returns its place.
+    pub(crate) fn enter(&self, connection: &Rc<Connection>) -> u32 {
+        let key = self.connections.borrow_mut().insert(Rc::downgrade(connection));
+        u32::try_from(key).expect("fewer connections than descriptors")
     }
 
-    /// Notes that it no longer does.
-    pub(crate) fn leave_idle(&self, key: usize) {
-        self.idle.borrow_mut().remove(key);
+    /// Forgets the connection at this place.
+    pub(crate) fn leave(&self, place: u32) {
+        drop(self.connections.borrow_mut().try_remove(place as usize));
     }
 
     /// The next connection's number.

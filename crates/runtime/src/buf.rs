@@ -19,6 +19,9 @@ use crate::fs;
 /// Size of one receive buffer in bytes.
 pub const RECV_BUF_BYTES: usize = 16 * 1024;
 
+/// Memory for one receive.
+pub(crate) type RecvMemory = Box<[u8; RECV_BUF_BYTES]>;
+
 /// Capacity in bytes with which a fresh [`OutBuf`] starts.
 pub const OUT_BUF_BYTES: usize = 4 * 1024;
 
@@ -37,7 +40,7 @@ thread_local! {
 
 /// Unused buffers of this thread, last in first out so that memory stays warm in the CPU's cache.
 struct Pool {
-    recv: Free<Box<[u8]>>,
+    recv: Free<RecvMemory>,
     out: Free<Vec<u8>>,
 }
 
@@ -91,24 +94,25 @@ pub(crate) fn trim() {
 }
 
 /// Takes memory for one receive: pooled, or freshly allocated.
-pub(crate) fn take_recv_memory() -> Box<[u8]> {
-    POOL.with_borrow_mut(|pool| pool.recv.take())
-        .unwrap_or_else(|| vec![0; RECV_BUF_BYTES].into_boxed_slice())
+pub(crate) fn take_recv_memory() -> RecvMemory {
+    POOL.with_borrow_mut(|pool| pool.recv.take()).unwrap_or_else(|| {
+        // Not `Box::new`: the array would be made on the stack first.
+        vec![0; RECV_BUF_BYTES].into_boxed_slice().try_into().expect("made with this length")
+    })
 }
 
 /// Gives receive memory back to this thread's pool.
-pub(crate) fn put_recv_memory(memory: Box<[u8]>) {
-    if memory.len() == RECV_BUF_BYTES {
-        // A thread that is shutting down has no pool any more: then the memory is freed here.
-        let _ = POOL.try_with(|pool| pool.borrow_mut().recv.put(memory));
-    }
+pub(crate) fn put_recv_memory(memory: RecvMemory) {
+    // A thread that is shutting down has no pool any more: then the memory is freed here.
+    let _ = POOL.try_with(|pool| pool.borrow_mut().recv.put(memory));
 }
 
 /// Bytes received, in a buffer lent by the runtime; it returns to the pool on drop.
 ///
 /// Dereferences to the bytes not yet consumed by [`advance`](RecvBuf::advance).
 pub struct RecvBuf {
-    memory: Box<[u8]>,
+    /// `None`: there was nothing to receive.
+    memory: Option<RecvMemory>,
     start: u32,
     end: u32,
 }
@@ -116,13 +120,13 @@ pub struct RecvBuf {
 impl RecvBuf {
     /// The buffer that stands for the end of the stream.
     pub fn empty() -> RecvBuf {
-        RecvBuf { memory: Box::default(), start: 0, end: 0 }
+        RecvBuf { memory: None, start: 0, end: 0 }
     }
 
     /// Wraps `memory`, of which the first `len` bytes were received.
-    pub(crate) fn filled(memory: Box<[u8]>, len: usize) -> RecvBuf {
+    pub(crate) fn filled(memory: RecvMemory, len: usize) -> RecvBuf {
         debug_assert!(len <= memory.len());
-        RecvBuf { memory, start: 0, end: len as u32 }
+        RecvBuf { memory: Some(memory), start: 0, end: len as u32 }
     }
 
     /// Consumes `count` bytes from the front.
@@ -130,7 +134,7 @@ impl RecvBuf {
     /// # Panics
     /// If fewer bytes are left.
     pub fn advance(&mut self, count: usize) {
-        assert!(count <= self.len(), "advance beyond the received bytes");
+        assert!(count <= (self.end - self.start) as usize, "advance beyond the received bytes");
         self.start += count as u32;
     }
 
@@ -149,20 +153,22 @@ impl RecvBuf {
 
 impl Drop for RecvBuf {
     fn drop(&mut self) {
-        put_recv_memory(std::mem::take(&mut self.memory));
+        self.memory.take().into_iter().for_each(put_recv_memory);
     }
 }
 
 impl Deref for RecvBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.memory[self.start as usize..self.end as usize]
+        let range = self.start as usize..self.end as usize;
+        self.memory.as_ref().map_or(&[], |memory| &memory[range])
     }
 }
 
 impl DerefMut for RecvBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start as usize..self.end as usize]
+        let range = self.start as usize..self.end as usize;
+        self.memory.as_mut().map_or(&mut [], |memory| &mut memory[range])
     }
 }
 
@@ -331,67 +337,79 @@ impl From<OutBuf> for Chunk {
     }
 }
 
-/// Chunks to be sent in order. Never contains an empty chunk.
+/// Chunks to be sent in order. Never contains an empty chunk. Most chains are one chunk: these take no
+/// memory of their own.
 #[derive(Debug, Default)]
 pub struct Chain {
-    chunks: VecDeque<Chunk>,
+    /// `None` only if `rest` is empty.
+    first: Option<Chunk>,
+    rest: VecDeque<Chunk>,
 }
 
 impl Chain {
     /// A chain with nothing in it; allocates nothing.
     pub const fn new() -> Chain {
-        Chain { chunks: VecDeque::new() }
+        Chain { first: None, rest: VecDeque::new() }
     }
 
     /// Appends a chunk; an empty one is dropped.
     pub fn push(&mut self, chunk: impl Into<Chunk>) {
         let chunk = chunk.into();
-        if !chunk.is_empty() {
-            self.chunks.push_back(chunk);
+        if chunk.is_empty() {
+            return;
+        }
+        match self.first {
+            None => self.first = Some(chunk),
+            Some(_) => self.rest.push_back(chunk),
         }
     }
 
     /// Puts a chunk in front of all others (a header before its body).
     pub fn push_front(&mut self, chunk: impl Into<Chunk>) {
         let chunk = chunk.into();
-        if !chunk.is_empty() {
-            self.chunks.push_front(chunk);
+        if !chunk.is_empty()
+            && let Some(second) = self.first.replace(chunk)
+        {
+            self.rest.push_front(second);
         }
     }
 
     /// Moves all chunks of `other` behind this chain's.
     pub fn append(&mut self, mut other: Chain) {
-        self.chunks.append(&mut other.chunks);
+        if let Some(first) = other.first.take() {
+            self.push(first);
+            self.rest.append(&mut other.rest);
+        }
     }
 
     /// Total bytes left.
     pub fn len(&self) -> u64 {
-        self.chunks.iter().map(Chunk::len).sum()
+        self.iter().map(Chunk::len).sum()
     }
 
     /// Number of chunks.
     pub fn chunk_count(&self) -> usize {
-        self.chunks.len()
+        usize::from(self.first.is_some()) + self.rest.len()
     }
 
     /// Whether nothing is left.
     pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
+        self.first.is_none()
     }
 
     /// The first chunk.
     pub fn front(&self) -> Option<&Chunk> {
-        self.chunks.front()
+        self.first.as_ref()
     }
 
     /// The first chunk.
     pub fn front_mut(&mut self) -> Option<&mut Chunk> {
-        self.chunks.front_mut()
+        self.first.as_mut()
     }
 
     /// The first file range, with its place in the chain.
     pub(crate) fn first_file(&self) -> Option<(usize, &FileRange)> {
-        self.chunks.iter().enumerate().find_map(|(index, chunk)| match chunk {
+        self.iter().enumerate().find_map(|(index, chunk)| match chunk {
             Chunk::File(range) => Some((index, &**range)),
             _ => None,
         })
@@ -400,41 +418,49 @@ impl Chain {
     /// Puts memory in place of as many bytes at the begin of the file range at `index`.
     pub(crate) fn replace_file(&mut self, index: usize, memory: Chunk) {
         let len = memory.len();
-        if self.chunks[index].len() == len {
-            self.chunks[index] = memory;
-        } else {
-            self.chunks[index].advance(len);
-            self.chunks.insert(index, memory);
+        let file = match index.checked_sub(1) {
+            None => self.first.as_mut(),
+            Some(index) => self.rest.get_mut(index),
+        };
+        let Some(file) = file else { return };
+        if file.len() == len {
+            *file = memory;
+            return;
+        }
+        file.advance(len);
+        match index.checked_sub(1) {
+            None => self.push_front(memory),
+            Some(index) => self.rest.insert(index, memory),
         }
     }
 
     /// Takes the first chunk out.
     pub fn pop_front(&mut self) -> Option<Chunk> {
-        self.chunks.pop_front()
+        std::mem::replace(&mut self.first, self.rest.pop_front())
     }
 
     /// Takes out the chunks in memory that come before any file range.
     pub(crate) fn take_memory_prefix(&mut self) -> Chain {
         match self.first_file() {
             None => std::mem::take(self),
-            Some((index, _)) => Chain { chunks: self.chunks.drain(..index).collect() },
+            Some((index, _)) => (0..index).map_while(|_| self.pop_front()).collect(),
         }
     }
 
     /// Puts all chunks of `front` before this chain's.
     pub(crate) fn prepend(&mut self, mut front: Chain) {
-        front.chunks.append(&mut self.chunks);
+        front.append(std::mem::take(self));
         *self = front;
     }
 
     /// The chunks in memory that come before any file range.
     pub(crate) fn memory_prefix(&self) -> impl Iterator<Item = &Chunk> {
-        self.chunks.iter().take_while(|chunk| chunk.is_memory())
+        self.iter().take_while(|chunk| chunk.is_memory())
     }
 
     /// The chunks in order.
     pub fn iter(&self) -> impl Iterator<Item = &Chunk> {
-        self.chunks.iter()
+        self.first.iter().chain(&self.rest)
     }
 
     /// Consumes `count` bytes from the front; dropped chunks release their memory at once.
@@ -443,14 +469,14 @@ impl Chain {
     /// If the chain is shorter.
     pub fn advance(&mut self, mut count: u64) {
         while count > 0 {
-            let first = self.chunks.front_mut().expect("advance beyond the end of the chain");
+            let first = self.first.as_mut().expect("advance beyond the end of the chain");
             let len = first.len();
             if count < len {
                 first.advance(count);
                 return;
             }
             count -= len;
-            self.chunks.pop_front();
+            self.pop_front();
         }
     }
 
@@ -458,16 +484,16 @@ impl Chain {
     pub fn split_to(&mut self, mut count: u64) -> Chain {
         let mut head = Chain::new();
         while count > 0 {
-            let Some(first) = self.chunks.pop_front() else { break };
+            let Some(first) = self.pop_front() else { break };
             let len = first.len();
             if len <= count {
                 count -= len;
-                head.chunks.push_back(first);
+                head.push(first);
                 continue;
             }
             let (left, right) = split(first, count);
-            head.chunks.push_back(left);
-            self.chunks.push_front(right);
+            head.push(left);
+            self.push_front(right);
             break;
         }
         head

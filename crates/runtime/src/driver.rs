@@ -14,13 +14,14 @@ mod uring_slot;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{self, SendFlags, Shutdown};
+use rustix::net::{self, SendFlags};
 
 use crate::buf::{Chain, Chunk, RecvBuf};
 use crate::inbox::Inbox;
@@ -217,7 +218,7 @@ impl Driver {
         how: Shutdown,
     ) -> io::Result<()> {
         match self {
-            Driver::Epoll(_) => Ok(rustix::net::shutdown(fd, how)?),
+            Driver::Epoll(_) => shutdown(fd, how),
             Driver::Uring(driver) => driver.shutdown(key, fd, how),
             Driver::Sim(driver) => driver.shutdown(key, how),
         }
@@ -329,6 +330,50 @@ fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
         // The replaced waker is another task's or a combinator's: dropping it runs no task code.
         _ => *place = Some(cx.waker().clone()),
     }
+}
+
+/// Who waits for other things than input. An idle connection has none and no place for them.
+#[derive(Default)]
+struct Waiters(Option<Box<Places>>);
+
+#[derive(Default)]
+struct Places {
+    write: Option<Waker>,
+    hangup: Option<Waker>,
+}
+
+impl Waiters {
+    fn remember_write(&mut self, cx: &Context<'_>) {
+        remember(&mut self.0.get_or_insert_default().write, cx);
+    }
+
+    fn remember_hangup(&mut self, cx: &Context<'_>) {
+        remember(&mut self.0.get_or_insert_default().hangup, cx);
+    }
+
+    fn take_write(&mut self) -> Option<Waker> {
+        self.0.as_mut()?.write.take()
+    }
+
+    fn take_hangup(&mut self) -> Option<Waker> {
+        self.0.as_mut()?.hangup.take()
+    }
+
+    /// Gives up places that nobody needs.
+    fn trim(&mut self) {
+        if self.0.as_ref().is_some_and(|places| places.write.is_none() && places.hangup.is_none()) {
+            self.0 = None;
+        }
+    }
+}
+
+fn shutdown(fd: BorrowedFd<'_>, how: Shutdown) -> io::Result<()> {
+    let how = match how {
+        Shutdown::Read => net::Shutdown::Read,
+        Shutdown::Write => net::Shutdown::Write,
+        Shutdown::Both => net::Shutdown::Both,
+    };
+    Ok(net::shutdown(fd, how)?)
 }
 
 /// Repeats a call interrupted by a signal.

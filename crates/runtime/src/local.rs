@@ -53,6 +53,9 @@ pub(crate) struct Local {
     pub(crate) accept_delay: Duration,
     pub(crate) start: Instant,
     pub(crate) now: Cell<Instant>,
+    /// The last tick of the wheel that `now` has reached, and the first one not before it.
+    pub(crate) tick: Cell<u64>,
+    pub(crate) next_tick: Cell<u64>,
 }
 
 impl Local {
@@ -69,7 +72,14 @@ impl Local {
 
     /// The last tick that has been reached.
     pub(crate) fn tick(&self) -> u64 {
-        self.now().saturating_duration_since(self.start).as_millis() as u64
+        self.tick.get()
+    }
+
+    /// The tick at which `timeout` from now on has surely passed.
+    pub(crate) fn tick_after(&self, timeout: Duration) -> u64 {
+        let ms = timeout.as_secs().saturating_mul(1000);
+        let ms = ms.saturating_add(u64::from(timeout.subsec_nanos().div_ceil(1_000_000)));
+        self.next_tick.get().saturating_add(ms)
     }
 
     /// Reads the clocks for this turn.
@@ -85,6 +95,9 @@ impl Local {
                 self.wall.set(SIM_EPOCH_MS + elapsed.as_millis() as u64);
             }
         }
+        let now = self.now();
+        self.tick.set(now.saturating_duration_since(self.start).as_millis() as u64);
+        self.next_tick.set(self.tick_of(now));
     }
 
     /// Queues a task to run in this or the next turn.

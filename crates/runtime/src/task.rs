@@ -37,7 +37,7 @@ where
     F::Output: 'static,
 {
     let key = local.tasks.borrow_mut().insert(Waker::noop().clone());
-    let registration = Registration { local: local.clone(), key };
+    let registration = Registration { key: key as u32 };
     let future = Registered { future, _registration: registration };
     let inbox = local.inbox.clone();
     let (runnable, task) =
@@ -105,14 +105,14 @@ fn panic_message(panic: Box<dyn Any + Send>) -> String {
 }
 
 /// Keeps a task in its worker's list for as long as its future exists.
+/// The future is dropped on its worker's thread, while the worker is there.
 struct Registration {
-    local: Rc<Local>,
-    key: usize,
+    key: u32,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let waker = self.local.tasks.borrow_mut().remove(self.key);
+        let waker = local::with(|local| local.tasks.borrow_mut().try_remove(self.key as usize));
         drop(waker);
     }
 }

@@ -330,6 +330,8 @@ where
         accept_delay: config.accept_delay,
         start,
         now: Cell::new(start),
+        tick: Cell::new(0),
+        next_tick: Cell::new(0),
     });
     local.refresh_clocks();
     let outer = local::set(Some(local.clone()));

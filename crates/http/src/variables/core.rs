@@ -32,7 +32,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// Serial number of the connection.
     "connection" => |r, out| number(r.connection.number, out);
     /// Number of requests made through the connection so far, this one included.
-    "connection_requests" => |r, out| number(r.connection.requests.get(), out);
+    "connection_requests" => |r, out| number(r.connection.requests.get().into(), out);
     /// `Content-Length` of the request.
     "content_length" => content_length;
     /// `Content-Type` of the request.

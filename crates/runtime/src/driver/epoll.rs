@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 use slab::Slab;
 
-use super::{Key, Role, Wait, remember, retry, send_memory};
+use super::{Key, Role, Wait, Waiters, remember, retry, send_memory};
 use crate::buf::{self, Chain, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
@@ -32,6 +32,35 @@ const EVENTS_MAX: usize = 512;
 
 /// Marks the inbox's eventfd among the events.
 const INBOX: u64 = u64::MAX;
+
+/// After so many new connections in a row that had nothing to receive yet, the next ones wait for the
+/// event at once.
+const MISSES_MAX: u8 = 2;
+
+/// How often it is tried again whether requests come along with their connections.
+const TRY_EVERY: u8 = 16;
+
+/// Whether new connections bring their request along: so it is where they queue up, not so where the
+/// worker accepts them at once. Spares the receive that fails, or the registration.
+#[derive(Clone, Copy, Default)]
+struct FirstReceives {
+    misses: u8,
+    waited: u8,
+}
+
+impl FirstReceives {
+    fn is_worth_trying(&mut self) -> bool {
+        if self.misses < MISSES_MAX {
+            return true;
+        }
+        self.waited = (self.waited + 1) % TRY_EVERY;
+        self.waited == 0
+    }
+
+    fn tried(&mut self, received: bool) {
+        self.misses = if received { 0 } else { (self.misses + 1).min(MISSES_MAX) };
+    }
+}
 
 /// One socket's state: what is known of its readiness, and who waits.
 struct Slot {
@@ -46,10 +75,14 @@ struct Slot {
     writable: bool,
     /// The peer has closed its side: reads go on to the end without another edge.
     peer_closed: bool,
+    /// Nothing was received yet, nor waited for.
+    fresh: bool,
     read: Option<Waker>,
-    write: Option<Waker>,
-    hangup: Option<Waker>,
+    waiters: Waiters,
 }
+
+// Part of what an idle connection costs.
+const _: () = assert!(size_of::<Slot>() <= 40);
 
 /// The driver; one per worker.
 pub(crate) struct Epoll {
@@ -57,6 +90,7 @@ pub(crate) struct Epoll {
     slots: Slab<Slot>,
     next_generation: u32,
     multi_accept: bool,
+    first_receives: FirstReceives,
     events: Vec<Event>,
     /// The inbox lives as long as its descriptor is watched.
     _inbox: Arc<Inbox>,
@@ -72,6 +106,7 @@ impl Epoll {
             slots: Slab::new(),
             next_generation: 0,
             multi_accept,
+            first_receives: FirstReceives::default(),
             events: Vec::with_capacity(EVENTS_MAX),
             _inbox: inbox.clone(),
         })
@@ -112,16 +147,17 @@ impl Epoll {
             readable: !matches!(role, Role::Listener { .. }),
             writable: true,
             peer_closed: false,
+            fresh: role == Role::Accepted,
             read: None,
-            write: None,
-            hangup: None,
+            waiters: Waiters::default(),
         };
         Ok(Key(self.slots.insert(slot) as u32))
     }
 
     pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) {
-        let slot = self.slots.remove(key.0 as usize);
-        dropped.extend([slot.read, slot.write, slot.hangup].into_iter().flatten());
+        let mut slot = self.slots.remove(key.0 as usize);
+        let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];
+        dropped.extend(slot.read.into_iter().chain(waiters.into_iter().flatten()));
         // A listener's description may be shared with other processes: closing our descriptor
         // would then not end its registration.
         if matches!(slot.role, Role::Listener { .. }) && !slot.interest.is_empty() {
@@ -136,9 +172,16 @@ impl Epoll {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<RecvBuf>> {
         let slot = &mut self.slots[key.0 as usize];
+        let fresh = std::mem::take(&mut slot.fresh);
+        if fresh && !self.first_receives.is_worth_trying() {
+            slot.readable = false;
+        }
         if slot.readable {
             let mut memory = buf::take_recv_memory();
             let result = retry(|| net::recv(fd, &mut memory[..], RecvFlags::empty()));
+            if fresh {
+                self.first_receives.tried(result.is_ok());
+            }
             match result {
                 Ok((len, _)) => {
                     // After a short read the queue was empty: whatever comes later raises an
@@ -155,6 +198,7 @@ impl Epoll {
             }
         }
         remember(&mut slot.read, cx);
+        slot.waiters.trim();
         let wanted = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
     }
@@ -180,7 +224,7 @@ impl Epoll {
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
         }
-        remember(&mut slot.write, cx);
+        slot.waiters.remember_write(cx);
         register(&self.epoll, fd, key, slot, EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)
             .map_or_else(|e| Poll::Ready(Err(e)), pending)
     }
@@ -230,7 +274,7 @@ impl Epoll {
         if slot.peer_closed {
             return Poll::Ready(Ok(()));
         }
-        remember(&mut slot.hangup, cx);
+        slot.waiters.remember_hangup(cx);
         let wanted = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
     }
@@ -251,7 +295,7 @@ impl Epoll {
         if slot.writable {
             return Poll::Ready(Ok(()));
         }
-        remember(&mut slot.write, cx);
+        slot.waiters.remember_write(cx);
         register(&self.epoll, fd, key, slot, EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)
             .map_or_else(|e| Poll::Ready(Err(e)), pending)
     }
@@ -260,8 +304,8 @@ impl Epoll {
         let slot = self.slots.get_mut(key.0 as usize)?;
         match wait {
             Wait::Read => slot.read.take(),
-            Wait::Write => slot.write.take(),
-            Wait::Hangup => slot.hangup.take(),
+            Wait::Write => slot.waiters.take_write(),
+            Wait::Hangup => slot.waiters.take_hangup(),
         }
     }
 }
@@ -271,7 +315,7 @@ impl Slot {
         let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         if broken || flags.contains(EventFlags::RDHUP) {
             self.peer_closed = true;
-            woken.extend(self.hangup.take());
+            woken.extend(self.waiters.take_hangup());
         }
         if broken || flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
             self.readable = true;
@@ -279,7 +323,7 @@ impl Slot {
         }
         if broken || flags.contains(EventFlags::OUT) {
             self.writable = true;
-            woken.extend(self.write.take());
+            woken.extend(self.waiters.take_write());
         }
     }
 }
@@ -308,4 +352,27 @@ fn register(
 
 fn pending<T>((): ()) -> Poll<T> {
     Poll::Pending
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_receives_are_tried_where_they_succeed() {
+        let tries = |first: &mut FirstReceives, success: bool| {
+            let mut tries = 0;
+            for _ in 0..160 {
+                if first.is_worth_trying() {
+                    tries += 1;
+                    first.tried(success);
+                }
+            }
+            tries
+        };
+        let mut first = FirstReceives::default();
+        assert_eq!(tries(&mut first, true), 160);
+        assert!(tries(&mut first, false) <= 12);
+        assert!(tries(&mut first, true) >= 140);
+    }
 }

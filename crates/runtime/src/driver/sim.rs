@@ -13,8 +13,8 @@ use std::io;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rustix::net::Shutdown;
 use slab::Slab;
+use std::net::Shutdown;
 
 use super::{Key, Wait, remember};
 use crate::buf::{self, Chain, Chunk, RECV_BUF_BYTES, RecvBuf};

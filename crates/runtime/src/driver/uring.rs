@@ -27,6 +27,8 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::Shutdown;
+use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -36,7 +38,7 @@ use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, Shutdown};
+use rustix::net::SendFlags;
 use slab::Slab;
 
 use super::uring_buffers::{Buffers, GROUP};
@@ -70,6 +72,9 @@ pub(crate) struct Uring {
     // Dropped in this order: the ring before the memory that it uses.
     ring: IoUring,
     slots: Slab<Slot>,
+    /// What came for sockets and was not taken yet: apart from the slots, where it would cost idle
+    /// connections memory.
+    received: Slab<Result<RecvBuf, Errno>>,
     buffers: std::mem::ManuallyDrop<Buffers>,
     /// Submissions for which there was no room.
     backlog: VecDeque<squeue::Entry>,
@@ -93,6 +98,7 @@ impl Uring {
         let mut driver = Uring {
             ring,
             slots: Slab::new(),
+            received: Slab::new(),
             buffers: std::mem::ManuallyDrop::new(buffers),
             backlog: VecDeque::new(),
             next_serial: 0,
@@ -240,11 +246,11 @@ impl Uring {
             Op::Accept => self.accept_done(index, result, woken),
             Op::Hangup => {
                 slot.peer_closed = slot.peer_closed || result.is_ok();
-                woken.extend(slot.hangup.take());
+                woken.extend(slot.waiters.take_hangup());
             }
             Op::Writable => {
                 slot.can_write = true;
-                woken.extend(slot.write.take());
+                woken.extend(slot.waiters.take_write());
             }
             Op::Cancel | Op::Inbox => {}
         }
@@ -263,15 +269,19 @@ impl Uring {
     pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) {
         let index = key.0 as usize;
         let slot = &mut self.slots[index];
-        dropped.extend(
-            [slot.read.take(), slot.write.take(), slot.hangup.take()].into_iter().flatten(),
-        );
+        let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];
+        dropped.extend(slot.read.take().into_iter().chain(waiters.into_iter().flatten()));
         if slot.in_flight == 0 {
-            drop(self.slots.remove(index));
+            let slot = self.slots.remove(index);
+            if let Some(place) = slot.received {
+                drop(self.received.remove(place.get() as usize - 1));
+            }
             return;
         }
         slot.closing = Some(fd);
-        slot.received = None;
+        if let Some(place) = slot.received.take() {
+            drop(self.received.remove(place.get() as usize - 1));
+        }
         slot.send_abandoned = !slot.send_behind;
         let (serial, behind) = (slot.serial, slot.send_behind);
         for op in Op::OF_SLOTS {
@@ -316,10 +326,11 @@ impl Uring {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<RecvBuf>> {
         let slot = &mut self.slots[key.0 as usize];
-        if let Some(result) = slot.received.take() {
-            return Poll::Ready(Ok(result?));
+        if let Some(place) = slot.received.take() {
+            return Poll::Ready(Ok(self.received.remove(place.get() as usize - 1)?));
         }
         remember(&mut slot.read, cx);
+        slot.waiters.trim();
         if !slot.has(Op::Recv) {
             self.start_recv(key.0 as usize);
         }
@@ -382,7 +393,8 @@ impl Uring {
             }
             result => {
                 if slot.closing.is_none() {
-                    slot.received = Some(result);
+                    let place = self.received.insert(result) as u32;
+                    slot.received = Some(NonZeroU32::MIN.saturating_add(place));
                 }
                 woken.extend(slot.read.take());
             }
@@ -438,7 +450,7 @@ impl Uring {
                 return Poll::Ready(Ok(len as usize));
             }
         }
-        remember(&mut self.slots[index].write, cx);
+        self.slots[index].waiters.remember_write(cx);
         Poll::Pending
     }
 
@@ -446,7 +458,7 @@ impl Uring {
     pub(crate) fn poll_flush(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let slot = &mut self.slots[key.0 as usize];
         if slot.send_behind {
-            remember(&mut slot.write, cx);
+            slot.waiters.remember_write(cx);
             return Poll::Pending;
         }
         Poll::Ready(slot.send_error.take().map_or(Ok(()), |error| Err(error.into())))
@@ -486,11 +498,11 @@ impl Uring {
             if let Some(mut sending) = slot.sending.take() {
                 let chain = std::mem::take(&mut sending.chain);
                 if slot.send_behind {
-                    slot.send_error = match result {
-                        Ok(count) if count as u64 == chain.len() => None,
-                        Ok(_) => Some(Errno::PIPE),
-                        Err(error) => Some(error),
-                    };
+                    match result {
+                        Ok(count) if count as u64 == chain.len() => {}
+                        Ok(_) => slot.send_error.set(Errno::PIPE),
+                        Err(error) => slot.send_error.set(error),
+                    }
                 }
                 drop(chain);
                 self.keep(sending);
@@ -498,7 +510,7 @@ impl Uring {
             let slot = &mut self.slots[index];
             slot.send_behind = false;
             slot.shutdown_if_asked();
-            woken.extend(slot.write.take());
+            woken.extend(slot.waiters.take_write());
             return;
         }
         if let Some(sending) = &mut slot.sending {
@@ -508,7 +520,7 @@ impl Uring {
                 result => result,
             });
         }
-        woken.extend(slot.write.take());
+        woken.extend(slot.waiters.take_write());
     }
 
     /// Ends one or both sides of the connection, after what was reported as sent.
@@ -523,7 +535,7 @@ impl Uring {
             slot.shutdown = Some(how);
             return Ok(());
         }
-        Ok(rustix::net::shutdown(fd, how)?)
+        super::shutdown(fd, how)
     }
 
     fn keep(&mut self, sending: Box<Sending>) {
@@ -602,7 +614,7 @@ impl Uring {
         if slot.peer_closed {
             return Poll::Ready(Ok(()));
         }
-        remember(&mut slot.hangup, cx);
+        slot.waiters.remember_hangup(cx);
         if !slot.has(Op::Hangup) {
             self.poll_for(key.0 as usize, Op::Hangup, PollFlags::RDHUP);
         }
@@ -624,7 +636,7 @@ impl Uring {
         if slot.can_write {
             return Poll::Ready(Ok(()));
         }
-        remember(&mut slot.write, cx);
+        slot.waiters.remember_write(cx);
         if !slot.has(Op::Writable) {
             self.poll_for(key.0 as usize, Op::Writable, PollFlags::OUT);
         }
@@ -654,9 +666,9 @@ impl Uring {
             Wait::Read => slot.read.take(),
             Wait::Write => {
                 slot.send_abandoned |= slot.has(Op::Send) && !slot.send_behind;
-                slot.write.take()
+                slot.waiters.take_write()
             }
-            Wait::Hangup => slot.hangup.take(),
+            Wait::Hangup => slot.waiters.take_hangup(),
         }
     }
 }

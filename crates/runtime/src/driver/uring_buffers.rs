@@ -34,7 +34,7 @@ pub(super) const GROUP: u16 = 0;
 pub(super) struct Buffers {
     entries: NonNull<BufRingEntry>,
     /// Memory lent to the kernel, by buffer id.
-    lent: Vec<Option<NonNull<[u8]>>>,
+    lent: Vec<Option<NonNull<[u8; buf::RECV_BUF_BYTES]>>>,
     tail: u16,
 }
 
@@ -70,7 +70,7 @@ impl Buffers {
 
     /// The memory that the kernel has filled, taken back; other memory is provided in its place.
     /// `None` for an id that is not lent, which the kernel never names.
-    pub(super) fn take(&mut self, id: u16) -> Option<Box<[u8]>> {
+    pub(super) fn take(&mut self, id: u16) -> Option<buf::RecvMemory> {
         let memory = self.lent.get_mut(usize::from(id))?.take()?;
         self.give(id);
         // SAFETY: the pointer came from `Box::into_raw` in `give`; it was in `lent`, so nobody has
@@ -97,7 +97,7 @@ impl Buffers {
         // length and id, not the field that is the tail.
         let entry = unsafe { &mut *self.entries.as_ptr().add(position) };
         entry.set_addr(memory.as_ptr().cast::<u8>() as u64);
-        entry.set_len(memory.len() as u32);
+        entry.set_len(buf::RECV_BUF_BYTES as u32);
         entry.set_bid(id);
         self.lent[usize::from(id)] = Some(memory);
         self.tail = self.tail.wrapping_add(1);

@@ -2,13 +2,15 @@
 //! waits. The rules of ownership are on top of `uring.rs`.
 
 use std::collections::VecDeque;
+use std::net::Shutdown;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::task::Waker;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, Shutdown};
+use rustix::net::RecvFlags;
 
-use super::{Role, SLICES_MAX};
+use super::{Role, SLICES_MAX, Waiters, shutdown};
 use crate::buf::{self, Chain, Chunk, RecvBuf};
 
 /// What an operation is for; part of its user data.
@@ -51,6 +53,20 @@ pub(super) struct Sending {
     pub(super) result: Option<Result<usize, Errno>>,
 }
 
+/// An error or none, in two bytes.
+#[derive(Clone, Copy, Default)]
+pub(super) struct SendError(Option<NonZeroU16>);
+
+impl SendError {
+    pub(super) fn set(&mut self, error: Errno) {
+        self.0 = u16::try_from(error.raw_os_error()).ok().and_then(NonZeroU16::new);
+    }
+
+    pub(super) fn take(&mut self) -> Option<Errno> {
+        self.0.take().map(|error| Errno::from_raw_os_error(i32::from(error.get())))
+    }
+}
+
 /// What a listener has accepted ahead.
 #[derive(Default)]
 pub(super) struct Accepting {
@@ -81,18 +97,21 @@ pub(super) struct Slot {
     /// Tells the socket from earlier ones in this slot.
     pub(super) serial: u32,
     /// What a send that was reported as done came to; the next one returns it.
-    pub(super) send_error: Option<Errno>,
+    pub(super) send_error: SendError,
     /// To be done after the send in flight.
     pub(super) shutdown: Option<Shutdown>,
-    pub(super) received: Option<Result<RecvBuf, Errno>>,
+    /// A place in `Uring::received`, plus one.
+    pub(super) received: Option<NonZeroU32>,
     pub(super) sending: Option<Box<Sending>>,
     pub(super) accepting: Option<Box<Accepting>>,
     /// Detached; to be closed with the last completion.
     pub(super) closing: Option<OwnedFd>,
     pub(super) read: Option<Waker>,
-    pub(super) write: Option<Waker>,
-    pub(super) hangup: Option<Waker>,
+    pub(super) waiters: Waiters,
 }
+
+// Part of what an idle connection costs.
+const _: () = assert!(size_of::<Slot>() <= 72);
 
 impl Slot {
     /// A socket of which nothing is under way.
@@ -109,15 +128,14 @@ impl Slot {
             send_abandoned: false,
             send_behind: false,
             serial,
-            send_error: None,
+            send_error: SendError::default(),
             shutdown: None,
             received: None,
             sending: None,
             accepting: matches!(role, Role::Listener { .. }).then(Box::default),
             closing: None,
             read: None,
-            write: None,
-            hangup: None,
+            waiters: Waiters::default(),
         }
     }
 
@@ -141,7 +159,7 @@ impl Slot {
             // SAFETY: the descriptor is open: its slot is there, and closes it only on removal.
             let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
             // Fails if the peer has reset the connection: then it has ended anyway.
-            let _ = rustix::net::shutdown(fd, how);
+            let _ = shutdown(fd, how);
         }
     }
 

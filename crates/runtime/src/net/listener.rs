@@ -1,7 +1,7 @@
 //! Listening sockets: accepting within the worker's limits, and sharing the load between workers.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
+use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 
 use super::{Address, Stream};
@@ -147,7 +148,12 @@ impl Listener {
                     None => Err(io::ErrorKind::NotConnected.into()),
                 });
             }
-            *self.waker.borrow_mut() = Some(cx.waker().clone());
+            {
+                let mut waker = self.waker.borrow_mut();
+                if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                    *waker = Some(cx.waker().clone());
+                }
+            }
             let max = local.connections_max.get();
             if local.connections.get() >= max {
                 local.driver.borrow_mut().pause_accept(self.key, self.fd());
@@ -224,7 +230,7 @@ impl Listener {
 /// Connections handed to this worker, per listener identity.
 #[derive(Default)]
 pub(crate) struct Handovers {
-    queues: HashMap<u64, Queue>,
+    queues: FxHashMap<u64, Queue>,
 }
 
 #[derive(Default)]

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Stream;
 use crate::buf::{Chain, Chunk, FileRange, OutBuf};
@@ -50,7 +50,8 @@ pub struct Send<'a> {
     stream: &'a Stream,
     chain: Chain,
     options: SendOptions,
-    deadline: Option<Instant>,
+    /// A tick of the wheel.
+    deadline: Option<u64>,
     state: State,
     /// Direct calls are made on the descriptor.
     direct: bool,
@@ -155,9 +156,9 @@ impl<'a> Send<'a> {
     }
 
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        let (now, timeout) = (self.stream.local.now(), self.options.timeout);
-        self.deadline = self.deadline.or_else(|| now.checked_add(timeout));
-        let expired = self.stream.poll_deadline(&self.stream.send_timer, self.deadline, cx);
+        let (local, timeout) = (&self.stream.local, self.options.timeout);
+        let deadline = *self.deadline.get_or_insert_with(|| local.tick_after(timeout));
+        let expired = self.stream.poll_deadline(&self.stream.send_timer, deadline, cx);
         expired.map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::{self, sockopt};
 
@@ -103,7 +103,7 @@ impl Stream {
     /// # Errors
     /// `TimedOut` when nothing has come for `timeout`; what the network says (reset).
     pub fn recv(&self, timeout: Duration) -> Recv<'_> {
-        Recv { stream: self, deadline: self.local.now().checked_add(timeout), waiting: false }
+        Recv { stream: self, deadline: self.local.tick_after(timeout), waiting: false }
     }
 
     /// Sends the whole chain. The chain's memory is kept until the kernel has taken it.
@@ -179,11 +179,6 @@ impl Stream {
     /// # Errors
     /// When the connection is gone already.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        let how = match how {
-            Shutdown::Read => net::Shutdown::Read,
-            Shutdown::Write => net::Shutdown::Write,
-            Shutdown::Both => net::Shutdown::Both,
-        };
         self.local.driver.borrow_mut().shutdown(self.key, self.fd(), how)
     }
 
@@ -211,21 +206,23 @@ impl Stream {
         Ok(sockopt::set_socket_linger(self.fd(), Some(Duration::ZERO))?)
     }
 
-    /// Arranges for a wake-up at the deadline; ready when it has passed.
+    /// Arranges for a wake-up at the deadline, a tick of the wheel; ready when it has passed.
     pub(super) fn poll_deadline(
         &self,
         timer: &Cell<Option<TimerId>>,
-        deadline: Option<Instant>,
+        deadline: u64,
         cx: &Context<'_>,
     ) -> Poll<()> {
-        let Some(deadline) = deadline else { return Poll::Pending };
-        if deadline <= self.local.now() {
+        if deadline <= self.local.tick() {
             return Poll::Ready(());
+        }
+        if deadline == u64::MAX {
+            return Poll::Pending;
         }
         let mut wheel = self.local.wheel.borrow_mut();
         let id = timer.get().unwrap_or_else(|| wheel.insert());
         timer.set(Some(id));
-        wheel.arm(id, self.local.tick_of(deadline), cx.waker());
+        wheel.arm(id, deadline, cx.waker());
         Poll::Pending
     }
 
@@ -274,7 +271,8 @@ impl fmt::Debug for Stream {
 /// The future of [`Stream::recv`].
 pub struct Recv<'a> {
     stream: &'a Stream,
-    deadline: Option<Instant>,
+    /// A tick of the wheel.
+    deadline: u64,
     waiting: bool,
 }
 

@@ -7,6 +7,7 @@
 //!
 //! Called by: `time` (sleep, deadlines) and the worker's turn. Never reads a clock itself.
 
+use std::num::NonZeroU32;
 use std::task::Waker;
 
 use slab::Slab;
@@ -21,27 +22,37 @@ const SPAN_MAX: u64 = (1 << (LEVEL_BITS * LEVELS as u32)) - 1;
 
 /// "No entry" in the linked lists.
 const NIL: u32 = u32::MAX;
-/// "Not linked into any slot."
-const UNLINKED: u16 = u16::MAX;
 /// The deadline of a disarmed entry.
 const NEVER: u64 = u64::MAX;
 
 /// Names one entry of the wheel; valid until removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TimerId(u32);
+pub(crate) struct TimerId(NonZeroU32);
+
+impl TimerId {
+    fn new(index: usize) -> TimerId {
+        TimerId(NonZeroU32::MIN.saturating_add(index as u32))
+    }
+
+    fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
 
 #[derive(Debug)]
 struct Entry {
     /// When its owner wants to be woken; [`NEVER`] while disarmed.
     deadline: u64,
-    /// The tick under which it is linked; at most `deadline`.
-    linked_at: u64,
+    waker: Option<Waker>,
     next: u32,
     prev: u32,
-    /// Level and slot, or [`UNLINKED`].
+    /// Level and slot, while it is linked.
     place: u16,
-    waker: Option<Waker>,
+    linked: bool,
 }
+
+// Part of what an idle connection costs.
+const _: () = assert!(size_of::<Option<Entry>>() <= 40);
 
 /// The wheel; one per worker.
 pub(crate) struct Wheel {
@@ -61,46 +72,42 @@ impl Wheel {
 
     /// Makes a disarmed entry.
     pub(crate) fn insert(&mut self) -> TimerId {
-        let entry = Entry {
-            deadline: NEVER,
-            linked_at: 0,
-            next: NIL,
-            prev: NIL,
-            place: UNLINKED,
-            waker: None,
-        };
-        TimerId(self.entries.insert(entry) as u32)
+        let entry =
+            Entry { deadline: NEVER, waker: None, next: NIL, prev: NIL, place: 0, linked: false };
+        TimerId::new(self.entries.insert(entry))
     }
 
     /// Sets the deadline (tick) and whom to wake. A deadline already past fires with the next
     /// [`advance`](Wheel::advance).
     pub(crate) fn arm(&mut self, id: TimerId, deadline: u64, waker: &Waker) {
-        let entry = &mut self.entries[id.0 as usize];
+        let index = id.index();
+        let entry = &mut self.entries[index];
         match &mut entry.waker {
             Some(known) if known.will_wake(waker) => {}
             other => *other = Some(waker.clone()),
         }
         entry.deadline = deadline.min(NEVER - 1);
-        if entry.place != UNLINKED {
-            if entry.linked_at <= entry.deadline {
+        if entry.linked {
+            let (place, deadline) = (entry.place, entry.deadline);
+            if self.begin_of(place) <= deadline {
                 return;
             }
-            self.unlink(id.0);
+            self.unlink(index as u32);
         }
-        self.link(id.0);
+        self.link(index as u32);
     }
 
     /// Withdraws the deadline; the entry stays linked until the wheel passes it.
     pub(crate) fn disarm(&mut self, id: TimerId) {
-        self.entries[id.0 as usize].deadline = NEVER;
+        self.entries[id.index()].deadline = NEVER;
     }
 
     /// Drops the entry; returns its waker so that the caller drops it outside of any borrow.
     pub(crate) fn remove(&mut self, id: TimerId) -> Option<Waker> {
-        if self.entries[id.0 as usize].place != UNLINKED {
-            self.unlink(id.0);
+        if self.entries[id.index()].linked {
+            self.unlink(id.index() as u32);
         }
-        self.entries.remove(id.0 as usize).waker
+        self.entries.remove(id.index()).waker
     }
 
     /// The tick at which [`advance`](Wheel::advance) must be called next, if any entry is linked.
@@ -132,7 +139,7 @@ impl Wheel {
         while index != NIL {
             let entry = &mut self.entries[index as usize];
             let next = entry.next;
-            entry.place = UNLINKED;
+            entry.linked = false;
             if entry.deadline <= self.now {
                 entry.deadline = NEVER;
                 woken.extend(entry.waker.take());
@@ -157,6 +164,14 @@ impl Wheel {
         Some((slot, (position + u64::from(distance)) << shift))
     }
 
+    /// The tick at which an occupied slot begins: then its entries are looked at.
+    fn begin_of(&self, place: u16) -> u64 {
+        let (level, slot) = (u32::from(place) / SLOTS as u32, u64::from(place) % SLOTS as u64);
+        let shift = LEVEL_BITS * level;
+        let position = self.now >> shift;
+        (position + (slot.wrapping_sub(position) & (SLOTS as u64 - 1))) << shift
+    }
+
     fn link(&mut self, index: u32) {
         let now = self.now;
         let entry = &mut self.entries[index as usize];
@@ -165,8 +180,7 @@ impl Wheel {
         let level = ((63 - (at ^ now).leading_zeros()) / LEVEL_BITS).min(LEVELS as u32 - 1);
         let slot = ((at >> (LEVEL_BITS * level)) & (SLOTS as u64 - 1)) as usize;
         let level = level as usize;
-        entry.linked_at = at;
-        entry.place = (level * SLOTS + slot) as u16;
+        (entry.linked, entry.place) = (true, (level * SLOTS + slot) as u16);
         entry.prev = NIL;
         entry.next = self.heads[level][slot];
         let next = entry.next;
@@ -181,7 +195,7 @@ impl Wheel {
         let entry = &mut self.entries[index as usize];
         let (prev, next) = (entry.prev, entry.next);
         let (level, slot) = (entry.place as usize / SLOTS, entry.place as usize % SLOTS);
-        entry.place = UNLINKED;
+        entry.linked = false;
         if next != NIL {
             self.entries[next as usize].prev = prev;
         }
@@ -288,13 +302,13 @@ mod tests {
     fn postponing_does_not_touch_the_wheel() {
         let mut wheel = Wheel::new();
         let (id, count) = armed(&mut wheel, 1000);
-        let place = wheel.entries[id.0 as usize].place;
+        let place = wheel.entries[id.index()].place;
         for now in 1..900 {
             advance(&mut wheel, now);
             let waker = Waker::from(count.clone());
             wheel.arm(id, now + 1000, &waker);
             if now < 63 {
-                assert_eq!(wheel.entries[id.0 as usize].place, place);
+                assert_eq!(wheel.entries[id.index()].place, place);
             }
         }
         advance(&mut wheel, 1898);

@@ -95,9 +95,10 @@ impl Local {
                 self.wall.set(SIM_EPOCH_MS + elapsed.as_millis() as u64);
             }
         }
-        let now = self.now();
-        self.tick.set(now.saturating_duration_since(self.start).as_millis() as u64);
-        self.next_tick.set(self.tick_of(now));
+        let since = self.now().saturating_duration_since(self.start);
+        let tick = since.as_secs() * 1000 + u64::from(since.subsec_millis());
+        self.tick.set(tick);
+        self.next_tick.set(tick + u64::from(!since.subsec_nanos().is_multiple_of(1_000_000)));
     }
 
     /// Queues a task to run in this or the next turn.

@@ -469,7 +469,7 @@ impl Build<'_> {
             body: body::BodyConf::resolve(cx, chain),
             files: files::FileConf::resolve(cx, chain),
             pages: pages::PagesConf::resolve(cx, chain),
-            headers: headers::HeadersConf::resolve(cx, chain),
+            headers: headers::HeadersConf::inherit(cx, chain),
             charset: super::charset::CharsetConf::resolve(cx, chain),
             gzip: super::gzip::GzipConf::resolve(cx, chain),
             gunzip: super::gzip::GunzipConf::resolve(cx, chain),

@@ -1,7 +1,7 @@
 //! Settings of added headers. nginx: `ngx_http_headers_filter_module`.
 
 use bytes::Bytes;
-use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
+use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
 
 use crate::http_date;
 use crate::request::Request;
@@ -18,17 +18,60 @@ nowait_conf::directives! {
     add_header: Vec<AddHeader>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "name value [always]";
     /// Adds a trailer to chunked responses, as `add_header` does with headers.
     add_trailer: Vec<AddHeader>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "name value [always]";
+    /// What becomes of the `add_header` of outer blocks: `on` inherits them unless the block has its
+    /// own, `merge` adds them after its own, `off` drops them. Inherited itself.
+    add_header_inherit: Inherit = "on", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off | merge";
+    /// What becomes of the `add_trailer` of outer blocks, as `add_header_inherit` says for headers.
+    add_trailer_inherit: Inherit = "on", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off | merge";
     /// Adds `Expires` and `Cache-Control` to responses with the statuses of `add_header`: a time from
     /// now, from the file's time (`modified`), a time of the day (`@15h30m`), the beginning or the end
     /// of time (`epoch`, `max`). Times that are past say `no-cache`. Variables are allowed.
     expires: Expires = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "[modified] time | @time | epoch | max | off";
 }
 
+nowait_conf::setting_enum! {
+    /// `add_header_inherit` and `add_trailer_inherit`
+    pub enum Inherit {
+        /// `on`
+        On = "on",
+        /// `off`
+        Off = "off",
+        /// `merge`
+        Merge = "merge",
+    }
+}
+
 impl HeadersConf {
+    /// Resolves a chain of blocks, and what they say about inheritance.
+    pub fn inherit(cx: &mut Cx<'_>, chain: &[&Scope]) -> Self {
+        let layers: Vec<&HeadersConfLayer> = chain.iter().filter_map(|scope| scope.get()).collect();
+        let headers = layers.iter().map(|l| (l.add_header_inherit, l.add_header.as_deref()));
+        let trailers = layers.iter().map(|l| (l.add_trailer_inherit, l.add_trailer.as_deref()));
+        let (add_header, add_trailer) = (inherited(headers), inherited(trailers));
+        Self { add_header, add_trailer, ..Self::resolve(cx, chain) }
+    }
+
     /// Whether nothing is added.
     pub fn is_empty(&self) -> bool {
         self.add_header.is_empty() && self.add_trailer.is_empty() && self.expires == Expires::Off
     }
+}
+
+/// The lines of the innermost block. `blocks` are the rule and the lines that each block gives, the
+/// outermost first. nginx: `ngx_http_headers_merge_conf`.
+fn inherited<'a>(
+    blocks: impl Iterator<Item = (Option<Inherit>, Option<&'a [AddHeader]>)>,
+) -> Vec<AddHeader> {
+    let mut rule = Inherit::On;
+    blocks.fold(Vec::new(), |outer, (own_rule, own)| {
+        rule = own_rule.unwrap_or(rule);
+        match (own, rule) {
+            (None, Inherit::Off) => Vec::new(),
+            (None, Inherit::On | Inherit::Merge) => outer,
+            (Some(own), Inherit::Merge) => [own, &outer].concat(),
+            (Some(own), Inherit::On | Inherit::Off) => own.to_vec(),
+        }
+    })
 }
 
 /// One `add_header` or `add_trailer`.
@@ -104,31 +147,42 @@ impl Setting for Expires {
         let modified = match &node.args[..] {
             [first, _] if *first == *"modified" => true,
             [_] => false,
-            _ => return Err(node.arity_error().expected("[modified] time")),
+            _ => {
+                return Err(node.directive_error("invalid value").expected("[modified] time"));
+            }
         };
         let word = node.args.last().ok_or_else(|| node.arity_error())?;
         let text = super::complex(word, cx)?;
         if text.literal().is_none() {
             return Ok(Self::Variable { text, modified });
         }
-        Self::read(&word.text, modified).ok_or_else(|| {
-            node.error(format!("invalid value \"{word}\""))
+        Self::read(&word.text, modified).map_err(|wrong| {
+            node.directive_error(wrong)
                 .expected("off, epoch, max, a time such as 1h or -1, or @ and a time of the day")
         })
     }
 }
 
 impl Expires {
-    fn read(text: &[u8], modified: bool) -> Option<Self> {
+    /// Reads a value. nginx: `ngx_http_parse_expires`.
+    ///
+    /// # Errors
+    /// What is wrong with it, in nginx's words.
+    fn read(text: &[u8], modified: bool) -> Result<Self, &'static str> {
         match text {
-            b"off" if !modified => return Some(Self::Off),
-            b"epoch" if !modified => return Some(Self::Epoch),
-            b"max" if !modified => return Some(Self::Max),
+            b"off" if !modified => return Ok(Self::Off),
+            b"epoch" if !modified => return Ok(Self::Epoch),
+            b"max" if !modified => return Ok(Self::Max),
             _ => {}
         }
         if let Some(at) = text.strip_prefix(b"@") {
-            let seconds = seconds(at)?;
-            return (!modified && seconds <= 86_400).then_some(Self::Daily(seconds));
+            if modified {
+                return Err("daily time cannot be used with \"modified\" parameter");
+            }
+            return match seconds(at)? {
+                seconds if seconds <= 86_400 => Ok(Self::Daily(seconds)),
+                _ => Err("daily time value must be less than 24 hours"),
+            };
         }
         let (sign, rest) = match text {
             [b'-', rest @ ..] => (-1, rest),
@@ -136,7 +190,7 @@ impl Expires {
             rest => (1, rest),
         };
         let seconds = sign * seconds(rest)?;
-        Some(if modified { Self::Modified(seconds) } else { Self::Access(seconds) })
+        Ok(if modified { Self::Modified(seconds) } else { Self::Access(seconds) })
     }
 
     /// The headers for a response sent at `now` (Unix seconds).
@@ -178,15 +232,15 @@ impl Expires {
             }
             Self::Variable { text, modified } => {
                 let value = request.evaluate(text);
-                return Self::read(&value, *modified)?.evaluate(request, now, last_modified);
+                return Self::read(&value, *modified).ok()?.evaluate(request, now, last_modified);
             }
         })
     }
 }
 
-fn seconds(text: &[u8]) -> Option<i64> {
-    let seconds = <nowait_conf::Seconds as nowait_conf::Value>::from_word(text).ok()?;
-    i64::try_from(seconds.0).ok()
+fn seconds(text: &[u8]) -> Result<i64, &'static str> {
+    let seconds = <nowait_conf::Seconds as nowait_conf::Value>::from_word(text).ok();
+    seconds.and_then(|seconds| i64::try_from(seconds.0).ok()).ok_or("invalid value")
 }
 
 #[cfg(test)]
@@ -194,14 +248,38 @@ mod tests {
     use super::*;
 
     #[test]
+    fn lines_are_inherited_as_the_blocks_say() {
+        let line = |name: &'static str| AddHeader {
+            name: Bytes::from_static(name.as_bytes()),
+            value: Complex::from_literal("x"),
+            always: false,
+        };
+        let names = |blocks: &[(Option<Inherit>, Option<Vec<AddHeader>>)]| {
+            let lines = inherited(blocks.iter().map(|(rule, own)| (*rule, own.as_deref())));
+            let names: Vec<_> = lines.iter().map(|l| l.name.clone()).collect();
+            String::from_utf8(names.concat()).unwrap()
+        };
+        let a = || Some(vec![line("a")]);
+        let b = || Some(vec![line("b")]);
+        assert_eq!(names(&[(None, a()), (None, None)]), "a");
+        assert_eq!(names(&[(None, a()), (None, b())]), "b");
+        assert_eq!(names(&[(None, a()), (Some(Inherit::Merge), b())]), "ba");
+        assert_eq!(names(&[(Some(Inherit::Merge), a()), (None, b()), (None, None)]), "ba");
+        assert_eq!(names(&[(None, a()), (Some(Inherit::Off), None)]), "");
+        assert_eq!(names(&[(Some(Inherit::Off), a()), (None, b()), (None, None)]), "");
+        assert_eq!(names(&[(Some(Inherit::Merge), a()), (Some(Inherit::On), b())]), "b");
+    }
+
+    #[test]
     fn times() {
-        assert_eq!(Expires::read(b"1h", false), Some(Expires::Access(3600)));
-        assert_eq!(Expires::read(b"-1", false), Some(Expires::Access(-1)));
-        assert_eq!(Expires::read(b"30d", true), Some(Expires::Modified(2_592_000)));
-        assert_eq!(Expires::read(b"@15h", false), Some(Expires::Daily(54_000)));
-        assert_eq!(Expires::read(b"@25h", false), None);
-        assert_eq!(Expires::read(b"epoch", true), None);
-        assert_eq!(Expires::read(b"off", true), None);
-        assert_eq!(Expires::read(b"soon", false), None);
+        assert_eq!(Expires::read(b"1h", false), Ok(Expires::Access(3600)));
+        assert_eq!(Expires::read(b"-1", false), Ok(Expires::Access(-1)));
+        assert_eq!(Expires::read(b"30d", true), Ok(Expires::Modified(2_592_000)));
+        assert_eq!(Expires::read(b"@15h", false), Ok(Expires::Daily(54_000)));
+        assert!(Expires::read(b"@25h", false).is_err());
+        assert!(Expires::read(b"@1h", true).is_err());
+        assert!(Expires::read(b"epoch", true).is_err());
+        assert!(Expires::read(b"off", true).is_err());
+        assert_eq!(Expires::read(b"soon", false), Err("invalid value"));
     }
 }

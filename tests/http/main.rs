@@ -8,6 +8,7 @@
 
 mod access;
 mod access_log;
+mod auth;
 mod bodies;
 mod charset;
 mod conditional;
@@ -37,6 +38,7 @@ mod sending;
 mod side_by_side;
 mod special_files;
 mod stage;
+mod stub_status;
 mod symlinks;
 mod timeouts;
 mod try_files;

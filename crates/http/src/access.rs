@@ -1,10 +1,14 @@
 //! The access phase: who may see a location. nginx: `ngx_http_core_access_phase`,
 //! `ngx_http_access_module`.
 //!
-//! Called by the phases when the location of a request is certain. Never waits.
+//! Called by the phases when the location of a request is certain. What needs no file is decided by
+//! [`check`], which never waits; the rest, and the delay of refusals, by [`authenticate`].
 
 use std::net::IpAddr;
 
+use nowait_runtime::sleep;
+
+use crate::auth::{self, Authentication};
 use crate::conf::access::{Rule, Who};
 use crate::conf::client::Satisfy;
 use crate::log::Level;
@@ -25,22 +29,75 @@ pub enum Verdict {
     Refused,
 }
 
-/// Runs the checks of the location. `None`: the request goes on.
-pub fn check(request: &Request) -> Option<Outcome> {
+/// What the phase has come to.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "made and taken once per request")]
+pub enum Access {
+    /// The request goes on.
+    Granted,
+    /// It is answered.
+    Denied(Outcome),
+    /// [`authenticate`] decides.
+    Wait,
+}
+
+/// Runs the checks of the location, as far as they need no file.
+pub fn check(request: &Request) -> Access {
     let location = request.location();
-    if location.access.rules.is_empty() {
-        return None;
+    let asks = location.auth.auth_basic.is_some();
+    if location.access.rules.is_empty() && !asks {
+        return Access::Granted;
     }
-    let verdict = by_address(&location.access.rules, request.peer());
-    // With `satisfy any` a refusal would be for the checks that follow to overrule; as long as
-    // there are none, it is final.
-    match (location.client.satisfy, verdict) {
-        (Satisfy::All | Satisfy::Any, Verdict::Refused) => {
-            request.log(Level::Error, format_args!("access forbidden by rule"));
+    let address = by_address(&location.access.rules, request.peer());
+    match (location.client.satisfy, address) {
+        (Satisfy::All, Verdict::Refused) => return forbidden(request),
+        (Satisfy::Any, Verdict::Allowed) => return Access::Granted,
+        (Satisfy::Any, Verdict::Refused) if !asks => return forbidden(request),
+        _ if !asks => return Access::Granted,
+        _ => {}
+    }
+    match auth::begin(request) {
+        // Nothing but the address counts: with `satisfy any` it was not good enough.
+        Some(Authentication::Settled(_)) if address == Verdict::Refused => forbidden(request),
+        Some(Authentication::Settled(_)) => Access::Granted,
+        Some(Authentication::Unauthorized(realm))
+            if location.client.auth_delay.duration().is_zero() =>
+        {
+            Access::Denied(auth::unauthorized(&realm))
+        }
+        Some(Authentication::Failed(outcome)) => Access::Denied(outcome),
+        // The answer is delayed there.
+        Some(Authentication::Unauthorized(_)) | None => Access::Wait,
+    }
+}
+
+/// Runs the checks that look at files. By now the address is not decisive: with `satisfy all` it was
+/// not refused, with `satisfy any` it was not good enough, and the user is. `None`: the request goes
+/// on.
+pub(crate) async fn authenticate(request: &Request) -> Option<Outcome> {
+    match auth::finish(request).await {
+        Authentication::Settled(Verdict::Allowed | Verdict::None) => None,
+        Authentication::Settled(Verdict::Refused) => {
+            if request.location().client.satisfy == Satisfy::Any {
+                request.log(Level::Error, format_args!("access forbidden by rule"));
+            }
             Some(Outcome::status(FORBIDDEN))
         }
-        (_, Verdict::None | Verdict::Allowed) => None,
+        Authentication::Failed(outcome) => Some(outcome),
+        Authentication::Unauthorized(realm) => {
+            let delay = request.location().client.auth_delay.duration();
+            if !delay.is_zero() {
+                request.log(Level::Info, format_args!("delaying unauthorized request"));
+                sleep(delay).await;
+            }
+            Some(auth::unauthorized(&realm))
+        }
     }
+}
+
+fn forbidden(request: &Request) -> Access {
+    request.log(Level::Error, format_args!("access forbidden by rule"));
+    Access::Denied(Outcome::status(FORBIDDEN))
 }
 
 /// `allow` and `deny`: the first rule that fits decides.

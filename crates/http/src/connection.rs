@@ -120,6 +120,7 @@ impl Connection {
         peer: Address,
         listen: Arc<ListenAddress>,
     ) -> Rc<Self> {
+        worker.counts.opened();
         let connection = Rc::new(Self {
             number: worker.next_number(),
             stream,
@@ -207,6 +208,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.worker.leave(self.place.get());
+        self.worker.counts.closed();
     }
 }
 
@@ -365,6 +367,7 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
 
 /// Receives one request and answers it. On return everything was sent, unless more input waits.
 async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBuf) -> Next {
+    let mut counted = connection.worker.counts.request();
     // Most heads have come whole: then no future is needed for them.
     let received = match parse_head(connection, request) {
         Ok(true) => Ok(()),
@@ -399,6 +402,7 @@ async fn one(connection: &Rc<Connection>, request: &mut Request, out: &mut OutBu
             return Box::pin(refuse(connection, request, out, error)).await;
         }
     }
+    counted.answering();
     let progress = match prepare(connection, request) {
         None => phases::respond(request),
         Some(status) => phases::refuse(request, status),

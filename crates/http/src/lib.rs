@@ -7,6 +7,7 @@
 
 pub mod access;
 pub mod address;
+pub mod auth;
 pub mod autoindex;
 pub mod body_reader;
 pub mod charset;
@@ -14,6 +15,7 @@ pub mod cidr;
 pub mod conditional;
 pub mod conf;
 pub mod connection;
+pub mod counts;
 pub mod error_page;
 pub mod escape;
 pub mod etag;

@@ -19,6 +19,7 @@ use nowait_runtime::sleep;
 use nowait_runtime::stats::set_label;
 use nowait_runtime::task::{Either, select};
 
+use crate::access::{self, Access};
 use crate::conf::Content;
 use crate::error_page;
 use crate::filter;
@@ -62,6 +63,8 @@ pub(crate) enum Stage {
     Connections,
     /// Access control.
     Access,
+    /// Access control has to look at files, or delays its answer.
+    Authentication,
     /// `try_files` and the content.
     Content,
 }
@@ -128,6 +131,10 @@ async fn wait(request: &mut Request) -> Option<Outcome> {
                 Either::Right(_) => return Some(Outcome::Close),
             }
         }
+        Stage::Authentication => match access::authenticate(request).await {
+            None => Stage::Content,
+            Some(outcome) => return Some(outcome),
+        },
         Stage::Server | Stage::Location if lacks_paths(request) => {
             request.realpath_of = Some(request.location);
             crate::files::resolve_root(request).await;
@@ -231,10 +238,15 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                 Turn::Go | Turn::Wait(_) => Stage::Access,
                 Turn::Refuse(outcome) => return Some(outcome),
             },
-            Stage::Access => match crate::access::check(request) {
-                Some(outcome) => return Some(outcome),
-                None => Stage::Content,
+            Stage::Access => match access::check(request) {
+                Access::Granted => Stage::Content,
+                Access::Denied(outcome) => return Some(outcome),
+                Access::Wait => Stage::Authentication,
             },
+            Stage::Authentication => {
+                request.stage = stage;
+                return None;
+            }
             Stage::Content => {
                 set_label("http content");
                 request.stage = stage;
@@ -245,6 +257,7 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                 }
                 return match location.content {
                     Content::EmptyGif => Some(handler::empty_gif::run(request)),
+                    Content::StubStatus => Some(handler::stub_status::run(request)),
                     Content::Files => file_at_once(request),
                 };
             }
@@ -456,6 +469,7 @@ async fn precontent(request: &mut Request) -> Option<Outcome> {
 async fn content(request: &mut Request) -> Outcome {
     match request.location().content {
         Content::EmptyGif => return handler::empty_gif::run(request),
+        Content::StubStatus => return handler::stub_status::run(request),
         Content::Files => {}
     }
     if !request.location().path.is_usable(request) {

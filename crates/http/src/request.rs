@@ -105,8 +105,6 @@ pub struct Request {
     pub limit_rate: Cell<Option<u64>>,
     /// What `limit_req` and `limit_conn` said, and where the request is counted.
     pub limits: Limited,
-    /// Name given by `auth_basic`, for `$remote_user`.
-    pub user: Option<Bytes>,
     slots: RefCell<Vec<Option<Bytes>>>,
     /// Memory for paths of files.
     path: Vec<u8>,
@@ -273,7 +271,6 @@ impl Request {
             id: Cell::new(None),
             limit_rate: Cell::new(None),
             limits: Limited::default(),
-            user: None,
             slots: RefCell::default(),
             path: Vec::new(),
         }
@@ -320,7 +317,6 @@ impl Request {
         self.id.set(None);
         self.limit_rate.set(None);
         self.limits = Limited::default();
-        self.user = None;
         self.slots.get_mut().clear();
     }
 

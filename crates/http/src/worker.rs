@@ -12,7 +12,9 @@ use nowait_runtime::{now, sleep, spawn};
 
 use slab::Slab;
 
+use crate::auth::user_file::UserFiles;
 use crate::connection::Connection;
+use crate::counts::Counts;
 use crate::generation::{Current, Generation};
 
 /// So many idle connections are closed at once to make room for new ones.
@@ -28,6 +30,10 @@ pub struct Worker {
     closing: Cell<bool>,
     /// Connections that keep their memory for the next request.
     busy: Cell<usize>,
+    /// Connections and requests so far.
+    pub(crate) counts: Counts,
+    /// Files of `auth_basic_user_file`.
+    pub(crate) user_files: RefCell<UserFiles>,
 }
 
 /// Makes the task of an idle connection receive the end of the stream, so that it closes it.
@@ -53,6 +59,8 @@ impl Worker {
             connections: RefCell::default(),
             closing: Cell::new(false),
             busy: Cell::new(0),
+            counts: Counts::new(),
+            user_files: RefCell::default(),
         })
     }
 

@@ -46,7 +46,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_mirror_module", Default, false),
     ("http_userid_module", Default, false),
     ("http_access_module", Default, true),
-    ("http_auth_basic_module", Default, false),
+    ("http_auth_basic_module", Default, true),
     ("http_autoindex_module", Default, true),
     ("http_geo_module", Default, true),
     ("http_map_module", Default, true),
@@ -87,7 +87,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_random_index_module", Optional, true),
     ("http_secure_link_module", Optional, false),
     ("http_slice_module", Optional, false),
-    ("http_stub_status_module", Optional, false),
+    ("http_stub_status_module", Optional, true),
     // stream
     ("stream", Optional, false),
     ("stream_ssl_module", Optional, false),

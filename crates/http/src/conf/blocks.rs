@@ -59,6 +59,10 @@ nowait_conf::rows! {
     "internal" => internal, in LOCATION, take none(), args "";
     /// Answers with a transparent image of one pixel.
     "empty_gif" => empty_gif, in LOCATION, take none(), args "";
+    /// Answers with counters of connections and requests: those that are open; those accepted and
+    /// handled, and the requests so far; the connections whose request is being read or answered, and
+    /// those that wait for one. An argument is accepted for compatibility.
+    "stub_status" => stub_status, in SERVER | LOCATION, take between(0, 1), args "";
     /// Content types by extension, one type and its extensions per line: `text/html html htm;`. A block
     /// replaces those of outer levels. `include mime.types;` has the usual ones.
     block "types" => types, in HTTP | SERVER | LOCATION, take none(), default "{ text/html html; image/gif gif; image/jpeg jpg; }", args "{ ... }";
@@ -252,6 +256,11 @@ fn internal(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 
 fn empty_gif(cx: &mut Cx<'_>, _node: &Node) -> Result<(), Diagnostic> {
     cx.layer::<OwnLayer>().content = Some(Content::EmptyGif);
+    Ok(())
+}
+
+fn stub_status(cx: &mut Cx<'_>, _node: &Node) -> Result<(), Diagnostic> {
+    cx.layer::<OwnLayer>().content = Some(Content::StubStatus);
     Ok(())
 }
 
@@ -478,6 +487,7 @@ impl Build<'_> {
             rewrite: rewrite::RewriteConf::resolve(cx, chain),
             program: Program::default(),
             access: AccessConf::resolve(chain),
+            auth: super::auth::AuthConf::resolve(cx, chain),
             limit_except: None,
             limits: super::limit::Limits::resolve(cx, chain),
             try_files: try_files::TryFilesConf::resolve(cx, chain).try_files,

@@ -4,6 +4,7 @@
 //! this module made: resolved settings, compiled texts, indices instead of names.
 
 pub mod access;
+pub mod auth;
 pub mod blocks;
 pub mod body;
 pub mod charset;
@@ -120,6 +121,8 @@ pub struct Location {
     pub program: crate::rewrite::Program,
     /// `allow` and `deny`.
     pub access: access::AccessConf,
+    /// `auth_basic`.
+    pub auth: auth::AuthConf,
     /// `limit_except`.
     pub limit_except: Option<access::LimitExcept>,
     /// `limit_req` and `limit_conn`; most locations have none.
@@ -147,6 +150,8 @@ pub enum Content {
     Files,
     /// `empty_gif`.
     EmptyGif,
+    /// `stub_status`.
+    StubStatus,
 }
 
 /// Pools that `aio` names, and where: the program checks that they are defined.
@@ -223,6 +228,7 @@ pub fn rows() -> Vec<&'static [Row]> {
         limit::LimitReqConf::ROWS,
         limit::LIMIT_CONN_ROWS,
         limit::LimitConnConf::ROWS,
+        auth::AuthConf::ROWS,
         realip::RealIpConf::ROWS,
         charset::CharsetConf::ROWS,
         charset::CHARSET_ROWS,

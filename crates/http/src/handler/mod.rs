@@ -9,4 +9,5 @@ pub mod gzip_static;
 pub mod index;
 pub mod random_index;
 pub mod static_file;
+pub mod stub_status;
 pub mod try_files;

@@ -9,6 +9,7 @@ use nowait_runtime::now;
 
 use super::{Builtin, Changeable, Family};
 use crate::address;
+use crate::auth::credentials::Credentials;
 use crate::log::Level;
 use crate::request::{BodyLength, Request, RequestBody};
 
@@ -62,7 +63,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// Client port.
     "remote_port" => |r, out| { if let Some(port) = address::port(r.peer()) { number(u64::from(port), out); } true };
     /// User name given by HTTP Basic authentication.
-    "remote_user" => |r, out| append(r.user.as_deref(), out);
+    "remote_user" => |r, out| append(Credentials::of(r).as_ref().map(|c| &c.user[..]), out);
     /// The request line as the client sent it.
     "request" => |r, out| { out.extend_from_slice(r.head.request_line()); !r.head.request_line().is_empty() };
     /// Content of the request, when it is in memory.

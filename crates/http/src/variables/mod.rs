@@ -369,6 +369,7 @@ pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
         .chain(crate::realip::BUILTINS)
         .chain(crate::limit::BUILTINS)
         .chain(crate::gzip::BUILTINS)
+        .chain(crate::handler::stub_status::BUILTINS)
 }
 
 /// All families of variables.

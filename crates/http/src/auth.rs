@@ -1,0 +1,146 @@
+//! HTTP Basic authentication. nginx: `ngx_http_auth_basic_module`.
+//!
+//! Called by the access phase. Whether a name and a password were given at all is known at once;
+//! the file with the users is looked at through the runtime's `fs`, and passwords are checked in
+//! the thread pool ([`password`]). Nothing a client sends makes this panic, and nothing the file
+//! says makes a check cost more than the bounds of [`password`].
+
+pub(crate) mod base64;
+pub(crate) mod credentials;
+mod des_crypt;
+mod md5_crypt;
+mod password;
+pub(crate) mod user_file;
+
+use bytes::Bytes;
+use nowait_runtime::pool::{Class, Op};
+
+use crate::access::Verdict;
+use crate::log::Level;
+use crate::outcome::{Outcome, Special};
+use crate::request::Request;
+use crate::response::Header;
+use credentials::Credentials;
+use password::Check;
+use user_file::{LoadError, UserFile};
+
+/// All checks of passwords share one key of the pool, so that a flood of them leaves threads to
+/// those who wait for files.
+const POOL_KEY: u64 = u64::MAX;
+
+/// What the module has to say about a request.
+pub(crate) enum Authentication {
+    /// Nothing, or the user is known.
+    Settled(Verdict),
+    /// 401: with this realm.
+    Unauthorized(Bytes),
+    /// Another answer, which nothing overrules.
+    Failed(Outcome),
+}
+
+/// What can be said without the file; `None`: nothing.
+pub(crate) fn begin(request: &Request) -> Option<Authentication> {
+    let Some(realm) = realm(request) else { return Some(Authentication::Settled(Verdict::None)) };
+    if Credentials::of(request).is_none() {
+        request.log(
+            Level::Info,
+            format_args!("no user/password was provided for basic authentication"),
+        );
+        return Some(Authentication::Unauthorized(realm));
+    }
+    None
+}
+
+/// Asks the file.
+pub(crate) async fn finish(request: &Request) -> Authentication {
+    let file = request.location().auth.auth_basic_user_file.as_ref();
+    let (Some(realm), Some(file)) = (realm(request), file) else {
+        return Authentication::Settled(Verdict::None);
+    };
+    let Some(Credentials { user, password }) = Credentials::of(request) else {
+        return Authentication::Unauthorized(realm);
+    };
+    let path = file.path(request);
+    let users = match user_file::load(request, &path).await {
+        Ok(users) => users,
+        Err(error) => return refuse(request, &path, &error),
+    };
+    let check = match users.check_at_once(&user, &password) {
+        Some(check) => check,
+        None => match check_in_pool(request, users, user.clone(), password).await {
+            Ok(check) => check,
+            Err(outcome) => return Authentication::Failed(outcome),
+        },
+    };
+    let name = String::from_utf8_lossy(&user);
+    let shown = String::from_utf8_lossy(&path);
+    match check {
+        Check::Right => return Authentication::Settled(Verdict::Allowed),
+        Check::Wrong => {
+            request.log(Level::Error, format_args!("user \"{name}\": password mismatch"));
+        }
+        Check::Unusable => request.log(
+            Level::Error,
+            format_args!(
+                "user \"{name}\": password mismatch: the entry in \"{shown}\" is malformed, too \
+                 costly or of an unknown kind"
+            ),
+        ),
+        Check::Unknown => {
+            request.log(Level::Error, format_args!("user \"{name}\" was not found in \"{shown}\""))
+        }
+    }
+    Authentication::Unauthorized(realm)
+}
+
+/// The answer that asks for a password. nginx: `ngx_http_auth_basic_set_realm`.
+pub(crate) fn unauthorized(realm: &[u8]) -> Outcome {
+    let value = [b"Basic realm=\"", realm, b"\""].concat();
+    // The realm may hold what a client sent, by variables.
+    let value: Bytes = value.into_iter().filter(|b| !matches!(b, b'\r' | b'\n' | 0)).collect();
+    let name = Bytes::from_static(b"WWW-Authenticate");
+    Outcome::Special(Special { status: 401, location: None, headers: vec![Header { name, value }] })
+}
+
+/// What is protected; `None` when nothing is asked for.
+fn realm(request: &Request) -> Option<Bytes> {
+    let auth = &request.location().auth;
+    auth.auth_basic_user_file.as_ref()?;
+    let realm = request.evaluate(auth.auth_basic.as_ref()?);
+    (realm != b"off"[..]).then_some(realm)
+}
+
+async fn check_in_pool(
+    request: &Request,
+    users: UserFile,
+    user: Vec<u8>,
+    password: Vec<u8>,
+) -> Result<Check, Outcome> {
+    let pool = request.current.default_pool();
+    let work = move || users.check(&user, &password);
+    pool.run(Class::Bulk, POOL_KEY, Op::Blocking, work).await.map_err(|error| {
+        request.log(Level::Error, format_args!("{error}"));
+        Outcome::status(500)
+    })
+}
+
+/// The file can't be used: 403 when there is none, else 500.
+fn refuse(request: &Request, path: &[u8], error: &LoadError) -> Authentication {
+    let shown = String::from_utf8_lossy(path);
+    match error {
+        LoadError::Missing(error) => {
+            let errno = crate::files::errno(error);
+            request.log(Level::Error, format_args!("open() \"{shown}\" failed {errno}"));
+            Authentication::Settled(Verdict::Refused)
+        }
+        LoadError::Failed(error) => {
+            let errno = crate::files::errno(error);
+            request.log(Level::Crit, format_args!("open() \"{shown}\" failed {errno}"));
+            Authentication::Failed(Outcome::status(500))
+        }
+        LoadError::Overflow(overflow) => {
+            request.log(Level::Error, format_args!("{overflow}"));
+            Authentication::Failed(Outcome::status(500))
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The name and the password of an `Authorization` header. nginx: `ngx_http_auth_basic_user`.
+
+use super::base64;
+use crate::request::Request;
+
+/// What a client says it is. RFC 7617 section 2.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    /// Never empty, has no colon.
+    pub(crate) user: Vec<u8>,
+    pub(crate) password: Vec<u8>,
+}
+
+impl Credentials {
+    /// Those of a request; `None` when there are none, or none that can be read.
+    pub(crate) fn of(request: &Request) -> Option<Self> {
+        let fields = request.head.fields();
+        let name = b"authorization";
+        let line = fields.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
+        Self::parse(line.value)
+    }
+
+    fn parse(value: &[u8]) -> Option<Self> {
+        let (scheme, encoded) = value.split_at_checked(b"Basic ".len())?;
+        if !scheme.eq_ignore_ascii_case(b"Basic ") {
+            return None;
+        }
+        let spaces = encoded.iter().take_while(|&&b| b == b' ').count();
+        let mut user = base64::decode(&encoded[spaces..])?;
+        let colon = user.iter().position(|&b| b == b':').filter(|&at| at > 0)?;
+        let password = user.split_off(colon + 1);
+        user.truncate(colon);
+        Some(Self { user, password })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(value: &str) -> Option<(String, String)> {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Credentials::parse(value.as_bytes()).map(|c| (text(c.user), text(c.password)))
+    }
+
+    #[test]
+    fn the_first_colon_divides() {
+        let expected = Some(("user".into(), "a:b".into()));
+        assert_eq!(parsed("Basic dXNlcjphOmI="), expected);
+        assert_eq!(parsed("bASIC    dXNlcjphOmI"), expected);
+        assert_eq!(parsed("Basic dTo="), Some(("u".into(), String::new())));
+    }
+
+    #[test]
+    fn what_cant_be_read_is_nothing() {
+        for value in [
+            "",
+            "Basic",
+            "Basic ",
+            "Basic   ",
+            "Basic =",
+            "Basic ====",
+            "Basic !",
+            "Basic dXNlcg==",
+            "Basic OnBhc3M=",
+            "Basic Og==",
+            "Basicd XNlcjphOmI=",
+            "Bearer dXNlcjphOmI=",
+            "Basic d",
+            "B\u{e4}sic dXNlcjphOmI=",
+        ] {
+            assert_eq!(parsed(value), None, "{value}");
+        }
+    }
+}

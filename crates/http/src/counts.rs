@@ -1,0 +1,147 @@
+//! Counters of connections and requests, for `stub_status` and `$connections_active` and its like.
+//!
+//! Each worker counts in memory that only it writes to, with plain loads and stores; who wants to
+//! know adds the workers up. A sum taken while others count may be off by what happens meanwhile.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// The counters of all workers that there were in this process.
+static WORKERS: RwLock<Vec<Arc<Counters>>> = RwLock::new(Vec::new());
+
+/// The counters of one worker. Alone in its cache lines, which no other worker writes to.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counters {
+    accepted: AtomicU64,
+    requests: AtomicU64,
+    active: AtomicU64,
+    reading: AtomicU64,
+    writing: AtomicU64,
+}
+
+/// A worker's hold on its counters.
+pub(crate) struct Counts(Arc<Counters>);
+
+/// The counters of all workers together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Requests begun.
+    pub requests: u64,
+    /// Connections open.
+    pub active: u64,
+    /// Connections whose request is being read.
+    pub reading: u64,
+    /// Connections whose request is being answered.
+    pub writing: u64,
+}
+
+impl Totals {
+    /// Connections that wait for a request.
+    pub fn waiting(&self) -> u64 {
+        self.active.saturating_sub(self.reading).saturating_sub(self.writing)
+    }
+}
+
+/// Adds the workers up.
+pub fn totals() -> Totals {
+    let workers = WORKERS.read().unwrap_or_else(PoisonError::into_inner);
+    let sum = |counter: fn(&Counters) -> &AtomicU64| {
+        let values = workers.iter().map(|worker| counter(worker).load(Ordering::Relaxed));
+        values.fold(0, u64::saturating_add)
+    };
+    Totals {
+        accepted: sum(|worker| &worker.accepted),
+        requests: sum(|worker| &worker.requests),
+        active: sum(|worker| &worker.active),
+        reading: sum(|worker| &worker.reading),
+        writing: sum(|worker| &worker.writing),
+    }
+}
+
+/// Adds to a counter that no other thread writes to.
+fn add(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
+/// Takes from a counter that no other thread writes to.
+fn take(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
+}
+
+impl Counts {
+    /// The counters of a new worker; they stay in the sums when it ends.
+    pub(crate) fn new() -> Self {
+        let counters = Arc::new(Counters::default());
+        WORKERS.write().unwrap_or_else(PoisonError::into_inner).push(counters.clone());
+        Self(counters)
+    }
+
+    /// A connection was accepted.
+    pub(crate) fn opened(&self) {
+        add(&self.0.accepted);
+        add(&self.0.active);
+    }
+
+    /// A connection ends.
+    pub(crate) fn closed(&self) {
+        take(&self.0.active);
+    }
+
+    /// A request begins to be read; counted as long as the result lives.
+    pub(crate) fn request(&self) -> Counted<'_> {
+        add(&self.0.requests);
+        add(&self.0.reading);
+        Counted { counters: &self.0, of: &self.0.reading }
+    }
+}
+
+/// A request that is counted.
+pub(crate) struct Counted<'a> {
+    counters: &'a Counters,
+    of: &'a AtomicU64,
+}
+
+impl Counted<'_> {
+    /// It was read, and is answered from now on.
+    pub(crate) fn answering(&mut self) {
+        take(self.of);
+        self.of = &self.counters.writing;
+        add(self.of);
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        take(self.of);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_counted_where_it_stands() {
+        let counts = Counts::new();
+        let now = || {
+            let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            [&counts.0.active, &counts.0.requests, &counts.0.reading, &counts.0.writing].map(load)
+        };
+        counts.opened();
+        assert_eq!(now(), [1, 0, 0, 0]);
+        let mut request = counts.request();
+        assert_eq!(now(), [1, 1, 1, 0]);
+        request.answering();
+        assert_eq!(now(), [1, 1, 0, 1]);
+        drop(request);
+        assert_eq!(now(), [1, 1, 0, 0]);
+        counts.closed();
+        assert_eq!(now(), [0, 1, 0, 0]);
+        assert!(totals().accepted >= 1);
+        let totals = Totals { active: 5, reading: 1, writing: 2, ..Totals::default() };
+        assert_eq!(totals.waiting(), 2);
+    }
+}

@@ -1,0 +1,48 @@
+//! `stub_status`: counters of connections and requests as a text that many tools read, and
+//! `$connections_active` and its like. nginx: `ngx_http_stub_status_module`.
+
+use bytes::Bytes;
+use nowait_h1::Method;
+
+use crate::counts;
+use crate::outcome::Outcome;
+use crate::request::Request;
+use crate::response::{Body, Head, Response};
+use crate::variables::Builtin;
+use crate::variables::core::{builtins, number};
+
+/// The variables of this module.
+pub const BUILTINS: &[Builtin] = builtins! {
+    /// Number of open connections of clients, those that wait for a request included.
+    "connections_active" => |_, out| number(counts::totals().active, out);
+    /// Number of connections whose request is being read.
+    "connections_reading" => |_, out| number(counts::totals().reading, out);
+    /// Number of connections whose request is being answered.
+    "connections_writing" => |_, out| number(counts::totals().writing, out);
+    /// Number of connections that wait for a request.
+    "connections_waiting" => |_, out| number(counts::totals().waiting(), out);
+};
+
+/// Answers with the counters.
+pub fn run(request: &mut Request) -> Outcome {
+    if !matches!(request.method, Method::Get | Method::Head) {
+        return Outcome::status(405);
+    }
+    let totals = counts::totals();
+    // Every accepted connection is handled: those beyond worker_connections are not accepted.
+    let text = format!(
+        "Active connections: {} \nserver accepts handled requests\n {} {} {} \n\
+         Reading: {} Writing: {} Waiting: {} \n",
+        totals.active,
+        totals.accepted,
+        totals.accepted,
+        totals.requests,
+        totals.reading,
+        totals.writing,
+        totals.waiting(),
+    );
+    let mut head = Head::new(200);
+    head.content_type = Some(Bytes::from_static(b"text/plain"));
+    head.content_length = Some(text.len() as u64);
+    Response { head, body: Body::Bytes(text.into()) }.into()
+}

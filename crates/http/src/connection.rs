@@ -3,19 +3,20 @@
 //! One task per connection. While it is idle it holds no buffers and no request: the part that
 //! serves requests is a boxed future of its own ([`active`]), made when bytes have come.
 
+mod waiting;
+
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::num::NonZeroU32;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use nowait_h1::{Limits, Method, RequestError, Stage, server};
 use nowait_runtime::buf::{OutBuf, RecvBuf};
-use nowait_runtime::net::{Address, Recv, SendOptions, Stream};
+use nowait_runtime::net::{Address, SendOptions, Stream};
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::{now, sleep};
 use nowait_sys::listen::ListenAddress;
@@ -33,6 +34,7 @@ use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Response;
 use crate::sender;
 use crate::worker::Worker;
+use waiting::{Idle, Received, Wait};
 
 /// A pipelined response is kept back, to be sent together with the next ones, up to this size.
 const BATCH_BYTES_MAX: usize = 16 * 1024;
@@ -69,34 +71,6 @@ pub struct Connection {
     /// Bytes received and not yet used.
     pub(crate) input: RefCell<RecvBuf>,
     local: OnceCell<Box<Address>>,
-}
-
-/// Since when a connection waits for a request.
-#[derive(Clone, Copy)]
-struct Idle {
-    /// Milliseconds after it was accepted, plus one.
-    since: NonZeroU32,
-    /// Milliseconds for which it must be kept.
-    keep: u32,
-}
-
-/// The future of [`Connection::wait`]: no `async fn`, since idle connections keep it.
-enum Waiting<'a> {
-    Known(Received),
-    For(&'a Connection, Recv<'a>),
-}
-
-impl Future for Waiting<'_> {
-    type Output = Received;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Received> {
-        match &mut *self {
-            Waiting::Known(received) => Poll::Ready(*received),
-            Waiting::For(connection, recv) => {
-                Pin::new(recv).poll(cx).map(|received| connection.end_wait(received))
-            }
-        }
-    }
 }
 
 /// What becomes of a connection after some requests.
@@ -138,44 +112,6 @@ impl Connection {
         });
         connection.place.set(connection.worker.enter(&connection));
         connection
-    }
-
-    /// Since when it waits for another request, and how long it must be kept; `None` while it does
-    /// not.
-    pub(crate) fn idle(&self) -> Option<(Instant, Duration)> {
-        let idle = self.idle.get().filter(|_| self.requests.get() > 0)?;
-        let ms = |ms| Duration::from_millis(u64::from(ms));
-        Some((self.started + ms(idle.since.get() - 1), ms(idle.keep)))
-    }
-
-    /// Waits for a request.
-    fn wait(&self, wait: Wait) -> Waiting<'_> {
-        // The request may have come together with what a proxy said first.
-        if !self.input.borrow().is_empty() {
-            return Waiting::Known(Received::Bytes);
-        }
-        if self.worker.is_closing() && self.requests.get() > 0 {
-            return Waiting::Known(Received::Closed);
-        }
-        let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-        let since = ms(now().saturating_duration_since(self.started)).saturating_add(1);
-        let since = NonZeroU32::MIN.saturating_add(since - 1);
-        self.idle.set(Some(Idle { since, keep: ms(wait.keep) }));
-        Waiting::For(self, self.stream.recv(wait.timeout))
-    }
-
-    /// Ends the wait for a request.
-    fn end_wait(&self, received: io::Result<RecvBuf>) -> Received {
-        self.idle.set(None);
-        match received {
-            Ok(bytes) if bytes.is_empty() => Received::Closed,
-            Ok(bytes) => {
-                self.input.replace(bytes);
-                Received::Bytes
-            }
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Received::TimedOut,
-            Err(_) => Received::Closed,
-        }
     }
 
     /// The protocol state, made anew for a connection that was idle.
@@ -243,23 +179,6 @@ pub fn serve(connection: Rc<Connection>) -> impl Future<Output = ()> {
             Next::Idle | Next::Close => {}
         }
     }
-}
-
-/// How long a connection waits for a request.
-#[derive(Debug, Clone, Copy)]
-struct Wait {
-    /// Then it is closed.
-    timeout: Duration,
-    /// It is not closed earlier, whoever needs its place.
-    keep: Duration,
-}
-
-/// What came while a connection waited for a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Received {
-    Bytes,
-    TimedOut,
-    Closed,
 }
 
 fn first_timeout(connection: &Connection) -> Duration {

@@ -1,0 +1,448 @@
+//! One exchange: a request is received, answered, sent and logged.
+//!
+//! Called by the connection's task, which decides what comes after. What is small and in memory is
+//! answered without a future of its own.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use nowait_h1::{Method, RequestError, Stage};
+use nowait_runtime::buf::OutBuf;
+use nowait_runtime::net::SendOptions;
+use nowait_runtime::task::{Either, select};
+use nowait_runtime::{now, sleep};
+
+use super::{Connection, Next};
+use crate::body_reader::Reader;
+use crate::conf::client::LingeringClose;
+use crate::conf::listen::Virtual;
+use crate::log::Level;
+use crate::phases::{self, Progress};
+use crate::request::{BodyLength, Request, RequestBody};
+use crate::response::Response;
+use crate::sender;
+
+/// A pipelined response is kept back, to be sent together with the next ones, up to this size.
+const BATCH_BYTES_MAX: usize = 16 * 1024;
+
+/// Receives one request and answers it. On return everything was sent, unless more input waits.
+pub(super) async fn one(
+    connection: &Rc<Connection>,
+    request: &mut Request,
+    out: &mut OutBuf,
+) -> Next {
+    let mut counted = connection.worker.counts.request();
+    // Most heads have come whole: then no future is needed for them.
+    let received = match parse_head(connection, request) {
+        Ok(true) => Ok(()),
+        Ok(false) => Box::pin(receive_head(connection, request, out)).await,
+        Err(error) => Err(error),
+    };
+    match received {
+        Ok(()) => {}
+        Err(HeadError::Closed) => {
+            // Between requests this is how connections end; in a head the client broke off.
+            if connection.h1().has_begun() {
+                request.log(Level::Info, format_args!("client prematurely closed connection"));
+                request.closed_by_client();
+                crate::logs::access(request);
+            }
+            return Next::Close;
+        }
+        Err(HeadError::TimedOut) => {
+            request.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+            if !connection.h1().has_begun() {
+                return Next::Close;
+            }
+            request.timed_out();
+            crate::logs::access(request);
+            return if request.location().client.reset_timedout_connection {
+                Next::Reset
+            } else {
+                Next::Close
+            };
+        }
+        Err(HeadError::Refused(error)) => {
+            return Box::pin(refuse(connection, request, out, error)).await;
+        }
+    }
+    counted.answering();
+    let progress = match prepare(connection, request) {
+        None => phases::respond(request),
+        Some(status) => phases::refuse(request, status),
+    };
+    let answer = match progress {
+        Progress::Done(answer) => Some(answer),
+        // Only what is not in memory comes here.
+        Progress::Files => Box::pin(files(connection, request, out)).await,
+    };
+    let delayed = matches!(request.stage, phases::Stage::Delayed(_));
+    let Some(answer) = answer.filter(|answer| answer.is_some() || !delayed) else {
+        let waited = if delayed { "" } else { " while waiting for a disk" };
+        request.log(Level::Info, format_args!("client prematurely closed connection{waited}"));
+        request.closed_by_client();
+        crate::logs::access(request);
+        return Next::Close;
+    };
+    let answer = match request.body {
+        RequestBody::Unread(_) => Box::pin(checked(connection, request, answer)).await,
+        _ => answer,
+    };
+    let Some(response) = answer else {
+        crate::logs::access(request);
+        // Earlier responses may have been kept back. nginx closes at once, whatever the client
+        // still sends.
+        let _ = flush(connection, out, send_timeout(request)).await;
+        return Next::Close;
+    };
+    let sent = match sender::start(connection, request, response, out) {
+        Ok(None) => Ok(()),
+        Ok(Some(rest)) => Box::pin(sender::send_rest(connection, request, rest, out)).await,
+        Err(error) => Err(error),
+    };
+    let keep = match sent {
+        Ok(()) => request.keep_alive,
+        Err(error) => {
+            sender::log_error(request, &error);
+            crate::logs::access(request);
+            if !error.is_client() {
+                // What was made of the response is sent, so that the client sees where it was cut.
+                let _ = flush(connection, out, send_timeout(request)).await;
+            }
+            return if error.is_timeout() && request.location().client.reset_timedout_connection {
+                Next::Reset
+            } else {
+                Next::Close
+            };
+        }
+    };
+    finish(connection, request, out, keep).await
+}
+
+/// Drops what has come of a body that nobody wanted. If it is malformed the request is refused; it
+/// is too late for that when a refusal was made already.
+async fn checked(
+    connection: &Connection,
+    request: &mut Request,
+    answer: Option<Response>,
+) -> Option<Response> {
+    if answer.as_ref().is_none_or(|response| response.head.status >= 400) {
+        return answer;
+    }
+    let dropped = {
+        let mut input = connection.input.borrow_mut();
+        let dropped = connection.h1().discard_body(&input);
+        if let Ok((consumed, _)) = dropped {
+            input.advance(consumed);
+        }
+        dropped
+    };
+    if dropped.is_ok() {
+        return answer;
+    }
+    request.log(Level::Info, format_args!("client sent invalid chunked body"));
+    match phases::refuse(request, 400) {
+        Progress::Done(answer) => answer,
+        Progress::Files => Box::pin(phases::resume(request)).await,
+    }
+}
+
+/// Lets the phases look at files. `None`: the client has gone.
+async fn files(
+    connection: &Connection,
+    request: &mut Request,
+    out: &mut OutBuf,
+) -> Option<Option<Response>> {
+    let timeout = send_timeout(request);
+    let mut answer = pin!(phases::resume(request));
+    // A response that needs no waiting goes out together with earlier ones.
+    if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
+        return Some(answer);
+    }
+    if flush(connection, out, timeout).await.is_err() {
+        return None;
+    }
+    match select(answer, gone(connection)).await {
+        Either::Left(answer) => Some(answer),
+        Either::Right(()) => None,
+    }
+}
+
+/// Sends what is left, logs, and makes the connection ready for another request.
+async fn finish(
+    connection: &Rc<Connection>,
+    request: &mut Request,
+    out: &mut OutBuf,
+    keep: bool,
+) -> Next {
+    let body_complete = connection.h1().is_body_complete();
+    let more = !connection.input.borrow().is_empty();
+    let batch = keep && body_complete && more && out.len() < BATCH_BYTES_MAX;
+    if !batch && let Err(error) = flush(connection, out, send_timeout(request)).await {
+        request.log(Level::Info, format_args!("send() failed {}", crate::files::errno(&error)));
+        crate::logs::access(request);
+        return Next::Close;
+    }
+    request.sent.complete.set(true);
+    crate::logs::access(request);
+    request.body = RequestBody::None;
+    let client = &request.location().client;
+    let linger = Next::Linger {
+        time: client.lingering_time.duration(),
+        timeout: client.lingering_timeout.duration(),
+    };
+    if keep && !body_complete {
+        let reads = discard(
+            connection,
+            client.lingering_time.duration(),
+            client.lingering_timeout.duration(),
+        );
+        if !reads.await {
+            return Next::Close;
+        }
+    }
+    if keep && connection.h1().next_request() {
+        return Next::Idle;
+    }
+    let lingers = match client.lingering_close {
+        LingeringClose::Off => false,
+        LingeringClose::On => (more || !body_complete) && !request.skip_lingering,
+        LingeringClose::Always => true,
+    };
+    if lingers { linger } else { Next::Close }
+}
+
+/// Why a head was not received.
+enum HeadError {
+    Closed,
+    TimedOut,
+    Refused(RequestError),
+}
+
+/// Parses what has come of a head; whether that is all of it.
+fn parse_head(connection: &Connection, request: &mut Request) -> Result<bool, HeadError> {
+    let mut input = connection.input.borrow_mut();
+    let step = connection.h1().receive_head(&mut request.head, &input);
+    let step = step.map_err(HeadError::Refused)?;
+    input.advance(step.consumed);
+    Ok(step.complete)
+}
+
+/// Receives the rest of a head.
+async fn receive_head(
+    connection: &Connection,
+    request: &mut Request,
+    out: &mut OutBuf,
+) -> Result<(), HeadError> {
+    let timeout = request.server().head.client_header_timeout.duration();
+    loop {
+        if flush(connection, out, send_timeout(request)).await.is_err() {
+            return Err(HeadError::Closed);
+        }
+        let left = timeout.saturating_sub(now().saturating_duration_since(request.started));
+        match connection.stream.recv(left).await {
+            Ok(bytes) if bytes.is_empty() => return Err(HeadError::Closed),
+            Ok(bytes) => {
+                connection.input.replace(bytes);
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                return Err(HeadError::TimedOut);
+            }
+            Err(_) => return Err(HeadError::Closed),
+        }
+        if parse_head(connection, request)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Answers a head that can't be accepted; the connection can only be closed then.
+async fn refuse(
+    connection: &Rc<Connection>,
+    request: &mut Request,
+    out: &mut OutBuf,
+    error: RequestError,
+) -> Next {
+    let text = error.describe(&request.head);
+    let stage = match error.stage() {
+        Stage::RequestLine => "reading client request line",
+        Stage::Headers => "reading client request headers",
+        Stage::Body => "reading client request body",
+    };
+    request.log(Level::Info, format_args!("{} while {stage}", String::from_utf8_lossy(&text)));
+    request.keep_alive = false;
+    request.body_discarded = true;
+    request.received.set(request.head.length() as u64);
+    if error.stage() == Stage::Headers
+        && let Some(servers) = connection.virtual_servers(&request.current.clone())
+    {
+        choose_server(request, servers);
+    }
+    request.method = request.head.method();
+    request.header_only = request.method == Method::Head;
+    let answer = match phases::refuse(request, error.status()) {
+        Progress::Done(answer) => answer,
+        Progress::Files => phases::resume(request).await,
+    };
+    let Some(response) = answer else { return Next::Close };
+    let sent = match sender::start(connection, request, response, out) {
+        Ok(None) => Ok(()),
+        Ok(Some(rest)) => sender::send_rest(connection, request, rest, out).await,
+        Err(error) => Err(error),
+    };
+    let flushed = flush(connection, out, send_timeout(request)).await;
+    request.sent.complete.set(sent.is_ok() && flushed.is_ok());
+    crate::logs::access(request);
+    let client = &request.location().client;
+    if error.lingers() && client.lingering_close != LingeringClose::Off {
+        return Next::Linger {
+            time: client.lingering_time.duration(),
+            timeout: client.lingering_timeout.duration(),
+        };
+    }
+    Next::Close
+}
+
+/// Interprets a complete head. The status to refuse the request with, if it must be refused.
+/// nginx: `ngx_http_process_request_uri`, `ngx_http_process_request_header`.
+fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
+    let merge = request.server().head.merge_slashes;
+    request.received.set(request.head.length() as u64);
+    request.method = request.head.method();
+    request.header_only = request.method == Method::Head;
+    request.host_port = Some(request.head.host_port()).filter(|port| *port != 0);
+    match request.head.normalize(merge) {
+        Ok(normalized) => {
+            request.uri.path.clear();
+            request.uri.path.extend_from_slice(&normalized.path);
+            let question = request.head.uri().contains(&b'?');
+            request.uri.args = question.then(|| normalized.args.to_vec());
+        }
+        Err(_) => {
+            request.log(
+                Level::Info,
+                format_args!("client sent invalid request while reading client request line"),
+            );
+            request.keep_alive = false;
+            request.body_discarded = true;
+            return Some(400);
+        }
+    }
+    let current = request.current.clone();
+    if let Some(servers) = connection.virtual_servers(&current) {
+        choose_server(request, servers);
+    }
+    for line in request.head.ignored_lines() {
+        request.log(
+            Level::Info,
+            format_args!(
+                "client sent invalid header line: \"{}\" while reading client request headers",
+                String::from_utf8_lossy(line)
+            ),
+        );
+    }
+    request.body_length = match request.head.body_length() {
+        nowait_h1::BodyLength::Empty => BodyLength::None,
+        nowait_h1::BodyLength::Known(length) => BodyLength::Known(length),
+        _ => BodyLength::Unknown,
+    };
+    request.keep_alive = request.head.keep_alive();
+    if request.body_length != BodyLength::None {
+        request.body = RequestBody::Unread(Box::new(Reader::new(
+            connection.clone(),
+            request.head.expects_continue(),
+            send_timeout(request),
+        )));
+    }
+    match request.method {
+        Method::Trace => {
+            request.log(
+                Level::Info,
+                format_args!("client sent TRACE method while reading client request headers"),
+            );
+            request.keep_alive = false;
+            Some(405)
+        }
+        Method::Connect => {
+            request.log(
+                Level::Info,
+                format_args!("client sent CONNECT method while reading client request headers"),
+            );
+            // What follows may be meant for the other end of a tunnel.
+            request.keep_alive = false;
+            Some(405)
+        }
+        _ => None,
+    }
+}
+
+/// Chooses the virtual server by the request's host.
+fn choose_server(request: &mut Request, servers: &Virtual) {
+    let host = request.head.host().unwrap_or_default();
+    let found = servers.names.lookup(host, |regex| regex.search_in(request, host));
+    match found {
+        Ok(Some(&server)) => request.set_server(server),
+        Ok(None) => {}
+        Err(error) => request.log(Level::Alert, format_args!("{error}")),
+    }
+}
+
+/// The longest pause between two writes to the client.
+pub(crate) fn send_timeout(request: &Request) -> Duration {
+    request.location().client.send_timeout.duration()
+}
+
+/// Sends what has been collected.
+pub(crate) async fn flush(
+    connection: &Connection,
+    out: &mut OutBuf,
+    timeout: Duration,
+) -> io::Result<()> {
+    if out.is_empty() {
+        return Ok(());
+    }
+    let options = SendOptions::new(timeout);
+    connection.stream.send(std::mem::take(out), options).await
+}
+
+/// Resolves some time after the client has ended its side: clients that only half-close get their
+/// answer as long as it is not slow, but nothing is read from a disk for those that are gone.
+async fn gone(connection: &Connection) {
+    /// How long a client that sends no more may wait for its answer.
+    const HALF_CLOSED: Duration = Duration::from_secs(5);
+    // An error of the connection means that the client is gone, too.
+    let _ = connection.stream.hangup().await;
+    sleep(HALF_CLOSED).await;
+}
+
+/// Reads the rest of a request's body that nobody wanted. False: the connection can't go on.
+/// nginx: `ngx_http_discarded_request_body_handler`.
+async fn discard(connection: &Connection, time: Duration, timeout: Duration) -> bool {
+    let until = now() + time;
+    loop {
+        let step = {
+            let mut input = connection.input.borrow_mut();
+            let step = connection.h1().discard_body(&input);
+            if let Ok((consumed, _)) = &step {
+                input.advance(*consumed);
+            }
+            step
+        };
+        match step {
+            Ok((_, true)) => return true,
+            Ok((_, false)) => {}
+            Err(_) => return false,
+        }
+        let left = until.saturating_duration_since(now()).min(timeout);
+        match connection.stream.recv(left).await {
+            Ok(bytes) if !bytes.is_empty() => {
+                connection.input.replace(bytes);
+            }
+            _ => return false,
+        }
+    }
+}

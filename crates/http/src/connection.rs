@@ -9,7 +9,6 @@ mod waiting;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::future::Future;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

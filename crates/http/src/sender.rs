@@ -14,6 +14,7 @@ use nowait_h1::encode::{CHUNK_END, HeadWriter, chunk_start};
 use nowait_runtime::buf::{Chain, Chunk, FileRange, OutBuf};
 use nowait_runtime::net::SendOptions;
 use nowait_runtime::pool::PoolError;
+use nowait_runtime::task::{Either, select};
 use nowait_runtime::{now, sleep};
 
 use crate::connection::{Connection, flush, send_timeout};
@@ -426,7 +427,12 @@ impl<'a> Sender<'a> {
             Ok(allowed) => Ok(allowed.min(len)),
             Err(wait) => {
                 self.flush().await?;
-                sleep(wait).await;
+                let left = self.connection.stream.hangup();
+                if let Either::Right(_) = select(sleep(wait), left).await {
+                    // nginx: ngx_http_test_reading.
+                    let gone = io::ErrorKind::ConnectionReset;
+                    return Err(SendError::Client(io::Error::new(gone, "the client has left")));
+                }
                 let rate = self.rate.as_ref().map_or(len, |rate| rate.allowed(now()).unwrap_or(1));
                 Ok(rate.min(len).max(1))
             }

@@ -51,11 +51,10 @@ fn advice(module: &str) -> Option<&'static str> {
         "where TLS is used, let a server in front of nowait end it; else remove the lines";
     let rest = module.strip_prefix("ngx_")?;
     Some(match rest.strip_suffix("_module").unwrap_or(rest) {
-        "http_auth_basic" | "http_auth_request" | "http_secure_link" => {
-            "without these lines everybody has access; \"allow\", \"deny\" and \"internal\" work"
+        "http_auth_request" | "http_secure_link" => {
+            "without these lines everybody has access; \"auth_basic\", \"allow\" and \"deny\" work"
         }
         "http_referer" => "\"map $http_referer\" and \"if\" can do it",
-        "http_stub_status" => "the error log tells what happens to the server",
         "http_dav" => "nowait serves files and does not store any",
         "http_ssl" | "http_v2" | "http_v3" | "openssl" => TLS,
         "http_upstream" | "http_tunnel" | "http_memcached" | "http_slice_filter" => APPLICATION,

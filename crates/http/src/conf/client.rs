@@ -80,8 +80,7 @@ nowait_conf::directives! {
     chunked_transfer_encoding: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// Whether a client must pass all kinds of access checks (`all`), or one of them is enough (`any`).
     satisfy: Satisfy = "all", in HTTP | SERVER | LOCATION, args "all | any";
-    /// Delay of answers with 401, against guessing of passwords. No module answers with 401 yet, other
-    /// than `return` and its kind.
+    /// Delay of answers with 401, against guessing of passwords.
     auth_delay: Msec = "0s", in HTTP | SERVER | LOCATION, args "time";
     /// Accepted for compatibility: subrequests need no buffer of their own.
     subrequest_output_buffer_size: Size = "4k", in HTTP | SERVER | LOCATION, args "size";

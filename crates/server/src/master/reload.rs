@@ -224,7 +224,8 @@ impl Master {
                 child.quit(&self.log);
             }
         }
-        self.noaccepting = false;
+        // WINCH may have come meanwhile.
+        self.noaccepting &= self.children.iter().all(|child| child.exiting);
         self.answer(Ok(self.running.number));
         self.reload_ended()
     }

@@ -16,7 +16,7 @@ use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 pub use builder::{Binary, Driver, ServerBuilder, StartFailure};
-pub use process::signal;
+pub use process::{children, signal};
 pub use rustix::process::Signal;
 
 use crate::client::Client;

@@ -32,7 +32,7 @@ fn as_pid(pid: u32) -> Option<Pid> {
 }
 
 /// Ids of the live children of `parent`.
-pub(super) fn children(parent: u32) -> Vec<u32> {
+pub fn children(parent: u32) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };

@@ -41,11 +41,39 @@ use crate::tree::{Node, Word};
 /// The type of a field decides how the directive behaves, see [`Field`](crate::Field): a
 /// [`Setting`](crate::Setting) `T` (needs a default), `Option<T>`, `Vec<T>`, [`Own<T>`](crate::Own).
 /// Defaults are configuration text and go through the same parser, so the reference can't lie.
+///
+/// `module "proxy", prefix "proxy_";` puts a prefix before all names, so that a macro can write the
+/// same rows for several modules (`proxy_buffering`, `fastcgi_buffering`).
 #[macro_export]
 macro_rules! directives {
     (
         $(#[$meta:meta])*
         module $module:literal;
+        $vis:vis struct $($rest:tt)*
+    ) => {
+        $crate::directives! {
+            @table
+            $(#[$meta])*
+            module $module, prefix "";
+            $vis struct $($rest)*
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        module $module:literal, prefix $prefix:literal;
+        $vis:vis struct $($rest:tt)*
+    ) => {
+        $crate::directives! {
+            @table
+            $(#[$meta])*
+            module $module, prefix $prefix;
+            $vis struct $($rest)*
+        }
+    };
+    (
+        @table
+        $(#[$meta:meta])*
+        module $module:literal, prefix $prefix:literal;
         $vis:vis struct $conf:ident with $layer:ident;
         $(
             $(#[doc = $doc:literal])*
@@ -69,7 +97,7 @@ macro_rules! directives {
         impl $conf {
             /// The rows of the table.
             $vis const ROWS: &'static [$crate::Row] = &[$($crate::Row {
-                name: $crate::__row!(@name $field $($name)?),
+                name: $crate::__row!(@name $prefix, $field $($name)?),
                 module: $module,
                 doc: &[$($doc),*],
                 contexts: $crate::Context::NONE$(.or($crate::Context::$context))+,
@@ -88,7 +116,7 @@ macro_rules! directives {
             $vis fn resolve(cx: &mut $crate::Cx<'_>, scopes: &[&$crate::Scope]) -> $conf {
                 let defaults = $crate::__private::defaults::<$layer>(cx, |cx| {
                     $($crate::__row!(@apply cx, $conf, $layer, $field, $type,
-                        [$crate::__row!(@name $field $($name)?)] $($default $(=> $computed)?)?);)*
+                        [$crate::__row!(@name $prefix, $field $($name)?)] $($default $(=> $computed)?)?);)*
                     cx.layer::<$layer>().clone()
                 });
                 let empty = $layer::default();
@@ -266,8 +294,8 @@ macro_rules! setting_flags {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __row {
-    (@name $field:ident) => { stringify!($field) };
-    (@name $field:ident $name:literal) => { $name };
+    (@name $prefix:literal, $field:ident) => { concat!($prefix, stringify!($field)) };
+    (@name $prefix:literal, $field:ident $name:literal) => { concat!($prefix, $name) };
     (@default) => { None };
     (@default $default:literal) => { Some($default) };
     (@given) => { false };

@@ -39,6 +39,16 @@ fn cache_line(_cx: &mut Cx<'_>) -> Size {
     Size(64)
 }
 
+directives! {
+    /// A table whose names begin with a word of their own.
+    #[derive(Debug)]
+    module "back", prefix "back_";
+    pub struct BackConf with BackLayer;
+
+    /// Named `back_buffering`.
+    buffering: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+}
+
 #[derive(Clone, Debug, PartialEq)]
 struct Header(String, String);
 
@@ -107,7 +117,7 @@ fn location(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 }
 
 fn registry() -> Registry {
-    Registry::new(&[TestConf::ROWS, STRUCTURE])
+    Registry::new(&[TestConf::ROWS, BackConf::ROWS, STRUCTURE])
 }
 
 fn with<T>(text: &str, check: impl FnOnce(&mut Cx<'_>, Blocks) -> T) -> (T, Diagnostics) {
@@ -196,4 +206,16 @@ fn tables_are_consistent() {
     assert!(names.contains(&"return") && !names.contains(&"answer"));
     assert!(STRUCTURE[0].block && !STRUCTURE[3].block);
     assert_eq!(TestConf::ROWS[0].doc, [" A flag."]);
+}
+
+#[test]
+fn a_table_may_have_a_prefix() {
+    assert_eq!(BackConf::ROWS[0].name, "back_buffering");
+    let (buffering, diagnostics) = with("http { back_buffering off; }", |cx, blocks| {
+        BackConf::resolve(cx, &[&blocks.http.unwrap()]).buffering
+    });
+    assert!(diagnostics.is_empty(), "{}", diagnostics.render(false));
+    assert!(!buffering);
+    let ((), diagnostics) = with("http { buffering off; }", |_, _| ());
+    assert!(diagnostics.has_errors());
 }

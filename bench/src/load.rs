@@ -32,13 +32,14 @@ const LATENCY_MAX: Duration = Duration::from_secs(60);
 /// One kind of response, as the probe saw it.
 #[derive(Debug, Clone)]
 pub struct Expect {
-    pub head_bytes: usize,
+    /// The head with its empty line.
+    pub head: Arc<[u8]>,
     pub body: Arc<[u8]>,
 }
 
 impl Expect {
     fn total(&self) -> u64 {
-        (self.head_bytes + self.body.len()) as u64
+        (self.head.len() + self.body.len()) as u64
     }
 }
 
@@ -424,8 +425,8 @@ fn check_status(bytes: &[u8]) -> Result<(), Error> {
 
 /// Compares the part of a response that starts at byte `at` with the expected body.
 fn compare(expect: &Expect, at: usize, bytes: &[u8]) -> Result<(), Error> {
-    let head_left = expect.head_bytes.saturating_sub(at).min(bytes.len());
-    let body_at = (at + head_left) - expect.head_bytes.min(at + head_left);
+    let head_left = expect.head.len().saturating_sub(at).min(bytes.len());
+    let body_at = (at + head_left) - expect.head.len().min(at + head_left);
     let body = &bytes[head_left..];
     if body.is_empty() || expect.body[body_at..].starts_with(body) {
         return Ok(());
@@ -439,7 +440,7 @@ mod tests {
 
     #[test]
     fn bodies_are_compared_across_pieces() {
-        let expect = Expect { head_bytes: 4, body: Arc::from(*b"body") };
+        let expect = Expect { head: Arc::from(*b"head"), body: Arc::from(*b"body") };
         let response = b"headbody";
         for split in 0..response.len() {
             let (left, right) = response.split_at(split);

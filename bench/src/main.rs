@@ -9,6 +9,7 @@
 mod load;
 mod machine;
 mod options;
+mod paced;
 mod probe;
 mod process;
 mod report;

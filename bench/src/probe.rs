@@ -57,7 +57,7 @@ fn exchange(target: SocketAddr, request: &[u8]) -> Result<Expect, String> {
     if body.len() > length {
         return Err(format!("{} bytes after the body", body.len() - length));
     }
-    Ok(Expect { head_bytes, body: Arc::from(body) })
+    Ok(Expect { head: Arc::from(head), body: Arc::from(body) })
 }
 
 /// The Content-Length of a successful response.

@@ -3,6 +3,7 @@
 mod cold;
 mod idle;
 mod lifecycle;
+mod tail;
 mod throughput;
 
 use std::path::PathBuf;
@@ -10,10 +11,13 @@ use std::path::PathBuf;
 use crate::machine;
 use crate::options::Options;
 use crate::results::{Better, Outcome};
-use crate::server::{Setup, Side, Variant};
+use crate::server::{ORIGIN, Server, Setup, Side, Variant, origin_configuration};
 
 /// The label of nginx with the settings that its guides recommend for static files.
 pub const USUAL: &str = "nginx sendfile, open_file_cache";
+
+/// The label of nginx with the setting that its guides recommend for a cache.
+pub const USUAL_CACHE: &str = "nginx sendfile";
 
 /// What the scenarios share: programs, directories, processors.
 pub struct Bench {
@@ -46,6 +50,8 @@ pub enum What {
     Reload,
     /// Hot files while cold ones wait for a slow disk.
     Cold,
+    /// Hot objects of a cache while cold ones meet the spikes of its disk.
+    Tail,
 }
 
 const KB: usize = 1024;
@@ -77,6 +83,36 @@ pub fn all() -> Vec<Scenario> {
             "1 KB file, connection per request",
             Throughput { close: true, ..file(KB) },
         ),
+        throughput(
+            "proxy-tiny",
+            "return 200 of an origin, proxied",
+            Throughput { uri: Uri::ProxiedTiny, ..tiny },
+        ),
+        throughput(
+            "proxy-16k",
+            "16 KB of an origin, proxied",
+            Throughput { uri: Uri::ProxiedFile(16 * KB), ..tiny },
+        ),
+        throughput(
+            "proxy-1m",
+            "1 MB of an origin, proxied",
+            Throughput { uri: Uri::ProxiedFile(MB), ..tiny },
+        ),
+        throughput(
+            "cache-100b",
+            "100 bytes from the disk cache",
+            Throughput { uri: Uri::Cached(100), ..tiny },
+        ),
+        throughput(
+            "cache-16k",
+            "16 KB from the disk cache",
+            Throughput { uri: Uri::Cached(16 * KB), ..tiny },
+        ),
+        throughput(
+            "cache-1m",
+            "1 MB from the disk cache",
+            Throughput { uri: Uri::Cached(MB), ..tiny },
+        ),
         throughput("tiny-2w", "return 200, 2 workers", Throughput { workers: 2, ..tiny }),
         throughput("file-1k-2w", "1 KB file, 2 workers", Throughput { workers: 2, ..file(KB) }),
         Scenario {
@@ -91,6 +127,11 @@ pub fn all() -> Vec<Scenario> {
             title: "A hot 4 MB file while 200 connections wait for a slow disk",
             what: What::Cold,
         },
+        Scenario {
+            name: "cache-tail",
+            title: "Hot objects of a cache while cold ones meet the spikes of its disk",
+            what: What::Tail,
+        },
     ]
 }
 
@@ -103,6 +144,7 @@ impl Bench {
             What::Start => lifecycle::start(self, scenario),
             What::Reload => lifecycle::reload(self, scenario),
             What::Cold => cold::run(self, scenario),
+            What::Tail => tail::run(self, scenario),
         }
     }
 
@@ -133,6 +175,7 @@ impl Bench {
             workers,
             root: self.directory.join("www"),
             main: main.to_owned(),
+            http: String::new(),
             server: String::new(),
             cpus,
             client_cpus,
@@ -180,6 +223,72 @@ impl Bench {
             variants.push(variant(&label, Side::Nowait, events, &sendfile));
         }
         variants
+    }
+
+    /// nginx with the buffers that it has without being asked, and with large ones; Nowait as it
+    /// is, with each driver.
+    pub fn proxy_variants(&self) -> Vec<Variant> {
+        const LARGE: &str = "proxy_buffer_size 64k; proxy_buffers 16 64k; \
+                             proxy_busy_buffers_size 128k;";
+        let mut variants = self.plain_variants();
+        variants.insert(1, variant("nginx large buffers", Side::Nginx, "", LARGE));
+        variants
+    }
+
+    /// nginx without and with sendfile and open_file_cache; Nowait with the usual setting on each
+    /// driver, without and with a memory tier.
+    pub fn cache_variants(&self) -> Vec<Variant> {
+        const FILES: &str = "open_file_cache max=10000 inactive=60s; open_file_cache_valid 60s;";
+        let directory = self.cache();
+        let cache = |parameters: &str| {
+            let directory = directory.display();
+            format!(
+                "proxy_cache_path {directory} levels=1:2 keys_zone=objects:10m \
+                 use_temp_path=off{parameters};"
+            )
+        };
+        let disk = cache("");
+        let mut variants = vec![
+            variant("nginx read", Side::Nginx, "", &format!("{disk} sendfile off;")),
+            variant(USUAL_CACHE, Side::Nginx, "", &format!("{disk} sendfile on;")),
+            variant("nginx read, open_file_cache", Side::Nginx, "", &format!("{disk} {FILES}")),
+            variant(
+                "nginx sendfile, open_file_cache",
+                Side::Nginx,
+                "",
+                &format!("{disk} sendfile on; {FILES}"),
+            ),
+        ];
+        for (name, events) in self.drivers() {
+            let disk = format!("{disk} sendfile on;");
+            variants.push(variant(&name, Side::Nowait, events, &disk));
+            if self.candidate == Some(Candidate::Nowait) {
+                let label = format!("{name}, memory tier");
+                let memory = format!("{} sendfile on;", cache(" memory=64m"));
+                variants.push(variant(&label, Side::Nowait, events, &memory));
+            }
+        }
+        variants
+    }
+
+    /// Where the caches of proxies stand.
+    pub fn cache(&self) -> PathBuf {
+        self.directory.join("cache")
+    }
+
+    /// The block that names the origin.
+    pub fn upstream(&self) -> String {
+        format!("upstream origin {{ server {ORIGIN}; keepalive 128; }}")
+    }
+
+    /// Starts an origin, on the load generator's processor.
+    pub fn origin(&self) -> Result<Server, String> {
+        let setup = self.setup(1);
+        let directory = self.directory.join("origin");
+        let text = origin_configuration(&directory, &setup.root, &setup.main);
+        let (binary, cpus) = (&self.options.nginx, &setup.client_cpus);
+        Server::launch(binary, &directory, ORIGIN, &text, cpus, cpus)
+            .map_err(|error| format!("origin: {error}"))
     }
 
     /// The names and `use` lines of what is compared with nginx.

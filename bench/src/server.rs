@@ -14,6 +14,8 @@ use crate::process;
 
 /// Where every server listens; one at a time, in a namespace of our own.
 pub const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 18_080);
+/// Where the origin behind a proxy listens.
+pub const ORIGIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 18_081);
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,6 +48,8 @@ pub struct Setup {
     pub root: PathBuf,
     /// Lines for the main block.
     pub main: String,
+    /// Lines for the `http` block.
+    pub http: String,
     /// Lines for the `server` block.
     pub server: String,
     /// The processors that the server may use.
@@ -58,7 +62,7 @@ pub struct Setup {
 pub fn configuration(directory: &Path, setup: &Setup, variant: &Variant) -> String {
     let mut text = String::new();
     let directory = directory.display();
-    let Setup { workers, root, main, server, .. } = setup;
+    let Setup { workers, root, main, http: common, server, .. } = setup;
     let Variant { main: own, events, http, .. } = variant;
     let root = root.display();
     write!(
@@ -79,6 +83,7 @@ http {{
     default_type application/octet-stream;
     keepalive_requests 1000000000;
     keepalive_timeout 600s;
+    {common}
     {http}
     server {{
         listen {ADDRESS} backlog=8192;
@@ -93,10 +98,40 @@ http {{
     text
 }
 
+/// The configuration of the origin behind a proxy: as fast as nginx is with files in memory.
+pub fn origin_configuration(directory: &Path, root: &Path, user: &str) -> String {
+    let (directory, root) = (directory.display(), root.display());
+    format!(
+        "daemon off;
+worker_processes 1;
+worker_rlimit_nofile 20000;
+pid {directory}/pid;
+error_log {directory}/error.log warn;
+{user}
+events {{ worker_connections 16384; }}
+http {{
+    access_log off;
+    sendfile on;
+    open_file_cache max=10000 inactive=60s;
+    open_file_cache_valid 60s;
+    default_type application/octet-stream;
+    keepalive_requests 1000000000;
+    keepalive_timeout 600s;
+    server {{
+        listen {ORIGIN} backlog=8192;
+        location = /tiny {{ return 200 \"OK\"; }}
+        location / {{ root {root}; }}
+    }}
+}}
+"
+    )
+}
+
 /// A running server; it is ended when dropped.
 pub struct Server {
     child: Child,
     directory: PathBuf,
+    address: SocketAddr,
     /// From the start of the process to the first accepted connection.
     pub start_time: Duration,
 }
@@ -109,10 +144,23 @@ impl Server {
         setup: &Setup,
         variant: &Variant,
     ) -> Result<Server, String> {
+        let text = configuration(directory, setup, variant);
+        Server::launch(binary, directory, ADDRESS, &text, &setup.cpus, &setup.client_cpus)
+    }
+
+    /// Starts a program with this configuration on `cpus`, which are then `client_cpus` again for
+    /// the caller, and waits until it listens.
+    pub fn launch(
+        binary: &Path,
+        directory: &Path,
+        address: SocketAddr,
+        text: &str,
+        cpus: &[usize],
+        client_cpus: &[usize],
+    ) -> Result<Server, String> {
         let file_error = |error: std::io::Error| format!("{}: {error}", directory.display());
         fs::create_dir_all(directory).map_err(file_error)?;
         let _ = fs::remove_file(directory.join("error.log"));
-        let text = configuration(directory, setup, variant);
         fs::write(directory.join("nginx.conf"), text).map_err(file_error)?;
         let output = File::create(directory.join("output")).map_err(file_error)?;
         let errors = output.try_clone().map_err(file_error)?;
@@ -126,13 +174,14 @@ impl Server {
             .stdout(output)
             .stderr(errors);
         // A child inherits the processors of the thread that starts it.
-        pin(&setup.cpus)?;
+        pin(cpus)?;
         let begin = Instant::now();
         let child = command.spawn().map_err(|error| format!("{}: {error}", binary.display()));
-        pin(&setup.client_cpus)?;
+        pin(client_cpus)?;
         let mut server = Server {
             child: child?,
             directory: directory.to_path_buf(),
+            address,
             start_time: Duration::ZERO,
         };
         server.wait_until_listening(begin)?;
@@ -141,7 +190,7 @@ impl Server {
 
     fn wait_until_listening(&mut self, begin: Instant) -> Result<(), String> {
         loop {
-            if TcpStream::connect(ADDRESS).is_ok() {
+            if TcpStream::connect(self.address).is_ok() {
                 self.start_time = begin.elapsed();
                 return Ok(());
             }
@@ -191,7 +240,7 @@ impl Drop for Server {
         }
         // The kernel takes an io_uring apart after its process has gone, and until then the ring
         // keeps the listening socket: the next server must not be mistaken for this one.
-        while TcpStream::connect(ADDRESS).is_ok() && begin.elapsed() < STOP_TIMEOUT {
+        while TcpStream::connect(self.address).is_ok() && begin.elapsed() < STOP_TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -40,7 +40,7 @@ fn measure(bench: &Bench, variant: &Variant, connections: usize) -> Result<(u64,
     let server = Server::start(bench.binary(variant.side), &directory, &setup, variant)?;
     let request = probe::request("/tiny", false);
     let expect = probe::fetch(ADDRESS, &request)?;
-    let mut response = vec![0; expect.head_bytes + expect.body.len()];
+    let mut response = vec![0; expect.head.len() + expect.body.len()];
 
     drop(open(WARM_UP, &request, &mut response)?);
     let pids = server.processes();

@@ -3,18 +3,33 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Bench, Scenario, USUAL};
-use crate::load::{self, Group, Load, Seen};
+use super::{Bench, Scenario, USUAL, USUAL_CACHE};
+use crate::load::{self, Expect, Group, Load, Seen};
 use crate::probe;
 use crate::process;
 use crate::results::{Better, Outcome, Samples};
-use crate::server::{ADDRESS, Server, Variant};
+use crate::server::{ADDRESS, Server, Setup, Variant};
 
 /// Part of a measurement's length that is spent before it, at most `WARM_UP_MAX`.
 const WARM_UP: f64 = 0.3;
 const WARM_UP_MAX: f64 = 1.0;
 /// Below this share of its processors in use the server was waiting for the load generator.
 pub const SATURATED_PERCENT: f64 = 95.0;
+
+/// How long a cache may take to have what was fetched.
+const FILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// What a response from the cache says.
+const HIT: &[u8] = b"\r\nX-Cache: HIT\r\n";
+/// The location of a proxy, and the one of a cache that the variant describes.
+const PROXY: &str = "proxy_http_version 1.1; proxy_set_header Connection \"\";
+        location /proxied/ { proxy_pass http://origin/; }";
+const CACHED: &str = "
+        location /cached/ {
+            proxy_pass http://origin/;
+            proxy_cache objects;
+            proxy_cache_valid 200 1h;
+            add_header X-Cache $upstream_cache_status;
+        }";
 
 /// One kind of load.
 #[derive(Clone, Copy)]
@@ -32,6 +47,47 @@ pub enum Uri {
     Tiny,
     /// A file of so many bytes, in memory.
     File(usize),
+    /// What [`Uri::Tiny`] answers, fetched from an origin each time.
+    ProxiedTiny,
+    /// A file of the origin's.
+    ProxiedFile(usize),
+    /// A file of the origin's, from the cache.
+    Cached(usize),
+}
+
+impl Uri {
+    /// The file that has to be there: name and length.
+    fn file(self) -> Option<(String, usize)> {
+        match self {
+            Uri::Tiny | Uri::ProxiedTiny => None,
+            Uri::File(bytes) | Uri::ProxiedFile(bytes) | Uri::Cached(bytes) => {
+                Some((format!("{bytes}.bin"), bytes))
+            }
+        }
+    }
+
+    fn path(self) -> String {
+        let name = self.file().map_or_else(|| "tiny".to_owned(), |(name, _)| name);
+        match self {
+            Uri::Tiny | Uri::File(_) => format!("/{name}"),
+            Uri::ProxiedTiny | Uri::ProxiedFile(_) => format!("/proxied/{name}"),
+            Uri::Cached(_) => format!("/cached/{name}"),
+        }
+    }
+
+    fn has_origin(self) -> bool {
+        matches!(self, Uri::ProxiedTiny | Uri::ProxiedFile(_) | Uri::Cached(_))
+    }
+
+    /// What is compared, and the label of nginx's usual setting where it isn't the only one.
+    fn variants(self, bench: &Bench) -> (Vec<Variant>, Option<&'static str>) {
+        match self {
+            Uri::Tiny | Uri::ProxiedTiny => (bench.plain_variants(), None),
+            Uri::File(_) => (bench.file_variants(), Some(USUAL)),
+            Uri::ProxiedFile(_) => (bench.proxy_variants(), Some("nginx")),
+            Uri::Cached(_) => (bench.cache_variants(), Some(USUAL_CACHE)),
+        }
+    }
 }
 
 /// From this share of a processor on, other programs spoil a measurement.
@@ -43,11 +99,19 @@ struct Sample {
     requests_per_second: f64,
     /// Of the server's processors.
     used_percent: f64,
-    /// Of one processor, by this program.
+    /// Of one processor, by this program and the origin.
     client_percent: f64,
     /// Of one processor, by everything else on the machine.
     others_percent: f64,
     seen: Seen,
+}
+
+/// What the requests of a scenario are for, and what answers them behind the server.
+struct Target<'a> {
+    what: &'a Throughput,
+    /// The file, where it is one.
+    body: Option<Vec<u8>>,
+    origin: Option<Server>,
 }
 
 /// The accounts at the beginning or the end of the measured time.
@@ -60,11 +124,11 @@ struct Edge {
 }
 
 impl Edge {
-    fn now(server: &[u32]) -> Edge {
+    fn now(server: &[u32], origin: &[u32]) -> Edge {
         Edge {
             time: Instant::now(),
             server: process::cpu_time(server),
-            client: process::cpu_time(&[std::process::id()]),
+            client: process::cpu_time(&[std::process::id()]) + process::cpu_time(origin),
             machine: process::machine_time(),
         }
     }
@@ -72,14 +136,14 @@ impl Edge {
 
 /// Measures all variants, one after the other, in every round.
 pub fn run(bench: &Bench, scenario: &Scenario, what: &Throughput) -> Result<Outcome, String> {
-    let (uri, body, variants) = match what.uri {
-        Uri::Tiny => ("/tiny".to_owned(), None, bench.plain_variants()),
-        Uri::File(bytes) => {
-            let name = format!("{bytes}.bin");
-            let body = write_file(&bench.directory.join("www").join(&name), bytes)?;
-            (format!("/{name}"), Some(body), bench.file_variants())
-        }
-    };
+    let (variants, usual) = what.uri.variants(bench);
+    let body = what
+        .uri
+        .file()
+        .map(|(name, bytes)| write_file(&bench.directory.join("www").join(name), bytes));
+    let body = body.transpose()?;
+    let origin = what.uri.has_origin().then(|| bench.origin()).transpose()?;
+    let target = Target { what, body, origin };
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
     let mut broken = vec![false; variants.len()];
@@ -91,7 +155,7 @@ pub fn run(bench: &Bench, scenario: &Scenario, what: &Throughput) -> Result<Outc
             if broken[index] {
                 continue;
             }
-            match measure_undisturbed(bench, what, variant, &uri, body.as_deref()) {
+            match measure_undisturbed(bench, &target, variant) {
                 Ok(sample) => {
                     bench.progress(scenario, round, &variant.label, &sample.to_string());
                     samples[index].push(sample.cpu_us, &sample.also());
@@ -105,24 +169,22 @@ pub fn run(bench: &Bench, scenario: &Scenario, what: &Throughput) -> Result<Outc
         }
     }
     let mut outcome = bench.outcome(scenario, "µs of server CPU per request", Better::Lower);
-    outcome.fill(&samples, matches!(what.uri, Uri::File(_)).then_some(USUAL));
+    outcome.fill(&samples, usual);
     Ok(outcome)
 }
 
 /// Measures again when other programs disturbed; gives back the least disturbed measurement.
 fn measure_undisturbed(
     bench: &Bench,
-    what: &Throughput,
+    target: &Target<'_>,
     variant: &Variant,
-    uri: &str,
-    body: Option<&[u8]>,
 ) -> Result<Sample, String> {
-    let mut best = measure(bench, what, variant, uri, body)?;
+    let mut best = measure(bench, target, variant)?;
     for _ in 0..bench.options.retries {
         if best.others_percent <= OTHERS_PERCENT_MAX {
             break;
         }
-        let again = measure(bench, what, variant, uri, body)?;
+        let again = measure(bench, target, variant)?;
         if again.others_percent < best.others_percent {
             best = again;
         }
@@ -130,19 +192,27 @@ fn measure_undisturbed(
     Ok(best)
 }
 
-fn measure(
-    bench: &Bench,
-    what: &Throughput,
-    variant: &Variant,
-    uri: &str,
-    body: Option<&[u8]>,
-) -> Result<Sample, String> {
-    let setup = bench.setup(what.workers);
+fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Sample, String> {
+    let what = target.what;
+    let setup = Setup {
+        http: if target.origin.is_some() { bench.upstream() } else { String::new() },
+        server: match what.uri {
+            Uri::Tiny | Uri::File(_) => String::new(),
+            Uri::ProxiedTiny | Uri::ProxiedFile(_) => PROXY.to_owned(),
+            Uri::Cached(_) => cached(),
+        },
+        ..bench.setup(what.workers)
+    };
     let directory = bench.directory.join("server");
+    // Every server fills its cache itself.
+    let _ = std::fs::remove_dir_all(bench.cache());
     let server = Server::start(bench.binary(variant.side), &directory, &setup, variant)?;
-    let request = probe::request(uri, what.close);
-    let expect = probe::fetch(ADDRESS, &request)?;
-    if body.is_some_and(|body| body != &*expect.body) {
+    let request = probe::request(&what.uri.path(), what.close);
+    let expect = match what.uri {
+        Uri::Cached(_) => fetch_hit(&request)?,
+        _ => probe::fetch(ADDRESS, &request)?,
+    };
+    if target.body.as_deref().is_some_and(|body| body != &*expect.body) {
         return Err("the body is not the file".to_owned());
     }
     let groups = [Group {
@@ -159,8 +229,9 @@ fn measure(
         length: Duration::from_secs_f64(seconds),
     };
     let pids = server.processes();
+    let origin = target.origin.as_ref().map(Server::processes).unwrap_or_default();
     let mut edges = Vec::new();
-    let seen = load::run(&load, || edges.push(Edge::now(&pids)))
+    let seen = load::run(&load, || edges.push(Edge::now(&pids, &origin)))
         .map_err(|error| format!("{error} {}", server.log()))?;
     let (&[begin, end], Ok([seen])) = (&edges[..], <[Seen; 1]>::try_from(seen)) else {
         return Err("the measurement has no two edges".to_owned());
@@ -211,6 +282,26 @@ impl std::fmt::Display for Sample {
             write!(f, "  others {:.0} %", self.others_percent)?;
         }
         Ok(())
+    }
+}
+
+/// The locations of a proxy with a cache, for the `server` block.
+pub fn cached() -> String {
+    format!("{PROXY}{CACHED}")
+}
+
+/// Fills the cache with a request, and gives back the first response that came from it.
+pub fn fetch_hit(request: &[u8]) -> Result<Expect, String> {
+    let begin = Instant::now();
+    loop {
+        let expect = probe::fetch(ADDRESS, request)?;
+        if expect.head.windows(HIT.len()).any(|part| part.eq_ignore_ascii_case(HIT)) {
+            return Ok(expect);
+        }
+        if begin.elapsed() > FILL_TIMEOUT {
+            let head = String::from_utf8_lossy(&expect.head).into_owned();
+            return Err(format!("the response does not come from the cache: {head}"));
+        }
     }
 }
 

@@ -32,7 +32,9 @@ pub struct Latency {
 pub struct Spike {
     /// One operation in so many, on average; at least 1.
     pub one_in: u32,
-    pub lasting: Duration,
+    pub shortest: Duration,
+    /// Not below `shortest`; every length between them is equally likely.
+    pub longest: Duration,
 }
 
 impl From<Duration> for Latency {
@@ -333,7 +335,9 @@ impl State {
     fn roll(&mut self, latency: Latency) -> Duration {
         match latency.spike {
             Some(spike) if self.next_random().is_multiple_of(u64::from(spike.one_in.max(1))) => {
-                latency.base + spike.lasting
+                let range = spike.longest.saturating_sub(spike.shortest).as_micros() as u64;
+                let more = Duration::from_micros(self.next_random() % (range + 1));
+                latency.base + spike.shortest + more
             }
             _ => latency.base,
         }
@@ -440,7 +444,8 @@ mod tests {
 
     #[test]
     fn spikes_come_as_often_as_asked_and_repeat_by_seed() {
-        let spike = Spike { one_in: 10, lasting: Duration::from_secs(1) };
+        let [shortest, longest] = [1, 2].map(Duration::from_secs);
+        let spike = Spike { one_in: 10, shortest, longest };
         let latency = Latency { base: Duration::ZERO, spike: Some(spike) };
         let roll = |seed| {
             let control = Control::new(seed);
@@ -450,6 +455,8 @@ mod tests {
         let rolls = roll(7);
         let spikes = rolls.iter().filter(|d| !d.is_zero()).count();
         assert!((60..140).contains(&spikes), "{spikes}");
+        assert!(rolls.iter().all(|d| d.is_zero() || (shortest..=longest).contains(d)));
+        assert!(rolls.iter().any(|d| *d > Duration::from_millis(1500)));
         assert_eq!(rolls, roll(7));
     }
 }

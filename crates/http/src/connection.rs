@@ -169,6 +169,10 @@ pub fn serve(connection: Rc<Connection>) -> impl Future<Output = ()> {
             Next::Reset => drop(connection.stream.set_reset_on_close()),
             Next::Idle | Next::Close => {}
         }
+        if Rc::strong_count(&connection) > 1 {
+            // A background subrequest goes on; the client must not wait for it.
+            let _ = connection.stream.shutdown(std::net::Shutdown::Both);
+        }
     }
 }
 

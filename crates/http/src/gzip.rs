@@ -72,6 +72,10 @@ fn test(request: &Request, head: &Head) -> bool {
         HttpVersion::Http10 => Version::Http10,
         HttpVersion::Http11 => Version::Http11,
     };
+    if request.is_nested() {
+        // A part of another response, which is compressed as a whole.
+        return false;
+    }
     let Some(field) = request.head.header(Known::AcceptEncoding) else { return false };
     if !accepts_gzip(field) || request.head.version() < lowest {
         return false;

@@ -49,5 +49,6 @@ pub mod rewrite;
 pub mod sender;
 pub mod server_name;
 pub mod special_pages;
+pub mod subrequest;
 pub mod variables;
 pub mod worker;

@@ -140,6 +140,7 @@ impl Details for About<'_> {
             client: &client,
             server,
             request: line,
+            subrequest: if request.is_nested() { &request.uri.path } else { &[] },
             host: request.head.header(nowait_h1::Known::Host),
             referrer: request.head.header(nowait_h1::Known::Referer),
             ..RequestDetails::default()

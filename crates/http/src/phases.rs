@@ -31,6 +31,7 @@ use crate::outcome::{Outcome, Special, Target};
 use crate::request::{BodyLength, Request};
 use crate::response::Response;
 use crate::rewrite::{Cursor, Step};
+use crate::subrequest::Entry;
 
 /// Where a round begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,8 @@ enum Start {
     Server,
     /// In a named location, which is set already.
     Location,
+    /// At the content of a location, which is set already.
+    Content,
 }
 
 /// Where a request stands among the phases.
@@ -86,6 +89,15 @@ pub fn respond(request: &mut Request) -> Progress {
         crate::realip::apply(request, request.server().root);
     }
     advance(request, Start::Server)
+}
+
+/// Answers a subrequest as far as that needs no file.
+pub(crate) fn respond_nested(request: &mut Request) -> Progress {
+    let start = match request.entry {
+        Entry::Server => Start::Server,
+        Entry::Content => Start::Content,
+    };
+    advance(request, start)
 }
 
 /// Answers a request that could not be read: by the error page for the status, else a built-in one.
@@ -166,6 +178,7 @@ fn round(request: &mut Request, start: Start) -> Option<Outcome> {
     request.stage = match start {
         Start::Server => Stage::Server,
         Start::Location => Stage::Location,
+        Start::Content => Stage::Content,
     };
     phases(request)
 }
@@ -218,7 +231,7 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                 }
             },
             Stage::Preaccess => {
-                if request.current.conf.wants_realip {
+                if request.current.conf.wants_realip && !request.is_nested() {
                     crate::realip::apply(request, request.location);
                 }
                 match &request.location().limits {
@@ -238,6 +251,9 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                 Turn::Go | Turn::Wait(_) => Stage::Access,
                 Turn::Refuse(outcome) => return Some(outcome),
             },
+            // Whoever may make the request may make what it is made of.
+            // nginx: `ngx_http_core_access_phase`
+            Stage::Access if request.is_nested() => Stage::Content,
             Stage::Access => match access::check(request) {
                 Access::Granted => Stage::Content,
                 Access::Denied(outcome) => return Some(outcome),

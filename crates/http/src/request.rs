@@ -20,6 +20,7 @@ use crate::limit::Limited;
 use crate::outcome::Special;
 use crate::phases::Stage;
 use crate::response::{Head, LocalFuture};
+use crate::subrequest::{Entry, Nested, Shared};
 use crate::variables::{Slot, complex::Complex};
 
 /// Internal redirects that one request may take. nginx: `NGX_HTTP_MAX_URI_CHANGES`.
@@ -87,6 +88,12 @@ pub struct Request {
     pub(crate) stage: Stage,
     /// How many variables are being computed, one for the sake of the other.
     pub(crate) variable_depth: Cell<u8>,
+    /// What it shares with its subrequests, or with the request that it is one of.
+    pub shared: Rc<Shared>,
+    /// What only a subrequest has.
+    pub nested: Option<Nested>,
+    /// Where a subrequest enters the phases.
+    pub(crate) entry: Entry,
     /// Captures of the last regular expression that matched.
     pub captures: RefCell<Captures>,
     /// The client's address when a trusted proxy said it.
@@ -99,13 +106,10 @@ pub struct Request {
     pub realpath_root: Option<Bytes>,
     /// The location that `realpath_root` was resolved for.
     pub realpath_of: Option<LocationId>,
-    /// `$request_id`, once it was asked for.
-    pub id: Cell<Option<[u8; 16]>>,
     /// `$limit_rate` when something set it.
     pub limit_rate: Cell<Option<u64>>,
     /// What `limit_req` and `limit_conn` said, and where the request is counted.
     pub limits: Limited,
-    slots: RefCell<Vec<Option<Bytes>>>,
     /// Memory for paths of files.
     path: Vec<u8>,
 }
@@ -158,7 +162,7 @@ pub enum RequestBody {
     /// All of it, in memory.
     Memory(Bytes),
     /// All of it, in a temporary file.
-    File(crate::request_body::TempFile),
+    File(Rc<crate::request_body::TempFile>),
 }
 
 /// Reads a request's content.
@@ -187,7 +191,7 @@ pub enum ReadError {
 }
 
 /// Captures of a regular expression: `$1` to `$9` and more.
-#[derive(Default, Debug)]
+#[derive(Default, Debug, Clone)]
 pub struct Captures {
     /// What the expression was matched against.
     pub subject: Vec<u8>,
@@ -262,16 +266,17 @@ impl Request {
             uri_changed: false,
             stage: Stage::default(),
             variable_depth: Cell::new(0),
+            shared: Rc::default(),
+            nested: None,
+            entry: Entry::Server,
             captures: RefCell::default(),
             real_peer: None,
             gzip: crate::gzip::State::default(),
             conversion: None,
             realpath_root: None,
             realpath_of: None,
-            id: Cell::new(None),
             limit_rate: Cell::new(None),
             limits: Limited::default(),
-            slots: RefCell::default(),
             path: Vec::new(),
         }
     }
@@ -308,16 +313,15 @@ impl Request {
         self.uri_changed = false;
         self.stage = Stage::default();
         self.variable_depth.set(0);
+        Shared::renew(&mut self.shared);
         self.captures.get_mut().clear();
         self.real_peer = None;
         self.gzip = crate::gzip::State::default();
         self.conversion = None;
         self.realpath_root = None;
         self.realpath_of = None;
-        self.id.set(None);
         self.limit_rate.set(None);
         self.limits = Limited::default();
-        self.slots.get_mut().clear();
     }
 
     /// Settings of the virtual server.
@@ -338,17 +342,12 @@ impl Request {
 
     /// The value stored for a variable of the configuration.
     pub fn slot(&self, slot: Slot) -> Option<Bytes> {
-        self.slots.borrow().get(usize::from(slot.0))?.clone()
+        self.shared.slot(slot)
     }
 
     /// Stores the value of a variable of the configuration.
     pub fn set_slot(&self, slot: Slot, value: Option<Bytes>) {
-        let mut slots = self.slots.borrow_mut();
-        let at = usize::from(slot.0);
-        if slots.len() <= at {
-            slots.resize(at + 1, None);
-        }
-        slots[at] = value;
+        self.shared.set_slot(slot, value);
     }
 
     /// The value of text with variables.
@@ -376,6 +375,11 @@ impl Request {
     /// Host from the request line or the `Host` header: lower case, without port; may be empty.
     pub fn host(&self) -> &[u8] {
         self.head.host().unwrap_or_default()
+    }
+
+    /// Whether this is a subrequest of another request. nginx: `r != r->main`.
+    pub fn is_nested(&self) -> bool {
+        self.nested.is_some()
     }
 
     /// First name of the virtual server.

@@ -114,7 +114,7 @@ pub async fn read(request: &mut Request) -> Result<(), u16> {
         target.len += added;
     }
     request.body = match file {
-        Some(file) => RequestBody::File(file),
+        Some(file) => RequestBody::File(Rc::new(file)),
         None => RequestBody::Memory(memory.freeze()),
     };
     Ok(())

@@ -161,6 +161,8 @@ pub enum BodyError {
     Coding(String),
     /// The thread pool that should read refused the task.
     Overflow(String),
+    /// A subrequest whose answer belongs into it is not made.
+    Nested(crate::subrequest::Refused),
 }
 
 impl std::fmt::Display for BodyError {
@@ -169,6 +171,7 @@ impl std::fmt::Display for BodyError {
             Self::File(error) => write!(f, "read() failed{}", crate::log::OsError(error)),
             Self::Truncated => f.write_str("the file was truncated while it was being sent"),
             Self::Coding(text) | Self::Overflow(text) => f.write_str(text),
+            Self::Nested(refused) => refused.fmt(f),
         }
     }
 }

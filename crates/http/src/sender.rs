@@ -69,7 +69,9 @@ pub fn log_error(request: &Request, error: &SendError) {
         SendError::Client(error) => {
             request.log(Level::Info, format_args!("send() failed {}", crate::files::errno(error)))
         }
-        SendError::Body(error @ (BodyError::Overflow(_) | BodyError::Coding(_))) => {
+        SendError::Body(
+            error @ (BodyError::Overflow(_) | BodyError::Coding(_) | BodyError::Nested(_)),
+        ) => {
             request.log(Level::Error, format_args!("{error}"));
         }
         SendError::Body(error) => request.log(Level::Alert, format_args!("{error}")),

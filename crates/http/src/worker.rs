@@ -30,6 +30,8 @@ pub struct Worker {
     closing: Cell<bool>,
     /// Connections that keep their memory for the next request.
     busy: Cell<usize>,
+    /// Background subrequests under way.
+    background: Rc<Cell<usize>>,
     /// Connections and requests so far.
     pub(crate) counts: Counts,
     /// Files of `auth_basic_user_file`.
@@ -51,6 +53,15 @@ impl Drop for Busy<'_> {
     }
 }
 
+/// One of the background subrequests of a worker.
+pub(crate) struct InBackground(Rc<Cell<usize>>);
+
+impl Drop for InBackground {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
 impl Worker {
     /// A worker that serves this generation.
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
@@ -59,6 +70,7 @@ impl Worker {
             connections: RefCell::default(),
             closing: Cell::new(false),
             busy: Cell::new(0),
+            background: Rc::default(),
             counts: Counts::new(),
             user_files: RefCell::default(),
         })
@@ -138,6 +150,14 @@ impl Worker {
     /// The next connection's number.
     pub(crate) fn next_number(&self) -> u64 {
         CONNECTIONS.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts one more background subrequest, if fewer than `max` are under way.
+    pub(crate) fn enter_background(&self, max: usize) -> Option<InBackground> {
+        (self.background.get() < max).then(|| {
+            self.background.set(self.background.get() + 1);
+            InBackground(self.background.clone())
+        })
     }
 
     /// Lets one more connection keep its memory, if fewer than `max` do.

@@ -28,7 +28,7 @@ nowait_conf::directives! {
     msie_refresh: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Whether missing files are written to the error log.
     log_not_found: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether subrequests are written to the access log. No module makes subrequests yet.
+    /// Whether subrequests are written to the access log, by the settings of their own location.
     log_subrequest: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// What the `Server` header and error pages say: the version, the build, or only the name.
     server_tokens: ServerTokens = "on", in HTTP | SERVER | LOCATION, args "on | off | build";

@@ -10,7 +10,7 @@ use crate::response::{Header, Response};
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     let current = request.current.clone();
     let headers = &current.conf.location(request.location).headers;
-    if headers.is_empty() {
+    if headers.is_empty() || request.is_nested() {
         return Ok(());
     }
     // What the values may mention: `$sent_http_...` and `$status`.

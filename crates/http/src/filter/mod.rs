@@ -12,6 +12,8 @@ mod not_modified;
 mod pull;
 mod range;
 
+pub(crate) use pull::Pull;
+
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::Response;

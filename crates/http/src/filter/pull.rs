@@ -11,13 +11,13 @@ use crate::response::{Body, BodyError, BodySource, Part};
 const PIECE_BYTES_MAX: u64 = 32 * 1024;
 
 /// Yields a body in memory, piece by piece.
-pub(super) struct Pull {
+pub(crate) struct Pull {
     parts: VecDeque<Part>,
     source: Option<Box<dyn BodySource>>,
 }
 
 impl Pull {
-    pub(super) fn new(body: Body) -> Self {
+    pub(crate) fn new(body: Body) -> Self {
         let mut source = None;
         let parts = match body {
             Body::Empty => VecDeque::new(),
@@ -36,7 +36,7 @@ impl Pull {
     ///
     /// # Errors
     /// The body can't be completed.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
         loop {
             match self.parts.front_mut() {
                 Some(Part::Bytes(bytes)) => {

@@ -20,7 +20,8 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     if response.head.status != 200 {
         response.head.accept_ranges = AcceptRanges::No;
     }
-    if response.head.accept_ranges == AcceptRanges::No {
+    let unwanted = request.nested.is_some_and(|nested| !nested.ranges);
+    if response.head.accept_ranges == AcceptRanges::No || unwanted {
         return Ok(());
     }
     let max_ranges = request.location().files.max_ranges;

@@ -77,6 +77,11 @@ impl Decision {
 }
 
 impl Limited {
+    /// What is known of the limits to a subrequest: they don't count it again.
+    pub(crate) fn nested(&self) -> Self {
+        Self { requests: self.requests, connections: self.connections, held: Vec::new() }
+    }
+
     /// The request has ended: it is counted no more.
     pub fn release(&mut self) {
         self.held.clear();

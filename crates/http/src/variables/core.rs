@@ -203,8 +203,9 @@ fn uri(r: &Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_method(r: &Request, out: &mut Vec<u8>) -> bool {
-    // An error page is asked for by GET, whatever the client's method was.
-    let switched = r.method == Method::Get && r.head.method() != Method::Get;
+    // An error page is asked for by GET, whatever the client's method was. A subrequest shows the
+    // client's, whatever its own is.
+    let switched = !r.is_nested() && r.method == Method::Get && r.head.method() != Method::Get;
     let method = if switched { b"GET" } else { r.head.method_bytes() };
     append(Some(method).filter(|method| !method.is_empty()), out)
 }
@@ -262,9 +263,9 @@ fn request_filename(r: &Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_id(r: &Request, out: &mut Vec<u8>) -> bool {
-    let id = r.id.get().unwrap_or_else(|| {
+    let id = r.shared.id.get().unwrap_or_else(|| {
         let id: [u8; 16] = crate::random::bytes();
-        r.id.set(Some(id));
+        r.shared.id.set(Some(id));
         id
     });
     for byte in id {

@@ -1,0 +1,406 @@
+//! Subrequests: the answer to another URI as a part of a request's own work.
+//! nginx: `ngx_http_subrequest`.
+//!
+//! Called by modules that need what another location says: `auth_request`, `mirror`, `addition`,
+//! `ssi`, slices and background updates of a cache. [`Subrequest::begin`] makes a request of its own
+//! that has its parent's connection, configuration, head and variables; [`run`] takes it through the
+//! phases and the filters as far as they apply to subrequests. What comes back is a head and a body
+//! that is pulled, so a filter can put it into the body of another response. Never writes to a
+//! socket, and never reads the content that the client sends: a subrequest sees it only after its
+//! parent has read it.
+
+use std::cell::{Cell, RefCell};
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use nowait_h1::Method;
+use nowait_runtime::{now, spawn};
+
+use crate::filter::Pull;
+use crate::log::Level;
+use crate::phases;
+use crate::request::{BodyLength, Request, RequestBody, Uri};
+use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
+use crate::sender::{self, SendError};
+use crate::variables::Slot;
+
+/// How deep subrequests may be nested. nginx: `NGX_HTTP_MAX_SUBREQUESTS`.
+pub const NESTED_MAX: u8 = 50;
+
+/// How many subrequests one request may lead to, all in all. nginx allows as many at a time.
+pub const TOTAL_MAX: u32 = 65_535 - 1000;
+
+/// How many background subrequests a worker runs at a time; more are refused. nginx holds the
+/// connection of the main request until they have ended, so that `worker_connections` is the bound.
+pub const BACKGROUND_MAX: usize = 512;
+
+/// What a request and its subrequests share.
+#[derive(Default)]
+pub struct Shared {
+    /// Values of variables that the configuration defines.
+    slots: RefCell<Vec<Option<Bytes>>>,
+    /// `$request_id`, once it was asked for.
+    pub(crate) id: Cell<Option<[u8; 16]>>,
+    /// Subrequests so far.
+    made: Cell<u32>,
+    /// Charset of the main response, to which the others are converted.
+    pub(crate) charset: RefCell<Option<Bytes>>,
+}
+
+impl Shared {
+    /// The value stored for a variable of the configuration.
+    pub fn slot(&self, slot: Slot) -> Option<Bytes> {
+        self.slots.borrow().get(usize::from(slot.0))?.clone()
+    }
+
+    /// Stores the value of a variable of the configuration.
+    pub fn set_slot(&self, slot: Slot, value: Option<Bytes>) {
+        let mut slots = self.slots.borrow_mut();
+        let at = usize::from(slot.0);
+        if slots.len() <= at {
+            slots.resize(at + 1, None);
+        }
+        slots[at] = value;
+    }
+
+    /// Makes this what the next request of a connection shares, unless a subrequest still has it.
+    pub(crate) fn renew(this: &mut Rc<Self>) {
+        match Rc::get_mut(this) {
+            Some(shared) => {
+                shared.slots.get_mut().clear();
+                shared.id.set(None);
+                shared.made.set(0);
+                shared.charset.get_mut().take();
+            }
+            None => *this = Rc::default(),
+        }
+    }
+}
+
+/// What only a subrequest has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nested {
+    /// 1 for a subrequest of the main request, 2 for one of that, and so on.
+    pub depth: u8,
+    /// The client does not wait for it.
+    pub background: bool,
+    /// The range filter applies. nginx: `r->subrequest_ranges`.
+    pub ranges: bool,
+}
+
+/// Where a subrequest enters the phases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// At the server's rewrite code: its location is found by its URI.
+    Server,
+    /// At the content of its parent's location, whose captures it has, too.
+    /// nginx: `NGX_HTTP_SUBREQUEST_CLONE`.
+    Content,
+}
+
+/// A subrequest to be made.
+#[derive(Debug)]
+pub struct Subrequest {
+    /// Decoded path; begins with a slash.
+    pub path: Vec<u8>,
+    /// Query string without its question mark.
+    pub args: Option<Vec<u8>>,
+    /// Method: GET unless the module says otherwise.
+    pub method: Method,
+    /// Only the head of the answer is wanted; the body is dropped unread.
+    pub header_only: bool,
+    /// It has the content that its parent has read. Without, it has none.
+    pub with_body: bool,
+    /// Where it enters the phases.
+    pub entry: Entry,
+    /// The client does not wait for it: for [`background`].
+    pub background: bool,
+}
+
+/// Why a subrequest is not made. The log says so already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// More than [`NESTED_MAX`] in each other.
+    TooDeep,
+    /// More than [`TOTAL_MAX`] of one request, or [`BACKGROUND_MAX`] of one worker.
+    TooMany,
+    /// The answer was to close the connection (`return 444`).
+    Closed,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::TooDeep => "subrequests are nested too deeply",
+            Self::TooMany => "too many subrequests",
+            Self::Closed => "a subrequest closed the connection",
+        })
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl From<Refused> for BodyError {
+    fn from(refused: Refused) -> Self {
+        Self::Nested(refused)
+    }
+}
+
+impl Subrequest {
+    /// GET for a path and its query string.
+    pub fn get(path: impl Into<Vec<u8>>, args: Option<Vec<u8>>) -> Self {
+        Self {
+            path: path.into(),
+            args,
+            method: Method::Get,
+            header_only: false,
+            with_body: true,
+            entry: Entry::Server,
+            background: false,
+        }
+    }
+
+    /// The same request once more, from its content on.
+    pub fn copy(parent: &Request) -> Self {
+        Self {
+            method: parent.method,
+            entry: Entry::Content,
+            ..Self::get(&parent.uri.path[..], parent.uri.args.clone())
+        }
+    }
+
+    /// Makes the request that [`run`] takes; the caller may change it before.
+    ///
+    /// # Errors
+    /// A bound was reached; the error log says which.
+    pub fn begin(self, parent: &Request) -> Result<Box<Request>, Refused> {
+        let depth = parent.nested.map_or(0, |nested| nested.depth) + 1;
+        if depth > NESTED_MAX + 1 {
+            let path = String::from_utf8_lossy(&self.path);
+            parent.log(Level::Error, format_args!("subrequests cycle while processing \"{path}\""));
+            return Err(Refused::TooDeep);
+        }
+        let made = parent.shared.made.get();
+        if made >= TOTAL_MAX {
+            let path = String::from_utf8_lossy(&self.path);
+            parent.log(
+                Level::Crit,
+                format_args!("more than {TOTAL_MAX} subrequests while processing \"{path}\""),
+            );
+            return Err(Refused::TooMany);
+        }
+        parent.shared.made.set(made + 1);
+        let mut request = Box::new(Request::new(
+            parent.connection.clone(),
+            parent.current.clone(),
+            parent.server,
+            now(),
+        ));
+        request.shared = parent.shared.clone();
+        request.nested = Some(Nested { depth, background: self.background, ranges: false });
+        request.head = parent.head.clone();
+        request.method = self.method;
+        request.header_only = self.header_only;
+        request.host_port = parent.host_port;
+        request.uri = Uri { path: self.path, args: self.args };
+        if self.with_body
+            && let Some(body) = parent.body.share()
+        {
+            request.body = body;
+            request.body_length = parent.body_length;
+        } else {
+            request.body_length = BodyLength::None;
+        }
+        request.received.set(parent.received.get());
+        request.internal = true;
+        request.pipelined = parent.pipelined;
+        request.real_peer = parent.real_peer.clone();
+        request.limits = parent.limits.nested();
+        if self.entry == Entry::Content {
+            request.location = parent.location;
+            request.uri_rewritten = parent.uri_rewritten;
+            request.uri_is_file = parent.uri_is_file;
+            request.captures = RefCell::new(parent.captures.borrow().clone());
+            request.realpath_root = parent.realpath_root.clone();
+            request.realpath_of = parent.realpath_of;
+        }
+        request.entry = self.entry;
+        Ok(request)
+    }
+}
+
+/// A subrequest that has been answered: its request, whose `out` is the head of the answer, and the
+/// body as the filters left it. Dropping it ends the subrequest, without reading what is left.
+pub struct Answer {
+    request: Finished,
+    body: Body,
+}
+
+/// Takes a subrequest through phases and filters. Boxed, since its phases may lead to others.
+///
+/// # Errors
+/// [`Refused::Closed`]
+pub fn run(mut request: Box<Request>) -> LocalFuture<'static, Result<Answer, Refused>> {
+    Box::pin(async move {
+        let response = match phases::respond_nested(&mut request) {
+            phases::Progress::Done(response) => response,
+            phases::Progress::Files => phases::resume(&mut request).await,
+        };
+        let mut request = Finished(request);
+        let Some(response) = response else { return Err(Refused::Closed) };
+        let mut head = response.head;
+        crate::response_head::complete(&request, &mut head);
+        request.out = head;
+        let body = if request.header_only { Body::Empty } else { response.body };
+        Ok(Answer { request, body })
+    })
+}
+
+/// Runs a subrequest that nobody waits for, to its end: the body is read and dropped, unless only
+/// the head is wanted.
+///
+/// # Errors
+/// [`Refused::TooMany`]: [`BACKGROUND_MAX`] are under way.
+pub fn background(request: Box<Request>) -> Result<(), Refused> {
+    let Some(counted) = request.connection.worker.enter_background(BACKGROUND_MAX) else {
+        request.log(
+            Level::Warn,
+            format_args!("{BACKGROUND_MAX} background subrequests are under way, one is dropped"),
+        );
+        return Err(Refused::TooMany);
+    };
+    drop(spawn(async move {
+        if let Ok(answer) = run(request).await
+            && let Err((request, error)) = answer.drain().await
+        {
+            sender::log_error(&request, &SendError::Body(error));
+        }
+        drop(counted);
+    }));
+    Ok(())
+}
+
+impl Answer {
+    /// The request, for its variables; its `out` is the head of the answer.
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Status of the answer.
+    pub fn status(&self) -> u16 {
+        self.request.out.status
+    }
+
+    /// The body, to be sent as a part of another.
+    pub fn into_body(self) -> Body {
+        let Self { request, body } = self;
+        if request.location().pages.log_subrequest && !body.is_empty() {
+            // The line of the log is written when the body has ended.
+            return Body::Stream(Box::new(Logged { pull: Pull::new(body), request }));
+        }
+        body
+    }
+
+    /// The whole body, in memory; `None` if it is longer than `max` bytes.
+    ///
+    /// # Errors
+    /// The body can't be completed.
+    pub async fn read(self, max: usize) -> Result<Option<Bytes>, BodyError> {
+        collect(self.into_body(), max).await
+    }
+
+    /// Reads the body to its end.
+    async fn drain(self) -> Result<(), (Finished, BodyError)> {
+        let Self { request, body } = self;
+        let mut pull = Pull::new(body);
+        loop {
+            match pull.next().await {
+                Ok(None) => return Ok(()),
+                Ok(Some(piece)) => count(&request, &piece),
+                Err(error) => return Err((request, error)),
+            }
+        }
+    }
+}
+
+/// A body as one piece in memory; `None` if it is longer than `max` bytes.
+///
+/// # Errors
+/// The body can't be completed.
+pub async fn collect(body: Body, max: usize) -> Result<Option<Bytes>, BodyError> {
+    let mut pull = Pull::new(body);
+    let Some(first) = pull.next().await? else { return Ok(Some(Bytes::new())) };
+    if first.len() > max {
+        return Ok(None);
+    }
+    let mut whole: Option<BytesMut> = None;
+    while let Some(piece) = pull.next().await? {
+        let whole = whole.get_or_insert_with(|| BytesMut::from(&first[..]));
+        if whole.len() + piece.len() > max {
+            return Ok(None);
+        }
+        whole.extend_from_slice(&piece);
+    }
+    Ok(Some(whole.map_or(first, BytesMut::freeze)))
+}
+
+fn count(request: &Request, piece: &Bytes) {
+    let sent = &request.sent.bytes;
+    sent.set(sent.get() + piece.len() as u64);
+}
+
+/// A subrequest that has an answer; writes its line of the access log (`log_subrequest`) at its end.
+struct Finished(Box<Request>);
+
+impl Deref for Finished {
+    type Target = Request;
+
+    fn deref(&self) -> &Request {
+        &self.0
+    }
+}
+
+impl DerefMut for Finished {
+    fn deref_mut(&mut self) -> &mut Request {
+        &mut self.0
+    }
+}
+
+impl Drop for Finished {
+    fn drop(&mut self) {
+        if self.0.location().pages.log_subrequest {
+            crate::logs::access(&self.0);
+        }
+    }
+}
+
+/// A body whose subrequest ends with it.
+struct Logged {
+    pull: Pull,
+    request: Finished,
+}
+
+impl BodySource for Logged {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        Box::pin(async move {
+            let piece = self.pull.next().await?;
+            match &piece {
+                Some(piece) => count(&self.request, piece),
+                None => self.request.sent.complete.set(true),
+            }
+            Ok(piece.map(Part::Bytes))
+        })
+    }
+}
+
+impl RequestBody {
+    /// The content for a subrequest, if it was read. nginx: `sr->request_body`.
+    fn share(&self) -> Option<Self> {
+        match self {
+            Self::Memory(bytes) => Some(Self::Memory(bytes.clone())),
+            Self::File(file) => Some(Self::File(file.clone())),
+            Self::None | Self::Unread(_) => None,
+        }
+    }
+}

@@ -14,16 +14,16 @@ mod uring_slot;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{self, SendFlags};
+use rustix::net::{self, RecvFlags, SendFlags};
 
-use crate::buf::{Chain, Chunk, RecvBuf};
+use crate::buf::{self, Chain, Chunk, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
 use crate::sim::Weather;
@@ -86,6 +86,8 @@ pub(crate) enum Role {
     Stream,
     /// A connection accepted by a driver of this kind, which has set it up as it needs it.
     Accepted,
+    /// A UDP socket.
+    Datagram,
     /// A listening socket; `shared` with other workers or processes.
     Listener { shared: bool },
 }
@@ -198,6 +200,36 @@ impl Driver {
             Driver::Epoll(driver) => driver.poll_send(key, fd, chain, more, cx),
             Driver::Uring(driver) => driver.poll_send(key, fd, chain, more, cx),
             Driver::Sim(driver) => driver.poll_send(key, chain, cx),
+        }
+    }
+
+    /// Receives a datagram, and says where it is from. What is longer than a receive buffer is cut.
+    pub(crate) fn poll_recv_from(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(RecvBuf, Option<SocketAddr>)>> {
+        match self {
+            Driver::Epoll(driver) => driver.poll_recv_from(key, fd, cx),
+            Driver::Uring(driver) => driver.poll_recv_from(key, fd, cx),
+            Driver::Sim(driver) => driver.poll_recv_from(key, cx),
+        }
+    }
+
+    /// Sends a datagram whole, to the address or to the connected peer.
+    pub(crate) fn poll_send_to(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        data: &[u8],
+        to: Option<SocketAddr>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Driver::Epoll(driver) => driver.poll_send_to(key, fd, data, to, cx),
+            Driver::Uring(driver) => driver.poll_send_to(key, fd, data, to, cx),
+            Driver::Sim(driver) => Poll::Ready(driver.send_to(key, data, to)),
         }
     }
 
@@ -399,4 +431,30 @@ fn send_memory(fd: BorrowedFd<'_>, chain: &Chain, flags: SendFlags) -> Result<us
     }
     let mut control = net::SendAncillaryBuffer::default();
     net::sendmsg(fd.as_fd(), &slices[..count], &mut control, flags)
+}
+
+/// Receives one datagram without waiting.
+fn receive_datagram(fd: BorrowedFd<'_>) -> Result<(RecvBuf, Option<SocketAddr>), Errno> {
+    let mut memory = buf::take_recv_memory();
+    match retry(|| net::recvfrom(fd, &mut memory[..], RecvFlags::DONTWAIT)) {
+        Ok((len, _, from)) => {
+            let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+            Ok((RecvBuf::filled(memory, len), from))
+        }
+        Err(error) => {
+            buf::put_recv_memory(memory);
+            Err(error)
+        }
+    }
+}
+
+/// Sends one datagram without waiting.
+fn send_datagram(fd: BorrowedFd<'_>, data: &[u8], to: Option<SocketAddr>) -> Result<(), Errno> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    // A datagram is sent whole or not at all.
+    retry(|| match &to {
+        Some(to) => net::sendto(fd, data, flags, to),
+        None => net::send(fd, data, flags),
+    })
+    .map(|_| ())
 }

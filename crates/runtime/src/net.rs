@@ -1,14 +1,16 @@
-//! Sockets: listeners and connections.
+//! Sockets: listeners, connections and datagrams.
 //!
 //! Called by http and by whatever speaks to upstreams. Operations are futures; dropping one
 //! withdraws the interest. Nothing here parses protocols or keeps data for an idle connection.
 
 mod address;
+mod datagram;
 mod listener;
 mod send;
 mod stream;
 
 pub use address::Address;
+pub use datagram::Datagram;
 pub(crate) use listener::Handovers;
 pub use listener::{Accepted, Listener, ListenerOptions};
 pub use send::{Send, SendOptions};

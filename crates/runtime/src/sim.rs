@@ -44,23 +44,26 @@ pub struct Weather {
     pub window_bytes: usize,
     /// One in so many sends resets the connection; 0: none.
     pub reset_one_in: u64,
+    /// One in so many datagrams is lost, and as many arrive twice; 0: none.
+    pub lose_one_in: u64,
 }
 
 impl Weather {
     /// A network without surprises.
     pub const fn fair() -> Weather {
-        Weather { delay_max: Duration::ZERO, split: false, window_bytes: 1 << 20, reset_one_in: 0 }
+        let delay_max = Duration::ZERO;
+        Weather { delay_max, split: false, window_bytes: 1 << 20, reset_one_in: 0, lose_one_in: 0 }
     }
 
-    /// Delays, splits and a small window; but nothing is lost.
+    /// Delays, splits and a small window; datagrams overtake each other; but nothing is lost.
     pub const fn rough() -> Weather {
         let delay_max = Duration::from_millis(50);
-        Weather { delay_max, split: true, window_bytes: 4096, reset_one_in: 0 }
+        Weather { delay_max, split: true, window_bytes: 4096, ..Weather::fair() }
     }
 
-    /// As [`rough`](Weather::rough), and connections break.
+    /// As [`rough`](Weather::rough), and connections break, datagrams are lost and doubled.
     pub const fn stormy() -> Weather {
-        Weather { reset_one_in: 50, ..Weather::rough() }
+        Weather { reset_one_in: 50, lose_one_in: 10, ..Weather::rough() }
     }
 }
 

@@ -10,6 +10,7 @@
 //! workers get theirs; shared ones are exclusive (one worker is woken per connection).
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -22,7 +23,9 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 use slab::Slab;
 
-use super::{Key, Role, Wait, Waiters, remember, retry, send_memory};
+use super::{
+    Key, Role, Wait, Waiters, receive_datagram, remember, retry, send_datagram, send_memory,
+};
 use crate::buf::{self, Chain, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
@@ -226,6 +229,48 @@ impl Epoll {
         }
         slot.waiters.remember_write(cx);
         register(&self.epoll, fd, key, slot, EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)
+            .map_or_else(|e| Poll::Ready(Err(e)), pending)
+    }
+
+    pub(crate) fn poll_recv_from(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(RecvBuf, Option<SocketAddr>)>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if slot.readable {
+            match receive_datagram(fd) {
+                // There may be more: a datagram says nothing of the next one.
+                Ok(received) => return Poll::Ready(Ok(received)),
+                Err(Errno::AGAIN) => slot.readable = false,
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        remember(&mut slot.read, cx);
+        slot.waiters.trim();
+        register(&self.epoll, fd, key, slot, EventFlags::IN | EventFlags::ET)
+            .map_or_else(|e| Poll::Ready(Err(e)), pending)
+    }
+
+    pub(crate) fn poll_send_to(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        data: &[u8],
+        to: Option<SocketAddr>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if slot.writable {
+            match send_datagram(fd, data, to) {
+                Ok(()) => return Poll::Ready(Ok(())),
+                Err(Errno::AGAIN) => slot.writable = false,
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        slot.waiters.remember_write(cx);
+        register(&self.epoll, fd, key, slot, EventFlags::OUT | EventFlags::ET)
             .map_or_else(|e| Poll::Ready(Err(e)), pending)
     }
 

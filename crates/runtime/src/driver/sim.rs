@@ -10,15 +10,19 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use slab::Slab;
-use std::net::Shutdown;
 
 use super::{Key, Wait, remember};
 use crate::buf::{self, Chain, Chunk, RECV_BUF_BYTES, RecvBuf};
 use crate::sim::Weather;
+
+/// Free ports looked for by chance so many times.
+const PORT_TRIES_MAX: usize = 64;
 
 /// One in so many operations wakes its task for nothing.
 const SPURIOUS_ONE_IN: u64 = 16;
@@ -31,6 +35,8 @@ enum Arrival {
     End,
     /// The peer has reset the connection.
     Reset,
+    /// A datagram, and who sent it.
+    Datagram(SocketAddr, Vec<u8>),
     /// Nothing: a spurious wake-up.
     Nothing,
 }
@@ -55,7 +61,20 @@ struct Socket {
     read: Option<Waker>,
     write: Option<Waker>,
     hangup: Option<Waker>,
+    /// What a UDP socket has besides.
+    datagram: Option<Box<Mailbox>>,
 }
+
+/// A UDP socket of the simulation.
+struct Mailbox {
+    address: SocketAddr,
+    /// Takes datagrams of this peer only.
+    peer: Option<SocketAddr>,
+    arrived: VecDeque<(SocketAddr, Vec<u8>)>,
+}
+
+/// Datagrams that wait to be received at a socket; more are lost.
+const MAILBOX_MAX: usize = 256;
 
 /// The driver; one per simulated worker.
 pub(crate) struct Sim {
@@ -66,6 +85,8 @@ pub(crate) struct Sim {
     events: BinaryHeap<Event>,
     next_event: u64,
     next_serial: u32,
+    /// UDP sockets by address.
+    bound: FxHashMap<SocketAddr, usize>,
 }
 
 impl Sim {
@@ -78,6 +99,7 @@ impl Sim {
             events: BinaryHeap::new(),
             next_event: 0,
             next_serial: 0,
+            bound: FxHashMap::default(),
         }
     }
 
@@ -141,6 +163,9 @@ impl Sim {
             self.send_off(index, Arrival::End);
         }
         let socket = self.sockets.remove(index);
+        if let Some(mailbox) = &socket.datagram {
+            self.bound.remove(&mailbox.address);
+        }
         if let Some(peer) = socket.peer {
             self.sockets[peer].peer = None;
         }
@@ -244,6 +269,97 @@ impl Sim {
         Poll::Ready(Ok(count))
     }
 
+    /// A UDP socket at this address; port 0: at one that is free.
+    pub(crate) fn bind(&mut self, address: SocketAddr) -> io::Result<Key> {
+        let mut address = address;
+        if address.ip().is_unspecified() {
+            address.set_ip(match address {
+                SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        // As the kernel does it: a port that nobody can foresee.
+        for _ in 0..PORT_TRIES_MAX {
+            if address.port() != 0 {
+                break;
+            }
+            let port = 1024 + self.random(u64::from(u16::MAX) - 1024) as u16;
+            if !self.bound.contains_key(&SocketAddr::new(address.ip(), port)) {
+                address.set_port(port);
+            }
+        }
+        if address.port() == 0 || self.bound.contains_key(&address) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let index = self.socket(None);
+        let mailbox = Mailbox { address, peer: None, arrived: VecDeque::new() };
+        self.sockets[index].datagram = Some(Box::new(mailbox));
+        self.bound.insert(address, index);
+        Ok(Key(index as u32))
+    }
+
+    /// Takes datagrams of this peer only, and sends to it.
+    pub(crate) fn connect(&mut self, key: Key, peer: SocketAddr) -> io::Result<()> {
+        self.mailbox(key)?.peer = Some(peer);
+        Ok(())
+    }
+
+    /// The address that a UDP socket is bound to.
+    pub(crate) fn local_addr(&mut self, key: Key) -> io::Result<SocketAddr> {
+        Ok(self.mailbox(key)?.address)
+    }
+
+    fn mailbox(&mut self, key: Key) -> io::Result<&mut Mailbox> {
+        let socket = self.sockets.get_mut(key.0 as usize);
+        let mailbox = socket.and_then(|socket| socket.datagram.as_deref_mut());
+        mailbox.ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn poll_recv_from(
+        &mut self,
+        key: Key,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(RecvBuf, Option<SocketAddr>)>> {
+        self.confuse(key.0 as usize);
+        let mailbox = self.mailbox(key)?;
+        let peer = mailbox.peer;
+        while let Some((from, data)) = mailbox.arrived.pop_front() {
+            if peer.is_none_or(|peer| peer == from) {
+                let mut memory = buf::take_recv_memory();
+                let len = data.len().min(memory.len());
+                memory[..len].copy_from_slice(&data[..len]);
+                return Poll::Ready(Ok((RecvBuf::filled(memory, len), Some(from))));
+            }
+        }
+        remember(&mut self.sockets[key.0 as usize].read, cx);
+        Poll::Pending
+    }
+
+    /// Sends a datagram: it arrives once, twice or never, and not always in order.
+    pub(crate) fn send_to(
+        &mut self,
+        key: Key,
+        data: &[u8],
+        to: Option<SocketAddr>,
+    ) -> io::Result<()> {
+        let mailbox = self.mailbox(key)?;
+        let from = mailbox.address;
+        let to = to.or(mailbox.peer).ok_or(io::ErrorKind::NotConnected)?;
+        let Some(index) = self.bound.get(&to).copied() else { return Ok(()) };
+        let lose_one_in = self.weather.lose_one_in;
+        let copies =
+            1 + usize::from(self.one_in(lose_one_in)) - usize::from(self.one_in(lose_one_in));
+        for _ in 0..copies {
+            let delay_max = self.weather.delay_max.as_nanos() as u64;
+            let at = self.now + Duration::from_nanos(self.random(delay_max + 1));
+            let serial = self.sockets[index].serial;
+            self.next_event += 1;
+            let arrival = Arrival::Datagram(from, data.to_vec());
+            self.events.push(Reverse((at, self.next_event, index, serial, arrival)));
+        }
+        Ok(())
+    }
+
     pub(crate) fn poll_hangup(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let socket = &mut self.sockets[key.0 as usize];
         if socket.ended || socket.reset {
@@ -286,6 +402,13 @@ impl Socket {
             Arrival::Reset => {
                 self.reset = true;
                 self.arrived.clear();
+            }
+            Arrival::Datagram(from, data) => {
+                if let Some(mailbox) = &mut self.datagram
+                    && mailbox.arrived.len() < MAILBOX_MAX
+                {
+                    mailbox.arrived.push_back((from, data));
+                }
             }
             Arrival::Nothing => {}
         }

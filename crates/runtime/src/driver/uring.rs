@@ -27,7 +27,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -43,7 +43,10 @@ use slab::Slab;
 
 use super::uring_buffers::{Buffers, GROUP};
 use super::uring_slot::{Op, Sending, Slot};
-use super::{Key, Role, SLICES_MAX, Wait, remember, retry, send_memory, uring_setup};
+use super::{
+    Key, Role, SLICES_MAX, Wait, receive_datagram, remember, retry, send_datagram, send_memory,
+    uring_setup,
+};
 use crate::buf::{self, Chain, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
@@ -367,6 +370,10 @@ impl Uring {
         // Whatever the result, a buffer that was picked must be taken back.
         let memory = cqueue::buffer_select(flags).and_then(|id| self.buffers.take(id));
         let slot = &mut self.slots[index];
+        if slot.datagram {
+            woken.extend(slot.read.take());
+            return;
+        }
         slot.try_first = cqueue::sock_nonempty(flags);
         let result = if slot.recv_by_poll && result.is_ok() {
             slot.recv_direct()
@@ -542,6 +549,50 @@ impl Uring {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(sending);
         }
+    }
+
+    // Datagrams: by direct calls, and polls where these would have to wait. The ring's receive
+    // does not say where a datagram is from.
+
+    pub(crate) fn poll_recv_from(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(RecvBuf, Option<SocketAddr>)>> {
+        match receive_datagram(fd) {
+            Ok(received) => return Poll::Ready(Ok(received)),
+            Err(Errno::AGAIN) => {}
+            Err(error) => return Poll::Ready(Err(error.into())),
+        }
+        let slot = &mut self.slots[key.0 as usize];
+        remember(&mut slot.read, cx);
+        slot.waiters.trim();
+        if !slot.has(Op::Recv) {
+            self.poll_for(key.0 as usize, Op::Recv, PollFlags::IN);
+        }
+        Poll::Pending
+    }
+
+    pub(crate) fn poll_send_to(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        data: &[u8],
+        to: Option<SocketAddr>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        match send_datagram(fd, data, to) {
+            Ok(()) => return Poll::Ready(Ok(())),
+            Err(Errno::AGAIN) => {}
+            Err(error) => return Poll::Ready(Err(error.into())),
+        }
+        let slot = &mut self.slots[key.0 as usize];
+        slot.waiters.remember_write(cx);
+        if !slot.has(Op::Writable) {
+            self.poll_for(key.0 as usize, Op::Writable, PollFlags::OUT);
+        }
+        Poll::Pending
     }
 
     // Accepting.

@@ -86,6 +86,8 @@ pub(super) struct Slot {
     pub(super) direct: bool,
     /// The receive in flight is a poll, to be followed by `recv`.
     pub(super) recv_by_poll: bool,
+    /// A UDP socket: what completes for receiving is a poll.
+    pub(super) datagram: bool,
     /// The last receive left data behind, or there was none yet: worth trying at once.
     pub(super) try_first: bool,
     pub(super) peer_closed: bool,
@@ -122,6 +124,7 @@ impl Slot {
             nonblocking: role == Role::Stream,
             direct: false,
             recv_by_poll: false,
+            datagram: role == Role::Datagram,
             try_first: true,
             peer_closed: false,
             can_write: false,

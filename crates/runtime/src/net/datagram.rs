@@ -1,0 +1,178 @@
+//! UDP sockets.
+//!
+//! Datagrams go out one by one and come in lent buffers. Generic segmentation offload (GSO, GRO) is
+//! not used here: what speaks QUIC will want it, what asks name servers does not.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto};
+
+use crate::buf::RecvBuf;
+use crate::driver::{Driver, Key, Role, Wait};
+use crate::local::{self, Local};
+
+/// A UDP socket. It is no connection: it does not count against `connections_max`. Closed on drop.
+///
+/// All operations take `&self`: one receive and one send may go on at the same time.
+pub struct Datagram {
+    local: Rc<Local>,
+    /// `None` only while it is dropped.
+    fd: Option<OwnedFd>,
+    key: Key,
+}
+
+impl Datagram {
+    /// A socket at this local address. Port 0: the kernel chooses one.
+    ///
+    /// # Errors
+    /// When the address is in use or not ours, or descriptors have run out.
+    ///
+    /// # Panics
+    /// Outside of a worker.
+    pub fn bind(address: SocketAddr) -> io::Result<Datagram> {
+        let local = local::current();
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = net::socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
+        let key = match &mut *local.driver.borrow_mut() {
+            // The descriptor only stands for one.
+            Driver::Sim(driver) => driver.bind(address)?,
+            driver => {
+                // Without an address and a port, connecting and sending choose both.
+                if !address.ip().is_unspecified() || address.port() != 0 {
+                    net::bind(&fd, &address)?;
+                }
+                driver.attach(fd.as_fd(), Role::Datagram)?
+            }
+        };
+        Ok(Datagram { local, fd: Some(fd), key })
+    }
+
+    /// A socket that talks to this peer only, from a port that nobody can foresee.
+    ///
+    /// # Errors
+    /// As [`bind`](Datagram::bind); when there is no route to the peer.
+    pub fn connect(peer: SocketAddr) -> io::Result<Datagram> {
+        let any = match peer {
+            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+        };
+        let socket = Datagram::bind(any)?;
+        socket.set_peer(peer)?;
+        Ok(socket)
+    }
+
+    /// From now on what others than this peer send is not received.
+    ///
+    /// # Errors
+    /// When there is no route to the peer.
+    pub fn set_peer(&self, peer: SocketAddr) -> io::Result<()> {
+        if let Driver::Sim(driver) = &mut *self.local.driver.borrow_mut() {
+            return driver.connect(self.key, peer);
+        }
+        Ok(net::connect(self.fd(), &peer)?)
+    }
+
+    /// Receives a datagram of the peer. It may be empty. One that is longer than a receive buffer
+    /// ([`RECV_BUF_BYTES`](crate::buf::RECV_BUF_BYTES)) is cut.
+    ///
+    /// # Errors
+    /// `TimedOut` when none has come for `timeout`; `ConnectionRefused` when the peer's host says that
+    /// nobody listens there.
+    pub async fn recv(&self, timeout: Duration) -> io::Result<RecvBuf> {
+        Ok(self.receive(timeout).await?.0)
+    }
+
+    /// Receives a datagram of anybody, and says whose it is.
+    ///
+    /// # Errors
+    /// As [`recv`](Datagram::recv).
+    pub async fn recv_from(&self, timeout: Duration) -> io::Result<(RecvBuf, SocketAddr)> {
+        let (data, from) = self.receive(timeout).await?;
+        Ok((data, from.ok_or(io::ErrorKind::InvalidData)?))
+    }
+
+    async fn receive(&self, timeout: Duration) -> io::Result<(RecvBuf, Option<SocketAddr>)> {
+        let _interest = Interest { socket: self, wait: Wait::Read };
+        let received =
+            poll_fn(|cx| self.local.driver.borrow_mut().poll_recv_from(self.key, self.fd(), cx));
+        match self.local.now().checked_add(timeout) {
+            Some(_) => crate::time::timeout(timeout, received).await?,
+            None => received.await,
+        }
+    }
+
+    /// Sends a datagram to the peer. Waits only while the socket's buffer is full.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` for what was sent before; what the network says (too long, no route).
+    pub async fn send(&self, data: &[u8]) -> io::Result<()> {
+        self.transmit(data, None).await
+    }
+
+    /// Sends a datagram to this address.
+    ///
+    /// # Errors
+    /// As [`send`](Datagram::send).
+    pub async fn send_to(&self, data: &[u8], to: SocketAddr) -> io::Result<()> {
+        self.transmit(data, Some(to)).await
+    }
+
+    async fn transmit(&self, data: &[u8], to: Option<SocketAddr>) -> io::Result<()> {
+        let _interest = Interest { socket: self, wait: Wait::Write };
+        poll_fn(|cx| self.local.driver.borrow_mut().poll_send_to(self.key, self.fd(), data, to, cx))
+            .await
+    }
+
+    /// Our side's address.
+    ///
+    /// # Errors
+    /// When memory has run out.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        if let Driver::Sim(driver) = &mut *self.local.driver.borrow_mut() {
+            return driver.local_addr(self.key);
+        }
+        SocketAddr::try_from(net::getsockname(self.fd())?).map_err(Into::into)
+    }
+
+    /// The descriptor, for socket options.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("present until drop").as_fd()
+    }
+}
+
+impl Drop for Datagram {
+    fn drop(&mut self) {
+        let fd = self.fd.take().expect("present until drop");
+        let mut dropped = Vec::new();
+        self.local.driver.borrow_mut().detach(self.key, fd, &mut dropped);
+    }
+}
+
+impl fmt::Debug for Datagram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Datagram").field("fd", &self.fd).finish_non_exhaustive()
+    }
+}
+
+/// Withdraws the interest of a future that has ended or was dropped.
+struct Interest<'a> {
+    socket: &'a Datagram,
+    wait: Wait,
+}
+
+impl Drop for Interest<'_> {
+    fn drop(&mut self) {
+        let waker = self.socket.local.driver.borrow_mut().forget(self.socket.key, self.wait);
+        drop(waker);
+    }
+}

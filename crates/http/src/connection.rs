@@ -5,6 +5,7 @@
 //! serves requests is a boxed future of its own ([`active`]), made when bytes have come.
 
 mod exchange;
+mod hangup;
 mod waiting;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
@@ -28,6 +29,7 @@ use crate::proxy_protocol::ProxyProtocol;
 use crate::request::Request;
 use crate::worker::Worker;
 pub(crate) use exchange::{flush, send_timeout};
+pub use hangup::{OnHangup, Watch};
 use waiting::{Idle, Received, Wait};
 
 /// After this time without a request a connection gives up what it needs for serving them.
@@ -53,6 +55,7 @@ pub struct Connection {
     /// Its place among the worker's connections.
     place: Cell<u32>,
     idle: Cell<Option<Idle>>,
+    on_hangup: Cell<OnHangup>,
     /// What the PROXY protocol said.
     pub proxy_protocol: OnceCell<Box<ProxyProtocol>>,
     /// The worker that serves it.
@@ -95,6 +98,7 @@ impl Connection {
             requests: Cell::new(0),
             place: Cell::new(0),
             idle: Cell::new(None),
+            on_hangup: Cell::default(),
             proxy_protocol: OnceCell::new(),
             worker,
             h1: RefCell::new(None),

@@ -50,5 +50,6 @@ pub mod sender;
 pub mod server_name;
 pub mod special_pages;
 pub mod subrequest;
+pub mod upstream;
 pub mod variables;
 pub mod worker;

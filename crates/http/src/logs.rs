@@ -136,7 +136,14 @@ impl Details for About<'_> {
         } else {
             request.server_name()
         };
+        let state = request.upstream.as_deref();
+        let mut upstream = Vec::new();
+        if let Some(state) = state {
+            state.append_url(request.head.uri(), &mut upstream);
+        }
         let details = RequestDetails {
+            action: state.and_then(|state| state.action()),
+            upstream: &upstream,
             client: &client,
             server,
             request: line,

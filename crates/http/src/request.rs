@@ -108,6 +108,8 @@ pub struct Request {
     pub realpath_of: Option<LocationId>,
     /// `$limit_rate` when something set it.
     pub limit_rate: Cell<Option<u64>>,
+    /// What upstreams did for it; `None` where none was asked.
+    pub upstream: Option<Rc<crate::upstream::State>>,
     /// What `limit_req` and `limit_conn` said, and where the request is counted.
     pub limits: Limited,
     /// Memory for paths of files.
@@ -276,6 +278,7 @@ impl Request {
             realpath_root: None,
             realpath_of: None,
             limit_rate: Cell::new(None),
+            upstream: None,
             limits: Limited::default(),
             path: Vec::new(),
         }
@@ -321,6 +324,7 @@ impl Request {
         self.realpath_root = None;
         self.realpath_of = None;
         self.limit_rate.set(None);
+        self.upstream = None;
         self.limits = Limited::default();
     }
 

@@ -10,6 +10,7 @@ use nowait_runtime::time::timeout;
 use crate::conf::body::{InFileOnly, TempPath};
 use crate::log::Level;
 use crate::request::{BodyReader, ReadError, Request, RequestBody};
+use crate::response::FileBody;
 
 /// A request body in a file; the file is removed with it unless it is to be kept.
 pub struct TempFile {
@@ -34,6 +35,11 @@ impl TempFile {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// All of it, as a body.
+    pub fn part(&self) -> FileBody {
+        FileBody { file: self.file.clone(), io: self.io.clone(), offset: 0, len: self.len }
     }
 
     /// The open file.

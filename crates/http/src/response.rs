@@ -163,6 +163,8 @@ pub enum BodyError {
     Overflow(String),
     /// A subrequest whose answer belongs into it is not made.
     Nested(crate::subrequest::Refused),
+    /// The upstream broke off, was too slow, or broke the protocol.
+    Upstream(String),
 }
 
 impl std::fmt::Display for BodyError {
@@ -170,7 +172,7 @@ impl std::fmt::Display for BodyError {
         match self {
             Self::File(error) => write!(f, "read() failed{}", crate::log::OsError(error)),
             Self::Truncated => f.write_str("the file was truncated while it was being sent"),
-            Self::Coding(text) | Self::Overflow(text) => f.write_str(text),
+            Self::Coding(text) | Self::Overflow(text) | Self::Upstream(text) => f.write_str(text),
             Self::Nested(refused) => refused.fmt(f),
         }
     }

@@ -70,7 +70,10 @@ pub fn log_error(request: &Request, error: &SendError) {
             request.log(Level::Info, format_args!("send() failed {}", crate::files::errno(error)))
         }
         SendError::Body(
-            error @ (BodyError::Overflow(_) | BodyError::Coding(_) | BodyError::Nested(_)),
+            error @ (BodyError::Overflow(_)
+            | BodyError::Coding(_)
+            | BodyError::Nested(_)
+            | BodyError::Upstream(_)),
         ) => {
             request.log(Level::Error, format_args!("{error}"));
         }

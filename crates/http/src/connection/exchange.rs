@@ -13,8 +13,8 @@ use std::time::Duration;
 use nowait_h1::{Method, RequestError, Stage};
 use nowait_runtime::buf::OutBuf;
 use nowait_runtime::net::SendOptions;
+use nowait_runtime::now;
 use nowait_runtime::task::{Either, select};
-use nowait_runtime::{now, sleep};
 
 use super::{Connection, Next};
 use crate::body_reader::Reader;
@@ -25,6 +25,7 @@ use crate::phases::{self, Progress};
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Response;
 use crate::sender;
+use crate::upstream::State;
 
 /// A pipelined response is kept back, to be sent together with the next ones, up to this size.
 const BATCH_BYTES_MAX: usize = 16 * 1024;
@@ -82,7 +83,12 @@ pub(super) async fn one(
     };
     let delayed = matches!(request.stage, phases::Stage::Delayed(_));
     let Some(answer) = answer.filter(|answer| answer.is_some() || !delayed) else {
-        let waited = if delayed { "" } else { " while waiting for a disk" };
+        let upstream = request.upstream.as_deref().and_then(State::action);
+        let waited = match upstream {
+            Some(_) => ", so upstream connection is closed too",
+            None if delayed => "",
+            None => " while waiting for a disk",
+        };
         request.log(Level::Info, format_args!("client prematurely closed connection{waited}"));
         request.closed_by_client();
         crate::logs::access(request);
@@ -166,7 +172,7 @@ async fn files(
     if flush(connection, out, timeout).await.is_err() {
         return None;
     }
-    match select(answer, gone(connection)).await {
+    match select(answer, connection.gone()).await {
         Either::Left(answer) => Some(answer),
         Either::Right(()) => None,
     }
@@ -407,16 +413,6 @@ pub(crate) async fn flush(
     }
     let options = SendOptions::new(timeout);
     connection.stream.send(std::mem::take(out), options).await
-}
-
-/// Resolves some time after the client has ended its side: clients that only half-close get their
-/// answer as long as it is not slow, but nothing is read from a disk for those that are gone.
-async fn gone(connection: &Connection) {
-    /// How long a client that sends no more may wait for its answer.
-    const HALF_CLOSED: Duration = Duration::from_secs(5);
-    // An error of the connection means that the client is gone, too.
-    let _ = connection.stream.hangup().await;
-    sleep(HALF_CLOSED).await;
 }
 
 /// Reads the rest of a request's body that nobody wanted. False: the connection can't go on.

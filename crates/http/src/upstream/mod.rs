@@ -1,0 +1,39 @@
+//! Upstreams: one engine that sends a request to a server behind this one and brings its response.
+//!
+//! Protocol modules (the http proxy, later FastCGI and others) call [`run`] with a [`Codec`], which
+//! knows the protocol and no socket, [`Settings`] from their own directives, and a [`Target`]. They
+//! get the head of the response and an [`UpstreamBody`], turn the head into their own response, and
+//! the rest into its [`Body`](crate::response::Body). The engine knows sockets, times, buffers and
+//! temporary files, but no protocol. nginx: `ngx_http_upstream.c`, `ngx_event_pipe.c`.
+//!
+//! | step | where |
+//! |---|---|
+//! | a peer is chosen, tried, and perhaps another one | `run.rs`, `retry.rs` |
+//! | an idle connection is taken, or one is made | `connect.rs` |
+//! | the request is sent | `send.rs` |
+//! | the head is received | `receive.rs` |
+//! | the body: at once, as it comes, or ahead of the client | `body.rs`, `pump.rs`, `temp.rs` |
+//! | another protocol in both directions | `tunnel.rs` |
+//! | what variables and logs say of it | `state.rs` |
+
+mod body;
+mod codec;
+mod connect;
+mod exchange;
+mod head;
+mod receive;
+mod run;
+mod send;
+mod settings;
+mod state;
+mod target;
+mod tee;
+
+pub use body::{BodyOptions, UpstreamBody};
+pub use codec::{BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep};
+pub use head::{Field, HeadBuilder, UpstreamHead};
+pub use run::{Failed, Reply, run};
+pub use settings::{Buffers, Cause, NextUpstream, Settings};
+pub use state::{State, Try};
+pub use target::{LogUri, Target};
+pub use tee::Tee;

@@ -1,0 +1,177 @@
+//! Settings of the engine: what every protocol module's directives come to.
+
+use std::time::Duration;
+
+use crate::conf::body::TempPath;
+
+/// Number and size of buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffers {
+    /// How many.
+    pub count: u32,
+    /// Size of each in bytes.
+    pub size: u32,
+}
+
+impl Buffers {
+    /// Bytes in all of them.
+    pub fn total(self) -> u64 {
+        u64::from(self.count) * u64::from(self.size)
+    }
+}
+
+/// Settings of one location, named after the directives without the module's prefix.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Longest time until a connection stands.
+    pub connect_timeout: Duration,
+    /// Longest pause between two writes of a request.
+    pub send_timeout: Duration,
+    /// Longest pause between two reads of a response.
+    pub read_timeout: Duration,
+    /// Bytes that the head of a response may have.
+    pub buffer_size: u32,
+    /// What may be read ahead into memory for a slow client.
+    pub buffers: Buffers,
+    /// How much of that may be on its way to the client.
+    pub busy_buffers_size: u64,
+    /// Bytes of one temporary file; zero: none.
+    pub max_temp_file_size: u64,
+    /// Bytes written to a temporary file at once.
+    pub temp_file_write_size: u64,
+    /// Where temporary files are.
+    pub temp_path: TempPath,
+    /// Responses are read ahead of the client. A response may say otherwise.
+    pub buffering: bool,
+    /// The client's content is read whole before it is sent on.
+    pub request_buffering: bool,
+    /// When another upstream is tried.
+    pub next_upstream: NextUpstream,
+    /// Tries at most; zero: as many as there are peers.
+    pub next_upstream_tries: u32,
+    /// Time in which another try may begin; zero: any.
+    pub next_upstream_timeout: Duration,
+    /// The request goes on when its client has left.
+    pub ignore_client_abort: bool,
+    /// SO_KEEPALIVE on connections.
+    pub socket_keepalive: bool,
+    /// Bytes per second that are read from an upstream by default; zero: no limit.
+    pub limit_rate: u64,
+}
+
+impl Default for Settings {
+    /// nginx's defaults.
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(60),
+            send_timeout: Duration::from_secs(60),
+            read_timeout: Duration::from_secs(60),
+            buffer_size: 4096,
+            buffers: Buffers { count: 8, size: 4096 },
+            busy_buffers_size: 8192,
+            max_temp_file_size: 1 << 30,
+            temp_file_write_size: 8192,
+            temp_path: TempPath { path: b"proxy_temp".to_vec(), levels: [1, 2, 0] },
+            buffering: true,
+            request_buffering: true,
+            next_upstream: NextUpstream::DEFAULT,
+            next_upstream_tries: 0,
+            next_upstream_timeout: Duration::ZERO,
+            ignore_client_abort: false,
+            socket_keepalive: false,
+            limit_rate: 0,
+        }
+    }
+}
+
+/// Why a try failed. nginx: `NGX_HTTP_UPSTREAM_FT_*`; the numbers are bits of [`NextUpstream`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Cause {
+    /// `error`: the connection could not be made or broke.
+    Error = 1,
+    /// `timeout`
+    Timeout = 1 << 1,
+    /// `invalid_header`: an empty or malformed response.
+    InvalidHeader = 1 << 2,
+    /// `http_500`
+    Http500 = 1 << 3,
+    /// `http_502`
+    Http502 = 1 << 4,
+    /// `http_503`
+    Http503 = 1 << 5,
+    /// `http_504`
+    Http504 = 1 << 6,
+    /// `http_403`
+    Http403 = 1 << 7,
+    /// `http_404`
+    Http404 = 1 << 8,
+    /// `http_429`
+    Http429 = 1 << 9,
+    /// There is no peer that could be tried.
+    NoLive = 1 << 10,
+}
+
+impl Cause {
+    /// What a status means.
+    pub fn of_status(status: u16) -> Option<Self> {
+        Some(match status {
+            500 => Self::Http500,
+            502 => Self::Http502,
+            503 => Self::Http503,
+            504 => Self::Http504,
+            403 => Self::Http403,
+            404 => Self::Http404,
+            429 => Self::Http429,
+            _ => return None,
+        })
+    }
+
+    /// The status that the client gets when there is no further try.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Timeout | Self::Http504 => 504,
+            Self::Http500 => 500,
+            Self::Http503 => 503,
+            Self::Http403 => 403,
+            Self::Http404 => 404,
+            Self::Http429 => 429,
+            Self::Error | Self::InvalidHeader | Self::Http502 | Self::NoLive => 502,
+        }
+    }
+}
+
+/// The conditions of `next_upstream`, a set of [`Cause`] and more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextUpstream(pub u16);
+
+impl NextUpstream {
+    /// `off`
+    pub const OFF: Self = Self(0);
+    /// `non_idempotent`: also requests that may change something, once they were sent.
+    pub const NON_IDEMPOTENT: u16 = 1 << 11;
+    /// `error timeout`
+    pub const DEFAULT: Self = Self(Cause::Error as u16 | Cause::Timeout as u16);
+
+    /// Whether a try that failed for this reason is followed by another one.
+    pub fn allows(self, cause: Cause, non_idempotent: bool) -> bool {
+        let wanted = cause as u16 | if non_idempotent { Self::NON_IDEMPOTENT } else { 0 };
+        // Where no peer is left there is nothing to try, whatever is configured.
+        cause != Cause::NoLive && self.0 & wanted == wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_repeats_only_what_changes_nothing() {
+        assert!(NextUpstream::DEFAULT.allows(Cause::Error, false));
+        assert!(!NextUpstream::DEFAULT.allows(Cause::Error, true));
+        assert!(!NextUpstream::DEFAULT.allows(Cause::Http502, false));
+        let all = NextUpstream(u16::MAX);
+        assert!(all.allows(Cause::Timeout, true));
+        assert!(!all.allows(Cause::NoLive, false));
+    }
+}

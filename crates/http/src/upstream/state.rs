@@ -1,0 +1,150 @@
+//! What is known of a request's tries: for `$upstream_*` variables and for logs.
+//!
+//! Written by the engine, also after the client has got its head, and by the cache; read by
+//! variables at any time.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{LogUri, UpstreamHead};
+use crate::log::Level;
+use crate::response::Header;
+
+/// One try.
+#[derive(Debug, Clone, Default)]
+pub struct Try {
+    /// Name of the peer, or of the group where there was none; `None` only for what was answered
+    /// without a peer (a cache).
+    pub peer: Option<Arc<str>>,
+    /// Status of the response; of what came instead of one (502, 504); 0: there was none yet.
+    pub status: u16,
+    /// Time until the connection stood.
+    pub connect: Option<Duration>,
+    /// Time until the head had come.
+    pub header: Option<Duration>,
+    /// Time until the response was complete or had failed; `None` while it is under way.
+    pub response: Option<Duration>,
+    /// Bytes of content.
+    pub response_length: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// The first try after an internal redirect: logs separate it by a colon.
+    pub after_redirect: bool,
+}
+
+/// What is known of all tries of a request.
+#[derive(Debug, Default)]
+pub struct State {
+    tries: RefCell<Vec<Try>>,
+    /// An internal redirect has happened since the last try.
+    redirected: Cell<bool>,
+    /// What is being done, for the error log: `reading response header from upstream`.
+    action: Cell<Option<&'static str>>,
+    /// The upstream's URL up to the peer, and from there.
+    url: RefCell<(&'static str, LogUri)>,
+    head: RefCell<Option<Rc<UpstreamHead>>>,
+    trailers: RefCell<Vec<Header>>,
+    notices: RefCell<Vec<(Level, String)>>,
+    /// `$upstream_cache_status`
+    pub cache_status: Cell<Option<&'static str>>,
+}
+
+impl State {
+    /// All tries, in order.
+    pub fn tries(&self) -> std::cell::Ref<'_, [Try]> {
+        std::cell::Ref::map(self.tries.borrow(), Vec::as_slice)
+    }
+
+    /// Begins a try; returns its number.
+    pub fn begin_try(&self, peer: Option<Arc<str>>) -> usize {
+        let after_redirect = self.redirected.take();
+        let mut tries = self.tries.borrow_mut();
+        tries.push(Try { peer, after_redirect, ..Try::default() });
+        tries.len() - 1
+    }
+
+    /// Changes a try.
+    pub fn update(&self, number: usize, change: impl FnOnce(&mut Try)) {
+        if let Some(one) = self.tries.borrow_mut().get_mut(number) {
+            change(one);
+        }
+    }
+
+    /// The request goes on with another URI: what follows is a group of tries of its own.
+    pub fn redirected(&self) {
+        self.redirected.set(!self.tries.borrow().is_empty());
+        self.action.set(None);
+    }
+
+    /// What is being done from now on; `None`: nothing with an upstream.
+    pub fn set_action(&self, action: Option<&'static str>) {
+        self.action.set(action);
+    }
+
+    /// What is being done with an upstream.
+    pub fn action(&self) -> Option<&'static str> {
+        self.action.get()
+    }
+
+    /// Notes which URL is asked for.
+    pub fn set_url(&self, scheme: &'static str, uri: LogUri) {
+        *self.url.borrow_mut() = (scheme, uri);
+    }
+
+    /// Appends the URL of the last try; nothing if there was none. nginx:
+    /// `ngx_http_log_error_handler`.
+    pub fn append_url(&self, unparsed: &[u8], out: &mut Vec<u8>) {
+        let tries = self.tries.borrow();
+        let Some(peer) = tries.last().and_then(|last| last.peer.as_deref()) else { return };
+        let (scheme, uri) = &*self.url.borrow();
+        out.extend_from_slice(scheme.as_bytes());
+        out.extend_from_slice(peer.as_bytes());
+        if peer.starts_with("unix:") {
+            out.push(b':');
+        }
+        match uri {
+            LogUri::Unparsed => out.extend_from_slice(unparsed),
+            LogUri::Text(text) => out.extend_from_slice(text),
+        }
+    }
+
+    /// The head of the last response, for `$upstream_http_*`.
+    pub fn head(&self) -> Option<Rc<UpstreamHead>> {
+        self.head.borrow().clone()
+    }
+
+    /// Notes the head of a response.
+    pub fn set_head(&self, head: Option<Rc<UpstreamHead>>) {
+        *self.head.borrow_mut() = head;
+    }
+
+    /// The trailers of the last response, for `$upstream_trailer_*`.
+    pub fn trailers(&self) -> std::cell::Ref<'_, [Header]> {
+        std::cell::Ref::map(self.trailers.borrow(), Vec::as_slice)
+    }
+
+    /// Notes the trailers of a response.
+    pub fn set_trailers(&self, trailers: Vec<Header>) {
+        *self.trailers.borrow_mut() = trailers;
+    }
+
+    /// Keeps a line for the error log that is written when the request ends.
+    pub fn notice(&self, level: Level, text: fmt::Arguments<'_>) {
+        /// Lines that one request may leave.
+        const NOTICES_MAX: usize = 16;
+        let mut notices = self.notices.borrow_mut();
+        if notices.len() < NOTICES_MAX {
+            notices.push((level, text.to_string()));
+        }
+    }
+
+    /// The lines that were kept.
+    pub fn take_notices(&self) -> Vec<(Level, String)> {
+        std::mem::take(&mut *self.notices.borrow_mut())
+    }
+}

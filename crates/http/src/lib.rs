@@ -10,6 +10,7 @@ pub mod address;
 pub mod auth;
 pub mod autoindex;
 pub mod body_reader;
+pub mod cache;
 pub mod charset;
 pub mod cidr;
 pub mod conditional;

@@ -310,6 +310,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         made.push(build.server(cx, &http, scope, name));
     }
     let listens = super::listen::build(cx, &listens);
+    let caches = cx.take_global::<super::cache_path::CachePaths>().resolve(cx);
     let limit_zones = cx.take_global::<super::limit::Named>().resolve(cx);
     let variables = match cx.global::<Table>().resolve() {
         Ok(variables) => variables,
@@ -338,6 +339,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         wants_realip,
         charset_maps,
         limit_zones,
+        caches,
         temp_paths,
     })
 }
@@ -489,6 +491,7 @@ impl Build<'_> {
             access: AccessConf::resolve(chain),
             auth: super::auth::AuthConf::resolve(cx, chain),
             limit_except: None,
+            cache: super::cache::proxy(cx, chain),
             limits: super::limit::Limits::resolve(cx, chain),
             try_files: try_files::TryFilesConf::resolve(cx, chain).try_files,
             index: content::IndexConf::resolve(cx, chain),

@@ -291,9 +291,9 @@ impl Setting for Valid {
 
 impl Valid {
     fn table(all: Vec<Self>) -> ValidByStatus {
-        let entries = all.into_iter().flat_map(|valid| {
-            valid.codes.into_iter().map(move |code| (code, valid.seconds))
-        });
+        let entries = all
+            .into_iter()
+            .flat_map(|valid| valid.codes.into_iter().map(move |code| (code, valid.seconds)));
         ValidByStatus(entries.collect())
     }
 }

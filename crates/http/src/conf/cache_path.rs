@@ -4,9 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use nowait_conf::{
-    Cx, Diagnostic, Msec, Node, Offset, Seconds, Size, Span, Value, Word, number,
-};
+use nowait_conf::{Cx, Diagnostic, Msec, Node, Offset, Seconds, Size, Span, Value, Word, number};
 
 /// The smallest `keys_zone`, in bytes. nginx: two pages.
 const ZONE_BYTES_MIN: u64 = 2 * 4096;
@@ -120,7 +118,7 @@ impl CachePaths {
 }
 
 /// A row of any protocol.
-pub(super) fn cache_path(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+fn cache_path(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let (directory, parameters) = node.args.split_first().ok_or_else(|| node.arity_error())?;
     let mut path = cx.paths().full(&directory.text);
     while path.len() > 1 && path.last() == Some(&b'/') {
@@ -182,9 +180,8 @@ fn parameter(
                 levels(text).ok_or_else(|| word.error(format!("invalid \"levels\" \"{word}\"")))?;
         }
         b"use_temp_path" => {
-            made.use_temp_path = switch(text).ok_or_else(|| {
-                invalid().expected("\"on\" or \"off\"")
-            })?;
+            made.use_temp_path =
+                switch(text).ok_or_else(|| invalid().expected("\"on\" or \"off\""))?;
         }
         b"keys_zone" => (made.zone, made.zone_bytes) = keys_zone(text, word)?,
         b"inactive" => {

@@ -38,6 +38,7 @@ mod sending;
 mod side_by_side;
 mod special_files;
 mod stage;
+mod status;
 mod stub_status;
 mod symlinks;
 mod timeouts;

@@ -262,7 +262,11 @@ table! {
              proxy_set_header proxy_headers_hash_max_size proxy_headers_hash_bucket_size \
              proxy_set_body proxy_method proxy_pass_request_headers proxy_pass_request_body \
              proxy_pass_trailers proxy_buffer_size proxy_read_timeout proxy_buffers \
-             proxy_busy_buffers_size proxy_force_ranges proxy_limit_rate \
+             proxy_busy_buffers_size proxy_force_ranges proxy_limit_rate proxy_cache \
+             proxy_cache_key proxy_cache_bypass proxy_no_cache proxy_cache_valid \
+             proxy_cache_min_uses proxy_cache_max_range_offset proxy_cache_use_stale \
+             proxy_cache_methods proxy_cache_lock proxy_cache_lock_timeout proxy_cache_lock_age \
+             proxy_cache_revalidate proxy_cache_convert_head proxy_cache_background_update \
              proxy_temp_path proxy_max_temp_file_size proxy_temp_file_write_size \
              proxy_next_upstream proxy_next_upstream_tries proxy_next_upstream_timeout \
              proxy_pass_header proxy_hide_header proxy_ignore_headers proxy_http_version \
@@ -271,6 +275,7 @@ table! {
              proxy_ssl_trusted_certificate proxy_ssl_crl proxy_ssl_certificate \
              proxy_ssl_certificate_key proxy_ssl_certificate_cache proxy_ssl_password_file \
              proxy_ssl_conf_command";
+        HTTP => "proxy_cache_path";
     }
     "ngx_http_random_index_module", NOT_YET {
         LOCATION => "random_index";

@@ -18,6 +18,7 @@ use nowait_h1::{Limits, server};
 use nowait_runtime::buf::{OutBuf, RecvBuf};
 use nowait_runtime::net::{Address, Stream};
 use nowait_runtime::now;
+use nowait_runtime::pool::metered;
 use nowait_sys::listen::ListenAddress;
 
 use crate::conf::ServerId;
@@ -250,7 +251,8 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
             None => Box::new(Request::new(connection.clone(), current, server, now())),
         };
         request.pipelined = pipelined;
-        let next = exchange::one(connection, &mut request, &mut out).await;
+        let meter = request.spent.clone();
+        let next = metered(meter, exchange::one(connection, &mut request, &mut out)).await;
         request.limits.release();
         let client = &request.location().client;
         let wait = Wait {

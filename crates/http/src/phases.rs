@@ -31,6 +31,7 @@ use crate::outcome::{Outcome, Special, Target};
 use crate::request::{BodyLength, Request};
 use crate::response::Response;
 use crate::rewrite::{Cursor, Step};
+use crate::status;
 use crate::subrequest::Entry;
 
 /// Where a round begins.
@@ -274,6 +275,8 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                 return match location.content {
                     Content::EmptyGif => Some(handler::empty_gif::run(request)),
                     Content::StubStatus => Some(handler::stub_status::run(request)),
+                    Content::StatusApi => Some(status::api(request)),
+                    Content::Metrics => Some(status::metrics(request)),
                     Content::Files => file_at_once(request),
                 };
             }
@@ -486,6 +489,8 @@ async fn content(request: &mut Request) -> Outcome {
     match request.location().content {
         Content::EmptyGif => return handler::empty_gif::run(request),
         Content::StubStatus => return handler::stub_status::run(request),
+        Content::StatusApi => return status::api(request),
+        Content::Metrics => return status::metrics(request),
         Content::Files => {}
     }
     if !request.location().path.is_usable(request) {

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use nowait_h1::{Known, Method, RequestError, RequestHead};
 use nowait_runtime::fs::Io;
 use nowait_runtime::net::Address;
+use nowait_runtime::pool::Meter;
 
 use crate::conf::{Location, LocationId, Server, ServerId};
 use crate::connection::Connection;
@@ -112,6 +113,8 @@ pub struct Request {
     pub upstream: Option<Rc<crate::upstream::State>>,
     /// What `limit_req` and `limit_conn` said, and where the request is counted.
     pub limits: Limited,
+    /// What its file operations spent in pools.
+    pub spent: Rc<Meter>,
     /// Memory for paths of files.
     path: Vec<u8>,
 }
@@ -280,6 +283,7 @@ impl Request {
             limit_rate: Cell::new(None),
             upstream: None,
             limits: Limited::default(),
+            spent: Rc::default(),
             path: Vec::new(),
         }
     }
@@ -326,6 +330,7 @@ impl Request {
         self.limit_rate.set(None);
         self.upstream = None;
         self.limits = Limited::default();
+        self.spent.reset();
     }
 
     /// Settings of the virtual server.

@@ -11,6 +11,7 @@ pub mod buf;
 pub mod driver;
 pub mod fs;
 pub mod guard;
+pub mod loops;
 pub mod mounts;
 pub mod net;
 pub mod pool;

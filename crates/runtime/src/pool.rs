@@ -13,6 +13,7 @@
 
 mod counters;
 mod queue;
+mod spent;
 mod task;
 pub(crate) mod threads;
 
@@ -23,6 +24,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 pub use counters::{OpSnapshot, PoolSnapshot};
+pub use spent::{Meter, Metered, Spent, metered};
 pub use task::Run;
 
 use counters::OpCounters;
@@ -407,10 +409,10 @@ impl Inner {
                 self.start_thread();
             }
             let counters = self.counters(task.op);
-            let begin = Instant::now();
-            counters.started(begin - task.since);
-            let executed = task.job.execute();
-            counters.completed(begin.elapsed(), executed.panicked);
+            let waited = task.since.elapsed();
+            counters.started(waited);
+            let executed = task.job.execute(waited);
+            counters.completed(executed.served, executed.panicked);
             drop(task);
             state = lock(&self.state);
             state.busy -= 1;

@@ -26,7 +26,7 @@ use crate::net::Handovers;
 use crate::stats::{Blocked, TurnTimer};
 use crate::time::WallClock;
 use crate::time::wheel::Wheel;
-use crate::{buf, task};
+use crate::{buf, loops, task};
 
 /// Tasks run per turn before the driver is asked for events again.
 const RUN_MAX: usize = 256;
@@ -338,6 +338,7 @@ where
     assert!(outer.is_none(), "one worker per thread");
     let leave = Leave(local.clone());
     drop(task::spawn_on(&local, main(Remote { inbox })));
+    let _entered = loops::enter(local.index, config.driver, workers, &config.blocked);
     let result = Loop::new(local, TurnTimer::new(config.blocked)).run();
     drop(leave);
     result

@@ -63,6 +63,13 @@ nowait_conf::rows! {
     /// handled, and the requests so far; the connections whose request is being read or answered, and
     /// those that wait for one. An argument is accepted for compatibility.
     "stub_status" => stub_status, in SERVER | LOCATION, take between(0, 1), args "";
+    /// Answers with the state of the server as JSON: connections and requests, per worker the
+    /// `event_loop_blocked` histogram, per thread pool and operation the queue, busy threads and times,
+    /// per file system what was done on the loop and what in a pool. What follows the location's name in
+    /// the URI chooses a part: `/status/thread_pools/default/busy`.
+    "status_api" => status_api, in LOCATION, take none(), args "";
+    /// Answers with the same as `status_api` as OpenMetrics text, which Prometheus reads.
+    "metrics" => metrics, in LOCATION, take none(), args "";
     /// Content types by extension, one type and its extensions per line: `text/html html htm;`. A block
     /// replaces those of outer levels. `include mime.types;` has the usual ones.
     block "types" => types, in HTTP | SERVER | LOCATION, take none(), default "{ text/html html; image/gif gif; image/jpeg jpg; }", args "{ ... }";
@@ -264,6 +271,16 @@ fn stub_status(cx: &mut Cx<'_>, _node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
+fn status_api(cx: &mut Cx<'_>, _node: &Node) -> Result<(), Diagnostic> {
+    cx.layer::<OwnLayer>().content = Some(Content::StatusApi);
+    Ok(())
+}
+
+fn metrics(cx: &mut Cx<'_>, _node: &Node) -> Result<(), Diagnostic> {
+    cx.layer::<OwnLayer>().content = Some(Content::Metrics);
+    Ok(())
+}
+
 fn types(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let mut types = cx.layer::<OwnLayer>().types.take().unwrap_or_default();
     for entry in cx.entries(node) {
@@ -310,7 +327,6 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         made.push(build.server(cx, &http, scope, name));
     }
     let listens = super::listen::build(cx, &listens);
-    let caches = cx.take_global::<super::cache_path::CachePaths>().resolve(cx);
     let limit_zones = cx.take_global::<super::limit::Named>().resolve(cx);
     let variables = match cx.global::<Table>().resolve() {
         Ok(variables) => variables,
@@ -339,7 +355,6 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         wants_realip,
         charset_maps,
         limit_zones,
-        caches,
         temp_paths,
     })
 }
@@ -491,7 +506,6 @@ impl Build<'_> {
             access: AccessConf::resolve(chain),
             auth: super::auth::AuthConf::resolve(cx, chain),
             limit_except: None,
-            cache: super::cache::proxy(cx, chain),
             limits: super::limit::Limits::resolve(cx, chain),
             try_files: try_files::TryFilesConf::resolve(cx, chain).try_files,
             index: content::IndexConf::resolve(cx, chain),

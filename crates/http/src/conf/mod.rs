@@ -7,8 +7,6 @@ pub mod access;
 pub mod auth;
 pub mod blocks;
 pub mod body;
-pub mod cache;
-pub mod cache_path;
 pub mod charset;
 pub mod client;
 pub mod content;
@@ -69,8 +67,6 @@ pub struct HttpConf {
     pub wants_realip: bool,
     /// Zones of `limit_req` and `limit_conn`.
     pub limit_zones: limit::LimitZones,
-    /// Caches, by their numbers.
-    pub caches: Vec<cache_path::CachePath>,
     /// Directories for temporary files.
     pub temp_paths: Vec<body::TempPath>,
 }
@@ -129,8 +125,6 @@ pub struct Location {
     pub auth: auth::AuthConf,
     /// `limit_except`.
     pub limit_except: Option<access::LimitExcept>,
-    /// How responses of the http proxy are cached; `None`: not at all.
-    pub cache: Option<Box<cache::CacheConf>>,
     /// `limit_req` and `limit_conn`; most locations have none.
     pub limits: Option<Box<limit::Limits>>,
     /// `try_files`.
@@ -158,6 +152,10 @@ pub enum Content {
     EmptyGif,
     /// `stub_status`.
     StubStatus,
+    /// `status_api`.
+    StatusApi,
+    /// `metrics`.
+    Metrics,
 }
 
 /// Pools that `aio` names, and where: the program checks that they are defined.
@@ -230,8 +228,6 @@ pub fn rows() -> Vec<&'static [Row]> {
         rewrite::RewriteConf::ROWS,
         rewrite::REWRITE_ROWS,
         access::ACCESS_ROWS,
-        cache::ProxyCacheConf::ROWS,
-        cache_path::PROXY_CACHE_PATH_ROWS,
         limit::LIMIT_REQ_ROWS,
         limit::LimitReqConf::ROWS,
         limit::LIMIT_CONN_ROWS,

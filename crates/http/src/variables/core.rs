@@ -68,6 +68,12 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "request" => |r, out| { out.extend_from_slice(r.head.request_line()); !r.head.request_line().is_empty() };
     /// Content of the request, when it is in memory.
     "request_body" => request_body;
+    /// Time that file operations of the request waited for a thread of a pool, in seconds with
+    /// microseconds.
+    "pool_wait_time" => |r, out| { precise(r.spent.spent().waited, out); true };
+    /// Time that file operations of the request took on threads of a pool, in seconds with
+    /// microseconds: mostly the disk's time. What was done on the event loop takes none.
+    "pool_service_time" => |r, out| { precise(r.spent.spent().served, out); true };
     /// Name of the temporary file with the content of the request.
     "request_body_file" => request_body_file;
     /// `OK` if the response was sent completely, else empty.
@@ -182,6 +188,12 @@ fn seconds(elapsed: Duration, out: &mut Vec<u8>) {
     number(elapsed.as_secs(), out);
     let ms = elapsed.subsec_millis();
     out.extend_from_slice(&[b'.', digit(ms / 100), digit(ms / 10 % 10), digit(ms % 10)]);
+}
+
+/// Appends a duration as seconds with six decimals.
+fn precise(elapsed: Duration, out: &mut Vec<u8>) {
+    let text = format!("{}.{:06}", elapsed.as_secs(), elapsed.subsec_micros());
+    out.extend_from_slice(text.as_bytes());
 }
 
 /// Time since then, by the loop's clock.

@@ -8,14 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use super::queue::Ticket;
-use super::{Inner, Op, PoolError, lock};
+use super::{Inner, Op, PoolError, Spent, lock, spent};
 
 /// A task as its pool sees it.
 pub(super) trait Job: Send + Sync {
-    /// Does the work and keeps the result.
-    fn execute(&self) -> Executed;
+    /// Does the work, which has waited for so long, and keeps the result.
+    fn execute(&self, waited: Duration) -> Executed;
     /// Gives the future `error` instead of doing the work.
     fn refuse(&self, error: PoolError);
 }
@@ -23,6 +24,8 @@ pub(super) trait Job: Send + Sync {
 /// How a task ended.
 pub(super) struct Executed {
     pub panicked: bool,
+    /// How long the work took.
+    pub served: Duration,
     /// To be woken when the pool has done its accounts, so that the caller finds the thread free.
     pub waker: Option<Waker>,
 }
@@ -37,7 +40,7 @@ trait Outcome<T>: Job {
 enum Stage<F, T> {
     Waiting { work: F, waker: Option<Waker> },
     Running { waker: Option<Waker> },
-    Done(Result<T, PoolError>),
+    Done(Result<T, PoolError>, Spent),
     Gone,
 }
 
@@ -52,19 +55,19 @@ impl<F, T> Cell<F, T> {
     }
 
     /// Keeps `result` for the future, whose waker is returned.
-    fn finish(&self, result: Result<T, PoolError>) -> Option<Waker> {
+    fn finish(&self, result: Result<T, PoolError>, spent: Spent) -> Option<Waker> {
         let mut stage = lock(&self.stage);
         let old = match &*stage {
             Stage::Waiting { .. } | Stage::Running { .. } => {
-                std::mem::replace(&mut *stage, Stage::Done(result))
+                std::mem::replace(&mut *stage, Stage::Done(result, spent))
             }
             // The caller has gone: the result is dropped here, outside the loop.
-            Stage::Done(_) | Stage::Gone => return None,
+            Stage::Done(..) | Stage::Gone => return None,
         };
         drop(stage);
         match old {
             Stage::Waiting { waker, .. } | Stage::Running { waker } => waker,
-            Stage::Done(_) | Stage::Gone => None,
+            Stage::Done(..) | Stage::Gone => None,
         }
     }
 }
@@ -74,7 +77,8 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    fn execute(&self) -> Executed {
+    fn execute(&self, waited: Duration) -> Executed {
+        let begin = Instant::now();
         let mut stage = lock(&self.stage);
         let work = match std::mem::replace(&mut *stage, Stage::Gone) {
             Stage::Waiting { work, waker } => {
@@ -83,7 +87,7 @@ where
             }
             other => {
                 *stage = other;
-                return Executed { panicked: false, waker: None };
+                return Executed { panicked: false, served: Duration::ZERO, waker: None };
             }
         };
         drop(stage);
@@ -92,11 +96,13 @@ where
             name: self.pool.clone(),
             message: panic_text(&*payload),
         });
-        Executed { panicked: result.is_err(), waker: self.finish(result) }
+        let panicked = result.is_err();
+        let served = begin.elapsed();
+        Executed { panicked, served, waker: self.finish(result, Spent { waited, served }) }
     }
 
     fn refuse(&self, error: PoolError) {
-        if let Some(waker) = self.finish(Err(error)) {
+        if let Some(waker) = self.finish(Err(error), Spent::default()) {
             waker.wake();
         }
     }
@@ -117,8 +123,11 @@ where
                 }
                 Poll::Pending
             }
-            Stage::Done(_) => match std::mem::replace(&mut *stage, Stage::Gone) {
-                Stage::Done(result) => Poll::Ready(result),
+            Stage::Done(..) => match std::mem::replace(&mut *stage, Stage::Gone) {
+                Stage::Done(result, time) => {
+                    spent::add(time);
+                    Poll::Ready(result)
+                }
                 _ => Poll::Ready(Err(PoolError::ShutDown { name: self.pool.clone() })),
             },
             Stage::Gone => Poll::Ready(Err(PoolError::ShutDown { name: self.pool.clone() })),

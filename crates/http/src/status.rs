@@ -1,0 +1,107 @@
+//! What an operator watches: the state of connections, loops, pools and file systems, for
+//! `status_api` (JSON) and `metrics` (OpenMetrics).
+//!
+//! With thread pools the load average says nothing: threads that wait for disks count in it. What
+//! says something is how long loops ran without returning to the kernel, how long tasks waited for
+//! a thread, and how long disks took; that is here. Everything is read from counters that exist
+//! anyway; a page costs what it takes to write it, and nothing is reset by reading.
+
+mod json;
+mod openmetrics;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use nowait_h1::Method;
+use nowait_runtime::loops::{self, LoopSnapshot};
+use nowait_runtime::mounts::{self, MountSnapshot};
+use nowait_runtime::pool::PoolSnapshot;
+use nowait_runtime::stats::BlockedSnapshot;
+
+use crate::counts::{self, Totals};
+use crate::outcome::Outcome;
+use crate::request::Request;
+use crate::response::{Body, Head, Response};
+
+/// Media type of OpenMetrics text.
+const OPENMETRICS: &[u8] = b"application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Everything that there is to tell, read at one time; what happens meanwhile may be in one part
+/// and not in another.
+struct Report {
+    /// Number of the generation that serves the request.
+    generation: u64,
+    /// Connections and requests.
+    totals: Totals,
+    workers: Vec<LoopSnapshot>,
+    /// Pools of the generation, by name.
+    pools: Vec<PoolSnapshot>,
+    /// File systems that were used.
+    mounts: Vec<MountSnapshot>,
+}
+
+impl Report {
+    fn new(request: &Request) -> Self {
+        let pools: BTreeMap<_, _> = request.current.pools.iter().collect();
+        Self {
+            generation: request.current.number,
+            totals: counts::totals(),
+            workers: loops::snapshot(),
+            pools: pools.values().map(|pool| pool.snapshot()).collect(),
+            mounts: mounts::snapshot(),
+        }
+    }
+}
+
+/// Name of a file system's device, as `/proc/self/mountinfo` shows it.
+fn device(mount: &MountSnapshot) -> String {
+    format!("{}:{}", rustix::fs::major(mount.dev), rustix::fs::minor(mount.dev))
+}
+
+/// The buckets of a histogram that were ever used, with their upper bounds in microseconds; the
+/// last one has none.
+fn buckets(blocked: &BlockedSnapshot) -> impl Iterator<Item = (Option<u64>, u64)> {
+    let counts = blocked.buckets.iter().enumerate();
+    counts.map(|(n, count)| (BlockedSnapshot::bound_us(n), *count))
+}
+
+/// Answers with JSON: everything, or the part that the rest of the URI names.
+pub fn api(request: &mut Request) -> Outcome {
+    if let Some(outcome) = refuse(request) {
+        return outcome;
+    }
+    let Some(part) = part(request) else { return Outcome::status(404) };
+    match json::render(&Report::new(request), &part) {
+        Some(text) => page(b"application/json", text.into()),
+        None => Outcome::status(404),
+    }
+}
+
+/// Answers with OpenMetrics text.
+pub fn metrics(request: &mut Request) -> Outcome {
+    match refuse(request) {
+        Some(outcome) => outcome,
+        None => page(OPENMETRICS, openmetrics::render(&Report::new(request)).into()),
+    }
+}
+
+fn refuse(request: &Request) -> Option<Outcome> {
+    let reads = matches!(request.method, Method::Get | Method::Head);
+    (!reads).then(|| Outcome::status(405))
+}
+
+/// What follows the location's name in the URI, without slashes at its ends. A location that is
+/// exact or a regular expression answers with everything.
+fn part(request: &Request) -> Option<String> {
+    let rest = request.uri.path.strip_prefix(&request.location().name[..]).unwrap_or_default();
+    let text = std::str::from_utf8(rest).ok()?;
+    Some(text.trim_matches('/').to_owned())
+}
+
+fn page(kind: &'static [u8], text: Bytes) -> Outcome {
+    let mut head = Head::new(200);
+    head.content_type = Some(Bytes::from_static(kind));
+    head.content_length = Some(text.len() as u64);
+    head.add("Cache-Control", Bytes::from_static(b"no-cache"));
+    Response { head, body: Body::Bytes(text) }.into()
+}

@@ -1,0 +1,115 @@
+//! The report as JSON. Times are in microseconds, as whole numbers; the names of its parts are
+//! stable, and parts may be added.
+
+use std::time::Duration;
+
+use nowait_runtime::loops::LoopSnapshot;
+use nowait_runtime::mounts::MountSnapshot;
+use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
+use serde_json::{Map, Value, json};
+
+use super::{Report, buckets, device};
+use crate::special_pages::PRODUCT_VERSION;
+use crate::variables::system::NGINX_VERSION;
+
+/// The text of the whole report, or of the part at a path such as `thread_pools/default/busy`:
+/// members by name, elements by number or by their `name`. `None`: there is no such part.
+pub fn render(report: &Report, path: &str) -> Option<String> {
+    let whole = whole(report);
+    let steps = path.split('/').filter(|step| !step.is_empty());
+    let part = steps.into_iter().try_fold(&whole, |value, step| match value {
+        Value::Object(members) => members.get(step),
+        Value::Array(elements) => match step.parse::<usize>() {
+            Ok(at) => elements.get(at),
+            Err(_) => elements.iter().find(|element| element["name"] == step),
+        },
+        _ => None,
+    })?;
+    Some(format!("{part:#}\n"))
+}
+
+fn whole(report: &Report) -> Value {
+    let totals = &report.totals;
+    json!({
+        "version": PRODUCT_VERSION,
+        "nginx_version": NGINX_VERSION,
+        "generation": report.generation,
+        "pid": std::process::id(),
+        "connections": {
+            "accepted": totals.accepted,
+            "active": totals.active,
+            "reading": totals.reading,
+            "writing": totals.writing,
+            "waiting": totals.waiting(),
+        },
+        "requests": { "total": totals.requests },
+        "workers": report.workers.iter().map(worker).collect::<Vec<_>>(),
+        "thread_pools": report.pools.iter().map(pool).collect::<Vec<_>>(),
+        "file_systems": report.mounts.iter().map(file_system).collect::<Vec<_>>(),
+    })
+}
+
+fn worker(worker: &LoopSnapshot) -> Value {
+    let blocked = &worker.blocked;
+    // What was never seen says nothing; the bounds of the others make the histogram complete.
+    let histogram =
+        buckets(blocked).filter(|(_, count)| *count > 0).map(|(bound, count)| match bound {
+            Some(bound) => json!({ "below_us": bound, "turns": count }),
+            None => json!({ "turns": count }),
+        });
+    json!({
+        "worker": worker.index,
+        "event_method": worker.driver.to_string(),
+        "connections": worker.connections,
+        "event_loop_blocked": {
+            "turns": blocked.turns(),
+            "total_us": us(blocked.total),
+            "longest_us": us(blocked.longest),
+            "longest_at": blocked.longest_label,
+            "histogram": histogram.collect::<Vec<_>>(),
+        },
+    })
+}
+
+fn pool(pool: &PoolSnapshot) -> Value {
+    let operations: Map<String, Value> =
+        pool.ops.iter().map(|op| (op.op.name().to_owned(), operation(op))).collect();
+    json!({
+        "name": pool.name,
+        "threads": pool.threads,
+        "started": pool.threads_alive,
+        "busy": pool.busy,
+        "waiting": pool.queued,
+        "max_queue": pool.max_queue,
+        "operations": operations,
+    })
+}
+
+fn operation(op: &OpSnapshot) -> Value {
+    json!({
+        "started": op.started,
+        "completed": op.completed,
+        "cancelled": op.cancelled,
+        "overflowed": op.overflowed,
+        "panicked": op.panicked,
+        "waited_us": us(op.waited_total),
+        "waited_longest_us": us(op.waited_max),
+        "served_us": us(op.served_total),
+        "served_longest_us": us(op.served_max),
+    })
+}
+
+fn file_system(mount: &MountSnapshot) -> Value {
+    let counters: Map<String, Value> =
+        mount.counters().map(|(name, count)| (name.to_owned(), count.into())).collect();
+    json!({
+        "name": device(mount),
+        "type": mount.fs_type.name(),
+        "read_inline": mount.nowait,
+        "operations": counters,
+    })
+}
+
+fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,221 @@
+//! The report as OpenMetrics text, version 1.0.0: what Prometheus and its like read. Times are in
+//! seconds. nginx: what exporters make of `stub_status`, and what it does not tell.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
+
+use super::{Report, buckets, device};
+use crate::special_pages::PRODUCT_VERSION;
+
+/// Takes a number out of a pool's state.
+type Number = fn(&PoolSnapshot) -> usize;
+
+/// The text, with its end mark.
+pub fn render(report: &Report) -> String {
+    let mut text = Text::default();
+    of_process(report, &mut text);
+    of_loops(report, &mut text);
+    of_pools(report, &mut text);
+    of_file_systems(report, &mut text);
+    text.0.push_str("# EOF\n");
+    text.0
+}
+
+fn of_process(report: &Report, text: &mut Text) {
+    let totals = &report.totals;
+    text.family("nowait", "info", "", "Version of the server.");
+    text.sample("nowait_info", &[("version", PRODUCT_VERSION)], 1);
+    text.family("nowait_generation", "gauge", "", "Number of the configuration in use.");
+    text.sample("nowait_generation", &[], report.generation);
+    text.family("nowait_connections_accepted", "counter", "", "Connections of clients accepted.");
+    text.sample("nowait_connections_accepted_total", &[], totals.accepted);
+    text.family("nowait_requests", "counter", "", "Requests begun.");
+    text.sample("nowait_requests_total", &[], totals.requests);
+    text.family("nowait_connections", "gauge", "", "Open connections by what they do.");
+    let states =
+        [("reading", totals.reading), ("writing", totals.writing), ("waiting", totals.waiting())];
+    for (state, count) in states {
+        text.sample("nowait_connections", &[("state", state)], count);
+    }
+}
+
+fn of_loops(report: &Report, text: &mut Text) {
+    const BLOCKED: &str = "nowait_event_loop_blocked_seconds";
+    text.family("nowait_worker_connections", "gauge", "", "Open connections of a worker.");
+    for worker in &report.workers {
+        let index = worker.index.to_string();
+        text.sample("nowait_worker_connections", &[("worker", &index)], worker.connections as u64);
+    }
+    let help = "How long turns of the event loop ran without returning to the kernel.";
+    text.family(BLOCKED, "histogram", "seconds", help);
+    for worker in &report.workers {
+        let index = worker.index.to_string();
+        let mut sum = 0;
+        for (bound, count) in buckets(&worker.blocked) {
+            sum += count;
+            let bound =
+                bound.map_or_else(|| "+Inf".to_owned(), |us| seconds(Duration::from_micros(us)));
+            let labels = [("worker", &*index), ("le", &*bound)];
+            text.sample(&format!("{BLOCKED}_bucket"), &labels, sum);
+        }
+        let labels = [("worker", &*index)];
+        text.sample(&format!("{BLOCKED}_count"), &labels, sum);
+        text.time(&format!("{BLOCKED}_sum"), &labels, worker.blocked.total);
+    }
+    const LONGEST: &str = "nowait_event_loop_blocked_longest_seconds";
+    text.family(LONGEST, "gauge", "seconds", "The longest turn, and what was at work at its end.");
+    for worker in &report.workers {
+        let index = worker.index.to_string();
+        let labels = [("worker", &*index), ("at", worker.blocked.longest_label)];
+        text.time(LONGEST, &labels, worker.blocked.longest);
+    }
+}
+
+fn of_pools(report: &Report, text: &mut Text) {
+    let numbers: [(&str, &str, Number); 5] = [
+        ("nowait_thread_pool_threads", "Configured threads.", |pool| pool.threads),
+        ("nowait_thread_pool_threads_started", "Threads that run.", |pool| pool.threads_alive),
+        ("nowait_thread_pool_threads_busy", "Threads at work on a task.", |pool| pool.busy),
+        ("nowait_thread_pool_queue_length", "Tasks that wait for a thread.", |pool| pool.queued),
+        ("nowait_thread_pool_queue_length_max", "Tasks that may wait.", |pool| pool.max_queue),
+    ];
+    for (name, help, get) in numbers {
+        text.family(name, "gauge", "", help);
+        for pool in &report.pools {
+            text.sample(name, &[("pool", &pool.name)], get(pool) as u64);
+        }
+    }
+    const TASKS: &str = "nowait_thread_pool_tasks";
+    text.family(TASKS, "counter", "", "Tasks by what became of them.");
+    each_operation(report, |pool, op| {
+        let results = [
+            ("completed", op.completed - op.panicked.min(op.completed)),
+            ("panicked", op.panicked),
+            ("cancelled", op.cancelled),
+            ("overflowed", op.overflowed),
+        ];
+        for (result, count) in results {
+            let labels = [("pool", pool), ("operation", op.op.name()), ("result", result)];
+            text.sample(&format!("{TASKS}_total"), &labels, count);
+        }
+    });
+    text.times(
+        report,
+        "nowait_thread_pool_wait_seconds",
+        "How long tasks waited for a thread.",
+        |op| (op.started, op.waited_total),
+    );
+    text.times(
+        report,
+        "nowait_thread_pool_service_seconds",
+        "How long threads worked on tasks: mostly the disk's time.",
+        |op| (op.completed, op.served_total),
+    );
+}
+
+fn of_file_systems(report: &Report, text: &mut Text) {
+    const NAME: &str = "nowait_file_system_operations";
+    let help = "File operations by how they were done: on the loop or in a pool, and why.";
+    text.family(NAME, "counter", "", help);
+    for mount in &report.mounts {
+        let device = device(mount);
+        for (operation, count) in mount.counters() {
+            let labels =
+                [("device", &*device), ("type", mount.fs_type.name()), ("operation", operation)];
+            text.sample(&format!("{NAME}_total"), &labels, count);
+        }
+    }
+}
+
+fn each_operation(report: &Report, mut each: impl FnMut(&str, &OpSnapshot)) {
+    for pool in &report.pools {
+        pool.ops.iter().for_each(|op| each(&pool.name, op));
+    }
+}
+
+/// A time in seconds without rounding.
+fn seconds(time: Duration) -> String {
+    let text = format!("{}.{:09}", time.as_secs(), time.subsec_nanos());
+    match text.trim_end_matches('0') {
+        whole if whole.ends_with('.') => format!("{whole}0"),
+        text => text.to_owned(),
+    }
+}
+
+/// Text under construction. Samples follow their family's head.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    /// The head of a metric family.
+    fn family(&mut self, name: &str, kind: &str, unit: &str, help: &str) {
+        let _ = writeln!(self.0, "# TYPE {name} {kind}");
+        if !unit.is_empty() {
+            let _ = writeln!(self.0, "# UNIT {name} {unit}");
+        }
+        let _ = writeln!(self.0, "# HELP {name} {help}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+        self.labels(name, labels);
+        let _ = writeln!(self.0, " {value}");
+    }
+
+    fn time(&mut self, name: &str, labels: &[(&str, &str)], value: Duration) {
+        self.labels(name, labels);
+        let _ = writeln!(self.0, " {}", seconds(value));
+    }
+
+    fn labels(&mut self, name: &str, labels: &[(&str, &str)]) {
+        self.0.push_str(name);
+        for (n, (label, value)) in labels.iter().enumerate() {
+            let _ = write!(self.0, "{}{label}=\"", if n == 0 { '{' } else { ',' });
+            for character in value.chars() {
+                match character {
+                    '\\' => self.0.push_str("\\\\"),
+                    '"' => self.0.push_str("\\\""),
+                    '\n' => self.0.push_str("\\n"),
+                    other => self.0.push(other),
+                }
+            }
+            self.0.push('"');
+        }
+        if !labels.is_empty() {
+            self.0.push('}');
+        }
+    }
+
+    /// A summary per pool and operation.
+    fn times(
+        &mut self,
+        report: &Report,
+        name: &str,
+        help: &str,
+        get: impl Fn(&OpSnapshot) -> (u64, Duration),
+    ) {
+        self.family(name, "summary", "seconds", help);
+        each_operation(report, |pool, op| {
+            let labels = [("pool", pool), ("operation", op.op.name())];
+            let (count, sum) = get(op);
+            self.sample(&format!("{name}_count"), &labels, count);
+            self.time(&format!("{name}_sum"), &labels, sum);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_exact_and_labels_escaped() {
+        assert_eq!(seconds(Duration::from_micros(1)), "0.000001");
+        assert_eq!(seconds(Duration::from_secs(3)), "3.0");
+        assert_eq!(seconds(Duration::new(1, 500_000_000)), "1.5");
+        let mut text = Text::default();
+        text.sample("a", &[("b", "c\"\\\n")], 1);
+        assert_eq!(text.0, "a{b=\"c\\\"\\\\\\n\"} 1\n");
+    }
+}

@@ -1,0 +1,73 @@
+//! The event loops of this process, for status pages: which there are, how many connections each
+//! has, and how long its turns take.
+//!
+//! A worker enters itself when it starts and leaves when it ends; whoever makes a page reads. No
+//! loop takes the lock while it serves.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::driver::DriverKind;
+use crate::stats::{Blocked, BlockedSnapshot};
+use crate::worker::Workers;
+
+static LOOPS: RwLock<Vec<Arc<Entry>>> = RwLock::new(Vec::new());
+
+struct Entry {
+    index: usize,
+    driver: DriverKind,
+    workers: Arc<Workers>,
+    blocked: Arc<Blocked>,
+}
+
+/// One event loop at the time of the call.
+#[derive(Clone, Debug)]
+pub struct LoopSnapshot {
+    /// Number of the worker among those that were started together.
+    pub index: usize,
+    /// What it waits with; [`DriverKind::Epoll`] for a simulated one.
+    pub driver: DriverKind,
+    /// Open connections.
+    pub connections: usize,
+    /// The `event_loop_blocked` histogram.
+    pub blocked: BlockedSnapshot,
+}
+
+/// All loops that run, by their number; after a change of the number of workers the old ones are
+/// among them until their last connection has ended.
+pub fn snapshot() -> Vec<LoopSnapshot> {
+    let loops = LOOPS.read().unwrap_or_else(PoisonError::into_inner);
+    let mut all: Vec<LoopSnapshot> = loops
+        .iter()
+        .map(|entry| LoopSnapshot {
+            index: entry.index,
+            driver: entry.driver,
+            connections: entry.workers.loads().nth(entry.index).unwrap_or_default(),
+            blocked: entry.blocked.snapshot(),
+        })
+        .collect();
+    all.sort_by_key(|entry| entry.index);
+    all
+}
+
+/// A loop's place among the others.
+pub(crate) struct Entered(Arc<Entry>);
+
+/// Enters a loop that starts.
+pub(crate) fn enter(
+    index: usize,
+    driver: DriverKind,
+    workers: &Arc<Workers>,
+    blocked: &Arc<Blocked>,
+) -> Entered {
+    let entry =
+        Arc::new(Entry { index, driver, workers: workers.clone(), blocked: blocked.clone() });
+    LOOPS.write().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
+    Entered(entry)
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut loops = LOOPS.write().unwrap_or_else(PoisonError::into_inner);
+        loops.retain(|entry| !Arc::ptr_eq(entry, &self.0));
+    }
+}

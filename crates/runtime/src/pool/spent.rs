@@ -1,0 +1,139 @@
+//! What one request has spent in pools: how long its tasks waited for a thread, and how long they
+//! ran there.
+//!
+//! Each worker adds up what the tasks that it awaited have spent. [`metered`] wraps a future and
+//! takes what was added while that future was polled, so that results that other tasks of the same
+//! worker awaited meanwhile do not count. Work that a request leaves to tasks of their own (a log,
+//! the removal of a temporary file) is not in its account.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::ops::{Add, Sub};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+
+/// Time that tasks spent in pools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// In queues, until a thread took them.
+    pub waited: Duration,
+    /// On threads: mostly the disk's time.
+    pub served: Duration,
+}
+
+impl Add for Spent {
+    type Output = Spent;
+
+    fn add(self, other: Spent) -> Spent {
+        Spent { waited: self.waited + other.waited, served: self.served + other.served }
+    }
+}
+
+impl Sub for Spent {
+    type Output = Spent;
+
+    fn sub(self, other: Spent) -> Spent {
+        Spent {
+            waited: self.waited.saturating_sub(other.waited),
+            served: self.served.saturating_sub(other.served),
+        }
+    }
+}
+
+thread_local! {
+    /// Of all tasks that this thread has awaited.
+    static TOTAL: Cell<Spent> = const { Cell::new(Spent { waited: Duration::ZERO, served: Duration::ZERO }) };
+}
+
+/// The result of a task arrives on this thread.
+pub(super) fn add(spent: Spent) {
+    TOTAL.set(TOTAL.get() + spent);
+}
+
+/// The account of one request.
+#[derive(Debug, Default)]
+pub struct Meter {
+    spent: Cell<Spent>,
+    /// The thread's total when the present poll began.
+    since: Cell<Spent>,
+}
+
+impl Meter {
+    /// What was spent so far; only inside of the future that [`metered`] made with this meter.
+    pub fn spent(&self) -> Spent {
+        self.spent.get() + (TOTAL.get() - self.since.get())
+    }
+
+    /// Begins anew.
+    pub fn reset(&self) {
+        self.spent.set(Spent::default());
+        self.since.set(TOTAL.get());
+    }
+}
+
+/// Counts what `future` spends in pools.
+pub fn metered<F: Future>(meter: Rc<Meter>, future: F) -> Metered<F> {
+    Metered { meter, future }
+}
+
+pin_project! {
+    /// The future of [`metered`].
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct Metered<F> {
+        meter: Rc<Meter>,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Metered<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        this.meter.since.set(TOTAL.get());
+        let result = this.future.poll(cx);
+        this.meter.spent.set(this.meter.spent());
+        this.meter.since.set(TOTAL.get());
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    fn spend(waited: u64, served: u64) -> Spent {
+        Spent { waited: Duration::from_millis(waited), served: Duration::from_millis(served) }
+    }
+
+    #[test]
+    fn only_what_the_future_awaited_counts() {
+        let meter = Rc::new(Meter::default());
+        let seen = Rc::new(Cell::new(Spent::default()));
+        let inner = {
+            let (meter, seen) = (meter.clone(), seen.clone());
+            async move {
+                add(spend(1, 10));
+                crate::yield_now().await;
+                add(spend(2, 20));
+                seen.set(meter.spent());
+            }
+        };
+        let mut future = std::pin::pin!(metered(meter.clone(), inner));
+        let mut cx = Context::from_waker(Waker::noop());
+        add(spend(100, 100));
+        assert!(future.as_mut().poll(&mut cx).is_pending());
+        add(spend(100, 100));
+        assert_eq!(meter.spent.get(), spend(1, 10));
+        assert!(future.as_mut().poll(&mut cx).is_ready());
+        assert_eq!((seen.get(), meter.spent.get()), (spend(3, 30), spend(3, 30)));
+        meter.reset();
+        assert_eq!(meter.spent(), Spent::default());
+    }
+}

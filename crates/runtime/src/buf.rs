@@ -7,6 +7,8 @@
 //! Called by: drivers (take receive buffers), http (builds chains), `net` (sends them).
 //! Never: holds a buffer on behalf of an idle connection.
 
+mod large;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,6 +17,8 @@ use std::ops::{Deref, DerefMut};
 use bytes::Bytes;
 
 use crate::fs;
+
+pub use large::{LARGE_BUF_BYTES, LargeBuf, Received};
 
 /// Size of one receive buffer in bytes.
 pub const RECV_BUF_BYTES: usize = 16 * 1024;
@@ -62,18 +66,18 @@ impl<T> Free<T> {
         item
     }
 
-    /// Keeps `item`, or hands it back to be freed when enough are kept.
-    fn put(&mut self, item: T) -> Option<T> {
-        if self.items.len() >= POOL_FREE_MAX {
+    /// Keeps `item`, or hands it back to be freed when `max` are kept.
+    fn put(&mut self, item: T, max: usize) -> Option<T> {
+        if self.items.len() >= max {
             return Some(item);
         }
         self.items.push(item);
         None
     }
 
-    /// Frees half of what was not needed since the last call.
-    fn trim(&mut self) {
-        let spare = self.low.saturating_sub(POOL_FREE_MIN).div_ceil(2);
+    /// Frees half of what was not needed since the last call, but keeps `min`.
+    fn trim(&mut self, min: usize) {
+        let spare = self.low.saturating_sub(min).div_ceil(2);
         self.items.truncate(self.items.len() - spare);
         self.low = self.items.len();
     }
@@ -88,9 +92,10 @@ impl Pool {
 /// Shrinks this thread's pool towards what was needed lately. The worker calls it once per second.
 pub(crate) fn trim() {
     POOL.with_borrow_mut(|pool| {
-        pool.recv.trim();
-        pool.out.trim();
+        pool.recv.trim(POOL_FREE_MIN);
+        pool.out.trim(POOL_FREE_MIN);
     });
+    large::trim();
 }
 
 /// Takes memory for one receive: pooled, or freshly allocated.
@@ -104,7 +109,7 @@ pub(crate) fn take_recv_memory() -> RecvMemory {
 /// Gives receive memory back to this thread's pool.
 pub(crate) fn put_recv_memory(memory: RecvMemory) {
     // A thread that is shutting down has no pool any more: then the memory is freed here.
-    let _ = POOL.try_with(|pool| pool.borrow_mut().recv.put(memory));
+    let _ = POOL.try_with(|pool| pool.borrow_mut().recv.put(memory, POOL_FREE_MAX));
 }
 
 /// Bytes received, in a buffer lent by the runtime; it returns to the pool on drop.
@@ -209,7 +214,7 @@ impl Drop for OutBuf {
         let mut bytes = std::mem::take(&mut self.bytes);
         if (OUT_BUF_BYTES..=OUT_BUF_KEEP_BYTES).contains(&bytes.capacity()) {
             bytes.clear();
-            let _ = POOL.try_with(|pool| pool.borrow_mut().out.put(bytes));
+            let _ = POOL.try_with(|pool| pool.borrow_mut().out.put(bytes, POOL_FREE_MAX));
         }
     }
 }

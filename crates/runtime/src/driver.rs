@@ -23,7 +23,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags};
 
-use crate::buf::{self, Chain, Chunk, RecvBuf};
+use crate::buf::{self, Chain, Chunk, LargeBuf, Received, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
 use crate::sim::Weather;
@@ -84,6 +84,8 @@ pub(crate) struct Key(u32);
 pub(crate) enum Role {
     /// A connection from anywhere.
     Stream,
+    /// A connection that is being made: nothing has come yet.
+    Connecting,
     /// A connection accepted by a driver of this kind, which has set it up as it needs it.
     Accepted,
     /// A UDP socket.
@@ -183,6 +185,24 @@ impl Driver {
             Driver::Epoll(driver) => driver.poll_recv(key, fd, cx),
             Driver::Uring(driver) => driver.poll_recv(key, cx),
             Driver::Sim(driver) => driver.poll_recv(key, cx),
+        }
+    }
+
+    /// As `poll_recv`, at most `max` bytes where the driver can choose, and more than fits into a
+    /// usual buffer.
+    pub(crate) fn poll_recv_large(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        max: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Received>> {
+        match self {
+            Driver::Epoll(driver) => driver.poll_recv_large(key, fd, max, cx),
+            Driver::Uring(driver) => driver.poll_recv_large(key, fd, max, cx),
+            Driver::Sim(driver) => {
+                driver.poll_recv(key, cx).map(|result| result.map(Received::Lent))
+            }
         }
     }
 
@@ -416,6 +436,16 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
             result => return result,
         }
     }
+}
+
+/// One `recv` of at most `max` bytes into large memory; whether it was filled. Never waits.
+fn receive_large(fd: BorrowedFd<'_>, max: usize) -> Result<(LargeBuf, bool), Errno> {
+    let mut buf = LargeBuf::take();
+    let memory = buf.memory();
+    let max = max.clamp(1, memory.len());
+    let (len, _) = retry(|| net::recv(fd, &mut memory[..max], RecvFlags::DONTWAIT))?;
+    buf.filled(len);
+    Ok((buf, len == max))
 }
 
 /// One `send` or `sendmsg` of the chunks in memory at the front of the chain.

@@ -4,17 +4,19 @@
 //! withdraws the interest. Nothing here parses protocols or keeps data for an idle connection.
 
 mod address;
+mod connect;
 mod datagram;
 mod listener;
 mod send;
 mod stream;
 
 pub use address::Address;
+pub use connect::{ConnectError, ConnectOptions};
 pub use datagram::Datagram;
 pub(crate) use listener::Handovers;
 pub use listener::{Accepted, Listener, ListenerOptions};
 pub use send::{Send, SendOptions};
-pub use stream::{Hangup, Recv, Stream};
+pub use stream::{Hangup, Recv, RecvLarge, Stream};
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
 //! System-call layer: safe functions over the kernel calls that Nowait needs. The one crate with unsafe code besides the io_uring driver.
+pub mod connect;
 pub mod fdpass;
 pub mod fiemap;
 pub mod fs;

@@ -24,9 +24,10 @@ use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 use slab::Slab;
 
 use super::{
-    Key, Role, Wait, Waiters, receive_datagram, remember, retry, send_datagram, send_memory,
+    Key, Role, Wait, Waiters, receive_datagram, receive_large, remember, retry, send_datagram,
+    send_memory,
 };
-use crate::buf::{self, Chain, RecvBuf};
+use crate::buf::{self, Chain, Received, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
 
@@ -139,7 +140,7 @@ impl Epoll {
     }
 
     pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<Key> {
-        if role != Role::Accepted {
+        if !matches!(role, Role::Accepted | Role::Connecting) {
             rustix::io::ioctl_fionbio(fd, true)?;
         }
         self.next_generation = self.next_generation.wrapping_add(1) & (u32::MAX >> 1);
@@ -147,7 +148,7 @@ impl Epoll {
             generation: self.next_generation,
             role,
             interest: EventFlags::empty(),
-            readable: !matches!(role, Role::Listener { .. }),
+            readable: !matches!(role, Role::Listener { .. } | Role::Connecting),
             writable: true,
             peer_closed: false,
             fresh: role == Role::Accepted,
@@ -202,6 +203,30 @@ impl Epoll {
         }
         remember(&mut slot.read, cx);
         slot.waiters.trim();
+        let wanted = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
+    }
+
+    pub(crate) fn poll_recv_large(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        max: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Received>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if slot.readable {
+            match receive_large(fd, max) {
+                Ok((buf, full)) => {
+                    // As in `poll_recv`.
+                    slot.readable = full || buf.is_empty() || slot.peer_closed;
+                    return Poll::Ready(Ok(Received::Large(buf)));
+                }
+                Err(Errno::AGAIN) => slot.readable = false,
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        remember(&mut slot.read, cx);
         let wanted = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
     }
@@ -341,8 +366,10 @@ impl Epoll {
             return Poll::Ready(Ok(()));
         }
         slot.waiters.remember_write(cx);
-        register(&self.epoll, fd, key, slot, EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)
-            .map_or_else(|e| Poll::Ready(Err(e)), pending)
+        let mut wanted = EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        // What connects will receive: one registration for both.
+        wanted.set(EventFlags::IN, slot.role == Role::Connecting);
+        register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
     }
 
     pub(crate) fn forget(&mut self, key: Key, wait: Wait) -> Option<Waker> {

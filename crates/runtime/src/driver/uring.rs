@@ -44,10 +44,10 @@ use slab::Slab;
 use super::uring_buffers::{Buffers, GROUP};
 use super::uring_slot::{Op, Sending, Slot};
 use super::{
-    Key, Role, SLICES_MAX, Wait, receive_datagram, remember, retry, send_datagram, send_memory,
-    uring_setup,
+    Key, Role, SLICES_MAX, Wait, receive_datagram, receive_large, remember, retry, send_datagram,
+    send_memory, uring_setup,
 };
-use crate::buf::{self, Chain, RecvBuf};
+use crate::buf::{self, Chain, Received, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
 
@@ -340,6 +340,39 @@ impl Uring {
         Poll::Pending
     }
 
+    /// Large receives are polls, each followed by a direct call: the ring's own buffers are small.
+    pub(crate) fn poll_recv_large(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        max: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Received>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if let Some(place) = slot.received.take() {
+            let received = self.received.remove(place.get() as usize - 1)?;
+            return Poll::Ready(Ok(Received::Lent(received)));
+        }
+        if !slot.has(Op::Recv) && (slot.can_read || slot.try_first) {
+            slot.try_first = false;
+            match receive_large(fd, max) {
+                Ok((buf, full)) => {
+                    slot.can_read = full;
+                    return Poll::Ready(Ok(Received::Large(buf)));
+                }
+                Err(Errno::AGAIN) => slot.can_read = false,
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        remember(&mut slot.read, cx);
+        if !slot.has(Op::Recv) {
+            slot.recv_by_poll = true;
+            slot.recv_large = true;
+            self.poll_for(key.0 as usize, Op::Recv, PollFlags::IN | PollFlags::RDHUP);
+        }
+        Poll::Pending
+    }
+
     fn start_recv(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index).filter(|slot| slot.closing.is_none()) else {
             return;
@@ -371,6 +404,12 @@ impl Uring {
         let memory = cqueue::buffer_select(flags).and_then(|id| self.buffers.take(id));
         let slot = &mut self.slots[index];
         if slot.datagram {
+            woken.extend(slot.read.take());
+            return;
+        }
+        if std::mem::take(&mut slot.recv_large) {
+            // What it was made for is up to whoever receives next.
+            slot.can_read = true;
             woken.extend(slot.read.take());
             return;
         }

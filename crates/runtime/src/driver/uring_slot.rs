@@ -86,6 +86,10 @@ pub(super) struct Slot {
     pub(super) direct: bool,
     /// The receive in flight is a poll, to be followed by `recv`.
     pub(super) recv_by_poll: bool,
+    /// Nor `recv` follows: whoever waits will receive by a direct call.
+    pub(super) recv_large: bool,
+    /// A direct receive might get something.
+    pub(super) can_read: bool,
     /// A UDP socket: what completes for receiving is a poll.
     pub(super) datagram: bool,
     /// The last receive left data behind, or there was none yet: worth trying at once.
@@ -121,11 +125,13 @@ impl Slot {
         Slot {
             fd,
             in_flight: 0,
-            nonblocking: role == Role::Stream,
+            nonblocking: matches!(role, Role::Stream | Role::Connecting),
             direct: false,
             recv_by_poll: false,
+            recv_large: false,
+            can_read: false,
             datagram: role == Role::Datagram,
-            try_first: true,
+            try_first: role != Role::Connecting,
             peer_closed: false,
             can_write: false,
             send_abandoned: false,

@@ -15,7 +15,7 @@ use rustix::net::{self, sockopt};
 
 use super::Address;
 use super::send::{Send, SendOptions};
-use crate::buf::{Chain, RecvBuf};
+use crate::buf::{Chain, Received, RecvBuf};
 use crate::driver::{Key, Role, Wait};
 use crate::local::{self, Local};
 use crate::time::wheel::TimerId;
@@ -77,26 +77,6 @@ impl Stream {
         }
     }
 
-    /// Connects to an address.
-    ///
-    /// # Errors
-    /// `TimedOut` after `timeout`; what the network says.
-    pub async fn connect(address: &Address, timeout: Duration) -> io::Result<Stream> {
-        let any = address.to_any()?;
-        let flags = net::SocketFlags::CLOEXEC | net::SocketFlags::NONBLOCK;
-        let fd = net::socket_with(any.address_family(), net::SocketType::STREAM, flags, None)?;
-        let started = net::connect(&fd, &any);
-        let stream = Stream::from_fd(fd)?;
-        match started {
-            Ok(()) => return Ok(stream),
-            Err(rustix::io::Errno::INPROGRESS) => {}
-            Err(error) => return Err(error.into()),
-        }
-        crate::time::timeout(timeout, stream.writable()).await??;
-        sockopt::socket_error(stream.fd())??;
-        Ok(stream)
-    }
-
     /// Receives what is there, as soon as there is something. Empty: the peer has ended its side.
     /// Nothing is lost when the future is dropped.
     ///
@@ -104,6 +84,16 @@ impl Stream {
     /// `TimedOut` when nothing has come for `timeout`; what the network says (reset).
     pub fn recv(&self, timeout: Duration) -> Recv<'_> {
         Recv { stream: self, deadline: self.local.tick_after(timeout), waiting: false }
+    }
+
+    /// As [`recv`](Self::recv), of what may be much: at most `max_bytes` if the driver can choose,
+    /// and more than fits into one of the usual buffers.
+    ///
+    /// # Errors
+    /// As those of `recv`.
+    pub fn recv_large(&self, timeout: Duration, max_bytes: usize) -> RecvLarge<'_> {
+        let deadline = self.local.tick_after(timeout);
+        RecvLarge { stream: self, deadline, max_bytes, waiting: false }
     }
 
     /// Sends the whole chain. The chain's memory is kept until the kernel has taken it.
@@ -299,6 +289,46 @@ impl Future for Recv<'_> {
 }
 
 impl Drop for Recv<'_> {
+    fn drop(&mut self) {
+        if self.waiting {
+            self.stream.forget(Wait::Read, &self.stream.recv_timer);
+        }
+    }
+}
+
+/// The future of [`Stream::recv_large`].
+pub struct RecvLarge<'a> {
+    stream: &'a Stream,
+    /// A tick of the wheel.
+    deadline: u64,
+    max_bytes: usize,
+    waiting: bool,
+}
+
+impl Future for RecvLarge<'_> {
+    type Output = io::Result<Received>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let stream = self.stream;
+        let (key, fd) = (stream.key, stream.fd());
+        let polled = stream.local.driver.borrow_mut().poll_recv_large(key, fd, self.max_bytes, cx);
+        if let Poll::Ready(result) = polled {
+            if std::mem::take(&mut self.waiting) {
+                stream.disarm(&stream.recv_timer);
+            }
+            if let Ok(buf) = &result {
+                stream.received.set(stream.received.get() + buf.len() as u64);
+            }
+            return Poll::Ready(result);
+        }
+        self.waiting = true;
+        stream
+            .poll_deadline(&stream.recv_timer, self.deadline, cx)
+            .map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl Drop for RecvLarge<'_> {
     fn drop(&mut self) {
         if self.waiting {
             self.stream.forget(Wait::Read, &self.stream.recv_timer);

@@ -1,0 +1,178 @@
+//! Large receive buffers, for bodies of which much has come at once.
+//!
+//! Made by the drivers for [`Stream::recv_large`](crate::net::Stream::recv_large). As with
+//! [`RecvBuf`], whoever holds one owns it; a per-thread pool keeps the memory of dropped ones.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+
+use bytes::Bytes;
+
+use super::{Chunk, Free, RecvBuf};
+
+/// Size of one large buffer in bytes. Measured for a proxied megabyte: a receive and a send of
+/// this size cost less per byte than smaller ones, and larger ones no longer stay in the cache.
+pub const LARGE_BUF_BYTES: usize = 128 * 1024;
+
+/// How many unused ones a thread keeps at most.
+const POOL_FREE_MAX: usize = 64;
+
+/// How many unused ones survive a trim.
+const POOL_FREE_MIN: usize = 2;
+
+thread_local! {
+    static POOL: RefCell<Free<Box<[u8]>>> = const { RefCell::new(Free::new()) };
+}
+
+/// Bytes received, in large memory that returns to a pool on drop.
+pub struct LargeBuf {
+    /// Empty only while it is dropped.
+    memory: Box<[u8]>,
+    len: usize,
+}
+
+impl LargeBuf {
+    /// Memory without content.
+    pub(crate) fn take() -> LargeBuf {
+        let pooled = POOL.with_borrow_mut(Free::take);
+        let memory = pooled.unwrap_or_else(|| vec![0; LARGE_BUF_BYTES].into_boxed_slice());
+        LargeBuf { memory, len: 0 }
+    }
+
+    /// All of the memory, to be filled.
+    pub(crate) fn memory(&mut self) -> &mut [u8] {
+        &mut self.memory
+    }
+
+    /// So many bytes were filled.
+    pub(crate) fn filled(&mut self, len: usize) {
+        debug_assert!(len <= self.memory.len());
+        self.len = len;
+    }
+}
+
+impl Drop for LargeBuf {
+    fn drop(&mut self) {
+        let memory = std::mem::take(&mut self.memory);
+        let _ = POOL.try_with(|pool| pool.borrow_mut().put(memory, POOL_FREE_MAX));
+    }
+}
+
+impl Deref for LargeBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.memory[..self.len]
+    }
+}
+
+impl DerefMut for LargeBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[..self.len]
+    }
+}
+
+impl AsRef<[u8]> for LargeBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// What [`Stream::recv_large`](crate::net::Stream::recv_large) has received.
+pub enum Received {
+    /// In a usual buffer.
+    Lent(RecvBuf),
+    /// In a large one.
+    Large(LargeBuf),
+}
+
+impl Received {
+    /// Whether there may be more at once: the buffer was filled.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Received::Lent(buf) => buf.len() == super::RECV_BUF_BYTES,
+            Received::Large(buf) => buf.len() == buf.memory.len(),
+        }
+    }
+
+    /// Forgets all but the first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        match self {
+            Received::Lent(buf) => buf.truncate(len),
+            Received::Large(buf) => buf.len = buf.len.min(len),
+        }
+    }
+
+    /// The bytes, shared. Few bytes are copied, so that they do not hold on to large memory.
+    pub fn into_bytes(self) -> Bytes {
+        /// So many bytes are cheaper copied.
+        const COPY_BYTES_MAX: usize = 2 * 1024;
+        if self.len() <= COPY_BYTES_MAX {
+            return Bytes::copy_from_slice(&self);
+        }
+        match self {
+            Received::Lent(buf) => buf.into_bytes(),
+            Received::Large(buf) => Bytes::from_owner(buf),
+        }
+    }
+}
+
+impl Deref for Received {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Received::Lent(buf) => buf,
+            Received::Large(buf) => buf,
+        }
+    }
+}
+
+impl DerefMut for Received {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Received::Lent(buf) => buf,
+            Received::Large(buf) => buf,
+        }
+    }
+}
+
+impl From<Received> for Chunk {
+    fn from(received: Received) -> Chunk {
+        match received {
+            Received::Lent(buf) => Chunk::Lent(buf),
+            Received::Large(buf) => Chunk::Bytes(Bytes::from_owner(buf)),
+        }
+    }
+}
+
+/// Shrinks this thread's pool towards what was needed lately.
+pub(super) fn trim() {
+    POOL.with_borrow_mut(|pool| pool.trim(POOL_FREE_MIN));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_memory_is_reused_and_trimmed() {
+        let bufs: Vec<_> = (0..10).map(|_| LargeBuf::take()).collect();
+        drop(bufs);
+        assert_eq!(POOL.with_borrow(|pool| pool.items.len()), 10);
+        for _ in 0..20 {
+            trim();
+        }
+        assert!(POOL.with_borrow(|pool| pool.items.len()) <= POOL_FREE_MIN + 1);
+    }
+
+    #[test]
+    fn few_bytes_do_not_hold_on_to_the_memory() {
+        let mut buf = LargeBuf::take();
+        buf.memory()[..4].copy_from_slice(b"text");
+        buf.filled(4);
+        let mut received = Received::Large(buf);
+        received.truncate(3);
+        let bytes = received.into_bytes();
+        assert_eq!(bytes, "tex");
+        assert_eq!(POOL.with_borrow(|pool| pool.items.len()), 1);
+    }
+}

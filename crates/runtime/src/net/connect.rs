@@ -1,0 +1,134 @@
+//! Making connections.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{self, SocketAddrAny, SocketFlags, SocketType, sockopt};
+
+use super::{Address, Stream};
+use crate::driver::Role;
+use crate::local;
+
+/// How to connect.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions<'a> {
+    /// Longest time until the connection stands.
+    pub timeout: Duration,
+    /// Our own address; its port may be 0.
+    pub bind: Option<&'a Address>,
+    /// That address need not be one of this machine (IP_TRANSPARENT).
+    pub transparent: bool,
+    /// SO_KEEPALIVE
+    pub keepalive: bool,
+    /// TCP_NODELAY
+    pub nodelay: bool,
+}
+
+impl ConnectOptions<'_> {
+    /// With a timeout, and as little delay as TCP can do.
+    pub fn new(timeout: Duration) -> Self {
+        Self { timeout, bind: None, transparent: false, keepalive: false, nodelay: true }
+    }
+}
+
+/// Why there is no connection. Each says which call has failed, for logs.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// `socket()`: descriptors or memory have run out.
+    Socket(io::Error),
+    /// An option could not be set.
+    Option(&'static str, io::Error),
+    /// `bind()` to our own address.
+    Bind(io::Error),
+    /// `connect()`, at once or later.
+    Connect(io::Error),
+    /// It took too long.
+    TimedOut,
+}
+
+impl From<ConnectError> for io::Error {
+    fn from(error: ConnectError) -> io::Error {
+        match error {
+            ConnectError::Socket(error)
+            | ConnectError::Option(_, error)
+            | ConnectError::Bind(error)
+            | ConnectError::Connect(error) => error,
+            ConnectError::TimedOut => io::ErrorKind::TimedOut.into(),
+        }
+    }
+}
+
+impl Stream {
+    /// Connects to an address.
+    ///
+    /// # Errors
+    /// `TimedOut` after `timeout`; what the network says.
+    pub async fn connect(address: &Address, timeout: Duration) -> io::Result<Stream> {
+        let options = ConnectOptions { nodelay: false, ..ConnectOptions::new(timeout) };
+        Ok(Stream::connect_with(address, &options).await?)
+    }
+
+    /// Connects to an address.
+    ///
+    /// # Errors
+    /// [`ConnectError`]
+    pub async fn connect_with(
+        address: &Address,
+        options: &ConnectOptions<'_>,
+    ) -> Result<Stream, ConnectError> {
+        let any = address.to_any().map_err(ConnectError::Connect)?;
+        let fd = open(&any, options)?;
+        let started = match net::connect(&fd, &any) {
+            Ok(()) => true,
+            // A Unix socket whose queue is full says so at once.
+            Err(Errno::INPROGRESS) => false,
+            Err(error) => return Err(ConnectError::Connect(error.into())),
+        };
+        let role = if started { Role::Stream } else { Role::Connecting };
+        let stream =
+            Stream::attach(&local::current(), fd, role, false).map_err(ConnectError::Socket)?;
+        if !started {
+            let writable = crate::time::timeout(options.timeout, stream.writable()).await;
+            writable.map_err(|_| ConnectError::TimedOut)?.map_err(ConnectError::Connect)?;
+            let outcome = sockopt::socket_error(stream.fd()).and_then(|outcome| outcome);
+            outcome.map_err(|error| ConnectError::Connect(error.into()))?;
+        }
+        Ok(stream)
+    }
+}
+
+/// A socket that is ready to connect.
+fn open(to: &SocketAddrAny, options: &ConnectOptions<'_>) -> Result<OwnedFd, ConnectError> {
+    let family = to.address_family();
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = net::socket_with(family, SocketType::STREAM, flags, None);
+    let fd = fd.map_err(|error| ConnectError::Socket(error.into()))?;
+    if options.keepalive {
+        let set = sockopt::set_socket_keepalive(&fd, true);
+        set.map_err(|error| ConnectError::Option("SO_KEEPALIVE", error.into()))?;
+    }
+    if family == net::AddressFamily::UNIX {
+        return Ok(fd);
+    }
+    if options.nodelay {
+        let set = sockopt::set_tcp_nodelay(&fd, true);
+        set.map_err(|error| ConnectError::Option("TCP_NODELAY", error.into()))?;
+    }
+    if let Some(bind) = options.bind {
+        let inet = bind.inet();
+        if options.transparent {
+            let ipv6 = inet.is_some_and(|inet| inet.is_ipv6());
+            let set = nowait_sys::connect::set_transparent(&fd, ipv6);
+            set.map_err(|error| ConnectError::Option("IP_TRANSPARENT", error))?;
+        }
+        if inet.is_some_and(|inet| inet.port() == 0) {
+            // Only saves ports.
+            let _ = nowait_sys::connect::set_bind_no_port(&fd);
+        }
+        let any = bind.to_any().map_err(ConnectError::Bind)?;
+        net::bind(&fd, &any).map_err(|error| ConnectError::Bind(error.into()))?;
+    }
+    Ok(fd)
+}

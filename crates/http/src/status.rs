@@ -53,11 +53,6 @@ impl Report {
     }
 }
 
-/// Name of a file system's device, as `/proc/self/mountinfo` shows it.
-fn device(mount: &MountSnapshot) -> String {
-    format!("{}:{}", rustix::fs::major(mount.dev), rustix::fs::minor(mount.dev))
-}
-
 /// The buckets of a histogram that were ever used, with their upper bounds in microseconds; the
 /// last one has none.
 fn buckets(blocked: &BlockedSnapshot) -> impl Iterator<Item = (Option<u64>, u64)> {

@@ -132,6 +132,11 @@ macro_rules! counters {
         }
 
         impl MountSnapshot {
+            /// `MAJOR:MINOR` of the device, as `/proc/self/mountinfo` shows it.
+            pub fn device(&self) -> String {
+                format!("{}:{}", rustix::fs::major(self.dev), rustix::fs::minor(self.dev))
+            }
+
             /// Names and values of all counters, for metrics.
             pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),*].into_iter()

@@ -65,10 +65,8 @@ pub fn of_mounts() -> Vec<String> {
 }
 
 fn of_mount(mount: &MountSnapshot) -> String {
-    // The first and the second half of makedev(3), as mountinfo shows them.
-    let (major, minor) = (rustix::fs::major(mount.dev), rustix::fs::minor(mount.dev));
     let inline = if mount.nowait { "read inline" } else { "always in a pool" };
-    let mut line = format!("file system {major}:{minor} ({}, {inline}):", mount.fs_type.name());
+    let mut line = format!("file system {} ({}, {inline}):", mount.device(), mount.fs_type.name());
     for (name, count) in mount.counters().filter(|(_, count)| *count > 0) {
         let _ = write!(line, " {name}={count}");
     }

@@ -8,7 +8,7 @@ use nowait_runtime::mounts::MountSnapshot;
 use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
 use serde_json::{Map, Value, json};
 
-use super::{Report, buckets, device};
+use super::{Report, buckets};
 use crate::special_pages::PRODUCT_VERSION;
 use crate::variables::system::NGINX_VERSION;
 
@@ -103,7 +103,7 @@ fn file_system(mount: &MountSnapshot) -> Value {
     let counters: Map<String, Value> =
         mount.counters().map(|(name, count)| (name.to_owned(), count.into())).collect();
     json!({
-        "name": device(mount),
+        "name": mount.device(),
         "type": mount.fs_type.name(),
         "read_inline": mount.nowait,
         "operations": counters,

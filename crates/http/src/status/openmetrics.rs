@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
 
-use super::{Report, buckets, device};
+use super::{Report, buckets};
 use crate::special_pages::PRODUCT_VERSION;
 
 /// Takes a number out of a pool's state.
@@ -120,7 +120,7 @@ fn of_file_systems(report: &Report, text: &mut Text) {
     let help = "File operations by how they were done: on the loop or in a pool, and why.";
     text.family(NAME, "counter", "", help);
     for mount in &report.mounts {
-        let device = device(mount);
+        let device = mount.device();
         for (operation, count) in mount.counters() {
             let labels =
                 [("device", &*device), ("type", mount.fs_type.name()), ("operation", operation)];

@@ -8,7 +8,9 @@
 
 mod access;
 mod access_log;
+mod addition;
 mod auth;
+mod auth_request;
 mod bodies;
 mod charset;
 mod conditional;
@@ -26,6 +28,7 @@ mod limit;
 mod listings;
 mod locations;
 mod map;
+mod mirror;
 mod open_file_cache;
 mod paths;
 mod proxy_protocol;

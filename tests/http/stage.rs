@@ -99,3 +99,11 @@ pub fn pattern(len: usize) -> Vec<u8> {
     out.truncate(len);
     out
 }
+
+/// Starts a server that must refuse its configuration for this reason.
+#[track_caller]
+pub fn refused(builder: &ServerBuilder, reason: &str) {
+    let failure = builder.clone().try_start().expect_err(reason);
+    let said = format!("{}{}", failure.stderr, failure.log);
+    assert!(said.contains(reason), "{reason}: {said}");
+}

@@ -119,14 +119,8 @@ table! {
     "ngx_http_access_module", NOT_YET {
         HTTP | SERVER | LOCATION | LIMIT_EXCEPT => "allow deny";
     }
-    "ngx_http_addition_filter_module", NOT_YET {
-        HTTP | SERVER | LOCATION => "add_before_body add_after_body addition_types";
-    }
     "ngx_http_auth_basic_module", NOT_YET {
         HTTP | SERVER | LOCATION | LIMIT_EXCEPT => "auth_basic auth_basic_user_file";
-    }
-    "ngx_http_auth_request_module", NOT_YET {
-        HTTP | SERVER | LOCATION => "auth_request auth_request_set";
     }
     "ngx_http_autoindex_module", NOT_YET {
         HTTP | SERVER | LOCATION =>
@@ -244,9 +238,6 @@ table! {
              memcached_send_timeout memcached_buffer_size memcached_read_timeout \
              memcached_next_upstream memcached_next_upstream_tries \
              memcached_next_upstream_timeout memcached_gzip_flag";
-    }
-    "ngx_http_mirror_module", NOT_YET {
-        HTTP | SERVER | LOCATION => "mirror mirror_request_body";
     }
     "ngx_http_mp4_module", NOT_YET {
         LOCATION => "mp4";

@@ -2,13 +2,15 @@
 //! `ngx_http_access_module`.
 //!
 //! Called by the phases when the location of a request is certain. What needs no file is decided by
-//! [`check`], which never waits; the rest, and the delay of refusals, by [`authenticate`].
+//! [`check`], which never waits; the rest, `auth_request`, and the delay of refusals, by
+//! [`authenticate`].
 
 use std::net::IpAddr;
 
 use nowait_runtime::sleep;
 
 use crate::auth::{self, Authentication};
+use crate::auth_request::{self, Asked};
 use crate::conf::access::{Rule, Who};
 use crate::conf::client::Satisfy;
 use crate::log::Level;
@@ -17,6 +19,9 @@ use crate::request::Request;
 
 /// Status of a request that may not be answered.
 const FORBIDDEN: u16 = 403;
+
+/// Status of a request that needs a name and a password.
+const UNAUTHORIZED: u16 = 401;
 
 /// What one kind of check says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,24 +46,28 @@ pub enum Access {
     Wait,
 }
 
-/// Runs the checks of the location, as far as they need no file.
+/// Runs the checks of the location, as far as they need no file and no other location.
 pub fn check(request: &Request) -> Access {
     let location = request.location();
     let asks = location.auth.auth_basic.is_some();
-    if location.access.rules.is_empty() && !asks {
+    let asks_another = location.auth_request.uri().is_some();
+    if location.access.rules.is_empty() && !asks && !asks_another {
         return Access::Granted;
     }
     let address = by_address(&location.access.rules, request.peer());
     match (location.client.satisfy, address) {
-        (Satisfy::All, Verdict::Refused) => return forbidden(request),
+        (Satisfy::All, Verdict::Refused) => return Access::Denied(forbidden(request)),
         (Satisfy::Any, Verdict::Allowed) => return Access::Granted,
-        (Satisfy::Any, Verdict::Refused) if !asks => return forbidden(request),
+        _ if asks_another => return Access::Wait,
+        (Satisfy::Any, Verdict::Refused) if !asks => return Access::Denied(forbidden(request)),
         _ if !asks => return Access::Granted,
         _ => {}
     }
     match auth::begin(request) {
         // Nothing but the address counts: with `satisfy any` it was not good enough.
-        Some(Authentication::Settled(_)) if address == Verdict::Refused => forbidden(request),
+        Some(Authentication::Settled(_)) if address == Verdict::Refused => {
+            Access::Denied(forbidden(request))
+        }
         Some(Authentication::Settled(_)) => Access::Granted,
         Some(Authentication::Unauthorized(realm))
             if location.client.auth_delay.duration().is_zero() =>
@@ -71,33 +80,76 @@ pub fn check(request: &Request) -> Access {
     }
 }
 
-/// Runs the checks that look at files. By now the address is not decisive: with `satisfy all` it was
-/// not refused, with `satisfy any` it was not good enough, and the user is. `None`: the request goes
-/// on.
-pub(crate) async fn authenticate(request: &Request) -> Option<Outcome> {
+/// Runs the checks that look at files, and those that ask other locations. With `satisfy all` the
+/// address was not refused by now, with `satisfy any` it was not good enough. `None`: the request
+/// goes on. nginx: `ngx_http_core_access_phase`, `ngx_http_core_post_access_phase`.
+pub(crate) async fn authenticate(request: &mut Request) -> Option<Outcome> {
+    let location = request.location();
+    let any = location.client.satisfy == Satisfy::Any;
+    let address = by_address(&location.access.rules, request.peer());
+    let asks_another = location.auth_request.uri().is_some();
+    // The refusal to answer with, if nobody is content: 401 rather than 403.
+    let mut refusal = (any && address == Verdict::Refused).then_some(None);
     match auth::finish(request).await {
-        Authentication::Settled(Verdict::Allowed | Verdict::None) => None,
+        Authentication::Settled(Verdict::None) => {}
+        Authentication::Settled(Verdict::Allowed) => {
+            if any || !asks_another {
+                return None;
+            }
+        }
         Authentication::Settled(Verdict::Refused) => {
-            if request.location().client.satisfy == Satisfy::Any {
-                request.log(Level::Error, format_args!("access forbidden by rule"));
+            if !any {
+                return Some(Outcome::status(FORBIDDEN));
             }
-            Some(Outcome::status(FORBIDDEN))
+            refusal.get_or_insert(None);
         }
-        Authentication::Failed(outcome) => Some(outcome),
+        Authentication::Failed(outcome) => return Some(outcome),
         Authentication::Unauthorized(realm) => {
-            let delay = request.location().client.auth_delay.duration();
-            if !delay.is_zero() {
-                request.log(Level::Info, format_args!("delaying unauthorized request"));
-                sleep(delay).await;
+            let outcome = auth::unauthorized(&realm);
+            if !any || !asks_another {
+                return Some(delayed(request, outcome).await);
             }
-            Some(auth::unauthorized(&realm))
+            refusal = Some(Some(outcome));
         }
+    }
+    match auth_request::ask(request).await {
+        Asked::Settled(Verdict::Allowed) => return None,
+        Asked::Settled(Verdict::None | Verdict::Refused) => {}
+        Asked::Failed(outcome) => return Some(outcome),
+        Asked::Refused(special) if special.status == UNAUTHORIZED => {
+            if !any {
+                return Some(delayed(request, Outcome::Special(special)).await);
+            }
+            match &mut refusal {
+                // The client may do either.
+                Some(Some(Outcome::Special(basic))) => basic.headers.extend(special.headers),
+                _ => refusal = Some(Some(Outcome::Special(special))),
+            }
+        }
+        Asked::Refused(special) if !any => return Some(Outcome::Special(special)),
+        Asked::Refused(_) => {
+            refusal.get_or_insert(None);
+        }
+    }
+    match refusal? {
+        Some(outcome) => Some(delayed(request, outcome).await),
+        None => Some(forbidden(request)),
     }
 }
 
-fn forbidden(request: &Request) -> Access {
+/// Gives out 401 after the time of `auth_delay`.
+async fn delayed(request: &Request, outcome: Outcome) -> Outcome {
+    let delay = request.location().client.auth_delay.duration();
+    if !delay.is_zero() {
+        request.log(Level::Info, format_args!("delaying unauthorized request"));
+        sleep(delay).await;
+    }
+    outcome
+}
+
+fn forbidden(request: &Request) -> Outcome {
     request.log(Level::Error, format_args!("access forbidden by rule"));
-    Access::Denied(Outcome::status(FORBIDDEN))
+    Outcome::status(FORBIDDEN)
 }
 
 /// `allow` and `deny`: the first rule that fits decides.

@@ -8,7 +8,9 @@
 pub mod access;
 pub mod address;
 pub mod auth;
+pub mod auth_request;
 pub mod autoindex;
+pub mod body;
 pub mod body_reader;
 pub mod charset;
 pub mod cidr;
@@ -31,6 +33,7 @@ pub mod location_tree;
 pub mod log;
 pub mod logs;
 pub mod mime;
+pub mod mirror;
 pub mod open_file_cache;
 pub mod outcome;
 pub mod path;

@@ -10,7 +10,7 @@
 //! | rewrite | the rewrite directives of the location |
 //! | post rewrite | a changed URI goes back to find config, ten times at most |
 //! | preaccess, access | limits and access control |
-//! | precontent | `try_files` |
+//! | precontent | `try_files`, `mirror` |
 //! | content | the location's handler, or index, autoindex and static files |
 
 use std::time::Duration;
@@ -268,8 +268,13 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                 set_label("http content");
                 request.stage = stage;
                 let location = request.location();
+                let mirrors = !location.mirror.uris().is_empty() && !request.is_nested();
                 let lost = request.uri_rewritten && location.path.is_alias();
-                if location.try_files.is_some() || request.current.conf.wants_realpath || lost {
+                if mirrors
+                    || location.try_files.is_some()
+                    || request.current.conf.wants_realpath
+                    || lost
+                {
                     return None;
                 }
                 return match location.content {
@@ -479,7 +484,13 @@ async fn precontent(request: &mut Request) -> Option<Outcome> {
         if !request.location().path.is_usable(request) {
             return Some(Outcome::status(500));
         }
-        return handler::try_files::run(request).await;
+        let outcome = handler::try_files::run(request).await;
+        if outcome.is_some() {
+            return outcome;
+        }
+    }
+    if !request.location().mirror.uris().is_empty() && !request.is_nested() {
+        return crate::mirror::run(request).await;
     }
     None
 }

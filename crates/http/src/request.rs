@@ -101,6 +101,8 @@ pub struct Request {
     pub real_peer: Option<Box<Address>>,
     /// Who gets compressed responses, and what became of this one.
     pub(crate) gzip: crate::gzip::State,
+    /// What filters have decided about the response.
+    pub(crate) filters: crate::filter::Decided,
     /// Charsets between which the response has to be converted.
     pub(crate) conversion: Option<(Bytes, Bytes)>,
     /// `$realpath_root`, filled by a phase when the configuration mentions it.
@@ -277,6 +279,7 @@ impl Request {
             captures: RefCell::default(),
             real_peer: None,
             gzip: crate::gzip::State::default(),
+            filters: crate::filter::Decided::default(),
             conversion: None,
             realpath_root: None,
             realpath_of: None,
@@ -324,6 +327,7 @@ impl Request {
         self.captures.get_mut().clear();
         self.real_peer = None;
         self.gzip = crate::gzip::State::default();
+        self.filters = crate::filter::Decided::default();
         self.conversion = None;
         self.realpath_root = None;
         self.realpath_of = None;
@@ -417,6 +421,12 @@ impl Request {
         if self.method != Method::Head {
             self.method = Method::Get;
         }
+    }
+
+    /// Whether the main request is answered as a GET, though it was sent as another.
+    pub(crate) fn is_switched_to_get(&self) -> bool {
+        let own = || self.method == Method::Get && self.head.method() != Method::Get;
+        self.nested.map_or_else(own, |nested| nested.switched)
     }
 
     /// Status for logs. nginx: `ngx_http_variable_status`.

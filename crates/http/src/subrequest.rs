@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use nowait_h1::Method;
 use nowait_runtime::{now, spawn};
 
@@ -85,6 +85,8 @@ pub struct Nested {
     pub depth: u8,
     /// The client does not wait for it.
     pub background: bool,
+    /// The main request has become a GET for an error page, which `$request_method` shows.
+    pub(crate) switched: bool,
     /// The range filter applies. nginx: `r->subrequest_ranges`.
     pub ranges: bool,
 }
@@ -111,6 +113,8 @@ pub struct Subrequest {
     /// Only the head of the answer is wanted; the body is dropped unread.
     pub header_only: bool,
     /// It has the content that its parent has read. Without, it has none.
+    ///
+    /// nginx differs: there it has the `Content-Length` all the same.
     pub with_body: bool,
     /// Where it enters the phases.
     pub entry: Entry,
@@ -198,7 +202,12 @@ impl Subrequest {
             now(),
         ));
         request.shared = parent.shared.clone();
-        request.nested = Some(Nested { depth, background: self.background, ranges: false });
+        request.nested = Some(Nested {
+            depth,
+            background: self.background,
+            switched: parent.is_switched_to_get(),
+            ranges: false,
+        });
         request.head = parent.head.clone();
         request.method = self.method;
         request.header_only = self.header_only;
@@ -243,6 +252,7 @@ pub struct Answer {
 /// [`Refused::Closed`]
 pub fn run(mut request: Box<Request>) -> LocalFuture<'static, Result<Answer, Refused>> {
     Box::pin(async move {
+        request.started = now();
         let response = match phases::respond_nested(&mut request) {
             phases::Progress::Done(response) => response,
             phases::Progress::Files => phases::resume(&mut request).await,
@@ -307,7 +317,7 @@ impl Answer {
     /// # Errors
     /// The body can't be completed.
     pub async fn read(self, max: usize) -> Result<Option<Bytes>, BodyError> {
-        collect(self.into_body(), max).await
+        crate::body::collect(self.into_body(), max).await
     }
 
     /// Reads the body to its end.
@@ -322,27 +332,6 @@ impl Answer {
             }
         }
     }
-}
-
-/// A body as one piece in memory; `None` if it is longer than `max` bytes.
-///
-/// # Errors
-/// The body can't be completed.
-pub async fn collect(body: Body, max: usize) -> Result<Option<Bytes>, BodyError> {
-    let mut pull = Pull::new(body);
-    let Some(first) = pull.next().await? else { return Ok(Some(Bytes::new())) };
-    if first.len() > max {
-        return Ok(None);
-    }
-    let mut whole: Option<BytesMut> = None;
-    while let Some(piece) = pull.next().await? {
-        let whole = whole.get_or_insert_with(|| BytesMut::from(&first[..]));
-        if whole.len() + piece.len() > max {
-            return Ok(None);
-        }
-        whole.extend_from_slice(&piece);
-    }
-    Ok(Some(whole.map_or(first, BytesMut::freeze)))
 }
 
 fn count(request: &Request, piece: &Bytes) {

@@ -4,7 +4,9 @@
 //! this module made: resolved settings, compiled texts, indices instead of names.
 
 pub mod access;
+pub mod addition;
 pub mod auth;
+pub mod auth_request;
 pub mod blocks;
 pub mod body;
 pub mod charset;
@@ -17,6 +19,7 @@ pub mod headers;
 pub mod limit;
 pub mod listen;
 pub mod map;
+pub mod mirror;
 pub mod pages;
 pub mod realip;
 pub mod regex;
@@ -123,6 +126,12 @@ pub struct Location {
     pub access: access::AccessConf,
     /// `auth_basic`.
     pub auth: auth::AuthConf,
+    /// `auth_request`.
+    pub auth_request: auth_request::AuthRequestConf,
+    /// `mirror`.
+    pub mirror: mirror::MirrorConf,
+    /// `add_before_body` and `add_after_body`.
+    pub addition: addition::AdditionConf,
     /// `limit_except`.
     pub limit_except: Option<access::LimitExcept>,
     /// `limit_req` and `limit_conn`; most locations have none.
@@ -233,6 +242,9 @@ pub fn rows() -> Vec<&'static [Row]> {
         limit::LIMIT_CONN_ROWS,
         limit::LimitConnConf::ROWS,
         auth::AuthConf::ROWS,
+        auth_request::AuthRequestConf::ROWS,
+        mirror::MirrorConf::ROWS,
+        addition::AdditionConf::ROWS,
         realip::RealIpConf::ROWS,
         charset::CharsetConf::ROWS,
         charset::CHARSET_ROWS,

@@ -4,6 +4,7 @@
 //! may wrap the body; it never sends anything. One that can't accept the response ends it with a
 //! status, which then goes the way of every status: `error_page`, else a built-in page.
 
+mod addition;
 mod charset;
 mod gunzip;
 mod gzip;
@@ -27,12 +28,21 @@ const FILTERS: &[Filter] = &[
     not_modified::apply,
     headers::apply,
     gunzip::apply,
+    addition::decide,
     charset::name,
     gzip::decide,
     range::apply,
     charset::convert,
+    addition::apply,
     gzip::compress,
 ];
+
+/// What filters decide about the head, for their later step with the body.
+#[derive(Debug, Default)]
+pub(crate) struct Decided {
+    /// Something is added to the body.
+    addition: bool,
+}
 
 /// Sends a response through all filters.
 ///

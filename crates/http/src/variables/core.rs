@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nowait_conf::Size;
-use nowait_h1::Method;
 use nowait_runtime::now;
 
 use super::{Builtin, Changeable, Family};
@@ -215,10 +214,9 @@ fn uri(r: &Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_method(r: &Request, out: &mut Vec<u8>) -> bool {
-    // An error page is asked for by GET, whatever the client's method was. A subrequest shows the
-    // client's, whatever its own is.
-    let switched = !r.is_nested() && r.method == Method::Get && r.head.method() != Method::Get;
-    let method = if switched { b"GET" } else { r.head.method_bytes() };
+    // An error page is asked for by GET, whatever the client's method was. A subrequest shows that
+    // of the main request, whatever its own is.
+    let method = if r.is_switched_to_get() { b"GET" } else { r.head.method_bytes() };
     append(Some(method).filter(|method| !method.is_empty()), out)
 }
 

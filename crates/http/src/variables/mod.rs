@@ -230,6 +230,22 @@ impl Table {
         Ok(Place::Slot(user.slot))
     }
 
+    /// Defines a variable that a module sets when it has a result; not found before.
+    ///
+    /// # Errors
+    /// A built-in variable has this name, and it can't be changed.
+    pub fn define_result(&mut self, name: &str) -> Result<Place, DuplicateVariable> {
+        let lower = name.to_ascii_lowercase();
+        if !self.user.contains_key(lower.as_str())
+            && let Some(builtin) = changeable().find(|row| row.name == lower)
+        {
+            return Ok(Place::Builtin(builtin.set));
+        }
+        let user = self.user(name)?;
+        user.unset.get_or_insert(Unset::Missing);
+        Ok(Place::Slot(user.slot))
+    }
+
     fn user(&mut self, name: &str) -> Result<&mut User, DuplicateVariable> {
         let lower = name.to_ascii_lowercase();
         if builtins().any(|row| row.name == lower) && !changeable().any(|row| row.name == lower) {

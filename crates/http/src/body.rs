@@ -1,0 +1,137 @@
+//! Bodies made of bodies, written once for all filters: one after the other, or as a whole in
+//! memory.
+//!
+//! Used by filters that put something before, between or behind what a response has. Nothing is made
+//! before its turn comes: a subrequest is begun when what stands before it was sent.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::filter::Pull;
+use crate::request::Request;
+use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
+use crate::subrequest;
+
+/// Bodies one after the other.
+#[derive(Default)]
+pub struct Sequence {
+    pieces: VecDeque<Piece>,
+}
+
+/// A piece of a [`Sequence`].
+pub enum Piece {
+    /// A body.
+    Body(Body),
+    /// What a subrequest answers; it is run when its turn comes.
+    Subrequest(Box<Request>),
+}
+
+impl Sequence {
+    /// Of these pieces.
+    pub fn new(pieces: impl IntoIterator<Item = Piece>) -> Self {
+        Self { pieces: pieces.into_iter().collect() }
+    }
+
+    /// As the body of a response.
+    pub fn into_body(self) -> Body {
+        Body::Stream(Box::new(self))
+    }
+
+    /// The next part of the first piece; `None` when that has ended.
+    async fn part(first: &mut Piece) -> Result<Option<Part>, BodyError> {
+        loop {
+            match first {
+                Piece::Body(Body::Stream(source)) => return source.next().await,
+                Piece::Body(Body::Parts(parts)) => return Ok(parts.pop_front()),
+                Piece::Body(body) => {
+                    return Ok(match std::mem::take(body) {
+                        Body::Bytes(bytes) => Some(Part::Bytes(bytes)),
+                        Body::File(file) => Some(Part::File(file)),
+                        Body::Empty | Body::Parts(_) | Body::Stream(_) => None,
+                    });
+                }
+                Piece::Subrequest(_) => {
+                    let taken = std::mem::replace(first, Piece::Body(Body::Empty));
+                    if let Piece::Subrequest(request) = taken {
+                        *first = Piece::Body(subrequest::run(request).await?.into_body());
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl BodySource for Sequence {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        Box::pin(async move {
+            while let Some(first) = self.pieces.front_mut() {
+                match Self::part(first).await? {
+                    Some(part) if !part.is_empty() => return Ok(Some(part)),
+                    Some(_) => {}
+                    None => drop(self.pieces.pop_front()),
+                }
+            }
+            Ok(None)
+        })
+    }
+}
+
+/// A body as one piece in memory; `None` if it is longer than `max` bytes.
+///
+/// # Errors
+/// The body can't be completed.
+pub async fn collect(body: Body, max: usize) -> Result<Option<Bytes>, BodyError> {
+    let mut pull = Pull::new(body);
+    let Some(first) = pull.next().await? else { return Ok(Some(Bytes::new())) };
+    if first.len() > max {
+        return Ok(None);
+    }
+    let mut whole: Option<BytesMut> = None;
+    while let Some(piece) = pull.next().await? {
+        let whole = whole.get_or_insert_with(|| BytesMut::from(&first[..]));
+        if whole.len() + piece.len() > max {
+            return Ok(None);
+        }
+        whole.extend_from_slice(&piece);
+    }
+    Ok(Some(whole.map_or(first, BytesMut::freeze)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    /// The result of a future that has nothing to wait for.
+    fn at_once<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result,
+            Poll::Pending => panic!("it waits"),
+        }
+    }
+
+    fn text(text: &'static str) -> Body {
+        Body::from_static(text.as_bytes())
+    }
+
+    #[test]
+    fn pieces_follow_each_other() {
+        let parts = [Part::Bytes(Bytes::from_static(b"c")), Part::Bytes(Bytes::from_static(b"d"))];
+        let inner = Sequence::new([Piece::Body(text("e")), Piece::Body(Body::Empty)]).into_body();
+        let all = [text("a"), Body::Empty, text("b"), Body::Parts(parts.into()), inner, text("f")];
+        let body = Sequence::new(all.map(Piece::Body)).into_body();
+        assert_eq!(at_once(collect(body, 6)).unwrap().as_deref(), Some(&b"abcdef"[..]));
+    }
+
+    #[test]
+    fn a_body_in_memory_is_bounded() {
+        let body = || Sequence::new([text("abc"), text("def")].map(Piece::Body)).into_body();
+        assert_eq!(at_once(collect(body(), 5)).unwrap(), None);
+        assert_eq!(at_once(collect(text("abc"), 2)).unwrap(), None);
+        assert_eq!(at_once(collect(Body::Empty, 0)).unwrap().as_deref(), Some(&b""[..]));
+    }
+}

@@ -1,0 +1,41 @@
+//! Settings of `add_before_body` and `add_after_body`. nginx: `ngx_http_addition_filter_module`.
+
+use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
+
+use super::charset::ContentTypes;
+
+nowait_conf::directives! {
+    /// Text around responses.
+    #[derive(Debug)]
+    module "addition";
+    pub struct AdditionConf with AdditionConfLayer;
+
+    /// Puts what a subrequest for this URI answers before the body of responses with status 200. An
+    /// empty string puts nothing there, whatever an outer block says.
+    add_before_body: Option<AddUri>, in HTTP | SERVER | LOCATION, args "uri";
+    /// Puts what a subrequest for this URI answers behind the body of responses with status 200.
+    add_after_body: Option<AddUri>, in HTTP | SERVER | LOCATION, args "uri";
+    /// Content types of responses to which something is added, besides `text/html`; `*` is all.
+    addition_types: ContentTypes = "text/html", in HTTP | SERVER | LOCATION, args "mime-type ...";
+}
+
+/// `add_before_body` and `add_after_body`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddUri(pub Box<[u8]>);
+
+impl Setting for AddUri {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        Ok(Self(word.text[..].into()))
+    }
+}
+
+impl AdditionConf {
+    /// What stands before the body, and what behind it.
+    pub fn uris(&self) -> [Option<&[u8]>; 2] {
+        [&self.add_before_body, &self.add_after_body]
+            .map(|uri| uri.as_ref().map(|uri| &*uri.0).filter(|uri| !uri.is_empty()))
+    }
+}

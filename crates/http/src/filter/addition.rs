@@ -1,0 +1,43 @@
+//! `add_before_body` and `add_after_body`. nginx: `ngx_http_addition_filter_module`.
+//!
+//! Two steps: the head is changed where nginx does it; what is added to the body goes through the
+//! filters of its own locations, so it is put there after those of this response.
+
+use crate::body::{Piece, Sequence};
+use crate::outcome::Special;
+use crate::request::Request;
+use crate::response::Response;
+use crate::subrequest::Subrequest;
+
+/// Decides whether something is added, and says so in the head.
+pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    let conf = &request.location().addition;
+    let adds = response.head.status == 200
+        && conf.uris() != [None, None]
+        && !request.is_nested()
+        && response.head.content_type.as_ref().is_some_and(|t| conf.addition_types.contains(t));
+    request.filters.addition = adds;
+    if adds {
+        super::gzip::recode(response);
+    }
+    Ok(())
+}
+
+/// Adds it.
+pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    if !request.filters.addition || request.header_only {
+        return Ok(());
+    }
+    let current = request.current.clone();
+    let [before, after] = current.conf.location(request.location).addition.uris();
+    let begin = |uri: &[u8]| {
+        let begun = Subrequest::get(uri, None).begin(request);
+        begun.map(Piece::Subrequest).map_err(|_| Special { status: 500, ..Special::default() })
+    };
+    let before = before.map(begin).transpose()?;
+    let after = after.map(begin).transpose()?;
+    let own = Piece::Body(std::mem::take(&mut response.body));
+    let pieces = before.into_iter().chain([own]).chain(after);
+    response.body = Sequence::new(pieces).into_body();
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! One key's entry: 96 bytes, and the state in its flags. Used by the shards only.
+
+use crate::key::Key;
+use crate::time::UnixMs;
+
+use super::sketch::Sketch;
+
+/// No entry, no link.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Everything that the index knows of one key. Ordered so that a look-up that misses reads one
+/// cache line.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub key: Key,
+    /// The next entry of the hash bucket, or of the free list.
+    pub chain: u32,
+    /// Neighbours in the queue of stored or of other entries: newer and older.
+    pub newer: u32,
+    pub older: u32,
+    pub flags: u8,
+    /// How many fills are under way; saturates.
+    pub updating: u8,
+    /// How often the key was asked for; saturates.
+    pub uses: u16,
+    pub used: UnixMs,
+    /// Orders commits and purges; 0 when it isn't known.
+    pub stamp: u64,
+    /// Fresh until then; [`UnixMs::ZERO`] when only the file knows.
+    pub valid_until: UnixMs,
+    /// Who keeps the entry from being removed.
+    pub holds: u32,
+    /// Blocks of the file system that the file takes.
+    pub blocks: u32,
+    /// Bytes of the file.
+    pub length: u64,
+    pub sketch: Sketch,
+    /// Bytes of the file's head; 0 when only the file knows.
+    pub head_bytes: u32,
+    /// The first of the entry's links in the tag index.
+    pub tags: u32,
+    /// The status of the remembered error; `valid_until` is the error's then.
+    pub error: u16,
+}
+
+/// Kept below what nginx needs for a key: 120 bytes, rounded to 128 by its slab allocator.
+const _: () = assert!(size_of::<Entry>() == 96);
+
+/// There is a file.
+pub(super) const EXISTS: u8 = 1;
+/// An upstream error is remembered.
+pub(super) const ERROR: u8 = 1 << 1;
+/// The entry stays without a file, since its uses count (`proxy_cache_min_uses`).
+pub(super) const COUNTED: u8 = 1 << 2;
+/// The file is being removed.
+pub(super) const DELETING: u8 = 1 << 3;
+/// Stale since a soft purge.
+pub(super) const SOFT_PURGED: u8 = 1 << 4;
+/// The tag index doesn't know the tags of the entry (it was full, or the file's head wasn't read
+/// yet): a purge by tag must read the file's head.
+pub(super) const TAGS_IN_FILE: u8 = 1 << 5;
+/// From a snapshot; the loader has not seen the file yet.
+pub(super) const UNVERIFIED: u8 = 1 << 6;
+/// Not an entry, but a free slot.
+pub(super) const FREE: u8 = 1 << 7;
+
+impl Entry {
+    pub fn new(key: Key) -> Self {
+        Self {
+            key,
+            chain: NONE,
+            newer: NONE,
+            older: NONE,
+            flags: 0,
+            updating: 0,
+            uses: 0,
+            used: UnixMs::ZERO,
+            stamp: 0,
+            valid_until: UnixMs::ZERO,
+            holds: 0,
+            blocks: 0,
+            length: 0,
+            sketch: Sketch::UNKNOWN,
+            head_bytes: 0,
+            tags: NONE,
+            error: 0,
+        }
+    }
+
+    pub fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub fn set(&mut self, flag: u8) {
+        self.flags |= flag;
+    }
+
+    pub fn clear(&mut self, flag: u8) {
+        self.flags &= !flag;
+    }
+
+    /// Whether the entry has a reason to stay when nobody holds it.
+    pub fn is_kept(&self) -> bool {
+        self.flags & (EXISTS | ERROR | COUNTED) != 0
+    }
+}

@@ -1,0 +1,203 @@
+//! Holds: who fills or updates an entry keeps it from being removed, and says how it ended.
+//!
+//! Taken by the store for each fill and each revalidation, never for a plain hit: an open file
+//! outlives its entry.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::key::Key;
+use crate::time::UnixMs;
+
+use super::entry::{DELETING, ERROR, EXISTS, SOFT_PURGED, TAGS_IN_FILE};
+use super::{How, Index, ROOM_TRIES, Sketch, Tag, Victim, lock, read};
+
+/// Why there is no hold: the response is served, but not stored.
+#[derive(Debug)]
+pub enum NoHold {
+    /// The key's old file is being removed; a moment later it can be stored.
+    Deleting,
+    /// There is no room (nginx: `could not allocate node in cache keys zone`). The object that must
+    /// go for the next one, if any can: remove its file.
+    Full(Option<Victim>),
+}
+
+/// Keeps an entry while its object is fetched. Dropped without [`Hold::commit`]: nothing changed.
+#[derive(Debug)]
+#[must_use]
+pub struct Hold {
+    index: Arc<Index>,
+    slot: u32,
+    key: Key,
+    begun: u64,
+}
+
+/// What an object can be purged by.
+#[derive(Debug, Clone, Copy)]
+pub struct Names<'a> {
+    /// The key without `Vary`; the object's own key when it is no variant.
+    pub main: &'a Key,
+    /// The text of the main key.
+    pub key_text: &'a [u8],
+    /// Its tags.
+    pub tags: &'a [Tag],
+}
+
+/// An object that has its file now.
+#[derive(Debug, Clone, Copy)]
+pub struct Commit<'a> {
+    /// What it can be purged by.
+    pub names: Names<'a>,
+    /// Bytes of the file.
+    pub length: u64,
+    /// Blocks of the file system that the file takes.
+    pub blocks: u32,
+    /// Bytes of the file's head.
+    pub head_bytes: u32,
+    /// Fresh until then.
+    pub valid_until: UnixMs,
+}
+
+/// A commit's result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// The object's stamp.
+    pub stamp: u64,
+    /// It was purged softly while it was fetched, and is stale.
+    pub soft_purged: bool,
+}
+
+/// Why an object was not taken. Its file must not have the key's name: remove it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitError {
+    /// It was purged while it was fetched.
+    Purged,
+}
+
+impl Index {
+    /// Holds the key's entry, made if there is none, and marks it as being updated.
+    ///
+    /// # Errors
+    /// See [`NoHold`].
+    pub fn hold(self: &Arc<Self>, key: &Key, now: UnixMs) -> Result<Hold, NoHold> {
+        let (number, mut shard) = self.shard(key);
+        let slot = match shard.find(key) {
+            Some(slot) if shard.get(slot).is(DELETING) => return Err(NoHold::Deleting),
+            Some(slot) => slot,
+            None => {
+                let mut slot = shard.insert(key, now);
+                if slot.is_none() && shard.make_room(ROOM_TRIES) {
+                    slot = shard.insert(key, now);
+                }
+                let Some(slot) = slot else {
+                    let victim = self.oldest_of(number, &mut shard);
+                    drop(shard);
+                    self.wake_manager();
+                    return Err(NoHold::Full(victim));
+                };
+                self.feel_pressure(&shard);
+                slot
+            }
+        };
+        let entry = shard.get_mut(slot);
+        entry.holds += 1;
+        entry.updating = entry.updating.saturating_add(1);
+        let begun = self.stamp.load(Ordering::Acquire);
+        Ok(Hold { index: Arc::clone(self), slot: self.global(number, slot), key: *key, begun })
+    }
+}
+
+impl Hold {
+    /// The key.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Whether an object may still be stored: false after a purge of this key. For fills that are
+    /// under way for long; [`Hold::commit`] has the last word.
+    pub fn check(&self, names: Names<'_>) -> bool {
+        read(&self.index.bans).of_commit(self.begun, &self.key, names) != Some(How::Hard)
+    }
+
+    /// The key's file is a new object. Called after the file has the key's name, or right before:
+    /// in between, a reader may find the old or the new one.
+    ///
+    /// # Errors
+    /// See [`CommitError`].
+    pub fn commit(self, object: &Commit<'_>, now: UnixMs) -> Result<Committed, CommitError> {
+        let index = &*self.index;
+        // Held to the end: a purge comes either before, and is seen here, or after, and sees the
+        // entry.
+        let bans = read(&index.bans);
+        let purged = bans.of_commit(self.begun, &self.key, object.names);
+        let (number, mut shard, slot) = index.local(self.slot);
+        if purged == Some(How::Hard) || shard.get(slot).is(DELETING) {
+            return Err(CommitError::Purged);
+        }
+        index.detach_tags(&mut shard, slot);
+        shard.store_file(slot, object.blocks, now);
+        let variants = variants_tag(&self.key, object.names.main);
+        let global = index.global(number, slot);
+        let tags = object.names.tags.iter().copied().chain(variants);
+        let attached = lock(&index.tags).attach(global, tags);
+        let entry = shard.get_mut(slot);
+        match attached {
+            Some(first) => entry.tags = first,
+            None => entry.set(TAGS_IN_FILE),
+        }
+        if purged == Some(How::Soft) {
+            entry.set(SOFT_PURGED);
+        }
+        entry.stamp = index.next_stamp();
+        entry.length = object.length;
+        entry.head_bytes = object.head_bytes;
+        entry.valid_until = object.valid_until;
+        entry.sketch = Sketch::of(object.names.key_text);
+        entry.uses = entry.uses.max(1);
+        Ok(Committed { stamp: entry.stamp, soft_purged: entry.is(SOFT_PURGED) })
+    }
+
+    /// The stored object of `stamp` was revalidated: it is fresh until `valid_until`. False: it was
+    /// replaced or purged meanwhile.
+    pub fn revalidated(self, names: Names<'_>, stamp: u64, valid_until: UnixMs) -> bool {
+        let bans = read(&self.index.bans);
+        let (_, mut shard, slot) = self.index.local(self.slot);
+        let entry = shard.get_mut(slot);
+        let same = entry.is(EXISTS) && entry.stamp == stamp;
+        if same {
+            // A soft purge after the revalidation began asks for another one.
+            if bans.of_commit(self.begun, &self.key, names).is_none() {
+                entry.clear(SOFT_PURGED);
+            }
+            entry.valid_until = valid_until;
+            entry.clear(ERROR);
+        }
+        same
+    }
+
+    /// The upstream failed with `status`, which is to be remembered until `valid_until`.
+    pub fn remember_error(self, status: u16, valid_until: UnixMs) {
+        let (_, mut shard, slot) = self.index.local(self.slot);
+        let entry = shard.get_mut(slot);
+        if !entry.is(DELETING) {
+            entry.set(ERROR);
+            entry.error = status;
+            entry.valid_until = valid_until;
+        }
+    }
+}
+
+/// The tag that joins a variant to its main key.
+pub(super) fn variants_tag(key: &Key, main: &Key) -> Option<Tag> {
+    (key != main).then(|| Tag::variants_of(main))
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let (number, mut shard, slot) = self.index.local(self.slot);
+        let entry = shard.get_mut(slot);
+        entry.holds -= 1;
+        entry.updating = entry.updating.saturating_sub(1);
+        self.index.remove_if_unused(number, &mut shard, slot);
+    }
+}

@@ -1,0 +1,220 @@
+//! How entries come in that were stored before: from a snapshot, or found by the loader; and how
+//! all entries are walked through in steps.
+
+use std::sync::atomic::Ordering;
+
+use crate::key::Key;
+use crate::time::UnixMs;
+
+use super::entry::{DELETING, ERROR, EXISTS, FREE, SOFT_PURGED, TAGS_IN_FILE, UNVERIFIED};
+use super::{Index, Sketch, Tag, lock};
+
+/// Where a walk through the index stands. Entries that stay are met exactly once; those that come
+/// or go meanwhile may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cursor {
+    shard: u32,
+    slot: u32,
+}
+
+/// A stored object, as a snapshot keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The key.
+    pub key: Key,
+    /// Last used then.
+    pub used: UnixMs,
+    /// See [`super::Stored::stamp`].
+    pub stamp: u64,
+    /// Bytes of the file.
+    pub length: u64,
+    /// Blocks of the file system that the file takes.
+    pub blocks: u32,
+    /// Bytes of the file's head; 0 when only the file knows.
+    pub head_bytes: u32,
+    /// Fresh until then; [`UnixMs::ZERO`] when only the file knows.
+    pub valid_until: UnixMs,
+    /// How often it was used.
+    pub uses: u16,
+    /// Purged softly.
+    pub soft_purged: bool,
+    /// What is known of the key's text.
+    pub sketch: Sketch,
+    /// The tags; `None` when only the file knows them.
+    pub tags: Option<Vec<Tag>>,
+}
+
+impl Record {
+    /// What the loader knows of a file from its name and size.
+    pub fn found(key: Key, length: u64, blocks: u32, now: UnixMs) -> Self {
+        Self {
+            key,
+            used: now,
+            stamp: 0,
+            length,
+            blocks,
+            head_bytes: 0,
+            valid_until: UnixMs::ZERO,
+            uses: 1,
+            soft_purged: false,
+            sketch: Sketch::UNKNOWN,
+            tags: None,
+        }
+    }
+}
+
+/// What became of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// The index has it now.
+    Added,
+    /// The index had the key already.
+    Known,
+    /// There is no room: the caller removes the file, as nginx does, or stops.
+    Full,
+    /// The file is being removed, or was removed, by somebody else.
+    Going,
+}
+
+impl Index {
+    /// Takes a file that the loader found. Of a known key, only the sizes are corrected.
+    pub fn found(&self, record: &Record) -> Load {
+        let (_, mut shard) = self.shard(&record.key);
+        match shard.find(&record.key) {
+            Some(slot) if shard.get(slot).is(EXISTS) => {
+                if shard.get(slot).is(UNVERIFIED) {
+                    shard.resize_file(slot, record.blocks);
+                    let entry = shard.get_mut(slot);
+                    entry.clear(UNVERIFIED);
+                    entry.length = record.length;
+                }
+                Load::Known
+            }
+            Some(slot) if shard.get(slot).is(DELETING) => Load::Going,
+            // A fill is under way: its commit will tell. Or a failed or counted key, whose file
+            // was removed before: what was found is too old to be worth anything.
+            Some(_) => Load::Known,
+            None => {
+                drop(shard);
+                self.load(record, true)
+            }
+        }
+    }
+
+    /// Takes a record of a snapshot. Its file is checked when it is used, or by the loader, and
+    /// [`Index::unverified`] tells which files the loader did not meet.
+    pub fn restore(&self, record: &Record) -> Load {
+        self.load(record, false)
+    }
+
+    fn load(&self, record: &Record, verified: bool) -> Load {
+        let (number, mut shard) = self.shard(&record.key);
+        if shard.find(&record.key).is_some() {
+            return Load::Known;
+        }
+        if shard.count() >= self.watermark() {
+            return Load::Full;
+        }
+        let Some(slot) = shard.insert(&record.key, record.used) else { return Load::Full };
+        shard.store_file(slot, record.blocks, record.used);
+        let global = self.global(number, slot);
+        let attached = record
+            .tags
+            .as_ref()
+            .and_then(|tags| lock(&self.tags).attach(global, tags.iter().copied()));
+        let entry = shard.get_mut(slot);
+        match attached {
+            Some(first) => entry.tags = first,
+            None => entry.set(TAGS_IN_FILE),
+        }
+        if record.soft_purged {
+            entry.set(SOFT_PURGED);
+        }
+        if !verified {
+            entry.set(UNVERIFIED);
+        }
+        entry.stamp = record.stamp;
+        entry.length = record.length;
+        entry.head_bytes = record.head_bytes;
+        entry.valid_until = record.valid_until;
+        entry.uses = record.uses;
+        entry.sketch = record.sketch;
+        self.stamp.fetch_max(record.stamp, Ordering::AcqRel);
+        Load::Added
+    }
+
+    /// Puts everything in the order of use, after a snapshot was restored. Each shard is locked for
+    /// about a millisecond.
+    pub fn sort(&self) {
+        self.shards.iter().for_each(|shard| lock(&shard.0).sort_queues());
+    }
+
+    /// The next stored objects of a walk, at most `limit`; appended to `records`. `None` at the end.
+    pub fn records(
+        &self,
+        cursor: Cursor,
+        limit: usize,
+        records: &mut Vec<Record>,
+    ) -> Option<Cursor> {
+        self.step(cursor, limit, |shard, _, slot| {
+            let entry = shard.get(slot);
+            if !entry.is(EXISTS) {
+                return;
+            }
+            let tags = (!entry.is(TAGS_IN_FILE))
+                .then(|| lock(&self.tags).of_entry(entry.tags).collect::<Vec<_>>());
+            records.push(Record {
+                key: entry.key,
+                used: entry.used,
+                stamp: entry.stamp,
+                length: entry.length,
+                blocks: entry.blocks,
+                head_bytes: entry.head_bytes,
+                valid_until: if entry.is(ERROR) { UnixMs::ZERO } else { entry.valid_until },
+                uses: entry.uses,
+                soft_purged: entry.is(SOFT_PURGED),
+                sketch: entry.sketch,
+                tags,
+            });
+        })
+    }
+
+    /// The next objects of a walk that came from a snapshot and that no loader has met since, with
+    /// their stamps; at most `limit`, appended to `keys`. Look for their files, and
+    /// [`Index::forget`] those that aren't there. `None` at the end.
+    pub fn unverified(
+        &self,
+        cursor: Cursor,
+        limit: usize,
+        keys: &mut Vec<(Key, u64)>,
+    ) -> Option<Cursor> {
+        self.step(cursor, limit, |shard, _, slot| {
+            let entry = shard.get(slot);
+            if entry.is(EXISTS) && entry.is(UNVERIFIED) {
+                keys.push((entry.key, entry.stamp));
+            }
+        })
+    }
+
+    /// Calls `each` for the next `limit` slots in use or not, under one shard's lock.
+    pub(super) fn step(
+        &self,
+        cursor: Cursor,
+        limit: usize,
+        mut each: impl FnMut(&mut super::Shard, u32, u32),
+    ) -> Option<Cursor> {
+        let mut shard = lock(&self.shards.get(cursor.shard as usize)?.0);
+        let end = shard.slots().min(cursor.slot.saturating_add(limit as u32));
+        for slot in cursor.slot..end {
+            if !shard.get(slot).is(FREE) {
+                each(&mut shard, cursor.shard, slot);
+            }
+        }
+        let next = if end == shard.slots() {
+            Cursor { shard: cursor.shard + 1, slot: 0 }
+        } else {
+            Cursor { slot: end, ..cursor }
+        };
+        ((next.shard as usize) < self.shards.len()).then_some(next)
+    }
+}

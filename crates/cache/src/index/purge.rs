@@ -1,0 +1,249 @@
+//! Purges: by key, by tag, by prefix, of everything; hard or soft.
+//!
+//! A purge takes effect when it begins; the walk that follows marks entries or gives out the files
+//! to remove, in steps. What each kind costs:
+//!
+//! | Purge of | Takes effect by | The walk reads |
+//! |---|---|---|
+//! | a key | its entry, and those of its variants | nothing |
+//! | a tag | the entries of the tag, step by step | heads of files whose tags didn't fit in memory |
+//! | a prefix | a rule checked on hits | heads of files whose sketch matches: nearly those purged |
+//! | everything | a rule checked on hits | nothing |
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::key::Key;
+
+use super::bans::{Ban, How, What};
+use super::entry::{EXISTS, SOFT_PURGED, TAGS_IN_FILE};
+use super::hold::Names;
+use super::load::Cursor;
+use super::shard::Shard;
+use super::{Index, Tag, Victim, lock, write};
+
+/// Why a purge can't begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PurgeError {
+    /// As many purges by prefix are under way as there may be
+    /// ([`super::ACTIVE_BANS_MAX`]): try later.
+    TooMany,
+}
+
+/// A purge under way. Run [`Purge::step`] until it is done: rules of purges by prefix and of
+/// everything stay active until then.
+#[derive(Debug)]
+pub struct Purge {
+    index: Arc<Index>,
+    ban: Ban,
+    stage: Stage,
+}
+
+/// The walks of a purge, in this order.
+#[derive(Debug)]
+enum Stage {
+    /// One key.
+    Key,
+    /// The entries of a tag.
+    Tag(Tag, Option<u32>),
+    /// All entries.
+    All(Cursor),
+    Done,
+}
+
+/// What a step of a purge did and asks for.
+#[derive(Debug, Default)]
+pub struct Step {
+    /// Objects whose files must be removed.
+    pub victims: Vec<Victim>,
+    /// How many objects were marked as stale.
+    pub marked: usize,
+    /// Objects whose heads must be read, to be given to [`Purge::verified`].
+    pub verify: VecDeque<Key>,
+    /// Nothing is left to be done but what this step returned.
+    pub done: bool,
+}
+
+/// What became of an object whose head was read.
+#[derive(Debug)]
+pub enum Verified {
+    /// It is not purged.
+    Kept,
+    /// It is stale now.
+    Marked,
+    /// Its file must be removed.
+    Victim(Victim),
+}
+
+impl Index {
+    /// Begins a purge.
+    ///
+    /// # Errors
+    /// See [`PurgeError`].
+    pub fn purge(self: &Arc<Self>, what: What, how: How) -> Result<Purge, PurgeError> {
+        // Stamped under the lock, so that commits see the rule or come after it.
+        let mut bans = write(&self.bans);
+        let ban = Ban { stamp: self.next_stamp(), what, how };
+        if matches!(ban.what, What::Prefix(_) | What::All) {
+            if !bans.activate(ban.clone()) {
+                return Err(PurgeError::TooMany);
+            }
+            self.any_active_ban.store(true, Ordering::Release);
+        }
+        bans.remember(ban.clone());
+        drop(bans);
+        Ok(self.walk(ban))
+    }
+
+    /// Purges whose walks must be run again: after the loader has brought in files that they have
+    /// not seen, or after a restart.
+    pub fn unfinished_purges(self: &Arc<Self>) -> Vec<Purge> {
+        let bans = super::read(&self.bans);
+        bans.active().iter().cloned().map(|ban| self.walk(ban)).collect()
+    }
+
+    /// The rules that are active, for a snapshot.
+    pub fn active_bans(&self) -> Vec<Ban> {
+        super::read(&self.bans).active().to_vec()
+    }
+
+    /// Makes a rule of a snapshot active again; it is walked by [`Index::unfinished_purges`].
+    /// False: there are too many.
+    pub fn restore_ban(&self, ban: Ban) -> bool {
+        self.stamp.fetch_max(ban.stamp, Ordering::AcqRel);
+        let mut bans = write(&self.bans);
+        let known = bans.active().iter().any(|active| active.stamp == ban.stamp);
+        let restored = known || bans.activate(ban);
+        self.any_active_ban.store(!bans.active().is_empty(), Ordering::Release);
+        restored
+    }
+
+    fn walk(self: &Arc<Self>, ban: Ban) -> Purge {
+        let stage = match ban.what {
+            What::Key(_) => Stage::Key,
+            What::Tag(tag) => Stage::Tag(tag, None),
+            What::Prefix(_) | What::All => Stage::All(Cursor::default()),
+        };
+        Purge { index: Arc::clone(self), ban, stage }
+    }
+}
+
+impl Purge {
+    /// Which objects, and what happens to them.
+    pub fn ban(&self) -> &Ban {
+        &self.ban
+    }
+
+    /// Goes on, over at most about `limit` entries.
+    pub fn step(&mut self, limit: usize) -> Step {
+        let mut step = Step::default();
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
+            Stage::Key => self.step_key(&mut step),
+            Stage::Tag(tag, cursor) => self.step_tag(tag, cursor, limit, &mut step),
+            Stage::All(cursor) => match self.step_all(cursor, limit, &mut step) {
+                Some(cursor) => Stage::All(cursor),
+                None => Stage::Done,
+            },
+            Stage::Done => Stage::Done,
+        };
+        step.done = matches!(self.stage, Stage::Done);
+        step
+    }
+
+    /// The walk is done, and all that it returned was handled. While the index is cold, a rule
+    /// stays active for the files that the loader will find.
+    pub fn finish(self) {
+        if self.index.is_cold() {
+            return;
+        }
+        let mut bans = write(&self.index.bans);
+        bans.deactivate(self.ban.stamp);
+        self.index.any_active_ban.store(!bans.active().is_empty(), Ordering::Release);
+    }
+
+    /// Decides about an object of [`Step::verify`] by what its head says.
+    pub fn verified(&self, key: &Key, names: Names<'_>) -> Verified {
+        let variant_of = match self.ban.what {
+            What::Key(main) => names.main == &main,
+            What::Tag(tag) => super::hold::variants_tag(key, names.main) == Some(tag),
+            _ => false,
+        };
+        if !variant_of && !self.ban.matches(key, names) {
+            return Verified::Kept;
+        }
+        let mut step = Step::default();
+        let (number, mut shard) = self.index.shard(key);
+        if let Some(slot) = shard.find(key) {
+            self.apply(number, &mut shard, slot, &mut step);
+        }
+        match step.victims.pop() {
+            Some(victim) => Verified::Victim(victim),
+            None if step.marked > 0 => Verified::Marked,
+            None => Verified::Kept,
+        }
+    }
+
+    fn step_key(&self, step: &mut Step) -> Stage {
+        let What::Key(key) = self.ban.what else { return Stage::Done };
+        let (number, mut shard) = self.index.shard(&key);
+        if let Some(slot) = shard.find(&key) {
+            self.apply(number, &mut shard, slot, step);
+        }
+        Stage::Tag(Tag::variants_of(&key), None)
+    }
+
+    fn step_tag(&self, tag: Tag, cursor: Option<u32>, limit: usize, step: &mut Step) -> Stage {
+        let mut cursor = cursor;
+        let entries = lock(&self.index.tags).walk(tag, &mut cursor, limit.max(1));
+        for global in entries {
+            let (number, mut shard, slot) = self.index.local(global);
+            // Another object may have the slot by now.
+            let carries =
+                shard.live(slot).is_some_and(|entry| lock(&self.index.tags).has(entry.tags, tag));
+            if carries {
+                self.apply(number, &mut shard, slot, step);
+            }
+        }
+        match cursor {
+            Some(cursor) => Stage::Tag(tag, Some(cursor)),
+            None => Stage::All(Cursor::default()),
+        }
+    }
+
+    /// Everything, what may begin with the prefix, or whose tags are in the file only.
+    fn step_all(&self, cursor: Cursor, limit: usize, step: &mut Step) -> Option<Cursor> {
+        self.index.step(cursor, limit.max(1), |shard, number, slot| {
+            let entry = shard.get(slot);
+            if !entry.is(EXISTS) || entry.stamp >= self.ban.stamp {
+                return;
+            }
+            let candidate = match &self.ban.what {
+                What::All => return self.apply(number, shard, slot, step),
+                What::Prefix(prefix) => entry.sketch.may_begin_with(prefix),
+                What::Key(_) | What::Tag(_) => entry.is(TAGS_IN_FILE),
+            };
+            if candidate && !self.is_marked(shard, slot) {
+                step.verify.push_back(shard.get(slot).key);
+            }
+        })
+    }
+
+    fn is_marked(&self, shard: &Shard, slot: u32) -> bool {
+        self.ban.how == How::Soft && shard.get(slot).is(SOFT_PURGED)
+    }
+
+    fn apply(&self, number: u32, shard: &mut Shard, slot: u32, step: &mut Step) {
+        let entry = shard.get(slot);
+        if !entry.is(EXISTS) || entry.stamp >= self.ban.stamp || self.is_marked(shard, slot) {
+            return;
+        }
+        match self.ban.how {
+            How::Hard => step.victims.push(self.index.condemn(number, shard, slot)),
+            How::Soft => {
+                shard.get_mut(slot).set(SOFT_PURGED);
+                step.marked += 1;
+            }
+        }
+    }
+}

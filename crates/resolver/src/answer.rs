@@ -32,8 +32,8 @@ pub struct Service {
     pub weight: u16,
     pub port: u16,
     pub target: Name,
-    /// None if the target could not be resolved: nginx leaves such targets out.
-    pub addresses: Arc<[IpAddr]>,
+    /// The target's addresses, or why there are none: nginx logs that, and leaves the target out.
+    pub addresses: Result<Arc<[IpAddr]>, ResolveError>,
 }
 
 /// The servers of a service, in order of priority. Cheap to clone.

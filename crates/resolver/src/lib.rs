@@ -13,11 +13,19 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod counters;
+mod exchange;
+pub mod message;
 mod name;
+mod query;
 mod resolver;
 mod settings;
+mod table;
+
+pub mod system;
 
 pub use answer::{Addresses, ResolveError, Service, Services};
+pub use counters::Statistics;
 pub use name::Name;
-pub use resolver::Resolver;
+pub use resolver::{Log, Resolver};
 pub use settings::{NameServer, Settings};

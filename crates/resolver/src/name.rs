@@ -28,6 +28,19 @@ impl Name {
             .then(|| Name(text.to_ascii_lowercase().into()))
     }
 
+    /// From labels; `None` for none at all, and if one holds a dot: it could not be written as text.
+    pub fn from_labels<'a>(labels: impl Iterator<Item = &'a [u8]>) -> Option<Name> {
+        let mut text = Vec::with_capacity(64);
+        for label in labels {
+            if label.contains(&b'.') {
+                return None;
+            }
+            text.extend_from_slice(label);
+            text.push(b'.');
+        }
+        Name::new(&text)
+    }
+
     /// The text, without the final dot.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

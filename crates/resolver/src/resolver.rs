@@ -1,18 +1,45 @@
 //! The resolver: a handle shared by all workers.
+//!
+//! Who asks first for a name starts a task on its own worker that asks the servers; everybody who
+//! wants the same name waits for it, on whatever worker. When nobody waits any more the task ends
+//! after the message under way. Should the task's worker end, the next one who waits takes over.
 
 use std::fmt;
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nowait_runtime::pool::Pool;
+use nowait_runtime::time::timeout;
 
-use crate::answer::{Addresses, ResolveError, Services};
+use crate::answer::{Addresses, ResolveError, Service, Services};
+use crate::counters::{Counters, Statistics};
+use crate::message::{Question, SrvRecord};
 use crate::name::Name;
-use crate::settings::Settings;
+use crate::query::{Lookup, Timing};
+use crate::settings::{NameServer, Settings};
+use crate::system::{self, Known, Paths, System};
+use crate::table::{Answer, Find, Key, Outcome, Pending, Table};
 
 /// How long an address written as a name "is valid".
 const LITERAL_VALID: Duration = Duration::from_secs(24 * 3600);
+
+/// After so long without an answer the next server is asked. nginx: `resend_timeout`.
+const RESEND: Duration = Duration::from_secs(5);
+
+/// The longest that "no such name" is believed. nginx remembers none, but asks again for the names
+/// of upstream servers after so long.
+const NEGATIVE_MAX: Duration = Duration::from_secs(10);
+
+/// How often one who waits takes a lookup over that another worker has given up.
+const TAKE_OVERS_MAX: usize = 3;
+
+/// Targets of a service whose addresses are looked up.
+const TARGETS_MAX: usize = 64;
+
+/// Takes texts for the error log; called on workers, must not block.
+pub type Log = Arc<dyn Fn(fmt::Arguments<'_>) + Send + Sync>;
 
 /// A DNS client with its cache. Clones are handles of the same one. `Send + Sync`; the futures run
 /// on any worker.
@@ -20,61 +47,373 @@ const LITERAL_VALID: Duration = Duration::from_secs(24 * 3600);
 pub struct Resolver(Arc<Inner>);
 
 struct Inner {
-    settings: Option<Settings>,
-    _pool: Option<Pool>,
+    source: Source,
+    table: Mutex<Table>,
+    /// Counts lookups: servers take turns in being the first.
+    turn: AtomicUsize,
+    counters: Counters,
+    log: Option<Log>,
+}
+
+/// Where servers come from.
+enum Source {
+    /// A `resolver` directive; the system's resolver knows the names of its servers.
+    Configured(Settings, Resolver),
+    System(System),
 }
 
 impl Resolver {
     /// For a `resolver` directive. Nothing is opened or asked before the first question. `system`
     /// resolves the names of name servers.
-    pub fn new(settings: Settings, _system: &Resolver) -> Resolver {
-        Resolver(Arc::new(Inner { settings: Some(settings), _pool: None }))
+    pub fn new(settings: Settings, system: &Resolver) -> Resolver {
+        Resolver::from_source(Source::Configured(settings, system.clone()), None)
     }
 
     /// The system's: `/etc/hosts`, then the servers of `/etc/resolv.conf`. Both are read in `pool`
     /// when first needed, and again when they have changed.
     pub fn system(pool: Pool) -> Resolver {
-        Resolver(Arc::new(Inner { settings: None, _pool: Some(pool) }))
+        Resolver::system_at(pool, Paths::default())
+    }
+
+    /// As [`system`](Resolver::system), from other files.
+    pub fn system_at(pool: Pool, paths: Paths) -> Resolver {
+        Resolver::from_source(Source::System(System::new(pool, paths)), None)
+    }
+
+    /// Reports what name servers do wrong to `log`. To be called before the handle is shared.
+    #[must_use]
+    pub fn with_log(mut self, log: Log) -> Resolver {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.log = Some(log);
+        }
+        self
+    }
+
+    fn from_source(source: Source, log: Option<Log>) -> Resolver {
+        Resolver(Arc::new(Inner {
+            source,
+            table: Mutex::default(),
+            turn: AtomicUsize::new(0),
+            counters: Counters::default(),
+            log,
+        }))
+    }
+
+    /// The settings of the directive; `None`: the system's resolver.
+    pub fn settings(&self) -> Option<&Settings> {
+        match &self.0.source {
+            Source::Configured(settings, _) => Some(settings),
+            Source::System(_) => None,
+        }
+    }
+
+    /// What it has done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.0.counters.snapshot()
+    }
+
+    /// Number of names that it remembers.
+    pub fn remembered(&self) -> usize {
+        self.table().len()
     }
 
     /// The addresses of `name`, which may be an address itself.
     ///
     /// # Errors
     /// [`ResolveError::TimedOut`] after `timeout` (`resolver_timeout`); what the servers say.
-    pub async fn resolve(
-        &self,
-        name: &[u8],
-        _timeout: Duration,
-    ) -> Result<Addresses, ResolveError> {
+    pub async fn resolve(&self, name: &[u8], timeout: Duration) -> Result<Addresses, ResolveError> {
         if let Some(address) = literal(name) {
-            let valid = nowait_runtime::now() + LITERAL_VALID;
-            return Ok(Addresses { list: Arc::new([address]), valid });
+            return Ok(address_itself(address, nowait_runtime::now()));
         }
-        Name::new(name).ok_or(ResolveError::NotFound)?;
-        Err(ResolveError::NoServers)
+        let key = self.host_key(name).ok_or(ResolveError::NotFound)?;
+        let (answer, valid) = self.look_up(key, timeout).await;
+        match answer? {
+            Answer::Addresses(list) => Ok(Addresses { list, valid }),
+            Answer::Services(_) => Err(ResolveError::NotFound),
+        }
     }
 
     /// The addresses of `name`, if they are known already: then there is no need for a future.
     pub fn known(&self, name: &[u8], now: Instant) -> Option<Addresses> {
-        let address = literal(name)?;
-        Some(Addresses { list: Arc::new([address]), valid: now + LITERAL_VALID })
+        if let Some(address) = literal(name) {
+            return Some(address_itself(address, now));
+        }
+        let key = self.host_key(name)?;
+        let (answer, valid) = self.table().peek(&key, now)?;
+        match answer {
+            Ok(Answer::Addresses(list)) => Some(Addresses { list, valid }),
+            Ok(Answer::Services(_)) | Err(_) => None,
+        }
     }
 
     /// The servers of `service` at `name` (`service=` of nginx's `server` directive), with the
     /// addresses of each.
     ///
     /// # Errors
-    /// As [`resolve`](Resolver::resolve).
+    /// As [`resolve`](Resolver::resolve); also when no target has an address.
     pub async fn services(
         &self,
         service: &[u8],
         name: &[u8],
-        _timeout: Duration,
+        timeout: Duration,
     ) -> Result<Services, ResolveError> {
-        let name = Name::new(name).ok_or(ResolveError::NotFound)?;
-        name.service(service).ok_or(ResolveError::NotFound)?;
-        Err(ResolveError::NoServers)
+        let name = Name::new(name).and_then(|name| name.service(service));
+        let key = Key::Service(name.ok_or(ResolveError::NotFound)?);
+        let (answer, valid) = self.look_up(key, timeout).await;
+        match answer? {
+            Answer::Services(list) => Ok(Services { list, valid }),
+            Answer::Addresses(_) => Err(ResolveError::NotFound),
+        }
     }
+
+    fn host_key(&self, name: &[u8]) -> Option<Key> {
+        // Only the system's resolver has domains to search.
+        let absolute = name.ends_with(b".") || matches!(self.0.source, Source::Configured(..));
+        Some(Key::Host { name: Name::new(name)?, absolute })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Plain data, valid after every statement.
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From the table, or by asking.
+    async fn look_up(&self, key: Key, limit: Duration) -> Outcome {
+        let start = nowait_runtime::now();
+        let failed = |error| (Err(error), nowait_runtime::now());
+        for _ in 0..TAKE_OVERS_MAX {
+            let now = nowait_runtime::now();
+            let found = self.table().find(&key, now);
+            let (pending, ask) = match found {
+                Find::Known(outcome) => {
+                    Counters::add(&self.0.counters.cached);
+                    return outcome;
+                }
+                Find::Full => {
+                    Counters::add(&self.0.counters.overloaded);
+                    return failed(ResolveError::Overloaded);
+                }
+                Find::Wait(pending) => (pending, false),
+                Find::Ask(pending) => (pending, true),
+            };
+            let wait = pending.wait();
+            if ask {
+                let asking = Asking { resolver: self.clone(), key: key.clone(), pending };
+                nowait_runtime::spawn(asking.run());
+            }
+            let Some(wait) = wait else {
+                Counters::add(&self.0.counters.overloaded);
+                return failed(ResolveError::Overloaded);
+            };
+            let left = limit.saturating_sub(now.saturating_duration_since(start));
+            match timeout(left, wait).await {
+                Ok(Some(outcome)) => return outcome,
+                Ok(None) => {}
+                Err(_) => {
+                    Counters::add(&self.0.counters.timedout);
+                    return failed(ResolveError::TimedOut);
+                }
+            }
+        }
+        failed(ResolveError::ServerFailure)
+    }
+
+    /// Asks for what `key` names.
+    async fn ask(&self, key: &Key, wanted: &dyn Fn() -> bool) -> Outcome {
+        let (settings, known) = match &self.0.source {
+            Source::Configured(settings, _) => (Some(settings), None),
+            Source::System(system) => (None, Some(system.known().await)),
+        };
+        if let (Key::Host { name, .. }, Some(known)) = (key, &known)
+            && let Some(addresses) = known.hosts.find(name)
+        {
+            let valid = nowait_runtime::now() + system::CHECK;
+            return (Ok(Answer::Addresses(addresses.into())), valid);
+        }
+        let servers = self.servers(known.as_deref()).await;
+        let timing = match &known {
+            None => Timing { resend: RESEND, rounds: None, fail_over: false },
+            Some(known) => Timing {
+                resend: known.conf.timeout,
+                rounds: Some(known.conf.attempts),
+                fail_over: true,
+            },
+        };
+        let lookup = Lookup {
+            servers: &servers,
+            timing,
+            counters: &self.0.counters,
+            wanted,
+            odd: &|question, code| self.report(question, code),
+        };
+        let ipv4 = settings.is_none_or(|settings| settings.ipv4);
+        let ipv6 = match (settings, &known) {
+            (Some(settings), _) => settings.ipv6,
+            (None, known) => known.as_ref().is_some_and(|known| known.ipv6),
+        };
+        let fixed = settings.and_then(|settings| settings.valid);
+        let found = match key {
+            Key::Host { name, absolute } => {
+                let candidates = match &known {
+                    Some(known) => known.conf.candidates(name, *absolute),
+                    None => vec![name.clone()],
+                };
+                let found = first_of(&lookup, &candidates, ipv4, ipv6).await;
+                found.map(|(list, ttl)| (Answer::Addresses(list.into()), ttl))
+            }
+            Key::Service(name) => {
+                let found = lookup.services(name).await;
+                match found {
+                    Ok((records, ttl)) => {
+                        let targets = targets(&lookup, records, ipv4, ipv6).await;
+                        targets.map(|(list, least)| (Answer::Services(list), ttl.min(least)))
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        let now = nowait_runtime::now();
+        match found {
+            Ok((answer, ttl)) => (Ok(answer), now + fixed.unwrap_or(ttl)),
+            Err((error, negative)) => {
+                // Only what the zone's owner allows to be remembered.
+                let most = fixed.unwrap_or(NEGATIVE_MAX).min(NEGATIVE_MAX);
+                (Err(error), now + negative.map_or(Duration::ZERO, |ttl| ttl.min(most)))
+            }
+        }
+    }
+
+    /// The servers in the order in which they are to be asked now.
+    async fn servers(&self, known: Option<&Known>) -> Vec<SocketAddr> {
+        let (mut servers, rotate) = match (&self.0.source, known) {
+            (Source::Configured(settings, system), _) => {
+                let mut servers = Vec::with_capacity(settings.servers.len());
+                for server in &settings.servers {
+                    match server {
+                        NameServer::Address(address) => servers.push(*address),
+                        NameServer::Name { host, port } => {
+                            // The system's resolver, which has no names of servers itself.
+                            let found = Box::pin(system.resolve(host.as_bytes(), RESEND)).await;
+                            servers.extend(found.iter().flat_map(|found| found.sockets(*port)));
+                        }
+                    }
+                }
+                (servers, true)
+            }
+            (Source::System(_), Some(known)) => (known.conf.servers.clone(), known.conf.rotate),
+            (Source::System(_), None) => (Vec::new(), false),
+        };
+        if rotate && !servers.is_empty() {
+            let turn = self.0.turn.fetch_add(1, Ordering::Relaxed);
+            let first = turn % servers.len();
+            servers.rotate_left(first);
+        }
+        servers
+    }
+
+    /// nginx's line for an answer that is none.
+    fn report(&self, question: &Question, code: u8) {
+        if let Some(log) = &self.0.log {
+            let text = if code == 1 { "Format error" } else { "Unknown error" };
+            let (id, name) = (question.id, &question.name);
+            log(format_args!("DNS error ({code}: {text}), query id:{id}, name:\"{name}\""));
+        }
+    }
+}
+
+/// The first of these names that has addresses.
+async fn first_of(
+    lookup: &Lookup<'_>,
+    candidates: &[Name],
+    ipv4: bool,
+    ipv6: bool,
+) -> Result<(Vec<IpAddr>, Duration), (ResolveError, Option<Duration>)> {
+    let mut error = (ResolveError::NotFound, None);
+    for name in candidates {
+        match lookup.addresses(name, ipv4, ipv6).await {
+            Ok(found) => return Ok(found),
+            Err(failure) => {
+                let over = failure.0 != ResolveError::NotFound;
+                error = failure;
+                if over {
+                    break;
+                }
+            }
+        }
+    }
+    Err(error)
+}
+
+/// The services with the addresses of their targets, one after the other: the answers of many are
+/// the same, and each is asked for once.
+async fn targets(
+    lookup: &Lookup<'_>,
+    records: Vec<SrvRecord>,
+    ipv4: bool,
+    ipv6: bool,
+) -> Result<(Arc<[Service]>, Duration), (ResolveError, Option<Duration>)> {
+    type Target = (Name, Result<Arc<[IpAddr]>, ResolveError>);
+    let mut known: Vec<Target> = Vec::new();
+    let mut least = Duration::MAX;
+    for record in &records {
+        if known.len() == TARGETS_MAX {
+            break;
+        }
+        if known.iter().any(|(name, _)| *name == record.target) {
+            continue;
+        }
+        let found = lookup.addresses(&record.target, ipv4, ipv6).await;
+        let found = match found {
+            Ok((list, ttl)) => {
+                least = least.min(ttl);
+                Ok(list.into())
+            }
+            Err((error, _)) => Err(error),
+        };
+        known.push((record.target.clone(), found));
+    }
+    // As nginx: none at all is an error, "no such host" before others.
+    if known.iter().all(|(_, found)| found.is_err()) {
+        let errors: Vec<_> = known.iter().filter_map(|(_, found)| found.clone().err()).collect();
+        let not_found = errors.contains(&ResolveError::NotFound);
+        let error = if not_found { Some(ResolveError::NotFound) } else { errors.first().copied() };
+        return Err((error.unwrap_or(ResolveError::NotFound), None));
+    }
+    let services = records.into_iter().filter_map(|record| {
+        let SrvRecord { priority, weight, port, target } = record;
+        let addresses = known.iter().find(|(name, _)| *name == target)?.1.clone();
+        Some(Service { priority, weight, port, target, addresses })
+    });
+    Ok((services.collect(), least))
+}
+
+/// A lookup under way. When its task is dropped, those who wait are told.
+struct Asking {
+    resolver: Resolver,
+    key: Key,
+    pending: Arc<Pending>,
+}
+
+impl Asking {
+    async fn run(self) {
+        let wanted = || self.pending.is_wanted();
+        let outcome = self.resolver.ask(&self.key, &wanted).await;
+        self.resolver.table().finish(&self.key, &self.pending, outcome.clone());
+        self.pending.end(Some(outcome));
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        // Nothing happens here if it has ended well.
+        let abandoned = (Err(ResolveError::TimedOut), nowait_runtime::now());
+        self.resolver.table().finish(&self.key, &self.pending, abandoned);
+        self.pending.end(None);
+    }
+}
+
+fn address_itself(address: IpAddr, now: Instant) -> Addresses {
+    Addresses { list: Arc::new([address]), valid: now + LITERAL_VALID }
 }
 
 /// An address written as a name, IPv6 perhaps in brackets.
@@ -86,6 +425,6 @@ fn literal(name: &[u8]) -> Option<IpAddr> {
 
 impl fmt::Debug for Resolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resolver").field("settings", &self.0.settings).finish_non_exhaustive()
+        f.debug_struct("Resolver").field("settings", &self.settings()).finish_non_exhaustive()
     }
 }

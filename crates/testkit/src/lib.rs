@@ -10,6 +10,7 @@
 //! * [`Client`] sends exactly the bytes a test says and parses what comes back; [`check`] is the
 //!   one-line form for "this request gets this response".
 //! * [`Origin`] plays an upstream server from a list of steps.
+//! * [`DnsServer`] plays a name server.
 //! * [`slow_disk`] is a file system whose every operation can be delayed, failed, or held until
 //!   the test lets it go, directly or below an ordinary ext4.
 //!
@@ -20,6 +21,7 @@
 
 pub mod check;
 pub mod client;
+pub mod dns;
 pub mod origin;
 pub mod ports;
 pub mod response;
@@ -31,6 +33,7 @@ pub mod wait;
 
 pub use check::{check, check_on};
 pub use client::Client;
+pub use dns::DnsServer;
 pub use origin::Origin;
 pub use response::Response;
 pub use server::{Binary, Driver, Server, ServerBuilder};

@@ -1,0 +1,85 @@
+//! What a resolver has done so far: nginx's numbers (`/resolvers/` of its API).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::answer::ResolveError;
+use crate::exchange::Exchanged;
+use crate::message::{Kind, Reply};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters that all workers add to.
+        #[derive(Debug, Default)]
+        pub struct Counters { $(pub(crate) $name: AtomicU64,)* }
+
+        /// The counters at one moment.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Statistics { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Counters {
+            /// The numbers now.
+            pub fn snapshot(&self) -> Statistics {
+                Statistics { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Questions for addresses.
+    name,
+    /// Questions for services.
+    srv,
+    /// Good answers.
+    noerror,
+    /// "Format error".
+    formerr,
+    /// "Server failure".
+    servfail,
+    /// "Host not found".
+    nxdomain,
+    /// "Unimplemented".
+    notimp,
+    /// "Operation refused".
+    refused,
+    /// Lookups that nobody answered in time.
+    timedout,
+    /// Answers with other errors.
+    unknown,
+    /// Messages that did not match a question.
+    rejected,
+    /// Lookups answered from the cache.
+    cached,
+    /// Lookups refused because too many were under way.
+    overloaded,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A question was sent.
+    pub(crate) fn asked(&self, kind: Kind) {
+        Self::add(match kind {
+            Kind::A | Kind::Aaaa => &self.name,
+            Kind::Srv => &self.srv,
+        });
+    }
+
+    /// An answer came.
+    pub(crate) fn answered(&self, exchanged: &Exchanged) {
+        self.rejected.fetch_add(exchanged.rejected as u64, Ordering::Relaxed);
+        Self::add(match exchanged.reply {
+            Reply::Found(..) | Reply::Alias(..) | Reply::Empty(_) | Reply::Truncated => {
+                &self.noerror
+            }
+            Reply::NoName(_) => &self.nxdomain,
+            Reply::Failed(ResolveError::ServerFailure) => &self.servfail,
+            Reply::Failed(ResolveError::NotImplemented) => &self.notimp,
+            Reply::Failed(ResolveError::Refused) => &self.refused,
+            Reply::Odd(1) => &self.formerr,
+            Reply::Failed(_) | Reply::Odd(_) => &self.unknown,
+        });
+    }
+}

@@ -1,0 +1,84 @@
+//! One question to one server: by UDP, and by TCP when the answer does not fit.
+//!
+//! Each question has a socket of its own, so that its source port, which the kernel chooses, has to
+//! be guessed along with its id (RFC 5452). Answers of others never arrive: the socket is connected.
+//! What arrives and does not match is dropped and counted; too much of it looks like somebody who
+//! guesses, and then the question is asked by TCP.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use nowait_runtime::net::{Address, Datagram, SendOptions, Stream};
+use nowait_runtime::time::timeout;
+
+use crate::message::{Question, Reply};
+
+/// Datagrams that don't match, after which a question is asked by TCP.
+pub const REJECTED_MAX: usize = 32;
+
+/// Limit of each step of an exchange by TCP: connecting, sending, receiving. nginx: `tcp_timeout`.
+pub const TCP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What an exchange came to.
+#[derive(Debug)]
+pub struct Exchanged {
+    /// The server's answer.
+    pub reply: Reply,
+    /// How many messages were dropped.
+    pub rejected: usize,
+}
+
+/// Asks and waits for the answer, for as long as it takes: the caller limits the time.
+///
+/// # Errors
+/// When the server can't be reached: nobody listens there, or there is no way to it.
+pub async fn exchange(question: &Question, server: SocketAddr) -> io::Result<Exchanged> {
+    let message = question.message();
+    let socket = Datagram::connect(server)?;
+    socket.send(&message).await?;
+    for rejected in 0..REJECTED_MAX {
+        let answer = socket.recv(nowait_runtime::net::NO_TIMEOUT).await?;
+        match question.accept(&answer, false) {
+            Ok(Reply::Truncated) => return by_tcp(question, server, message, rejected).await,
+            Ok(reply) => return Ok(Exchanged { reply, rejected }),
+            Err(_) => {}
+        }
+    }
+    by_tcp(question, server, message, REJECTED_MAX).await
+}
+
+/// RFC 7766: the message follows its length.
+async fn by_tcp(
+    question: &Question,
+    server: SocketAddr,
+    message: Vec<u8>,
+    rejected: usize,
+) -> io::Result<Exchanged> {
+    let stream = Stream::connect(&Address::Inet(server), TCP_TIMEOUT).await?;
+    let length = u16::try_from(message.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let framed = [&length.to_be_bytes()[..], &message].concat();
+    stream.send(Bytes::from(framed), SendOptions::new(TCP_TIMEOUT)).await?;
+    let answer = timeout(TCP_TIMEOUT, receive(&stream)).await??;
+    let reply = question.accept(&answer, true);
+    Ok(Exchanged { reply: reply.map_err(|_| io::ErrorKind::InvalidData)?, rejected })
+}
+
+/// One message with its length in front: 64 KB at most.
+async fn receive(stream: &Stream) -> io::Result<Vec<u8>> {
+    let mut received = Vec::new();
+    loop {
+        if let Some((length, rest)) = received.split_first_chunk::<2>() {
+            let length = usize::from(u16::from_be_bytes(*length));
+            if rest.len() >= length {
+                return Ok(rest[..length].to_vec());
+            }
+        }
+        let data = stream.recv(TCP_TIMEOUT).await?;
+        if data.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        received.extend_from_slice(&data);
+    }
+}

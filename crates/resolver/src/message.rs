@@ -1,0 +1,293 @@
+//! Messages (RFC 1035): questions as bytes, and what an answer says to its question.
+//!
+//! Sans-IO, over the `domain` crate's reader, which checks bounds and compression pointers and
+//! allocates nothing. Nothing of an answer is used before it was found to belong to the question:
+//! same id, same name, type and class, one question, no other kind of message.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use domain::base::iana::{Class, Opcode, Rcode, Rtype};
+use domain::base::name::NameBuilder;
+use domain::base::{Message, MessageBuilder, ParsedName, Ttl};
+use domain::rdata::{A, Aaaa, Cname, Soa, Srv};
+
+use crate::answer::ResolveError;
+use crate::name::Name;
+
+/// Addresses or services taken from one answer.
+pub const RECORDS_MAX: usize = 512;
+
+/// Aliases followed within one answer.
+const ALIASES_MAX: usize = 16;
+
+/// The longest that a TTL is believed (RFC 8767, section 4, names seven days).
+const TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// IPv4 addresses.
+    A,
+    /// IPv6 addresses (RFC 3596).
+    Aaaa,
+    /// Services (RFC 2782).
+    Srv,
+}
+
+impl Kind {
+    fn rtype(self) -> Rtype {
+        match self {
+            Kind::A => Rtype::A,
+            Kind::Aaaa => Rtype::AAAA,
+            Kind::Srv => Rtype::SRV,
+        }
+    }
+}
+
+/// One question, under an id that nobody can foresee.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The name asked for.
+    pub name: Name,
+    /// What is asked.
+    pub kind: Kind,
+    /// The message's id.
+    pub id: u16,
+}
+
+/// A service record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SrvRecord {
+    /// The least is used first.
+    pub priority: u16,
+    /// Share within a priority.
+    pub weight: u16,
+    /// Where the service listens.
+    pub port: u16,
+    /// Who gives it.
+    pub target: Name,
+}
+
+/// Records of the kind that was asked for; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Records {
+    /// Of A and AAAA.
+    Addresses(Vec<IpAddr>),
+    /// Of SRV, by priority.
+    Services(Vec<SrvRecord>),
+}
+
+/// What an answer says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Records, and how long they may be used.
+    Found(Records, Duration),
+    /// The name is another one's alias, about which the answer says nothing.
+    Alias(Name, Duration),
+    /// There are none: no such name, or no such records of it ([`Reply::Empty`]).
+    NoName(Option<Duration>),
+    /// The name has no records of this kind. With the time for which that may be believed
+    /// (RFC 2308), if the answer gives one.
+    Empty(Option<Duration>),
+    /// The server could not answer: SERVFAIL, NOTIMP, REFUSED.
+    Failed(ResolveError),
+    /// The server does not understand the question, or has failed in a way that nobody knows. nginx
+    /// takes it as no answer.
+    Odd(u8),
+    /// The answer did not fit into a datagram: to be asked for by TCP.
+    Truncated,
+}
+
+/// Why a message is not the answer to a question: it is dropped, and the true one waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejected {
+    /// No DNS message, or one whose records can't be read.
+    Garbage,
+    /// A question, or an answer to something else than a query.
+    NotAnAnswer,
+    /// The id of another question.
+    WrongId,
+    /// The answer to another question.
+    WrongQuestion,
+}
+
+impl From<domain::base::wire::ParseError> for Rejected {
+    fn from(_: domain::base::wire::ParseError) -> Rejected {
+        Rejected::Garbage
+    }
+}
+
+type Received<'a> = Message<&'a [u8]>;
+
+impl Question {
+    /// About `name`, with a fresh id.
+    pub fn new(name: Name, kind: Kind) -> Question {
+        Question { name, kind, id: random() as u16 }
+    }
+
+    /// The message to send, recursion desired.
+    pub fn message(&self) -> Vec<u8> {
+        let mut owner = NameBuilder::new_vec();
+        let labels = self.name.labels().try_for_each(|label| owner.append_label(label));
+        let owner = labels.and_then(|()| owner.into_name());
+        let mut message = MessageBuilder::new_vec().question();
+        message.header_mut().set_id(self.id);
+        message.header_mut().set_rd(true);
+        let owner = owner.expect("a `Name` has the lengths that the wire allows");
+        message.push((owner, self.kind.rtype())).expect("a question is shorter than any limit");
+        message.finish()
+    }
+
+    /// Reads an answer; `tcp`: it came by TCP, where nothing is truncated.
+    ///
+    /// # Errors
+    /// When the message does not belong to this question: it must be ignored.
+    pub fn accept(&self, bytes: &[u8], tcp: bool) -> Result<Reply, Rejected> {
+        let message = Message::from_octets(bytes).map_err(|_| Rejected::Garbage)?;
+        let header = message.header();
+        if header.id() != self.id {
+            return Err(Rejected::WrongId);
+        }
+        let truncated = header.tc();
+        if !header.qr() || header.opcode() != Opcode::QUERY || (truncated && tcp) {
+            return Err(Rejected::NotAnAnswer);
+        }
+        // A server that understood nothing may send no question back.
+        if header.rcode() == Rcode::FORMERR && message.header_counts().qdcount() == 0 {
+            return Ok(Reply::Odd(1));
+        }
+        let question = message.sole_question()?;
+        if name_of(question.qname()).as_ref() != Some(&self.name)
+            || question.qtype() != self.kind.rtype()
+            || question.qclass() != Class::IN
+        {
+            return Err(Rejected::WrongQuestion);
+        }
+        match header.rcode() {
+            _ if truncated => Ok(Reply::Truncated),
+            Rcode::NOERROR => self.records(&message),
+            Rcode::NXDOMAIN => Ok(Reply::NoName(negative_ttl(&message)?)),
+            Rcode::SERVFAIL => Ok(Reply::Failed(ResolveError::ServerFailure)),
+            Rcode::NOTIMP => Ok(Reply::Failed(ResolveError::NotImplemented)),
+            Rcode::REFUSED => Ok(Reply::Failed(ResolveError::Refused)),
+            other => Ok(Reply::Odd(other.to_int())),
+        }
+    }
+
+    /// Follows aliases within the answer to the records.
+    fn records(&self, message: &Received<'_>) -> Result<Reply, Rejected> {
+        let mut owner = self.name.clone();
+        let mut ttl = TTL_MAX;
+        for _ in 0..ALIASES_MAX {
+            let (found, least) = match self.kind {
+                Kind::A => addresses(message, &owner, |data: &A| data.addr().into())?,
+                Kind::Aaaa => addresses(message, &owner, |data: &Aaaa| data.addr().into())?,
+                Kind::Srv => services(message, &owner)?,
+            };
+            if let Some(found) = found {
+                return Ok(Reply::Found(found, ttl.min(least)));
+            }
+            let Some((target, least)) = alias(message, &owner)? else { break };
+            ttl = ttl.min(least);
+            owner = target;
+        }
+        // RFC 2308, section 2.2: an SOA record says that the end of the chain has no such data.
+        let negative = negative_ttl(message)?;
+        if owner != self.name && negative.is_none() {
+            return Ok(Reply::Alias(owner, ttl));
+        }
+        Ok(Reply::Empty(negative))
+    }
+}
+
+/// Addresses of `owner`, and the least of their TTLs.
+fn addresses<'a, D>(
+    message: &'a Received<'a>,
+    owner: &Name,
+    address: impl Fn(&D) -> IpAddr,
+) -> Result<(Option<Records>, Duration), Rejected>
+where
+    D: domain::base::rdata::ParseRecordData<'a, &'a [u8]>,
+{
+    let (mut list, mut ttl) = (Vec::new(), TTL_MAX);
+    for record in message.answer()?.limit_to_in::<D>() {
+        let record = record?;
+        if name_of(record.owner()).as_ref() == Some(owner) && list.len() < RECORDS_MAX {
+            list.push(address(record.data()));
+            ttl = ttl.min(duration(record.ttl()));
+        }
+    }
+    Ok(((!list.is_empty()).then_some(Records::Addresses(list)), ttl))
+}
+
+/// Services of `owner`, by priority, and the least of their TTLs.
+fn services(message: &Received<'_>, owner: &Name) -> Result<(Option<Records>, Duration), Rejected> {
+    let (mut list, mut ttl) = (Vec::new(), TTL_MAX);
+    for record in message.answer()?.limit_to_in::<Srv<ParsedName<&[u8]>>>() {
+        let record = record?;
+        if name_of(record.owner()).as_ref() != Some(owner) || list.len() == RECORDS_MAX {
+            continue;
+        }
+        let data = record.data();
+        // RFC 2782: a target of "." means that the service is not there.
+        let Some(target) = name_of(data.target()) else { continue };
+        let (priority, weight, port) = (data.priority(), data.weight(), data.port());
+        list.push(SrvRecord { priority, weight, port, target });
+        ttl = ttl.min(duration(record.ttl()));
+    }
+    list.sort_by_key(|service| service.priority);
+    Ok(((!list.is_empty()).then_some(Records::Services(list)), ttl))
+}
+
+/// What `owner` is an alias of.
+fn alias(message: &Received<'_>, owner: &Name) -> Result<Option<(Name, Duration)>, Rejected> {
+    for record in message.answer()?.limit_to_in::<Cname<ParsedName<&[u8]>>>() {
+        let record = record?;
+        if name_of(record.owner()).as_ref() == Some(owner) {
+            let target = name_of(record.data().cname()).ok_or(Rejected::Garbage)?;
+            return Ok(Some((target, duration(record.ttl()))));
+        }
+    }
+    Ok(None)
+}
+
+/// How long a negative answer may be believed: the lesser of the SOA record's TTL and its MINIMUM
+/// field (RFC 2308, section 5). Without such a record it must not be remembered.
+fn negative_ttl(message: &Received<'_>) -> Result<Option<Duration>, Rejected> {
+    let first = message.authority()?.limit_to_in::<Soa<ParsedName<&[u8]>>>().next();
+    let Some(record) = first.transpose()? else { return Ok(None) };
+    Ok(Some(duration(record.ttl()).min(duration(record.data().minimum()))))
+}
+
+/// RFC 2181, section 8: "values with the most significant bit set should be treated as zero".
+fn duration(ttl: Ttl) -> Duration {
+    match i32::try_from(ttl.as_secs()) {
+        Ok(seconds) => Duration::from_secs(seconds.unsigned_abs().into()).min(TTL_MAX),
+        Err(_) => Duration::ZERO,
+    }
+}
+
+/// A name of a message as ours; `None` for the root and for names that can't be written as text.
+fn name_of<Octets: AsRef<[u8]>>(name: &ParsedName<Octets>) -> Option<Name>
+where
+    ParsedName<Octets>: domain::base::ToName,
+{
+    use domain::base::name::ToLabelIter;
+    let labels = name.iter_labels().filter(|label| !label.is_root());
+    Name::from_labels(labels.map(|label| label.as_slice()))
+}
+
+/// A number that nobody can foresee: from the system; should it have none, from a counter.
+pub fn random() -> u64 {
+    static SPARE: AtomicU64 = AtomicU64::new(0);
+    let mut bytes = [0; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => u64::from_ne_bytes(bytes),
+        _ => {
+            use std::hash::{BuildHasher, RandomState};
+            RandomState::new().hash_one(SPARE.fetch_add(1, Ordering::Relaxed))
+        }
+    }
+}

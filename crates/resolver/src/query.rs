@@ -1,0 +1,236 @@
+//! One lookup: a question to several servers until one answers, and along aliases to the end.
+//!
+//! The timing is nginx's: each server has [`Timing::resend`] to answer, then the next one is asked
+//! as well; a late answer is still welcome. The one who is waiting decides when it ends.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use nowait_runtime::time::timeout;
+
+use crate::answer::ResolveError;
+use crate::counters::Counters;
+use crate::exchange::{Exchanged, exchange};
+use crate::message::{Kind, Question, Records, Reply, SrvRecord};
+use crate::name::Name;
+
+/// Aliases followed from one name. nginx: 50 (NGX_RESOLVER_MAX_RECURSION).
+const ALIASES_MAX: usize = 16;
+
+/// Exchanges of one question that are waited for at the same time; older ones are given up.
+const UNDER_WAY_MAX: usize = 4;
+
+/// Messages sent for one question at most, whatever the waiting ones have patience for.
+const SENDS_MAX: usize = 64;
+
+/// How servers are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// After so long without an answer the next server is asked.
+    pub resend: Duration,
+    /// How often each server is asked; `None`: for as long as somebody waits.
+    pub rounds: Option<usize>,
+    /// A server that fails is no answer while there are others: as the system's resolver has it. For
+    /// nginx it is one.
+    pub fail_over: bool,
+}
+
+/// What a lookup needs to know.
+pub struct Lookup<'a> {
+    /// Asked in this order.
+    pub servers: &'a [SocketAddr],
+    pub timing: Timing,
+    pub counters: &'a Counters,
+    /// Whether somebody still waits.
+    pub wanted: &'a dyn Fn() -> bool,
+    /// Told of answers that are none.
+    pub odd: &'a dyn Fn(&Question, u8),
+}
+
+/// What a name has.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    Records(Records, Duration),
+    /// No records; how long that may be believed.
+    Nothing(Option<Duration>),
+}
+
+/// A question on its way to a server.
+type Exchange<'a> = Pin<Box<dyn Future<Output = io::Result<Exchanged>> + 'a>>;
+
+impl Lookup<'_> {
+    /// The addresses of a name, IPv4 first.
+    ///
+    /// # Errors
+    /// As nginx has it: an error of either family is one of the whole.
+    pub async fn addresses(
+        &self,
+        name: &Name,
+        ipv4: bool,
+        ipv6: bool,
+    ) -> Result<(Vec<IpAddr>, Duration), (ResolveError, Option<Duration>)> {
+        let one = |kind, wanted| async move {
+            if wanted { Some(self.chase(name.clone(), kind).await) } else { None }
+        };
+        let found = join(one(Kind::A, ipv4), one(Kind::Aaaa, ipv6)).await;
+        let (mut list, mut least) = (Vec::new(), Duration::MAX);
+        let mut negative: Option<Duration> = None;
+        for found in [found.0, found.1].into_iter().flatten() {
+            match found.map_err(|error| (error, None))? {
+                Found::Records(Records::Addresses(some), ttl) => {
+                    list.extend(some);
+                    least = least.min(ttl);
+                }
+                Found::Records(Records::Services(_), _) => {}
+                Found::Nothing(ttl) => negative = negative.max(ttl),
+            }
+        }
+        if list.is_empty() { Err((ResolveError::NotFound, negative)) } else { Ok((list, least)) }
+    }
+
+    /// The services under a name, by priority.
+    ///
+    /// # Errors
+    /// What the servers say; with the time for which it may be believed.
+    pub async fn services(
+        &self,
+        name: &Name,
+    ) -> Result<(Vec<SrvRecord>, Duration), (ResolveError, Option<Duration>)> {
+        match self.chase(name.clone(), Kind::Srv).await.map_err(|error| (error, None))? {
+            Found::Records(Records::Services(list), ttl) => Ok((list, ttl)),
+            Found::Records(..) => Err((ResolveError::NotFound, None)),
+            Found::Nothing(ttl) => Err((ResolveError::NotFound, ttl)),
+        }
+    }
+
+    /// Asks for a name and for what it is an alias of.
+    async fn chase(&self, name: Name, kind: Kind) -> Result<Found, ResolveError> {
+        let (mut name, mut ttl) = (name, Duration::MAX);
+        for _ in 0..=ALIASES_MAX {
+            let question = Question::new(name, kind);
+            match self.ask(&question).await? {
+                Reply::Found(records, least) => return Ok(Found::Records(records, ttl.min(least))),
+                Reply::Alias(target, least) => {
+                    name = target;
+                    ttl = ttl.min(least);
+                }
+                Reply::NoName(negative) | Reply::Empty(negative) => {
+                    return Ok(Found::Nothing(negative.map(|negative| negative.min(ttl))));
+                }
+                Reply::Failed(error) => return Err(error),
+                Reply::Odd(_) | Reply::Truncated => return Err(ResolveError::ServerFailure),
+            }
+        }
+        Ok(Found::Nothing(None))
+    }
+
+    /// Asks servers until one answers.
+    async fn ask(&self, question: &Question) -> Result<Reply, ResolveError> {
+        let servers = self.servers.len();
+        if servers == 0 {
+            return Err(ResolveError::NoServers);
+        }
+        let sends_max = self.timing.rounds.map_or(SENDS_MAX, |rounds| rounds * servers);
+        let mut under_way: Vec<Exchange<'_>> = Vec::with_capacity(1);
+        // Servers in a row that could not be reached, or said that they can't answer.
+        let mut failed = 0;
+        let mut last = ResolveError::TimedOut;
+        for send in 0..sends_max.min(SENDS_MAX) {
+            if !(self.wanted)() {
+                return Err(ResolveError::TimedOut);
+            }
+            if under_way.len() == UNDER_WAY_MAX {
+                drop(under_way.remove(0));
+            }
+            self.counters.asked(question.kind);
+            under_way.push(Box::pin(exchange(question, self.servers[send % servers])));
+            let resend = timeout(self.timing.resend, self.first(question, &mut under_way));
+            match resend.await {
+                Ok(Ok(Reply::Failed(error))) if self.timing.fail_over => {
+                    failed += 1;
+                    last = error;
+                    if failed >= servers {
+                        return Err(error);
+                    }
+                }
+                Ok(Ok(reply)) => return Ok(reply),
+                // Nobody listens there: another one may.
+                Ok(Err(_)) => {
+                    failed += 1;
+                    if failed % servers == 0 {
+                        nowait_runtime::sleep(self.timing.resend).await;
+                    }
+                }
+                Err(_) => failed = 0,
+            }
+        }
+        Err(last)
+    }
+
+    /// The first answer of those under way. An exchange that fails, or brings no answer, is over.
+    async fn first(
+        &self,
+        question: &Question,
+        under_way: &mut Vec<Exchange<'_>>,
+    ) -> io::Result<Reply> {
+        let error = Cell::new(None);
+        let reply = poll_fn(|cx| {
+            let mut at = 0;
+            while at < under_way.len() {
+                match under_way[at].as_mut().poll(cx) {
+                    Poll::Pending => at += 1,
+                    Poll::Ready(result) => {
+                        drop(under_way.swap_remove(at));
+                        match result {
+                            Ok(exchanged) => {
+                                self.counters.answered(&exchanged);
+                                if let Reply::Odd(code) = exchanged.reply {
+                                    (self.odd)(question, code);
+                                } else {
+                                    return Poll::Ready(Some(exchanged.reply));
+                                }
+                            }
+                            Err(failure) => error.set(Some(failure)),
+                        }
+                    }
+                }
+            }
+            if under_way.is_empty() && error.take().is_some() {
+                return Poll::Ready(None);
+            }
+            Poll::Pending
+        });
+        reply.await.ok_or_else(|| io::ErrorKind::ConnectionRefused.into())
+    }
+}
+
+/// Waits for both.
+async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
+    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
+    let (mut left, mut right) = (None, None);
+    poll_fn(|cx| {
+        if left.is_none()
+            && let Poll::Ready(output) = a.as_mut().poll(cx)
+        {
+            left = Some(output);
+        }
+        if right.is_none()
+            && let Poll::Ready(output) = b.as_mut().poll(cx)
+        {
+            right = Some(output);
+        }
+        match (left.take(), right.take()) {
+            (Some(left), Some(right)) => Poll::Ready((left, right)),
+            (first, second) => {
+                (left, right) = (first, second);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}

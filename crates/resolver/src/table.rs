@@ -1,0 +1,242 @@
+//! What is known, and what is being asked: one table per resolver, shared by the workers.
+//!
+//! Sans-IO: `now` is an argument; wakers cross threads. An entry is either being asked for, and then
+//! everybody who wants it waits for the same lookup, or known until a time. Entries are at most
+//! [`ENTRIES_MAX`]; beyond that those go that were not used since the hand of the clock passed them
+//! last.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use slab::Slab;
+
+use crate::answer::{ResolveError, Service};
+use crate::name::Name;
+
+/// Names that a resolver remembers.
+pub const ENTRIES_MAX: usize = 8192;
+
+/// Names that a resolver asks for at the same time.
+pub const LOOKUPS_MAX: usize = 1024;
+
+/// Tasks that wait for one name at the same time.
+pub const WAITERS_MAX: usize = 16 * 1024;
+
+/// Entries looked at, at most, to find one that may go.
+const HAND_MAX: usize = 64;
+
+/// What is looked up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// Addresses. `absolute`: no search domain is to be tried.
+    Host { name: Name, absolute: bool },
+    /// Services.
+    Service(Name),
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Addresses(Arc<[IpAddr]>),
+    Services(Arc<[Service]>),
+}
+
+/// The result of a lookup, and until when it may be used.
+pub type Outcome = (Result<Answer, ResolveError>, Instant);
+
+/// The table.
+#[derive(Debug, Default)]
+pub struct Table {
+    entries: HashMap<Key, Entry>,
+    /// Every key of `entries`, once: the clock.
+    clock: VecDeque<Key>,
+    /// Entries that are being asked for.
+    asking: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    state: State,
+    /// Used since the hand passed last.
+    used: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Asking(Arc<Pending>),
+    Known(Outcome),
+}
+
+/// What to do about a name.
+#[derive(Debug)]
+pub enum Find {
+    Known(Outcome),
+    /// Somebody asks: wait.
+    Wait(Arc<Pending>),
+    /// Nobody did: ask, [`Table::finish`] then, and wait.
+    Ask(Arc<Pending>),
+    /// Too many names are being asked for.
+    Full,
+}
+
+impl Table {
+    /// Looks a name up; on [`Find::Ask`] the caller has promised to ask.
+    pub fn find(&mut self, key: &Key, now: Instant) -> Find {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.used = true;
+            match &entry.state {
+                State::Asking(pending) => return Find::Wait(pending.clone()),
+                State::Known(outcome) if now < outcome.1 => return Find::Known(outcome.clone()),
+                State::Known(_) => {}
+            }
+        }
+        if self.asking >= LOOKUPS_MAX {
+            return Find::Full;
+        }
+        self.asking += 1;
+        let pending = Arc::new(Pending::default());
+        let entry = Entry { state: State::Asking(pending.clone()), used: true };
+        if self.entries.insert(key.clone(), entry).is_none() {
+            self.clock.push_back(key.clone());
+            self.evict();
+        }
+        Find::Ask(pending)
+    }
+
+    /// What is known now, without asking.
+    pub fn peek(&mut self, key: &Key, now: Instant) -> Option<Outcome> {
+        let entry = self.entries.get_mut(key)?;
+        match &entry.state {
+            State::Known(outcome) if now < outcome.1 => {
+                entry.used = true;
+                Some(outcome.clone())
+            }
+            State::Known(_) | State::Asking(_) => None,
+        }
+    }
+
+    /// Ends the lookup that `pending` stands for. The caller then tells those who wait, outside of
+    /// the lock ([`Pending::end`]).
+    pub fn finish(&mut self, key: &Key, pending: &Arc<Pending>, outcome: Outcome) {
+        if let Some(entry) = self.entries.get_mut(key)
+            && matches!(&entry.state, State::Asking(other) if Arc::ptr_eq(other, pending))
+        {
+            entry.state = State::Known(outcome);
+            self.asking -= 1;
+        }
+    }
+
+    /// Keeps to the bound. Names that are being asked for stay: there are fewer of them than entries.
+    fn evict(&mut self) {
+        let mut hand = 0;
+        while self.entries.len() > ENTRIES_MAX {
+            let Some(key) = self.clock.pop_front() else { return };
+            hand += 1;
+            let keep = self.entries.get_mut(&key).is_some_and(|entry| {
+                let used = std::mem::take(&mut entry.used) && hand <= HAND_MAX;
+                used || matches!(entry.state, State::Asking(_))
+            });
+            if keep {
+                self.clock.push_back(key);
+            } else {
+                self.entries.remove(&key);
+            }
+        }
+    }
+
+    /// Number of names.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+/// A lookup under way, and who waits for it.
+#[derive(Debug, Default)]
+pub struct Pending(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// `Some(None)`: the lookup was given up without a result; ask again.
+    ended: Option<Option<Outcome>>,
+    waiters: Slab<Waker>,
+    /// Those who have asked and not given up.
+    count: usize,
+}
+
+impl Pending {
+    /// Wakes all who wait.
+    pub fn end(&self, outcome: Option<Outcome>) {
+        let wakers = {
+            let mut waiting = self.lock();
+            if waiting.ended.is_some() {
+                return;
+            }
+            waiting.ended = Some(outcome);
+            std::mem::take(&mut waiting.waiters)
+        };
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    /// Whether somebody waits.
+    pub fn is_wanted(&self) -> bool {
+        self.lock().count > 0
+    }
+
+    /// Waits for the end. `None`: too many wait already.
+    pub fn wait(self: &Arc<Pending>) -> Option<Wait> {
+        let mut waiting = self.lock();
+        if waiting.count >= WAITERS_MAX {
+            return None;
+        }
+        waiting.count += 1;
+        Some(Wait { pending: self.clone(), key: None })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Plain data, valid after every statement.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The future of [`Pending::wait`].
+#[derive(Debug)]
+pub struct Wait {
+    pending: Arc<Pending>,
+    /// Place among the waiters.
+    key: Option<usize>,
+}
+
+impl Future for Wait {
+    /// `None`: the lookup was given up.
+    type Output = Option<Outcome>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let mut waiting = this.pending.lock();
+        if let Some(ended) = &waiting.ended {
+            let ended = ended.clone();
+            this.key = None;
+            return Poll::Ready(ended);
+        }
+        match this.key.and_then(|key| waiting.waiters.get_mut(key)) {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => this.key = Some(waiting.waiters.insert(cx.waker().clone())),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let mut waiting = self.pending.lock();
+        waiting.count -= 1;
+        let waker = self.key.and_then(|key| waiting.waiters.try_remove(key));
+        drop(waiting);
+        drop(waker);
+    }
+}

@@ -71,6 +71,12 @@ impl Template {
         Template { parts, span: Span::BUILT_IN }
     }
 
+    /// The value of one variable, whose name may have bytes that no text could write (nginx: a
+    /// parameter such as `create=$name`, `cookie_` and the name of a cookie).
+    pub fn variable(name: impl Into<Vec<u8>>, span: Span) -> Template {
+        Template { parts: vec![Named::Variable(name.into())], span }
+    }
+
     /// Whether it has no variables and no captures.
     pub fn is_constant(&self) -> bool {
         self.constant().is_some()

@@ -29,6 +29,9 @@ const IMAGES: &str = "images are not processed";
 const XSLT: &str = "XML is not transformed";
 const GEOIP: &str = "the database format is discontinued; use \"geo\" or \"map\"";
 const PERFTOOLS: &str = "use perf or another external profiler";
+const STATE: &str =
+    "servers are those of the configuration; change it and reload, what is known of them stays";
+const NTLM: &str = "a connection is never bound to a client; use another way to authenticate";
 const DEGRADATION: &str = "it depends on the memory limits of an operating system of the past";
 
 macro_rules! table {
@@ -344,30 +347,6 @@ table! {
              tunnel_read_timeout tunnel_next_upstream tunnel_next_upstream_tries \
              tunnel_next_upstream_timeout";
     }
-    "ngx_http_upstream_hash_module", NOT_YET {
-        UPSTREAM => "hash";
-    }
-    "ngx_http_upstream_ip_hash_module", NOT_YET {
-        UPSTREAM => "ip_hash";
-    }
-    "ngx_http_upstream_keepalive_module", NOT_YET {
-        UPSTREAM => "keepalive keepalive_time keepalive_timeout keepalive_requests";
-    }
-    "ngx_http_upstream_least_conn_module", NOT_YET {
-        UPSTREAM => "least_conn";
-    }
-    "ngx_http_upstream_least_time_module", NOT_YET {
-        UPSTREAM => "least_time";
-    }
-    "ngx_http_upstream_random_module", NOT_YET {
-        UPSTREAM => "random";
-    }
-    "ngx_http_upstream_sticky_module", NOT_YET {
-        UPSTREAM => "sticky";
-    }
-    "ngx_http_upstream_zone_module", NOT_YET {
-        UPSTREAM => "zone";
-    }
     "ngx_http_userid_filter_module", NOT_YET {
         HTTP | SERVER | LOCATION =>
             "userid userid_service userid_name userid_domain userid_path userid_expires \
@@ -411,9 +390,11 @@ table! {
     "ngx_http_copy_filter_module", NOT_YET {
         HTTP | SERVER | LOCATION => "output_buffers";
     }
-    "ngx_http_upstream_module", NOT_YET {
-        HTTP => "upstream";
-        UPSTREAM => "server resolver resolver_timeout";
+    "ngx_http_upstream_module", STATE {
+        UPSTREAM => "state";
+    }
+    "ngx_http_upstream_module", NTLM {
+        UPSTREAM => "ntlm";
     }
     "ngx_http_v2_module", NOT_YET {
         HTTP | SERVER =>

@@ -79,6 +79,7 @@ impl Service for HttpService {
         let Resources { number, settings, logs: mut files, pools, events, lifeline } = resources;
         if let Some(previous) = previous {
             plan.limit_zones.adopt(&previous.conf.limit_zones);
+            plan.upstreams.adopt(&previous.conf.upstreams);
         }
         let writer = match previous {
             Some(previous) => previous.logs.writer().clone(),

@@ -328,6 +328,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
     }
     let listens = super::listen::build(cx, &listens);
     let limit_zones = cx.take_global::<super::limit::Named>().resolve(cx);
+    let upstreams = cx.take_global::<super::upstream::Groups>().resolve(cx);
     let variables = match cx.global::<Table>().resolve() {
         Ok(variables) => variables,
         Err(unknown) => {
@@ -355,6 +356,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         wants_realip,
         charset_maps,
         limit_zones,
+        upstreams,
         temp_paths,
     })
 }

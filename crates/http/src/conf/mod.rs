@@ -26,6 +26,7 @@ pub mod regex;
 pub mod rewrite;
 pub mod split_clients;
 pub mod try_files;
+pub mod upstream;
 
 use std::collections::BTreeSet;
 
@@ -70,6 +71,8 @@ pub struct HttpConf {
     pub wants_realip: bool,
     /// Zones of `limit_req` and `limit_conn`.
     pub limit_zones: limit::LimitZones,
+    /// Groups of upstream servers.
+    pub upstreams: upstream::Upstreams,
     /// Directories for temporary files.
     pub temp_paths: Vec<body::TempPath>,
 }
@@ -254,6 +257,9 @@ pub fn rows() -> Vec<&'static [Row]> {
         map::MAP_ROWS,
         geo::GEO_ROWS,
         split_clients::SPLIT_CLIENTS_ROWS,
+        upstream::UPSTREAM_ROWS,
+        nowait_upstream::conf::ROWS,
+        nowait_upstream::conf::HTTP_ROWS,
         try_files::TryFilesConf::ROWS,
         content::IndexConf::ROWS,
         content::AutoindexConf::ROWS,

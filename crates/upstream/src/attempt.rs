@@ -1,0 +1,259 @@
+//! One request's search for a peer: which ones it has tried, and what leads it to the next.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::balance::{self, Cursor};
+use crate::conf::Sticky;
+use crate::group::Group;
+use crate::peer::{Peer, ms};
+use crate::picked::Picked;
+use crate::queue::Queue;
+use crate::roster::Roster;
+
+/// What a request brings along for the choice of its peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ask<'a> {
+    /// The client's address, for `ip_hash`; `None`: not an IP address.
+    pub client: Option<IpAddr>,
+    /// The value of [`GroupConf::hash_key`](crate::GroupConf::hash_key).
+    pub hash_key: &'a [u8],
+    /// The first of [`Sticky::lookup`] that is not empty.
+    pub sticky: Option<&'a [u8]>,
+}
+
+/// What [`Attempt::next`] found.
+#[derive(Debug)]
+pub enum Next {
+    /// A peer to be asked.
+    Peer(Picked),
+    /// None can be used now, but the group has a `queue` with room: [`Attempt::queue`].
+    Busy,
+    /// The group's names have had no answer yet: [`Group::resolved`], then again.
+    Unresolved,
+    /// None: "no live upstreams while connecting to upstream".
+    NoLive,
+}
+
+/// The search for a peer that answers one request.
+#[derive(Debug)]
+pub struct Attempt {
+    pub(crate) group: Arc<Group>,
+    /// The peers as they were at the first look.
+    roster: Option<Arc<Roster>>,
+    /// The search has gone on to the backups.
+    in_backup: bool,
+    pub(crate) tried: Tried,
+    tries: usize,
+    cursor: Cursor,
+    /// What the request names: a peer's id, or a session.
+    sticky: Option<Box<[u8]>>,
+}
+
+/// Which peers of a tier were tried.
+#[derive(Debug, Default)]
+pub(crate) struct Tried {
+    first: u64,
+    further: Vec<u64>,
+}
+
+impl Tried {
+    pub(crate) fn has(&self, n: usize) -> bool {
+        let word = match n / 64 {
+            0 => self.first,
+            at => self.further.get(at - 1).copied().unwrap_or(0),
+        };
+        word >> (n % 64) & 1 == 1
+    }
+
+    fn set(&mut self, n: usize) {
+        let word = match n / 64 {
+            0 => &mut self.first,
+            at => {
+                if self.further.len() < at {
+                    self.further.resize(at, 0);
+                }
+                &mut self.further[at - 1]
+            }
+        };
+        *word |= 1 << (n % 64);
+    }
+
+    fn clear(&mut self) {
+        self.first = 0;
+        self.further.clear();
+    }
+}
+
+impl Attempt {
+    pub(crate) fn new(group: &Arc<Group>, ask: Ask<'_>) -> Attempt {
+        Attempt {
+            cursor: Cursor::new(&group.conf().balancer, &ask),
+            group: group.clone(),
+            roster: None,
+            in_backup: false,
+            tried: Tried::default(),
+            tries: 0,
+            sticky: ask.sticky.filter(|id| !id.is_empty()).map(Into::into),
+        }
+    }
+
+    /// The group that is asked.
+    pub fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
+    /// How many further peers may be asked; counted from the first [`next`](Self::next) on.
+    /// A request that has failed on its peer is given up when none is left.
+    pub fn tries_left(&self) -> usize {
+        self.tries
+    }
+
+    /// `proxy_next_upstream_tries` and its like: so many further peers at most.
+    pub fn limit_tries(&mut self, most: usize) {
+        self.tries = self.tries.min(most);
+    }
+
+    /// An idle connection turned out to be closed: that was no try.
+    pub fn add_try(&mut self) {
+        self.tries += 1;
+    }
+
+    /// Finds the next peer. Does not ask one of several peers twice.
+    pub fn next(&mut self, now: Instant) -> Next {
+        self.next_for(now, false)
+    }
+
+    /// As [`next`](Self::next); `waited`: the request comes out of the queue.
+    pub(crate) fn next_for(&mut self, now: Instant, waited: bool) -> Next {
+        let at = ms(now);
+        let bound = self.bound(at);
+        let group = self.group.clone();
+        let mut state = group.lock();
+        let roster = match &self.roster {
+            Some(roster) => roster.clone(),
+            None => {
+                self.tries = state.roster.tries();
+                self.roster.insert(state.roster.clone()).clone()
+            }
+        };
+        // Those that wait come first.
+        let queue = group.conf().queue;
+        let behind = !waited && queue.is_some() && !state.waiting.is_empty();
+        let picked = if behind { None } else { self.pick(&roster, bound.as_deref(), at) };
+        if let Some(peer) = picked {
+            self.tries = if roster.primary.single { 0 } else { self.tries.saturating_sub(1) };
+            drop(state);
+            let inflight = balance::counts_inflight(&group.conf().balancer);
+            return Next::Peer(Picked::new(group, peer, at, roster.primary.single, inflight));
+        }
+        if roster.peers().next().is_none() && !state.is_resolved() {
+            self.roster = None;
+            return Next::Unresolved;
+        }
+        match queue {
+            Some(queue) if waited || state.waiting.len() < queue.length => {
+                // What is there when its turn comes counts.
+                self.roster = None;
+                self.in_backup = false;
+                Next::Busy
+            }
+            Some(_) => {
+                state.waiting.overflowed();
+                Next::NoLive
+            }
+            None => Next::NoLive,
+        }
+    }
+
+    /// Waits in the group's `queue`, no longer than its `timeout`, until a peer can be used.
+    /// After [`Next::Busy`].
+    ///
+    /// # Panics
+    /// When it is polled outside of a worker.
+    pub fn queue(&mut self, now: Instant) -> Queue<'_> {
+        Queue::new(self, now)
+    }
+
+    /// The id of the peer that the request is bound to.
+    fn bound(&self, now: u64) -> Option<Box<[u8]>> {
+        let id = self.sticky.as_deref()?;
+        match self.group.sessions() {
+            Some(sessions) => sessions.lookup(id, now),
+            None => Some(id.into()),
+        }
+    }
+
+    fn pick(&mut self, roster: &Roster, bound: Option<&[u8]>, now: u64) -> Option<Arc<Peer>> {
+        loop {
+            let tier = if self.in_backup { &roster.backup } else { &roster.primary };
+            let balancer = &self.group.conf().balancer;
+            let found = balance::pick(balancer, tier, &self.tried, &mut self.cursor, bound, now);
+            if let Some(n) = found {
+                let peer = tier.peers[n].clone();
+                self.tried.set(n);
+                if !tier.single {
+                    peer.note_check(now);
+                }
+                peer.acquire(now);
+                return Some(peer);
+            }
+            if self.in_backup || roster.backup.peers.is_empty() {
+                return None;
+            }
+            self.in_backup = true;
+            self.tried.clear();
+        }
+    }
+
+    /// `sticky learn`: a response came from `peer`. `created` is the first of
+    /// [`LearnConf::create`](crate::LearnConf) that is not empty. To be called once per response:
+    /// after its header with [`LearnConf::header`](crate::LearnConf), else when it has ended well.
+    pub fn learn(&self, peer: &Peer, created: Option<&[u8]>, now: Instant) {
+        let Some(sessions) = self.group.sessions() else { return };
+        match (created.filter(|id| !id.is_empty()), self.sticky.as_deref()) {
+            (Some(session), _) => sessions.learn(session, peer.sid(), true, ms(now)),
+            (None, Some(session)) => sessions.learn(session, peer.sid(), false, ms(now)),
+            (None, None) => {}
+        }
+    }
+
+    /// The group's `sticky learn`.
+    pub fn learns(&self) -> Option<&crate::LearnConf> {
+        match &self.group.conf().sticky {
+            Some(Sticky::Learn(learn)) => Some(learn),
+            _ => None,
+        }
+    }
+
+    /// Whether a peer of the tiers can be used at the latest at this time: for those that wait.
+    pub(crate) fn available_at(&self, now: u64) -> Option<u64> {
+        let state = self.group.lock();
+        let failed = state.roster.peers().filter(|peer| peer.has_failed(now));
+        failed.map(|peer| peer.recovers_at()).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conf::Balancer;
+
+    #[test]
+    fn many_peers_are_remembered() {
+        let mut tried = Tried::default();
+        for n in [0, 63, 64, 200] {
+            assert!(!tried.has(n));
+            tried.set(n);
+            assert!(tried.has(n) && !tried.has(n + 1));
+        }
+        tried.clear();
+        assert!(!tried.has(0) && !tried.has(200));
+    }
+
+    #[test]
+    fn balancer_without_state() {
+        assert!(matches!(Cursor::new(&Balancer::RoundRobin, &Ask::default()), Cursor::None));
+    }
+}

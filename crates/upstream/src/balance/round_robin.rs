@@ -1,0 +1,59 @@
+//! Smooth weighted round robin: each peer gains its weight, the first of the greatest is chosen
+//! and loses the sum. Peers of weights 5, 1, 1 come as `a a b a c a a`, never in a row.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::View;
+use crate::peer::WEIGHT_SCALE;
+
+impl View<'_> {
+    /// The next peer; `sticky` is one that was chosen already, whose turn is counted.
+    pub(super) fn round_robin(&self, sticky: Option<usize>) -> Option<usize> {
+        if let Some(n) = sticky {
+            // One that is bound to again and again shall not fall so far behind that it would get
+            // nothing else for a long time.
+            let peer = &self.tier.peers[n];
+            let others = self.tier.total_weight.saturating_sub(u64::from(peer.weight));
+            let limit = -(i64::try_from(others).unwrap_or(i64::MAX / WEIGHT_SCALE) * WEIGHT_SCALE);
+            if peer.state.current.load(Relaxed) <= limit {
+                return Some(n);
+            }
+        }
+        let (best, total) = self.turn(0, None, |_| true);
+        let best = sticky.or(best)?;
+        self.tier.peers[best].state.current.fetch_sub(total, Relaxed);
+        Some(best)
+    }
+
+    /// Gives each peer from `first` on that may be chosen and is among `wanted` its weight. Returns
+    /// the greatest and the sum of what was given. `best`: who is to be beaten.
+    pub(super) fn turn(
+        &self,
+        first: usize,
+        mut best: Option<usize>,
+        wanted: impl Fn(usize) -> bool,
+    ) -> (Option<usize>, i64) {
+        let mut total = 0;
+        for n in first..self.tier.peers.len() {
+            if !self.may(n) || !wanted(n) {
+                continue;
+            }
+            let peer = &self.tier.peers[n];
+            let effective = peer.state.effective.load(Relaxed);
+            let gain = peer.scaled(effective, self.now);
+            let current = peer.state.current.load(Relaxed) + gain;
+            peer.state.current.store(current, Relaxed);
+            total += gain;
+            if effective < i64::from(peer.weight) {
+                peer.state.effective.store(effective + 1, Relaxed);
+            }
+            let beaten = |best: usize| {
+                best != n && current <= self.tier.peers[best].state.current.load(Relaxed)
+            };
+            if !best.is_some_and(beaten) {
+                best = Some(n);
+            }
+        }
+        (best, total)
+    }
+}

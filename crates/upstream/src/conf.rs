@@ -1,0 +1,278 @@
+//! What an `upstream` block says: its rows, and the plain structs that they become.
+//!
+//! `http` and `stream` have the block's own row, call [`read`] for what is in it, and evaluate the
+//! texts with variables (kept as [`Template`]); everything else of a group is in this crate. nginx:
+//! `ngx_http_upstream.c`, and the modules `ngx_http_upstream_*`.
+
+mod balancing;
+mod keepalive;
+mod server;
+mod sticky;
+
+use bytes::Bytes;
+use nowait_conf::{Context, Cx, Diagnostic, Level, Msec, Node, Row, Size, Template, Value, Words};
+use nowait_runtime::net::Address;
+
+pub use balancing::{Balancer, By, Time};
+pub use keepalive::Keepalive;
+pub use server::{Down, ServerConf, Target, target};
+pub use sticky::{Expires, LearnConf, Sticky, StickyCookie, is_samesite};
+
+pub(crate) use server::Supports;
+
+/// The smallest size of a zone: 8 pages, as nginx has it.
+const ZONE_BYTES_MIN: u64 = 8 * 4096;
+
+/// How long a request waits in the queue by default.
+const QUEUE_TIMEOUT: Msec = Msec(60_000);
+
+nowait_conf::rows! {
+    pub static ROWS, module "upstream";
+
+    /// A server of the group: an address with an optional port (80 if there is none), a name, or the
+    /// path of a Unix-domain socket (`unix:/run/app.sock`). A name with several addresses stands for as
+    /// many servers.
+    ///
+    /// nginx differs: names are never looked up while the configuration is read. They are resolved
+    /// when the server runs, by the `resolver` in force or else the system's, and again whenever the
+    /// answer's time is over; requests that come before the first answer wait for it.
+    ///
+    /// * `weight=number`: its share of the requests, 1 by default.
+    /// * `max_conns=number`: requests under way at once at most, of all workers; 0 (default): any number.
+    /// * `max_fails=number`: so many failures within `fail_timeout` make it unavailable for
+    ///   `fail_timeout`; 1 by default, 0: never. What a failure is `proxy_next_upstream` and its like
+    ///   say. The only server of a group is never unavailable.
+    /// * `fail_timeout=time`: 10 seconds by default.
+    /// * `backup`: is used only when the others are unavailable. Not with `hash`, `ip_hash` and
+    ///   `random`.
+    /// * `down`: is never used. `drain`: only for requests that `sticky` binds to it.
+    /// * `slow_start=time`: a server that became available again gets its share back little by little
+    ///   in that time. Not with `hash`, `ip_hash` and `random`.
+    /// * `route=text`: its name for `sticky`.
+    /// * `resolve`: accepted; names are always watched. `service=name`: the servers are those of the
+    ///   SRV records of that service of the name; needs `resolve`.
+    "server" => server::server, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address [parameters]";
+    /// Accepted for compatibility: what is known of the servers is always shared by all workers, and
+    /// needs no memory set aside. The name stands for the group on status pages.
+    "zone" => zone, in UPSTREAM | STREAM_UPSTREAM, take between(1, 2), args "name [size]";
+    /// Each request goes to the server with the fewest requests under way, by weight.
+    "least_conn" => balancing::least_conn, in UPSTREAM | STREAM_UPSTREAM, take none(), args "";
+    /// Each request goes to the server that the text leads to. With `consistent`, one server more or
+    /// less moves only a small part of all texts to other servers (ketama). Both choose as nginx does.
+    "hash" => balancing::hash, in UPSTREAM | STREAM_UPSTREAM, take between(1, 2), args "key [consistent]";
+    /// Each request goes to a server chosen at random, by weight; with `two` to the better one of two
+    /// such servers: that with fewer requests under way, or with the shorter time.
+    "random" => balancing::random, in UPSTREAM | STREAM_UPSTREAM, take between(0, 2), args "[two [least_conn | least_time=header | least_time=last_byte]]";
+    /// The resolver for the names of the group, with the parameters of `resolver` elsewhere.
+    "resolver" => resolver, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address ... [valid=time] [ipv4=on|off] [ipv6=on|off]";
+    /// How long a name may take to be resolved.
+    "resolver_timeout" => resolver_timeout, in UPSTREAM | STREAM_UPSTREAM, take exactly(1), default "30s", args "time";
+}
+
+nowait_conf::rows! {
+    pub static HTTP_ROWS, module "upstream";
+
+    /// Requests of a client go to the same server, chosen by the first three bytes of an IPv4 address
+    /// or the whole IPv6 address.
+    "ip_hash" => balancing::ip_hash, in UPSTREAM, take none(), args "";
+    /// Each request goes to the server with the least average time and the fewest requests under way,
+    /// by weight: the time to the `header` or to the end of the response (`last_byte`). With
+    /// `inflight` requests that have no answer yet count, too.
+    "least_time" => balancing::least_time, in UPSTREAM, take between(1, 2), args "header | last_byte [inflight]";
+    /// Binds the requests of a session to a server.
+    ///
+    /// * `sticky cookie name [expires=time|max] [domain=text] [httponly] [samesite=strict|lax|none|$variable]
+    ///   [secure] [path=path]`: the response sets a cookie that names the server.
+    /// * `sticky route $variable ...`: the first of the variables that is not empty is the `route` of the
+    ///   server.
+    /// * `sticky learn create=$variable lookup=$variable zone=name:size [timeout=time] [header]`: the
+    ///   sessions that servers create (a variable of the response, mostly `$upstream_cookie_name`) are
+    ///   remembered for `timeout`, 10 minutes by default, with their server, and found by `lookup`. With
+    ///   `header` a session is known once the header of the response came.
+    "sticky" => sticky::sticky, in UPSTREAM, take at_least(2), args "cookie name [parameters] | route $variable ... | learn create=$variable lookup=$variable zone=name:size [timeout=time] [header]";
+    /// Idle connections to the servers of the group that each worker keeps for later requests, 32 if
+    /// there is no directive; those that were not used for longest are closed first. 0 turns it off.
+    /// With `local` (and without the directive) a connection is reused only by the location that
+    /// opened it.
+    ///
+    /// A worker that has none takes one of another worker rather than open a new one.
+    "keepalive" => keepalive::keepalive, in UPSTREAM, take between(1, 2), args "connections [local]";
+    /// So many requests go over one connection.
+    "keepalive_requests" => keepalive::requests, in UPSTREAM, take exactly(1), default "1000", args "number";
+    /// So long after it was opened a connection is not reused any more.
+    "keepalive_time" => keepalive::time, in UPSTREAM, take exactly(1), default "1h", args "time";
+    /// So long a connection stays open while it is idle.
+    "keepalive_timeout" => keepalive::timeout, in UPSTREAM, take exactly(1), default "60s", args "timeout";
+    /// Requests for which no server can be used now wait, so many at most, and no longer than `timeout`
+    /// (60 seconds by default): they get 502 then. Without the directive they get it at once.
+    "queue" => queue, in UPSTREAM, take between(1, 2), args "number [timeout=time]";
+}
+
+/// A group as its block describes it.
+#[derive(Clone, Debug)]
+pub struct GroupConf {
+    /// The name of the block, as written.
+    pub name: Bytes,
+    /// The servers, in order.
+    pub servers: Vec<ServerConf>,
+    /// How one is chosen.
+    pub balancer: Balancer,
+    /// `sticky`
+    pub sticky: Option<Sticky>,
+    /// Idle connections.
+    pub keepalive: Keepalive,
+    /// `queue`
+    pub queue: Option<QueueConf>,
+    /// The name of `zone`.
+    pub zone: Option<Bytes>,
+    /// The arguments of `resolver`.
+    pub resolver: Option<Words>,
+    /// `resolver_timeout`
+    pub resolver_timeout: Option<Msec>,
+}
+
+/// `queue`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueConf {
+    /// Requests that may wait at once.
+    pub length: usize,
+    /// How long.
+    pub timeout: Msec,
+}
+
+impl GroupConf {
+    /// A group of these addresses, with nginx's defaults for what no block describes: round robin,
+    /// one failure makes unavailable for 10 seconds, no idle connections.
+    pub fn of_addresses(name: impl Into<Bytes>, addresses: Vec<Address>) -> GroupConf {
+        let name = name.into();
+        let server = ServerConf::new(name.clone(), Target::Addresses(addresses));
+        GroupConf::of_servers(name, vec![server])
+    }
+
+    /// A group of these servers, else as [`of_addresses`](Self::of_addresses).
+    pub fn of_servers(name: impl Into<Bytes>, servers: Vec<ServerConf>) -> GroupConf {
+        GroupConf {
+            name: name.into(),
+            servers,
+            balancer: Balancer::RoundRobin,
+            sticky: None,
+            keepalive: Keepalive { connections: 0, ..Keepalive::default() },
+            queue: None,
+            zone: None,
+            resolver: None,
+            resolver_timeout: None,
+        }
+    }
+
+    /// The text that `hash` evaluates.
+    pub fn hash_key(&self) -> Option<&Template> {
+        match &self.balancer {
+            Balancer::Hash { key } | Balancer::ConsistentHash { key } => Some(key),
+            _ => None,
+        }
+    }
+}
+
+/// What the block being read has said so far.
+#[derive(Default)]
+struct UpstreamLayer {
+    servers: Vec<ServerConf>,
+    balancer: Option<Balancer>,
+    /// What a method that was named allows servers to say.
+    supports: Supports,
+    sticky: Option<Sticky>,
+    keepalive: keepalive::KeepaliveLayer,
+    queue: Option<QueueConf>,
+    zone: Option<Bytes>,
+    resolver: Option<Words>,
+    resolver_timeout: Option<Msec>,
+}
+
+/// Reads the block of an `upstream NAME { … }`. The name is not checked for duplicates.
+///
+/// # Errors
+/// A block without servers; those of its directives are reported to `cx`.
+pub fn read(cx: &mut Cx<'_>, node: &Node, context: Context) -> Result<GroupConf, Diagnostic> {
+    let name = node.args.first().ok_or_else(|| node.arity_error())?;
+    let errors = errors_of(cx);
+    let mut scope = cx.block(context, node.children());
+    let layer = scope.take::<UpstreamLayer>();
+    if layer.servers.is_empty() && errors_of(cx) == errors {
+        return Err(node.error("no servers are inside upstream"));
+    }
+    // nginx: only backup servers are none.
+    if !layer.servers.is_empty() && layer.servers.iter().all(|server| server.backup) {
+        return Err(node.error(format!("no servers in upstream \"{name}\"")));
+    }
+    Ok(GroupConf {
+        name: Bytes::copy_from_slice(&name.text),
+        servers: layer.servers,
+        balancer: layer.balancer.unwrap_or(Balancer::RoundRobin),
+        sticky: layer.sticky,
+        keepalive: layer.keepalive.resolve(),
+        queue: layer.queue,
+        zone: layer.zone,
+        resolver: layer.resolver,
+        resolver_timeout: layer.resolver_timeout,
+    })
+}
+
+fn errors_of(cx: &Cx<'_>) -> usize {
+    cx.diagnostics().iter().filter(|found| found.level() == Level::Emerg).count()
+}
+
+fn zone(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let name = node.args.first().ok_or_else(|| node.arity_error())?;
+    if name.text.is_empty() {
+        return Err(name.error(format!("invalid zone name \"{name}\"")));
+    }
+    if let Some(size) = node.args.get(1) {
+        let Size(bytes) = Size::from_word(&size.text)
+            .map_err(|_| size.error(format!("invalid zone size \"{size}\"")))?;
+        if bytes < ZONE_BYTES_MIN {
+            return Err(size
+                .error(format!("zone \"{name}\" is too small"))
+                .expected(format!("{}k or more", ZONE_BYTES_MIN / 1024)));
+        }
+    }
+    cx.layer::<UpstreamLayer>().zone = Some(Bytes::copy_from_slice(&name.text));
+    Ok(())
+}
+
+fn queue(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    cx.once(node)?;
+    let (length, rest) = node.args.split_first().ok_or_else(|| node.arity_error())?;
+    let number =
+        nowait_conf::number(&length.text).filter(|number| *number > 0).ok_or_else(|| {
+            length.error(format!("invalid value \"{length}\" in \"queue\" directive"))
+        })?;
+    let mut timeout = QUEUE_TIMEOUT;
+    for word in rest {
+        let Some(text) = word.text.strip_prefix(b"timeout=") else {
+            return Err(node.parameter_error(word));
+        };
+        timeout = Msec::from_word(text).map_err(|invalid| invalid.in_parameter(word))?;
+    }
+    let length = usize::try_from(number).unwrap_or(usize::MAX);
+    cx.layer::<UpstreamLayer>().queue = Some(QueueConf { length, timeout });
+    Ok(())
+}
+
+fn resolver(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    cx.once(node)?;
+    cx.layer::<UpstreamLayer>().resolver = Some(Words(node.args.clone()));
+    Ok(())
+}
+
+fn resolver_timeout(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    cx.once(node)?;
+    let word = node.args.first().ok_or_else(|| node.arity_error())?;
+    let timeout = Msec::from_word(&word.text).map_err(|invalid| invalid.in_node(node, word))?;
+    cx.layer::<UpstreamLayer>().resolver_timeout = Some(timeout);
+    Ok(())
+}
+
+/// Rows of an `upstream` block in `http`.
+pub fn http_rows() -> [&'static [Row]; 2] {
+    [ROWS, HTTP_ROWS]
+}

@@ -1,0 +1,321 @@
+//! A group: the servers of an `upstream` block, or those that an address or a name stands for.
+//!
+//! Shared by all workers. One lock guards the choice of a peer; it is held for some dozens of
+//! nanoseconds per peer. Addresses come from the resolver through [`Group::set_addresses`], verdicts
+//! of health checks through [`Peer::set_healthy`].
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use nowait_runtime::net::Address;
+
+use crate::attempt::{Ask, Attempt};
+use crate::conf::{GroupConf, ServerConf, Sticky, Target};
+use crate::peer::Peer;
+use crate::queue::Waiting;
+use crate::roster::Roster;
+use crate::stats::PeerStats;
+use crate::sticky::Sessions;
+
+/// Addresses that a name may have; further ones are left out.
+const ADDRESSES_MAX: usize = 1024;
+
+/// A group of servers.
+pub struct Group {
+    conf: GroupConf,
+    pub(crate) state: Mutex<State>,
+    /// The group's idle connections in every worker go by this number.
+    pub(crate) pool: AtomicU64,
+    /// What `sticky learn` has learnt.
+    sessions: Mutex<Option<Arc<Sessions>>>,
+}
+
+/// What changes while the group is used.
+pub(crate) struct State {
+    pub(crate) roster: Arc<Roster>,
+    /// Which servers have their addresses: those that are names have to wait for them.
+    known: Vec<bool>,
+    /// Who waits for them.
+    waiters: Vec<Waker>,
+    /// `queue`
+    pub(crate) waiting: Waiting,
+}
+
+/// An address that a name was resolved to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The address, with the port of the `server` or the one of the SRV record.
+    pub address: SocketAddr,
+    /// The target of the SRV record with its port (`a.backend.example:8080`); `None` without one.
+    pub target: Option<Box<str>>,
+    /// The weight of the SRV record; counts if the `server` says nothing else. 1 without one.
+    pub weight: u32,
+    /// A record of another than the best priority.
+    pub backup: bool,
+}
+
+impl Resolved {
+    /// An address of a name.
+    pub fn address(address: SocketAddr) -> Resolved {
+        Resolved { address, target: None, weight: 1, backup: false }
+    }
+}
+
+impl State {
+    pub(crate) fn is_resolved(&self) -> bool {
+        self.known.iter().all(|known| *known)
+    }
+}
+
+impl Group {
+    /// The group that a block describes. Names in it have no addresses yet.
+    pub fn new(conf: GroupConf) -> Arc<Group> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let known = conf.servers.iter().map(|s| matches!(s.target, Target::Addresses(_)));
+        let known = known.collect();
+        let mut peers = Vec::new();
+        for (n, server) in conf.servers.iter().enumerate() {
+            if let Target::Addresses(addresses) = &server.target {
+                peers.extend(addresses.iter().map(|address| {
+                    Arc::new(Peer::new(
+                        n,
+                        server,
+                        address.clone(),
+                        server.text.as_ref().into(),
+                        server.weight,
+                        server.backup,
+                    ))
+                }));
+            }
+        }
+        let sessions = match &conf.sticky {
+            Some(Sticky::Learn(learn)) => Some(Arc::new(Sessions::new(learn))),
+            _ => None,
+        };
+        Arc::new(Group {
+            conf,
+            state: Mutex::new(State {
+                roster: Arc::new(Roster::new(peers)),
+                known,
+                waiters: Vec::new(),
+                waiting: Waiting::default(),
+            }),
+            pool: AtomicU64::new(NEXT.fetch_add(1, Relaxed)),
+            sessions: Mutex::new(sessions),
+        })
+    }
+
+    /// A group of these addresses that no block describes.
+    pub fn of_addresses(name: &str, addresses: Vec<Address>) -> Arc<Group> {
+        Group::new(GroupConf::of_addresses(name.to_owned(), addresses))
+    }
+
+    /// What the block says.
+    pub fn conf(&self) -> &GroupConf {
+        &self.conf
+    }
+
+    /// The name.
+    pub fn name(&self) -> &[u8] {
+        &self.conf.name
+    }
+
+    /// Begins the search for a peer that answers a request.
+    pub fn begin(self: &Arc<Self>, ask: Ask<'_>) -> Attempt {
+        Attempt::new(self, ask)
+    }
+
+    /// All peers, in the order of their servers, the backups last.
+    pub fn peers(&self) -> Vec<Arc<Peer>> {
+        self.lock().roster.peers().cloned().collect()
+    }
+
+    /// The servers whose names have to be resolved: their positions and what they say.
+    pub fn names(&self) -> impl Iterator<Item = (usize, &ServerConf)> {
+        let servers = self.conf.servers.iter().enumerate();
+        servers.filter(|(_, server)| matches!(server.target, Target::Name { .. }))
+    }
+
+    /// What the resolver found for a server, or none: its name does not exist. Peers whose address
+    /// stays keep what is known of them. Requests that wait for the first answer go on.
+    pub fn set_addresses(&self, server: usize, addresses: &[Resolved]) {
+        let Some(conf) = self.conf.servers.get(server) else { return };
+        let mut state = self.lock();
+        let old = state.roster.clone();
+        let mut peers: Vec<Arc<Peer>> =
+            old.peers().filter(|peer| peer.server != server).cloned().collect();
+        for resolved in addresses.iter().take(ADDRESSES_MAX) {
+            peers.push(resolved_peer(server, conf, resolved, &old));
+        }
+        // As the configuration has them, whatever answer came first.
+        peers.sort_by_key(|peer| peer.server);
+        state.roster = Arc::new(Roster::new(peers));
+        if let Some(known) = state.known.get_mut(server) {
+            *known = true;
+        }
+        let waiters = std::mem::take(&mut state.waiters);
+        let queued = state.waiting.take_all();
+        drop(state);
+        waiters.into_iter().chain(queued).for_each(Waker::wake);
+    }
+
+    /// No answer could be had for a server: requests that wait for the first one go on without.
+    /// Addresses that it has stay.
+    pub fn resolve_failed(&self, server: usize) {
+        let mut state = self.lock();
+        if let Some(known) = state.known.get_mut(server) {
+            *known = true;
+        }
+        let waiters = std::mem::take(&mut state.waiters);
+        drop(state);
+        waiters.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether all names have had an answer.
+    pub fn is_resolved(&self) -> bool {
+        self.lock().is_resolved()
+    }
+
+    /// Resolves when a name gets its first answer, or at once when all have had one. Limit it by
+    /// `resolver_timeout`.
+    pub fn resolved(&self) -> Resolving<'_> {
+        Resolving { group: self, peers: None }
+    }
+
+    /// Takes over what a group of the same name in the previous generation knows: the state of
+    /// equal servers, addresses of names, idle connections, sessions. Before the group is used.
+    pub fn adopt(&self, old: &Group) {
+        if std::ptr::eq(self, old) {
+            return;
+        }
+        let previous = old.lock().roster.clone();
+        let resolved = {
+            let state = old.lock();
+            old.conf.servers.iter().zip(state.known.clone()).collect::<Vec<_>>()
+        };
+        for (n, server) in self.names() {
+            let known =
+                resolved.iter().position(|(old, known)| *known && old.target == server.target);
+            let Some(at) = known else { continue };
+            let addresses: Vec<Resolved> = previous
+                .peers()
+                .filter(|peer| peer.server == at)
+                .filter_map(|peer| {
+                    Some(Resolved {
+                        address: peer.address.inet()?,
+                        target: srv_target(server, peer),
+                        weight: peer.weight,
+                        backup: peer.backup,
+                    })
+                })
+                .collect();
+            if !addresses.is_empty() {
+                self.set_addresses(n, &addresses);
+            }
+        }
+        let mut state = self.lock();
+        let peers = state.roster.peers().map(|peer| {
+            let same = previous
+                .peers()
+                .find(|old| old.address == peer.address && old.server_name == peer.server_name);
+            match same {
+                Some(old) => Arc::new(peer.with_state(&old.state)),
+                None => peer.clone(),
+            }
+        });
+        let roster = Roster::new(peers.collect());
+        state.roster = Arc::new(roster);
+        drop(state);
+        self.pool.store(old.pool.load(Relaxed), Relaxed);
+        let learnt = old.sessions();
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(new), Some(old)) = (sessions.as_mut(), learnt)
+            && new.is_like(&old)
+        {
+            *new = old;
+        }
+    }
+
+    /// What was counted of each peer.
+    pub fn stats(&self, now: Instant) -> Vec<(Arc<Peer>, PeerStats)> {
+        let _ = now;
+        self.peers().into_iter().map(|peer| (peer.clone(), peer.stats())).collect()
+    }
+
+    pub(crate) fn sessions(&self) -> Option<Arc<Sessions>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The state is valid after every statement: a panic elsewhere cannot break it.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The target of the SRV record that a peer came from.
+fn srv_target(server: &ServerConf, peer: &Peer) -> Option<Box<str>> {
+    let service = matches!(&server.target, Target::Name { service: Some(_), .. });
+    service.then(|| String::from_utf8_lossy(&peer.server_name).into())
+}
+
+/// A peer for an address; the state of an equal one that was there is kept.
+fn resolved_peer(server: usize, conf: &ServerConf, found: &Resolved, old: &Roster) -> Arc<Peer> {
+    let weight = if conf.weight == 1 { found.weight.max(1) } else { conf.weight };
+    let name = match &found.target {
+        Some(target) => target.as_bytes().into(),
+        None => conf.text.as_ref().into(),
+    };
+    let backup = conf.backup || found.backup;
+    let address = Address::Inet(found.address);
+    let same = old.peers().find(|peer| {
+        peer.server == server
+            && peer.address == address
+            && peer.server_name == name
+            && peer.weight == weight
+            && peer.backup == backup
+    });
+    match same {
+        Some(peer) => peer.clone(),
+        None => Arc::new(Peer::new(server, conf, address, name, weight, backup)),
+    }
+}
+
+/// The future of [`Group::resolved`].
+#[derive(Debug)]
+pub struct Resolving<'a> {
+    group: &'a Group,
+    /// Names that had no answer when the wait began.
+    peers: Option<usize>,
+}
+
+impl Future for Resolving<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let group = self.group;
+        let mut state = group.lock();
+        let unknown = state.known.iter().filter(|known| !**known).count();
+        let before = *self.peers.get_or_insert(unknown);
+        if unknown == 0 || unknown < before {
+            return Poll::Ready(());
+        }
+        if !state.waiters.iter().any(|waker| waker.will_wake(cx.waker())) {
+            state.waiters.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group")
+            .field("name", &String::from_utf8_lossy(&self.conf.name))
+            .finish_non_exhaustive()
+    }
+}

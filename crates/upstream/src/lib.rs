@@ -1,0 +1,49 @@
+//! Groups of upstream servers: who is asked next, who has failed, which connections lie idle.
+//!
+//! `http` and `stream` share this crate; it knows no protocol and opens no connection. A request
+//! begins an [`Attempt`] on a [`Group`], asks it for a peer until one answers
+//! ([`Attempt::next`]), and tells the [`Picked`] how it went. What is known of peers is shared by
+//! all workers and survives reloads. There is no clock inside: `now` is an argument.
+//!
+//! ```
+//! use std::time::Instant;
+//! use nowait_upstream::{Ask, Group, Next};
+//!
+//! let group = Group::of_addresses("example", vec!["127.0.0.1:8080".parse::<std::net::SocketAddr>().unwrap().into()]);
+//! let now = Instant::now();
+//! let mut attempt = group.begin(Ask::default());
+//! match attempt.next(now) {
+//!     Next::Peer(peer) => {
+//!         // connect to peer.address(), or take an idle connection; then:
+//!         peer.succeeded(now, None);
+//!     }
+//!     Next::Busy => { /* attempt.queue(now).await, then next() again */ }
+//!     Next::Unresolved => { /* group.resolved().await, within resolver_timeout, then next() again */ }
+//!     Next::NoLive => { /* 502: no live upstreams while connecting to upstream */ }
+//! }
+//! ```
+#![forbid(unsafe_code)]
+
+mod attempt;
+mod balance;
+pub mod conf;
+mod crc;
+mod group;
+mod idle;
+mod peer;
+mod picked;
+mod queue;
+mod roster;
+mod stats;
+mod sticky;
+
+pub use attempt::{Ask, Attempt, Next};
+pub use conf::{
+    Balancer, GroupConf, Keepalive, LearnConf, QueueConf, ServerConf, Sticky, StickyCookie, Target,
+};
+pub use group::{Group, Resolved, Resolving};
+pub use idle::{IdleConnection, Tag};
+pub use peer::{Availability, Peer};
+pub use picked::{Picked, Times};
+pub use queue::{Queue, QueueError};
+pub use stats::{PeerStats, StatusClass};

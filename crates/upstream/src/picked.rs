@@ -1,0 +1,188 @@
+//! A peer that was chosen for a request: counts as one of its connections until it is given back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use nowait_runtime::net::{Address, Stream};
+
+use crate::balance;
+use crate::group::Group;
+use crate::idle::{self, IdleConnection, Tag};
+use crate::peer::{Peer, ms};
+use crate::stats::StatusClass;
+
+/// How long an answer took, from the choice of the peer on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// To the end of the header.
+    pub header: Duration,
+    /// To the end of the response.
+    pub response: Duration,
+}
+
+/// A peer that a request is sent to. Giving it back without a verdict (drop) says nothing about it:
+/// the client has left, or the peer was not asked after all.
+pub struct Picked {
+    group: Arc<Group>,
+    peer: Arc<Peer>,
+    /// When it was chosen.
+    since: u64,
+    /// It is the only peer of the group, which is never unavailable.
+    single: bool,
+    /// Counts among the requests without answer (`least_time … inflight`).
+    inflight: bool,
+    /// The header's time was averaged already.
+    header_counted: bool,
+}
+
+impl Picked {
+    pub(crate) fn new(
+        group: Arc<Group>,
+        peer: Arc<Peer>,
+        now: u64,
+        single: bool,
+        inflight: bool,
+    ) -> Picked {
+        if inflight {
+            peer.inflight_begun(now);
+        }
+        Picked { group, peer, since: now, single, inflight, header_counted: false }
+    }
+
+    /// The peer.
+    pub fn peer(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+
+    /// The group that it is of.
+    pub fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
+    /// Where to connect.
+    pub fn address(&self) -> &Address {
+        self.peer.address()
+    }
+
+    /// The address as text: `127.0.0.1:8080`, `unix:/run/x.sock`.
+    pub fn name(&self) -> &str {
+        self.peer.name()
+    }
+
+    /// The server as the configuration names it.
+    pub fn server_name(&self) -> &[u8] {
+        self.peer.server_name()
+    }
+
+    /// The header of the response came, so long after the choice. For `least_time header`; may be
+    /// left out for other methods.
+    pub fn header_received(&mut self, now: Instant, time: Duration) {
+        use crate::conf::{Balancer, Time};
+        let balancer = &self.group.conf().balancer;
+        let Balancer::LeastTime { time: Time::Header, inflight: true } = balancer else {
+            return;
+        };
+        let time = time.as_millis() as u64;
+        balance::average(&self.peer.state.header_time, time);
+        self.header_counted = true;
+        self.end_inflight(ms(now), time);
+    }
+
+    fn end_inflight(&mut self, now: u64, time: u64) {
+        if std::mem::take(&mut self.inflight) {
+            self.peer.inflight_ended(now, time);
+        }
+    }
+
+    /// It has answered as it should. `times` of a complete answer go into the averages of
+    /// `least_time`.
+    pub fn succeeded(mut self, now: Instant, times: Option<Times>) {
+        let now = ms(now);
+        if let Some(times) = times {
+            let response = times.response.as_millis() as u64;
+            self.end_inflight(now, response);
+            balance::average(&self.peer.state.response_time, response);
+            if !self.header_counted {
+                balance::average(&self.peer.state.header_time, times.header.as_millis() as u64);
+            }
+        }
+        if self.single {
+            self.peer.state.fails.store(0, Relaxed);
+        } else {
+            self.peer.worked(now);
+        }
+    }
+
+    /// It has failed as `proxy_next_upstream` understands it. True if that has made it unavailable:
+    /// "upstream server temporarily disabled".
+    pub fn failed(self, now: Instant) -> bool {
+        self.peer.state.counters.failed();
+        !self.single && self.peer.failed(ms(now))
+    }
+
+    /// Its answer (403, 404) is to be replaced by another peer's, but that is no failure.
+    pub fn passed_on(self, now: Instant) {
+        if !self.single {
+            self.peer.worked(ms(now));
+        }
+    }
+
+    /// Counts a response by its status.
+    pub fn count_response(&self, status: u16) {
+        self.peer.state.counters.response(StatusClass::of(status));
+    }
+
+    /// Counts bytes that went to the peer and came from it.
+    pub fn count_bytes(&self, sent: u64, received: u64) {
+        self.peer.state.counters.bytes(sent, received);
+    }
+
+    /// An idle connection to the peer: the one that was used last by this worker.
+    pub fn idle_take(&self, tag: Tag) -> Option<IdleConnection> {
+        idle::take(&self.group, &self.peer, tag)
+    }
+
+    /// As [`idle_take`](Self::idle_take); where this worker has none, one of another worker, which
+    /// takes some tens of microseconds.
+    pub async fn idle_take_any(&self, tag: Tag) -> Option<IdleConnection> {
+        match self.idle_take(tag) {
+            Some(connection) => Some(connection),
+            None => idle::take_remote(&self.group, &self.peer, tag).await,
+        }
+    }
+
+    /// Keeps a connection for later requests, if `keepalive` lets it; else it is closed. Nothing
+    /// may be under way on it: the response was read to its end and said nothing against it.
+    pub fn idle_put(&self, connection: IdleConnection, tag: Tag) {
+        idle::put(&self.group, &self.peer, connection, tag);
+    }
+
+    /// A connection that was just opened to the peer, for [`idle_put`](Self::idle_put) later.
+    pub fn opened(&self, stream: Stream, now: Instant) -> IdleConnection {
+        IdleConnection::new(stream, now)
+    }
+}
+
+impl Drop for Picked {
+    fn drop(&mut self) {
+        if self.inflight {
+            self.peer.inflight_ended(self.since, 0);
+        }
+        let full = self.peer.is_full();
+        self.peer.state.conns.fetch_sub(1, Relaxed);
+        if full && self.group.conf().queue.is_some() {
+            let first = self.group.lock().waiting.first();
+            if let Some(waker) = first {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Picked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Picked").field("peer", &self.peer.name()).finish_non_exhaustive()
+    }
+}

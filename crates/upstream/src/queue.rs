@@ -1,0 +1,161 @@
+//! `queue`: requests that wait for a peer, first come, first served.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use nowait_runtime::time::{Sleep, sleep_until};
+
+use crate::attempt::{Attempt, Next};
+use crate::peer::ms;
+use crate::picked::Picked;
+
+/// Those that wait, in order, of all workers.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    waiters: VecDeque<(u64, Waker)>,
+    next: u64,
+    overflows: u64,
+}
+
+impl Waiting {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Counts a request for which there was no room.
+    pub(crate) fn overflowed(&mut self) {
+        self.overflows += 1;
+    }
+
+    /// The first in line.
+    pub(crate) fn first(&self) -> Option<Waker> {
+        self.waiters.front().map(|(_, waker)| waker.clone())
+    }
+
+    /// Everyone's waker; they stay in line.
+    pub(crate) fn take_all(&mut self) -> Vec<Waker> {
+        self.waiters.iter().map(|(_, waker)| waker.clone()).collect()
+    }
+
+    fn enter(&mut self, waker: &Waker) -> u64 {
+        self.next += 1;
+        self.waiters.push_back((self.next, waker.clone()));
+        self.next
+    }
+
+    fn leave(&mut self, ticket: u64) {
+        self.waiters.retain(|(other, _)| *other != ticket);
+    }
+
+    fn is_first(&self, ticket: u64) -> bool {
+        self.waiters.front().is_some_and(|(first, _)| *first == ticket)
+    }
+}
+
+/// Why a request got no peer; both are answered with 502.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueError {
+    /// As many wait already as may.
+    Full,
+    /// None could be used in time.
+    TimedOut,
+}
+
+impl fmt::Display for QueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            QueueError::Full => "upstream queue is full",
+            QueueError::TimedOut => "upstream queue timed out",
+        })
+    }
+}
+
+impl std::error::Error for QueueError {}
+
+/// The future of [`Attempt::queue`].
+pub struct Queue<'a> {
+    attempt: &'a mut Attempt,
+    deadline: Instant,
+    ticket: Option<u64>,
+    sleep: Sleep,
+}
+
+impl<'a> Queue<'a> {
+    pub(crate) fn new(attempt: &'a mut Attempt, now: Instant) -> Queue<'a> {
+        let timeout = attempt.group.conf().queue.map_or(Duration::ZERO, |q| q.timeout.duration());
+        let deadline = now + timeout;
+        Queue { attempt, deadline, ticket: None, sleep: sleep_until(deadline) }
+    }
+
+    fn enter(&mut self, waker: &Waker) -> Result<u64, QueueError> {
+        if let Some(ticket) = self.ticket {
+            return Ok(ticket);
+        }
+        let length = self.attempt.group.conf().queue.map_or(0, |queue| queue.length);
+        let mut state = self.attempt.group.lock();
+        if state.waiting.len() >= length {
+            state.waiting.overflowed();
+            return Err(QueueError::Full);
+        }
+        let ticket = state.waiting.enter(waker);
+        self.ticket = Some(ticket);
+        Ok(ticket)
+    }
+}
+
+impl Future for Queue<'_> {
+    type Output = Result<Picked, QueueError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let ticket = match this.enter(cx.waker()) {
+            Ok(ticket) => ticket,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        let now = nowait_runtime::now();
+        let first = this.attempt.group.lock().waiting.is_first(ticket);
+        if first && let Next::Peer(peer) = this.attempt.next_for(now, true) {
+            return Poll::Ready(Ok(peer));
+        }
+        if now >= this.deadline {
+            return Poll::Ready(Err(QueueError::TimedOut));
+        }
+        // A peer that has failed comes back without anybody giving one back.
+        let mut wake = this.deadline;
+        if first && let Some(at) = this.attempt.available_at(ms(now)) {
+            let wait = Duration::from_millis(at.saturating_sub(ms(now)));
+            wake = wake.min(now + wait);
+        }
+        this.sleep.reset(wake);
+        match Pin::new(&mut this.sleep).poll(cx) {
+            Poll::Ready(()) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Queue<'_> {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let next = {
+            let mut state = self.attempt.group.lock();
+            state.waiting.leave(ticket);
+            state.waiting.first()
+        };
+        // Whoever is first now has to look for itself.
+        if let Some(waker) = next {
+            waker.wake();
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Counters of peers, for status pages and logs.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The first digit of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusClass(u8);
+
+impl StatusClass {
+    /// Of a status; those outside of 100 to 599 count as 5xx.
+    pub fn of(status: u16) -> StatusClass {
+        let class = (status / 100) as u8;
+        StatusClass(if (1..=5).contains(&class) { class } else { 5 })
+    }
+}
+
+/// What is counted of a peer since it is known.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    requests: AtomicU64,
+    responses: [AtomicU64; 5],
+    sent: AtomicU64,
+    received: AtomicU64,
+    fails: AtomicU64,
+    unavailable: AtomicU64,
+    selected_at: AtomicU64,
+    down_since: AtomicU64,
+    downtime_ms: AtomicU64,
+}
+
+/// A snapshot of what was counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerStats {
+    /// `127.0.0.1:8080`
+    pub name: String,
+    /// Connections (requests) under way.
+    pub active: u32,
+    /// Requests so far.
+    pub requests: u64,
+    /// Responses by the first digit of their status: 1xx to 5xx.
+    pub responses: [u64; 5],
+    /// Bytes sent to the peer.
+    pub sent: u64,
+    /// Bytes received from the peer.
+    pub received: u64,
+    /// Unsuccessful attempts so far.
+    pub fails: u64,
+    /// How often it became unavailable.
+    pub unavailable: u64,
+    /// How long it was unavailable, in ms.
+    pub downtime_ms: u64,
+    /// Idle connections to it, of all workers.
+    pub idle: u32,
+    /// Average time to the header, in ms (`least_time`).
+    pub header_time_ms: u64,
+    /// Average time to the end of the response, in ms.
+    pub response_time_ms: u64,
+}
+
+impl Counters {
+    pub(crate) fn selected(&self, now: u64) {
+        self.requests.fetch_add(1, Relaxed);
+        self.selected_at.store(now, Relaxed);
+    }
+
+    pub(crate) fn failed(&self) {
+        self.fails.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn response(&self, class: StatusClass) {
+        self.responses[usize::from(class.0) - 1].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn bytes(&self, sent: u64, received: u64) {
+        self.sent.fetch_add(sent, Relaxed);
+        self.received.fetch_add(received, Relaxed);
+    }
+
+    pub(crate) fn became_unavailable(&self, now: u64) {
+        self.unavailable.fetch_add(1, Relaxed);
+        self.down_since.store(now, Relaxed);
+    }
+
+    pub(crate) fn became_available(&self, now: u64) {
+        let since = self.down_since.swap(0, Relaxed);
+        if since > 0 {
+            self.downtime_ms.fetch_add(now.saturating_sub(since), Relaxed);
+        }
+    }
+
+    /// What was counted here; the rest of the snapshot is the peer's.
+    pub(crate) fn snapshot(&self) -> PeerStats {
+        PeerStats {
+            requests: self.requests.load(Relaxed),
+            responses: [0, 1, 2, 3, 4].map(|n: usize| self.responses[n].load(Relaxed)),
+            sent: self.sent.load(Relaxed),
+            received: self.received.load(Relaxed),
+            fails: self.fails.load(Relaxed),
+            unavailable: self.unavailable.load(Relaxed),
+            downtime_ms: self.downtime_ms.load(Relaxed),
+            ..PeerStats::default()
+        }
+    }
+}

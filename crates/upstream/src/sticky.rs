@@ -1,0 +1,174 @@
+//! What `sticky` knows: ids of peers, and the sessions that were learnt.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use md5::{Digest, Md5};
+
+use crate::conf::LearnConf;
+
+/// Bytes of the zone that a session counts for: nginx has about 8000 in a megabyte.
+const SESSION_BYTES: u64 = 128;
+
+/// The id of a peer without `route`: the MD5 sum of its address, as nginx has it.
+pub(crate) fn sid_of(name: &str) -> Box<[u8]> {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let digest = Md5::digest(name.as_bytes());
+    digest.iter().flat_map(|b| [HEX[usize::from(b >> 4)], HEX[usize::from(b & 15)]]).collect()
+}
+
+/// Sessions and the ids of their servers.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    zone: Bytes,
+    timeout_ms: u64,
+    max: usize,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    sessions: HashMap<[u8; 16], Session>,
+    /// Uses in their order, oldest first; a session counts where its `last` stands.
+    uses: VecDeque<(u64, [u8; 16])>,
+}
+
+#[derive(Debug)]
+struct Session {
+    sid: Box<[u8]>,
+    /// When it was used last.
+    last: u64,
+}
+
+impl Sessions {
+    pub(crate) fn new(conf: &LearnConf) -> Sessions {
+        Sessions {
+            zone: conf.zone.clone(),
+            timeout_ms: conf.timeout.0,
+            max: (conf.size / SESSION_BYTES) as usize,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Whether the sessions of another generation may be taken over.
+    pub(crate) fn is_like(&self, other: &Sessions) -> bool {
+        self.zone == other.zone && self.timeout_ms == other.timeout_ms && self.max == other.max
+    }
+
+    /// The id of the server of a session.
+    pub(crate) fn lookup(&self, session: &[u8], now: u64) -> Option<Box<[u8]>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.expire(now, self.timeout_ms);
+        known.sessions.get(&key(session)).map(|session| session.sid.clone())
+    }
+
+    /// Notes the use of a session. One that is not known is noted only if it was just created.
+    pub(crate) fn learn(&self, session: &[u8], sid: &[u8], created: bool, now: u64) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.expire(now, self.timeout_ms);
+        let key = key(session);
+        match known.sessions.get_mut(&key) {
+            Some(session) => {
+                if *session.sid != *sid {
+                    session.sid = sid.into();
+                }
+                if std::mem::replace(&mut session.last, now) == now {
+                    return;
+                }
+            }
+            None if created => {
+                while known.sessions.len() >= self.max.max(1) && known.forget_oldest() {}
+                known.sessions.insert(key, Session { sid: sid.into(), last: now });
+            }
+            None => return,
+        }
+        known.uses.push_back((now, key));
+        known.compact();
+    }
+}
+
+fn key(session: &[u8]) -> [u8; 16] {
+    Md5::digest(session).into()
+}
+
+impl Known {
+    /// Forgets sessions that were not used for too long.
+    fn expire(&mut self, now: u64, timeout_ms: u64) {
+        while let Some((at, key)) = self.uses.front().copied()
+            && now.saturating_sub(at) >= timeout_ms
+        {
+            self.uses.pop_front();
+            if self.sessions.get(&key).is_some_and(|session| session.last == at) {
+                self.sessions.remove(&key);
+            }
+        }
+    }
+
+    /// Forgets the session that was not used for longest; false if there is none.
+    fn forget_oldest(&mut self) -> bool {
+        while let Some((at, key)) = self.uses.pop_front() {
+            if self.sessions.get(&key).is_some_and(|session| session.last == at) {
+                self.sessions.remove(&key);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Leaves out uses that later ones have overtaken, when they are the most.
+    fn compact(&mut self) {
+        if self.uses.len() > 64 + 2 * self.sessions.len() {
+            let sessions = &self.sessions;
+            self.uses
+                .retain(|(at, key)| sessions.get(key).is_some_and(|session| session.last == *at));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions(max: usize) -> Sessions {
+        Sessions { zone: Bytes::new(), timeout_ms: 100, max, known: Mutex::default() }
+    }
+
+    #[test]
+    fn ids() {
+        // printf 127.0.0.1:8080 | md5sum
+        assert_eq!(&*sid_of("127.0.0.1:8080"), b"5958c386bf5e9109ac10d2a628645aea".as_slice());
+    }
+
+    #[test]
+    fn sessions_are_learnt_and_forgotten() {
+        let known = sessions(10);
+        known.learn(b"s", b"a", false, 1000);
+        assert_eq!(known.lookup(b"s", 1000), None);
+        known.learn(b"s", b"a", true, 1000);
+        assert_eq!(known.lookup(b"s", 1050).as_deref(), Some(&b"a"[..]));
+        known.learn(b"s", b"b", false, 1080);
+        assert_eq!(known.lookup(b"s", 1150).as_deref(), Some(&b"b"[..]));
+        assert_eq!(known.lookup(b"s", 1180), None);
+    }
+
+    #[test]
+    fn the_oldest_goes_when_there_is_no_room() {
+        let known = sessions(2);
+        for (n, name) in [b"1", b"2", b"3"].into_iter().enumerate() {
+            known.learn(name, b"a", true, 1000 + n as u64);
+        }
+        assert_eq!(known.lookup(b"1", 1003), None);
+        assert!(known.lookup(b"2", 1003).is_some() && known.lookup(b"3", 1003).is_some());
+    }
+
+    #[test]
+    fn uses_are_bounded() {
+        let known = sessions(2);
+        for _ in 0..10_000 {
+            known.learn(b"1", b"a", true, 1000);
+        }
+        assert!(known.known.lock().unwrap().uses.len() <= 70);
+    }
+}

@@ -37,7 +37,7 @@ pub use file::{File, Kind, Metadata};
 pub use inline::is_supported as opens_inline;
 pub use open::{OpenOptions, PREFETCH_MAX, Symlinks, open, read, stat, try_open, try_stat};
 pub use send::{STEP_BYTES_MAX, Sent, Steps};
-pub use write::{CreateOptions, create};
+pub use write::{CreateOptions, Patched, PutModes, create, patch, put};
 
 use std::io;
 

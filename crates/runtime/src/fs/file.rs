@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -127,6 +127,8 @@ pub(super) struct Handle {
     /// The turn of the loop in which it was opened there.
     opened: Option<Instant>,
     written: bool,
+    /// Up to where this process has written it.
+    written_end: AtomicU64,
 }
 
 impl Handle {
@@ -149,7 +151,23 @@ impl Handle {
             pool,
             opened: crate::time::turn(),
             written: false,
+            written_end: AtomicU64::new(0),
         }
+    }
+
+    /// Size in bytes when it was opened, or more if this handle has written more since.
+    pub(super) fn size(&self) -> u64 {
+        self.metadata.size.max(self.written_end.load(Relaxed))
+    }
+
+    /// The bytes from `offset` up to `end` were written: they are in memory, and so is where they
+    /// are to go. Called in the pool.
+    pub(super) fn wrote(&self, offset: u64, end: u64) {
+        self.written_end.fetch_max(end, Relaxed);
+        if self.mount.reads_inline() {
+            self.touched.store(true, Relaxed);
+        }
+        self.used(offset, end);
     }
 
     /// Marks a file that this process writes.
@@ -177,7 +195,7 @@ impl Handle {
     /// As [`used`](Handle::used), and those from `begin` up to `offset` were a moment ago.
     pub(super) fn used_since(&self, begin: u64, offset: u64, end: u64) {
         if self.direct.is_none() && self.mount.reads_inline() && !self.mount.is_memory() {
-            let (size, now) = (self.metadata.size, known::Tick::now());
+            let (size, now) = (self.size(), known::Tick::now());
             known::learn_used(self.id, begin, offset, end, size, now);
         }
     }

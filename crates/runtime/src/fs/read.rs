@@ -107,9 +107,9 @@ impl File {
     }
 
     /// Bounds `len` to what the file had when it was opened, so that no memory is taken for nothing.
-    /// A file that is being written is not bounded beyond its first size.
+    /// A file that is being written is not bounded beyond what this handle has written.
     fn clip(&self, offset: u64, len: usize) -> usize {
-        match self.handle.metadata.size.checked_sub(offset) {
+        match self.handle.size().checked_sub(offset) {
             None | Some(0) => len,
             Some(rest) => len.min(usize::try_from(rest).unwrap_or(usize::MAX)),
         }

@@ -49,7 +49,7 @@ const KEPT: u16 = 60 * known::TICKS_PER_SECOND;
 /// Whether a try to read the range inline will most likely succeed.
 pub(super) fn is_likely(handle: &Handle, offset: u64, len: usize) -> bool {
     let len = len as u64;
-    if handle.mount.is_memory() || offset >= handle.metadata.size {
+    if handle.mount.is_memory() || offset >= handle.size() {
         return true;
     }
     let disk_is_free = !handle.mount.is_missing();
@@ -62,7 +62,7 @@ pub(super) fn is_likely(handle: &Handle, offset: u64, len: usize) -> bool {
 
 /// How many of the `len` bytes from `offset`, counted from the first, are known to be in memory.
 pub(super) fn known_resident(handle: &Handle, offset: u64, len: usize) -> io::Result<usize> {
-    let len = handle.metadata.size.saturating_sub(offset).min(len as u64);
+    let len = handle.size().saturating_sub(offset).min(len as u64);
     if len == 0 {
         // Past the end: sendfile finds that out without a disk.
         return Ok(1);

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
 
 use super::file::Handle;
-use super::{File, Io, Metadata, offload};
+use super::{File, Io, Metadata, known, offload};
 use crate::mounts;
-use crate::pool::{Class, Op};
+use crate::pool::{Class, Op, Pool};
 
 /// How a file is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,22 +34,17 @@ impl Default for CreateOptions {
     }
 }
 
+/// A published file up to so many bytes was written a moment ago: its pages are in memory.
+const JUST_WRITTEN_BYTES_MAX: u64 = 1024 * 1024;
+
 /// Creates or opens a file for reading and writing.
 ///
 /// # Errors
 /// `AlreadyExists` with [`CreateOptions::exclusive`]; those of openat(2).
 pub async fn create(io: &Io, path: &[u8], options: &CreateOptions) -> io::Result<File> {
-    let mut flags =
-        OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    flags.set(OFlags::EXCL, options.exclusive);
-    flags.set(OFlags::TRUNC, options.truncate);
-    flags.set(OFlags::APPEND, options.append);
-    let (path, mode, pool) = (path.to_vec(), Mode::from_raw_mode(options.mode), io.pool.clone());
+    let (path, options, pool) = (path.to_vec(), *options, io.pool.clone());
     let work = move || {
-        let fd = openat(CWD, path, flags, mode)?;
-        let metadata = Metadata::from_stat(&rustix::fs::fstat(&fd)?);
-        let mount = mounts::of(fd.as_fd(), metadata.dev);
-        let handle = Handle::new(fd, metadata, mount, None, pool).written();
+        let handle = open_new(&path, options, pool)?;
         Ok(File { handle: Arc::new(handle), head: Bytes::new() })
     };
     offload(io, Class::Path, Op::Create, work).await
@@ -61,15 +57,33 @@ impl File {
     /// Those of pwrite(2); `StorageFull` among them. Part of the bytes may have been written.
     pub async fn write_at(&self, io: &Io, offset: u64, chunks: Vec<Bytes>) -> io::Result<()> {
         let handle = self.handle.clone();
+        offload(io, Class::Bulk, Op::Write, move || write_chunks(&handle, offset, &chunks)).await
+    }
+
+    /// Writes `head` at the file's beginning and gives the file another name, in one trip: a file
+    /// that was written under a temporary name becomes visible whole. A file that had the name
+    /// before is replaced. Directories of `to` that are missing are made with permission bits
+    /// `dir_mode`. Returns what the file is now.
+    ///
+    /// # Errors
+    /// Those of pwrite(2) and rename(2); `CrossesDevices` (EXDEV) among them: then the caller
+    /// copies. The file keeps its old name.
+    pub async fn publish(
+        &self,
+        io: &Io,
+        head: Bytes,
+        from: &[u8],
+        to: &[u8],
+        dir_mode: u32,
+    ) -> io::Result<Metadata> {
+        let handle = self.handle.clone();
+        let (from, to) = (from.to_vec(), to.to_vec());
         let work = move || {
-            let mut offset = offset;
-            for chunk in &chunks {
-                write_all(&handle, offset, chunk)?;
-                offset += chunk.len() as u64;
-            }
-            Ok(())
+            write_chunks(&handle, 0, &[head])?;
+            rename_into(&from, &to, dir_mode)?;
+            learn_published(&handle)
         };
-        offload(io, Class::Bulk, Op::Write, work).await
+        offload(io, Class::Path, Op::Rename, work).await
     }
 
     /// Sets the size.
@@ -99,9 +113,146 @@ impl File {
     }
 }
 
-fn write_all(handle: &Handle, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
+/// Writes a whole small file under the temporary name `temp` and then renames it to `to`, in one trip:
+/// see [`File::publish`]. Directories that are missing are made.
+///
+/// # Errors
+/// As those of [`create`] (exclusive), [`File::write_at`] and [`File::publish`]; the temporary file
+/// is removed.
+pub async fn put(
+    io: &Io,
+    temp: &[u8],
+    to: &[u8],
+    chunks: Vec<Bytes>,
+    modes: PutModes,
+) -> io::Result<Metadata> {
+    let (temp, to, pool) = (temp.to_vec(), to.to_vec(), io.pool.clone());
+    let work = move || {
+        let handle = create_file(&temp, CreateOptions { mode: modes.file, ..CreateOptions::default() }, modes.dir, pool)?;
+        let written = write_chunks(&handle, 0, &chunks)
+            .and_then(|()| rename_into(&temp, &to, modes.dir))
+            .and_then(|()| learn_published(&handle));
+        if written.is_err() {
+            // Nothing more can be done about it here.
+            let _ = rustix::fs::unlink(&temp);
+        }
+        written
+    };
+    offload(io, Class::Bulk, Op::Write, work).await
+}
+
+/// What [`patch`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patched {
+    Done,
+    /// The name leads to another file than expected, or to none: nothing was written.
+    Replaced,
+}
+
+/// Writes `bytes` at `offset` of the file that `path` leads to if that is still the file that
+/// `expected` describes (by device and inode number), in one trip. The caller keeps that file open,
+/// so that no other file can have its number.
+///
+/// # Errors
+/// Those of openat(2) and pwrite(2).
+pub async fn patch(
+    io: &Io,
+    path: &[u8],
+    expected: &Metadata,
+    offset: u64,
+    bytes: Bytes,
+) -> io::Result<Patched> {
+    let (path, expected) = (path.to_vec(), (expected.dev, expected.ino));
+    let work = move || {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let fd = match openat(CWD, path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(Patched::Replaced),
+            fd => fd?,
+        };
+        let found = Metadata::from_stat(&rustix::fs::fstat(&fd)?);
+        if (found.dev, found.ino) != expected {
+            return Ok(Patched::Replaced);
+        }
+        write_all(&fd, offset, &bytes)?;
+        Ok(Patched::Done)
+    };
+    offload(io, Class::Bulk, Op::Write, work).await
+}
+
+/// Permission bits for [`put`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PutModes {
+    /// Of the file.
+    pub file: u32,
+    /// Of directories that are made for it.
+    pub dir: u32,
+}
+
+/// Renames, and makes the directories of `to` if they are missing.
+fn rename_into(from: &[u8], to: &[u8], dir_mode: u32) -> io::Result<()> {
+    match rustix::fs::rename(from, to) {
+        Err(Errno::NOENT) => {
+            super::make_parents(to, dir_mode)?;
+            Ok(rustix::fs::rename(from, to)?)
+        }
+        result => Ok(result?),
+    }
+}
+
+/// The renamed file will be opened soon: its extent map and pages are in memory.
+fn learn_published(handle: &Handle) -> io::Result<Metadata> {
+    // Renaming has changed its ctime, and with it what the tables know it by.
+    let metadata = Metadata::from_stat(&rustix::fs::fstat(handle)?);
+    if metadata.is_file() && handle.mount.reads_inline() && !handle.mount.is_memory() {
+        let id = known::file_id(&metadata);
+        known::learn_touched(id);
+        if metadata.size <= JUST_WRITTEN_BYTES_MAX {
+            known::learn_used(id, 0, 0, metadata.size, metadata.size, known::Tick::now());
+        }
+    }
+    Ok(metadata)
+}
+
+fn create_file(
+    path: &[u8],
+    options: CreateOptions,
+    dir_mode: u32,
+    pool: Pool,
+) -> io::Result<Handle> {
+    match open_new(path, options, pool.clone()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            super::make_parents(path, dir_mode)?;
+            open_new(path, options, pool)
+        }
+        result => result,
+    }
+}
+
+fn open_new(path: &[u8], options: CreateOptions, pool: Pool) -> io::Result<Handle> {
+    let mut flags =
+        OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    flags.set(OFlags::EXCL, options.exclusive);
+    flags.set(OFlags::TRUNC, options.truncate);
+    flags.set(OFlags::APPEND, options.append);
+    let fd = openat(CWD, path, flags, Mode::from_raw_mode(options.mode))?;
+    let metadata = Metadata::from_stat(&rustix::fs::fstat(&fd)?);
+    let mount = mounts::of(fd.as_fd(), metadata.dev);
+    Ok(Handle::new(fd, metadata, mount, None, pool).written())
+}
+
+fn write_chunks(handle: &Handle, begin: u64, chunks: &[Bytes]) -> io::Result<()> {
+    let mut offset = begin;
+    for chunk in chunks {
+        write_all(handle, offset, chunk)?;
+        offset += chunk.len() as u64;
+    }
+    handle.wrote(begin, offset);
+    Ok(())
+}
+
+fn write_all(file: impl AsFd, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        let count = match rustix::io::pwrite(handle, bytes, offset) {
+        let count = match rustix::io::pwrite(&file, bytes, offset) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
             Ok(count) => count,
             Err(rustix::io::Errno::INTR) => continue,

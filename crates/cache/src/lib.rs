@@ -13,15 +13,40 @@
 //! - [`waiters`]: who fills which key, and who waits for it, across workers.
 //! - [`policy`]: what goes to which tier.
 //!
+//! With I/O, all of it through `nowait_runtime::fs`:
+//! - [`store`]: one cache as its users see it, and what a look-up finds.
+//! - [`fill`]: the writer of an object, and who waits for it; [`growing`]: who reads along.
+//! - [`health`]: whether the disk can be relied on.
+//!
 //! `unsafe` is forbidden.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod fill;
+mod fills;
 pub mod format;
+pub mod growing;
+mod growth;
+pub mod health;
+mod hot;
 pub mod index;
 pub mod key;
+mod lookup;
+mod names;
+mod object;
+pub mod options;
+mod revalidate;
+pub mod statistics;
+pub mod store;
 pub mod time;
+mod write_behind;
+
+pub use fill::{Ended, Fill, FillEnded, FillStart, Waiter, Woken};
+pub use growing::{Cut, Growing, Piece};
 
 pub use index::Index;
 pub use key::{Key, Levels};
+pub use options::{Steps, StoreOptions};
+pub use statistics::Statistics;
+pub use store::{FillOptions, Hit, HitBody, Lookup, LookupOptions, Store, Target, Why};
 pub use time::UnixMs;

@@ -128,7 +128,12 @@ pub async fn put(
 ) -> io::Result<Metadata> {
     let (temp, to, pool) = (temp.to_vec(), to.to_vec(), io.pool.clone());
     let work = move || {
-        let handle = create_file(&temp, CreateOptions { mode: modes.file, ..CreateOptions::default() }, modes.dir, pool)?;
+        let handle = create_file(
+            &temp,
+            CreateOptions { mode: modes.file, ..CreateOptions::default() },
+            modes.dir,
+            pool,
+        )?;
         let written = write_chunks(&handle, 0, &chunks)
             .and_then(|()| rename_into(&temp, &to, modes.dir))
             .and_then(|()| learn_published(&handle));

@@ -1,0 +1,74 @@
+//! Which objects are being filled just now, on any worker.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::growth::Growth;
+use crate::key::Key;
+
+/// Locks: keys are spread over them by their last byte.
+const SHARDS: usize = 16;
+
+type Shard = HashMap<Key, Arc<Growth>>;
+
+/// Fills under way by key. At most one per key is found; others of the same key (without
+/// `proxy_cache_lock`) go on unseen.
+pub(crate) struct Fills {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+impl Fills {
+    pub(crate) fn new() -> Fills {
+        Fills { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
+        let shard = &self.shards[usize::from(key.0[key.0.len() - 1]) % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fill of `key`.
+    pub(crate) fn find(&self, key: Key) -> Option<Arc<Growth>> {
+        self.shard(key).get(&key).cloned()
+    }
+
+    /// Enters a fill unless there is one for its key already, which is returned.
+    pub(crate) fn enter(&self, growth: &Arc<Growth>) -> Result<(), Arc<Growth>> {
+        let key = growth.key();
+        let mut shard = self.shard(key);
+        if let Some(other) = shard.get(&key) {
+            return Err(other.clone());
+        }
+        shard.insert(key, growth.clone());
+        Ok(())
+    }
+
+    /// Takes it out, if it is this one.
+    pub(crate) fn leave(&self, growth: &Arc<Growth>) {
+        let key = growth.key();
+        let mut shard = self.shard(key);
+        if shard.get(&key).is_some_and(|found| Arc::ptr_eq(found, growth)) {
+            let gone = shard.remove(&key);
+            drop(shard);
+            drop(gone);
+        }
+    }
+
+    /// Takes those out that `matches` says, and tells them that they will not be stored. Returns how
+    /// many.
+    pub(crate) fn doom(&self, matches: impl Fn(&Growth) -> bool) -> usize {
+        let mut doomed = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            doomed.extend(shard.extract_if(|_, growth| matches(growth)).map(|(_, growth)| growth));
+        }
+        doomed.iter().for_each(|growth| growth.doom());
+        doomed.len()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        let count =
+            |shard: &Mutex<Shard>| shard.lock().unwrap_or_else(PoisonError::into_inner).len();
+        self.shards.iter().map(count).sum()
+    }
+}

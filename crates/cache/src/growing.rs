@@ -1,0 +1,67 @@
+//! Reading an object while it is being filled.
+//!
+//! Every reader has its own position and speed; nothing of the object is kept in memory for it but
+//! the newest pieces, which are not yet in the file. Readers may join at any time after the head is
+//! known, on any worker. Handed out by [`crate::Store::lookup`] and by [`crate::fill::Waiter`].
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use crate::format::Head;
+pub use crate::growth::{Cut, Piece};
+use crate::growth::{Growth, Slot};
+
+/// A reader of an object that is being filled.
+pub struct Growing {
+    growth: Arc<Growth>,
+    head: Arc<Head>,
+    position: u64,
+    slot: Slot,
+}
+
+impl Growing {
+    pub(crate) fn new(growth: Arc<Growth>, head: Arc<Head>) -> Growing {
+        Growing { growth, head, position: 0, slot: Slot::default() }
+    }
+
+    /// The object's head. Its `body_len` is not known before the end.
+    pub fn head(&self) -> &Arc<Head> {
+        &self.head
+    }
+
+    /// Body bytes that have come from the origin so far, and whether they are all.
+    pub fn received(&self) -> (u64, bool) {
+        self.growth.received()
+    }
+
+    /// Goes on at `position` of the body, which may be ahead of what was received (byte ranges).
+    pub fn seek(&mut self, position: u64) {
+        self.position = position;
+    }
+
+    /// The next bytes, at most `max` of them, as soon as there are any; `None` at the end of the
+    /// body.
+    ///
+    /// # Errors
+    /// [`Cut`]: the fill ended without an object.
+    pub async fn next(&mut self, max: u64) -> Result<Option<Piece>, Cut> {
+        let Growing { growth, position, slot, .. } = self;
+        let piece = poll_fn(|cx| growth.poll_read(cx, slot, *position, max.max(1))).await?;
+        if let Some(piece) = &piece {
+            *position += piece.len();
+        }
+        Ok(piece)
+    }
+}
+
+impl Drop for Growing {
+    fn drop(&mut self) {
+        self.growth.leave(&mut self.slot);
+    }
+}
+
+impl std::fmt::Debug for Growing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Growing").field("position", &self.position).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,383 @@
+//! One object while it is being filled: what its writer, its readers and those who wait for it
+//! share, on whatever workers they are.
+//!
+//! The writer ([`crate::fill`]) adds pieces; the task behind it moves them to the file. Readers
+//! ([`crate::growing`]) take what is in the file from there and the newest pieces, which are not yet
+//! in the file, from memory. Waiters learn when the head is known and how it ended. Never: I/O.
+//!
+//! One lock, held for some instructions; wakers are woken after it was released.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use nowait_runtime::fs::File;
+use slab::Slab;
+
+use crate::format::Head;
+use crate::key::Key;
+use crate::store::Target;
+
+/// How a fill ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The object is in the cache.
+    Stored,
+    /// The response may not be stored: those who waited had better ask the origin themselves, all at
+    /// once, since the next one will hardly be storable either.
+    Declined,
+    /// The origin failed, the client left, or the disk refused it: the next one may try.
+    Failed,
+    /// It goes on under another key ([`crate::Fill::rekey`]): look again.
+    Moved,
+}
+
+/// What a reader gets next.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// Still in memory.
+    Bytes(Bytes),
+    /// In the file.
+    File {
+        /// The file, which may still have its temporary name.
+        file: File,
+        /// Where the bytes begin, counted from the file's beginning.
+        offset: u64,
+        /// How many.
+        len: u64,
+    },
+}
+
+impl Piece {
+    /// Length in bytes; never 0.
+    pub fn len(&self) -> u64 {
+        match self {
+            Piece::Bytes(bytes) => bytes.len() as u64,
+            Piece::File { len, .. } => *len,
+        }
+    }
+
+    /// Always false.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The fill ended without an object: what a reader has got so far is all there is. Its connection is
+/// closed before the end of the response, unless nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut;
+
+impl std::fmt::Display for Cut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the object that was being stored could not be completed")
+    }
+}
+
+impl std::error::Error for Cut {}
+
+pub(crate) struct Growth {
+    target: Target,
+    state: Mutex<State>,
+}
+
+struct State {
+    head: Option<Arc<Head>>,
+    /// Body bytes that came from the origin.
+    received: u64,
+    /// Body bytes in the file.
+    written: u64,
+    /// The bytes from `written` to `received`; bounded by the fill.
+    pending: VecDeque<Bytes>,
+    /// All of the body was received.
+    complete: bool,
+    /// The file, and where the body begins in it.
+    file: Option<(File, u64)>,
+    ended: Option<Ended>,
+    /// Its key was purged meanwhile: it is read to its end but not stored.
+    doomed: bool,
+    /// Readers and waiters.
+    watchers: Slab<Waker>,
+    /// Who adds pieces, when it must wait.
+    source: Option<Waker>,
+    /// Who writes them, when there is nothing to write.
+    sink: Option<Waker>,
+}
+
+impl State {
+    fn pending_bytes(&self) -> u64 {
+        self.received - self.written
+    }
+
+    /// Everyone, for a change that concerns everyone. The slots stay: watchers register again.
+    fn watchers(&mut self) -> Vec<Waker> {
+        self.watchers.iter().map(|(_, waker)| waker.clone()).collect()
+    }
+}
+
+/// What the writing task has to do next.
+pub(crate) enum Work {
+    /// These bytes go to `offset` of the body; `last`: they are its end.
+    Write { offset: u64, pieces: Vec<Bytes>, last: bool },
+    /// Everything is in the file.
+    Finish,
+    /// Somebody ended it.
+    Stop,
+}
+
+impl Growth {
+    pub(crate) fn new(target: Target) -> Growth {
+        Growth {
+            target,
+            state: Mutex::new(State {
+                head: None,
+                received: 0,
+                written: 0,
+                pending: VecDeque::new(),
+                complete: false,
+                file: None,
+                ended: None,
+                doomed: false,
+                watchers: Slab::new(),
+                source: None,
+                sink: None,
+            }),
+        }
+    }
+
+    /// Plain data, valid after every statement: a panic elsewhere cannot break it.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is filled.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        self.target.key
+    }
+
+    /// The head is known: readers may begin.
+    pub(crate) fn set_head(&self, head: Arc<Head>) {
+        let mut state = self.lock();
+        state.head = Some(head);
+        let wakers = state.watchers();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    pub(crate) fn head(&self) -> Option<Arc<Head>> {
+        self.lock().head.clone()
+    }
+
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.lock().ended
+    }
+
+    /// Body bytes so far, and whether these are all.
+    pub(crate) fn received(&self) -> (u64, bool) {
+        let state = self.lock();
+        (state.received, state.complete)
+    }
+
+    /// Adds a piece of the body. False: the fill has ended, the piece is not wanted.
+    pub(crate) fn push(&self, piece: Bytes) -> bool {
+        let mut state = self.lock();
+        if state.ended.is_some() {
+            return false;
+        }
+        if piece.is_empty() {
+            return true;
+        }
+        state.received += piece.len() as u64;
+        state.pending.push_back(piece);
+        let mut wakers = state.watchers();
+        wakers.extend(state.sink.take());
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// Ready when fewer than `max` bytes wait for the disk, or the fill has ended.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>, max: u64) -> Poll<()> {
+        let mut state = self.lock();
+        if state.ended.is_some() || state.pending_bytes() < max {
+            return Poll::Ready(());
+        }
+        state.source = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// All of the body was added.
+    pub(crate) fn complete(&self) {
+        let mut state = self.lock();
+        state.complete = true;
+        let mut wakers = state.watchers();
+        wakers.extend(state.sink.take());
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// What is to be written next, at most `max` bytes (or one piece).
+    pub(crate) fn poll_work(&self, cx: &mut Context<'_>, max: u64) -> Poll<Work> {
+        let mut state = self.lock();
+        if state.ended.is_some() {
+            return Poll::Ready(Work::Stop);
+        }
+        if state.pending.is_empty() {
+            if state.complete {
+                return Poll::Ready(Work::Finish);
+            }
+            state.sink = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let (mut pieces, mut bytes) = (Vec::new(), 0);
+        for piece in &state.pending {
+            bytes += piece.len() as u64;
+            if bytes > max && !pieces.is_empty() {
+                break;
+            }
+            pieces.push(piece.clone());
+        }
+        let last = state.complete && pieces.len() == state.pending.len();
+        Poll::Ready(Work::Write { offset: state.written, pieces, last })
+    }
+
+    /// The file exists; its body begins at `offset`.
+    pub(crate) fn set_file(&self, file: File, offset: u64) {
+        self.lock().file = Some((file, offset));
+    }
+
+    /// The first `count` pending pieces are in the file.
+    pub(crate) fn wrote(&self, count: usize) {
+        let mut state = self.lock();
+        if state.ended.is_some() {
+            return;
+        }
+        let gone: Vec<Bytes> = state.pending.drain(..count).collect();
+        state.written += gone.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let source = state.source.take();
+        drop(state);
+        drop(gone);
+        if let Some(source) = source {
+            source.wake();
+        }
+    }
+
+    /// The key was purged: readers go on, the object will not be stored, waiters look again.
+    pub(crate) fn doom(&self) {
+        let mut state = self.lock();
+        state.doomed = true;
+        let wakers = state.watchers();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    pub(crate) fn is_doomed(&self) -> bool {
+        self.lock().doomed
+    }
+
+    /// Ends it, once. False: it had ended before.
+    pub(crate) fn end(&self, ended: Ended) -> bool {
+        let mut state = self.lock();
+        if state.ended.is_some() {
+            return false;
+        }
+        state.ended = Some(ended);
+        if ended != Ended::Stored {
+            state.pending.clear();
+            state.written = state.received;
+        }
+        let mut wakers = state.watchers();
+        wakers.extend(state.source.take());
+        wakers.extend(state.sink.take());
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// What is at `position` of the body, at most `max` bytes of it; `None` at the end.
+    pub(crate) fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        slot: &mut Slot,
+        position: u64,
+        max: u64,
+    ) -> Poll<Result<Option<Piece>, Cut>> {
+        let mut state = self.lock();
+        if state.ended.is_some_and(|ended| ended != Ended::Stored) {
+            return Poll::Ready(Err(Cut));
+        }
+        if position >= state.received {
+            if state.complete {
+                return Poll::Ready(Ok(None));
+            }
+            slot.watch(&mut state, cx.waker());
+            return Poll::Pending;
+        }
+        if position < state.written
+            && let Some((file, begin)) = &state.file
+        {
+            let len = (state.written - position).min(max);
+            let piece = Piece::File { file: file.clone(), offset: begin + position, len };
+            return Poll::Ready(Ok(Some(piece)));
+        }
+        let mut at = state.written;
+        for piece in &state.pending {
+            let end = at + piece.len() as u64;
+            if position < end {
+                let skip = usize::try_from(position - at).unwrap_or(usize::MAX);
+                let take = (end - position).min(max);
+                let take = usize::try_from(take).unwrap_or(usize::MAX);
+                return Poll::Ready(Ok(Some(Piece::Bytes(piece.slice(skip..skip + take)))));
+            }
+            at = end;
+        }
+        Poll::Ready(Err(Cut))
+    }
+
+    /// Ready when it has ended, or with the head if `head` asks for that.
+    pub(crate) fn poll_known(
+        &self,
+        cx: &mut Context<'_>,
+        slot: &mut Slot,
+        head: bool,
+    ) -> Poll<Result<Arc<Head>, Ended>> {
+        let mut state = self.lock();
+        if let Some(ended) = state.ended {
+            return Poll::Ready(Err(ended));
+        }
+        if state.doomed {
+            return Poll::Ready(Err(Ended::Moved));
+        }
+        if head && let Some(head) = &state.head {
+            return Poll::Ready(Ok(head.clone()));
+        }
+        slot.watch(&mut state, cx.waker());
+        Poll::Pending
+    }
+
+    /// Gives a place among the watchers up.
+    pub(crate) fn leave(&self, slot: &mut Slot) {
+        if let Some(at) = slot.0.take() {
+            let waker = self.lock().watchers.try_remove(at);
+            drop(waker);
+        }
+    }
+}
+
+/// A place among the watchers of one [`Growth`].
+#[derive(Debug, Default)]
+pub(crate) struct Slot(Option<usize>);
+
+impl Slot {
+    fn watch(&mut self, state: &mut State, waker: &Waker) {
+        match self.0.and_then(|at| state.watchers.get_mut(at)) {
+            Some(known) => known.clone_from(waker),
+            None => self.0 = Some(state.watchers.insert(waker.clone())),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Whether the disk of a store can be relied on: a circuit breaker.
+//!
+//! Every operation of a store that may wait for its disk is [watched](Health::watch). After
+//! [`ERRORS_MAX`] errors of the disk in a row, or when an operation has taken longer than
+//! [`HANG_AFTER`] and nothing else came back meanwhile, the store is out of use: look-ups say
+//! *unavailable* at once, and those that were waiting for the disk give up. The store's background
+//! task then [tries](Health::poll_probe) the disk, with pauses from [`PAUSE_MIN`] to [`PAUSE_MAX`],
+//! and puts it back to use; no client ever waits for such a try.
+//!
+//! What is no fault of the disk does not count: a missing file, no space, too many open files, a
+//! full queue of the pool.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use nowait_runtime::pool::PoolError;
+use rustix::io::Errno;
+use slab::Slab;
+
+/// Errors of the disk in a row that put a store out of use.
+pub const ERRORS_MAX: u32 = 3;
+
+/// How long an operation may take, in the pool's queue and on the disk. A bad sector keeps a hard
+/// disk busy for some seconds; a client that waits longer is better served by the origin.
+pub const HANG_AFTER: Duration = Duration::from_secs(10);
+
+/// The pause before the first try of a disk that is out of use.
+pub const PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// The longest pause between two tries: it doubles from one to the next.
+pub const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Why a store is out of use, or an operation came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The disk failed [`ERRORS_MAX`] times in a row.
+    Failing,
+    /// The disk does not answer.
+    Hanging,
+    /// The pool's queue is full, or it was shut down.
+    Overloaded,
+    /// No space, no descriptors, or another limit of the system.
+    Full,
+    /// No room in `keys_zone`.
+    ZoneFull,
+    /// The object's old file is being removed.
+    Removing,
+}
+
+impl Why {
+    /// The word for logs and status pages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::Failing => "failing",
+            Why::Hanging => "hanging",
+            Why::Overloaded => "overloaded",
+            Why::Full => "full",
+            Why::ZoneFull => "out of keys",
+            Why::Removing => "removing the object",
+        }
+    }
+}
+
+/// What an error of a file operation means for a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The disk or its file system is broken.
+    Disk,
+    /// A limit was reached: space, quota, descriptors, memory.
+    Limit,
+    /// The pool refused the work.
+    Pool,
+    /// Says something about one file only.
+    File,
+}
+
+impl Fault {
+    /// Looks at an error of [`nowait_runtime::fs`].
+    pub fn of(error: &io::Error) -> Fault {
+        if PoolError::of(error).is_some() {
+            return Fault::Pool;
+        }
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(
+                Errno::IO
+                | Errno::ROFS
+                | Errno::NODEV
+                | Errno::NXIO
+                | Errno::UCLEAN
+                | Errno::STALE
+                | Errno::TIMEDOUT
+                | Errno::NOTCONN
+                | Errno::CONNABORTED
+                | Errno::NOLINK
+                | Errno::REMOTEIO
+                | Errno::NOMEDIUM,
+            ) => Fault::Disk,
+            Some(
+                Errno::NOSPC
+                | Errno::DQUOT
+                | Errno::MFILE
+                | Errno::NFILE
+                | Errno::NOMEM
+                | Errno::NOBUFS,
+            ) => Fault::Limit,
+            _ if error.kind() == io::ErrorKind::TimedOut => Fault::Disk,
+            _ => Fault::File,
+        }
+    }
+}
+
+/// The breaker of one store.
+pub(crate) struct Health {
+    /// 0: in use; else one more than the [`Why`]'s number.
+    out: AtomicU32,
+    errors: AtomicU32,
+    /// When an operation last came back, in milliseconds since `start`.
+    came_back: AtomicU64,
+    start: Instant,
+    pub(crate) hang_after: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Operations under way: their wakers, so that they give up when the store goes out of use.
+    under_way: Slab<Option<Waker>>,
+    /// The background task, when it has nothing to try.
+    prober: Option<Waker>,
+    /// Since when it is out of use.
+    since: Option<Instant>,
+}
+
+/// What became of the state by an operation's end: to be logged by the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    None,
+    OutOfUse(Why),
+}
+
+impl Health {
+    pub(crate) fn new(hang_after: Duration) -> Health {
+        Health {
+            out: AtomicU32::new(0),
+            errors: AtomicU32::new(0),
+            came_back: AtomicU64::new(0),
+            start: Instant::now(),
+            hang_after,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Plain data, valid after every statement: a panic elsewhere cannot break it.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the store is out of use; `None`: it is in use.
+    pub(crate) fn why(&self) -> Option<Why> {
+        match self.out.load(Relaxed) {
+            0 => None,
+            1 => Some(Why::Failing),
+            _ => Some(Why::Hanging),
+        }
+    }
+
+    /// Does `operation` as long as the store is in use, for at most the time after which a disk
+    /// counts as hanging.
+    ///
+    /// # Errors
+    /// Those of the operation. `TimedOut`: it took too long or the store went out of use; dropping
+    /// the operation has cancelled it if it had not started.
+    pub(crate) async fn watch<T>(
+        &self,
+        operation: impl Future<Output = io::Result<T>>,
+    ) -> (io::Result<T>, Change) {
+        if self.why().is_some() {
+            return (Err(io::ErrorKind::TimedOut.into()), Change::None);
+        }
+        let begun = nowait_runtime::now();
+        let place = Place { health: self, key: self.lock().under_way.insert(None) };
+        let mut operation = pin!(nowait_runtime::time::timeout(self.hang_after, operation));
+        let outcome = poll_fn(|cx| {
+            if let Poll::Ready(outcome) = operation.as_mut().poll(cx) {
+                return Poll::Ready(outcome.ok());
+            }
+            let mut state = self.lock();
+            if self.why().is_some() {
+                return Poll::Ready(None);
+            }
+            let waker = &mut state.under_way[place.key];
+            match waker {
+                Some(known) => known.clone_from(cx.waker()),
+                None => *waker = Some(cx.waker().clone()),
+            }
+            Poll::Pending
+        })
+        .await;
+        drop(place);
+        match outcome {
+            Some(result) => {
+                let change = self.note(&result);
+                (result, change)
+            }
+            None => (Err(io::ErrorKind::TimedOut.into()), self.note_hang(begun)),
+        }
+    }
+
+    /// An operation came back.
+    fn note<T>(&self, result: &io::Result<T>) -> Change {
+        let ms = nowait_runtime::now().saturating_duration_since(self.start).as_millis();
+        self.came_back.store(u64::try_from(ms).unwrap_or(u64::MAX), Relaxed);
+        match result.as_ref().err().map(Fault::of) {
+            None | Some(Fault::File) => {
+                if self.errors.load(Relaxed) != 0 {
+                    self.errors.store(0, Relaxed);
+                }
+                Change::None
+            }
+            Some(Fault::Limit | Fault::Pool) => Change::None,
+            Some(Fault::Disk) => {
+                if self.errors.fetch_add(1, Relaxed) + 1 >= ERRORS_MAX {
+                    return self.trip(Why::Failing);
+                }
+                Change::None
+            }
+        }
+    }
+
+    /// An operation that began at `begun` has taken too long.
+    fn note_hang(&self, begun: Instant) -> Change {
+        if self.why().is_some() {
+            return Change::None;
+        }
+        let last = self.start + Duration::from_millis(self.came_back.load(Relaxed));
+        // Others came back since: one bad place on the disk, not the disk.
+        if last > begun + self.hang_after / 2 {
+            return Change::None;
+        }
+        self.trip(Why::Hanging)
+    }
+
+    /// Takes the store out of use.
+    fn trip(&self, why: Why) -> Change {
+        let mut state = self.lock();
+        if self.why().is_some() {
+            return Change::None;
+        }
+        self.out.store(if why == Why::Failing { 1 } else { 2 }, Relaxed);
+        state.since = Some(nowait_runtime::now());
+        let mut wakers: Vec<Waker> =
+            state.under_way.iter_mut().filter_map(|(_, waker)| waker.take()).collect();
+        wakers.extend(state.prober.take());
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        Change::OutOfUse(why)
+    }
+
+    /// Resolves when the store has gone out of use.
+    pub(crate) async fn out_of_use(&self) -> Why {
+        poll_fn(|cx| {
+            let mut state = self.lock();
+            if let Some(why) = self.why() {
+                return Poll::Ready(why);
+            }
+            state.prober = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Back in use. Returns for how long it was not.
+    pub(crate) fn restore(&self) -> Duration {
+        let since = self.lock().since.take();
+        self.errors.store(0, Relaxed);
+        self.out.store(0, Relaxed);
+        since.map_or(Duration::ZERO, |since| nowait_runtime::now().saturating_duration_since(since))
+    }
+
+    /// Operations under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.lock().under_way.len()
+    }
+}
+
+/// An operation's place among those under way.
+struct Place<'a> {
+    health: &'a Health,
+    key: usize,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let waker = self.health.lock().under_way.try_remove(self.key);
+        drop(waker);
+    }
+}

@@ -1,0 +1,169 @@
+//! Looking an object up: memory, index, the worker's open objects, file.
+//!
+//! [`Store::try_lookup`] answers all that needs no disk, without a future. Never: fills, waits for
+//! another request.
+
+use std::sync::Arc;
+
+use nowait_runtime::fs::Io;
+
+use crate::growing::Growing;
+use crate::hot;
+use crate::index::{Ask, Found, Stored};
+use crate::object::{NoObject, Object};
+use crate::statistics::count;
+use crate::store::{Hit, Lookup, LookupOptions, Store, Target, now};
+
+impl Store {
+    /// Looks an object up if that needs no disk; `None`: it does, use [`lookup`](Store::lookup).
+    /// Counts a use of the key either way.
+    pub fn try_lookup(
+        self: &Arc<Self>,
+        io: &Io,
+        target: &Target,
+        options: LookupOptions,
+    ) -> Option<Lookup> {
+        match self.look(io, target, options) {
+            Looked::Is(lookup) => Some(lookup),
+            Looked::InFile(_) => None,
+        }
+    }
+
+    /// Looks an object up; goes to the pool if it must.
+    pub async fn lookup(
+        self: &Arc<Self>,
+        io: &Io,
+        target: &Target,
+        options: LookupOptions,
+    ) -> Lookup {
+        match self.look(io, target, options) {
+            Looked::Is(lookup) => lookup,
+            Looked::InFile(known) => self.lookup_in_pool(io, target, known).await,
+        }
+    }
+
+    fn look(self: &Arc<Self>, io: &Io, target: &Target, options: LookupOptions) -> Looked {
+        if let Some(why) = self.health.why() {
+            count(&self.counters.unavailable);
+            return Looked::Is(Lookup::Unavailable(why));
+        }
+        let ask = Ask { now: now(), min_uses: options.min_uses, key_text: &target.text };
+        let known = match self.index().lookup(&target.key, ask) {
+            Found::Stored(stored) => Known::Stored(stored),
+            Found::Error { status, valid_until } => {
+                return Looked::Is(Lookup::Error { status, valid_until });
+            }
+            Found::Absent(absent) => {
+                if absent.updating
+                    && options.read_while_filling
+                    && let Some(growing) = self.growing(target)
+                {
+                    return Looked::Is(Lookup::Filling(growing));
+                }
+                if !self.index().is_cold() {
+                    count(&self.counters.misses);
+                    return Looked::Is(Lookup::Absent { wanted: absent.wanted });
+                }
+                Known::Perhaps { wanted: absent.wanted }
+            }
+        };
+        if let Known::Stored(stored) = &known {
+            if let Some(object) = hot::find(self.id(), target, stored) {
+                count(&self.counters.hits_memory);
+                return Looked::Is(Lookup::Memory(hit(object, stored)));
+            }
+        }
+        match self.try_open(io, target) {
+            None => Looked::InFile(known),
+            Some(result) => Looked::Is(self.opened(target, known, result, true)),
+        }
+    }
+
+    async fn lookup_in_pool(self: &Arc<Self>, io: &Io, target: &Target, known: Known) -> Lookup {
+        let result = self.open(io, target).await;
+        self.opened(target, known, result, false)
+    }
+
+    /// What an opening amounts to.
+    fn opened(
+        self: &Arc<Self>,
+        target: &Target,
+        known: Known,
+        result: Result<Object, NoObject>,
+        inline: bool,
+    ) -> Lookup {
+        let counters = &self.counters;
+        match result {
+            Ok(object) => {
+                count(if inline { &counters.hits_inline } else { &counters.hits_pool });
+                let stored = match known {
+                    Known::Stored(stored) => stored,
+                    Known::Perhaps { .. } => self.learn(target, &object),
+                };
+                let object = Arc::new(object);
+                hot::keep(self.id(), target.key, &stored, &object);
+                Lookup::File(hit(object, &stored))
+            }
+            Err(NoObject::Trouble(error)) => {
+                count(&counters.unavailable);
+                let why = NoObject::why(&error);
+                self.note_error("open", &self.names().object(target.key), &error);
+                Lookup::Unavailable(why)
+            }
+            Err(reason) => {
+                if let NoObject::Bad(error) = &reason {
+                    self.delete_damaged(target, error);
+                }
+                if matches!(reason, NoObject::Collision) {
+                    count(&counters.collisions);
+                }
+                count(&counters.misses);
+                let wanted = match known {
+                    Known::Stored(stored) => {
+                        if !matches!(reason, NoObject::Collision) {
+                            self.index().forget(&target.key, stored.stamp);
+                        }
+                        true
+                    }
+                    Known::Perhaps { wanted } => wanted,
+                };
+                Lookup::Absent { wanted }
+            }
+        }
+    }
+
+    /// The reader of an object that is being filled and whose head is known.
+    fn growing(&self, target: &Target) -> Option<Growing> {
+        let growth = self.fills().find(target.key)?;
+        let head = growth.head()?;
+        if growth.ended().is_some() || growth.target() != target {
+            return None;
+        }
+        count(&self.counters.hits_filling);
+        Some(Growing::new(growth, head))
+    }
+}
+
+/// What the index said.
+enum Known {
+    Stored(Stored),
+    /// It is not complete yet: the file may be there.
+    Perhaps {
+        wanted: bool,
+    },
+}
+
+enum Looked {
+    Is(Lookup),
+    InFile(Known),
+}
+
+fn hit(object: Arc<Object>, stored: &Stored) -> Hit {
+    Hit {
+        object,
+        soft_purged: stored.soft_purged,
+        updating: stored.updating,
+        uses: stored.uses,
+        stamp: stored.stamp,
+    }
+}

@@ -1,0 +1,253 @@
+//! An object's file: opening it with its head, changing its state, moving and removing it.
+//!
+//! Every function that may wait for the disk is watched by the store's [`Health`](crate::health).
+//! Called by look-ups, fills and the background work. Never: touches the index.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_runtime::fs::{self, CreateOptions, File, Io, Metadata, OpenOptions, PREFETCH_MAX};
+
+use crate::format::{self, FIRST_READ_BYTES, HEAD_BYTES_MAX, Head, HeadError, Identity};
+use crate::health::{Fault, Why};
+use crate::index::{self, Record, Sketch, Stored};
+use crate::store::{Store, Target, now};
+use crate::write_behind::{DIR_MODE, FILE_MODE};
+
+/// Files up to this size are read whole on the loop when they are in memory: one call, and copying
+/// them takes some microseconds.
+const WHOLE_BYTES_MAX: u64 = 32 * 1024;
+
+/// How often a head is read again when it asks for more bytes: once for the fixed part, once for
+/// the rest, and once more for nothing.
+const HEAD_READS_MAX: usize = 3;
+
+/// Bytes copied per trip to the pool.
+const COPY_BYTES: usize = 512 * 1024;
+
+thread_local! {
+    /// The path of the last look-up, to be used again.
+    static PATH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// By what an object can be purged.
+pub(crate) fn names_of(identity: &Identity) -> index::Names<'_> {
+    index::Names { main: &identity.main, key_text: &identity.key_text, tags: &identity.tags }
+}
+
+/// An object whose head was found good. At least one of `file` and `body` is there.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    pub head: Arc<Head>,
+    pub body_length: u64,
+    pub file: Option<File>,
+    /// The whole body, if it was read along.
+    pub body: Option<Bytes>,
+}
+
+/// Why there is no object in a file.
+#[derive(Debug)]
+pub(crate) enum NoObject {
+    /// No such file.
+    Missing,
+    /// The file is not what it should be, and must go.
+    Bad(HeadError),
+    /// A good object of another key text with the same hash.
+    Collision,
+    /// The disk can't tell.
+    Trouble(io::Error),
+}
+
+impl From<io::Error> for NoObject {
+    fn from(error: io::Error) -> NoObject {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => NoObject::Missing,
+            _ => NoObject::Trouble(error),
+        }
+    }
+}
+
+impl NoObject {
+    /// Why the store can't be used for this look-up, if it is that.
+    pub(crate) fn why(error: &io::Error) -> Why {
+        match Fault::of(error) {
+            Fault::Pool => Why::Overloaded,
+            Fault::Limit => Why::Full,
+            _ if error.kind() == io::ErrorKind::TimedOut => Why::Hanging,
+            Fault::Disk | Fault::File => Why::Failing,
+        }
+    }
+}
+
+const OPEN: OpenOptions = OpenOptions { symlinks: fs::Symlinks::Follow, prefetch: PREFETCH_MAX };
+
+impl Store {
+    /// Opens an object and reads its head if that needs no disk; `None`: it does.
+    pub(crate) fn try_open(&self, io: &Io, target: &Target) -> Option<Result<Object, NoObject>> {
+        let file = PATH.with_borrow_mut(|path| {
+            self.names().write_object(target.key, path);
+            fs::try_open(io, path, &OPEN)
+        })?;
+        let file = match file {
+            Ok(file) => file,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let mut want = first_read(file.size());
+        for _ in 0..HEAD_READS_MAX {
+            let mut buffer = Vec::with_capacity(want);
+            match file.try_read(io, 0, want, &mut buffer) {
+                Ok(None) => return None,
+                Err(error) => return Some(Err(error.into())),
+                Ok(Some(_)) => {}
+            }
+            match check(&file, Bytes::from(buffer), target) {
+                Err(NoObject::Bad(HeadError::Short { needed }))
+                    if needed > want && needed as u64 <= file.size() =>
+                {
+                    want = needed;
+                }
+                result => return Some(result),
+            }
+        }
+        Some(Err(NoObject::Bad(HeadError::Damaged("head"))))
+    }
+
+    /// Opens an object and reads its head, in the pool.
+    pub(crate) async fn open(&self, io: &Io, target: &Target) -> Result<Object, NoObject> {
+        let path = self.names().object(target.key);
+        let file = self.watch(fs::open(io, &path, &OPEN)).await?;
+        let mut want = match file.head().len() {
+            0 => first_read(file.size()),
+            read => read,
+        };
+        for _ in 0..HEAD_READS_MAX {
+            let bytes = self.watch(file.read_at(io, 0, want)).await?;
+            match check(&file, bytes, target) {
+                Err(NoObject::Bad(HeadError::Short { needed }))
+                    if needed > want && needed as u64 <= file.size() =>
+                {
+                    want = needed;
+                }
+                result => return result,
+            }
+        }
+        Err(NoObject::Bad(HeadError::Damaged("head")))
+    }
+
+    /// A file that the index did not know of turned out to be an object.
+    pub(crate) fn learn(&self, target: &Target, object: &Object) -> Stored {
+        let head = &object.head;
+        let length = u64::from(head.layout.body_offset) + object.body_length;
+        let blocks = object.file.as_ref().map_or(0, |file| file.metadata().blocks);
+        let record = Record {
+            head_bytes: head.layout.body_offset,
+            valid_until: head.state.valid_until,
+            sketch: Sketch::of(&head.identity.key_text),
+            tags: Some(head.identity.tags.clone()),
+            ..Record::found(target.key, length, u32::try_from(blocks).unwrap_or(u32::MAX), now())
+        };
+        // Without room for it the file stays unknown until the loader comes to it.
+        let _ = self.index().found(&record);
+        Stored {
+            stamp: 0,
+            length,
+            head_bytes: record.head_bytes,
+            blocks: record.blocks,
+            valid_until: record.valid_until,
+            uses: 1,
+            updating: false,
+            soft_purged: false,
+        }
+    }
+
+    /// Deletes a file that is no object. One that takes its place meanwhile may go with it, which
+    /// costs a fetch.
+    pub(crate) fn delete_damaged(self: &Arc<Self>, target: &Target, error: &HeadError) {
+        let path = self.names().object(target.key);
+        self.note_damaged(&path, error);
+        let store = self.clone();
+        drop(nowait_runtime::spawn(async move { store.remove_file(&store.own_io(), &path).await }));
+    }
+
+    /// Copies a finished temporary file to another file system and gives it its name.
+    pub(crate) async fn copy_into_place(
+        &self,
+        io: &Io,
+        temp: &[u8],
+        path: &[u8],
+        beside: &[u8],
+    ) -> io::Result<Metadata> {
+        let result = self.copy(io, temp, path, beside).await;
+        if result.is_err() {
+            self.remove_file(io, beside).await;
+        }
+        result
+    }
+
+    async fn copy(&self, io: &Io, temp: &[u8], path: &[u8], beside: &[u8]) -> io::Result<Metadata> {
+        let options = OpenOptions { prefetch: 0, ..OPEN };
+        let from = self.watch(fs::open(io, temp, &options)).await?;
+        let to = self.create_temp(io, beside).await?;
+        let mut offset = 0;
+        while offset < from.size() {
+            let bytes = self.watch(from.read_at(io, offset, COPY_BYTES)).await?;
+            if bytes.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let next = offset + bytes.len() as u64;
+            self.watch(to.write_at(io, offset, vec![bytes])).await?;
+            offset = next;
+        }
+        let metadata = self.watch(to.publish(io, Bytes::new(), beside, path, DIR_MODE)).await?;
+        self.remove_file(io, temp).await;
+        Ok(metadata)
+    }
+
+    /// Makes a new temporary file, and the directories on its way.
+    pub(crate) async fn create_temp(&self, io: &Io, path: &[u8]) -> io::Result<File> {
+        let options = CreateOptions { mode: FILE_MODE, ..CreateOptions::default() };
+        match self.watch(fs::create(io, path, &options)).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.watch(fs::mkdir_parents(io, path, DIR_MODE)).await?;
+                self.watch(fs::create(io, path, &options)).await
+            }
+            result => result,
+        }
+    }
+
+    /// Removes a file of the store. What can't be removed now is found at the next start.
+    pub(crate) async fn remove_file(&self, io: &Io, path: &[u8]) {
+        match fs::unlink(io, path).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => self.note_error("unlink", path, &error),
+        }
+    }
+}
+
+/// How many bytes of a file are read for its head.
+fn first_read(size: u64) -> usize {
+    match size {
+        small if small <= WHOLE_BYTES_MAX => small as usize,
+        _ => FIRST_READ_BYTES,
+    }
+}
+
+/// Looks at the first bytes of a file.
+fn check(file: &File, bytes: Bytes, target: &Target) -> Result<Object, NoObject> {
+    if !file.metadata().is_file() {
+        return Err(NoObject::Bad(HeadError::Foreign));
+    }
+    let head = format::decode(&bytes).map_err(NoObject::Bad)?;
+    let body_length = head.complete(file.size()).map_err(NoObject::Bad)?;
+    if !head.is_of(&target.key, &target.text) {
+        return Err(NoObject::Collision);
+    }
+    let begin = head.layout.body_offset as usize;
+    let body = (bytes.len() as u64 == file.size()).then(|| bytes.slice(begin..));
+    Ok(Object { head: Arc::new(head), body_length, file: Some(file.without_head()), body })
+}
+
+const _: () = assert!(FIRST_READ_BYTES <= HEAD_BYTES_MAX);

@@ -1,0 +1,94 @@
+//! What a store counts, for status pages and the log.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::health::Why;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts since the store was made. Statistics: no order is implied between them.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)* }
+
+        /// One store's counts and state.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Statistics {
+            /// Name of the keys zone.
+            pub zone: String,
+            /// Objects in the cache.
+            pub entries: u64,
+            /// Bytes on the disk.
+            pub bytes: u64,
+            /// Bound of `bytes`.
+            pub bytes_max: Option<u64>,
+            /// Keys that the zone has room for.
+            pub entries_max: u64,
+            /// Objects being filled.
+            pub filling: u64,
+            /// Operations that wait for the disk.
+            pub under_way: u64,
+            /// The index is not yet checked against the disk.
+            pub loading: bool,
+            /// Why the store is out of use; `None`: it is in use.
+            pub out_of_use: Option<Why>,
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Statistics {
+            /// Names and values of all counts, for metrics.
+            pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+
+            pub(crate) fn add(&mut self, counters: &Counters) {
+                $(self.$name = counters.$name.load(Relaxed);)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Found in memory: the memory tier or a worker's own.
+    hits_memory,
+    /// Found in a file that was opened on the loop.
+    hits_inline,
+    /// Found in a file that was opened in the pool.
+    hits_pool,
+    /// Read along while they were filled.
+    hits_filling,
+    /// Not found.
+    misses,
+    /// Not looked up, since the store was out of use or its pool full.
+    unavailable,
+    /// Objects stored.
+    stored,
+    /// Fills that ended without an object, for any reason.
+    fills_failed,
+    /// Fills that were not begun or broken off since the disk or a limit of the system refused.
+    fills_refused,
+    /// Objects larger than the cache.
+    too_large,
+    /// Revalidated in place.
+    updated,
+    /// Removed since they were not used.
+    expired,
+    /// Removed to make room.
+    evicted,
+    /// Removed by purges.
+    purged,
+    /// Foreign and damaged files that were deleted.
+    damaged,
+    /// Left-over temporary files that were deleted.
+    leftovers,
+    /// Other texts with the same hash.
+    collisions,
+    /// Errors of the disk.
+    errors,
+    /// Times that the store went out of use.
+    outages,
+}
+
+/// Adds one.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}

@@ -1,0 +1,476 @@
+//! One disk cache: what it is made of, and what may be done with it.
+//!
+//! A [`Store`] is one `proxy_cache_path`: index, files, memory tier, fills under way, the state of
+//! its disk. It is shared by all workers and outlives reloads as long as zone and path stay the
+//! same. Looking up is in [`crate::lookup`], filling in [`crate::fill`], purging in
+//! [`crate::purge`], background work in [`crate::tend`].
+//!
+//! Called by: the HTTP cache. Never: knows HTTP (heads and metadata are opaque), blocks a loop,
+//! shows half an object.
+//!
+//! # For callers
+//! Everything that may wait for the disk takes an [`Io`]: pass what [`Store::io`] makes of the
+//! request's, so that a location without `aio threads=POOL` uses the store's own pool, and also for
+//! sending the bodies of [`Hit`]s. All futures must run on a worker.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use bytes::Bytes;
+use nowait_runtime::fs::{Aio, File, Io};
+use nowait_runtime::pool::{Pool, PoolConfig};
+
+use crate::fill::{Ended, Fill, FillStart, Waiter};
+use crate::fills::Fills;
+use crate::format::{Head, HeadError};
+use crate::growth::Growth;
+pub use crate::health::Why;
+use crate::health::{Change, Fault, HANG_AFTER, Health};
+use crate::index::{self, BYTES_MIN, Index, NoHold, Victim};
+use crate::key::Key;
+use crate::names::Names;
+use crate::object::Object;
+use crate::options::StoreOptions;
+use crate::statistics::{Counters, Statistics, count};
+use crate::time::UnixMs;
+
+/// Threads of a store's own pool; started when first needed.
+const OWN_THREADS: usize = 16;
+
+/// Tasks that may wait for a thread of a store's own pool: nginx's bound of a pool.
+const OWN_QUEUE_MAX: usize = 65_536;
+
+/// After the disk had no room, nothing is filled for so long; the manager makes room meanwhile.
+const FULL_PAUSE_MS: u64 = 1_000;
+
+/// The unit of `st_blocks`, in which the index counts.
+pub(crate) const BLOCK_BYTES: u64 = 512;
+
+/// The side index of tags may take so large a part of the keys zone's size besides.
+const TAG_SHARE: u64 = 8;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Names the object: [`main`](Target::main), or a variant of it.
+    pub key: Key,
+    /// The hash of `text`.
+    pub main: Key,
+    /// The key's text (`proxy_cache_key`).
+    pub text: Bytes,
+}
+
+impl Target {
+    /// The object of a key text.
+    pub fn new(text: Bytes) -> Target {
+        let main = Key::new(&text);
+        Target { key: main, main, text }
+    }
+
+    /// The variant of the same text that `distinction` tells from others (`Vary`).
+    #[must_use]
+    pub fn variant(&self, distinction: &[u8]) -> Target {
+        Target { key: self.main.variant(distinction), main: self.main, text: self.text.clone() }
+    }
+}
+
+/// How an object is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookupOptions {
+    /// An object that is being filled and whose head is known is a find: [`Lookup::Filling`].
+    pub read_while_filling: bool,
+    /// `min_uses`: how often a key must be asked for before it is [wanted](Lookup::Absent).
+    pub min_uses: u16,
+}
+
+impl Default for LookupOptions {
+    fn default() -> LookupOptions {
+        LookupOptions { read_while_filling: false, min_uses: 1 }
+    }
+}
+
+/// What a look-up found.
+#[derive(Debug)]
+pub enum Lookup {
+    /// In memory.
+    Memory(Hit),
+    /// In a file.
+    File(Hit),
+    /// Being filled just now.
+    Filling(crate::growing::Growing),
+    /// An error of the origin that was remembered ([`Store::remember_error`]).
+    Error {
+        /// The status to answer with.
+        status: u16,
+        /// Until then.
+        valid_until: UnixMs,
+    },
+    /// Not there.
+    Absent {
+        /// It was asked for often enough to be stored (`min_uses`).
+        wanted: bool,
+    },
+    /// The store can't tell: bypass it.
+    Unavailable(Why),
+}
+
+/// An object in the cache.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    pub(crate) object: Arc<Object>,
+    /// Purged softly: to be used as if its time were over.
+    pub soft_purged: bool,
+    /// A fill or a revalidation of it is under way.
+    pub updating: bool,
+    /// How often it was asked for; saturates.
+    pub uses: u16,
+    pub(crate) stamp: u64,
+}
+
+impl Hit {
+    /// Identity, validity, metadata and header bytes.
+    pub fn head(&self) -> &Arc<Head> {
+        &self.object.head
+    }
+
+    /// Bytes of the body.
+    pub fn body_length(&self) -> u64 {
+        self.object.body_length
+    }
+
+    /// The body.
+    pub fn body(&self) -> HitBody {
+        match (&self.object.body, &self.object.file) {
+            (Some(bytes), _) => HitBody::Bytes(bytes.clone()),
+            (None, Some(file)) => HitBody::File {
+                file: file.clone(),
+                offset: u64::from(self.object.head.layout.body_offset),
+            },
+            (None, None) => HitBody::Bytes(Bytes::new()),
+        }
+    }
+}
+
+/// Where an object's body is.
+#[derive(Clone, Debug)]
+pub enum HitBody {
+    /// All of it.
+    Bytes(Bytes),
+    /// In a file, from `offset` on.
+    File {
+        /// Open for reading.
+        file: File,
+        /// Where the body begins.
+        offset: u64,
+    },
+}
+
+/// How a fill begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FillOptions {
+    /// Only one at a time (`proxy_cache_lock`): others wait.
+    pub lock: bool,
+    /// Who waits is woken as soon as the head is known, to read along.
+    pub read_while_filling: bool,
+}
+
+/// A disk cache.
+pub struct Store {
+    /// Tells stores of the process apart.
+    id: u64,
+    options: RwLock<Arc<StoreOptions>>,
+    names: Names,
+    index: Arc<Index>,
+    fills: Fills,
+    pub(crate) health: Health,
+    pub(crate) counters: Counters,
+    /// For locations that name no pool, and for the background work.
+    pool: Pool,
+    /// Nothing is filled before this time (ms since 1970): the disk had no room.
+    full_until: AtomicU64,
+    log: Mutex<Option<Arc<dyn Log>>>,
+    /// When the last error was logged (ms since 1970).
+    logged: AtomicU64,
+}
+
+/// Where a store's messages go: rare, and bounded in rate by the store. Called on workers: never
+/// waits.
+pub trait Log: Send + Sync {
+    /// An error that an operator should know.
+    fn error(&self, message: std::fmt::Arguments<'_>);
+    /// What is good to know.
+    fn notice(&self, message: std::fmt::Arguments<'_>);
+}
+
+/// Log lines of one kind are at least so far apart; what comes between is counted only.
+const LOG_INTERVAL_MS: u64 = 10_000;
+
+/// Numbers the stores of the process.
+static STORES: AtomicU64 = AtomicU64::new(1);
+
+impl Store {
+    /// A store with an empty index. Touches no disk: [`tend`](crate::tend) does.
+    pub fn new(options: StoreOptions) -> Arc<Store> {
+        let config = index::Config {
+            bytes: usize::try_from(options.zone_bytes).unwrap_or(usize::MAX).max(BYTES_MIN),
+            tag_bytes: usize::try_from(options.zone_bytes / TAG_SHARE).unwrap_or(usize::MAX),
+            inactive: options.inactive,
+        };
+        let index = Index::new(config).expect("at least the smallest index");
+        let name = format!("cache {}", options.zone);
+        let config = PoolConfig { name, threads: OWN_THREADS, max_queue: OWN_QUEUE_MAX };
+        Arc::new(Store {
+            id: STORES.fetch_add(1, Relaxed),
+            names: Names::new(&options.path, options.temp_path.as_deref(), options.levels),
+            index,
+            fills: Fills::new(),
+            health: Health::new(HANG_AFTER),
+            counters: Counters::default(),
+            pool: Pool::new(config),
+            full_until: AtomicU64::new(0),
+            log: Mutex::default(),
+            logged: AtomicU64::new(0),
+            options: RwLock::new(Arc::new(options)),
+        })
+    }
+
+    /// Its settings.
+    pub fn options(&self) -> Arc<StoreOptions> {
+        self.options.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether this store can go on with other settings after a reload: zone, its size, path and
+    /// levels are the same.
+    pub fn fits(&self, options: &StoreOptions) -> bool {
+        let own = self.options();
+        let identity = |options: &StoreOptions| {
+            (options.path.clone(), options.zone.clone(), options.zone_bytes, options.levels)
+        };
+        identity(&own) == identity(options)
+            && own.temp_path == options.temp_path
+            && own.memory_bytes == options.memory_bytes
+    }
+
+    /// Goes on with these settings, which [fit](Store::fits).
+    pub fn reconfigure(&self, options: StoreOptions) {
+        self.index.set_inactive(options.inactive);
+        *self.options.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(options);
+    }
+
+    /// Where messages go from now on.
+    pub fn set_log(&self, log: Arc<dyn Log>) {
+        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
+    }
+
+    /// The settings of a request, for this store: a location that names no pool (`aio off`) uses the
+    /// store's own, so that this disk's waiting is its own.
+    pub fn io(&self, io: &Io) -> Io {
+        match io.aio {
+            Aio::Off => Io { pool: self.pool.clone(), ..io.clone() },
+            Aio::Threads | Aio::On | Aio::Blocking => io.clone(),
+        }
+    }
+
+    /// The pool for locations that name none, and for background work.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Settings of background work.
+    pub(crate) fn own_io(&self) -> Io {
+        Io::new(self.pool.clone())
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    pub(crate) fn index(&self) -> &Arc<Index> {
+        &self.index
+    }
+
+    pub(crate) fn fills(&self) -> &Fills {
+        &self.fills
+    }
+
+    /// Does something that may wait for the disk; see [`Health::watch`].
+    pub(crate) async fn watch<T>(
+        &self,
+        operation: impl Future<Output = io::Result<T>>,
+    ) -> io::Result<T> {
+        let (result, change) = self.health.watch(operation).await;
+        if let Change::OutOfUse(why) = change {
+            count(&self.counters.outages);
+            let path = String::from_utf8_lossy(self.names.directory()).into_owned();
+            self.error(format_args!("cache \"{path}\" is out of use: its disk is {}", why.name()));
+        }
+        result
+    }
+
+    /// Whether an object with a body of so many bytes can't be kept.
+    pub(crate) fn is_too_large(&self, body_length: u64) -> bool {
+        self.options().max_bytes.is_some_and(|max| body_length > max)
+    }
+
+    /// Counts an error, and logs it if it is worth it and the last one was some time ago.
+    pub(crate) fn note_error(&self, operation: &str, path: &[u8], error: &io::Error) {
+        count(&self.counters.errors);
+        if self.may_log() {
+            let path = String::from_utf8_lossy(path);
+            self.error(format_args!("cache: {operation} \"{path}\" failed: {error}"));
+        }
+    }
+
+    /// Logs that a bound was reached, if the last line was some time ago.
+    pub(crate) fn note_limit(&self, what: &str) {
+        if self.may_log() {
+            let zone = self.options().zone.clone();
+            self.error(format_args!("cache \"{zone}\": {what}"));
+        }
+    }
+
+    fn may_log(&self) -> bool {
+        let now = now().0;
+        let last = self.logged.load(Relaxed);
+        now.saturating_sub(last) >= LOG_INTERVAL_MS
+            && self.logged.compare_exchange(last, now, Relaxed, Relaxed).is_ok()
+    }
+
+    /// A fill came to nothing by this error.
+    pub(crate) fn refused(&self, path: &[u8], error: &io::Error) {
+        count(&self.counters.fills_refused);
+        self.note_error("storing in", path, error);
+        if Fault::of(error) == Fault::Limit {
+            self.full_until.store(now().0 + FULL_PAUSE_MS, Relaxed);
+            self.index.wake_manager();
+        }
+    }
+
+    pub(crate) fn error(&self, message: std::fmt::Arguments<'_>) {
+        if let Some(log) = self.logger() {
+            log.error(message);
+        }
+    }
+
+    pub(crate) fn notice(&self, message: std::fmt::Arguments<'_>) {
+        if let Some(log) = self.logger() {
+            log.notice(message);
+        }
+    }
+
+    fn logger(&self) -> Option<Arc<dyn Log>> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// An object or its head is beyond a bound.
+    pub(crate) fn refused_too_large(&self) {
+        count(&self.counters.too_large);
+    }
+
+    /// A file that is no object, or a damaged one: it goes.
+    pub(crate) fn note_damaged(&self, path: &[u8], error: &HeadError) {
+        count(&self.counters.damaged);
+        let path = String::from_utf8_lossy(path);
+        self.error(format_args!("cache file \"{path}\" is deleted: {error}"));
+    }
+
+    /// Wakes the manager if the files take more than `max_size`.
+    pub(crate) fn feel_size(&self) {
+        let options = self.options();
+        if options.max_bytes.is_some_and(|max| self.bytes() > max) {
+            self.index.wake_manager();
+        }
+    }
+
+    /// Bytes that the files take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.index.usage().blocks * BLOCK_BYTES
+    }
+
+    /// Begins to fill an object, or to revalidate it.
+    pub fn begin_fill(
+        self: &Arc<Self>,
+        io: &Io,
+        target: &Target,
+        options: FillOptions,
+    ) -> FillStart {
+        if let Some(why) = self.health.why() {
+            return FillStart::Unavailable(why);
+        }
+        let now = now();
+        if now.0 < self.full_until.load(Relaxed) {
+            count(&self.counters.fills_refused);
+            return FillStart::Unavailable(Why::Full);
+        }
+        let growth = Arc::new(Growth::new(target.clone()));
+        if let Err(other) = self.fills.enter(&growth)
+            && options.lock
+            && other.target() == target
+        {
+            return FillStart::Busy(Waiter::new(other, options.read_while_filling));
+        }
+        match self.index.hold(&target.key, now) {
+            Ok(hold) => FillStart::Fill(Fill::new(self.clone(), growth, io.clone(), hold)),
+            Err(reason) => {
+                self.fills.leave(&growth);
+                growth.end(Ended::Failed);
+                FillStart::Unavailable(self.no_hold(reason))
+            }
+        }
+    }
+
+    fn no_hold(self: &Arc<Self>, reason: NoHold) -> Why {
+        match reason {
+            NoHold::Deleting => Why::Removing,
+            NoHold::Full(victim) => {
+                count(&self.counters.fills_refused);
+                if let Some(victim) = victim {
+                    let store = self.clone();
+                    drop(nowait_runtime::spawn(async move {
+                        store.remove_victim(&store.own_io(), victim).await;
+                        count(&store.counters.evicted);
+                    }));
+                }
+                self.note_limit("keys zone is full");
+                Why::ZoneFull
+            }
+        }
+    }
+
+    /// Removes a victim's file; the key can be stored again afterwards.
+    pub(crate) async fn remove_victim(&self, io: &Io, victim: Victim) {
+        let path = self.names.object(*victim.key());
+        self.remove_file(io, &path).await;
+        drop(victim);
+    }
+
+    /// Counts and state.
+    pub fn statistics(&self) -> Statistics {
+        let usage = self.index.usage();
+        let options = self.options();
+        let mut statistics = Statistics {
+            zone: options.zone.clone(),
+            entries: usage.stored,
+            entries_max: usage.keys_max,
+            bytes: usage.blocks * BLOCK_BYTES,
+            bytes_max: options.max_bytes,
+            filling: self.fills.count() as u64,
+            under_way: self.health.under_way() as u64,
+            loading: self.index.is_cold(),
+            out_of_use: self.health.why(),
+            ..Statistics::default()
+        };
+        statistics.add(&self.counters);
+        statistics
+    }
+}
+
+/// The time for the index.
+pub(crate) fn now() -> UnixMs {
+    UnixMs(nowait_runtime::clock().unix_ms())
+}

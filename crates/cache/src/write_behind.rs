@@ -1,0 +1,217 @@
+//! The task that moves an object from memory to its file: the second half of a
+//! [`Fill`](crate::fill::Fill).
+//!
+//! Small objects that are whole before the task runs are written in one trip to the pool: created,
+//! written, renamed. Others get a temporary file whose head says that it is not complete; the last
+//! trip completes the head and renames. The task runs on the worker of the fill and outlives it, so
+//! that there is always somebody to remove the temporary file.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_runtime::fs::{self, File, Io, PutModes};
+
+use crate::format::{Encoded, Head};
+use crate::growth::{Ended, Growth, Work};
+use crate::index::{Commit, CommitError, Hold};
+use crate::object::names_of;
+use crate::statistics::count;
+use crate::store::{Store, now};
+
+/// Bytes written in one trip to the pool at most (or one piece, if that is larger).
+const TRIP_BYTES_MAX: u64 = 512 * 1024;
+
+/// Permission bits of objects and of the directories that levels need: as nginx's.
+pub(crate) const FILE_MODE: u32 = 0o600;
+pub(crate) const DIR_MODE: u32 = 0o700;
+
+/// What there is to write.
+pub(crate) struct Job {
+    pub store: Arc<Store>,
+    pub growth: Arc<Growth>,
+    pub io: Io,
+    pub hold: Hold,
+    pub head: Arc<Head>,
+    pub encoded: Encoded,
+}
+
+/// Begins to write. The head was announced already.
+pub(crate) fn start(job: Job) {
+    let Job { store, growth, io, hold, head, encoded } = job;
+    let hold = Some(hold);
+    let writer = Writer { store, growth, io, hold, head, encoded, temp: Vec::new(), file: None };
+    drop(nowait_runtime::spawn(writer.run()));
+}
+
+struct Writer {
+    store: Arc<Store>,
+    growth: Arc<Growth>,
+    io: Io,
+    hold: Option<Hold>,
+    head: Arc<Head>,
+    encoded: Encoded,
+    /// The temporary file's path, once there may be one.
+    temp: Vec<u8>,
+    file: Option<File>,
+}
+
+/// How writing ended.
+enum Outcome {
+    Stored { body_length: u64, blocks: u64 },
+    Ended,
+    TooLarge,
+}
+
+impl Writer {
+    async fn run(mut self) {
+        let stored = match self.write().await {
+            Ok(Outcome::Stored { body_length, blocks }) => self.commit(body_length, blocks).await,
+            Ok(Outcome::Ended) => false,
+            Ok(Outcome::TooLarge) => {
+                self.store.refused_too_large();
+                false
+            }
+            Err(error) => {
+                self.store.refused(&self.temp, &error);
+                false
+            }
+        };
+        count(match stored {
+            true => &self.store.counters.stored,
+            false => &self.store.counters.fills_failed,
+        });
+        self.store.fills().leave(&self.growth);
+        self.growth.end(if stored { Ended::Stored } else { Ended::Failed });
+        self.hold = None;
+        if !stored && !self.temp.is_empty() {
+            self.file = None;
+            self.store.remove_file(&self.io, &self.temp).await;
+        }
+    }
+
+    /// The file has its name: tells the index.
+    async fn commit(&mut self, body_length: u64, blocks: u64) -> bool {
+        let Some(hold) = self.hold.take() else { return false };
+        let identity = &self.head.identity;
+        let head_bytes = self.head.layout.body_offset;
+        let commit = Commit {
+            names: names_of(identity),
+            length: u64::from(head_bytes) + body_length,
+            blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
+            head_bytes,
+            valid_until: self.head.state.valid_until,
+        };
+        match hold.commit(&commit, now()) {
+            Ok(_) => {
+                self.store.feel_size();
+                true
+            }
+            Err(CommitError::Purged) => {
+                let path = self.store.names().object(identity.key);
+                self.store.remove_file(&self.io, &path).await;
+                false
+            }
+        }
+    }
+
+    async fn write(&mut self) -> io::Result<Outcome> {
+        let mut written = 0;
+        loop {
+            match poll_fn(|cx| self.growth.poll_work(cx, TRIP_BYTES_MAX)).await {
+                Work::Stop => return Ok(Outcome::Ended),
+                Work::Write { pieces, last: true, .. } if self.file.is_none() => {
+                    return self.write_whole(pieces).await;
+                }
+                Work::Finish if self.file.is_none() => return self.write_whole(Vec::new()).await,
+                Work::Write { offset, pieces, .. } => {
+                    written = offset + pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+                    if self.store.is_too_large(written) {
+                        return Ok(Outcome::TooLarge);
+                    }
+                    self.write_some(offset, pieces).await?;
+                }
+                Work::Finish => return self.finish(written).await,
+            }
+        }
+    }
+
+    /// All in one trip.
+    async fn write_whole(&mut self, pieces: Vec<Bytes>) -> io::Result<Outcome> {
+        let count = pieces.len();
+        let body_length = pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        if self.store.is_too_large(body_length) {
+            return Ok(Outcome::TooLarge);
+        }
+        if self.growth.is_doomed() {
+            return Ok(Outcome::Ended);
+        }
+        let patch = self.encoded.completed(body_length).bytes;
+        let rest = self.encoded.bytes.slice(patch.len()..);
+        let mut chunks = Vec::with_capacity(count + 2);
+        chunks.extend([patch, rest]);
+        chunks.extend(pieces);
+        let key = self.growth.key();
+        // It takes one trip: beside its place, wherever other temporary files are.
+        self.temp = self.store.names().temp_beside(key);
+        let path = self.store.names().object(key);
+        let modes = PutModes { file: FILE_MODE, dir: DIR_MODE };
+        let put = fs::put(&self.io, &self.temp, &path, chunks, modes);
+        let metadata = self.store.watch(put).await?;
+        self.temp.clear();
+        Ok(Outcome::Stored { body_length, blocks: metadata.blocks })
+    }
+
+    async fn write_some(&mut self, offset: u64, pieces: Vec<Bytes>) -> io::Result<()> {
+        let count = pieces.len();
+        let begin = self.encoded.bytes.len() as u64;
+        match &self.file {
+            Some(file) => {
+                let write = file.write_at(&self.io, begin + offset, pieces);
+                self.store.watch(write).await?;
+            }
+            None => {
+                self.temp = self.store.names().temp(self.growth.key());
+                let file = self.store.create_temp(&self.io, &self.temp).await?;
+                let mut chunks = Vec::with_capacity(count + 1);
+                chunks.push(self.encoded.bytes.clone());
+                chunks.extend(pieces);
+                self.store.watch(file.write_at(&self.io, 0, chunks)).await?;
+                self.growth.set_file(file.clone(), begin);
+                self.file = Some(file);
+            }
+        }
+        self.growth.wrote(count);
+        Ok(())
+    }
+
+    /// The last trip.
+    async fn finish(&mut self, body_length: u64) -> io::Result<Outcome> {
+        if self.growth.is_doomed() {
+            return Ok(Outcome::Ended);
+        }
+        let file = self.file.as_ref().expect("finishing comes after writing");
+        let patch = self.encoded.completed(body_length);
+        let path = self.store.names().object(self.growth.key());
+        let publish = file.publish(&self.io, patch.bytes, &self.temp, &path, DIR_MODE);
+        let metadata = match self.store.watch(publish).await {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                let beside = self.store.names().temp_beside(self.growth.key());
+                self.store.copy_into_place(&self.io, &self.temp, &path, &beside).await?
+            }
+            result => result?,
+        };
+        self.temp.clear();
+        Ok(Outcome::Stored { body_length, blocks: metadata.blocks })
+    }
+}
+
+impl Drop for Writer {
+    /// Also when the worker is ended by force: nobody may wait for this for ever. What is on the
+    /// disk then is removed at the next start.
+    fn drop(&mut self) {
+        self.store.fills().leave(&self.growth);
+        self.growth.end(Ended::Failed);
+    }
+}

@@ -1,0 +1,161 @@
+//! What the tests share: a worker thread under the guard, stores, and shorthands for objects.
+#![allow(dead_code)] // every test program uses its own part of it
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use nowait_cache::format::State;
+use nowait_cache::{
+    Fill, FillOptions, FillStart, Hit, HitBody, Levels, Lookup, LookupOptions, Piece, Store,
+    StoreOptions, Target, UnixMs,
+};
+use nowait_runtime::driver::DriverKind;
+use nowait_runtime::fs::Io;
+use nowait_runtime::guard;
+use nowait_runtime::pool::{Pool, PoolConfig};
+use nowait_runtime::worker::{self, WorkerConfig, Workers};
+
+/// Runs a future as the main task of a worker of its own, under the strict guard.
+pub fn on_worker<F: Future<Output = ()> + 'static>(main: impl FnOnce() -> F + Send + 'static) {
+    spawn_worker(main).join().expect("the worker's thread");
+}
+
+/// As [`on_worker`], without waiting for it.
+pub fn spawn_worker<F: Future<Output = ()> + 'static>(
+    main: impl FnOnce() -> F + Send + 'static,
+) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        guard::install(guard::Mode::Strict).expect("a kernel with seccomp filters");
+        let workers = Workers::new(1).expect("an eventfd");
+        let config = WorkerConfig::new(0, DriverKind::Epoll);
+        worker::run(config, &workers, |remote| async move {
+            main().await;
+            remote.stop();
+        })
+        .expect("the worker");
+    })
+}
+
+/// Settings of a pool of its own.
+pub fn io(threads: usize) -> Io {
+    let config = PoolConfig { name: String::from("test"), threads, max_queue: 1000 };
+    Io { aio: nowait_runtime::fs::Aio::Threads, ..Io::new(Pool::new(config)) }
+}
+
+/// A store in a directory.
+pub fn store(path: &Path) -> Arc<Store> {
+    store_with(path, |_| {})
+}
+
+/// A store in a directory, with other settings than the default ones.
+pub fn store_with(path: &Path, change: impl FnOnce(&mut StoreOptions)) -> Arc<Store> {
+    let mut options = StoreOptions::new(path.as_os_str().as_encoded_bytes(), "test", 1 << 20);
+    options.levels = Levels::new(&[1, 2]).expect("two levels");
+    change(&mut options);
+    Store::new(options)
+}
+
+pub fn target(text: &str) -> Target {
+    Target::new(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+pub fn state() -> State {
+    State {
+        valid_until: UnixMs::NEVER,
+        status: 200,
+        meta: Bytes::from_static(b"meta"),
+        header: Bytes::from_static(b"Content-Type: text/plain\r\n\r\n"),
+        ..State::default()
+    }
+}
+
+/// A body whose bytes tell their place.
+pub fn body(len: usize) -> Bytes {
+    (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+pub const PLAIN: LookupOptions = LookupOptions { read_while_filling: false, min_uses: 1 };
+pub const ALONG: LookupOptions = LookupOptions { read_while_filling: true, min_uses: 1 };
+pub const LOCKED: FillOptions = FillOptions { lock: true, read_while_filling: true };
+
+#[track_caller]
+pub fn begin(store: &Arc<Store>, io: &Io, target: &Target) -> Fill {
+    match store.begin_fill(io, target, LOCKED) {
+        FillStart::Fill(fill) => fill,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Stores an object and waits until it is there.
+pub async fn put(store: &Arc<Store>, io: &Io, text: &str, body: &Bytes) {
+    let mut fill = begin(store, io, &target(text));
+    fill.head(state(), Vec::new()).expect("a small head");
+    for piece in body.chunks(10_000) {
+        fill.write(body.slice_ref(piece)).await.expect("a willing disk");
+    }
+    fill.commit().await.expect("a willing disk");
+}
+
+/// The whole body of a hit.
+pub async fn read(io: &Io, hit: &Hit) -> Bytes {
+    match hit.body() {
+        HitBody::Bytes(bytes) => bytes,
+        HitBody::File { file, offset } => {
+            let mut body = Vec::new();
+            while (body.len() as u64) < hit.body_length() {
+                let left = hit.body_length() - body.len() as u64;
+                let at = offset + body.len() as u64;
+                let bytes = file.read_at(io, at, left.min(1 << 16) as usize).await.expect("a read");
+                assert!(!bytes.is_empty(), "the file is shorter than its head says");
+                body.extend_from_slice(&bytes);
+            }
+            body.into()
+        }
+    }
+}
+
+/// The bytes of a piece of a growing object.
+pub async fn piece_bytes(io: &Io, piece: Piece) -> Bytes {
+    match piece {
+        Piece::Bytes(bytes) => bytes,
+        Piece::File { file, offset, len } => {
+            file.read_at(io, offset, len as usize).await.expect("a read")
+        }
+    }
+}
+
+/// What a look-up found, in words.
+pub async fn look(store: &Arc<Store>, io: &Io, text: &str) -> Found {
+    match store.lookup(io, &target(text), PLAIN).await {
+        Lookup::Memory(hit) => Found::Memory(read(io, &hit).await),
+        Lookup::File(hit) => Found::File(read(io, &hit).await),
+        Lookup::Filling(_) => Found::Filling,
+        Lookup::Error { status, .. } => Found::Error(status),
+        Lookup::Absent { .. } => Found::Absent,
+        Lookup::Unavailable(why) => Found::Unavailable(why),
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    Memory(Bytes),
+    File(Bytes),
+    Filling,
+    Error(u16),
+    Absent,
+    Unavailable(nowait_cache::Why),
+}
+
+impl Found {
+    /// The body, wherever it was.
+    #[track_caller]
+    pub fn body(self) -> Bytes {
+        match self {
+            Found::Memory(body) | Found::File(body) => body,
+            other => panic!("no object: {other:?}"),
+        }
+    }
+}

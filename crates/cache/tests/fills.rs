@@ -1,0 +1,143 @@
+//! Objects come in, are found, are read while they come.
+
+mod common;
+
+use bytes::Bytes;
+use nowait_cache::{Ended, FillStart, Lookup, Woken};
+use nowait_runtime::{spawn, yield_now};
+use nowait_testkit::TempDir;
+
+use common::*;
+
+/// Every size around the bounds that lead to another way of writing or reading.
+#[test]
+fn what_was_stored_is_found() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        for len in [0, 1, 100, 9_999, 16_384, 32_000, 32_768, 70_000, 600_000, 3_000_000] {
+            let (text, body) = (format!("key/{len}"), body(len));
+            assert_eq!(look(&store, &io, &text).await, Found::Absent, "{len}");
+            put(&store, &io, &text, &body).await;
+            for _ in 0..3 {
+                assert_eq!(look(&store, &io, &text).await.body(), body, "{len}");
+            }
+        }
+        let statistics = store.statistics();
+        assert_eq!((statistics.entries, statistics.stored), (10, 10));
+        assert!(statistics.bytes > 3_700_000, "{statistics:?}");
+    });
+    let temporary = walk(dir.path()).into_iter().filter(|name| name.ends_with(".tmp"));
+    assert_eq!(temporary.collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+fn walk(dir: &std::path::Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => names.extend(walk(&entry.path())),
+            false => names.push(entry.file_name().to_str().unwrap().to_owned()),
+        }
+    }
+    names
+}
+
+#[test]
+fn readers_join_at_any_time_and_get_every_byte() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        let (target, whole) = (target("grows"), body(2_500_000));
+        let mut fill = begin(&store, &io, &target);
+        let FillStart::Busy(waiter) = store.begin_fill(&io, &target, LOCKED) else {
+            panic!("one fills it already")
+        };
+        fill.head(state(), Vec::new()).unwrap();
+        let Woken::Filling(first) = waiter.await else { panic!("the head is known") };
+        let mut readers = vec![spawn(read_along(first, io.clone()))];
+        for piece in whole.chunks(100_000) {
+            fill.write(whole.slice_ref(piece)).await.unwrap();
+            match store.lookup(&io, &target, ALONG).await {
+                Lookup::Filling(growing) => readers.push(spawn(read_along(growing, io.clone()))),
+                other => panic!("{other:?}"),
+            }
+        }
+        fill.commit().await.unwrap();
+        for reader in readers {
+            assert_eq!(reader.await.unwrap(), Some(whole.clone()));
+        }
+        assert_eq!(look(&store, &io, "grows").await.body(), whole);
+    });
+}
+
+/// The whole body; `None`: it was cut.
+async fn read_along(
+    mut growing: nowait_cache::Growing,
+    io: nowait_runtime::fs::Io,
+) -> Option<Bytes> {
+    let mut body = Vec::new();
+    loop {
+        match growing.next(64 * 1024).await {
+            Ok(Some(piece)) => body.extend_from_slice(&piece_bytes(&io, piece).await),
+            Ok(None) => return Some(body.into()),
+            Err(_) => return None,
+        }
+    }
+}
+
+#[test]
+fn an_abandoned_fill_leaves_nothing() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        let target = target("abandoned");
+        for len in [0, 100, 2_000_000] {
+            let mut fill = begin(&store, &io, &target);
+            let waiter = match store.begin_fill(&io, &target, common::LOCKED) {
+                FillStart::Busy(waiter) => waiter,
+                other => panic!("{other:?}"),
+            };
+            fill.head(state(), Vec::new()).unwrap();
+            let Woken::Filling(growing) = waiter.await else { panic!("the head is known") };
+            let reader = spawn(read_along(growing, io.clone()));
+            fill.write(body(len)).await.unwrap();
+            yield_now().await;
+            drop(fill);
+            assert_eq!(reader.await.unwrap(), None, "the reader is cut");
+            assert_eq!(look(&store, &io, "abandoned").await, Found::Absent);
+        }
+    });
+    assert_eq!(walk(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn those_who_wait_learn_how_it_ended() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        type End = fn(nowait_cache::Fill);
+        let cases: [(End, Ended); 3] = [
+            (|fill| fill.decline(), Ended::Declined),
+            (drop, Ended::Failed),
+            (|fill| fill.remember_error(502, nowait_cache::UnixMs::NEVER), Ended::Stored),
+        ];
+        for (end, expected) in cases {
+            let target = target("waited for");
+            let fill = begin(&store, &io, &target);
+            let FillStart::Busy(waiter) = store.begin_fill(&io, &target, LOCKED) else {
+                panic!("one fills it already")
+            };
+            end(fill);
+            match waiter.await {
+                Woken::Ended(ended) => assert_eq!(ended, expected),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(look(&store, &io, "waited for").await, Found::Error(502));
+    });
+}

@@ -150,7 +150,6 @@ impl Details for About<'_> {
             subrequest: if request.is_nested() { &request.uri.path } else { &[] },
             host: request.head.header(nowait_h1::Known::Host),
             referrer: request.head.header(nowait_h1::Known::Referer),
-            ..RequestDetails::default()
         };
         details.append(out);
     }

@@ -39,6 +39,7 @@ pub mod outcome;
 pub mod path;
 pub mod phases;
 mod proxied;
+pub mod proxy;
 pub mod proxy_protocol;
 pub mod random;
 pub mod range;

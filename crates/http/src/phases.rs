@@ -28,6 +28,7 @@ use crate::handler::gzip_static::Tried;
 use crate::limit::{self, Turn};
 use crate::log::Level;
 use crate::outcome::{Outcome, Special, Target};
+use crate::proxy;
 use crate::request::{BodyLength, Request};
 use crate::response::Response;
 use crate::rewrite::{Cursor, Step};
@@ -282,6 +283,7 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                     Content::StubStatus => Some(handler::stub_status::run(request)),
                     Content::StatusApi => Some(status::api(request)),
                     Content::Metrics => Some(status::metrics(request)),
+                    Content::Proxy => None,
                     Content::Files => file_at_once(request),
                 };
             }
@@ -314,6 +316,7 @@ fn conclude(request: &mut Request, mut outcome: Outcome) -> Concluded {
                     response.head.status_line = None;
                 }
                 error_page::deliver(request, &mut response.head);
+                proxy::accel::deliver(request, &mut response.head);
                 if response.head.status == 204 {
                     response.head.content_type = None;
                     response.head.last_modified = None;
@@ -347,6 +350,10 @@ fn conclude(request: &mut Request, mut outcome: Outcome) -> Concluded {
 /// Changes the request for an internal redirect. nginx: `ngx_http_internal_redirect`,
 /// `ngx_http_named_location`.
 fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
+    request.proxy = proxy::Context::default();
+    if let Some(state) = &request.upstream {
+        state.redirected();
+    }
     request.uri_changes = request.uri_changes.saturating_sub(1);
     match target {
         Target::Uri { path, args } => {
@@ -365,6 +372,7 @@ fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
             request.uri.args = args;
             request.uri_is_file = false;
             request.uri_rewritten = false;
+            request.uri_unparsed = false;
             request.internal = true;
             request.location = request.server().root;
             Ok(Start::Server)
@@ -502,6 +510,7 @@ async fn content(request: &mut Request) -> Outcome {
         Content::StubStatus => return handler::stub_status::run(request),
         Content::StatusApi => return status::api(request),
         Content::Metrics => return status::metrics(request),
+        Content::Proxy => return proxy::run(request).await,
         Content::Files => {}
     }
     if !request.location().path.is_usable(request) {

@@ -83,6 +83,9 @@ pub struct Request {
     /// The location's own rewriting has changed the URI, which therefore need not begin with the
     /// location's name. nginx: `!r->valid_location`.
     pub uri_rewritten: bool,
+    /// The URI is the client's still: nothing has changed it, so the text of the request line stands
+    /// for it. nginx: `r->valid_unparsed_uri`.
+    pub uri_unparsed: bool,
     /// The URI was rewritten, and its location has to be found.
     pub uri_changed: bool,
     /// Where the phases go on when files may be waited for.
@@ -113,6 +116,12 @@ pub struct Request {
     pub limit_rate: Cell<Option<u64>>,
     /// What upstreams did for it; `None` where none was asked.
     pub upstream: Option<Rc<crate::upstream::State>>,
+    /// Where it is passed on to.
+    pub proxy: crate::proxy::Context,
+    /// `X-Accel-Charset` of an upstream.
+    pub override_charset: Option<Bytes>,
+    /// Headers that an upstream sent with `X-Accel-Redirect`, for the response of where that leads.
+    pub accel: Option<Box<Head>>,
     /// What `limit_req` and `limit_conn` said, and where the request is counted.
     pub limits: Limited,
     /// What its file operations spent in pools.
@@ -270,6 +279,7 @@ impl Request {
             skip_lingering: false,
             uri_is_file: false,
             uri_rewritten: false,
+            uri_unparsed: false,
             uri_changed: false,
             stage: Stage::default(),
             variable_depth: Cell::new(0),
@@ -285,6 +295,9 @@ impl Request {
             realpath_of: None,
             limit_rate: Cell::new(None),
             upstream: None,
+            proxy: crate::proxy::Context::default(),
+            override_charset: None,
+            accel: None,
             limits: Limited::default(),
             spent: Rc::default(),
             path: Vec::new(),
@@ -320,6 +333,7 @@ impl Request {
         self.skip_lingering = false;
         self.uri_is_file = false;
         self.uri_rewritten = false;
+        self.uri_unparsed = false;
         self.uri_changed = false;
         self.stage = Stage::default();
         self.variable_depth.set(0);
@@ -333,6 +347,9 @@ impl Request {
         self.realpath_of = None;
         self.limit_rate.set(None);
         self.upstream = None;
+        self.proxy = crate::proxy::Context::default();
+        self.override_charset = None;
+        self.accel = None;
         self.limits = Limited::default();
         self.spent.reset();
     }
@@ -414,6 +431,15 @@ impl Request {
     pub fn give_path(&mut self, mut path: Vec<u8>) {
         path.clear();
         self.path = path;
+    }
+
+    /// The method, as text.
+    pub fn method_name(&self) -> &[u8] {
+        match self.method {
+            Method::Get if self.head.method() != Method::Get => b"GET",
+            Method::Head if self.head.method() != Method::Head => b"HEAD",
+            _ => self.head.method_bytes(),
+        }
     }
 
     /// An error page is made as for GET, unless only the head is wanted.

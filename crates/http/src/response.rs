@@ -48,6 +48,8 @@ pub struct Head {
     pub content_length: Option<u64>,
     /// `Last-Modified` as seconds since the epoch.
     pub last_modified: Option<i64>,
+    /// How an upstream wrote that time; sent as it is as long as there is `last_modified`.
+    pub last_modified_text: Option<Bytes>,
     /// `ETag` with its quotes.
     pub etag: Option<Bytes>,
     /// `Location`; made absolute by the writer when it begins with a slash.
@@ -62,6 +64,27 @@ pub struct Head {
     pub trailers: Vec<Header>,
     /// The connection must be closed after this response.
     pub close: bool,
+    /// `Server`: our own unless an upstream's is passed on.
+    pub server: Own,
+    /// `Date`, likewise.
+    pub date: Own,
+    /// An upstream has made the response and has seen the conditions of the request: they are not
+    /// evaluated again. nginx: `r->disable_not_modified`.
+    pub is_upstreams: bool,
+    /// Trailers of the upstream follow its body ([`State::trailers`](crate::upstream::State)).
+    pub trailers_follow: bool,
+}
+
+/// A header that the server writes itself, unless an upstream's is passed on.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub enum Own {
+    /// The server's.
+    #[default]
+    Ours,
+    /// The upstream's.
+    Given(Bytes),
+    /// The upstream has none.
+    Absent,
 }
 
 /// Whether ranges of a response can be served.

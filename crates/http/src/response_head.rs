@@ -9,7 +9,7 @@ use nowait_runtime::clock;
 
 use crate::address;
 use crate::request::Request;
-use crate::response::{AcceptRanges, Head, Header};
+use crate::response::{AcceptRanges, Head, Header, Own};
 
 /// How the body follows the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub fn framing(request: &mut Request, head: &Head) -> Framing {
 /// Makes the head what is sent, as logs will show it, too.
 pub fn complete(request: &Request, head: &mut Head) {
     // Only of the content that was asked for; the page of an error has no age.
-    if !matches!(head.status, 200 | 206 | 304) {
+    if !matches!(head.status, 200 | 206 | 304) && head.last_modified_text.is_none() {
         head.last_modified = None;
     }
     if let Some(to) = &head.location
@@ -66,8 +66,16 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
         Some(reason) => HeadWriter::response_with_reason(out, head.status, reason),
         None => HeadWriter::response(out, head.status),
     };
-    writer.named("Server", location.server_header());
-    writer.named("Date", &clock().http_date());
+    match &head.server {
+        Own::Ours => drop(writer.named("Server", location.server_header())),
+        Own::Given(value) => drop(writer.named("Server", value)),
+        Own::Absent => {}
+    }
+    match &head.date {
+        Own::Ours => drop(writer.named("Date", &clock().http_date())),
+        Own::Given(value) => drop(writer.named("Date", value)),
+        Own::Absent => {}
+    }
     if let Some(kind) = &head.content_type {
         match &head.charset {
             None => writer.named("Content-Type", kind),
@@ -80,7 +88,10 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
         writer.field_number("Content-Length", length);
     }
     if let Some(time) = head.last_modified {
-        writer.named("Last-Modified", &crate::http_date::format(time));
+        match &head.last_modified_text {
+            Some(text) => writer.named("Last-Modified", text),
+            None => writer.named("Last-Modified", &crate::http_date::format(time)),
+        };
     }
     if let Some(to) = &head.location {
         writer.named("Location", to);

@@ -12,6 +12,7 @@ use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span, Word};
 
 use super::access::{AccessConf, LimitExcept, LimitExceptLayer};
 use super::listen::{ListenDirective, ServerListens, ServerName};
+use super::proxy::{PassLayer, ProxyConf};
 use super::{Content, HttpConf, Location, LocationId, Mentions, Regex, Server, ServerId};
 use super::{body, client, content, files, headers, pages, rewrite, try_files};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
@@ -281,6 +282,27 @@ fn metrics(cx: &mut Cx<'_>, _node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
+/// Makes a handler the one of the block being read.
+pub(super) fn set_content(cx: &mut Cx<'_>, content: Content) {
+    cx.layer::<OwnLayer>().content = Some(content);
+}
+
+/// What a directive's block stands for.
+pub(super) enum Place {
+    /// The URIs that begin with this, or are this.
+    Prefix(Bytes),
+    /// An expression, a name, `if` or `limit_except`: no certain part of the URI.
+    Other,
+}
+
+/// What the block being read stands for.
+pub(super) fn place(cx: &mut Cx<'_>) -> Place {
+    match &cx.layer::<OwnLayer>().pattern {
+        Some(Pattern { kind: Kind::Regex { .. } | Kind::Named, .. }) | None => Place::Other,
+        Some(pattern) => Place::Prefix(Bytes::copy_from_slice(&pattern.text)),
+    }
+}
+
 fn types(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let mut types = cx.layer::<OwnLayer>().types.take().unwrap_or_default();
     for entry in cx.entries(node) {
@@ -342,9 +364,11 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
     let wants_realpath = cx.global::<Table>().mentions("realpath_root");
     let mut temp_paths: Vec<body::TempPath> = Vec::new();
     for location in &build.locations {
-        let path = &location.body.client_body_temp_path;
-        if !temp_paths.contains(path) {
-            temp_paths.push(path.clone());
+        let proxied = location.proxy.iter().map(|proxy| &proxy.backend.settings.temp_path);
+        for path in std::iter::once(&location.body.client_body_temp_path).chain(proxied) {
+            if !temp_paths.contains(path) {
+                temp_paths.push(path.clone());
+            }
         }
     }
     Some(HttpConf {
@@ -418,10 +442,12 @@ impl Build<'_> {
             }
             let inner = (!inner.is_empty()).then(|| self.locations(cx, &chain, inner));
             words.push(word);
-            builder.add(
-                pattern,
-                location_tree::Location { value: id, regex, auto_redirect: false, nested: inner },
-            );
+            // What is passed on as a directory has one: `/a` leads to `/a/`.
+            let auto_redirect =
+                self.at(id).content == Content::Proxy && pattern.text.last() == Some(&b'/');
+            let value = id;
+            let location = location_tree::Location { value, regex, auto_redirect, nested: inner };
+            builder.add(pattern, location);
         }
         match builder.build() {
             Ok(locations) => locations,
@@ -487,12 +513,17 @@ impl Build<'_> {
         let log = LogConf::resolve(cx, chain);
         // These three are the location's own, never inherited.
         let last = chain.last().and_then(|scope| scope.get::<OwnLayer>());
+        let content = last.and_then(|own| own.content).unwrap_or(content);
         let location = Location {
+            proxy: self.proxy(cx, chain, content),
+            early_hints: super::predicates::EarlyHintsConf::resolve(cx, chain)
+                .early_hints
+                .unwrap_or_default(),
             name,
             internal: last.is_some_and(|own| own.internal),
             path,
             types: Arc::new(types.unwrap_or_else(Types::builtin)),
-            content: last.and_then(|own| own.content).unwrap_or(content),
+            content,
             client: client::ClientConf::resolve(cx, chain),
             body: body::BodyConf::resolve(cx, chain),
             files: files::FileConf::resolve(cx, chain),
@@ -522,6 +553,18 @@ impl Build<'_> {
         };
         self.locations.push(location);
         LocationId(u32::try_from(self.locations.len() - 1).unwrap_or(u32::MAX))
+    }
+}
+
+impl Build<'_> {
+    /// How a location passes requests on, if that is what it does. An `if` does as the location
+    /// around it unless it says otherwise.
+    fn proxy(&self, cx: &mut Cx<'_>, chain: &[&Scope], content: Content) -> Option<Box<ProxyConf>> {
+        if content != Content::Proxy {
+            return None;
+        }
+        let pass = chain.iter().rev().find_map(|scope| scope.get::<PassLayer>()?.pass.clone())?;
+        ProxyConf::resolve(cx, chain, pass)
     }
 }
 

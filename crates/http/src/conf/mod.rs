@@ -7,6 +7,7 @@ pub mod access;
 pub mod addition;
 pub mod auth;
 pub mod auth_request;
+pub mod backend;
 pub mod blocks;
 pub mod body;
 pub mod charset;
@@ -21,6 +22,8 @@ pub mod listen;
 pub mod map;
 pub mod mirror;
 pub mod pages;
+pub mod predicates;
+pub mod proxy;
 pub mod realip;
 pub mod regex;
 pub mod rewrite;
@@ -141,6 +144,10 @@ pub struct Location {
     pub limits: Option<Box<limit::Limits>>,
     /// `try_files`.
     pub try_files: nowait_conf::Own<try_files::TryFiles>,
+    /// `proxy_pass`; most locations have none.
+    pub proxy: Option<Box<proxy::ProxyConf>>,
+    /// When 103 (Early Hints) of upstreams is passed on.
+    pub early_hints: predicates::Predicates,
     /// `index`.
     pub index: content::IndexConf,
     /// `random_index`.
@@ -164,6 +171,8 @@ pub enum Content {
     EmptyGif,
     /// `stub_status`.
     StubStatus,
+    /// `proxy_pass`.
+    Proxy,
     /// `status_api`.
     StatusApi,
     /// `metrics`.
@@ -260,6 +269,10 @@ pub fn rows() -> Vec<&'static [Row]> {
         upstream::UPSTREAM_ROWS,
         nowait_upstream::conf::ROWS,
         nowait_upstream::conf::HTTP_ROWS,
+        proxy::PASS_ROWS,
+        proxy::ProxyBackendConf::ROWS,
+        proxy::ProxyRequestConf::ROWS,
+        predicates::EarlyHintsConf::ROWS,
         try_files::TryFilesConf::ROWS,
         content::IndexConf::ROWS,
         content::AutoindexConf::ROWS,

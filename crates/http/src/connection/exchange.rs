@@ -327,6 +327,8 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
             request.uri.path.extend_from_slice(&normalized.path);
             let question = request.head.uri().contains(&b'?');
             request.uri.args = question.then(|| normalized.args.to_vec());
+            // "http://host?args" has no path that could be passed on as it is.
+            request.uri_unparsed = request.head.uri().first() != Some(&b'?');
         }
         Err(_) => {
             request.log(

@@ -38,6 +38,7 @@ fn set(response: &mut Response, name: &Bytes, value: Bytes) {
     let head = &mut response.head;
     if name.eq_ignore_ascii_case(b"last-modified") {
         head.last_modified = crate::http_date::parse(&value);
+        head.last_modified_text = None;
         if head.last_modified.is_some() {
             return;
         }

@@ -8,7 +8,7 @@ use crate::request::Request;
 use crate::response::{Body, Response};
 
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    if response.head.status != 200 || request.is_nested() {
+    if response.head.status != 200 || request.is_nested() || response.head.is_upstreams {
         return Ok(());
     }
     let head = &request.head;

@@ -157,6 +157,7 @@ impl Rewrite {
             );
         }
         request.uri.path = new_path;
+        request.uri_unparsed = false;
         if request.uri.path.is_empty() {
             request.log(Level::Error, format_args!("the rewritten URI has a zero length"));
             return Err(Outcome::status(500));

@@ -118,7 +118,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// `Last-Modified` of the response.
     "sent_http_last_modified" => sent_last_modified;
     /// `Location` of the response.
-    "sent_http_location" => |r, out| append(r.out.location.as_deref(), out);
+    "sent_http_location" => |r, out| append(r.out.location.as_deref().or_else(|| r.out.header(b"location")), out);
     /// `Transfer-Encoding` of the response.
     "sent_http_transfer_encoding" => |r, out| append(r.sent.chunked.get().then_some(b"chunked"), out);
 };
@@ -129,6 +129,7 @@ pub const CHANGEABLE: &[Changeable] = &[
         name: "args",
         set: |r, value| {
             r.uri.args = Some(value.to_vec());
+            r.uri_unparsed = false;
         },
     },
     Changeable { name: "limit_rate", set: set_limit_rate },
@@ -183,7 +184,7 @@ pub(crate) fn number(n: u64, out: &mut Vec<u8>) -> bool {
 }
 
 /// Appends a duration as seconds with three decimals.
-fn seconds(elapsed: Duration, out: &mut Vec<u8>) {
+pub(crate) fn seconds(elapsed: Duration, out: &mut Vec<u8>) {
     number(elapsed.as_secs(), out);
     let ms = elapsed.subsec_millis();
     out.extend_from_slice(&[b'.', digit(ms / 100), digit(ms / 10 % 10), digit(ms % 10)]);
@@ -306,7 +307,7 @@ fn sent_header(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
 }
 
 /// Appends the values of the lines with this name, with a separator between them.
-fn joined<'a>(
+pub(crate) fn joined<'a>(
     lines: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     name: &[u8],
     separator: &[u8],

@@ -13,6 +13,7 @@ pub mod complex;
 pub mod core;
 pub mod proxy_protocol;
 pub mod system;
+pub mod upstream;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -386,11 +387,13 @@ pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
         .chain(crate::limit::BUILTINS)
         .chain(crate::gzip::BUILTINS)
         .chain(crate::handler::stub_status::BUILTINS)
+        .chain(crate::proxy::variables::BUILTINS)
+        .chain(upstream::BUILTINS)
 }
 
 /// All families of variables.
 pub fn families() -> impl Iterator<Item = &'static Family> {
-    core::FAMILIES.iter().chain(proxy_protocol::FAMILIES)
+    core::FAMILIES.iter().chain(proxy_protocol::FAMILIES).chain(upstream::FAMILIES)
 }
 
 #[cfg(test)]

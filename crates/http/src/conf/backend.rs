@@ -1,0 +1,441 @@
+//! Settings that all modules which pass requests to servers have in common, under a prefix of
+//! their own: `proxy_buffering`, `fastcgi_buffering`, …
+//!
+//! [`backend_rows!`](crate::backend_rows) writes the rows of a module; each location that passes
+//! requests resolves them to a [`Backend`], which the module's handler hands to the engine. nginx:
+//! `ngx_http_upstream_conf_t`, whose directives its modules repeat.
+
+mod bind;
+mod names;
+mod store;
+
+use std::sync::Arc;
+
+use nowait_conf::{Buffers, Cx, Diagnostic, Node, Setting, Size, arity};
+
+pub use bind::Bind;
+pub use names::{HeaderName, NameSet};
+pub use store::{Store, StoreAccess, StoreTarget};
+
+use crate::upstream::{self, Cause, Settings};
+use crate::variables::complex::Complex;
+
+/// Bytes of a page, from which nginx derives its defaults.
+const PAGE_BYTES: u64 = 4096;
+
+/// `proxy_max_temp_file_size` unless it is given.
+const TEMP_FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+nowait_conf::setting_flags! {
+    /// When a request is passed to the next server.
+    pub struct NextUpstream {
+        /// The connection failed, or broke before a response came.
+        ERROR = "error",
+        /// The server was too slow.
+        TIMEOUT = "timeout",
+        /// The response is empty or malformed.
+        INVALID_HEADER = "invalid_header",
+        /// Also requests that may have an effect each time: POST, LOCK, PATCH.
+        NON_IDEMPOTENT = "non_idempotent",
+        /// The response has this status.
+        HTTP_500 = "http_500",
+        /// The response has this status.
+        HTTP_502 = "http_502",
+        /// The response has this status.
+        HTTP_503 = "http_503",
+        /// The response has this status.
+        HTTP_504 = "http_504",
+        /// The response has this status.
+        HTTP_403 = "http_403",
+        /// The response has this status.
+        HTTP_404 = "http_404",
+        /// The response has this status.
+        HTTP_429 = "http_429",
+        /// Of use for the cache only.
+        UPDATING = "updating",
+        /// Never.
+        OFF = "off",
+    }
+}
+
+nowait_conf::setting_flags! {
+    /// Headers of responses that are passed on, but not acted on.
+    pub struct IgnoreHeaders {
+        /// An internal redirect.
+        ACCEL_REDIRECT = "X-Accel-Redirect",
+        /// How long the response may be cached.
+        ACCEL_EXPIRES = "X-Accel-Expires",
+        /// Bytes per second to the client.
+        ACCEL_LIMIT_RATE = "X-Accel-Limit-Rate",
+        /// Whether the response is buffered.
+        ACCEL_BUFFERING = "X-Accel-Buffering",
+        /// The charset of the response.
+        ACCEL_CHARSET = "X-Accel-Charset",
+        /// How long the response may be cached.
+        EXPIRES = "Expires",
+        /// How long the response may be cached, and by whom.
+        CACHE_CONTROL = "Cache-Control",
+        /// The response is for one client only.
+        SET_COOKIE = "Set-Cookie",
+        /// Which requests the response answers.
+        VARY = "Vary",
+    }
+}
+
+/// A number of buffers and the size of each, at least two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendBuffers(pub Buffers);
+
+impl Setting for BackendBuffers {
+    const ARITY: arity::Arity = <Buffers as Setting>::ARITY;
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let buffers = Buffers::parse(node, cx)?;
+        if buffers.count < 2 {
+            return Err(node.error(format!("there must be at least 2 \"{}\"", node.name)));
+        }
+        Ok(Self(buffers))
+    }
+}
+
+/// `proxy_send_lowat`, which Linux has no use for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendLowat(pub Size);
+
+impl Setting for SendLowat {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let size = <Size as Setting>::parse(node, cx)?;
+        let warning = format!("\"{}\" is not supported, ignored", node.name);
+        cx.report(Diagnostic::warn(warning).at(node.name.span));
+        Ok(Self(size))
+    }
+}
+
+/// What [`backend_rows!`](crate::backend_rows) resolves to, whatever the prefix.
+#[derive(Debug, Clone)]
+pub struct Backend {
+    /// Name of the module's directives before the underscore: `proxy`.
+    pub module: &'static str,
+    /// What the engine works with.
+    pub settings: Arc<Settings>,
+    /// Local address of connections.
+    pub bind: Option<Bind>,
+    /// Bytes per second that are read.
+    pub limit_rate: Option<Complex>,
+    /// Headers of responses that are not passed on.
+    pub hide: NameSet,
+    /// Headers of responses that are not acted on.
+    pub ignore: IgnoreHeaders,
+    /// Errors of the server may be answered by `error_page`.
+    pub intercept_errors: bool,
+    /// Ranges are cut out of responses whatever the server says.
+    pub force_ranges: bool,
+    /// The client's headers are passed on.
+    pub pass_request_headers: bool,
+    /// The client's body is passed on.
+    pub pass_request_body: bool,
+    /// Responses are kept as files.
+    pub store: Option<Store>,
+}
+
+impl NextUpstream {
+    /// As the engine wants it.
+    pub fn causes(self) -> upstream::NextUpstream {
+        /// Conditions, and the causes that they allow.
+        const CAUSES: &[(NextUpstream, u16)] = &[
+            (NextUpstream::ERROR, Cause::Error as u16),
+            (NextUpstream::TIMEOUT, Cause::Timeout as u16),
+            (NextUpstream::INVALID_HEADER, Cause::InvalidHeader as u16),
+            (NextUpstream::HTTP_500, Cause::Http500 as u16),
+            (NextUpstream::HTTP_502, Cause::Http502 as u16),
+            (NextUpstream::HTTP_503, Cause::Http503 as u16),
+            (NextUpstream::HTTP_504, Cause::Http504 as u16),
+            (NextUpstream::HTTP_403, Cause::Http403 as u16),
+            (NextUpstream::HTTP_404, Cause::Http404 as u16),
+            (NextUpstream::HTTP_429, Cause::Http429 as u16),
+            (NextUpstream::NON_IDEMPOTENT, upstream::NextUpstream::NON_IDEMPOTENT),
+        ];
+        if self.contains(Self::OFF) {
+            return upstream::NextUpstream::OFF;
+        }
+        let given = CAUSES.iter().filter(|(condition, _)| self.contains(*condition));
+        upstream::NextUpstream(given.fold(0, |all, (_, cause)| all | cause))
+    }
+}
+
+/// What has to be checked of the sizes, and what they are when not given.
+pub struct Sizes {
+    /// `…_buffer_size`
+    pub buffer: Size,
+    /// `…_buffers`
+    pub buffers: Buffers,
+    /// `…_busy_buffers_size`
+    pub busy: Option<Size>,
+    /// `…_max_temp_file_size`
+    pub temp_file_max: Option<Size>,
+    /// `…_temp_file_write_size`
+    pub temp_file_write: Option<Size>,
+}
+
+/// Sizes that fit together, in bytes.
+pub struct FittingSizes {
+    /// On the way to the client.
+    pub busy: u64,
+    /// Of a temporary file.
+    pub temp_file_max: u64,
+    /// Written at once.
+    pub temp_file_write: u64,
+}
+
+impl Sizes {
+    /// Fills in what is not given, and checks that the sizes fit together. nginx: the end of
+    /// `ngx_http_proxy_merge_loc_conf`.
+    ///
+    /// # Errors
+    /// What does not fit, in nginx's words; `name` is the module's prefix without its underscore.
+    pub fn fit(&self, name: &str) -> Result<FittingSizes, String> {
+        let largest = self.buffer.0.max(self.buffers.size.0);
+        let of_largest = format!(
+            "the maximum of the value of \"{name}_buffer_size\" and one of the \"{name}_buffers\""
+        );
+        let busy = self.busy.map_or(2 * largest, |size| size.0);
+        if busy < largest {
+            return Err(format!(
+                "\"{name}_busy_buffers_size\" must be equal to or greater than {of_largest}"
+            ));
+        }
+        let all_but_one = (self.buffers.count as u64 - 1).saturating_mul(self.buffers.size.0);
+        if busy > all_but_one {
+            return Err(format!(
+                "\"{name}_busy_buffers_size\" must be less than the size of all \
+                 \"{name}_buffers\" minus one buffer"
+            ));
+        }
+        let temp_file_write = self.temp_file_write.map_or(2 * largest, |size| size.0);
+        if temp_file_write < largest {
+            return Err(format!(
+                "\"{name}_temp_file_write_size\" must be equal to or greater than {of_largest}"
+            ));
+        }
+        let temp_file_max = self.temp_file_max.map_or(TEMP_FILE_BYTES_MAX, |size| size.0);
+        if temp_file_max != 0 && temp_file_max < largest {
+            return Err(format!(
+                "\"{name}_max_temp_file_size\" must be equal to zero to disable temporary files \
+                 usage or must be equal to or greater than {of_largest}"
+            ));
+        }
+        Ok(FittingSizes { busy, temp_file_max, temp_file_write })
+    }
+}
+
+/// Size of one buffer unless it is given: a page.
+pub fn page(_cx: &mut Cx<'_>) -> Size {
+    Size(PAGE_BYTES)
+}
+
+/// The buffers unless they are given: eight pages.
+pub fn eight_pages(_cx: &mut Cx<'_>) -> BackendBuffers {
+    BackendBuffers(Buffers { count: 8, size: Size(PAGE_BYTES) })
+}
+
+/// Writes the rows that a module shares with the others, under its prefix, and a function that
+/// makes a [`Backend`] of them.
+///
+/// `backend_rows! { module "proxy", prefix "proxy_", temp "proxy_temp 1 2"; pub struct ProxyBackendConf
+/// with ProxyBackendLayer; }`
+#[macro_export]
+macro_rules! backend_rows {
+    (
+        module $module:literal, prefix $prefix:literal, temp $temp:literal;
+        $(#[$meta:meta])*
+        pub struct $conf:ident with $layer:ident;
+    ) => {
+        nowait_conf::directives! {
+            $(#[$meta])*
+            #[derive(Debug)]
+            module $module, prefix $prefix;
+            pub struct $conf with $layer;
+
+            /// Whether a response is read as fast as the server sends it, into buffers and then into a
+            /// temporary file, or only as fast as the client takes it. The server may say so itself
+            /// with `X-Accel-Buffering: yes` or `no`.
+            buffering: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+            /// Whether the whole body of a request is read before a server is asked. If not, it is passed
+            /// on as it comes, and no other server can be asked once some of it was sent.
+            request_buffering: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+            /// Space for the head of a response; a longer head is an error. By default a page.
+            buffer_size: nowait_conf::Size = "4k" => $crate::conf::backend::page, in HTTP | SERVER | LOCATION, args "size";
+            /// Number and size of the buffers for the body of a response, at least two.
+            buffers: $crate::conf::backend::BackendBuffers = "8 4k" => $crate::conf::backend::eight_pages, in HTTP | SERVER | LOCATION, args "number size";
+            /// How much of the buffers may be on its way to the client while the rest is filled or
+            /// written to a temporary file. By default twice the size of the larger of
+            /// the two kinds of buffers.
+            busy_buffers_size: Option<nowait_conf::Size>, in HTTP | SERVER | LOCATION, args "size";
+            /// Largest temporary file for a response that does not fit the buffers, by default `1024m`.
+            /// Zero: none is used, and the server is read only as fast as the client reads.
+            max_temp_file_size: Option<nowait_conf::Size>, in HTTP | SERVER | LOCATION, args "size";
+            /// How much is written to a temporary file at once. By default twice the size of the larger
+            /// of the two kinds of buffers.
+            temp_file_write_size: Option<nowait_conf::Size>, in HTTP | SERVER | LOCATION, args "size";
+            /// Directory for temporary files, and up to three levels of directories in it.
+            temp_path: $crate::conf::body::TempPath = $temp, in HTTP | SERVER | LOCATION, args "path [level1 [level2 [level3]]]";
+            /// Longest time to connect to a server.
+            connect_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
+            /// Longest pause between two writes of a request.
+            send_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
+            /// Longest pause between two reads of a response; then the client gets 504.
+            read_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
+            /// Accepted for compatibility: Linux has no such thing.
+            send_lowat: $crate::conf::backend::SendLowat = "0" => $crate::conf::backend::no_lowat, in HTTP | SERVER | LOCATION, args "size";
+            /// When another server is asked: after an error of the connection, a timeout, a malformed or
+            /// empty response, or a response with one of these statuses. Requests that may have an effect
+            /// each time (POST, LOCK, PATCH) are not repeated once they were sent, unless
+            /// `non_idempotent` is given. Nothing is repeated once a part of the response was sent
+            /// to the client.
+            next_upstream: $crate::conf::backend::NextUpstream = "error timeout", in HTTP | SERVER | LOCATION, args "error | timeout | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off ...";
+            /// How many servers may be asked for one request; zero: all of them.
+            next_upstream_tries: u32 = "0", in HTTP | SERVER | LOCATION, args "number";
+            /// For how long servers may be asked for one request; zero: without limit.
+            next_upstream_timeout: nowait_conf::Msec = "0", in HTTP | SERVER | LOCATION, args "time";
+            /// Whether a request is finished for a client that has left.
+            ignore_client_abort: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+            /// Local address, with a port if wanted, of connections to servers. With `transparent` it may
+            /// be one that is not the machine's own, such as `$remote_addr`. Variables are allowed; an
+            /// empty value is as `off`.
+            bind: Option<$crate::conf::backend::BindOrOff>, in HTTP | SERVER | LOCATION, args "address [transparent] | off";
+            /// Whether the kernel tests if idle connections to servers are alive (`SO_KEEPALIVE`).
+            socket_keepalive: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+            /// Receive buffer of connections to servers (`SO_RCVBUF`); zero is the kernel's choice.
+            socket_rcvbuf: nowait_conf::Size = "0", in HTTP | SERVER | LOCATION, args "size";
+            /// Send buffer of connections to servers (`SO_SNDBUF`); zero is the kernel's choice.
+            socket_sndbuf: nowait_conf::Size = "0", in HTTP | SERVER | LOCATION, args "size";
+            /// How many bytes per second are read of a response while it is buffered; zero: no limit.
+            /// Variables are allowed.
+            limit_rate: Option<$crate::variables::complex::Complex>, in HTTP | SERVER | LOCATION, args "rate";
+            /// A header of responses that is passed on though it is hidden by default.
+            pass_header: Vec<$crate::conf::backend::HeaderName>, in HTTP | SERVER | LOCATION, args "field";
+            /// A header of responses that is not passed on to clients, besides those that are
+            /// hidden by default.
+            hide_header: Vec<$crate::conf::backend::HeaderName>, in HTTP | SERVER | LOCATION, args "field";
+            /// Headers of responses that are not acted on.
+            ignore_headers: $crate::conf::backend::IgnoreHeaders = "" => $crate::conf::backend::nothing_ignored, in HTTP | SERVER | LOCATION, args "field ...";
+            /// Whether responses with a status that an `error_page` names are answered by that page
+            /// instead of the server's own.
+            intercept_errors: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+            /// Whether ranges are cut out of all responses, whatever the server says about them.
+            force_ranges: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+            /// Whether the headers of the client's request are passed on.
+            pass_request_headers: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+            /// Whether the body of the client's request is passed on.
+            pass_request_body: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+            /// Keeps responses with status 200 as files: `on` where `root` or `alias` say, else at this
+            /// path, in which variables are allowed. A file appears when it is complete, with the
+            /// response's `Last-Modified` as its time.
+            store: $crate::conf::backend::StoreTarget = "off", in HTTP | SERVER | LOCATION, args "on | off | path";
+            /// Permissions of files and directories that `store` makes.
+            store_access: $crate::conf::backend::StoreAccess = "user:rw", in HTTP | SERVER | LOCATION, args "users:permissions ...";
+        }
+
+        impl $conf {
+            /// What the engine works with. `hidden` are the headers of responses that are hidden by
+            /// default.
+            ///
+            /// # Errors
+            /// Sizes that do not fit together.
+            pub fn backend(self, hidden: &[&str]) -> Result<$crate::conf::backend::Backend, String> {
+                use $crate::conf::backend::{Backend, NameSet, Sizes, Store, bytes32};
+                let sizes = Sizes {
+                    buffer: self.buffer_size,
+                    buffers: self.buffers.0,
+                    busy: self.busy_buffers_size,
+                    temp_file_max: self.max_temp_file_size,
+                    temp_file_write: self.temp_file_write_size,
+                };
+                let fitting = sizes.fit($module)?;
+                let settings = $crate::upstream::Settings {
+                    connect_timeout: self.connect_timeout.duration(),
+                    send_timeout: self.send_timeout.duration(),
+                    read_timeout: self.read_timeout.duration(),
+                    buffer_size: bytes32(self.buffer_size.0),
+                    buffers: $crate::upstream::Buffers {
+                        count: bytes32(self.buffers.0.count as u64),
+                        size: bytes32(self.buffers.0.size.0),
+                    },
+                    busy_buffers_size: fitting.busy,
+                    max_temp_file_size: fitting.temp_file_max,
+                    temp_file_write_size: fitting.temp_file_write,
+                    temp_path: self.temp_path,
+                    buffering: self.buffering,
+                    request_buffering: self.request_buffering,
+                    next_upstream: self.next_upstream.causes(),
+                    next_upstream_tries: self.next_upstream_tries,
+                    next_upstream_timeout: self.next_upstream_timeout.duration(),
+                    ignore_client_abort: self.ignore_client_abort,
+                    socket_keepalive: self.socket_keepalive,
+                    limit_rate: 0,
+                };
+                Ok(Backend {
+                    module: $module,
+                    settings: std::sync::Arc::new(settings),
+                    bind: self.bind.and_then(|bind| bind.0),
+                    limit_rate: self.limit_rate,
+                    hide: NameSet::hidden(hidden, &self.hide_header, &self.pass_header),
+                    ignore: self.ignore_headers,
+                    intercept_errors: self.intercept_errors,
+                    force_ranges: self.force_ranges,
+                    pass_request_headers: self.pass_request_headers,
+                    pass_request_body: self.pass_request_body,
+                    store: Store::new(self.store, self.store_access),
+                })
+            }
+        }
+    };
+}
+
+/// `…_bind`: an address, or `off`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindOrOff(pub Option<Bind>);
+
+/// A size as the engine has it; larger ones are the largest.
+pub fn bytes32(size: u64) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
+}
+
+/// `…_send_lowat` unless it is given.
+pub fn no_lowat(_cx: &mut Cx<'_>) -> SendLowat {
+    SendLowat(Size(0))
+}
+
+/// `…_ignore_headers` unless it is given.
+pub fn nothing_ignored(_cx: &mut Cx<'_>) -> IgnoreHeaders {
+    IgnoreHeaders::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(busy: Option<u64>, max: Option<u64>, write: Option<u64>) -> Result<(), String> {
+        let sizes = Sizes {
+            buffer: Size(4096),
+            buffers: Buffers { count: 8, size: Size(4096) },
+            busy: busy.map(Size),
+            temp_file_max: max.map(Size),
+            temp_file_write: write.map(Size),
+        };
+        sizes.fit("proxy").map(drop)
+    }
+
+    #[test]
+    fn sizes_must_fit_together() {
+        assert_eq!(sizes(None, None, None), Ok(()));
+        assert_eq!(sizes(None, Some(0), None), Ok(()));
+        let error = |result: Result<(), String>| result.expect_err("does not fit");
+        assert!(error(sizes(Some(1024), None, None)).contains("proxy_busy_buffers_size"));
+        assert!(error(sizes(Some(32_768), None, None)).contains("minus one buffer"));
+        assert!(error(sizes(None, Some(100), None)).contains("proxy_max_temp_file_size"));
+        assert!(error(sizes(None, None, Some(100))).contains("proxy_temp_file_write_size"));
+    }
+}

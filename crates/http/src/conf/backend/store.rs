@@ -1,0 +1,112 @@
+//! `proxy_store` and its like: responses that are kept as files.
+
+use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
+
+use crate::variables::complex::Complex;
+
+/// Where responses are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreTarget {
+    /// Nowhere.
+    Off,
+    /// Where `root` or `alias` say.
+    Root,
+    /// At this path.
+    Path(Complex),
+}
+
+/// Permissions of files, as in `stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreAccess(pub u32);
+
+/// How responses are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// The path; none: where `root` or `alias` say.
+    pub path: Option<Complex>,
+    /// Permissions of files.
+    pub access: u32,
+}
+
+impl Store {
+    /// What two directives say.
+    pub fn new(target: StoreTarget, access: StoreAccess) -> Option<Self> {
+        let path = match target {
+            StoreTarget::Off => return None,
+            StoreTarget::Root => None,
+            StoreTarget::Path(path) => Some(path),
+        };
+        Some(Self { path, access: access.0 })
+    }
+
+    /// Permissions of directories: who may read one may look into it. nginx: `ngx_dir_access`.
+    pub fn directory_access(&self) -> u32 {
+        self.access | (self.access & 0o444) >> 2
+    }
+}
+
+impl Setting for StoreTarget {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        match &word.text[..] {
+            b"off" => Ok(Self::Off),
+            b"on" => Ok(Self::Root),
+            b"" => Err(word.error("empty path")),
+            _ => {
+                let path = crate::conf::complex(word, cx)?;
+                Ok(Self::Path(match path.literal() {
+                    Some(text) => Complex::from_literal(cx.paths().full(text)),
+                    None => path,
+                }))
+            }
+        }
+    }
+}
+
+impl Setting for StoreAccess {
+    const ARITY: arity::Arity = arity::between(1, 3);
+
+    /// nginx: `ngx_conf_set_access_slot`.
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let mut access = 0;
+        // Without a word about it, the server itself may read and write.
+        let mut user = 0o600;
+        for word in &node.args {
+            let invalid = || {
+                let expected = "user, group or all, a colon, and r or rw";
+                word.error(format!("invalid value \"{word}\"")).expected(expected)
+            };
+            let at = word.text.iter().position(|&b| b == b':').ok_or_else(invalid)?;
+            let shift = match &word.text[..at] {
+                b"user" => {
+                    user = 0;
+                    6
+                }
+                b"group" => 3,
+                b"all" => 0,
+                _ => return Err(invalid()),
+            };
+            let bits = match &word.text[at + 1..] {
+                b"rw" => 0o6,
+                b"r" => 0o4,
+                _ => return Err(invalid()),
+            };
+            access |= bits << shift;
+        }
+        Ok(Self(access | user))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_searchable_by_those_who_read() {
+        let store = |access| Store { path: None, access };
+        assert_eq!(store(0o600).directory_access(), 0o700);
+        assert_eq!(store(0o664).directory_access(), 0o775);
+    }
+}

@@ -1,0 +1,53 @@
+//! Directives whose arguments are texts with variables, of which one that is neither empty nor `0`
+//! decides: `early_hints`, `proxy_cache_bypass`. nginx: `ngx_http_set_predicate_slot`.
+
+use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
+
+use crate::request::Request;
+use crate::variables::complex::Complex;
+
+nowait_conf::directives! {
+    /// Early hints.
+    #[derive(Debug)]
+    module "core";
+    pub struct EarlyHintsConf with EarlyHintsConfLayer;
+
+    /// When responses with status 103 (Early Hints) of servers behind this one are passed to clients: if
+    /// one of the values is neither empty nor `0`.
+    early_hints: Option<Predicates>, in HTTP | SERVER | LOCATION, args "string ...";
+}
+
+/// Texts of which one may hold. Several directives of one block add up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Predicates(pub Vec<Complex>);
+
+impl Predicates {
+    /// Whether any of them is neither empty nor `0`. nginx: `ngx_http_test_predicates`, which says
+    /// `NGX_DECLINED` then.
+    pub fn any(&self, request: &Request) -> bool {
+        self.0.iter().any(|text| holds(&request.evaluate(text)))
+    }
+
+    /// Whether all of them are.
+    pub fn all(&self, request: &Request) -> bool {
+        self.0.iter().all(|text| holds(&request.evaluate(text)))
+    }
+}
+
+fn holds(value: &[u8]) -> bool {
+    !matches!(value, b"" | b"0")
+}
+
+impl Setting for Predicates {
+    const ARITY: arity::Arity = arity::at_least(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let texts = node.args.iter().map(|word| super::complex(word, cx));
+        Ok(Self(texts.collect::<Result<_, _>>()?))
+    }
+
+    fn again(&mut self, node: &Node, cx: &mut Cx<'_>) -> Result<(), Diagnostic> {
+        self.0.extend(Self::parse(node, cx)?.0);
+        Ok(())
+    }
+}

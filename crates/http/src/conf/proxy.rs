@@ -1,0 +1,146 @@
+//! Directives of the proxy module. nginx: `ngx_http_proxy_module`.
+//!
+//! What other modules have in common with it stands in [`backend`](super::backend). A location that
+//! passes requests on has a [`ProxyConf`]; the others have nothing of this.
+
+mod cookies;
+mod headers;
+mod pass;
+mod redirect;
+
+use nowait_conf::{Cx, Scope};
+
+pub use cookies::{CookieFlags, CookieName, CookiePattern, CookieRule, FlagsRule, Rules};
+pub use headers::{RequestHeaders, SetHeader};
+pub use pass::{PASS_ROWS, Pass, PassLayer, StaticPass};
+pub use redirect::{Redirect, Redirects, Rewrite};
+
+use super::backend::Backend;
+use crate::variables::complex::Complex;
+
+/// Headers of responses that are not passed on unless `proxy_pass_header` names them.
+const HIDDEN: &[&str] = &[
+    "Date",
+    "Server",
+    "X-Pad",
+    "X-Accel-Expires",
+    "X-Accel-Redirect",
+    "X-Accel-Limit-Rate",
+    "X-Accel-Buffering",
+    "X-Accel-Charset",
+];
+
+crate::backend_rows! {
+    module "proxy", prefix "proxy_", temp "proxy_temp 1 2";
+    /// What the proxy module has in common with others.
+    pub struct ProxyBackendConf with ProxyBackendLayer;
+}
+
+nowait_conf::directives! {
+    /// Passing requests to HTTP servers.
+    #[derive(Debug)]
+    module "proxy", prefix "proxy_";
+    pub struct ProxyRequestConf with ProxyRequestLayer;
+
+    /// A header of the request to the server, in place of the client's. An empty value removes it.
+    /// Without this directive `Host` is `$proxy_host`, and `Connection`, `Upgrade` and other headers that
+    /// are about one connection only are not passed on. Inherited unless the block has its own.
+    set_header: Vec<SetHeader>, in HTTP | SERVER | LOCATION, args "field value";
+    /// Accepted for compatibility: the table needs no tuning.
+    headers_hash_max_size: u32 = "512", in HTTP | SERVER | LOCATION, args "size";
+    /// Accepted for compatibility: the table needs no tuning.
+    headers_hash_bucket_size: u32 = "64", in HTTP | SERVER | LOCATION, args "size";
+    /// Body of the request to the server, in place of the client's.
+    set_body: Option<Complex>, in HTTP | SERVER | LOCATION, args "value";
+    /// Method of the request to the server, in place of the client's.
+    method: Option<Complex>, in HTTP | SERVER | LOCATION, args "method";
+    /// Version of the protocol to the server. Connections are kept alive with 1.1 only.
+    http_version: HttpVersion = "1.1", in HTTP | SERVER | LOCATION, args "1.0 | 1.1";
+    /// Whether trailers of a chunked response are passed on.
+    pass_trailers: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+    /// How `Location` and `Refresh` of responses are changed: a value that begins with the first
+    /// argument begins with the second instead; a regular expression (`~`, `~*` regardless of case) is
+    /// replaced as a whole. `default` puts the location's URI in place of the one of `proxy_pass`. Several
+    /// are tried in order; variables are allowed.
+    redirect: Option<Redirects>, in HTTP | SERVER | LOCATION, args "default | off | redirect replacement";
+    /// How the attribute `Domain` of cookies is changed; `~` begins a regular expression. Several are
+    /// tried in order; variables are allowed.
+    cookie_domain: Option<Rules<cookies::Domain>>, in HTTP | SERVER | LOCATION, args "off | domain replacement";
+    /// How the attribute `Path` of cookies is changed; `~` and `~*` begin a regular expression. Several
+    /// are tried in order; variables are allowed.
+    cookie_path: Option<Rules<cookies::Path>>, in HTTP | SERVER | LOCATION, args "off | path replacement";
+    /// Flags that cookies of this name get or lose; `~` begins a regular expression. The first that
+    /// matches counts; variables are allowed.
+    cookie_flags: Option<Rules<FlagsRule>>, in HTTP | SERVER | LOCATION, args "off | cookie [secure | nosecure] [httponly | nohttponly] [samesite=strict|lax|none | nosamesite]";
+}
+
+nowait_conf::setting_enum! {
+    /// `proxy_http_version`
+    pub enum HttpVersion {
+        /// `1.0`
+        Http10 = "1.0",
+        /// `1.1`
+        Http11 = "1.1",
+    }
+}
+
+/// How a location passes requests to HTTP servers.
+#[derive(Debug)]
+pub struct ProxyConf {
+    /// Where to.
+    pub pass: Pass,
+    /// Settings that other modules have, too.
+    pub backend: Backend,
+    /// Headers of requests.
+    pub headers: RequestHeaders,
+    /// Body in place of the client's.
+    pub set_body: Option<Complex>,
+    /// Method in place of the client's.
+    pub method: Option<Complex>,
+    /// Version of the protocol.
+    pub http_version: HttpVersion,
+    /// Trailers are passed on.
+    pub pass_trailers: bool,
+    /// How `Location` and `Refresh` are changed.
+    pub redirects: Vec<Redirect>,
+    /// How the domains of cookies are changed.
+    pub cookie_domains: Vec<CookieRule>,
+    /// How the paths of cookies are changed.
+    pub cookie_paths: Vec<CookieRule>,
+    /// How the flags of cookies are changed.
+    pub cookie_flags: Vec<FlagsRule>,
+}
+
+impl ProxyConf {
+    /// Resolves a chain of blocks for a location that passes requests on.
+    pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass) -> Option<Box<Self>> {
+        let backend = match ProxyBackendConf::resolve(cx, chain).backend(HIDDEN) {
+            Ok(backend) => backend,
+            Err(text) => {
+                cx.report(nowait_conf::Diagnostic::emerg(text).at(pass.span()));
+                return None;
+            }
+        };
+        let conf = ProxyRequestConf::resolve(cx, chain);
+        Some(Box::new(Self {
+            redirects: Redirects::resolve(conf.redirect, &pass),
+            pass,
+            backend,
+            headers: RequestHeaders::new(&conf.set_header),
+            set_body: conf.set_body,
+            method: conf.method,
+            http_version: conf.http_version,
+            pass_trailers: conf.pass_trailers,
+            cookie_domains: Rules::list(conf.cookie_domain),
+            cookie_paths: Rules::list(conf.cookie_path),
+            cookie_flags: Rules::list(conf.cookie_flags),
+        }))
+    }
+
+    /// Whether cookies are changed at all.
+    pub fn rewrites_cookies(&self) -> bool {
+        !self.cookie_domains.is_empty()
+            || !self.cookie_paths.is_empty()
+            || !self.cookie_flags.is_empty()
+    }
+}

@@ -1,0 +1,118 @@
+//! `proxy_pass`: where requests go.
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node, Span};
+
+use crate::conf::blocks::{Place, place, set_content};
+use crate::conf::upstream::{GroupId, Groups};
+use crate::conf::{Content, complex};
+use crate::proxy::url::{Destination, HTTP_PORT, Url, UrlError};
+use crate::variables::complex::Complex;
+
+nowait_conf::rows! {
+    pub static PASS_ROWS, module "proxy";
+
+    /// Passes requests to an HTTP server: an address, a name, a Unix-domain socket
+    /// (`http://unix:/run/app.sock:/uri/`) or an `upstream`. With a URI, it takes the place of
+    /// the part of the request's URI that is the location's name; without, the URI is passed as the client
+    /// sent it, or as it was rewritten. With variables, the server is looked for among `upstream`s, then
+    /// resolved; a URI in it is passed as it is.
+    ///
+    /// nginx differs: names are resolved when the server runs, not when the configuration is read.
+    "proxy_pass" => proxy_pass, in LOCATION | LOCATION_IF | LIMIT_EXCEPT, take exactly(1), args "URL";
+}
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+pub enum Pass {
+    /// To one server or group.
+    Static(StaticPass),
+    /// Each request tells.
+    Variable {
+        /// The URL.
+        url: Complex,
+        /// Where it stands.
+        span: Span,
+    },
+}
+
+/// A URL without variables.
+#[derive(Clone, Debug)]
+pub struct StaticPass {
+    /// The URL as it is written.
+    pub url: Bytes,
+    /// The group of servers.
+    pub group: GroupId,
+    /// The server as it is written.
+    pub server: Bytes,
+    /// What requests say of it.
+    pub destination: Destination,
+    /// The part of URIs that the URL's own URI stands for; empty: none.
+    pub location: Bytes,
+    span: Span,
+}
+
+impl Pass {
+    /// Where the directive stands.
+    pub fn span(&self) -> Span {
+        match self {
+            Self::Static(pass) => pass.span,
+            Self::Variable { span, .. } => *span,
+        }
+    }
+}
+
+/// The `proxy_pass` of a block.
+#[derive(Default)]
+pub struct PassLayer {
+    /// Where to.
+    pub pass: Option<Pass>,
+}
+
+/// nginx: `ngx_http_proxy_pass`.
+fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let word = node.args.first().ok_or_else(|| node.arity_error())?;
+    if cx.layer::<PassLayer>().pass.is_some() {
+        return Err(node.directive_error("is duplicate"));
+    }
+    set_content(cx, Content::Proxy);
+    let text = complex(word, cx)?;
+    let Some(url) = text.literal().cloned() else {
+        cx.layer::<PassLayer>().pass = Some(Pass::Variable { url: text, span: word.span });
+        return Ok(());
+    };
+    let parsed = Url::parse(&url).map_err(|error| match error {
+        UrlError::Prefix => word.error("invalid URL prefix").expected("http://"),
+        UrlError::Tls => word
+            .error("https protocol requires SSL support")
+            .hint("nowait does not support TLS yet"),
+        UrlError::Server(problem) => {
+            let server = String::from_utf8_lossy(&word.text[7..]).into_owned();
+            word.error(format!("{problem} in upstream \"{server}\""))
+        }
+    })?;
+    let location = match place(cx) {
+        Place::Prefix(name) => name,
+        Place::Other if parsed.destination.uri.is_empty() => Bytes::new(),
+        Place::Other => {
+            return Err(word.error(
+                "\"proxy_pass\" cannot have URI part in location given by regular expression, or \
+                 inside named location, or inside \"if\" statement, or inside \"limit_except\" \
+                 block",
+            ));
+        }
+    };
+    let group =
+        cx.global::<Groups>().implicit(&parsed.server, &parsed.host, parsed.port, HTTP_PORT);
+    let group = group.map_err(|text| word.error(text))?;
+    let pass = StaticPass {
+        url,
+        group,
+        server: parsed.server,
+        destination: parsed.destination,
+        location,
+        span: word.span,
+    };
+    cx.layer::<PassLayer>().pass = Some(Pass::Static(pass));
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! The handler of `proxy_pass`. nginx: `ngx_http_proxy_handler`.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_conf::{Size, Value};
+use nowait_runtime::net::Address;
+
+use super::codec::Http1;
+use super::context::{Options, Where};
+use super::response::{self, Processed, Rewriter};
+use super::url::{HTTP, Url, UrlError};
+use super::{cookies, redirect, store, target};
+use crate::conf::proxy::{HttpVersion, Pass, ProxyConf};
+use crate::log::Level;
+use crate::outcome::Outcome;
+use crate::request::{BodyLength, Request};
+use crate::request_body;
+use crate::response::Response;
+use crate::upstream::{self, BodyOptions, LogUri, Reply, Target};
+
+/// Answers with what a server answers.
+pub async fn run(request: &mut Request) -> Outcome {
+    let current = request.current.clone();
+    let Some(conf) = current.conf.location(request.location).proxy.as_deref() else {
+        request.log(Level::Alert, format_args!("no upstream configuration"));
+        return Outcome::status(500);
+    };
+    let server = match begin(request, conf) {
+        Ok(server) => server,
+        Err(status) => return Outcome::status(status),
+    };
+    match ask(request, conf, server, Options::default()).await {
+        Ok(reply) => answer(request, conf, reply).await,
+        Err(status) => Outcome::status(status),
+    }
+}
+
+/// Which server is asked.
+#[derive(Debug, Clone)]
+pub struct Server {
+    server: Bytes,
+}
+
+impl Server {
+    fn address(&self) -> Option<(Address, Arc<str>)> {
+        let text = std::str::from_utf8(&self.server).ok()?;
+        let with_port = || format!("{text}:80").parse().ok();
+        let address = match text.strip_prefix("unix:") {
+            Some(path) => Address::Unix(path.as_bytes().into()),
+            None => Address::Inet(text.parse().ok().or_else(with_port)?),
+        };
+        Some((address, text.into()))
+    }
+}
+
+/// Finds out where the request goes: for `$proxy_host` and for a cache's key.
+///
+/// # Errors
+/// The status to answer with.
+pub fn begin(request: &mut Request, conf: &ProxyConf) -> Result<Server, u16> {
+    let url = match &conf.pass {
+        Pass::Static(pass) => {
+            request.proxy.destination = Where::Location;
+            return Ok(Server { server: pass.server.clone() });
+        }
+        Pass::Variable { url, .. } => request.evaluate(url),
+    };
+    let parsed = Url::parse(&url).map_err(|error| {
+        let shown = String::from_utf8_lossy(&url);
+        match error {
+            UrlError::Server(problem) => {
+                let server = shown.get(HTTP.len()..).unwrap_or_default();
+                let text = format_args!("{problem} in upstream \"{server}\"");
+                request.log(Level::Error, text);
+            }
+            UrlError::Prefix | UrlError::Tls => {
+                request.log(Level::Error, format_args!("invalid URL prefix in \"{shown}\""));
+            }
+        }
+        500u16
+    })?;
+    request.proxy.destination = Where::Variable(Rc::new(parsed.destination));
+    Ok(Server { server: parsed.server })
+}
+
+/// Asks a server.
+///
+/// # Errors
+/// The status to answer with. What went wrong has been logged.
+pub async fn ask(
+    request: &mut Request,
+    conf: &ProxyConf,
+    server: Server,
+    options: Options,
+) -> Result<Reply, u16> {
+    let backend = &conf.backend;
+    if !backend.settings.request_buffering && !streams(request, conf) {
+        request_body::read(request).await?;
+    }
+    let uri = uri(request, conf)?;
+    let bind = backend.bind.as_ref();
+    let bind = bind.and_then(|bind| Some((bind.address(request)?, bind.transparent)));
+    let limit_rate = backend
+        .limit_rate
+        .as_ref()
+        .map_or(0, |text| Size::from_word(&request.evaluate(text)).map_or(0, |size| size.0));
+    let codec = Box::new(Http1::new(request, options, uri.clone()));
+    let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
+    let (address, name) = server.address().ok_or(502u16)?;
+    let target = Target { address, name, scheme: HTTP, uri, bind, limit_rate };
+    upstream::run(request, codec, &backend.settings, target).await.map_err(|failed| failed.status)
+}
+
+/// Whether the content is passed on while it comes. nginx: `r->request_body_no_buffering`.
+fn streams(request: &Request, conf: &ProxyConf) -> bool {
+    conf.set_body.is_none()
+        && conf.backend.pass_request_body
+        // HTTP/1.0 has no way to say that a length is not known.
+        && (request.body_length != BodyLength::Unknown || conf.http_version == HttpVersion::Http11)
+}
+
+/// The URI that is asked for.
+pub fn uri(request: &Request, conf: &ProxyConf) -> Result<LogUri, u16> {
+    let destination = request.proxy.destination(request).ok_or(500u16)?;
+    match target::uri(request, &conf.pass, destination) {
+        Some(target::Target::Unparsed) => Ok(LogUri::Unparsed),
+        Some(target::Target::Text(text)) => Ok(LogUri::Text(text)),
+        None => {
+            request.log(Level::Error, format_args!("zero length URI to proxy"));
+            Err(500)
+        }
+    }
+}
+
+/// Makes our response of a server's.
+async fn answer(request: &mut Request, conf: &ProxyConf, mut reply: Reply) -> Outcome {
+    let (processed, wishes) = response::process(request, &conf.backend, conf, &reply.head);
+    let mut head = match processed {
+        Processed::Pass(head) => head,
+        Processed::Instead(outcome) => return outcome,
+    };
+    head.trailers_follow = conf.pass_trailers;
+    let tee = match &conf.backend.store {
+        Some(store) if reply.head.status == 200 && !reply.body.is_tunnel() => {
+            store::begin(request, &conf.backend, store, &reply.head)
+        }
+        _ => None,
+    };
+    let body = reply.body.into_body(BodyOptions { buffering: wishes.buffering, tee });
+    Response { head, body }.into()
+}
+
+impl Rewriter for ProxyConf {
+    fn rewrites_redirects(&self) -> bool {
+        !self.redirects.is_empty()
+    }
+
+    fn redirect(&self, request: &Request, value: &Bytes, skip: usize) -> Option<Bytes> {
+        redirect::rewrite(request, &self.redirects, value, skip)
+    }
+
+    fn cookie(&self, request: &Request, value: &Bytes) -> Option<Bytes> {
+        if self.rewrites_cookies() { cookies::rewrite(request, self, value) } else { None }
+    }
+}

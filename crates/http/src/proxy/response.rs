@@ -1,0 +1,350 @@
+//! From the head of a server's response to ours. nginx: `ngx_http_upstream_process_headers` and the
+//! functions of its table of headers.
+//!
+//! Used by every module that passes requests to servers; what only one of them does (changes of
+//! redirects and cookies) it brings as a [`Rewriter`]. Pure but for the request's own state.
+
+use bytes::Bytes;
+use nowait_h1::Known;
+
+use super::accel;
+use crate::conf::backend::{Backend, IgnoreHeaders};
+use crate::http_date;
+use crate::log::Level;
+use crate::outcome::{Outcome, Special};
+use crate::request::Request;
+use crate::response::{AcceptRanges, Head, Header, Own};
+use crate::upstream::{Field, UpstreamHead};
+
+/// Changes of headers that a module makes.
+pub trait Rewriter {
+    /// Whether `Location` and `Refresh` are looked at.
+    fn rewrites_redirects(&self) -> bool {
+        false
+    }
+
+    /// A URL in a header, which begins after `skip` bytes of the value; `None`: it stays.
+    fn redirect(&self, _request: &Request, _value: &Bytes, _skip: usize) -> Option<Bytes> {
+        None
+    }
+
+    /// The value of a `Set-Cookie`; `None`: it stays.
+    fn cookie(&self, _request: &Request, _value: &Bytes) -> Option<Bytes> {
+        None
+    }
+}
+
+/// What a response comes to.
+pub enum Processed {
+    /// The head of our response; the server's body follows.
+    Pass(Box<Head>),
+    /// Another answer: of an `error_page`, or of where `X-Accel-Redirect` leads.
+    Instead(Outcome),
+}
+
+/// What a response says about how it is sent.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Wishes {
+    /// `X-Accel-Buffering`
+    pub buffering: Option<bool>,
+}
+
+/// Makes our head of a server's, unless there is another answer. Notes what `X-Accel-Limit-Rate` and
+/// `X-Accel-Charset` ask for.
+pub fn process(
+    request: &mut Request,
+    backend: &Backend,
+    rewriter: &dyn Rewriter,
+    received: &UpstreamHead,
+) -> (Processed, Wishes) {
+    let fields = Single::new(request, received);
+    let wishes = obey(request, backend, received, &fields);
+    if let Some(special) = intercepted(request, backend, received) {
+        return (Processed::Instead(Outcome::Special(special)), wishes);
+    }
+    if !backend.ignore.contains(IgnoreHeaders::ACCEL_REDIRECT)
+        && let Some(to) = received.known(Known::XAccelRedirect)
+    {
+        let outcome = accel::redirect(request, rewriter, received, &fields, to);
+        return (Processed::Instead(outcome), wishes);
+    }
+    (Processed::Pass(pass(request, backend, rewriter, received, &fields)), wishes)
+}
+
+/// Headers that may stand once in a response; of several the first counts.
+const SINGLE: &[Known] = &[
+    Known::Status,
+    Known::ContentType,
+    Known::Date,
+    Known::LastModified,
+    Known::ETag,
+    Known::Server,
+    Known::Location,
+    Known::Refresh,
+    Known::XAccelExpires,
+    Known::XAccelRedirect,
+    Known::XAccelLimitRate,
+];
+
+/// Which fields count.
+pub(super) struct Single {
+    /// Positions of those that don't.
+    ignored: Vec<usize>,
+}
+
+impl Single {
+    fn new(request: &Request, received: &UpstreamHead) -> Self {
+        let mut seen = 0u128;
+        let mut ignored = Vec::new();
+        for (n, field) in received.fields().iter().enumerate() {
+            let Some(known) = field.known.filter(|known| SINGLE.contains(known)) else { continue };
+            let bit = 1 << known as u32;
+            if seen & bit != 0 {
+                ignored.push(n);
+                let first = received.known(known);
+                request.log(
+                    Level::Warn,
+                    format_args!(
+                        "upstream sent duplicate header line: \"{}: {}\", previous value: \"{}: \
+                         {}\", ignored",
+                        String::from_utf8_lossy(&field.name),
+                        String::from_utf8_lossy(&field.value),
+                        String::from_utf8_lossy(&field.name),
+                        String::from_utf8_lossy(first.map_or(&[], |value| &value[..])),
+                    ),
+                );
+            }
+            seen |= bit;
+        }
+        Self { ignored }
+    }
+
+    /// The fields that count.
+    pub(super) fn of<'a>(
+        &'a self,
+        received: &'a UpstreamHead,
+    ) -> impl Iterator<Item = &'a Field> + 'a {
+        let fields = received.fields().iter().enumerate();
+        fields.filter(|(n, _)| !self.ignored.contains(n)).map(|(_, field)| field)
+    }
+}
+
+/// Does what the `X-Accel-*` headers ask for.
+fn obey(
+    request: &mut Request,
+    backend: &Backend,
+    received: &UpstreamHead,
+    fields: &Single,
+) -> Wishes {
+    let mut wishes = Wishes::default();
+    for Field { known, value, .. } in fields.of(received) {
+        match known {
+            Some(Known::XAccelLimitRate)
+                if !backend.ignore.contains(IgnoreHeaders::ACCEL_LIMIT_RATE) =>
+            {
+                if let Some(rate) = nowait_conf::number(value) {
+                    request.limit_rate.set(Some(rate));
+                }
+            }
+            Some(Known::XAccelBuffering)
+                if !backend.ignore.contains(IgnoreHeaders::ACCEL_BUFFERING) =>
+            {
+                if value.eq_ignore_ascii_case(b"no") {
+                    wishes.buffering = Some(false);
+                } else if value.eq_ignore_ascii_case(b"yes") {
+                    wishes.buffering = Some(true);
+                }
+            }
+            Some(Known::XAccelCharset)
+                if !backend.ignore.contains(IgnoreHeaders::ACCEL_CHARSET) =>
+            {
+                request.override_charset = Some(value.clone());
+            }
+            _ => {}
+        }
+    }
+    wishes
+}
+
+/// The status to answer with if an `error_page` answers for it. nginx:
+/// `ngx_http_upstream_intercept_errors`.
+fn intercepted(request: &Request, backend: &Backend, received: &UpstreamHead) -> Option<Special> {
+    let status = received.status;
+    if !backend.intercept_errors
+        || status < 300
+        || !request.location().pages.error_page.iter().any(|page| page.statuses.contains(&status))
+    {
+        return None;
+    }
+    let challenges = received.fields().iter().filter(|_| status == 401);
+    let challenges = challenges.filter(|field| field.known == Some(Known::WwwAuthenticate));
+    Some(Special { status, location: None, headers: challenges.map(line).collect() })
+}
+
+/// A field as a header of ours.
+fn line(field: &Field) -> Header {
+    Header { name: field.name.clone(), value: field.value.clone() }
+}
+
+/// Makes our head of a server's.
+fn pass(
+    request: &Request,
+    backend: &Backend,
+    rewriter: &dyn Rewriter,
+    received: &UpstreamHead,
+    fields: &Single,
+) -> Box<Head> {
+    let mut head = Head::new(received.status);
+    head.status_line = Some(received.reason.clone());
+    head.content_length = received.content_length;
+    head.is_upstreams = true;
+    head.headers.reserve(received.fields().len());
+    for (own, known, name) in
+        [(&mut head.server, Known::Server, "Server"), (&mut head.date, Known::Date, "Date")]
+    {
+        if !backend.hide.contains(name.as_bytes(), Some(known)) {
+            *own = match received.known(known) {
+                Some(value) => Own::Given(value.clone()),
+                None => Own::Absent,
+            };
+        }
+    }
+    if backend.force_ranges {
+        head.accept_ranges = AcceptRanges::Bytes;
+    }
+    let nominates = received.fields().iter().any(is_nomination);
+    for field in fields.of(received) {
+        if backend.hide.contains(&field.name, field.known)
+            || (nominates && is_nominated(received, &field.name))
+        {
+            continue;
+        }
+        copy(request, backend, rewriter, field, &mut head);
+    }
+    head
+}
+
+/// Whether `Connection` names headers, which are about the connection to the server only.
+fn is_nomination(field: &Field) -> bool {
+    field.known == Some(Known::Connection)
+        && tokens(&field.value).any(|token| {
+            ![&b"close"[..], b"keep-alive", b"upgrade", b""]
+                .iter()
+                .any(|usual| token.eq_ignore_ascii_case(usual))
+        })
+}
+
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
+}
+
+// nginx differs: it passes them on; see RFC 9110 section 7.6.1.
+fn is_nominated(received: &UpstreamHead, name: &[u8]) -> bool {
+    let options = received.fields().iter().filter(|f| f.known == Some(Known::Connection));
+    options.flat_map(|field| tokens(&field.value)).any(|token| token.eq_ignore_ascii_case(name))
+}
+
+/// Puts a header where it belongs.
+fn copy(
+    request: &Request,
+    backend: &Backend,
+    rewriter: &dyn Rewriter,
+    field: &Field,
+    head: &mut Head,
+) {
+    let value = &field.value;
+    match field.known {
+        Some(
+            Known::ContentLength
+            | Known::Connection
+            | Known::KeepAlive
+            | Known::TransferEncoding
+            | Known::Server
+            | Known::Date,
+        ) => {}
+        Some(Known::AcceptRanges) if backend.force_ranges => {}
+        Some(Known::ContentType) => content_type(head, value),
+        Some(Known::LastModified) => match http_date::parse(value) {
+            Some(time) => {
+                head.last_modified = Some(time);
+                head.last_modified_text = Some(value.clone());
+            }
+            None => head.headers.push(line(field)),
+        },
+        Some(Known::ETag) => head.etag = Some(value.clone()),
+        Some(Known::ContentEncoding) if head.content_encoding.is_none() => {
+            head.content_encoding = Some(value.clone());
+        }
+        Some(Known::Location) => {
+            if let Some(rewritten) = rewriter.redirect(request, value, 0) {
+                head.location = Some(rewritten);
+            } else {
+                // Not the typed field: what the server said stays as it is, also if relative.
+                head.headers.push(line(field));
+            }
+        }
+        Some(Known::Refresh) => {
+            let rewritten = rewriter.rewrites_redirects().then(|| {
+                let at = value.windows(4).position(|w| w.eq_ignore_ascii_case(b"url="))?;
+                rewriter.redirect(request, value, at + 4)
+            });
+            let value = rewritten.flatten().unwrap_or_else(|| value.clone());
+            head.headers.push(Header { name: field.name.clone(), value });
+        }
+        Some(Known::SetCookie) => {
+            let value = rewriter.cookie(request, value).unwrap_or_else(|| value.clone());
+            head.headers.push(Header { name: field.name.clone(), value });
+        }
+        _ => head.headers.push(line(field)),
+    }
+}
+
+/// Splits the charset off. nginx: `ngx_http_upstream_copy_content_type`.
+pub(super) fn content_type(head: &mut Head, value: &Bytes) {
+    head.content_type = Some(value.clone());
+    head.charset = None;
+    let mut at = 0;
+    while let Some(semicolon) = value[at..].iter().position(|&b| b == b';').map(|n| n + at) {
+        let start = semicolon + 1;
+        let blanks = value[start..].iter().take_while(|&&b| b == b' ').count();
+        let start = start + blanks;
+        let parameter = &value[start..];
+        if parameter.get(..8).is_some_and(|name| name.eq_ignore_ascii_case(b"charset=")) {
+            let mut charset = value.slice(start + 8..);
+            if charset.first() == Some(&b'"') {
+                charset = charset.slice(1..);
+            }
+            if charset.last() == Some(&b'"') {
+                charset.truncate(charset.len() - 1);
+            }
+            head.content_type = Some(value.slice(..semicolon));
+            head.charset = Some(charset);
+            return;
+        }
+        at = start;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_charset_is_a_part_of_the_type() {
+        let split = |value: &'static str| {
+            let mut head = Head::default();
+            content_type(&mut head, &Bytes::from_static(value.as_bytes()));
+            let text = |value: Option<Bytes>| {
+                String::from_utf8(value.unwrap_or_default().to_vec()).unwrap()
+            };
+            (text(head.content_type), text(head.charset))
+        };
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(split("text/html"), pair("text/html", ""));
+        assert_eq!(split("text/html; charset=utf-8"), pair("text/html", "utf-8"));
+        assert_eq!(split("text/html;CHARSET=\"koi8-r\""), pair("text/html", "koi8-r"));
+        assert_eq!(split("a/b; x=1;  charset=y"), pair("a/b; x=1", "y"));
+        assert_eq!(split("a/b; x=1"), pair("a/b; x=1", ""));
+        assert_eq!(split("a/b;"), pair("a/b;", ""));
+    }
+}

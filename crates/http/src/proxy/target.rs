@@ -1,0 +1,65 @@
+//! Which URI a server is asked for. nginx: the beginning of `ngx_http_proxy_create_request`.
+
+use bytes::Bytes;
+
+use super::url::Destination;
+use crate::conf::proxy::Pass;
+use crate::escape::{self, Set};
+use crate::request::Request;
+
+/// A URI to ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The one that the client sent.
+    Unparsed,
+    /// This one.
+    Text(Bytes),
+}
+
+/// The URI to ask for; `None` if there is none ("zero length URI to proxy").
+///
+/// * Without a URI in `proxy_pass`: as the client sent it, if it is the client's still.
+/// * With one that has variables: that.
+/// * Else: that, in place of the location's name, and the rest of the path.
+pub fn uri(request: &Request, pass: &Pass, destination: &Destination) -> Option<Target> {
+    let own = &destination.uri[..];
+    let variable = matches!(pass, Pass::Variable { .. });
+    if variable && !own.is_empty() {
+        // `http://server?args` asks for the root.
+        return Some(Target::Text(match own {
+            [b'?', ..] => [b"/", own].concat().into(),
+            _ => destination.uri.clone(),
+        }));
+    }
+    if own.is_empty() && request.uri_unparsed {
+        return Some(Target::Unparsed);
+    }
+    let location = match pass {
+        Pass::Static(pass) => &pass.location[..],
+        Pass::Variable { .. } => b"",
+    };
+    let replaces = !request.uri_rewritten && !own.is_empty();
+    let skip = if replaces { location.len().min(request.uri.path.len()) } else { 0 };
+    let rest = &request.uri.path[skip..];
+    let mut out = Vec::with_capacity(own.len() + rest.len() + request.uri.query().len() + 16);
+    if replaces {
+        out.extend_from_slice(own);
+    }
+    if was_quoted(request) || request.internal {
+        escape::push_uri(&mut out, Set::Uri, rest);
+    } else {
+        out.extend_from_slice(rest);
+    }
+    if !request.uri.query().is_empty() {
+        out.push(b'?');
+        out.extend_from_slice(request.uri.query());
+    }
+    (!out.is_empty()).then(|| Target::Text(out.into()))
+}
+
+/// Whether the path of the request line had escapes, so that the decoded one may need them again.
+/// nginx: `r->quoted_uri`.
+fn was_quoted(request: &Request) -> bool {
+    let path = request.head.uri().split(|&b| b == b'?').next().unwrap_or_default();
+    path.contains(&b'%')
+}

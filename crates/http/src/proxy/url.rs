@@ -1,0 +1,198 @@
+//! The URL of `proxy_pass`: scheme, server, and URI. nginx: `ngx_parse_url`.
+//!
+//! Pure: used when the configuration is read, and for each request where the URL has variables.
+
+use bytes::Bytes;
+
+/// The scheme that is supported.
+pub const HTTP: &str = "http://";
+
+/// The port of that scheme.
+pub const HTTP_PORT: u16 = 80;
+
+/// A URL, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    /// Host and port, or `unix:` and a path, as written.
+    pub server: Bytes,
+    /// The host without its port; the path of a Unix-domain socket.
+    pub host: Bytes,
+    /// The port, if there is one.
+    pub port: Option<u16>,
+    /// What requests are to say.
+    pub destination: Destination,
+}
+
+/// What requests say of where they go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Destination {
+    /// `$proxy_host`, which is `Host` by default.
+    pub host_header: Bytes,
+    /// `$proxy_port`
+    pub port: Bytes,
+    /// Path and query string; may be empty.
+    pub uri: Bytes,
+    /// Scheme and server: the beginning of the default key of a cache.
+    pub key_start: Bytes,
+}
+
+/// What is wrong with a URL, in nginx's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UrlError {
+    /// It does not begin with `http://`.
+    Prefix,
+    /// It begins with `https://`.
+    Tls,
+    /// To be followed by `in upstream "…"`.
+    Server(&'static str),
+}
+
+impl Url {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// [`UrlError`]
+    pub fn parse(text: &Bytes) -> Result<Self, UrlError> {
+        let begins = |prefix: &str| {
+            text.get(..prefix.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
+        };
+        if begins("https://") {
+            return Err(UrlError::Tls);
+        }
+        if !begins(HTTP) {
+            return Err(UrlError::Prefix);
+        }
+        let rest = text.slice(HTTP.len()..);
+        let unix = rest.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"unix:"));
+        if unix { Self::unix(text, &rest) } else { Self::inet(text, &rest) }
+    }
+
+    /// `unix:PATH` or `unix:PATH:URI`.
+    fn unix(text: &Bytes, rest: &Bytes) -> Result<Self, UrlError> {
+        let colon = rest[5..].iter().position(|&b| b == b':').map(|at| at + 5);
+        let end = colon.unwrap_or(rest.len());
+        if end == 5 {
+            return Err(UrlError::Server("no path in the unix domain socket"));
+        }
+        // The key has the colon, too, as in nginx.
+        let key_end = colon.map_or(end, |at| at + 1);
+        Ok(Self {
+            server: rest.slice(..end),
+            host: rest.slice(5..end),
+            port: None,
+            destination: Destination {
+                host_header: Bytes::from_static(b"localhost"),
+                port: Bytes::new(),
+                uri: colon.map_or_else(Bytes::new, |at| rest.slice(at + 1..)),
+                key_start: text.slice(..HTTP.len() + key_end),
+            },
+        })
+    }
+
+    fn inet(text: &Bytes, rest: &Bytes) -> Result<Self, UrlError> {
+        let uri = rest.iter().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len());
+        let server = rest.slice(..uri);
+        let host_end = if server.first() == Some(&b'[') {
+            let close = server.iter().position(|&b| b == b']');
+            close.ok_or(UrlError::Server("invalid host"))? + 1
+        } else {
+            server.iter().position(|&b| b == b':').unwrap_or(server.len())
+        };
+        let host = server.slice(..host_end);
+        if host.is_empty() {
+            return Err(UrlError::Server("no host"));
+        }
+        let port = match server.get(host_end) {
+            None => None,
+            Some(b':') => Some(port(&server[host_end + 1..])?),
+            Some(_) => return Err(UrlError::Server("invalid host")),
+        };
+        let is_default = port.is_none_or(|port| port == HTTP_PORT);
+        let host_header = if is_default { host.clone() } else { server.clone() };
+        Ok(Self {
+            destination: Destination {
+                key_start: text.slice(..HTTP.len() + host_header.len()),
+                host_header,
+                port: match port {
+                    Some(_) if !is_default => server.slice(host_end + 1..),
+                    _ => Bytes::from_static(b"80"),
+                },
+                uri: rest.slice(uri..),
+            },
+            server,
+            host,
+            port,
+        })
+    }
+}
+
+fn port(text: &[u8]) -> Result<u16, UrlError> {
+    match nowait_conf::number(text) {
+        Some(port @ 1..=65535) => Ok(u16::try_from(port).unwrap_or(u16::MAX)),
+        _ => Err(UrlError::Server("invalid port")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &'static str) -> Url {
+        Url::parse(&Bytes::from_static(text.as_bytes())).unwrap()
+    }
+
+    fn error(text: &'static str) -> UrlError {
+        Url::parse(&Bytes::from_static(text.as_bytes())).expect_err(text)
+    }
+
+    #[test]
+    fn parts() {
+        let plain = url("http://backend");
+        assert_eq!((&plain.server[..], plain.port), (&b"backend"[..], None));
+        assert_eq!(plain.destination.host_header, "backend");
+        assert_eq!(plain.destination.port, "80");
+        assert_eq!(plain.destination.uri, "");
+        assert_eq!(plain.destination.key_start, "http://backend");
+
+        let full = url("HTTP://127.0.0.1:8080/a?b:c");
+        assert_eq!((&full.host[..], full.port), (&b"127.0.0.1"[..], Some(8080)));
+        assert_eq!(full.destination.host_header, "127.0.0.1:8080");
+        assert_eq!(full.destination.port, "8080");
+        assert_eq!(full.destination.uri, "/a?b:c");
+        assert_eq!(full.destination.key_start, "HTTP://127.0.0.1:8080");
+
+        let usual = url("http://a:80?x");
+        assert_eq!(usual.destination.host_header, "a");
+        assert_eq!(usual.destination.uri, "?x");
+        assert_eq!(usual.server, "a:80");
+    }
+
+    #[test]
+    fn other_families() {
+        let six = url("http://[::1]:8080/x");
+        assert_eq!((&six.host[..], six.port), (&b"[::1]"[..], Some(8080)));
+        assert_eq!(six.destination.host_header, "[::1]:8080");
+        let unix = url("http://unix:/tmp/a.sock:/uri/");
+        assert_eq!(unix.server, "unix:/tmp/a.sock");
+        assert_eq!(unix.destination.host_header, "localhost");
+        assert_eq!(unix.destination.uri, "/uri/");
+        assert_eq!(unix.destination.key_start, "http://unix:/tmp/a.sock:");
+        assert_eq!(url("http://unix:/tmp/a.sock").destination.uri, "");
+    }
+
+    #[test]
+    fn mistakes() {
+        assert_eq!(error("ftp://a"), UrlError::Prefix);
+        assert_eq!(error("backend"), UrlError::Prefix);
+        assert_eq!(error("https://a"), UrlError::Tls);
+        assert_eq!(error("http://"), UrlError::Server("no host"));
+        assert_eq!(error("http://:80"), UrlError::Server("no host"));
+        assert_eq!(error("http://a:0"), UrlError::Server("invalid port"));
+        assert_eq!(error("http://a:65536/"), UrlError::Server("invalid port"));
+        assert_eq!(error("http://a:b"), UrlError::Server("invalid port"));
+        assert_eq!(error("http://[::1"), UrlError::Server("invalid host"));
+        assert_eq!(error("http://[::1]x"), UrlError::Server("invalid host"));
+        assert_eq!(error("http://unix:"), UrlError::Server("no path in the unix domain socket"));
+    }
+}

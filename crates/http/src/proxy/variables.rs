@@ -1,0 +1,61 @@
+//! `$proxy_host` and its like. nginx: `ngx_http_proxy_vars`.
+
+use crate::address;
+use crate::request::Request;
+use crate::variables::Builtin;
+use crate::variables::core::number;
+
+/// The variables of this module.
+pub const BUILTINS: &[Builtin] = &[
+    Builtin {
+        name: "proxy_host",
+        doc: "Name and port of the server that `proxy_pass` names; the port only if it is not 80.",
+        get: |r, out| destination(r, out, |destination| &destination.host_header),
+    },
+    Builtin {
+        name: "proxy_port",
+        doc: "Port of the server that `proxy_pass` names, or 80.",
+        get: |r, out| destination(r, out, |destination| &destination.port),
+    },
+    Builtin {
+        name: "proxy_add_x_forwarded_for",
+        doc: "The header `X-Forwarded-For` of the request with the client's address appended, or the \
+              address alone.",
+        get: add_x_forwarded_for,
+    },
+    Builtin {
+        name: "proxy_internal_body_length",
+        doc: "Length of the content that is passed to a server, if it is known.",
+        get: |r, out| r.proxy.framing.get().length.is_some_and(|length| number(length, out)),
+    },
+    Builtin {
+        name: "proxy_internal_chunked",
+        doc: "`chunked` if content is passed to a server whose length is not known.",
+        get: |r, out| {
+            let chunked = r.proxy.framing.get().chunked;
+            if chunked {
+                out.extend_from_slice(b"chunked");
+            }
+            chunked
+        },
+    },
+];
+
+fn destination(
+    r: &Request,
+    out: &mut Vec<u8>,
+    part: fn(&super::url::Destination) -> &bytes::Bytes,
+) -> bool {
+    let Some(destination) = r.proxy.destination(r) else { return false };
+    out.extend_from_slice(part(destination));
+    true
+}
+
+fn add_x_forwarded_for(r: &Request, out: &mut Vec<u8>) -> bool {
+    for value in r.head.fields().named(b"x-forwarded-for") {
+        out.extend_from_slice(value);
+        out.extend_from_slice(b", ");
+    }
+    address::append_ip(r.peer(), out);
+    true
+}

@@ -1,0 +1,137 @@
+//! `$upstream_*`: what servers behind this one did for a request. nginx:
+//! `ngx_http_upstream_vars`.
+//!
+//! Of several tries the values are joined by `, `, of those before and after an internal redirect by
+//! ` : `.
+
+use std::time::Duration;
+
+use super::core::{joined, number, seconds};
+use super::{Builtin, Family};
+use crate::request::Request;
+use crate::upstream::Try;
+
+/// The variables of this module.
+pub const BUILTINS: &[Builtin] = &[
+    Builtin {
+        name: "upstream_addr",
+        doc: "Addresses of the servers that were asked.",
+        get: |r, out| {
+            each(r, out, |one, out| {
+                out.extend_from_slice(one.peer.as_deref().unwrap_or_default().as_bytes());
+            })
+        },
+    },
+    Builtin {
+        name: "upstream_status",
+        doc: "Statuses of the responses, or of what came instead of one (502, 504); `-` if there was \
+              none.",
+        get: |r, out| {
+            each(r, out, |one, out| match one.status {
+                0 => out.push(b'-'),
+                status => {
+                    number(u64::from(status), out);
+                }
+            })
+        },
+    },
+    Builtin {
+        name: "upstream_connect_time",
+        doc: "Times until the connections stood, in seconds with milliseconds; `-` if they did not.",
+        get: |r, out| each(r, out, |one, out| time(one.connect, out)),
+    },
+    Builtin {
+        name: "upstream_header_time",
+        doc: "Times until the heads of the responses had come, in seconds with milliseconds.",
+        get: |r, out| each(r, out, |one, out| time(one.header, out)),
+    },
+    Builtin {
+        name: "upstream_response_time",
+        doc: "Times until the responses were complete, in seconds with milliseconds.",
+        get: |r, out| each(r, out, |one, out| time(one.response, out)),
+    },
+    Builtin {
+        name: "upstream_response_length",
+        doc: "Lengths of the contents of the responses in bytes.",
+        get: |r, out| sums(r, out, |one| one.response_length),
+    },
+    Builtin {
+        name: "upstream_bytes_received",
+        doc: "Bytes received from the servers.",
+        get: |r, out| sums(r, out, |one| one.bytes_received),
+    },
+    Builtin {
+        name: "upstream_bytes_sent",
+        doc: "Bytes sent to the servers.",
+        get: |r, out| sums(r, out, |one| one.bytes_sent),
+    },
+];
+
+/// The families of this module.
+pub const FAMILIES: &[Family] = &[
+    Family {
+        prefix: "upstream_http_",
+        doc: "A header of the server's response: the rest of the name in lower case with underscores \
+              for dashes.",
+        get: |r, name, out| {
+            let Some(head) = r.upstream.as_ref().and_then(|state| state.head()) else {
+                return false;
+            };
+            let lines = head.fields().iter().map(|field| (&field.name[..], &field.value[..]));
+            joined(lines, name, b", ", out)
+        },
+    },
+    Family {
+        prefix: "upstream_trailer_",
+        doc: "A trailer of the server's response.",
+        get: |r, name, out| {
+            let Some(state) = &r.upstream else { return false };
+            let trailers = state.trailers();
+            joined(trailers.iter().map(|h| (&h.name[..], &h.value[..])), name, b", ", out)
+        },
+    },
+    Family { prefix: "upstream_cookie_", doc: "A cookie that the server sets.", get: cookie },
+];
+
+/// Appends a value for each try; false if there was none.
+fn each(r: &Request, out: &mut Vec<u8>, append: impl Fn(&Try, &mut Vec<u8>)) -> bool {
+    let Some(state) = &r.upstream else { return false };
+    let tries = state.tries();
+    for (n, one) in tries.iter().enumerate() {
+        if n > 0 {
+            out.extend_from_slice(if one.after_redirect { b" : " } else { b", " });
+        }
+        append(one, out);
+    }
+    !tries.is_empty()
+}
+
+/// Appends a number for each try.
+fn sums(r: &Request, out: &mut Vec<u8>, of: fn(&Try) -> u64) -> bool {
+    each(r, out, |one, out| {
+        number(of(one), out);
+    })
+}
+
+fn time(elapsed: Option<Duration>, out: &mut Vec<u8>) {
+    match elapsed {
+        Some(elapsed) => seconds(elapsed, out),
+        None => out.push(b'-'),
+    }
+}
+
+/// nginx: `ngx_http_parse_set_cookie_lines`.
+fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    let Some(head) = r.upstream.as_ref().and_then(|state| state.head()) else { return false };
+    let lines = head.fields().iter().filter(|f| f.name.eq_ignore_ascii_case(b"set-cookie"));
+    let found = lines.into_iter().find_map(|line| {
+        let (start, rest) = line.value.split_at_checked(name.len())?;
+        let rest = rest.trim_ascii_start().strip_prefix(b"=")?.trim_ascii_start();
+        let end = rest.iter().position(|&b| b == b';').unwrap_or(rest.len());
+        start.eq_ignore_ascii_case(name).then_some(&rest[..end])
+    });
+    found.is_some_and(|value| {
+        out.extend_from_slice(value);
+        true
+    })
+}

@@ -38,14 +38,14 @@ use crate::key::Key;
 use crate::time::UnixMs;
 
 use bans::Bans;
-use entry::{DELETING, ERROR, EXISTS, Entry, NONE, SOFT_PURGED};
+use entry::{DELETING, ERROR, EXISTS, Entry, NONE, SOFT_PURGED, TAGS_IN_FILE};
 use shard::{KEY_COST_BYTES, Shard};
 use tags::Tags;
 
 pub use bans::{ACTIVE_BANS_MAX, Ban, How, What};
 pub use evict::{Expired, Victim};
 pub use hold::{Commit, CommitError, Committed, Hold, Names, NoHold};
-pub use load::{Cursor, Load, Record};
+pub use load::{Cursor, Learn, Learned, Load, Record};
 pub use purge::{Purge, PurgeError, Step, Verified};
 pub use sketch::Sketch;
 pub use tags::Tag;
@@ -77,6 +77,8 @@ pub struct Config {
 pub struct Index {
     shards: Box<[Line<Mutex<Shard>>]>,
     shard_capacity: u32,
+    /// Blocks of all files.
+    blocks: Arc<AtomicU64>,
     tags: Mutex<Tags>,
     bans: RwLock<Bans>,
     any_active_ban: AtomicBool,
@@ -141,6 +143,9 @@ pub struct Stored {
     pub updating: bool,
     /// Purged softly: stale, whatever the file says.
     pub soft_purged: bool,
+    /// Its tags are known by the file only: give the head to [`Index::learn`] before the object is
+    /// used.
+    pub names_in_file: bool,
 }
 
 /// A key without a file.
@@ -183,10 +188,12 @@ impl Index {
         let fixed = size_of::<Self>() + shards * size_of::<Line<Mutex<Shard>>>();
         let keys = config.bytes.saturating_sub(fixed) / KEY_COST_BYTES / shards;
         let shard_capacity = keys.min(NONE as usize / shards - 1) as u32;
-        let shard = || Line(Mutex::new(Shard::new(shard_capacity)));
+        let blocks = Arc::new(AtomicU64::new(0));
+        let shard = || Line(Mutex::new(Shard::new(shard_capacity, Arc::clone(&blocks))));
         Some(Arc::new(Self {
             shards: std::iter::repeat_with(shard).take(shards).collect(),
             shard_capacity,
+            blocks,
             tags: Mutex::new(Tags::new(config.tag_bytes)),
             bans: RwLock::default(),
             any_active_ban: AtomicBool::new(false),
@@ -265,13 +272,13 @@ impl Index {
     /// The key's file of `stamp` turned out not to be there, or not to be an object: the entry is
     /// forgotten. Another stamp means that it was replaced meanwhile, and nothing happens.
     pub fn forget(&self, key: &Key, stamp: u64) {
-        let (shard_number, mut shard) = self.shard(key);
+        let (_, mut shard) = self.shard(key);
         let Some(slot) = shard.find(key) else { return };
         let entry = shard.get(slot);
         if entry.is(EXISTS) && entry.stamp == stamp {
             self.detach_tags(&mut shard, slot);
             shard.forget_file(slot);
-            self.remove_if_unused(shard_number, &mut shard, slot);
+            self.remove_if_unused(&mut shard, slot);
         }
     }
 
@@ -279,16 +286,20 @@ impl Index {
     pub fn usage(&self) -> Usage {
         let (tags, tags_max) = lock(&self.tags).usage();
         let keys_max = u64::from(self.shard_capacity) * self.shards.len() as u64;
-        let start = Usage { keys_max, tags, tags_max, ..Usage::default() };
+        let start = Usage { keys_max, tags, tags_max, blocks: self.blocks(), ..Usage::default() };
         self.shards.iter().fold(start, |sum, shard| {
             let shard = lock(&shard.0);
             Usage {
                 keys: sum.keys + u64::from(shard.count()),
                 stored: sum.stored + u64::from(shard.stored()),
-                blocks: sum.blocks + shard.blocks(),
                 ..sum
             }
         })
+    }
+
+    /// Blocks of all files; locks nothing.
+    pub fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
     }
 
     /// Whether files may exist that the index does not know yet: an absent key is then looked for
@@ -370,6 +381,23 @@ impl Index {
         (number, lock(&self.shards[number as usize].0), global % self.shard_capacity)
     }
 
+    /// Gives an entry without tags its own, or notes that only its file knows them.
+    fn attach_tags(
+        &self,
+        number: u32,
+        shard: &mut Shard,
+        slot: u32,
+        tags: impl Iterator<Item = Tag> + Clone,
+    ) {
+        let attached = lock(&self.tags).attach(self.global(number, slot), tags);
+        let entry = shard.get_mut(slot);
+        entry.clear(TAGS_IN_FILE);
+        match attached {
+            Some(first) => entry.tags = first,
+            None => entry.set(TAGS_IN_FILE),
+        }
+    }
+
     fn detach_tags(&self, shard: &mut Shard, slot: u32) {
         let first = std::mem::replace(&mut shard.get_mut(slot).tags, NONE);
         if first != NONE {
@@ -377,7 +405,7 @@ impl Index {
         }
     }
 
-    fn remove_if_unused(&self, _number: u32, shard: &mut Shard, slot: u32) {
+    fn remove_if_unused(&self, shard: &mut Shard, slot: u32) {
         let entry = shard.get(slot);
         if entry.holds == 0 && !entry.is_kept() {
             shard.remove(slot);
@@ -395,6 +423,7 @@ fn stored(entry: &Entry) -> Stored {
         uses: entry.uses,
         updating: entry.updating > 0,
         soft_purged: entry.is(SOFT_PURGED),
+        names_in_file: entry.is(TAGS_IN_FILE),
     }
 }
 

@@ -10,7 +10,6 @@
 //! - [`format`](mod@format): the head of a cache file.
 //! - [`snapshot`]: the index as a stream of blocks, to be saved and loaded again.
 //! - [`memory`]: the memory tier: small hot objects, with admission that a scan can't flush.
-//! - [`waiters`]: who fills which key, and who waits for it, across workers.
 //! - [`policy`]: what goes to which tier.
 //!
 //! With I/O, all of it through `nowait_runtime::fs`:
@@ -36,6 +35,7 @@ mod names;
 mod object;
 pub mod options;
 mod revalidate;
+pub mod snapshot;
 pub mod statistics;
 pub mod store;
 pub mod time;

@@ -67,7 +67,10 @@ impl Store {
                 Known::Perhaps { wanted: absent.wanted }
             }
         };
-        if let Known::Stored(stored) = &known {
+        // One whose tags aren't in memory must be checked by its head each time.
+        if let Known::Stored(stored) = &known
+            && !stored.names_in_file
+        {
             if let Some(object) = hot::find(self.id(), target, stored) {
                 count(&self.counters.hits_memory);
                 return Looked::Is(Lookup::Memory(hit(object, stored)));
@@ -95,11 +98,15 @@ impl Store {
         let counters = &self.counters;
         match result {
             Ok(object) => {
-                count(if inline { &counters.hits_inline } else { &counters.hits_pool });
                 let stored = match known {
-                    Known::Stored(stored) => stored,
-                    Known::Perhaps { .. } => self.learn(target, &object),
+                    Known::Stored(stored) if !stored.names_in_file => Some(stored),
+                    Known::Stored(_) | Known::Perhaps { .. } => self.learn(target, &object),
                 };
+                let Some(stored) = stored else {
+                    count(&counters.misses);
+                    return Lookup::Absent { wanted: true };
+                };
+                count(if inline { &counters.hits_inline } else { &counters.hits_pool });
                 let object = Arc::new(object);
                 hot::keep(self.id(), target.key, &stored, &object);
                 Lookup::File(hit(object, &stored))

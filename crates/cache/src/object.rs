@@ -12,7 +12,7 @@ use nowait_runtime::fs::{self, CreateOptions, File, Io, Metadata, OpenOptions, P
 
 use crate::format::{self, FIRST_READ_BYTES, HEAD_BYTES_MAX, Head, HeadError, Identity};
 use crate::health::{Fault, Why};
-use crate::index::{self, Record, Sketch, Stored};
+use crate::index::{self, Learn, Learned, Stored};
 use crate::store::{Store, Target, now};
 use crate::write_behind::{DIR_MODE, FILE_MODE};
 
@@ -136,29 +136,31 @@ impl Store {
         Err(NoObject::Bad(HeadError::Damaged("head")))
     }
 
-    /// A file that the index did not know of turned out to be an object.
-    pub(crate) fn learn(&self, target: &Target, object: &Object) -> Stored {
+    /// Tells the index what the head of a file says that it did not know, or whose tags it did not
+    /// know. `None`: the object was purged or is being replaced, and must not be used.
+    pub(crate) fn learn(self: &Arc<Self>, target: &Target, object: &Object) -> Option<Stored> {
         let head = &object.head;
-        let length = u64::from(head.layout.body_offset) + object.body_length;
         let blocks = object.file.as_ref().map_or(0, |file| file.metadata().blocks);
-        let record = Record {
+        let learn = Learn {
+            key: target.key,
+            names: names_of(&head.identity),
+            length: u64::from(head.layout.body_offset) + object.body_length,
+            blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
             head_bytes: head.layout.body_offset,
             valid_until: head.state.valid_until,
-            sketch: Sketch::of(&head.identity.key_text),
-            tags: Some(head.identity.tags.clone()),
-            ..Record::found(target.key, length, u32::try_from(blocks).unwrap_or(u32::MAX), now())
         };
-        // Without room for it the file stays unknown until the loader comes to it.
-        let _ = self.index().found(&record);
-        Stored {
-            stamp: 0,
-            length,
-            head_bytes: record.head_bytes,
-            blocks: record.blocks,
-            valid_until: record.valid_until,
-            uses: 1,
-            updating: false,
-            soft_purged: false,
+        match self.index().learn(&learn, now()) {
+            Learned::Stored(stored) => Some(stored),
+            Learned::Unknown(stored) => Some(stored),
+            Learned::Purged(victim) => {
+                if let Some(victim) = victim {
+                    let store = self.clone();
+                    drop(nowait_runtime::spawn(async move {
+                        store.remove_victim(&store.own_io(), victim).await;
+                    }));
+                }
+                None
+            }
         }
     }
 

@@ -2,13 +2,17 @@
 //!
 //! A purge by prefix or of everything takes effect at once, in constant time, by an *active* rule
 //! that every hit is checked against until a walk has removed the files; normally there is none,
-//! and the check is one load. A finished rule, and every purge by key or tag, stays in a bounded
-//! ring of *recent* ones that only commits look at: an object whose fetch began before a purge must
-//! not be stored after it. Of what falls out of the ring only the moment is kept, and fills begun
-//! before that are not stored at all.
+//! and the check is one load.
+//!
+//! What was purged lately is also remembered, in bounded memory, for two that come late: an object
+//! whose fetch began before a purge must not be stored after it; and an object whose tags are not
+//! in memory is checked when its head is read. When the bound is reached, of the oldest purges only
+//! the moment is kept, and whatever is older than it counts as purged.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+
+use rustc_hash::FxBuildHasher;
 
 use crate::key::Key;
 
@@ -17,8 +21,10 @@ use super::tags::Tag;
 
 /// The most rules that hits are checked against. Beyond, purges by prefix are refused.
 pub const ACTIVE_BANS_MAX: usize = 64;
-/// The most purges that commits are checked against.
-pub(super) const RECENT_BANS_MAX: usize = 4096;
+/// The most purges by prefix or of everything that are remembered.
+pub(super) const RULES_MAX: usize = 1024;
+/// The most purged tags and keys that are remembered: about 3 MB.
+pub(super) const PURGED_TAGS_MAX: usize = 65_536;
 
 /// Which objects a purge is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,9 +62,21 @@ pub struct Ban {
 #[derive(Debug, Default)]
 pub(super) struct Bans {
     active: Vec<Ban>,
-    recent: VecDeque<Ban>,
-    /// The stamp of the newest rule that fell out of the ring.
+    /// Purges by prefix and of everything, the oldest first.
+    rules: VecDeque<Ban>,
+    /// When a tag was purged last; keys by the tag of their variants.
+    tags: HashMap<Tag, Purged, FxBuildHasher>,
+    /// The purges of `tags`, the oldest first.
+    tags_order: VecDeque<(Tag, u64)>,
+    /// The newest stamp that was forgotten.
     forgotten: u64,
+}
+
+/// The last purges of a tag.
+#[derive(Debug, Clone, Copy, Default)]
+struct Purged {
+    hard: u64,
+    soft: u64,
 }
 
 impl Bans {
@@ -81,31 +99,80 @@ impl Bans {
     }
 
     pub fn remember(&mut self, ban: Ban) {
-        if self.recent.len() == RECENT_BANS_MAX {
-            self.forgotten = self.recent.pop_front().map_or(0, |ban| ban.stamp);
+        let tag = match &ban.what {
+            What::Tag(tag) => *tag,
+            What::Key(main) => Tag::variants_of(main),
+            What::Prefix(_) | What::All => {
+                if self.rules.len() == RULES_MAX {
+                    self.forget(|bans| bans.rules.pop_front().map(|ban| ban.stamp));
+                }
+                return self.rules.push_back(ban);
+            }
+        };
+        let purged = self.tags.entry(tag).or_default();
+        match ban.how {
+            How::Hard => purged.hard = ban.stamp,
+            How::Soft => purged.soft = ban.stamp,
         }
-        self.recent.push_back(ban);
+        self.tags_order.push_back((tag, ban.stamp));
+        if self.tags_order.len() > PURGED_TAGS_MAX {
+            self.forget(|bans| {
+                let (tag, stamp) = bans.tags_order.pop_front()?;
+                let last = bans.tags.get(&tag).map_or(0, |purged| purged.hard.max(purged.soft));
+                if last <= stamp {
+                    bans.tags.remove(&tag);
+                }
+                Some(stamp)
+            });
+        }
+    }
+
+    fn forget(&mut self, oldest: impl FnOnce(&mut Self) -> Option<u64>) {
+        self.forgotten = oldest(self).unwrap_or(0).max(self.forgotten);
+    }
+
+    /// Purges that are remembered, for a snapshot.
+    pub fn remembered(&self) -> impl Iterator<Item = Ban> + '_ {
+        let tags = self.tags.iter().flat_map(|(tag, purged)| {
+            [(purged.hard, How::Hard), (purged.soft, How::Soft)]
+                .into_iter()
+                .filter(|(stamp, _)| *stamp > 0)
+                .map(|(stamp, how)| Ban { stamp, what: What::Tag(*tag), how })
+        });
+        self.rules.iter().cloned().chain(tags)
     }
 
     /// What active rules say about an object stored at `stamp`.
     pub fn of_hit(&self, stamp: u64, key_text: &[u8]) -> Option<How> {
         let rules = self.active.iter().filter(|ban| stamp < ban.stamp);
-        hardest(rules.filter(|ban| ban.matches_text(key_text)))
+        hardest(rules.filter(|ban| ban.matches_text(key_text)).map(|ban| ban.how))
     }
 
-    /// What has happened to an object whose fetch began at `begun`.
-    pub fn of_commit(&self, begun: u64, key: &Key, names: Names<'_>) -> Option<How> {
-        if begun < self.forgotten {
+    /// What has happened since `stamp` to an object: one that was stored then, or whose fetch began
+    /// then.
+    pub fn since(&self, stamp: u64, names: Names<'_>) -> Option<How> {
+        if stamp < self.forgotten {
             return Some(How::Hard);
         }
-        let since = self.recent.iter().rev().take_while(|ban| begun < ban.stamp);
-        hardest(since.filter(|ban| ban.matches(key, names)))
+        let rules = self.rules.iter().rev().take_while(|ban| stamp < ban.stamp);
+        let by_rules = rules.filter(|ban| ban.matches_text(names.key_text)).map(|ban| ban.how);
+        if self.tags.is_empty() {
+            return hardest(by_rules);
+        }
+        let variants = Tag::variants_of(names.main);
+        let by_tags = names.tags.iter().chain([&variants]).filter_map(|tag| {
+            let purged = self.tags.get(tag)?;
+            if stamp < purged.hard {
+                return Some(How::Hard);
+            }
+            (stamp < purged.soft).then_some(How::Soft)
+        });
+        hardest(by_rules.chain(by_tags))
     }
 }
 
-fn hardest<'a>(mut bans: impl Iterator<Item = &'a Ban>) -> Option<How> {
-    let first = bans.next()?.how;
-    Some(bans.fold(first, |how, ban| if ban.how == How::Hard { How::Hard } else { how }))
+fn hardest(hows: impl Iterator<Item = How>) -> Option<How> {
+    hows.reduce(|how, other| if other == How::Hard { other } else { how })
 }
 
 impl Ban {
@@ -135,8 +202,8 @@ mod tests {
         Ban { stamp, what, how }
     }
 
-    fn of_commit(bans: &Bans, begun: u64, key: &Key, tags: &[Tag]) -> Option<How> {
-        bans.of_commit(begun, key, Names { main: key, key_text: b"httporigin/a", tags })
+    fn since(bans: &Bans, stamp: u64, key: &Key, tags: &[Tag]) -> Option<How> {
+        bans.since(stamp, Names { main: key, key_text: b"httporigin/a", tags })
     }
 
     #[test]
@@ -159,21 +226,41 @@ mod tests {
         let mut bans = Bans::default();
         bans.remember(ban(5, What::Key(key), How::Hard));
         bans.remember(ban(6, What::Tag(tag), How::Soft));
-        assert_eq!(of_commit(&bans, 4, &key, &[]), Some(How::Hard));
-        assert_eq!(of_commit(&bans, 5, &key, &[tag]), Some(How::Soft));
-        assert_eq!(of_commit(&bans, 6, &key, &[tag]), None);
-        assert_eq!(of_commit(&bans, 4, &Key::new(b"b"), &[]), None);
+        assert_eq!(since(&bans, 4, &key, &[]), Some(How::Hard));
+        assert_eq!(since(&bans, 5, &key, &[tag]), Some(How::Soft));
+        assert_eq!(since(&bans, 6, &key, &[tag]), None);
+        assert_eq!(since(&bans, 4, &Key::new(b"b"), &[]), None);
+        bans.remember(ban(7, What::Prefix(b"httporigin/".as_slice().into()), How::Hard));
+        assert_eq!(since(&bans, 6, &key, &[tag]), Some(How::Hard));
     }
 
     #[test]
-    fn what_fell_out_of_the_ring_refuses_older_fills() {
+    fn what_was_forgotten_counts_for_everything_older() {
         let key = Key::new(b"a");
         let mut bans = Bans::default();
-        for stamp in 1..=RECENT_BANS_MAX as u64 + 10 {
+        for stamp in 1..=PURGED_TAGS_MAX as u64 + 10 {
             bans.remember(ban(stamp, What::Tag(Tag(stamp)), How::Soft));
         }
-        assert_eq!(of_commit(&bans, 9, &key, &[]), Some(How::Hard));
-        assert_eq!(of_commit(&bans, 10, &key, &[]), None);
+        assert_eq!(since(&bans, 9, &key, &[]), Some(How::Hard));
+        assert_eq!(since(&bans, 10, &key, &[]), None);
+        assert_eq!(bans.tags.len(), PURGED_TAGS_MAX);
+        for stamp in 100_000..100_000 + RULES_MAX as u64 + 3 {
+            bans.remember(ban(stamp, What::Prefix(b"x".as_slice().into()), How::Soft));
+        }
+        assert_eq!(since(&bans, 100_001, &key, &[]), Some(How::Hard));
+        assert_eq!(since(&bans, 100_002, &key, &[]), None);
+    }
+
+    #[test]
+    fn a_tag_purged_again_and_again_is_remembered_once() {
+        let mut bans = Bans::default();
+        for stamp in 1..=2 * PURGED_TAGS_MAX as u64 {
+            bans.remember(ban(stamp, What::Tag(Tag(1)), How::Hard));
+        }
+        assert_eq!(bans.tags.len(), 1);
+        let newest = 2 * PURGED_TAGS_MAX as u64;
+        assert_eq!(since(&bans, newest - 1, &Key::new(b"a"), &[Tag(1)]), Some(How::Hard));
+        assert_eq!(since(&bans, newest, &Key::new(b"a"), &[Tag(1)]), None);
     }
 
     #[test]

@@ -161,10 +161,10 @@ impl Victim {
 
 impl Drop for Victim {
     fn drop(&mut self) {
-        let (number, mut shard, slot) = self.index.local(self.slot);
+        let (_, mut shard, slot) = self.index.local(self.slot);
         let entry = shard.get_mut(slot);
         entry.clear(DELETING);
         entry.holds -= 1;
-        self.index.remove_if_unused(number, &mut shard, slot);
+        self.index.remove_if_unused(&mut shard, slot);
     }
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use crate::key::Key;
 use crate::time::UnixMs;
 
-use super::entry::{DELETING, ERROR, EXISTS, SOFT_PURGED, TAGS_IN_FILE};
-use super::{How, Index, ROOM_TRIES, Sketch, Tag, Victim, lock, read};
+use super::entry::{DELETING, ERROR, EXISTS, SOFT_PURGED};
+use super::{How, Index, ROOM_TRIES, Sketch, Tag, Victim, read};
 
 /// Why there is no hold: the response is served, but not stored.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl Hold {
     /// Whether an object may still be stored: false after a purge of this key. For fills that are
     /// under way for long; [`Hold::commit`] has the last word.
     pub fn check(&self, names: Names<'_>) -> bool {
-        read(&self.index.bans).of_commit(self.begun, &self.key, names) != Some(How::Hard)
+        read(&self.index.bans).since(self.begun, names) != Some(How::Hard)
     }
 
     /// The key's file is a new object. Called after the file has the key's name, or right before:
@@ -129,7 +129,7 @@ impl Hold {
         // Held to the end: a purge comes either before, and is seen here, or after, and sees the
         // entry.
         let bans = read(&index.bans);
-        let purged = bans.of_commit(self.begun, &self.key, object.names);
+        let purged = bans.since(self.begun, object.names);
         let (number, mut shard, slot) = index.local(self.slot);
         if purged == Some(How::Hard) || shard.get(slot).is(DELETING) {
             return Err(CommitError::Purged);
@@ -137,14 +137,9 @@ impl Hold {
         index.detach_tags(&mut shard, slot);
         shard.store_file(slot, object.blocks, now);
         let variants = variants_tag(&self.key, object.names.main);
-        let global = index.global(number, slot);
         let tags = object.names.tags.iter().copied().chain(variants);
-        let attached = lock(&index.tags).attach(global, tags);
+        index.attach_tags(number, &mut shard, slot, tags);
         let entry = shard.get_mut(slot);
-        match attached {
-            Some(first) => entry.tags = first,
-            None => entry.set(TAGS_IN_FILE),
-        }
         if purged == Some(How::Soft) {
             entry.set(SOFT_PURGED);
         }
@@ -166,7 +161,7 @@ impl Hold {
         let same = entry.is(EXISTS) && entry.stamp == stamp;
         if same {
             // A soft purge after the revalidation began asks for another one.
-            if bans.of_commit(self.begun, &self.key, names).is_none() {
+            if bans.since(self.begun, names).is_none() {
                 entry.clear(SOFT_PURGED);
             }
             entry.valid_until = valid_until;
@@ -194,10 +189,10 @@ pub(super) fn variants_tag(key: &Key, main: &Key) -> Option<Tag> {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let (number, mut shard, slot) = self.index.local(self.slot);
+        let (_, mut shard, slot) = self.index.local(self.slot);
         let entry = shard.get_mut(slot);
         entry.holds -= 1;
         entry.updating = entry.updating.saturating_sub(1);
-        self.index.remove_if_unused(number, &mut shard, slot);
+        self.index.remove_if_unused(&mut shard, slot);
     }
 }

@@ -1,13 +1,15 @@
 //! How entries come in that were stored before: from a snapshot, or found by the loader; and how
 //! all entries are walked through in steps.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::key::Key;
 use crate::time::UnixMs;
 
 use super::entry::{DELETING, ERROR, EXISTS, FREE, SOFT_PURGED, TAGS_IN_FILE, UNVERIFIED};
-use super::{Index, Sketch, Tag, lock};
+use super::hold::variants_tag;
+use super::{How, Index, Names, Sketch, Stored, Tag, Victim, lock, read, stored};
 
 /// Where a walk through the index stands. Entries that stay are met exactly once; those that come
 /// or go meanwhile may be.
@@ -63,6 +65,52 @@ impl Record {
     }
 }
 
+/// What a file's head says.
+#[derive(Debug, Clone, Copy)]
+pub struct Learn<'a> {
+    /// The key.
+    pub key: Key,
+    /// What the object can be purged by.
+    pub names: Names<'a>,
+    /// Bytes of the file.
+    pub length: u64,
+    /// Blocks of the file system that the file takes.
+    pub blocks: u32,
+    /// Bytes of the file's head.
+    pub head_bytes: u32,
+    /// Fresh until then.
+    pub valid_until: UnixMs,
+}
+
+impl Learn<'_> {
+    /// As the index would give it, if it knew it.
+    fn unknown(&self) -> Stored {
+        Stored {
+            stamp: 0,
+            length: self.length,
+            head_bytes: self.head_bytes,
+            blocks: self.blocks,
+            valid_until: self.valid_until,
+            uses: 1,
+            updating: false,
+            soft_purged: false,
+            names_in_file: true,
+        }
+    }
+}
+
+/// What became of an object whose head was read.
+#[derive(Debug)]
+pub enum Learned {
+    /// It is in the index.
+    Stored(Stored),
+    /// It may be used, but there is no room for it in the index.
+    Unknown(Stored),
+    /// It was purged, or is being replaced: it must not be used. Its file is to be removed if there
+    /// is a victim.
+    Purged(Option<Victim>),
+}
+
 /// What became of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
@@ -101,10 +149,74 @@ impl Index {
         }
     }
 
+    /// What a file's head says of an object that the index does not know, or whose tags it does not
+    /// know ([`Stored::names_in_file`]); asked on a hit before the object is used. From now on the
+    /// index knows it.
+    pub fn learn(self: &Arc<Self>, object: &Learn<'_>, now: UnixMs) -> Learned {
+        // Held to the end: a purge comes either before, and is seen here, or after, and sees the
+        // entry.
+        let bans = read(&self.bans);
+        let (number, mut shard) = self.shard(&object.key);
+        let found = shard.find(&object.key);
+        let is_going = found.is_some_and(|slot| !shard.get(slot).is(EXISTS));
+        if is_going {
+            // A fill is under way, or the file is being removed.
+            return Learned::Purged(None);
+        }
+        let stamp = found.map_or(0, |slot| shard.get(slot).stamp);
+        let purged = bans.since(stamp, object.names);
+        if purged == Some(How::Hard) {
+            let victim = found
+                .filter(|&slot| shard.get(slot).holds == 0)
+                .map(|slot| self.condemn(number, &mut shard, slot));
+            return Learned::Purged(victim);
+        }
+        let slot = match found {
+            Some(slot) => slot,
+            None => {
+                let room = shard.count() < self.watermark();
+                let Some(slot) = room.then(|| shard.insert(&object.key, now)).flatten() else {
+                    return Learned::Unknown(object.unknown());
+                };
+                shard.store_file(slot, object.blocks, now);
+                shard.get_mut(slot).uses = 1;
+                slot
+            }
+        };
+        let names = object.names;
+        let variants = variants_tag(&object.key, names.main);
+        let tags = names.tags.iter().copied().chain(variants);
+        let known = !shard.get(slot).is(TAGS_IN_FILE) && found.is_some();
+        if !known {
+            self.detach_tags(&mut shard, slot);
+            self.attach_tags(number, &mut shard, slot, tags);
+        }
+        let entry = shard.get_mut(slot);
+        entry.clear(UNVERIFIED);
+        if purged == Some(How::Soft) {
+            entry.set(SOFT_PURGED);
+        }
+        entry.length = object.length;
+        entry.head_bytes = object.head_bytes;
+        entry.valid_until = object.valid_until;
+        entry.sketch = Sketch::of(names.key_text);
+        let stored = stored(entry);
+        shard.resize_file(slot, object.blocks);
+        Learned::Stored(stored)
+    }
+
     /// Takes a record of a snapshot. Its file is checked when it is used, or by the loader, and
-    /// [`Index::unverified`] tells which files the loader did not meet.
-    pub fn restore(&self, record: &Record) -> Load {
-        self.load(record, false)
+    /// [`Index::unverified`] tells which files the loader did not meet. Unless the snapshot is
+    /// `clean`, the file may be of another object by now, and its tags are asked for.
+    pub fn restore(&self, record: &Record, clean: bool) -> Load {
+        let load = self.load(record, false);
+        if load == Load::Added && !clean {
+            let (_, mut shard) = self.shard(&record.key);
+            if let Some(slot) = shard.find(&record.key) {
+                shard.get_mut(slot).set(TAGS_IN_FILE);
+            }
+        }
+        load
     }
 
     fn load(&self, record: &Record, verified: bool) -> Load {
@@ -117,16 +229,11 @@ impl Index {
         }
         let Some(slot) = shard.insert(&record.key, record.used) else { return Load::Full };
         shard.store_file(slot, record.blocks, record.used);
-        let global = self.global(number, slot);
-        let attached = record
-            .tags
-            .as_ref()
-            .and_then(|tags| lock(&self.tags).attach(global, tags.iter().copied()));
-        let entry = shard.get_mut(slot);
-        match attached {
-            Some(first) => entry.tags = first,
-            None => entry.set(TAGS_IN_FILE),
+        match &record.tags {
+            Some(tags) => self.attach_tags(number, &mut shard, slot, tags.iter().copied()),
+            None => shard.get_mut(slot).set(TAGS_IN_FILE),
         }
+        let entry = shard.get_mut(slot);
         if record.soft_purged {
             entry.set(SOFT_PURGED);
         }

@@ -6,9 +6,13 @@
 //! | Purge of | Takes effect by | The walk reads |
 //! |---|---|---|
 //! | a key | its entry, and those of its variants | nothing |
-//! | a tag | the entries of the tag, step by step | heads of files whose tags didn't fit in memory |
+//! | a tag | the entries of the tag, step by step | nothing |
 //! | a prefix | a rule checked on hits | heads of files whose sketch matches: nearly those purged |
 //! | everything | a rule checked on hits | nothing |
+//!
+//! Objects whose tags are in their files only (the side index was full, or the loader found the
+//! file) are checked when their heads are read on a hit: see [`Index::learn`]. They are purged then,
+//! and not counted by the purge.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +21,7 @@ use std::sync::atomic::Ordering;
 use crate::key::Key;
 
 use super::bans::{Ban, How, What};
-use super::entry::{EXISTS, SOFT_PURGED, TAGS_IN_FILE};
+use super::entry::{EXISTS, SOFT_PURGED};
 use super::hold::Names;
 use super::load::Cursor;
 use super::shard::Shard;
@@ -103,20 +107,23 @@ impl Index {
         bans.active().iter().cloned().map(|ban| self.walk(ban)).collect()
     }
 
-    /// The rules that are active, for a snapshot.
-    pub fn active_bans(&self) -> Vec<Ban> {
-        super::read(&self.bans).active().to_vec()
+    /// Purges to keep in a snapshot: those whose rules are active, and those that are remembered.
+    pub(crate) fn purges(&self) -> (Vec<Ban>, Vec<Ban>) {
+        let bans = super::read(&self.bans);
+        (bans.active().to_vec(), bans.remembered().collect())
     }
 
-    /// Makes a rule of a snapshot active again; it is walked by [`Index::unfinished_purges`].
-    /// False: there are too many.
-    pub fn restore_ban(&self, ban: Ban) -> bool {
+    /// Takes a purge of a snapshot. An active one is walked by [`Index::unfinished_purges`].
+    pub(crate) fn restore_purge(&self, ban: Ban, active: bool) {
         self.stamp.fetch_max(ban.stamp, Ordering::AcqRel);
         let mut bans = write(&self.bans);
-        let known = bans.active().iter().any(|active| active.stamp == ban.stamp);
-        let restored = known || bans.activate(ban);
-        self.any_active_ban.store(!bans.active().is_empty(), Ordering::Release);
-        restored
+        if !active {
+            bans.remember(ban);
+        } else if !bans.active().iter().any(|known| known.stamp == ban.stamp) {
+            // As many as there were before: there is room for them.
+            bans.activate(ban);
+            self.any_active_ban.store(true, Ordering::Release);
+        }
     }
 
     fn walk(self: &Arc<Self>, ban: Ban) -> Purge {
@@ -164,12 +171,7 @@ impl Purge {
 
     /// Decides about an object of [`Step::verify`] by what its head says.
     pub fn verified(&self, key: &Key, names: Names<'_>) -> Verified {
-        let variant_of = match self.ban.what {
-            What::Key(main) => names.main == &main,
-            What::Tag(tag) => super::hold::variants_tag(key, names.main) == Some(tag),
-            _ => false,
-        };
-        if !variant_of && !self.ban.matches(key, names) {
+        if !self.ban.matches(key, names) {
             return Verified::Kept;
         }
         let mut step = Step::default();
@@ -207,11 +209,11 @@ impl Purge {
         }
         match cursor {
             Some(cursor) => Stage::Tag(tag, Some(cursor)),
-            None => Stage::All(Cursor::default()),
+            None => Stage::Done,
         }
     }
 
-    /// Everything, what may begin with the prefix, or whose tags are in the file only.
+    /// Everything, or what may begin with the prefix.
     fn step_all(&self, cursor: Cursor, limit: usize, step: &mut Step) -> Option<Cursor> {
         self.index.step(cursor, limit.max(1), |shard, number, slot| {
             let entry = shard.get(slot);
@@ -221,7 +223,7 @@ impl Purge {
             let candidate = match &self.ban.what {
                 What::All => return self.apply(number, shard, slot, step),
                 What::Prefix(prefix) => entry.sketch.may_begin_with(prefix),
-                What::Key(_) | What::Tag(_) => entry.is(TAGS_IN_FILE),
+                What::Key(_) | What::Tag(_) => false,
             };
             if candidate && !self.is_marked(shard, slot) {
                 step.verify.push_back(shard.get(slot).key);

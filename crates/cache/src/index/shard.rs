@@ -4,6 +4,9 @@
 //! All memory is reserved when the shard is made (and becomes resident as it is used): no
 //! operation allocates, so that a lock is held for some memory accesses only.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use crate::key::Key;
 use crate::time::UnixMs;
 
@@ -35,12 +38,13 @@ pub(super) struct Shard {
     free: u32,
     count: u32,
     stored: u32,
-    blocks: u64,
+    /// Blocks of the files of all shards.
+    blocks: Arc<AtomicU64>,
     queues: [Ends; 2],
 }
 
 impl Shard {
-    pub fn new(capacity: u32) -> Self {
+    pub fn new(capacity: u32, blocks: Arc<AtomicU64>) -> Self {
         Self {
             entries: Vec::with_capacity(capacity as usize),
             // One more than a slot, so that zeroed memory, which isn't resident, is empty.
@@ -49,7 +53,7 @@ impl Shard {
             free: NONE,
             count: 0,
             stored: 0,
-            blocks: 0,
+            blocks,
             queues: [Ends { newest: NONE, oldest: NONE }; 2],
         }
     }
@@ -62,11 +66,6 @@ impl Shard {
     /// Entries with a file.
     pub fn stored(&self) -> u32 {
         self.stored
-    }
-
-    /// Blocks of all files.
-    pub fn blocks(&self) -> u64 {
-        self.blocks
     }
 
     /// Slots that were ever used: the bound of a scan.
@@ -166,7 +165,7 @@ impl Shard {
         entry.flags = EXISTS;
         entry.blocks = blocks;
         entry.used = now;
-        self.blocks += u64::from(blocks);
+        self.blocks.fetch_add(u64::from(blocks), Relaxed);
         self.stored += 1;
         self.push_newest(slot);
     }
@@ -185,7 +184,7 @@ impl Shard {
         if entry.is(EXISTS) {
             entry.clear(EXISTS);
             let blocks = std::mem::take(&mut entry.blocks);
-            self.blocks -= u64::from(blocks);
+            self.blocks.fetch_sub(u64::from(blocks), Relaxed);
             self.stored -= 1;
         }
     }
@@ -195,7 +194,8 @@ impl Shard {
         let entry = self.get_mut(slot);
         debug_assert!(entry.is(EXISTS));
         let before = std::mem::replace(&mut entry.blocks, blocks);
-        self.blocks = self.blocks - u64::from(before) + u64::from(blocks);
+        self.blocks.fetch_add(u64::from(blocks), Relaxed);
+        self.blocks.fetch_sub(u64::from(before), Relaxed);
     }
 
     /// The entry used longest ago.

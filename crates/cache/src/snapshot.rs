@@ -1,0 +1,566 @@
+//! The index as a stream of bytes: saved on shutdown and at intervals, restored at start.
+//!
+//! Called by the store, which reads and writes the file piece by piece; nothing here does I/O. A
+//! stream consists of blocks of the same size, each with its checksum: a damaged block costs its
+//! own entries, which the loader finds again. Saving walks the index in steps while it is used, so a
+//! snapshot is of no single moment; what it says is checked against the files before it is believed.
+//!
+//! A stream is *clean* when nothing was stored after it: written on shutdown, and removed once it
+//! was restored. Of another one the entries' files may have been replaced since, so that their
+//! tags are taken from the files' heads ([`crate::index::Stored::names_in_file`]).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::index::{Ban, Cursor, How, Index, Load, Record, Sketch, Tag, What};
+use crate::key::Key;
+use crate::time::UnixMs;
+
+/// The size of each block, in bytes.
+pub const BLOCK_BYTES: usize = 64 << 10;
+/// The version of the stream; others are not restored.
+pub const VERSION: u16 = 1;
+
+const MAGIC: [u8; 8] = *b"\x89NWX\r\n\x1a\n";
+/// Checksum, kind, flags, version, items, bytes in use, magic.
+const HEADER_BYTES: usize = 32;
+const PAYLOAD_MAX: usize = BLOCK_BYTES - HEADER_BYTES;
+/// How many entries one step of a walk looks at, under a shard's lock.
+const STEP_ENTRIES: usize = 1024;
+/// A record's tags aren't known.
+const TAGS_UNKNOWN: u8 = u8::MAX;
+/// Prefixes of purges longer than this are cut: they purge more then, never less.
+const PREFIX_BYTES_MAX: usize = 8 << 10;
+
+/// What a block holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Entries = 1,
+    Purges = 2,
+    End = 3,
+}
+
+/// Produces a snapshot's blocks.
+#[derive(Debug)]
+pub struct Encoder {
+    index: Arc<Index>,
+    clean: bool,
+    stage: Stage,
+    /// Read from the index, and not in a block yet.
+    records: Vec<Record>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Purges(std::vec::IntoIter<(Ban, bool)>),
+    Entries(Option<Cursor>),
+    End,
+    Done,
+}
+
+impl Encoder {
+    /// A snapshot of an index. `clean`: nothing is stored or purged any more.
+    pub fn new(index: &Arc<Index>, clean: bool) -> Self {
+        let (active, remembered) = index.purges();
+        let purges: Vec<_> = active
+            .into_iter()
+            .map(|ban| (ban, true))
+            .chain(remembered.into_iter().map(|ban| (ban, false)))
+            .collect();
+        Self {
+            index: Arc::clone(index),
+            clean,
+            stage: Stage::Purges(purges.into_iter()),
+            records: Vec::new(),
+        }
+    }
+
+    /// The next block; `None` after the last. Takes about a tenth of a millisecond.
+    pub fn next_block(&mut self) -> Option<Bytes> {
+        loop {
+            match &mut self.stage {
+                Stage::Purges(purges) => {
+                    let mut block = Block::new(Kind::Purges);
+                    while let Some((ban, active)) = purges.as_slice().first() {
+                        let mut item = Vec::with_capacity(32);
+                        encode_purge(ban, *active, &mut item);
+                        if !block.push(&item) {
+                            break;
+                        }
+                        purges.next();
+                    }
+                    if block.items > 0 {
+                        return Some(block.seal(self.clean));
+                    }
+                    self.stage = Stage::Entries(Some(Cursor::default()));
+                }
+                Stage::Entries(_) => match self.entries() {
+                    Some(block) => return Some(block.seal(self.clean)),
+                    None => self.stage = Stage::End,
+                },
+                Stage::End => {
+                    self.stage = Stage::Done;
+                    return Some(Block::new(Kind::End).seal(self.clean));
+                }
+                Stage::Done => return None,
+            }
+        }
+    }
+
+    fn entries(&mut self) -> Option<Block> {
+        let Stage::Entries(cursor) = &mut self.stage else { return None };
+        let mut block = Block::new(Kind::Entries);
+        let mut item = Vec::new();
+        loop {
+            for (taken, record) in self.records.iter().enumerate() {
+                item.clear();
+                encode_record(record, &mut item);
+                if !block.push(&item) {
+                    self.records.drain(..taken);
+                    return Some(block);
+                }
+            }
+            self.records.clear();
+            match *cursor {
+                Some(from) => {
+                    *cursor = self.index.records(from, STEP_ENTRIES, &mut self.records);
+                }
+                None => return (block.items > 0).then_some(block),
+            }
+        }
+    }
+}
+
+/// A block under construction.
+#[derive(Debug)]
+struct Block {
+    kind: Kind,
+    items: u32,
+    bytes: Vec<u8>,
+}
+
+impl Block {
+    fn new(kind: Kind) -> Self {
+        let mut bytes = Vec::with_capacity(BLOCK_BYTES);
+        bytes.resize(HEADER_BYTES, 0);
+        Self { kind, items: 0, bytes }
+    }
+
+    /// False: it doesn't fit any more.
+    fn push(&mut self, item: &[u8]) -> bool {
+        debug_assert!(item.len() <= PAYLOAD_MAX);
+        let fits = self.bytes.len() + item.len() <= BLOCK_BYTES;
+        if fits {
+            self.bytes.extend_from_slice(item);
+            self.items += 1;
+        }
+        fits
+    }
+
+    fn seal(self, clean: bool) -> Bytes {
+        let mut bytes = self.bytes;
+        let used = bytes.len() as u32;
+        bytes.resize(BLOCK_BYTES, 0);
+        bytes[4] = self.kind as u8;
+        bytes[5] = u8::from(clean);
+        bytes[6..8].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.items.to_le_bytes());
+        bytes[12..16].copy_from_slice(&used.to_le_bytes());
+        bytes[16..24].copy_from_slice(&MAGIC);
+        let checksum = crc32fast::hash(&bytes[4..]);
+        bytes[..4].copy_from_slice(&checksum.to_le_bytes());
+        bytes.into()
+    }
+}
+
+/// What came of restoring a snapshot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Entries that the index has now.
+    pub entries: u64,
+    /// Entries that there was no room for.
+    pub no_room: u64,
+    /// Blocks that were skipped.
+    pub damaged: u64,
+    /// The stream was read to its end.
+    pub complete: bool,
+    /// Nothing was stored after the snapshot.
+    pub clean: bool,
+}
+
+/// Why a stream is not restored, or no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotError {
+    /// It is no snapshot.
+    Foreign,
+    /// It is one of another version.
+    Version(u16),
+}
+
+impl std::fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Foreign => f.write_str("not a saved cache index"),
+            Self::Version(version) => write!(f, "saved cache index of version {version}"),
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {}
+
+/// Restores a snapshot into an index.
+#[derive(Debug)]
+pub struct Decoder {
+    index: Arc<Index>,
+    /// The beginning of a block that is not whole yet.
+    partial: Vec<u8>,
+    restored: Restored,
+    blocks: u64,
+}
+
+impl Decoder {
+    /// Restores into this index, which may be in use already: what it knows stays.
+    pub fn new(index: &Arc<Index>) -> Self {
+        let index = Arc::clone(index);
+        Self { index, partial: Vec::new(), restored: Restored::default(), blocks: 0 }
+    }
+
+    /// Takes the next bytes of the stream, of any length.
+    ///
+    /// # Errors
+    /// Only the first block tells that this is another stream: nothing was restored then.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), SnapshotError> {
+        if !self.partial.is_empty() {
+            let missing = (BLOCK_BYTES - self.partial.len()).min(bytes.len());
+            self.partial.extend_from_slice(&bytes[..missing]);
+            bytes = &bytes[missing..];
+            if self.partial.len() < BLOCK_BYTES {
+                return Ok(());
+            }
+            let block = std::mem::take(&mut self.partial);
+            self.block(&block)?;
+        }
+        let mut blocks = bytes.chunks_exact(BLOCK_BYTES);
+        for block in &mut blocks {
+            self.block(block)?;
+        }
+        self.partial.extend_from_slice(blocks.remainder());
+        Ok(())
+    }
+
+    /// The stream has ended: puts the index in order.
+    pub fn finish(self) -> Restored {
+        if self.restored.entries > 0 {
+            self.index.sort();
+        }
+        self.restored
+    }
+
+    fn block(&mut self, block: &[u8]) -> Result<(), SnapshotError> {
+        let is_first = self.blocks == 0;
+        self.blocks += 1;
+        if is_first && block[16..24] != MAGIC {
+            return Err(SnapshotError::Foreign);
+        }
+        let version = u16::from_le_bytes([block[6], block[7]]);
+        if is_first && version != VERSION {
+            return Err(SnapshotError::Version(version));
+        }
+        if self.items(block, version).is_none() {
+            self.restored.damaged += 1;
+        }
+        Ok(())
+    }
+
+    /// `None`: damaged; what came before the damage is restored.
+    fn items(&mut self, block: &[u8], version: u16) -> Option<()> {
+        let mut header = Reader(&block[..HEADER_BYTES]);
+        let checksum = u32::from_le_bytes(header.array()?);
+        let [kind, flags, ..] = header.array::<4>()?;
+        let items = u32::from_le_bytes(header.array()?);
+        let used = u32::from_le_bytes(header.array()?) as usize;
+        if checksum != crc32fast::hash(&block[4..]) || version != VERSION {
+            return None;
+        }
+        let clean = flags & 1 != 0;
+        let mut reader = Reader(block.get(HEADER_BYTES..used)?);
+        if kind == Kind::Entries as u8 {
+            for _ in 0..items {
+                let record = decode_record(&mut reader)?;
+                match self.index.restore(&record, clean) {
+                    Load::Added => self.restored.entries += 1,
+                    Load::Full => self.restored.no_room += 1,
+                    Load::Known | Load::Going => {}
+                }
+            }
+        } else if kind == Kind::Purges as u8 {
+            for _ in 0..items {
+                let (ban, active) = decode_purge(&mut reader)?;
+                self.index.restore_purge(ban, active);
+            }
+        } else if kind == Kind::End as u8 {
+            self.restored.complete = true;
+            self.restored.clean = clean;
+        } else {
+            return None;
+        }
+        Some(())
+    }
+}
+
+fn encode_record(record: &Record, out: &mut Vec<u8>) {
+    out.extend_from_slice(&record.key.0);
+    for number in [record.used.0, record.stamp, record.length, record.valid_until.0] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    for number in [record.blocks, record.head_bytes] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    for hash in record.sketch.0 {
+        out.extend_from_slice(&hash.to_le_bytes());
+    }
+    out.extend_from_slice(&record.uses.to_le_bytes());
+    out.push(u8::from(record.soft_purged));
+    match &record.tags {
+        Some(tags) if tags.len() < usize::from(TAGS_UNKNOWN) => {
+            out.push(tags.len() as u8);
+            tags.iter().for_each(|tag| out.extend_from_slice(&tag.0.to_le_bytes()));
+        }
+        _ => out.push(TAGS_UNKNOWN),
+    }
+}
+
+fn decode_record(reader: &mut Reader<'_>) -> Option<Record> {
+    let key = Key(reader.array()?);
+    let used = UnixMs(reader.u64()?);
+    let stamp = reader.u64()?;
+    let length = reader.u64()?;
+    let valid_until = UnixMs(reader.u64()?);
+    let blocks = u32::from_le_bytes(reader.array()?);
+    let head_bytes = u32::from_le_bytes(reader.array()?);
+    let mut sketch = Sketch::UNKNOWN;
+    for hash in &mut sketch.0 {
+        *hash = u16::from_le_bytes(reader.array()?);
+    }
+    let uses = u16::from_le_bytes(reader.array()?);
+    let [soft_purged, tags] = reader.array()?;
+    let tags = match tags {
+        TAGS_UNKNOWN => None,
+        count => Some((0..count).map(|_| reader.u64().map(Tag)).collect::<Option<Vec<_>>>()?),
+    };
+    Some(Record {
+        key,
+        used,
+        stamp,
+        length,
+        blocks,
+        head_bytes,
+        valid_until,
+        uses,
+        soft_purged: soft_purged != 0,
+        sketch,
+        tags,
+    })
+}
+
+fn encode_purge(ban: &Ban, active: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(&ban.stamp.to_le_bytes());
+    out.push(u8::from(active));
+    out.push(u8::from(ban.how == How::Hard));
+    match &ban.what {
+        What::Key(key) => {
+            out.push(0);
+            out.extend_from_slice(&key.0);
+        }
+        What::Tag(tag) => {
+            out.push(1);
+            out.extend_from_slice(&tag.0.to_le_bytes());
+        }
+        What::Prefix(prefix) => {
+            out.push(2);
+            let prefix = &prefix[..prefix.len().min(PREFIX_BYTES_MAX)];
+            out.extend_from_slice(&(prefix.len() as u32).to_le_bytes());
+            out.extend_from_slice(prefix);
+        }
+        What::All => out.push(3),
+    }
+}
+
+fn decode_purge(reader: &mut Reader<'_>) -> Option<(Ban, bool)> {
+    let stamp = reader.u64()?;
+    let [active, hard, what] = reader.array()?;
+    let what = match what {
+        0 => What::Key(Key(reader.array()?)),
+        1 => What::Tag(Tag(reader.u64()?)),
+        2 => {
+            let length = u32::from_le_bytes(reader.array()?) as usize;
+            What::Prefix(reader.take(length)?.into())
+        }
+        3 => What::All,
+        _ => return None,
+    };
+    let how = if hard != 0 { How::Hard } else { How::Soft };
+    Some((Ban { stamp, what, how }, active != 0))
+}
+
+/// What is left of a block.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::index::{Commit, Config, Names};
+
+    fn index() -> Arc<Index> {
+        let config =
+            Config { bytes: 4 << 20, tag_bytes: 1 << 20, inactive: Duration::from_secs(600) };
+        Index::new(config).unwrap()
+    }
+
+    fn filled(keys: u64) -> Arc<Index> {
+        let index = index();
+        for number in 0..keys {
+            let text = format!("httporigin/{}/{number}", number % 7);
+            let key = Key::new(text.as_bytes());
+            let tags = [Tag(number % 10), Tag(1000 + number)];
+            let tags = &tags[..(number % 3) as usize];
+            let commit = Commit {
+                names: Names { main: &key, key_text: text.as_bytes(), tags },
+                length: number,
+                blocks: 8,
+                head_bytes: 300,
+                valid_until: UnixMs(number * 2),
+            };
+            let now = UnixMs(1_000_000 - number * 10);
+            index.hold(&key, now).unwrap().commit(&commit, now).unwrap();
+        }
+        index
+    }
+
+    fn blocks(index: &Arc<Index>, clean: bool) -> Vec<Bytes> {
+        let mut encoder = Encoder::new(index, clean);
+        std::iter::from_fn(|| encoder.next_block()).collect()
+    }
+
+    fn records(index: &Index) -> Vec<Record> {
+        let (mut cursor, mut records) = (Some(Cursor::default()), Vec::new());
+        while let Some(from) = cursor {
+            cursor = index.records(from, 100, &mut records);
+        }
+        for record in &mut records {
+            record.tags.iter_mut().for_each(|tags| tags.sort());
+        }
+        records.sort_by_key(|record| record.key);
+        records
+    }
+
+    #[test]
+    fn what_is_saved_is_restored_however_the_stream_is_cut() {
+        let saved = filled(5000);
+        let stream = blocks(&saved, true).concat();
+        for piece in [stream.len(), 997, BLOCK_BYTES, BLOCK_BYTES + 1] {
+            let index = index();
+            let mut decoder = Decoder::new(&index);
+            stream.chunks(piece).for_each(|piece| decoder.push(piece).unwrap());
+            let restored = decoder.finish();
+            assert_eq!((restored.entries, restored.damaged), (5000, 0));
+            assert!(restored.complete && restored.clean);
+            assert_eq!(records(&index), records(&saved));
+            assert_eq!(index.blocks(), saved.blocks());
+        }
+    }
+
+    #[test]
+    fn the_order_of_use_is_restored() {
+        let saved = filled(5000);
+        let index = index();
+        let mut decoder = Decoder::new(&index);
+        blocks(&saved, true).iter().for_each(|block| decoder.push(block).unwrap());
+        decoder.finish();
+        // The last number was used longest ago.
+        let text = |number: u64| format!("httporigin/{}/{number}", number % 7);
+        for number in (4990..5000).rev() {
+            let victims = index.evict(1);
+            assert_eq!(*victims[0].key(), Key::new(text(number).as_bytes()));
+        }
+    }
+
+    #[test]
+    fn a_damaged_block_costs_its_own_entries() {
+        let saved = filled(5000);
+        let mut blocks = blocks(&saved, true);
+        let mut bad = blocks[1].to_vec();
+        bad[4000] ^= 1;
+        blocks[1] = bad.into();
+        let index = index();
+        let mut decoder = Decoder::new(&index);
+        blocks.iter().for_each(|block| decoder.push(block).unwrap());
+        let restored = decoder.finish();
+        assert_eq!(restored.damaged, 1);
+        assert!(restored.entries > 3000 && restored.entries < 5000);
+        assert!(restored.complete);
+    }
+
+    #[test]
+    fn a_cut_stream_is_not_complete_and_another_one_is_refused() {
+        let saved = filled(100);
+        let stream = blocks(&saved, true).concat();
+        let mut decoder = Decoder::new(&index());
+        decoder.push(&stream[..stream.len() - 1]).unwrap();
+        let restored = decoder.finish();
+        assert!(!restored.complete && restored.entries == 100);
+
+        assert_eq!(Decoder::new(&index()).push(&[0; BLOCK_BYTES]), Err(SnapshotError::Foreign));
+        let mut other = stream.clone();
+        other[6] = 9;
+        assert_eq!(Decoder::new(&index()).push(&other), Err(SnapshotError::Version(9)));
+    }
+
+    #[test]
+    fn purges_are_restored() {
+        let saved = filled(10);
+        let prefix = What::Prefix(b"httporigin/1/".as_slice().into());
+        let purge = saved.purge(prefix.clone(), How::Soft).unwrap();
+        saved.purge(What::Tag(Tag(3)), How::Hard).unwrap().finish();
+        saved.purge(What::Key(Key::new(b"x")), How::Hard).unwrap().finish();
+        let index = index();
+        let mut decoder = Decoder::new(&index);
+        blocks(&saved, false).iter().for_each(|block| decoder.push(block).unwrap());
+        assert!(!decoder.finish().clean);
+        let unfinished = index.unfinished_purges();
+        assert_eq!(unfinished.len(), 1);
+        assert_eq!(unfinished[0].ban(), purge.ban());
+        assert_eq!(index.purges().1.len(), saved.purges().1.len());
+    }
+
+    #[test]
+    fn tags_of_an_unclean_snapshot_are_taken_from_the_files() {
+        let saved = filled(10);
+        let index = index();
+        let mut decoder = Decoder::new(&index);
+        blocks(&saved, false).iter().for_each(|block| decoder.push(block).unwrap());
+        decoder.finish();
+        let key = Key::new(b"httporigin/2/2");
+        assert!(index.peek(&key).unwrap().names_in_file);
+    }
+}

@@ -173,6 +173,29 @@ impl Driver {
         }
     }
 
+    /// Ends what is under way on a socket that will be [`release`](Self::release)d.
+    pub(crate) fn poll_release(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Driver::Epoll(driver) => Poll::Ready(driver.unregister(key, fd)),
+            Driver::Uring(driver) => driver.poll_release(key, cx),
+            Driver::Sim(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+        }
+    }
+
+    /// Lets a socket go without closing it, after `poll_release`.
+    pub(crate) fn release(&mut self, key: Key, dropped: &mut Vec<Waker>) {
+        match self {
+            Driver::Epoll(driver) => driver.release(key, dropped),
+            Driver::Uring(driver) => driver.release(key, dropped),
+            Driver::Sim(_) => {}
+        }
+    }
+
     /// Receives into a buffer of the driver's choice; an empty one is the end of the stream. A
     /// dropped receive loses nothing: the next one goes on where it was.
     pub(crate) fn poll_recv(

@@ -413,3 +413,61 @@ async fn both(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
     })
     .await;
 }
+
+/// One poll of a quiet connection.
+async fn is_quiet(stream: &Stream) -> bool {
+    std::future::poll_fn(|cx| Poll::Ready(stream.poll_quiet(cx).is_pending())).await
+}
+
+#[test]
+fn a_quiet_connection_is_watched_and_used_again() {
+    on_each(|_| async {
+        let (client, server) = pair().await;
+        for round in 0..3 {
+            client.send(&[b'a'; 10][..], options()).await.unwrap();
+            assert_eq!(recv_exactly(&server, 10).await.len(), 10);
+            server.send(&[b'b'; 10][..], options()).await.unwrap();
+            assert_eq!(recv_exactly(&client, 10).await.len(), 10, "round {round}");
+            assert!(is_quiet(&client).await);
+            yield_now().await;
+            assert!(is_quiet(&client).await);
+            client.unwatch();
+        }
+        assert!(is_quiet(&client).await);
+        drop(server);
+        std::future::poll_fn(|cx| client.poll_quiet(cx)).await;
+    });
+}
+
+#[test]
+fn a_descriptor_moves_to_another_stream() {
+    on_each(|_| async {
+        let before = worker::connections();
+        let (client, server) = pair().await;
+        client.send(&[b'a'; 10][..], options()).await.unwrap();
+        recv_exactly(&server, 10).await;
+        // Watched for a while: the driver has something under way on it.
+        assert!(is_quiet(&client).await);
+        yield_now().await;
+        client.unwatch();
+        let fd = client.into_fd().await.unwrap();
+        assert_eq!(worker::connections(), before + 1);
+        server.send(&[b'b'; 10][..], options()).await.unwrap();
+        let client = Stream::from_fd(fd).unwrap();
+        assert_eq!(recv_exactly(&client, 10).await, vec![b'b'; 10]);
+        client.send(&[b'c'; 10][..], options()).await.unwrap();
+        assert_eq!(recv_exactly(&server, 10).await, vec![b'c'; 10]);
+        drop(client);
+        assert!(server.recv(LONG).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_fresh_connection_moves_too() {
+    on_each(|_| async {
+        let (client, server) = pair().await;
+        let client = Stream::from_fd(client.into_fd().await.unwrap()).unwrap();
+        client.send(&[b'a'; 10][..], options()).await.unwrap();
+        recv_exactly(&server, 10).await;
+    });
+}

@@ -169,6 +169,23 @@ impl Epoll {
         }
     }
 
+    /// Ends the watch over a socket that goes on living elsewhere.
+    pub(crate) fn unregister(&mut self, key: Key, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let slot = &mut self.slots[key.0 as usize];
+        if !slot.interest.is_empty() {
+            slot.interest = EventFlags::empty();
+            epoll::delete(&self.epoll, fd)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets a socket that was unregistered.
+    pub(crate) fn release(&mut self, key: Key, dropped: &mut Vec<Waker>) {
+        let mut slot = self.slots.remove(key.0 as usize);
+        let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];
+        dropped.extend(slot.read.into_iter().chain(waiters.into_iter().flatten()));
+    }
+
     pub(crate) fn poll_recv(
         &mut self,
         key: Key,

@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustix::net::{self, sockopt};
@@ -27,7 +27,7 @@ use crate::time::wheel::TimerId;
 /// time, but at most one of each kind.
 pub struct Stream {
     pub(super) local: Rc<Local>,
-    /// `None` only while it is dropped.
+    /// `None` only while it is dropped or given up.
     fd: Option<OwnedFd>,
     pub(super) key: Key,
     recv_timer: Cell<Option<TimerId>>,
@@ -106,6 +106,47 @@ impl Stream {
     /// file is shorter than its range; what the network and the file system say.
     pub fn send(&self, chain: impl Into<Chain>, options: SendOptions) -> Send<'_> {
         Send::new(self, chain.into(), options)
+    }
+
+    /// Watches a connection on which nothing is expected: ready when something has come, the end
+    /// or a failure included. The waker stays until [`unwatch`](Self::unwatch); what the driver
+    /// does meanwhile serves the next receive, so that an idle time costs no system call. After
+    /// `Ready` the connection is fit only for closing: what came is lost.
+    pub fn poll_quiet(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.local.driver.borrow_mut().poll_recv(self.key, self.fd(), cx).map(drop)
+    }
+
+    /// Ends [`poll_quiet`](Self::poll_quiet).
+    pub fn unwatch(&self) {
+        self.forget(Wait::Read, &self.recv_timer);
+    }
+
+    /// Gives the socket up to whoever uses its descriptor next, another worker perhaps. The driver
+    /// has nothing under way on it then.
+    ///
+    /// # Errors
+    /// `ConnectionAborted` when something was received that nobody has taken, or sends are not
+    /// complete; the connection is closed.
+    pub async fn into_fd(mut self) -> io::Result<OwnedFd> {
+        std::future::poll_fn(|cx| {
+            let mut driver = self.local.driver.borrow_mut();
+            driver.poll_release(self.key, self.fd(), cx)
+        })
+        .await?;
+        let mut dropped = Vec::new();
+        self.local.driver.borrow_mut().release(self.key, &mut dropped);
+        self.end(&mut dropped);
+        Ok(self.fd.take().expect("present until drop"))
+    }
+
+    /// Gives the timers up, and counts the connection out.
+    fn end(&self, dropped: &mut Vec<Waker>) {
+        for timer in [&self.recv_timer, &self.send_timer] {
+            if let Some(id) = timer.take() {
+                dropped.extend(self.local.wheel.borrow_mut().remove(id));
+            }
+        }
+        self.local.connection_closed();
     }
 
     /// Resolves when the peer has ended its side or the connection has failed. Unread data before
@@ -240,15 +281,11 @@ fn tcp_only(result: rustix::io::Result<()>) -> io::Result<()> {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        let fd = self.fd.take().expect("present until drop");
+        // Given up: the descriptor is somebody else's.
+        let Some(fd) = self.fd.take() else { return };
         let mut dropped = Vec::new();
         self.local.driver.borrow_mut().detach(self.key, fd, &mut dropped);
-        for timer in [&self.recv_timer, &self.send_timer] {
-            if let Some(id) = timer.take() {
-                dropped.extend(self.local.wheel.borrow_mut().remove(id));
-            }
-        }
-        self.local.connection_closed();
+        self.end(&mut dropped);
     }
 }
 

@@ -45,7 +45,9 @@ pub struct Attempt {
     /// The search has gone on to the backups.
     in_backup: bool,
     pub(crate) tried: Tried,
-    tries: usize,
+    /// Peers that may still be asked; `None` before the first look.
+    tries: Option<usize>,
+    tries_max: usize,
     cursor: Cursor,
     /// What the request names: a peer's id, or a session.
     sticky: Option<Box<[u8]>>,
@@ -94,7 +96,8 @@ impl Attempt {
             roster: None,
             in_backup: false,
             tried: Tried::default(),
-            tries: 0,
+            tries: None,
+            tries_max: usize::MAX,
             sticky: ask.sticky.filter(|id| !id.is_empty()).map(Into::into),
         }
     }
@@ -105,19 +108,21 @@ impl Attempt {
     }
 
     /// How many further peers may be asked; counted from the first [`next`](Self::next) on.
-    /// A request that has failed on its peer is given up when none is left.
+    /// A request that has failed on its peer is given up when none is left. 0 after the try of the
+    /// only peer of a group.
     pub fn tries_left(&self) -> usize {
-        self.tries
+        self.tries.unwrap_or(0)
     }
 
-    /// `proxy_next_upstream_tries` and its like: so many further peers at most.
+    /// `proxy_next_upstream_tries` and its like: so many peers at most, all told. To be called
+    /// before the first [`next`](Self::next).
     pub fn limit_tries(&mut self, most: usize) {
-        self.tries = self.tries.min(most);
+        self.tries_max = most;
     }
 
     /// An idle connection turned out to be closed: that was no try.
     pub fn add_try(&mut self) {
-        self.tries += 1;
+        self.tries = self.tries.map(|tries| tries + 1);
     }
 
     /// Finds the next peer. Does not ask one of several peers twice.
@@ -134,7 +139,9 @@ impl Attempt {
         let roster = match &self.roster {
             Some(roster) => roster.clone(),
             None => {
-                self.tries = state.roster.tries();
+                if self.tries.is_none() {
+                    self.tries = Some(state.roster.tries().min(self.tries_max));
+                }
                 self.roster.insert(state.roster.clone()).clone()
             }
         };
@@ -143,7 +150,8 @@ impl Attempt {
         let behind = !waited && queue.is_some() && !state.waiting.is_empty();
         let picked = if behind { None } else { self.pick(&roster, bound.as_deref(), at) };
         if let Some(peer) = picked {
-            self.tries = if roster.primary.single { 0 } else { self.tries.saturating_sub(1) };
+            let left = self.tries_left().saturating_sub(1);
+            self.tries = Some(if roster.primary.single { 0 } else { left });
             drop(state);
             let inflight = balance::counts_inflight(&group.conf().balancer);
             return Next::Peer(Picked::new(group, peer, at, roster.primary.single, inflight));

@@ -17,6 +17,7 @@ use nowait_runtime::net::Address;
 
 use crate::attempt::{Ask, Attempt};
 use crate::conf::{GroupConf, ServerConf, Sticky, Target};
+use crate::idle::PoolToken;
 use crate::peer::Peer;
 use crate::queue::Waiting;
 use crate::roster::Roster;
@@ -31,7 +32,9 @@ pub struct Group {
     conf: GroupConf,
     pub(crate) state: Mutex<State>,
     /// The group's idle connections in every worker go by this number.
-    pub(crate) pool: AtomicU64,
+    pool_id: AtomicU64,
+    /// The owner of that number.
+    pool: Mutex<Arc<PoolToken>>,
     /// What `sticky learn` has learnt.
     sessions: Mutex<Option<Arc<Sessions>>>,
 }
@@ -76,7 +79,7 @@ impl State {
 impl Group {
     /// The group that a block describes. Names in it have no addresses yet.
     pub fn new(conf: GroupConf) -> Arc<Group> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let pool = PoolToken::new();
         let known = conf.servers.iter().map(|s| matches!(s.target, Target::Addresses(_)));
         let known = known.collect();
         let mut peers = Vec::new();
@@ -106,7 +109,8 @@ impl Group {
                 waiters: Vec::new(),
                 waiting: Waiting::default(),
             }),
-            pool: AtomicU64::new(NEXT.fetch_add(1, Relaxed)),
+            pool_id: AtomicU64::new(pool.id()),
+            pool: Mutex::new(Arc::new(pool)),
             sessions: Mutex::new(sessions),
         })
     }
@@ -232,7 +236,9 @@ impl Group {
         let roster = Roster::new(peers.collect());
         state.roster = Arc::new(roster);
         drop(state);
-        self.pool.store(old.pool.load(Relaxed), Relaxed);
+        let pool = old.pool_token();
+        self.pool_id.store(pool.id(), Relaxed);
+        *self.pool.lock().unwrap_or_else(PoisonError::into_inner) = pool;
         let learnt = old.sessions();
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(new), Some(old)) = (sessions.as_mut(), learnt)
@@ -243,9 +249,34 @@ impl Group {
     }
 
     /// What was counted of each peer.
-    pub fn stats(&self, now: Instant) -> Vec<(Arc<Peer>, PeerStats)> {
-        let _ = now;
+    pub fn stats(&self) -> Vec<(Arc<Peer>, PeerStats)> {
         self.peers().into_iter().map(|peer| (peer.clone(), peer.stats())).collect()
+    }
+
+    /// Requests that wait in the `queue`, and those for which it had no room so far.
+    pub fn queued(&self) -> (usize, u64) {
+        let state = self.lock();
+        (state.waiting.len(), state.waiting.overflows())
+    }
+
+    /// What a health check has found: as [`Peer::set_healthy`], and whoever waits in the `queue`
+    /// looks again.
+    pub fn set_healthy(&self, peer: &Peer, healthy: bool, now: Instant) {
+        peer.set_healthy(healthy, now);
+        let first = self.lock().waiting.first();
+        if let Some(waker) = first.filter(|_| healthy) {
+            waker.wake();
+        }
+    }
+
+    /// The number of its idle connections.
+    pub(crate) fn pool_id(&self) -> u64 {
+        self.pool_id.load(Relaxed)
+    }
+
+    /// What keeps them.
+    pub(crate) fn pool_token(&self) -> Arc<PoolToken> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn sessions(&self) -> Option<Arc<Sessions>> {

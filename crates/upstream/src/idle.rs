@@ -1,15 +1,37 @@
-//! Idle connections, per worker.
+//! Idle connections: each worker keeps its own, the newest is used first, and a worker that has none
+//! may take one of another worker.
+//!
+//! A connection belongs to its worker's driver, so the lists are per thread; what others may know is
+//! a counter per worker and peer. One task per worker, the keeper, closes what the peer has closed,
+//! what has said something unasked, and what was idle for `keepalive_timeout`: it sleeps until the
+//! first of these times, and the driver wakes it for the connection in question. Taking and putting
+//! back costs no system call.
+//!
+//! Bounds: `keepalive` connections per worker and group, as in nginx; the one that was not used for
+//! longest makes room.
 
+mod keeper;
+mod moving;
+mod pools;
+
+use std::cell::RefCell;
 use std::fmt;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use nowait_runtime::Remote;
 use nowait_runtime::net::Stream;
+use nowait_runtime::worker;
 
 use crate::group::Group;
 use crate::peer::Peer;
+use keeper::Watch;
+use pools::{Entry, Pools};
+
+pub(crate) use pools::PoolToken;
 
 /// Which requests may use a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,20 +43,29 @@ pub struct Tag {
     pub owner: u64,
 }
 
+impl Tag {
+    /// Whether a connection with this tag may serve a request with the other one.
+    fn serves(self, other: Tag, local: bool) -> bool {
+        self.kind == other.kind && (!local || self.owner == other.owner)
+    }
+}
+
 /// A connection to a peer that may serve several requests.
 pub struct IdleConnection {
-    /// The connection.
-    pub stream: Stream,
+    /// The connection. Only who has the only reference can give it back.
+    pub stream: Rc<Stream>,
     /// When it was opened.
     pub opened: Instant,
     /// Requests that it has served, the one under way included.
     pub requests: u64,
+    /// What wakes the keeper when something happens on it; made when it is first kept.
+    watch: Option<Arc<Watch>>,
 }
 
 impl IdleConnection {
     /// A connection for its first request.
-    pub fn new(stream: Stream, now: Instant) -> IdleConnection {
-        IdleConnection { stream, opened: now, requests: 1 }
+    pub fn new(stream: impl Into<Rc<Stream>>, now: Instant) -> IdleConnection {
+        IdleConnection { stream: stream.into(), opened: now, requests: 1, watch: None }
     }
 }
 
@@ -47,30 +78,104 @@ impl fmt::Debug for IdleConnection {
 /// What all workers know of a peer's idle connections.
 #[derive(Debug, Default)]
 pub(crate) struct PeerIdle {
-    count: AtomicU32,
+    owners: Mutex<Vec<Owner>>,
+}
+
+/// A worker that keeps connections to the peer.
+struct Owner {
+    /// The number of its lists.
+    id: u64,
+    remote: Remote,
+    count: Arc<AtomicU32>,
 }
 
 impl PeerIdle {
+    /// Idle connections of all workers.
     pub(crate) fn count(&self) -> u32 {
-        self.count.load(Relaxed)
+        self.lock().iter().map(|owner| owner.count.load(Relaxed)).sum()
+    }
+
+    /// Enters a worker's list; the result is its counter.
+    fn enter(&self, id: u64, remote: Remote) -> Arc<AtomicU32> {
+        let mut owners = self.lock();
+        // Workers that have ended count nothing any more.
+        owners.retain(|owner| owner.id != id && Arc::strong_count(&owner.count) > 1);
+        let count = Arc::<AtomicU32>::default();
+        owners.push(Owner { id, remote, count: count.clone() });
+        count
+    }
+
+    /// The other worker that has the most.
+    fn richest(&self, except: u64) -> Option<Remote> {
+        let owners = self.lock();
+        let others = owners.iter().filter(|owner| owner.id != except);
+        let counted = others.map(|owner| (owner.count.load(Relaxed), owner));
+        let (_, owner) = counted.filter(|(count, _)| *count > 0).max_by_key(|(count, _)| *count)?;
+        Some(owner.remote.clone())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Owner>> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-pub(crate) fn take(group: &Group, peer: &Arc<Peer>, tag: Tag) -> Option<IdleConnection> {
-    let _ = (group, peer, tag);
-    None
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").field("count", &self.count).finish_non_exhaustive()
+    }
 }
 
-pub(crate) async fn take_remote(
-    group: &Group,
-    peer: &Arc<Peer>,
-    tag: Tag,
-) -> Option<IdleConnection> {
-    let _ = (group, peer, tag);
-    None
+thread_local! {
+    /// The idle connections of this worker.
+    static POOLS: RefCell<Pools> = RefCell::new(Pools::new());
 }
 
-pub(crate) fn put(group: &Group, peer: &Arc<Peer>, connection: IdleConnection, tag: Tag) {
-    let _ = (group, peer, tag);
-    drop(connection);
+/// The connection of this worker that was used last.
+pub(crate) fn take(group: &Group, peer: &Peer, tag: Tag) -> Option<IdleConnection> {
+    let local = group.conf().keepalive.local;
+    let entry =
+        POOLS.with_borrow_mut(|pools| pools.take(group.pool_id(), peer.state.id, tag, local))?;
+    let mut connection = entry.connection;
+    connection.stream.unwatch();
+    connection.requests += 1;
+    Some(connection)
+}
+
+/// One of another worker's connections.
+pub(crate) async fn take_remote(group: &Group, peer: &Peer, tag: Tag) -> Option<IdleConnection> {
+    let me = POOLS.with_borrow(|pools| pools.id);
+    let from = peer.state.idle.richest(me)?;
+    let local = group.conf().keepalive.local;
+    let mut connection = moving::ask(&from, group.pool_id(), peer.state.id, tag, local).await?;
+    connection.requests += 1;
+    Some(connection)
+}
+
+/// Keeps a connection, unless something speaks against it: then it is closed.
+pub(crate) fn put(group: &Group, peer: &Peer, mut connection: IdleConnection, tag: Tag) {
+    let conf = &group.conf().keepalive;
+    let now = nowait_runtime::now();
+    if conf.connections == 0
+        || connection.requests >= conf.requests
+        || now.saturating_duration_since(connection.opened) > conf.time
+        || worker::is_stopping()
+        || Rc::strong_count(&connection.stream) > 1
+    {
+        return;
+    }
+    let (pool, peer_id) = (group.pool_id(), peer.state.id);
+    let watch = keeper::watch(&mut connection, pool, peer_id);
+    // Something came after the response: nobody knows what that is.
+    if keeper::has_something(&connection.stream, &watch) {
+        return;
+    }
+    let until = now + conf.timeout;
+    let entry = Entry { serial: watch.serial(), connection, tag, until };
+    let (dropped, wake) = POOLS.with_borrow_mut(|pools| {
+        let id = pools.id;
+        pools.put(group, peer_id, entry, || peer.state.idle.enter(id, worker::remote()));
+        (pools.shrink(pool, conf.connections), pools.needs_alarm(until))
+    });
+    drop(dropped);
+    keeper::start_or_wake(wake);
 }

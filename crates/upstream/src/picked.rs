@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use nowait_runtime::net::{Address, Stream};
+use nowait_runtime::net::Address;
 
 use crate::balance;
 use crate::group::Group;
@@ -157,11 +157,6 @@ impl Picked {
     /// may be under way on it: the response was read to its end and said nothing against it.
     pub fn idle_put(&self, connection: IdleConnection, tag: Tag) {
         idle::put(&self.group, &self.peer, connection, tag);
-    }
-
-    /// A connection that was just opened to the peer, for [`idle_put`](Self::idle_put) later.
-    pub fn opened(&self, stream: Stream, now: Instant) -> IdleConnection {
-        IdleConnection::new(stream, now)
     }
 }
 

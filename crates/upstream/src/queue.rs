@@ -35,6 +35,11 @@ impl Waiting {
         self.overflows += 1;
     }
 
+    /// Requests for which there was no room.
+    pub(crate) fn overflows(&self) -> u64 {
+        self.overflows
+    }
+
     /// The first in line.
     pub(crate) fn first(&self) -> Option<Waker> {
         self.waiters.front().map(|(_, waker)| waker.clone())

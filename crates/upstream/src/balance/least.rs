@@ -109,10 +109,9 @@ impl Peer {
     fn note_inflight(&self, now: u64) {
         let state = &self.state;
         let count = u64::from(state.inflight.load(Relaxed));
-        if count > 0 {
+        if let Some(each) = state.inflight_last.load(Relaxed).checked_div(count) {
             let changed = state.inflight_changed.load(Relaxed);
-            let each = state.inflight_last.load(Relaxed) / count + now.saturating_sub(changed);
-            average(&state.inflight_time, each);
+            average(&state.inflight_time, each + now.saturating_sub(changed));
         }
     }
 

@@ -1,0 +1,170 @@
+//! The task that watches a worker's idle connections.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use nowait_runtime::net::Stream;
+use nowait_runtime::time::{Sleep, sleep_until};
+use nowait_runtime::worker;
+
+use super::{IdleConnection, POOLS};
+
+/// How long the keeper sleeps when there is nothing to wait for: as good as for ever.
+const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+
+/// Wakes the keeper for one connection.
+pub(super) struct Watch {
+    pool: u64,
+    peer: u64,
+    serial: u64,
+    bell: Arc<Bell>,
+}
+
+/// What the keeper of a worker was woken for.
+#[derive(Default)]
+pub(super) struct Bell {
+    rung: Mutex<Rung>,
+}
+
+#[derive(Default)]
+struct Rung {
+    /// Pool, peer and number of connections on which something has happened.
+    list: Vec<(u64, u64, u64)>,
+    keeper: Option<Waker>,
+}
+
+thread_local! {
+    static BELL: Arc<Bell> = Arc::default();
+    static RUNS: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Watch {
+    pub(super) fn serial(&self) -> u64 {
+        self.serial
+    }
+}
+
+impl Wake for Watch {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.bell.ring(Some((self.pool, self.peer, self.serial)));
+    }
+}
+
+impl Bell {
+    fn ring(&self, what: Option<(u64, u64, u64)>) {
+        let keeper = {
+            let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+            rung.list.extend(what);
+            rung.keeper.take()
+        };
+        if let Some(keeper) = keeper {
+            keeper.wake();
+        }
+    }
+
+    /// What there is to look at; else the keeper is woken when there is.
+    fn listen(&self, cx: &Context<'_>) -> Vec<(u64, u64, u64)> {
+        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        if !rung.keeper.as_ref().is_some_and(|keeper| keeper.will_wake(cx.waker())) {
+            rung.keeper = Some(cx.waker().clone());
+        }
+        std::mem::take(&mut rung.list)
+    }
+}
+
+/// The watch over a connection, made when it is first kept for this peer.
+pub(super) fn watch(connection: &mut IdleConnection, pool: u64, peer: u64) -> Arc<Watch> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    if let Some(watch) = &connection.watch
+        && (watch.pool, watch.peer) == (pool, peer)
+    {
+        return watch.clone();
+    }
+    let bell = BELL.with(Arc::clone);
+    let serial = NEXT.fetch_add(1, Relaxed);
+    let watch = Arc::new(Watch { pool, peer, serial, bell });
+    connection.watch = Some(watch.clone());
+    watch
+}
+
+/// Begins to watch a connection; true if something is there already.
+pub(super) fn has_something(stream: &Stream, watch: &Arc<Watch>) -> bool {
+    let waker = Waker::from(watch.clone());
+    stream.poll_quiet(&mut Context::from_waker(&waker)).is_ready()
+}
+
+/// Makes sure that the keeper runs; wakes it if it has to look again.
+pub(super) fn start_or_wake(wake: bool) {
+    if !RUNS.replace(true) {
+        drop(nowait_runtime::spawn(keep()));
+    } else if wake {
+        BELL.with(|bell| bell.ring(None));
+    }
+}
+
+/// Closes all connections when the keeper ends, be it by force.
+struct Runs;
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        RUNS.set(false);
+        let all = POOLS.with_borrow_mut(super::Pools::clear);
+        drop(all);
+    }
+}
+
+/// The keeper: runs until the worker is told to stop.
+async fn keep() {
+    let _runs = Runs;
+    let mut stopping = pin!(worker::stopping());
+    let mut sleep = sleep_until(nowait_runtime::now() + FOR_EVER);
+    std::future::poll_fn(move |cx| {
+        if stopping.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        look(cx);
+        doze(&mut sleep, cx);
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Closes the connections on which something has happened.
+fn look(cx: &Context<'_>) {
+    for (pool, peer, serial) in BELL.with(|bell| bell.listen(cx)) {
+        let closed = POOLS.with_borrow_mut(|pools| {
+            let entry = pools.get(pool, peer, serial)?;
+            let watch = entry.connection.watch.as_ref()?;
+            // Wake-ups may come for nothing.
+            if has_something(&entry.connection.stream, watch) {
+                pools.remove(pool, peer, serial)
+            } else {
+                None
+            }
+        });
+        drop(closed);
+    }
+}
+
+/// Closes what was idle for too long, and sleeps until that is the case for the next one.
+fn doze(sleep: &mut Sleep, cx: &mut Context<'_>) {
+    loop {
+        let now = nowait_runtime::now();
+        let (closed, alarm) = POOLS.with_borrow_mut(|pools| (pools.expire(now), pools.alarm()));
+        drop(closed);
+        sleep.reset(alarm.unwrap_or(now + FOR_EVER));
+        if Pin::new(&mut *sleep).poll(cx).is_pending() {
+            return;
+        }
+    }
+}

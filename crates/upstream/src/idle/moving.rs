@@ -1,0 +1,119 @@
+//! How an idle connection gets from one worker to another: its worker takes it out of its driver
+//! and sends the descriptor.
+
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use nowait_runtime::Remote;
+use nowait_runtime::net::Stream;
+use nowait_runtime::time::timeout;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::{IdleConnection, POOLS, Tag};
+
+/// How long another worker may take to hand a connection over. It takes some tens of microseconds
+/// where its loop is not busy; a new connection is better than to wait for one that is.
+const HANDOVER_MAX: Duration = Duration::from_millis(5);
+
+/// A connection on its way.
+struct Moved {
+    fd: OwnedFd,
+    opened: Instant,
+    requests: u64,
+}
+
+/// Asks a worker for one of its connections.
+pub(super) async fn ask(
+    from: &Remote,
+    pool: u64,
+    peer: u64,
+    tag: Tag,
+    local: bool,
+) -> Option<IdleConnection> {
+    let parcel = Arc::<Parcel>::default();
+    let sender = Sender(parcel.clone());
+    let give = Box::new(move || -> nowait_runtime::worker::LocalFuture {
+        Box::pin(give(pool, peer, tag, local, sender))
+    });
+    from.spawn(give).ok()?;
+    let Moved { fd, opened, requests } = timeout(HANDOVER_MAX, Receiver(parcel)).await.ok()??;
+    if !is_open(&fd) {
+        return None;
+    }
+    let stream = Rc::new(Stream::from_fd(fd).ok()?);
+    Some(IdleConnection { stream, opened, requests, watch: None })
+}
+
+/// Hands a connection of this worker over. The sender says so when there is none.
+async fn give(pool: u64, peer: u64, tag: Tag, local: bool, sender: Sender) {
+    let entry = POOLS.with_borrow_mut(|pools| pools.take(pool, peer, tag, local));
+    let Some(IdleConnection { stream, opened, requests, .. }) = entry.map(|e| e.connection) else {
+        return;
+    };
+    stream.unwatch();
+    let Some(stream) = Rc::into_inner(stream) else { return };
+    if let Ok(fd) = stream.into_fd().await {
+        sender.send(Moved { fd, opened, requests });
+    }
+}
+
+/// Whether nothing has come on a connection, its end included.
+fn is_open(fd: &OwnedFd) -> bool {
+    let mut byte = [0u8; 1];
+    let seen = rustix::net::recv(fd, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    matches!(seen, Err(Errno::AGAIN))
+}
+
+/// The place where one worker leaves a connection for another.
+#[derive(Default)]
+struct Parcel(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    moved: Option<Moved>,
+    /// Nothing will come any more.
+    ended: bool,
+    waker: Option<Waker>,
+}
+
+struct Sender(Arc<Parcel>);
+
+impl Sender {
+    fn send(self, moved: Moved) {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).moved = Some(moved);
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let waker = {
+            let mut state = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.ended = true;
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+struct Receiver(Arc<Parcel>);
+
+impl Future for Receiver {
+    type Output = Option<Moved>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Moved>> {
+        let mut state = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.ended {
+            return Poll::Ready(state.moved.take());
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}

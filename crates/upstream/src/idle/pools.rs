@@ -1,0 +1,216 @@
+//! The lists of one worker: connections by group and peer, newest last.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use nowait_runtime::Remote;
+use rustc_hash::FxHashMap;
+
+use super::{IdleConnection, POOLS, Tag};
+use crate::group::Group;
+
+/// A group's idle connections in all workers. Generations of a group share it; when the last one is
+/// gone, they are closed.
+#[derive(Default)]
+pub(crate) struct PoolToken {
+    id: u64,
+    workers: Mutex<Vec<Remote>>,
+}
+
+impl PoolToken {
+    pub(crate) fn new() -> PoolToken {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        PoolToken { id: NEXT.fetch_add(1, Relaxed), workers: Mutex::default() }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn enter(&self, remote: Remote) {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(remote);
+    }
+}
+
+impl Drop for PoolToken {
+    fn drop(&mut self) {
+        let id = self.id;
+        let workers = std::mem::take(&mut self.workers);
+        for remote in workers.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            let close = Box::new(move || -> nowait_runtime::worker::LocalFuture {
+                Box::pin(async move {
+                    let pool = POOLS.with_borrow_mut(|pools| pools.pools.remove(&id));
+                    drop(pool);
+                })
+            });
+            // A worker that has ended has closed them.
+            let _ = remote.spawn(close);
+        }
+    }
+}
+
+/// A connection that is idle.
+pub(super) struct Entry {
+    pub(super) connection: IdleConnection,
+    pub(super) tag: Tag,
+    /// When it is closed.
+    pub(super) until: Instant,
+    /// Its number in this worker.
+    pub(super) serial: u64,
+}
+
+/// All lists of a worker.
+pub(super) struct Pools {
+    /// Unique in the process.
+    pub(super) id: u64,
+    pools: FxHashMap<u64, Pool>,
+    /// When the keeper wakes by itself; `None`: it does not.
+    alarm: Option<Instant>,
+}
+
+/// A group's lists.
+#[derive(Default)]
+struct Pool {
+    lists: FxHashMap<u64, List>,
+    count: usize,
+}
+
+/// A peer's connections, in the order of their last use.
+pub(super) struct List {
+    entries: VecDeque<Entry>,
+    /// What other workers see.
+    shown: Arc<AtomicU32>,
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        self.shown.store(0, Relaxed);
+    }
+}
+
+impl List {
+    fn show(&self) {
+        self.shown.store(u32::try_from(self.entries.len()).unwrap_or(u32::MAX), Relaxed);
+    }
+}
+
+impl Pools {
+    pub(super) fn new() -> Pools {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Pools { id: NEXT.fetch_add(1, Relaxed), pools: FxHashMap::default(), alarm: None }
+    }
+
+    /// Takes the newest connection to a peer that may serve the tag.
+    pub(super) fn take(&mut self, pool: u64, peer: u64, tag: Tag, local: bool) -> Option<Entry> {
+        let pool = self.pools.get_mut(&pool)?;
+        let list = pool.lists.get_mut(&peer)?;
+        let at = list.entries.iter().rposition(|entry| entry.tag.serves(tag, local))?;
+        let entry = list.entries.remove(at)?;
+        list.show();
+        pool.count -= 1;
+        Some(entry)
+    }
+
+    /// Adds a connection; `shown` makes the counter of a list that is new.
+    pub(super) fn put(
+        &mut self,
+        group: &Group,
+        peer: u64,
+        entry: Entry,
+        shown: impl FnOnce() -> Arc<AtomicU32>,
+    ) {
+        let pool = self.pools.entry(group.pool_id()).or_insert_with(|| {
+            group.pool_token().enter(nowait_runtime::worker::remote());
+            Pool::default()
+        });
+        let list = pool
+            .lists
+            .entry(peer)
+            .or_insert_with(|| List { entries: VecDeque::new(), shown: shown() });
+        list.entries.push_back(entry);
+        list.show();
+        pool.count += 1;
+    }
+
+    /// Takes out what is more than a group may keep, the one that was not used for longest first.
+    pub(super) fn shrink(&mut self, pool: u64, most: usize) -> Vec<Entry> {
+        let mut out = Vec::new();
+        let Some(pool) = self.pools.get_mut(&pool) else { return out };
+        while pool.count > most {
+            let oldest = pool.lists.values_mut().min_by_key(|list| {
+                // Serial numbers say nothing about the last use; times are equal within a turn.
+                list.entries.front().map_or((true, None), |entry| (false, Some(entry.until)))
+            });
+            let Some(entry) = oldest.and_then(|list| {
+                let entry = list.entries.pop_front();
+                list.show();
+                entry
+            }) else {
+                break;
+            };
+            pool.count -= 1;
+            out.push(entry);
+        }
+        out
+    }
+
+    /// Takes out the connection of this number.
+    pub(super) fn remove(&mut self, pool: u64, peer: u64, serial: u64) -> Option<Entry> {
+        let pool = self.pools.get_mut(&pool)?;
+        let list = pool.lists.get_mut(&peer)?;
+        let at = list.entries.iter().position(|entry| entry.serial == serial)?;
+        let entry = list.entries.remove(at)?;
+        list.show();
+        pool.count -= 1;
+        Some(entry)
+    }
+
+    /// The connection of this number.
+    pub(super) fn get(&self, pool: u64, peer: u64, serial: u64) -> Option<&Entry> {
+        let list = self.pools.get(&pool)?.lists.get(&peer)?;
+        list.entries.iter().find(|entry| entry.serial == serial)
+    }
+
+    /// Takes out what is idle for too long, and forgets lists of peers that are not used any more.
+    /// Sets the time of the next look.
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<Entry> {
+        let mut out = Vec::new();
+        for pool in self.pools.values_mut() {
+            pool.lists.retain(|_, list| {
+                while list.entries.front().is_some_and(|entry| entry.until <= now) {
+                    out.extend(list.entries.pop_front());
+                    pool.count -= 1;
+                }
+                list.show();
+                !list.entries.is_empty()
+            });
+        }
+        let lists = self.pools.values().flat_map(|pool| pool.lists.values());
+        self.alarm = lists.filter_map(|list| list.entries.front()).map(|e| e.until).min();
+        out
+    }
+
+    /// When the keeper wakes by itself.
+    pub(super) fn alarm(&self) -> Option<Instant> {
+        self.alarm
+    }
+
+    /// Whether the keeper has to be woken so that it looks again in time.
+    pub(super) fn needs_alarm(&mut self, until: Instant) -> bool {
+        let late = self.alarm.is_none_or(|alarm| alarm > until);
+        if late {
+            self.alarm = Some(until);
+        }
+        late
+    }
+
+    /// Takes out everything.
+    pub(super) fn clear(&mut self) -> impl Sized + use<> {
+        self.alarm = None;
+        std::mem::take(&mut self.pools)
+    }
+}

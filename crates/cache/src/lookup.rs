@@ -70,11 +70,10 @@ impl Store {
         // One whose tags aren't in memory must be checked by its head each time.
         if let Known::Stored(stored) = &known
             && !stored.names_in_file
+            && let Some(object) = hot::find(self.id(), target, stored)
         {
-            if let Some(object) = hot::find(self.id(), target, stored) {
-                count(&self.counters.hits_memory);
-                return Looked::Is(Lookup::Memory(hit(object, stored)));
-            }
+            count(&self.counters.hits_memory);
+            return Looked::Is(Lookup::Memory(hit(object, stored)));
         }
         match self.try_open(io, target) {
             None => Looked::InFile(known),

@@ -55,6 +55,7 @@ pub mod server_name;
 pub mod special_pages;
 pub mod status;
 pub mod subrequest;
+pub mod temp_file;
 pub mod upstream;
 pub mod variables;
 pub mod worker;

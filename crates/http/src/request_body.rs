@@ -4,61 +4,12 @@
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use nowait_runtime::fs::{self, CreateOptions, File, Io};
 use nowait_runtime::time::timeout;
 
-use crate::conf::body::{InFileOnly, TempPath};
+use crate::conf::body::InFileOnly;
 use crate::log::Level;
 use crate::request::{BodyReader, ReadError, Request, RequestBody};
-use crate::response::FileBody;
-
-/// A request body in a file; the file is removed with it unless it is to be kept.
-pub struct TempFile {
-    file: File,
-    path: Vec<u8>,
-    len: u64,
-    io: Rc<Io>,
-    keep: bool,
-}
-
-impl TempFile {
-    /// Its path.
-    pub fn path(&self) -> &[u8] {
-        &self.path
-    }
-
-    /// Bytes in it.
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Whether there is nothing in it.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// All of it, as a body.
-    pub fn part(&self) -> FileBody {
-        FileBody { file: self.file.clone(), io: self.io.clone(), offset: 0, len: self.len }
-    }
-
-    /// The open file.
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-}
-
-impl Drop for TempFile {
-    fn drop(&mut self) {
-        if !self.keep {
-            let (io, path) = (self.io.clone(), std::mem::take(&mut self.path));
-            drop(nowait_runtime::spawn(async move {
-                // A file that is gone already is what was wanted.
-                let _ = fs::unlink(&io, &path).await;
-            }));
-        }
-    }
-}
+pub use crate::temp_file::TempFile;
 
 /// Reads the whole body: into memory up to `client_body_buffer_size`, else into a file.
 ///
@@ -97,27 +48,22 @@ pub async fn read(request: &mut Request) -> Result<(), u16> {
             Some(file) => file,
             None => {
                 let created =
-                    create(request, &conf.client_body_temp_path).await.map_err(|error| {
+                    TempFile::create(request.io(), &conf.client_body_temp_path).await.map_err(|error| {
                         request.log(Level::Crit, format_args!("{error}"));
                         500u16
                     })?;
                 file.insert(created)
             }
         };
-        target.keep = conf.client_body_in_file_only == InFileOnly::On;
+        if conf.client_body_in_file_only == InFileOnly::On {
+            target.keep();
+        }
         let chunks: Vec<Bytes> =
             [memory.split().freeze(), piece].into_iter().filter(|c| !c.is_empty()).collect();
-        let added: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
-        let io = target.io.clone();
-        if let Err(error) = target.file.write_at(&io, target.len, chunks).await {
-            let path = String::from_utf8_lossy(&target.path).into_owned();
-            request.log(
-                Level::Crit,
-                format_args!("pwrite() \"{path}\" failed {}", crate::files::errno(&error)),
-            );
+        if let Err(error) = target.append(chunks).await {
+            request.log(Level::Crit, format_args!("{error}"));
             return Err(500);
         }
-        target.len += added;
     }
     request.body = match file {
         Some(file) => RequestBody::File(Rc::new(file)),
@@ -127,7 +73,7 @@ pub async fn read(request: &mut Request) -> Result<(), u16> {
 }
 
 /// Logs why a body could not be read and says what to answer.
-fn answer(request: &Request, error: &ReadError) -> u16 {
+pub(crate) fn answer(request: &Request, error: &ReadError) -> u16 {
     match error {
         ReadError::Closed(error) => {
             request.log(
@@ -148,57 +94,6 @@ fn answer(request: &Request, error: &ReadError) -> u16 {
     }
 }
 
-/// Makes a temporary file with a name of its own. nginx: `ngx_create_temp_file`.
-async fn create(request: &Request, directory: &TempPath) -> Result<TempFile, String> {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    /// Numbers the files of this process.
-    static NUMBER: AtomicU64 = AtomicU64::new(1);
-    /// Names that may be taken by files of another process before giving up.
-    const TRIES_MAX: u32 = 1000;
-
-    let io = request.io();
-    let options = CreateOptions { mode: 0o600, exclusive: true, truncate: false, append: false };
-    let mut made_parents = false;
-    for _ in 0..TRIES_MAX {
-        let path = name(directory, NUMBER.fetch_add(1, Ordering::Relaxed));
-        match fs::create(&io, &path, &options).await {
-            Ok(file) => return Ok(TempFile { file, path, len: 0, io, keep: false }),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !made_parents => {
-                made_parents = true;
-                let _ = fs::mkdir_parents(&io, &path, 0o700).await;
-            }
-            Err(error) => {
-                return Err(format!(
-                    "open() \"{}\" failed {}",
-                    String::from_utf8_lossy(&path),
-                    crate::files::errno(&error)
-                ));
-            }
-        }
-    }
-    Err(format!(
-        "no free name for a temporary file in \"{}\"",
-        String::from_utf8_lossy(&directory.path)
-    ))
-}
-
-/// `DIRECTORY/3/21/0000000123`: each level takes digits from the end. nginx:
-/// `ngx_create_hashed_filename`.
-fn name(directory: &TempPath, number: u64) -> Vec<u8> {
-    let digits = format!("{number:010}");
-    let mut path = directory.path.clone();
-    let mut end = digits.len();
-    for level in directory.levels.iter().map(|level| usize::from(*level)).filter(|l| *l > 0) {
-        path.push(b'/');
-        path.extend_from_slice(&digits.as_bytes()[end - level..end]);
-        end -= level;
-    }
-    path.push(b'/');
-    path.extend_from_slice(digits.as_bytes());
-    path
-}
-
 /// A body that is all there already, for tests and protocols that read ahead.
 pub struct Ready(pub Option<Bytes>);
 
@@ -210,18 +105,5 @@ impl BodyReader for Ready {
 
     fn wanted(&mut self) -> crate::response::LocalFuture<'_, Result<(), ReadError>> {
         Box::pin(async { Ok(()) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_take_their_levels_from_the_end() {
-        let directory = TempPath { path: b"/t".to_vec(), levels: [1, 2, 0] };
-        assert_eq!(name(&directory, 123), b"/t/3/12/0000000123");
-        let flat = TempPath { path: b"/t".to_vec(), levels: [0; 3] };
-        assert_eq!(name(&flat, 7), b"/t/0000000007");
     }
 }

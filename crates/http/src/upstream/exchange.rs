@@ -1,60 +1,94 @@
-//! One try with its connection: what the steps of the engine hand on.
+//! One try with its connection: what the steps of the engine hand on to each other.
+//!
+//! Whoever has it has the connection: dropped, it closes it. [`Exchange::finish`] gives the
+//! connection back to those that wait for another request.
 
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use nowait_runtime::buf::RecvBuf;
-use nowait_runtime::net::Stream;
+use nowait_runtime::buf::{RECV_BUF_BYTES, Received};
+use nowait_runtime::net::{NO_TIMEOUT, Stream};
 use nowait_runtime::now;
 
-use super::{Cause, Codec, Settings, State};
-use crate::connection::Connection;
+use super::connect::Link;
+use super::upload::Upload;
+use super::{BodyEvent, Cause, Codec, Fault, Settings, State};
+use crate::request::ReadError;
 
 /// A request under way on a connection to an upstream.
 pub(super) struct Exchange {
-    pub(super) stream: Rc<Stream>,
+    /// `None` once the connection was given back.
+    link: Option<Link>,
     /// Received and not yet used.
-    pub(super) input: RecvBuf,
+    pub(super) input: Received,
+    /// `None` only at the end.
     codec: Option<Box<dyn Codec>>,
     pub(super) settings: Arc<Settings>,
     pub(super) state: Rc<State>,
-    /// The client's connection.
-    #[expect(dead_code, reason = "the pump asks whether the client is still there")]
-    pub(super) client: Rc<Connection>,
+    /// What is still being sent of the request.
+    pub(super) upload: Option<Upload>,
     /// The try's number, and when it began.
     number: usize,
     began: Instant,
+    header_time: Duration,
     /// What the connection had sent and received before.
     before: (u64, u64),
-    /// The request was sent whole.
-    pub(super) request_sent: bool,
+    /// Bytes of content so far.
+    pub(super) content: u64,
     closed: bool,
+}
+
+/// How the content of a response goes on.
+#[derive(Debug)]
+pub(super) enum More {
+    /// There is more to come.
+    Yes,
+    /// It is complete.
+    Complete,
+    /// It will never be complete.
+    Broken(Fault),
+}
+
+/// Why nothing was received.
+pub(super) enum ReceiveFault {
+    Network(io::Error),
+    /// The rest of the request could not be had from the client.
+    Client(ReadError),
 }
 
 impl Exchange {
     pub(super) fn new(
-        stream: Stream,
+        link: Link,
         codec: Box<dyn Codec>,
         settings: Arc<Settings>,
         state: Rc<State>,
-        client: Rc<Connection>,
         (number, began): (usize, Instant),
     ) -> Self {
-        let before = (stream.bytes_sent(), stream.bytes_received());
+        let before = (link.stream.bytes_sent(), link.stream.bytes_received());
         Self {
-            stream: Rc::new(stream),
-            input: RecvBuf::empty(),
+            link: Some(link),
+            input: Received::empty(),
             codec: Some(codec),
             settings,
             state,
-            client,
+            upload: None,
             number,
             began,
+            header_time: Duration::ZERO,
             before,
-            request_sent: false,
+            content: 0,
             closed: false,
         }
+    }
+
+    /// The connection.
+    pub(super) fn stream(&self) -> &Rc<Stream> {
+        &self.link.as_ref().expect("not after the end").stream
     }
 
     pub(super) fn codec(&mut self) -> &mut dyn Codec {
@@ -62,17 +96,19 @@ impl Exchange {
     }
 
     /// The codec and what it has not seen yet.
-    pub(super) fn codec_and_input(&mut self) -> (&mut dyn Codec, &mut RecvBuf) {
+    pub(super) fn codec_and_input(&mut self) -> (&mut dyn Codec, &mut Received) {
         (&mut **self.codec.as_mut().expect("there until the exchange ends"), &mut self.input)
     }
 
     /// Ends the exchange; its connection is closed.
-    pub(super) fn into_codec(mut self) -> Box<dyn Codec> {
-        self.codec.take().expect("there until the exchange ends")
+    pub(super) fn into_parts(mut self) -> (Box<dyn Codec>, Option<Link>) {
+        self.close();
+        let codec = self.codec.take().expect("there until the exchange ends");
+        (codec, self.link.take())
     }
 
     pub(super) fn bytes_sent(&self) -> u64 {
-        self.stream.bytes_sent() - self.before.0
+        self.link.as_ref().map_or(0, |link| link.stream.bytes_sent() - self.before.0)
     }
 
     fn elapsed(&self) -> Duration {
@@ -84,35 +120,152 @@ impl Exchange {
         self.state.update(self.number, |one| one.connect = Some(elapsed));
     }
 
-    pub(super) fn head_received(&self, status: u16) {
+    pub(super) fn head_received(&mut self, status: u16) {
         let elapsed = self.elapsed();
+        self.header_time = elapsed;
         self.state.update(self.number, |one| {
             one.header = Some(elapsed);
             one.status = status;
         });
+        if let Some(link) = &mut self.link {
+            link.header_received(status, elapsed);
+        }
     }
 
     pub(super) fn failed(&self, cause: Cause) {
         self.state.update(self.number, |one| one.status = cause.status());
     }
 
-    /// Counts content.
-    pub(super) fn count_content(&self, bytes: usize) {
-        self.state.update(self.number, |one| one.response_length += bytes as u64);
+    /// Receives what has come, as soon as something has, and meanwhile sends what is left of the
+    /// request. Empty: the upstream has ended its side. Time counts from when the request was sent.
+    pub(super) async fn receive(&mut self, large: usize) -> Result<Received, ReceiveFault> {
+        if self.upload.is_some()
+            && let Some(received) = self.receive_while_sending(large).await?
+        {
+            return Ok(received);
+        }
+        let timeout = self.settings.read_timeout;
+        let stream = self.stream();
+        let received = match large {
+            0 => stream.recv(timeout).await.map(Received::Lent),
+            max => stream.recv_large(timeout, max).await,
+        };
+        received.map_err(ReceiveFault::Network)
+    }
+
+    /// As `receive`; `None`: the request was sent before anything has come.
+    async fn receive_while_sending(
+        &mut self,
+        large: usize,
+    ) -> Result<Option<Received>, ReceiveFault> {
+        let stream = self.stream().clone();
+        let codec = self.codec.as_mut().expect("there until the exchange ends");
+        let Some(upload) = &mut self.upload else { return Ok(None) };
+        let max = if large == 0 { RECV_BUF_BYTES } else { large };
+        let mut recv = pin!(stream.recv_large(NO_TIMEOUT, max));
+        let outcome = poll_fn(|cx| {
+            if let Poll::Ready(received) = recv.as_mut().poll(cx) {
+                return Poll::Ready(received.map(Some).map_err(ReceiveFault::Network));
+            }
+            upload.poll(&mut **codec, &stream, cx).map_ok(|()| None)
+        })
+        .await;
+        match outcome {
+            Ok(None) => self.upload = None,
+            Ok(Some(_)) => {}
+            // The response may have been sent before the connection was closed for the rest.
+            Err(ReceiveFault::Network(error)) if error.raw_os_error().is_some() => {
+                upload.fail();
+                let timeout = self.settings.read_timeout;
+                return match stream.recv(timeout).await {
+                    Ok(received) if !received.is_empty() => Ok(Some(Received::Lent(received))),
+                    _ => Err(ReceiveFault::Network(error)),
+                };
+            }
+            Err(_) => upload.fail(),
+        }
+        outcome
+    }
+
+    /// Leaves in the input what is content of it. At the end the exchange is finished.
+    pub(super) fn decode(&mut self) -> More {
+        let (codec, input) = self.codec_and_input();
+        let (mut at, mut kept) = (0, 0);
+        let more = loop {
+            match codec.receive_body(&input[at..]) {
+                Ok(step) => match step.event {
+                    BodyEvent::Data(range) => {
+                        let from = at + range.start;
+                        at += step.consumed;
+                        if kept == 0 {
+                            input.advance(from);
+                            at -= from;
+                        } else if from != kept {
+                            input.copy_within(from..from + range.len(), kept);
+                        }
+                        kept += range.len();
+                    }
+                    BodyEvent::NeedMore => break More::Yes,
+                    BodyEvent::End => {
+                        at += step.consumed;
+                        break More::Complete;
+                    }
+                },
+                Err(fault) => break More::Broken(fault),
+            }
+        };
+        let leftover = at < input.len();
+        input.truncate(kept);
+        self.content += kept as u64;
+        if matches!(more, More::Complete) {
+            self.finish(leftover);
+        }
+        more
+    }
+
+    /// The upstream has ended its side.
+    pub(super) fn eof(&mut self) -> More {
+        match self.codec().receive_eof() {
+            Ok(()) => {
+                self.finish(false);
+                More::Complete
+            }
+            Err(fault) => More::Broken(fault),
+        }
+    }
+
+    /// The response is complete: the connection is free for another request, if it can be used for
+    /// one.
+    pub(super) fn finish(&mut self, leftover: bool) {
+        let trailers = self.codec().trailers();
+        if !trailers.is_empty() {
+            self.state.set_trailers(trailers);
+        }
+        self.close();
+        let reusable = self.upload.is_none() && self.codec().is_reusable(leftover);
+        let times = (self.header_time, self.elapsed());
+        if let Some(link) = self.link.take() {
+            link.release(reusable, Some(times));
+        }
+        self.state.set_action(None);
     }
 
     /// The response is complete, or will never be: what logs say of it stands.
-    pub(super) fn close(&mut self) {
+    fn close(&mut self) {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
         let elapsed = self.elapsed();
-        let sent = self.stream.bytes_sent() - self.before.0;
-        let received = self.stream.bytes_received() - self.before.1;
+        let Some(link) = &self.link else { return };
+        let sent = link.stream.bytes_sent() - self.before.0;
+        let received = link.stream.bytes_received() - self.before.1;
+        link.count_bytes(sent, received);
+        let content = self.content;
         self.state.update(self.number, |one| {
             one.response = Some(elapsed);
             one.bytes_sent = sent;
             one.bytes_received = received;
+            one.response_length = content;
         });
     }
 }
@@ -120,5 +273,8 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.close();
+        if let Some(link) = self.link.take() {
+            link.release(false, None);
+        }
     }
 }

@@ -28,7 +28,8 @@ thread_local! {
 pub struct LargeBuf {
     /// Empty only while it is dropped.
     memory: Box<[u8]>,
-    len: usize,
+    start: usize,
+    end: usize,
 }
 
 impl LargeBuf {
@@ -36,7 +37,7 @@ impl LargeBuf {
     pub(crate) fn take() -> LargeBuf {
         let pooled = POOL.with_borrow_mut(Free::take);
         let memory = pooled.unwrap_or_else(|| vec![0; LARGE_BUF_BYTES].into_boxed_slice());
-        LargeBuf { memory, len: 0 }
+        LargeBuf { memory, start: 0, end: 0 }
     }
 
     /// All of the memory, to be filled.
@@ -47,7 +48,7 @@ impl LargeBuf {
     /// So many bytes were filled.
     pub(crate) fn filled(&mut self, len: usize) {
         debug_assert!(len <= self.memory.len());
-        self.len = len;
+        (self.start, self.end) = (0, len);
     }
 }
 
@@ -61,13 +62,13 @@ impl Drop for LargeBuf {
 impl Deref for LargeBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.memory[..self.len]
+        &self.memory[self.start..self.end]
     }
 }
 
 impl DerefMut for LargeBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[..self.len]
+        &mut self.memory[self.start..self.end]
     }
 }
 
@@ -86,11 +87,16 @@ pub enum Received {
 }
 
 impl Received {
-    /// Whether there may be more at once: the buffer was filled.
+    /// Nothing.
+    pub fn empty() -> Received {
+        Received::Lent(RecvBuf::empty())
+    }
+
+    /// Whether there may be more at once: the buffer was filled. To be asked before bytes are forgotten.
     pub fn is_full(&self) -> bool {
         match self {
-            Received::Lent(buf) => buf.len() == super::RECV_BUF_BYTES,
-            Received::Large(buf) => buf.len() == buf.memory.len(),
+            Received::Lent(buf) => buf.end as usize == super::RECV_BUF_BYTES,
+            Received::Large(buf) => buf.end == buf.memory.len(),
         }
     }
 
@@ -98,7 +104,21 @@ impl Received {
     pub fn truncate(&mut self, len: usize) {
         match self {
             Received::Lent(buf) => buf.truncate(len),
-            Received::Large(buf) => buf.len = buf.len.min(len),
+            Received::Large(buf) => buf.end = buf.end.min(buf.start.saturating_add(len)),
+        }
+    }
+
+    /// Consumes `count` bytes from the front.
+    ///
+    /// # Panics
+    /// If fewer bytes are left.
+    pub fn advance(&mut self, count: usize) {
+        match self {
+            Received::Lent(buf) => buf.advance(count),
+            Received::Large(buf) => {
+                assert!(count <= buf.end - buf.start, "advance beyond the received bytes");
+                buf.start += count;
+            }
         }
     }
 

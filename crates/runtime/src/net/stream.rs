@@ -96,6 +96,19 @@ impl Stream {
         RecvLarge { stream: self, deadline, max_bytes, waiting: false }
     }
 
+    /// What has come already and more than fits into one of the usual buffers; `None`: nothing.
+    /// Nothing waits for more.
+    ///
+    /// # Errors
+    /// As those of `recv`.
+    pub fn try_recv_large(&self, max_bytes: usize) -> io::Result<Option<Received>> {
+        let mut recv = self.recv_large(super::NO_TIMEOUT, max_bytes);
+        match Pin::new(&mut recv).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(received) => received.map(Some),
+            Poll::Pending => Ok(None),
+        }
+    }
+
     /// Sends the whole chain. The chain's memory is kept until the kernel has taken it.
     /// Dropping the future midway leaves the connection fit only for closing. A small chain may be
     /// reported as sent when it is handed to the kernel: then what follows, also a shutdown or a

@@ -1,0 +1,157 @@
+//! Temporary files: contents of requests, and of responses that are read ahead of their clients.
+//!
+//! Named as nginx names them, below the directories that the `*_temp_path` directives say. All of
+//! it goes through `fs`.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use nowait_runtime::fs::{self, CreateOptions, File, Io};
+
+use crate::conf::body::TempPath;
+use crate::response::FileBody;
+
+/// A temporary file; it is removed with this unless it is to be kept.
+pub struct TempFile {
+    file: File,
+    path: Vec<u8>,
+    len: u64,
+    io: Rc<Io>,
+    keep: bool,
+}
+
+impl TempFile {
+    /// Makes a file with a name of its own. nginx: `ngx_create_temp_file`.
+    ///
+    /// # Errors
+    /// What the log says of it.
+    pub async fn create(io: Rc<Io>, directory: &TempPath) -> Result<TempFile, String> {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        /// Numbers the files of this process.
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        /// Names that may be taken by files of another process before giving up.
+        const TRIES_MAX: u32 = 1000;
+
+        let options = CreateOptions { mode: 0o600, exclusive: true, truncate: false, append: false };
+        let mut made_parents = false;
+        for _ in 0..TRIES_MAX {
+            let path = name(directory, NUMBER.fetch_add(1, Ordering::Relaxed));
+            match fs::create(&io, &path, &options).await {
+                Ok(file) => return Ok(TempFile { file, path, len: 0, io, keep: false }),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound && !made_parents => {
+                    made_parents = true;
+                    let _ = fs::mkdir_parents(&io, &path, 0o700).await;
+                }
+                Err(error) => {
+                    return Err(format!(
+                        "open() \"{}\" failed {}",
+                        String::from_utf8_lossy(&path),
+                        crate::files::errno(&error)
+                    ));
+                }
+            }
+        }
+        Err(format!(
+            "no free name for a temporary file in \"{}\"",
+            String::from_utf8_lossy(&directory.path)
+        ))
+    }
+
+    /// Appends to it.
+    ///
+    /// # Errors
+    /// What the log says of it.
+    pub async fn append(&mut self, chunks: Vec<Bytes>) -> Result<(), String> {
+        let added: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        self.file.write_at(&self.io, self.len, chunks).await.map_err(|error| {
+            let path = String::from_utf8_lossy(&self.path);
+            format!("pwrite() \"{path}\" failed {}", crate::files::errno(&error))
+        })?;
+        self.len += added;
+        Ok(())
+    }
+
+    /// Takes its name away at once: nothing is left of it, however this process ends.
+    pub async fn unlink(&mut self) {
+        let path = std::mem::take(&mut self.path);
+        // A file that is gone already is what was wanted.
+        let _ = fs::unlink(&self.io, &path).await;
+    }
+
+    /// It is not removed.
+    pub fn keep(&mut self) {
+        self.keep = true;
+    }
+
+    /// A part of it.
+    pub fn range(&self, offset: u64, len: u64) -> FileBody {
+        FileBody { file: self.file.clone(), io: self.io.clone(), offset, len }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Bytes in it.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All of it, as a body.
+    pub fn part(&self) -> FileBody {
+        FileBody { file: self.file.clone(), io: self.io.clone(), offset: 0, len: self.len }
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        if !self.keep && !self.path.is_empty() {
+            let (io, path) = (self.io.clone(), std::mem::take(&mut self.path));
+            drop(nowait_runtime::spawn(async move {
+                // A file that is gone already is what was wanted.
+                let _ = fs::unlink(&io, &path).await;
+            }));
+        }
+    }
+}
+
+/// `DIRECTORY/3/21/0000000123`: each level takes digits from the end. nginx:
+/// `ngx_create_hashed_filename`.
+fn name(directory: &TempPath, number: u64) -> Vec<u8> {
+    let digits = format!("{number:010}");
+    let mut path = directory.path.clone();
+    let mut end = digits.len();
+    for level in directory.levels.iter().map(|level| usize::from(*level)).filter(|l| *l > 0) {
+        path.push(b'/');
+        path.extend_from_slice(&digits.as_bytes()[end - level..end]);
+        end -= level;
+    }
+    path.push(b'/');
+    path.extend_from_slice(digits.as_bytes());
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_take_their_levels_from_the_end() {
+        let directory = TempPath { path: b"/t".to_vec(), levels: [1, 2, 0] };
+        assert_eq!(name(&directory, 123), b"/t/3/12/0000000123");
+        let flat = TempPath { path: b"/t".to_vec(), levels: [0; 3] };
+        assert_eq!(name(&flat, 7), b"/t/0000000007");
+    }
+}

@@ -48,7 +48,7 @@ impl Sequence {
                     return Ok(match std::mem::take(body) {
                         Body::Bytes(bytes) => Some(Part::Bytes(bytes)),
                         Body::File(file) => Some(Part::File(file)),
-                        Body::Empty | Body::Parts(_) | Body::Stream(_) => None,
+                        Body::Empty | Body::Parts(_) | Body::Stream(_) | Body::Tunnel(_) => None,
                     });
                 }
                 Piece::Subrequest(_) => {

@@ -140,6 +140,18 @@ pub enum Body {
     Parts(std::collections::VecDeque<Part>),
     /// Content that is made while it is sent.
     Stream(Box<dyn BodySource>),
+    /// None: the connection is another protocol's from now on (101).
+    Tunnel(Box<dyn Takeover>),
+}
+
+/// Takes a client's connection over after a head was sent on it.
+pub trait Takeover {
+    /// Uses the connection until it is to be closed.
+    fn run<'a>(
+        self: Box<Self>,
+        client: &'a crate::connection::Connection,
+        request: &'a crate::request::Request,
+    ) -> LocalFuture<'a, ()>;
 }
 
 /// A part of an open file.
@@ -171,6 +183,12 @@ pub trait BodySource {
     /// [`BodyError`] when the body can't be completed; the connection is then cut, so that the
     /// client can tell.
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>>;
+
+    /// Whether what it has given must be passed on before it is waited for again: filters flush
+    /// what they hold back.
+    fn is_urgent(&self) -> bool {
+        false
+    }
 }
 
 /// Why a body ended before its time.
@@ -216,7 +234,7 @@ impl Body {
             Self::Bytes(bytes) => Some(bytes.len() as u64),
             Self::File(file) => Some(file.len),
             Self::Parts(parts) => Some(parts.iter().map(Part::len).sum()),
-            Self::Stream(_) => None,
+            Self::Stream(_) | Self::Tunnel(_) => None,
         }
     }
 
@@ -249,6 +267,7 @@ impl std::fmt::Debug for Body {
             Self::File(_) => "File",
             Self::Parts(_) => "Parts",
             Self::Stream(_) => "Stream",
+            Self::Tunnel(_) => "Tunnel",
         };
         write!(f, "{name}({:?})", self.len())
     }

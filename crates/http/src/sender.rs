@@ -4,8 +4,11 @@
 //! out with the head in one call; large files by `sendfile`, as far as they are in memory or through
 //! their pool. Never reads a disk in the event loop: files go through the runtime's `fs`.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,11 +20,12 @@ use nowait_runtime::pool::PoolError;
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::{now, sleep};
 
-use crate::connection::{Connection, flush, send_timeout};
+use crate::connection::{Connection, OnHangup, flush, send_timeout};
 use crate::log::Level;
 use crate::request::{Request, RequestBody};
-use crate::response::{Body, BodyError, FileBody, Head, Part, Response};
+use crate::response::{Body, BodyError, BodySource, FileBody, Head, Part, Response};
 use crate::response_head::{self, Framing};
+use crate::upstream::State;
 
 /// A part of a file up to this size is read and sent together with the head; larger ones are worth
 /// a `sendfile`.
@@ -66,6 +70,11 @@ pub fn log_error(request: &Request, error: &SendError) {
         SendError::Client(error) if error.kind() == io::ErrorKind::TimedOut => {
             request.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
         }
+        SendError::Client(error) if error.raw_os_error().is_none() => {
+            let upstream = request.upstream.as_deref().and_then(State::action);
+            let text = upstream.map_or("", |_| ", so upstream connection is closed too");
+            request.log(Level::Info, format_args!("client prematurely closed connection{text}"));
+        }
         SendError::Client(error) => {
             request.log(Level::Info, format_args!("send() failed {}", crate::files::errno(error)))
         }
@@ -79,6 +88,12 @@ pub fn log_error(request: &Request, error: &SendError) {
         }
         SendError::Body(error) => request.log(Level::Alert, format_args!("{error}")),
     }
+}
+
+/// The client has left while there was nothing to send.
+fn left() -> SendError {
+    let gone = io::ErrorKind::ConnectionReset;
+    SendError::Client(io::Error::new(gone, "the client has left"))
 }
 
 /// What is left to do of a response after [`start`].
@@ -101,6 +116,11 @@ pub fn start(
     out: &mut OutBuf,
 ) -> Result<Option<Rest>, SendError> {
     let Response { head, body } = response;
+    if let Body::Tunnel(_) = body {
+        request.keep_alive = false;
+        write_head(request, head, Framing::None, out);
+        return Ok(Some(Rest { framing: Framing::None, head: None, body }));
+    }
     decide_keep_alive(connection, request, &head);
     let framing = response_head::framing(request, &head);
     if matches!(request.body, RequestBody::Unread(_)) && request.head.expects_continue() {
@@ -113,6 +133,17 @@ pub fn start(
     }
     write_head(request, head, framing, out);
     if request.header_only || framing == Framing::None {
+        return Ok(None);
+    }
+    if let (Framing::Chunked, Body::Bytes(bytes)) = (framing, &body)
+        && bytes.len() <= COPY_BYTES_MAX
+        && !has_rate(request)
+    {
+        chunk_start(&mut **out, bytes.len() as u64);
+        out.extend_from_slice(bytes);
+        out.extend_from_slice(if bytes.is_empty() { b"" } else { CHUNK_END });
+        count(request, bytes.len() as u64);
+        last_chunk(request, out);
         return Ok(None);
     }
     if framing == Framing::Length && !has_rate(request) {
@@ -160,10 +191,15 @@ pub async fn send_rest(
             return Ok(());
         }
     }
+    if let Body::Tunnel(tunnel) = body {
+        flush(connection, out, send_timeout(request)).await.map_err(SendError::Client)?;
+        tunnel.run(connection, request).await;
+        return Ok(());
+    }
     let mut sender = Sender::new(connection, request, framing, out);
     sender.body(body).await?;
     if framing == Framing::Chunked {
-        sender.last_chunk();
+        last_chunk(request, out);
     }
     Ok(())
 }
@@ -178,6 +214,20 @@ fn write_head(request: &mut Request, mut head: Box<Head>, framing: Framing, out:
     request.sent.head_bytes.set(bytes);
     request.sent.bytes.set(bytes);
     request.out = head;
+}
+
+/// Ends a chunked body; the trailers of an upstream come last.
+fn last_chunk(request: &Request, out: &mut OutBuf) {
+    let mut writer = HeadWriter::trailers(&mut **out);
+    for trailer in &request.out.trailers {
+        writer.field(&trailer.name, &trailer.value);
+    }
+    if let Some(state) = request.upstream.as_deref().filter(|state| state.passes_trailers.get()) {
+        for trailer in state.trailers().iter() {
+            writer.field(&trailer.name, &trailer.value);
+        }
+    }
+    writer.finish();
 }
 
 fn count(request: &Request, bytes: u64) {
@@ -268,6 +318,7 @@ impl<'a> Sender<'a> {
             Body::Empty => Ok(()),
             Body::Bytes(bytes) => self.part(Part::Bytes(bytes)).await,
             Body::File(file) => self.part(Part::File(file)).await,
+            Body::Parts(parts) if self.goes_at_once(&parts) => self.at_once(parts).await,
             Body::Parts(parts) => {
                 for part in parts {
                     self.part(part).await?;
@@ -275,12 +326,55 @@ impl<'a> Sender<'a> {
                 Ok(())
             }
             Body::Stream(mut source) => {
-                while let Some(part) = source.next().await? {
+                while let Some(part) = self.pull(&mut *source).await? {
                     self.part(part).await?;
                 }
                 Ok(())
             }
+            Body::Tunnel(_) => Ok(()),
         }
+    }
+
+    /// Asks for the next piece. While it is waited for, nothing is held back; and where nobody but
+    /// the client wants it, the wait ends with the client.
+    async fn pull(&mut self, source: &mut dyn BodySource) -> Result<Option<Part>, SendError> {
+        let mut next = source.next();
+        if let Poll::Ready(part) = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await {
+            return Ok(part?);
+        }
+        if !self.out.is_empty() {
+            self.flush().await?;
+        }
+        if self.connection.on_hangup() != OnHangup::EndAtOnce {
+            return Ok(next.await?);
+        }
+        match select(next, self.connection.gone()).await {
+            Either::Left(part) => Ok(part?),
+            Either::Right(()) => Err(left()),
+        }
+    }
+
+    /// Whether all of a body is in memory, and needs no framing between its parts.
+    fn goes_at_once(&self, parts: &VecDeque<Part>) -> bool {
+        self.framing == Framing::Length
+            && self.rate.is_none()
+            && parts.iter().all(|part| matches!(part, Part::Bytes(_)))
+    }
+
+    /// Sends parts in memory with one call.
+    async fn at_once(&mut self, parts: VecDeque<Part>) -> Result<(), SendError> {
+        let mut chain = Chain::default();
+        if !self.out.is_empty() {
+            chain.push(std::mem::take(self.out));
+        }
+        for part in parts {
+            self.count(part.len());
+            if let Part::Bytes(bytes) = part {
+                chain.push(Chunk::from(bytes));
+            }
+        }
+        let options = SendOptions::new(self.timeout);
+        self.connection.stream.send(chain, options).await.map_err(SendError::Client)
     }
 
     /// Sends one piece, framed.
@@ -432,11 +526,10 @@ impl<'a> Sender<'a> {
             Ok(allowed) => Ok(allowed.min(len)),
             Err(wait) => {
                 self.flush().await?;
-                let left = self.connection.stream.hangup();
-                if let Either::Right(_) = select(sleep(wait), left).await {
+                let hangup = self.connection.stream.hangup();
+                if let Either::Right(_) = select(sleep(wait), hangup).await {
                     // nginx: ngx_http_test_reading.
-                    let gone = io::ErrorKind::ConnectionReset;
-                    return Err(SendError::Client(io::Error::new(gone, "the client has left")));
+                    return Err(left());
                 }
                 let rate = self.rate.as_ref().map_or(len, |rate| rate.allowed(now()).unwrap_or(1));
                 Ok(rate.min(len).max(1))
@@ -449,14 +542,6 @@ impl<'a> Sender<'a> {
         if let Some(rate) = &mut self.rate {
             rate.sent += bytes;
         }
-    }
-
-    fn last_chunk(&mut self) {
-        let mut writer = HeadWriter::trailers(&mut **self.out);
-        for trailer in &self.request.out.trailers {
-            writer.field(&trailer.name, &trailer.value);
-        }
-        writer.finish();
     }
 }
 

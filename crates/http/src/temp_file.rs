@@ -32,7 +32,8 @@ impl TempFile {
         /// Names that may be taken by files of another process before giving up.
         const TRIES_MAX: u32 = 1000;
 
-        let options = CreateOptions { mode: 0o600, exclusive: true, truncate: false, append: false };
+        let options =
+            CreateOptions { mode: 0o600, exclusive: true, truncate: false, append: false };
         let mut made_parents = false;
         for _ in 0..TRIES_MAX {
             let path = name(directory, NUMBER.fetch_add(1, Ordering::Relaxed));

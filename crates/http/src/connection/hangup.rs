@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use nowait_runtime::buf::OutBuf;
+use nowait_runtime::buf::{OutBuf, RecvBuf};
 use nowait_runtime::net::SendOptions;
 use nowait_runtime::sleep;
 
@@ -73,6 +73,11 @@ impl Connection {
             }
         })
         .await;
+    }
+
+    /// Takes what has come and was not used yet.
+    pub(crate) fn take_input(&self) -> RecvBuf {
+        self.input.replace(RecvBuf::empty())
     }
 
     /// Sends the head of an interim response.

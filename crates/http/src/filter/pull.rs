@@ -20,7 +20,7 @@ impl Pull {
     pub(crate) fn new(body: Body) -> Self {
         let mut source = None;
         let parts = match body {
-            Body::Empty => VecDeque::new(),
+            Body::Empty | Body::Tunnel(_) => VecDeque::new(),
             Body::Bytes(bytes) => VecDeque::from([Part::Bytes(bytes)]),
             Body::File(file) => VecDeque::from([Part::File(file)]),
             Body::Parts(parts) => parts,

@@ -1,18 +1,32 @@
 //! What follows the head of a response, on its way to the client.
+//!
+//! A short body that has come with its head is bytes in memory, and its connection free again. Any
+//! other is a source: one that reads as the client takes, or one that is read ahead (`pump.rs`).
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use nowait_runtime::buf::{LARGE_BUF_BYTES, Received};
 use nowait_runtime::fs::Io;
 
-use super::exchange::Exchange;
-use super::{BodyEvent, Fault, Tee};
+use super::exchange::{Exchange, More, ReceiveFault};
+use super::pump;
+use super::tunnel::Tunnel;
+use super::{Fault, Tee};
 use crate::connection::Watch;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
+
+/// A body up to about this size is taken at once, if it has come already.
+const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
 /// The rest of a response. Dropped, it closes the connection unless the response is complete.
 pub struct UpstreamBody {
     exchange: Exchange,
+    /// The exchange is finished, or broken.
+    more: More,
+    /// Content that has come already.
+    first: VecDeque<Part>,
     limit_rate: u64,
     io: Rc<Io>,
     watch: Option<Watch>,
@@ -28,25 +42,97 @@ pub struct BodyOptions {
 }
 
 impl UpstreamBody {
+    /// What follows the head that the exchange has received.
     pub(super) fn new(exchange: Exchange, limit_rate: u64, io: Rc<Io>) -> Self {
-        Self { exchange, limit_rate, io, watch: None }
+        let first = VecDeque::new();
+        let mut body = Self { exchange, more: More::Yes, first, limit_rate, io, watch: None };
+        if !body.is_tunnel() {
+            // Also says that there is none.
+            body.decode();
+        }
+        body
     }
 
-    /// Keeps what a hang-up of the client means for as long as the body exists.
+    /// Keeps what a hang-up of the client means for as long as the body is received.
     pub(super) fn keep(&mut self, watch: Watch) {
-        self.watch = Some(watch);
+        // The client is not asked to stay for what it does not wait for.
+        self.watch = Some(watch).filter(|_| !self.is_complete());
     }
 
     /// The connection has become a tunnel.
     pub fn is_tunnel(&mut self) -> bool {
-        self.exchange.codec().is_tunnel()
+        !self.is_complete() && self.exchange.codec().is_tunnel()
+    }
+
+    /// All of it has come, and the connection serves others.
+    pub fn is_complete(&self) -> bool {
+        matches!(self.more, More::Complete)
+    }
+
+    /// Takes what the exchange has received.
+    fn decode(&mut self) {
+        self.more = self.exchange.decode();
+        let received = std::mem::replace(&mut self.exchange.input, Received::empty());
+        if !received.is_empty() {
+            self.first.push_back(Part::Bytes(received.into_bytes()));
+        }
+    }
+
+    /// Takes more, if it has come already.
+    fn take_ready(&mut self) {
+        let mut bytes: usize = self.first.iter().map(|part| part.len() as usize).sum();
+        while matches!(self.more, More::Yes)
+            && self.exchange.upload.is_none()
+            && bytes < AT_ONCE_BYTES_MAX
+        {
+            match self.exchange.stream().try_recv_large(LARGE_BUF_BYTES) {
+                Ok(Some(received)) if received.is_empty() => self.more = self.exchange.eof(),
+                Ok(Some(received)) => {
+                    bytes += received.len();
+                    self.exchange.input = received;
+                    self.decode();
+                }
+                // An error comes again.
+                Ok(None) | Err(_) => return,
+            }
+        }
     }
 
     /// The body for the client's response.
-    pub fn into_body(self, options: BodyOptions) -> Body {
-        let _ = (options.buffering, self.limit_rate, &self.io);
-        let Self { exchange, watch, .. } = self;
-        Body::Stream(Box::new(Unbuffered { exchange, tee: options.tee, _watch: watch }))
+    pub fn into_body(mut self, options: BodyOptions) -> Body {
+        if self.is_tunnel() {
+            let Self { exchange, watch, .. } = self;
+            return Body::Tunnel(Box::new(Tunnel::new(exchange, watch)));
+        }
+        let buffering = options.buffering.unwrap_or(self.exchange.settings.buffering);
+        // With a limit time has to pass between two receives.
+        if self.limit_rate == 0 {
+            self.take_ready();
+        }
+        if self.is_complete() && options.tee.is_none() {
+            return match self.first.len() {
+                0 => Body::Empty,
+                1 => self.first.pop_front().map_or(Body::Empty, Body::from),
+                _ => Body::Parts(self.first),
+            };
+        }
+        let Self { exchange, more, first, limit_rate, io, watch } = self;
+        // The client's wish ends nothing that somebody else wants.
+        let watch = watch.filter(|_| options.tee.is_none());
+        exchange.state.set_action(Some("reading upstream"));
+        if buffering || options.tee.is_some() {
+            return Body::Stream(pump::start(pump::Plan {
+                exchange,
+                more,
+                first,
+                tee: options.tee,
+                limit_rate,
+                io,
+                watch,
+            }));
+        }
+        let source = Unbuffered { exchange, more, first, _watch: watch };
+        Body::Stream(Box::new(source))
     }
 
     /// Reads the whole content into memory.
@@ -54,9 +140,11 @@ impl UpstreamBody {
     /// # Errors
     /// [`BodyError`]; also when it has more than `max` bytes.
     pub async fn read(self, max: usize) -> Result<Bytes, BodyError> {
-        let mut source = Unbuffered { exchange: self.exchange, tee: None, _watch: self.watch };
+        let Self { exchange, more, first, watch, .. } = self;
+        let mut source = Unbuffered { exchange, more, first, _watch: watch };
         let mut all = Vec::new();
-        while let Some(piece) = source.receive().await? {
+        while let Some(part) = source.receive().await? {
+            let Part::Bytes(piece) = part else { continue };
             if all.len() + piece.len() > max {
                 return Err(BodyError::Upstream("too big subrequest response".into()));
             }
@@ -66,71 +154,76 @@ impl UpstreamBody {
     }
 }
 
+impl From<Part> for Body {
+    fn from(part: Part) -> Self {
+        match part {
+            Part::Bytes(bytes) => Self::Bytes(bytes),
+            Part::File(file) => Self::File(file),
+        }
+    }
+}
+
 /// A body that is read as the client takes it.
 struct Unbuffered {
     exchange: Exchange,
-    tee: Option<Box<dyn Tee>>,
+    more: More,
+    first: VecDeque<Part>,
     _watch: Option<Watch>,
 }
 
 impl Unbuffered {
-    async fn receive(&mut self) -> Result<Option<Bytes>, BodyError> {
+    async fn receive(&mut self) -> Result<Option<Part>, BodyError> {
         loop {
-            let (codec, input) = self.exchange.codec_and_input();
-            let step = codec.receive_body(input).map_err(fault)?;
-            match step.event {
-                BodyEvent::Data(range) => {
-                    let piece = Bytes::copy_from_slice(&input[range]);
-                    input.advance(step.consumed);
-                    self.exchange.count_content(piece.len());
-                    return Ok(Some(piece));
-                }
-                BodyEvent::End => {
-                    input.advance(step.consumed);
-                    let trailers = codec.trailers();
-                    self.exchange.state.set_trailers(trailers);
-                    self.exchange.close();
+            if let Some(part) = self.first.pop_front() {
+                return Ok(Some(part));
+            }
+            match std::mem::replace(&mut self.more, More::Yes) {
+                More::Yes => {}
+                More::Complete => {
+                    self.more = More::Complete;
                     return Ok(None);
                 }
-                BodyEvent::NeedMore => input.advance(step.consumed),
+                More::Broken(fault) => return Err(broken(&fault)),
             }
-            let timeout = self.exchange.settings.read_timeout;
-            let received = self.exchange.stream.recv(timeout).await.map_err(network)?;
+            let received = self.exchange.receive(LARGE_BUF_BYTES).await.map_err(unreceived)?;
             if received.is_empty() {
-                self.exchange.codec().receive_eof().map_err(fault)?;
-                self.exchange.close();
-                return Ok(None);
+                self.more = self.exchange.eof();
+                continue;
             }
             self.exchange.input = received;
+            self.more = self.exchange.decode();
+            let received = std::mem::replace(&mut self.exchange.input, Received::empty());
+            if !received.is_empty() {
+                self.first.push_back(Part::Bytes(received.into_bytes()));
+            }
         }
     }
 }
 
 impl BodySource for Unbuffered {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
-        Box::pin(async move {
-            let piece = self.receive().await?;
-            match (&piece, self.tee.take()) {
-                (Some(piece), Some(mut tee)) => {
-                    tee.write(piece.clone()).await;
-                    self.tee = Some(tee);
-                }
-                (None, Some(tee)) => tee.end(true).await,
-                (_, None) => {}
-            }
-            Ok(piece.map(Part::Bytes))
-        })
+        Box::pin(self.receive())
+    }
+
+    fn is_urgent(&self) -> bool {
+        true
     }
 }
 
-fn fault(fault: Fault) -> BodyError {
+/// What a response that breaks off says to the client's side.
+pub(super) fn broken(fault: &Fault) -> BodyError {
     BodyError::Upstream(fault.to_string())
 }
 
-fn network(error: std::io::Error) -> BodyError {
-    BodyError::Upstream(if error.kind() == std::io::ErrorKind::TimedOut {
-        "upstream timed out (110: Connection timed out)".into()
-    } else {
-        format!("recv() failed{}", crate::log::OsError(&error))
+/// The same for one that can't be received.
+pub(super) fn unreceived(fault: ReceiveFault) -> BodyError {
+    BodyError::Upstream(match fault {
+        ReceiveFault::Network(error)
+            if error.kind() == std::io::ErrorKind::TimedOut && error.raw_os_error().is_none() =>
+        {
+            "upstream timed out (110: Connection timed out)".into()
+        }
+        ReceiveFault::Network(error) => format!("recv() failed{}", crate::log::OsError(&error)),
+        ReceiveFault::Client(_) => "client prematurely closed connection".into(),
     })
 }

@@ -1,15 +1,98 @@
 //! Connections to upstreams: idle ones, and new ones.
 
-use std::io;
+use std::rc::Rc;
+use std::time::Duration;
 
-use nowait_runtime::net::Stream;
+use nowait_runtime::net::{ConnectError, ConnectOptions, Stream};
+use nowait_runtime::now;
+use nowait_upstream::{IdleConnection, Picked, Tag, Times};
+use std::time::Instant;
 
 use super::{Settings, Target};
 
-/// Connects to the target.
+/// A connection with the peer that it leads to, both for one request.
+pub(super) struct Link {
+    pub(super) stream: Rc<Stream>,
+    /// It has served requests before.
+    pub(super) reused: bool,
+    peer: Picked,
+    tag: Tag,
+    opened: Instant,
+    requests: u64,
+}
+
+/// Why there is no connection.
+pub(super) enum Unconnected {
+    /// The peer is not there, or we can't get out.
+    Failed(ConnectError),
+    /// Our own address can't be used: the request fails.
+    Ours(ConnectError),
+}
+
+/// Takes an idle connection to the peer, or makes one.
 ///
 /// # Errors
-/// `TimedOut` after `connect_timeout`; what the network says.
-pub(super) async fn connect(target: &Target, settings: &Settings) -> io::Result<Stream> {
-    Stream::connect(&target.address, settings.connect_timeout).await
+/// [`Unconnected`], and the peer.
+pub(super) async fn connect(
+    peer: Picked,
+    target: &Target,
+    settings: &Settings,
+    tag: Tag,
+) -> Result<Link, (Unconnected, Picked)> {
+    if let Some(idle) = peer.idle_take(tag) {
+        return Ok(Link::reused(idle, peer, tag));
+    }
+    if let Some(idle) = peer.idle_take_any(tag).await {
+        return Ok(Link::reused(idle, peer, tag));
+    }
+    let mut options = ConnectOptions::new(settings.connect_timeout);
+    options.keepalive = settings.socket_keepalive;
+    if let Some((address, transparent)) = &target.bind {
+        options.bind = Some(address);
+        options.transparent = *transparent;
+    }
+    match Stream::connect_with(peer.address(), &options).await {
+        Ok(stream) => {
+            let stream = Rc::new(stream);
+            Ok(Link { stream, reused: false, peer, tag, opened: now(), requests: 1 })
+        }
+        Err(
+            error @ (ConnectError::Socket(_) | ConnectError::Option(..) | ConnectError::Bind(_)),
+        ) => Err((Unconnected::Ours(error), peer)),
+        Err(error) => Err((Unconnected::Failed(error), peer)),
+    }
+}
+
+impl Link {
+    fn reused(idle: IdleConnection, peer: Picked, tag: Tag) -> Self {
+        let IdleConnection { stream, opened, requests } = idle;
+        let (stream, requests) = (Rc::new(stream), requests + 1);
+        Self { stream, reused: true, peer, tag, opened, requests }
+    }
+
+    pub(super) fn header_received(&mut self, status: u16, time: Duration) {
+        self.peer.count_response(status);
+        self.peer.header_received(now(), time);
+    }
+
+    pub(super) fn count_bytes(&self, sent: u64, received: u64) {
+        self.peer.count_bytes(sent, received);
+    }
+
+    /// Ends the use of the connection after a response; it is kept if it can be. `times`: to the
+    /// head and to the end of a complete response.
+    pub(super) fn release(self, reusable: bool, times: Option<(Duration, Duration)>) {
+        let Link { stream, peer, tag, opened, requests, .. } = self;
+        // Whoever still sends on it has it, too.
+        if reusable && let Ok(stream) = Rc::try_unwrap(stream) {
+            peer.idle_put(IdleConnection { stream, opened, requests }, tag);
+        }
+        let times = times.map(|(header, response)| Times { header, response });
+        peer.succeeded(now(), times);
+    }
+
+    /// Closes the connection; what that says about the peer is the caller's matter.
+    pub(super) fn into_peer(self) -> Picked {
+        self.peer
+    }
 }

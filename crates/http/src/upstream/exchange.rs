@@ -111,6 +111,10 @@ impl Exchange {
         self.link.as_ref().map_or(0, |link| link.stream.bytes_sent() - self.before.0)
     }
 
+    pub(super) fn bytes_received(&self) -> u64 {
+        self.link.as_ref().map_or(0, |link| link.stream.bytes_received() - self.before.1)
+    }
+
     fn elapsed(&self) -> Duration {
         now().saturating_duration_since(self.began)
     }

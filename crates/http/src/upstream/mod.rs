@@ -8,11 +8,11 @@
 //!
 //! | step | where |
 //! |---|---|
-//! | a peer is chosen, tried, and perhaps another one | `run.rs`, `retry.rs` |
+//! | a peer is chosen, asked, and perhaps another one | `run.rs` |
 //! | an idle connection is taken, or one is made | `connect.rs` |
-//! | the request is sent | `send.rs` |
+//! | the request is sent | `send.rs`, `upload.rs` |
 //! | the head is received | `receive.rs` |
-//! | the body: at once, as it comes, or ahead of the client | `body.rs`, `pump.rs`, `temp.rs` |
+//! | the body: at once, as it comes, or ahead of the client | `body.rs`, `pump.rs` |
 //! | another protocol in both directions | `tunnel.rs` |
 //! | what variables and logs say of it | `state.rs` |
 
@@ -21,6 +21,7 @@ mod codec;
 mod connect;
 mod exchange;
 mod head;
+mod pump;
 mod receive;
 mod run;
 mod send;
@@ -28,12 +29,14 @@ mod settings;
 mod state;
 mod target;
 mod tee;
+mod tunnel;
+mod upload;
 
 pub use body::{BodyOptions, UpstreamBody};
 pub use codec::{BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep};
 pub use head::{Field, HeadBuilder, UpstreamHead};
 pub use run::{Failed, Reply, run};
 pub use settings::{Buffers, Cause, NextUpstream, Settings};
-pub use state::{State, Try};
+pub use state::{PeerName, State, Try};
 pub use target::{LogUri, Target};
 pub use tee::Tee;

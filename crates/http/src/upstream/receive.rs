@@ -1,53 +1,54 @@
 //! Receives the head of a response.
 
-use std::io;
-
-use super::exchange::Exchange;
+use super::exchange::{Exchange, ReceiveFault};
 use super::{Fault, HeadEvent, UpstreamHead};
 use crate::connection::send_timeout;
 use crate::request::Request;
 
 /// Why there is no head.
-pub(super) enum ReceiveFault {
-    Network(io::Error),
+pub(super) enum HeadFault {
+    Receive(ReceiveFault),
     Protocol(Fault),
+    /// The connection was closed before anything had come.
+    Closed,
 }
 
-impl From<Fault> for ReceiveFault {
+impl From<Fault> for HeadFault {
     fn from(fault: Fault) -> Self {
         Self::Protocol(fault)
     }
 }
 
-/// Receives a head; interim ones go to the codec's hook.
+/// Receives a head; interim ones go to the codec's hook. A head, with the interim ones before it,
+/// has `buffer_size` bytes at most.
 ///
 /// # Errors
-/// [`ReceiveFault`]
+/// [`HeadFault`]
 pub(super) async fn head(
     request: &Request,
     exchange: &mut Exchange,
-) -> Result<UpstreamHead, ReceiveFault> {
+) -> Result<UpstreamHead, HeadFault> {
     let max = exchange.settings.buffer_size as usize;
     let mut bytes = 0;
     loop {
         if exchange.input.is_empty() {
-            let timeout = exchange.settings.read_timeout;
-            let received = exchange.stream.recv(timeout).await.map_err(ReceiveFault::Network)?;
+            let received = exchange.receive(0).await.map_err(HeadFault::Receive)?;
             if received.is_empty() {
-                return Err(Fault::PrematureClose.into());
+                return Err(HeadFault::Closed);
             }
             exchange.input = received;
+            if exchange.upload.is_none() {
+                exchange.state.set_action(Some("reading response header from upstream"));
+            }
         }
         let (codec, input) = exchange.codec_and_input();
         let step = codec.receive_head(input)?;
         input.advance(step.consumed);
         bytes += step.consumed;
-        if bytes > max {
-            return Err(Fault::HeadTooBig.into());
-        }
         match step.event {
-            HeadEvent::NeedMore if bytes == max => return Err(Fault::HeadTooBig.into()),
+            HeadEvent::NeedMore if bytes >= max => return Err(Fault::HeadTooBig.into()),
             HeadEvent::NeedMore => {}
+            _ if bytes > max => return Err(Fault::HeadTooBig.into()),
             HeadEvent::Interim(head) => {
                 bytes = 0;
                 if let Some(out) = exchange.codec().interim(request, head) {

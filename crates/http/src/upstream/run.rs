@@ -1,23 +1,32 @@
-//! From a request to the head of its response: peers are tried until one answers.
+//! From a request to the head of its response: peers are asked until one answers.
 //!
 //! Called by protocol modules. What follows the head is [`UpstreamBody`]'s matter.
 
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nowait_h1::Method;
+use nowait_runtime::net::ConnectError;
 use nowait_runtime::now;
+use nowait_runtime::time::timeout;
+use nowait_upstream::{Attempt, Next, Peer, Picked, Tag};
 
 use super::body::UpstreamBody;
-use super::exchange::Exchange;
-use super::{Cause, Codec, Content, Fault, Settings, State, Target, UpstreamHead};
-use super::{connect, receive, send};
+use super::connect::{self, Unconnected};
+use super::exchange::{Exchange, ReceiveFault};
+use super::receive::{self, HeadFault};
+use super::send::{self, SendFault};
+use super::state::PeerName;
+use super::{Cause, Codec, Fault, Settings, State, Target, UpstreamHead};
 use crate::connection::OnHangup;
-use crate::log::Level;
-use crate::request::{Request, RequestBody};
+use crate::log::{Level, OsError};
+use crate::request::{ReadError, Request, RequestBody};
 use crate::request_body;
+
+/// Longest wait for the first answer of the resolver about a group's names.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The response of an upstream.
 pub struct Reply {
@@ -25,6 +34,10 @@ pub struct Reply {
     pub head: Rc<UpstreamHead>,
     /// What follows.
     pub body: UpstreamBody,
+    /// Who has answered: for `sticky`.
+    pub peer: Arc<Peer>,
+    /// The search that has led there: for `sticky learn`.
+    pub attempt: Attempt,
 }
 
 /// Why there is no response.
@@ -55,12 +68,21 @@ pub async fn run(
     }
     let on_hangup =
         if settings.ignore_client_abort { OnHangup::Ignore } else { OnHangup::EndAtOnce };
-    let connection = request.connection.clone();
-    let watch = connection.watch(on_hangup);
-    let run = Run { request, settings, target, state, codec: Some(codec), started: now() };
-    let mut reply = run.tries().await?;
-    reply.body.keep(watch);
-    Ok(reply)
+    let watch = request.connection.clone().watch(on_hangup);
+    let attempt = target.group.begin(target.ask(request));
+    let tag = target.tag(request);
+    let started = now();
+    let mut run =
+        Run { request, settings, target, tag, state, attempt, codec: Some(codec), started };
+    let (head, mut body, peer) = match run.tries().await {
+        Ok(reply) => reply,
+        Err(failed) => {
+            run.state.set_action(None);
+            return Err(failed);
+        }
+    };
+    body.keep(watch);
+    Ok(Reply { head, body, peer, attempt: run.attempt })
 }
 
 impl State {
@@ -75,92 +97,172 @@ struct Run<'a> {
     request: &'a mut Request,
     settings: &'a Arc<Settings>,
     target: Target,
+    tag: Tag,
     state: Rc<State>,
+    attempt: Attempt,
     /// Not there while a try has it.
     codec: Option<Box<dyn Codec>>,
     started: Instant,
 }
 
 /// How a try failed.
-pub(super) enum Miss {
+enum Miss {
     /// The upstream's fault.
     Upstream(Cause),
     /// Ours or the client's: there is no sense in another try.
     Final(u16),
 }
 
-/// A try that failed.
+/// A try that failed after a connection was there.
 struct Missed {
     miss: Miss,
-    codec: Box<dyn Codec>,
     /// Something was sent.
     sent: bool,
+    /// The connection had served requests before, and nothing has come of this one.
+    stale: bool,
 }
 
+type Answer = (Rc<UpstreamHead>, UpstreamBody, Arc<Peer>);
+
 impl Run<'_> {
-    async fn tries(mut self) -> Result<Reply, Failed> {
+    async fn tries(&mut self) -> Result<Answer, Failed> {
+        let mut first = true;
         loop {
-            let Missed { miss, codec, sent } = match self.attempt().await {
-                Ok(reply) => return Ok(reply),
+            self.state.set_action(Some("connecting to upstream"));
+            let peer = self.pick().await?;
+            if std::mem::take(&mut first) && self.settings.next_upstream_tries > 0 {
+                self.attempt.limit_tries(self.settings.next_upstream_tries as usize - 1);
+            }
+            let Missed { miss, sent, stale } = match self.attempt(peer).await {
+                Ok(answer) => return Ok(answer),
                 Err(missed) => missed,
             };
             let cause = match miss {
                 Miss::Upstream(cause) => cause,
                 Miss::Final(status) => return Err(Failed { status, cause: None }),
             };
-            self.codec = Some(codec);
+            if stale {
+                self.attempt.add_try();
+            }
             if !self.may_try_again(cause, sent) {
                 return Err(Failed { status: cause.status(), cause: Some(cause) });
             }
         }
     }
 
-    /// Whether another peer may be asked. nginx: `ngx_http_upstream_next`.
-    fn may_try_again(&self, cause: Cause, sent: bool) -> bool {
-        let _ = (self.started, is_non_idempotent(self.request.method), cause, sent);
-        false
-    }
-
-    async fn attempt(&mut self) -> Result<Reply, Missed> {
-        let codec = self.codec.take().expect("given back after each failed try");
-        self.state.set_action(Some("connecting to upstream"));
-        let number = self.state.begin_try(Some(self.target.name.clone()));
-        let began = now();
-        let stream = match connect::connect(&self.target, self.settings).await {
-            Ok(stream) => stream,
-            Err(error) => {
-                let cause = self.network_error("connect() failed", &error);
-                self.state.update(number, |one| {
-                    one.status = cause.status();
-                    one.response = Some(now().saturating_duration_since(began));
-                });
-                return Err(Missed { miss: Miss::Upstream(cause), codec, sent: false });
+    /// Chooses a peer; waits for one where the group has a queue.
+    async fn pick(&mut self) -> Result<Picked, Failed> {
+        let nobody = loop {
+            match self.attempt.next(now()) {
+                Next::Peer(peer) => return Ok(peer),
+                Next::Busy => match self.attempt.queue(now()).await {
+                    Ok(peer) => return Ok(peer),
+                    Err(error) => break error.to_string(),
+                },
+                Next::Unresolved => {
+                    let group = self.target.group.clone();
+                    if timeout(RESOLVE_TIMEOUT, group.resolved()).await.is_err() {
+                        break "no live upstreams".to_owned();
+                    }
+                }
+                Next::NoLive => break "no live upstreams".to_owned(),
             }
         };
-        let mut exchange = Exchange::new(
-            stream,
-            codec,
-            self.settings.clone(),
-            self.state.clone(),
-            self.request.connection.clone(),
-            (number, began),
-        );
+        let name = String::from_utf8_lossy(self.target.group.name());
+        let number = self.state.begin_try(Some(PeerName::Text(name.into())));
+        self.state.update(number, |one| {
+            one.status = Cause::NoLive.status();
+            one.response = Some(Duration::ZERO);
+        });
+        self.request.log(Level::Error, format_args!("{nobody}"));
+        Err(Failed { status: Cause::NoLive.status(), cause: Some(Cause::NoLive) })
+    }
+
+    /// Whether another peer may be asked. nginx: `ngx_http_upstream_next`.
+    fn may_try_again(&self, cause: Cause, sent: bool) -> bool {
+        let non_idempotent = sent && is_non_idempotent(self.request.method);
+        let limit = self.settings.next_upstream_timeout;
+        self.attempt.tries_left() > 0
+            && self.settings.next_upstream.allows(cause, non_idempotent)
+            && !(sent && self.was_streamed())
+            && (limit.is_zero() || now().saturating_duration_since(self.started) < limit)
+    }
+
+    /// What was sent of the client's content is gone.
+    fn was_streamed(&self) -> bool {
+        !self.settings.request_buffering
+            && self.request.body_length != crate::request::BodyLength::None
+            && matches!(self.request.body, RequestBody::None)
+    }
+
+    /// Asks a peer.
+    async fn attempt(&mut self, peer: Picked) -> Result<Answer, Missed> {
+        let codec = self.codec.take().expect("given back after each failed try");
+        let number = self.state.begin_try(Some(PeerName::Peer(peer.peer().clone())));
+        let began = now();
+        let who = peer.peer().clone();
+        let link = match connect::connect(peer, &self.target, self.settings, self.tag).await {
+            Ok(link) => link,
+            Err((error, peer)) => {
+                self.codec = Some(codec);
+                let miss = self.connect_miss(error, peer);
+                let status = match miss {
+                    Miss::Upstream(cause) => cause.status(),
+                    Miss::Final(status) => status,
+                };
+                self.state.update(number, |one| {
+                    one.status = status;
+                    one.response = Some(now().saturating_duration_since(began));
+                });
+                return Err(Missed { miss, sent: false, stale: false });
+            }
+        };
+        let reused = link.reused;
+        let settings = self.settings.clone();
+        let mut exchange =
+            Exchange::new(link, codec, settings, self.state.clone(), (number, began));
         exchange.connected();
-        match self.exchange(&mut exchange).await {
-            Ok(head) => {
-                let head = Rc::new(head);
-                self.state.set_head(Some(head.clone()));
-                exchange.head_received(head.status);
-                let body = UpstreamBody::new(exchange, self.target.limit_rate, self.request.io());
-                Ok(Reply { head, body })
-            }
-            Err(miss) => {
-                if let Miss::Upstream(cause) = miss {
-                    exchange.failed(cause);
+        let miss = match self.exchange(&mut exchange).await {
+            Ok(head) => match self.judge(&head) {
+                None => {
+                    let head = Rc::new(head);
+                    self.state.set_head(Some(head.clone()));
+                    exchange.head_received(head.status);
+                    let io = self.request.io();
+                    let body = UpstreamBody::new(exchange, self.target.limit_rate, io);
+                    return Ok((head, body, who));
                 }
-                let sent = exchange.bytes_sent() > 0;
-                Err(Missed { miss, codec: exchange.into_codec(), sent })
+                Some(cause) => {
+                    exchange.head_received(head.status);
+                    Miss::Upstream(cause)
+                }
+            },
+            Err(miss) => miss,
+        };
+        let sent = exchange.bytes_sent() > 0;
+        let stale = reused
+            && matches!(miss, Miss::Upstream(Cause::Error))
+            && exchange.bytes_received() == 0;
+        if let Miss::Upstream(cause) = miss {
+            exchange.failed(cause);
+        }
+        let (codec, link) = exchange.into_parts();
+        self.codec = Some(codec);
+        if let (Some(link), Miss::Upstream(cause)) = (link, &miss) {
+            let peer = link.into_peer();
+            match cause {
+                // It was an idle connection that had ended, not the peer.
+                Cause::Error if stale => drop(peer),
+                Cause::Http403 | Cause::Http404 => peer.passed_on(now()),
+                _ => self.peer_failed(peer),
             }
+        }
+        Err(Missed { miss, sent, stale })
+    }
+
+    fn peer_failed(&self, peer: Picked) {
+        if peer.failed(now()) {
+            self.request.log(Level::Warn, format_args!("upstream server temporarily disabled"));
         }
     }
 
@@ -169,63 +271,125 @@ impl Run<'_> {
         self.state.set_action(Some("sending request to upstream"));
         let sent = send::request(self.request, exchange).await;
         sent.map_err(|error| self.send_miss(error))?;
-        self.state.set_action(Some("reading response header from upstream"));
+        if exchange.upload.is_none() {
+            self.state.set_action(Some("reading response header from upstream"));
+        }
         let received = receive::head(self.request, exchange).await;
-        received.map_err(|error| self.receive_miss(&error))
+        received.map_err(|fault| self.head_miss(fault))
     }
 
-    fn send_miss(&self, error: send::SendFault) -> Miss {
+    /// Whether a response is as good as none. nginx: `ngx_http_upstream_test_next`.
+    fn judge(&self, head: &UpstreamHead) -> Option<Cause> {
+        let cause = Cause::of_status(head.status)?;
+        self.may_try_again(cause, true).then_some(cause)
+    }
+
+    fn connect_miss(&self, error: Unconnected, peer: Picked) -> Miss {
+        let log = |level, what: &str, error: &io::Error| {
+            let name = peer.name();
+            self.request.log(level, format_args!("{what} to {name} failed{}", OsError(error)));
+        };
         match error {
-            send::SendFault::Upstream(error) => {
-                Miss::Upstream(self.network_error("send() failed", &error))
+            Unconnected::Failed(ConnectError::TimedOut) => {
+                self.timed_out();
+                self.peer_failed(peer);
+                Miss::Upstream(Cause::Timeout)
             }
-            send::SendFault::Refused(status) => Miss::Final(status),
+            Unconnected::Failed(error) | Unconnected::Ours(error @ ConnectError::Connect(_)) => {
+                let error = io::Error::from(error);
+                self.request.log(
+                    connect_level(&error),
+                    format_args!("connect() failed{}", OsError(&error)),
+                );
+                self.peer_failed(peer);
+                Miss::Upstream(Cause::Error)
+            }
+            Unconnected::Ours(ConnectError::Bind(error)) => {
+                log(Level::Crit, "bind()", &error);
+                Miss::Final(500)
+            }
+            Unconnected::Ours(ConnectError::Option(name, error)) => {
+                let text = format!("setsockopt({name})");
+                log(Level::Alert, &text, &error);
+                Miss::Final(500)
+            }
+            Unconnected::Ours(error) => {
+                log(Level::Alert, "socket()", &io::Error::from(error));
+                Miss::Final(500)
+            }
         }
     }
 
-    fn receive_miss(&self, error: &receive::ReceiveFault) -> Miss {
+    fn send_miss(&self, error: SendFault) -> Miss {
         match error {
-            receive::ReceiveFault::Network(error) => {
-                Miss::Upstream(self.network_error("recv() failed", error))
+            SendFault::Upstream(error) => Miss::Upstream(self.network_error("send()", &error)),
+            SendFault::Ours(status) => Miss::Final(status),
+        }
+    }
+
+    fn head_miss(&self, fault: HeadFault) -> Miss {
+        match fault {
+            HeadFault::Receive(ReceiveFault::Network(error)) => {
+                Miss::Upstream(self.network_error("recv()", &error))
             }
-            receive::ReceiveFault::Protocol(fault) => {
+            HeadFault::Receive(ReceiveFault::Client(error)) => self.client_miss(&error),
+            HeadFault::Closed | HeadFault::Protocol(Fault::PrematureClose) => {
+                self.request
+                    .log(Level::Error, format_args!("upstream prematurely closed connection"));
+                Miss::Upstream(Cause::Error)
+            }
+            HeadFault::Protocol(fault) => {
                 self.request.log(Level::Error, format_args!("{fault}"));
-                Miss::Upstream(match fault {
-                    Fault::PrematureClose => Cause::Error,
-                    Fault::Malformed(_) | Fault::HeadTooBig => Cause::InvalidHeader,
-                })
+                Miss::Upstream(Cause::InvalidHeader)
             }
         }
+    }
+
+    fn client_miss(&self, error: &ReadError) -> Miss {
+        if let ReadError::TooLarge = error {
+            let text = format_args!("client intended to send too large chunked body");
+            self.request.log(Level::Error, text);
+        }
+        Miss::Final(request_body::answer(self.request, error))
+    }
+
+    fn timed_out(&self) {
+        let text = format_args!("upstream timed out (110: Connection timed out)");
+        self.request.log(Level::Error, text);
     }
 
     /// Logs an error of the network.
     fn network_error(&self, what: &str, error: &io::Error) -> Cause {
         if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() {
-            self.request
-                .log(Level::Error, format_args!("upstream timed out (110: Connection timed out)"));
+            self.timed_out();
             return Cause::Timeout;
         }
-        self.request.log(Level::Error, format_args!("{what}{}", crate::log::OsError(error)));
+        self.request.log(Level::Error, format_args!("{what} failed{}", OsError(error)));
         Cause::Error
+    }
+}
+
+/// nginx: `ngx_event_connect_peer`.
+fn connect_level(error: &io::Error) -> Level {
+    use rustix::io::Errno;
+    let refused = [
+        Errno::CONNREFUSED,
+        Errno::AGAIN,
+        Errno::CONNRESET,
+        Errno::NETDOWN,
+        Errno::NETUNREACH,
+        Errno::HOSTDOWN,
+        Errno::HOSTUNREACH,
+        Errno::TIMEDOUT,
+    ];
+    match Errno::from_io_error(error) {
+        Some(errno) if refused.contains(&errno) => Level::Error,
+        _ => Level::Crit,
     }
 }
 
 /// Whether asking twice may do twice what was asked for (RFC 9110 section 9.2.2, as nginx reads
 /// it).
-pub(super) fn is_non_idempotent(method: Method) -> bool {
+fn is_non_idempotent(method: Method) -> bool {
     matches!(method, Method::Post | Method::Lock | Method::Patch)
-}
-
-/// What is sent after the head of a request.
-pub(super) fn content(request: &Request, content: Content) -> send::Source {
-    match content {
-        Content::None => send::Source::None,
-        Content::Bytes(bytes) => send::Source::Memory(bytes),
-        Content::Request => match &request.body {
-            RequestBody::None => send::Source::None,
-            RequestBody::Memory(bytes) => send::Source::Memory(bytes.clone()),
-            RequestBody::File(file) => send::Source::File(file.part()),
-            RequestBody::Unread(_) => send::Source::Stream,
-        },
-    }
 }

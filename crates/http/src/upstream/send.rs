@@ -3,51 +3,92 @@
 use std::io;
 
 use bytes::Bytes;
-use nowait_runtime::buf::{Chain, Chunk, FileRange, OutBuf};
+use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 use nowait_runtime::net::SendOptions;
 
+use super::Content;
 use super::exchange::Exchange;
-use super::run;
-use crate::request::Request;
+use super::upload::{Limits, Upload, file_range};
+use crate::request::{BodyReader, Request, RequestBody};
 use crate::response::FileBody;
 
+/// A request of at most so many bytes fits into any socket: it is sent without looking for an
+/// answer meanwhile.
+const SIMPLE_BYTES_MAX: u64 = 16 * 1024;
+
 /// Where the content of a request comes from.
-pub(super) enum Source {
+enum Source {
     None,
     Memory(Bytes),
     File(FileBody),
     /// From the client, while it is sent on.
-    Stream,
+    Client(Box<dyn BodyReader>),
 }
 
 /// Why a request could not be sent.
 pub(super) enum SendFault {
     /// The connection to the upstream failed.
     Upstream(io::Error),
-    /// The client's or our own fault: the status.
-    Refused(u16),
+    /// Our own fault: the status.
+    Ours(u16),
 }
 
-/// Sends the request.
+/// Sends the request, or begins to: what is large, or comes from the client yet, is sent while the
+/// response is waited for.
 ///
 /// # Errors
 /// [`SendFault`]
-pub(super) async fn request(request: &Request, exchange: &mut Exchange) -> Result<(), SendFault> {
+pub(super) async fn request(
+    request: &mut Request,
+    exchange: &mut Exchange,
+) -> Result<(), SendFault> {
     let mut head = OutBuf::new();
-    let content = exchange.codec().begin(request, &mut head).map_err(SendFault::Refused)?;
+    let content = exchange.codec().begin(request, &mut head).map_err(SendFault::Ours)?;
     let mut chain = Chain::from(head);
-    match run::content(request, content) {
+    let limits = limits(request, exchange);
+    match source(request, content) {
         Source::None => {}
         Source::Memory(bytes) => chain.push(Chunk::from(bytes)),
-        Source::File(part) => {
-            let FileBody { file, io, offset, len } = part;
-            let io = io.for_client(request.connection.number);
-            chain.push(FileRange { file, io, offset, len });
+        Source::File(part) => chain.push(file_range(part, request.connection.number)),
+        Source::Client(reader) => {
+            exchange.upload = Some(Upload::streamed(chain, reader, limits));
+            return Ok(());
         }
-        Source::Stream => return Err(SendFault::Refused(500)),
     }
-    let options = SendOptions::new(exchange.settings.send_timeout);
-    exchange.stream.send(chain, options).await.map_err(SendFault::Upstream)?;
-    exchange.request_sent = true;
-    Ok(())
+    if chain.iter().any(|chunk| !chunk.is_memory()) || chain.len() > SIMPLE_BYTES_MAX {
+        exchange.upload = Some(Upload::whole(exchange.stream(), chain, limits));
+        return Ok(());
+    }
+    let options = SendOptions::new(limits.send_timeout);
+    exchange.stream().send(chain, options).await.map_err(SendFault::Upstream)
+}
+
+fn limits(request: &Request, exchange: &Exchange) -> Limits {
+    let body = &request.location().body;
+    Limits {
+        send_timeout: exchange.settings.send_timeout,
+        client_timeout: body.client_body_timeout.duration(),
+        content_max: body.client_max_body_size.0,
+    }
+}
+
+/// What is sent after the head.
+fn source(request: &mut Request, content: Content) -> Source {
+    match content {
+        Content::None => Source::None,
+        Content::Bytes(bytes) => Source::Memory(bytes),
+        Content::Request => match std::mem::take(&mut request.body) {
+            RequestBody::None => Source::None,
+            RequestBody::Unread(reader) => Source::Client(reader),
+            RequestBody::Memory(bytes) => {
+                request.body = RequestBody::Memory(bytes.clone());
+                Source::Memory(bytes)
+            }
+            RequestBody::File(file) => {
+                let part = file.part();
+                request.body = RequestBody::File(file);
+                Source::File(part)
+            }
+        },
+    }
 }

@@ -18,7 +18,7 @@ use crate::response::Header;
 pub struct Try {
     /// Name of the peer, or of the group where there was none; `None` only for what was answered
     /// without a peer (a cache).
-    pub peer: Option<Arc<str>>,
+    pub peer: Option<PeerName>,
     /// Status of the response; of what came instead of one (502, 504); 0: there was none yet.
     pub status: u16,
     /// Time until the connection stood.
@@ -37,6 +37,26 @@ pub struct Try {
     pub after_redirect: bool,
 }
 
+/// The name of a peer as logs have it: `127.0.0.1:8080`, `unix:/run/x.sock`.
+#[derive(Debug, Clone)]
+pub enum PeerName {
+    /// That of a peer.
+    Peer(Arc<nowait_upstream::Peer>),
+    /// Another text: of a group that has no peer that could be asked.
+    Text(Arc<str>),
+}
+
+impl std::ops::Deref for PeerName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            PeerName::Peer(peer) => peer.name(),
+            PeerName::Text(text) => text,
+        }
+    }
+}
+
 /// What is known of all tries of a request.
 #[derive(Debug, Default)]
 pub struct State {
@@ -50,6 +70,8 @@ pub struct State {
     head: RefCell<Option<Rc<UpstreamHead>>>,
     trailers: RefCell<Vec<Header>>,
     notices: RefCell<Vec<(Level, String)>>,
+    /// The trailers go to the client (`proxy_pass_trailers`).
+    pub passes_trailers: Cell<bool>,
     /// `$upstream_cache_status`
     pub cache_status: Cell<Option<&'static str>>,
 }
@@ -61,7 +83,7 @@ impl State {
     }
 
     /// Begins a try; returns its number.
-    pub fn begin_try(&self, peer: Option<Arc<str>>) -> usize {
+    pub fn begin_try(&self, peer: Option<PeerName>) -> usize {
         let after_redirect = self.redirected.take();
         let mut tries = self.tries.borrow_mut();
         tries.push(Try { peer, after_redirect, ..Try::default() });

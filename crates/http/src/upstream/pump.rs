@@ -1,0 +1,370 @@
+//! A body that is read ahead of its client: into memory, then into a temporary file, then not at all.
+//!
+//! A task of its own reads, so that the upstream is free again as soon as it has sent everything.
+//! The client's side ([`Ahead`]) takes from the queue between them. While it keeps up, pieces are
+//! large and stay in memory; when it does not, no more than `buffers` are kept there, and what
+//! comes beyond goes to the file in steps of `temp_file_write_size`, through the location's pool.
+//! nginx: `ngx_event_pipe.c`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use nowait_runtime::buf::{LARGE_BUF_BYTES, RECV_BUF_BYTES, Received};
+use nowait_runtime::fs::Io;
+use nowait_runtime::task::JoinHandle;
+use nowait_runtime::{now, sleep, spawn};
+
+use super::Tee;
+use super::body::{broken, unreceived};
+use super::exchange::{Exchange, More};
+use crate::connection::Watch;
+use crate::log::Level;
+use crate::response::{BodyError, BodySource, FileBody, LocalFuture, Part};
+use crate::temp_file::TempFile;
+
+/// Bytes of content and of what holds on to them that a client which keeps up may have in memory,
+/// whatever `buffers` says.
+const MEMORY_BYTES_MIN: u64 = 2 * RECV_BUF_BYTES as u64;
+
+/// What a pump is made of.
+pub(super) struct Plan {
+    pub(super) exchange: Exchange,
+    pub(super) more: More,
+    pub(super) first: VecDeque<Part>,
+    pub(super) tee: Option<Box<dyn Tee>>,
+    pub(super) limit_rate: u64,
+    pub(super) io: Rc<Io>,
+    pub(super) watch: Option<Watch>,
+}
+
+/// Starts the task that reads; returns the client's side.
+pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
+    let Plan { exchange, more, first, tee, limit_rate, io, watch } = plan;
+    let queue = Rc::new(Queue::default());
+    first.iter().for_each(|part| queue.in_memory.set(queue.in_memory.get() + part.len()));
+    let outlives = tee.as_ref().is_some_and(|tee| tee.outlives_client());
+    let early: Vec<Bytes> = match &tee {
+        None => Vec::new(),
+        Some(_) => first.iter().filter_map(bytes_of).collect(),
+    };
+    *queue.parts.borrow_mut() = first;
+    let pump = Pump {
+        exchange,
+        queue: queue.clone(),
+        tee,
+        rate: Rate::new(limit_rate),
+        io,
+        file: None,
+        file_full: false,
+    };
+    let task = spawn(pump.run(more, early));
+    Box::new(Ahead { queue, task: Some(task).filter(|_| !outlives), _watch: watch })
+}
+
+fn bytes_of(part: &Part) -> Option<Bytes> {
+    match part {
+        Part::Bytes(bytes) => Some(bytes.clone()),
+        Part::File(_) => None,
+    }
+}
+
+/// What both sides share.
+#[derive(Default)]
+struct Queue {
+    parts: RefCell<VecDeque<Part>>,
+    /// Bytes in memory, those included that the client's side took last.
+    in_memory: Cell<u64>,
+    /// Bytes in memory that the client's side took last.
+    taken: Cell<u64>,
+    end: RefCell<Option<Result<(), BodyError>>>,
+    /// The client's side is gone.
+    abandoned: Cell<bool>,
+    reader: RefCell<Option<Waker>>,
+    writer: RefCell<Option<Waker>>,
+}
+
+impl Queue {
+    fn push(&self, part: Part) {
+        if self.abandoned.get() {
+            return;
+        }
+        if let Part::Bytes(bytes) = &part {
+            self.in_memory.set(self.in_memory.get() + bytes.len() as u64);
+        }
+        self.parts.borrow_mut().push_back(part);
+        wake(&self.reader);
+    }
+
+    fn finish(&self, end: Result<(), BodyError>) {
+        self.end.borrow_mut().get_or_insert(end);
+        wake(&self.reader);
+    }
+
+    /// What the client's side took last has been sent.
+    fn sent(&self) {
+        let taken = self.taken.take();
+        if taken > 0 {
+            self.in_memory.set(self.in_memory.get() - taken);
+            wake(&self.writer);
+        }
+    }
+}
+
+fn wake(place: &RefCell<Option<Waker>>) {
+    if let Some(waker) = place.borrow_mut().take() {
+        waker.wake();
+    }
+}
+
+/// The client's side.
+struct Ahead {
+    queue: Rc<Queue>,
+    /// The task, if it ends with the client.
+    task: Option<JoinHandle<()>>,
+    _watch: Option<Watch>,
+}
+
+impl BodySource for Ahead {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        let queue = &self.queue;
+        queue.sent();
+        Box::pin(poll_fn(move |cx| {
+            if let Some(part) = queue.parts.borrow_mut().pop_front() {
+                if let Part::Bytes(bytes) = &part {
+                    queue.taken.set(bytes.len() as u64);
+                }
+                return Poll::Ready(Ok(Some(part)));
+            }
+            match &mut *queue.end.borrow_mut() {
+                None => {}
+                Some(end @ Ok(())) => {
+                    let _ = end;
+                    return Poll::Ready(Ok(None));
+                }
+                Some(end) => return Poll::Ready(std::mem::replace(end, Ok(())).map(|()| None)),
+            }
+            *queue.reader.borrow_mut() = Some(cx.waker().clone());
+            wake(&queue.writer);
+            Poll::Pending
+        }))
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.queue.abandoned.set(true);
+        self.queue.parts.borrow_mut().clear();
+        wake(&self.queue.writer);
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+}
+
+/// The side that reads.
+struct Pump {
+    exchange: Exchange,
+    queue: Rc<Queue>,
+    tee: Option<Box<dyn Tee>>,
+    rate: Option<Rate>,
+    io: Rc<Io>,
+    file: Option<TempFile>,
+    /// The file takes no more.
+    file_full: bool,
+}
+
+/// Tells the client's side that the task has ended, however it has.
+struct Ended(Rc<Queue>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.finish(Err(BodyError::Upstream("reading from upstream was aborted".into())));
+    }
+}
+
+impl Pump {
+    async fn run(mut self, more: More, early: Vec<Bytes>) {
+        let ended = Ended(self.queue.clone());
+        if let Some(tee) = &mut self.tee {
+            for piece in early {
+                tee.write(piece).await;
+            }
+        }
+        let end = self.read(more).await;
+        let complete = end.is_ok();
+        self.queue.finish(end);
+        drop(ended);
+        if let Some(tee) = self.tee.take() {
+            tee.end(complete).await;
+        }
+    }
+
+    /// Reads to the end.
+    async fn read(&mut self, mut more: More) -> Result<(), BodyError> {
+        loop {
+            match more {
+                More::Complete => return Ok(()),
+                More::Broken(fault) => return Err(broken(&fault)),
+                More::Yes => {}
+            }
+            let mut max = self.room().await;
+            if let Some(rate) = &self.rate {
+                max = rate.wait(self.exchange.content, max).await;
+            }
+            let received = self.exchange.receive(max).await.map_err(unreceived)?;
+            if received.is_empty() {
+                more = self.exchange.eof();
+                continue;
+            }
+            self.exchange.input = received;
+            more = self.exchange.decode();
+            let received = std::mem::replace(&mut self.exchange.input, Received::empty());
+            if received.is_empty() {
+                continue;
+            }
+            let piece = received.into_bytes();
+            self.queue.push(Part::Bytes(piece.clone()));
+            if let Some(tee) = &mut self.tee {
+                tee.write(piece).await;
+            }
+            if self.is_over() {
+                self.spill().await;
+            }
+        }
+    }
+
+    /// What may be kept in memory.
+    fn memory_max(&self) -> u64 {
+        self.exchange.settings.buffers.total().max(MEMORY_BYTES_MIN)
+    }
+
+    /// More is in memory than may be, by as much as is written to the file at once.
+    fn is_over(&self) -> bool {
+        let step = self.exchange.settings.temp_file_write_size;
+        !self.file_is_full() && self.queue.in_memory.get() >= self.memory_max() + step
+    }
+
+    fn file_is_full(&self) -> bool {
+        let max = self.exchange.settings.max_temp_file_size;
+        self.file_full || self.file.as_ref().map_or(0, TempFile::len) >= max
+    }
+
+    /// Waits until there is room for more; how many bytes to receive at most.
+    async fn room(&self) -> usize {
+        let queue = &self.queue;
+        poll_fn(|cx| {
+            if queue.abandoned.get() {
+                return Poll::Ready(LARGE_BUF_BYTES);
+            }
+            // A client that keeps up.
+            if queue.parts.borrow().is_empty() {
+                return Poll::Ready(LARGE_BUF_BYTES);
+            }
+            if queue.in_memory.get() < self.memory_max() || !self.file_is_full() {
+                return Poll::Ready(RECV_BUF_BYTES);
+            }
+            *queue.writer.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Moves the newest pieces in memory to the file.
+    async fn spill(&mut self) {
+        let mut moved = VecDeque::new();
+        let mut bytes = 0;
+        let step = self.exchange.settings.temp_file_write_size.max(1);
+        let left = {
+            let written = self.file.as_ref().map_or(0, TempFile::len);
+            self.exchange.settings.max_temp_file_size.saturating_sub(written)
+        };
+        {
+            let mut parts = self.queue.parts.borrow_mut();
+            while bytes < step
+                && let Some(Part::Bytes(piece)) = parts.back()
+                && bytes + piece.len() as u64 <= left
+            {
+                bytes += piece.len() as u64;
+                moved.push_front(piece.clone());
+                parts.pop_back();
+            }
+        }
+        if moved.is_empty() {
+            self.file_full = true;
+            return;
+        }
+        match self.write(moved.iter().cloned().collect()).await {
+            Ok(part) => {
+                self.queue.in_memory.set(self.queue.in_memory.get() - bytes);
+                let mut parts = self.queue.parts.borrow_mut();
+                match parts.back_mut() {
+                    Some(Part::File(last)) => last.len += part.len,
+                    _ => parts.push_back(Part::File(part)),
+                }
+            }
+            Err(error) => {
+                // The client gets its response, at its own pace.
+                self.file_full = true;
+                self.exchange.state.notice(Level::Crit, format_args!("{error}"));
+                self.queue.parts.borrow_mut().extend(moved.into_iter().map(Part::Bytes));
+            }
+        }
+        wake(&self.queue.reader);
+    }
+
+    /// Appends to the temporary file.
+    async fn write(&mut self, pieces: Vec<Bytes>) -> Result<FileBody, String> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let directory = &self.exchange.settings.temp_path;
+                let mut file = TempFile::create(self.io.clone(), directory).await?;
+                self.exchange.state.notice(
+                    Level::Warn,
+                    format_args!(
+                        "an upstream response is buffered to a temporary file {}",
+                        String::from_utf8_lossy(file.path())
+                    ),
+                );
+                file.unlink().await;
+                self.file.insert(file)
+            }
+        };
+        let offset = file.len();
+        file.append(pieces).await?;
+        Ok(file.range(offset, file.len() - offset))
+    }
+}
+
+/// `limit_rate` towards an upstream. nginx: `ngx_event_pipe_read_upstream`.
+struct Rate {
+    bytes_per_second: u64,
+    started: Instant,
+}
+
+impl Rate {
+    fn new(bytes_per_second: u64) -> Option<Self> {
+        (bytes_per_second > 0).then(|| Self { bytes_per_second, started: now() })
+    }
+
+    /// Waits until something may be received; how much.
+    async fn wait(&self, received: u64, max: usize) -> usize {
+        loop {
+            let elapsed = now().saturating_duration_since(self.started);
+            let budget = self.bytes_per_second.saturating_mul(elapsed.as_secs() + 1);
+            match budget.checked_sub(received) {
+                Some(left @ 1..) => return usize::try_from(left).unwrap_or(max).min(max),
+                _ => {
+                    let over = received.saturating_sub(budget) + 1;
+                    let ms = over.saturating_mul(1000) / self.bytes_per_second;
+                    sleep(Duration::from_millis(ms.max(1))).await;
+                }
+            }
+        }
+    }
+}

@@ -1,11 +1,11 @@
 //! The handler of `proxy_pass`. nginx: `ngx_http_proxy_handler`.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_conf::{Size, Value};
 use nowait_runtime::net::Address;
+use nowait_upstream::Group;
 
 use super::codec::Http1;
 use super::context::{Options, Where};
@@ -13,6 +13,7 @@ use super::response::{self, Processed, Rewriter};
 use super::url::{HTTP, Url, UrlError};
 use super::{cookies, redirect, store, target};
 use crate::conf::proxy::{HttpVersion, Pass, ProxyConf};
+use crate::conf::upstream::Upstream;
 use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::{BodyLength, Request};
@@ -40,19 +41,18 @@ pub async fn run(request: &mut Request) -> Outcome {
 /// Which server is asked.
 #[derive(Debug, Clone)]
 pub struct Server {
-    server: Bytes,
+    upstream: Upstream,
 }
 
-impl Server {
-    fn address(&self) -> Option<(Address, Arc<str>)> {
-        let text = std::str::from_utf8(&self.server).ok()?;
-        let with_port = || format!("{text}:80").parse().ok();
-        let address = match text.strip_prefix("unix:") {
-            Some(path) => Address::Unix(path.as_bytes().into()),
-            None => Address::Inet(text.parse().ok().or_else(with_port)?),
-        };
-        Some((address, text.into()))
-    }
+/// The group of an address that a variable had.
+fn of_address(server: &[u8]) -> Option<Upstream> {
+    let text = std::str::from_utf8(server).ok()?;
+    let with_port = || format!("{text}:80").parse().ok();
+    let address = match text.strip_prefix("unix:") {
+        Some(path) => Address::Unix(path.as_bytes().into()),
+        None => Address::Inet(text.parse().ok().or_else(with_port)?),
+    };
+    Some(Upstream::of_group(Group::of_addresses(text, vec![address])))
 }
 
 /// Finds out where the request goes: for `$proxy_host` and for a cache's key.
@@ -63,7 +63,7 @@ pub fn begin(request: &mut Request, conf: &ProxyConf) -> Result<Server, u16> {
     let url = match &conf.pass {
         Pass::Static(pass) => {
             request.proxy.destination = Where::Location;
-            return Ok(Server { server: pass.server.clone() });
+            return Ok(Server { upstream: request.current.conf.upstreams.get(pass.group).clone() });
         }
         Pass::Variable { url, .. } => request.evaluate(url),
     };
@@ -82,7 +82,11 @@ pub fn begin(request: &mut Request, conf: &ProxyConf) -> Result<Server, u16> {
         500u16
     })?;
     request.proxy.destination = Where::Variable(Rc::new(parsed.destination));
-    Ok(Server { server: parsed.server })
+    let upstream = match request.current.conf.upstreams.named(&parsed.host) {
+        Some(upstream) if parsed.port.is_none() => upstream.clone(),
+        _ => of_address(&parsed.server).ok_or(502u16)?,
+    };
+    Ok(Server { upstream })
 }
 
 /// Asks a server.
@@ -108,8 +112,8 @@ pub async fn ask(
         .map_or(0, |text| Size::from_word(&request.evaluate(text)).map_or(0, |size| size.0));
     let codec = Box::new(Http1::new(request, options, uri.clone()));
     let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
-    let (address, name) = server.address().ok_or(502u16)?;
-    let target = Target { address, name, scheme: HTTP, uri, bind, limit_rate };
+    let attempt = server.upstream.begin(request);
+    let target = Target { attempt, scheme: HTTP, uri, bind, limit_rate };
     upstream::run(request, codec, &backend.settings, target).await.map_err(|failed| failed.status)
 }
 

@@ -69,11 +69,9 @@ pub async fn run(
     let on_hangup =
         if settings.ignore_client_abort { OnHangup::Ignore } else { OnHangup::EndAtOnce };
     let watch = request.connection.clone().watch(on_hangup);
-    let attempt = target.group.begin(target.ask(request));
     let tag = target.tag(request);
     let started = now();
-    let mut run =
-        Run { request, settings, target, tag, state, attempt, codec: Some(codec), started };
+    let mut run = Run { request, settings, target, tag, state, codec: Some(codec), started };
     let (head, mut body, peer) = match run.tries().await {
         Ok(reply) => reply,
         Err(failed) => {
@@ -82,7 +80,7 @@ pub async fn run(
         }
     };
     body.keep(watch);
-    Ok(Reply { head, body, peer, attempt: run.attempt })
+    Ok(Reply { head, body, peer, attempt: run.target.attempt })
 }
 
 impl State {
@@ -99,7 +97,6 @@ struct Run<'a> {
     target: Target,
     tag: Tag,
     state: Rc<State>,
-    attempt: Attempt,
     /// Not there while a try has it.
     codec: Option<Box<dyn Codec>>,
     started: Instant,
@@ -131,7 +128,7 @@ impl Run<'_> {
             self.state.set_action(Some("connecting to upstream"));
             let peer = self.pick().await?;
             if std::mem::take(&mut first) && self.settings.next_upstream_tries > 0 {
-                self.attempt.limit_tries(self.settings.next_upstream_tries as usize - 1);
+                self.target.attempt.limit_tries(self.settings.next_upstream_tries as usize - 1);
             }
             let Missed { miss, sent, stale } = match self.attempt(peer).await {
                 Ok(answer) => return Ok(answer),
@@ -142,7 +139,7 @@ impl Run<'_> {
                 Miss::Final(status) => return Err(Failed { status, cause: None }),
             };
             if stale {
-                self.attempt.add_try();
+                self.target.attempt.add_try();
             }
             if !self.may_try_again(cause, sent) {
                 return Err(Failed { status: cause.status(), cause: Some(cause) });
@@ -153,14 +150,14 @@ impl Run<'_> {
     /// Chooses a peer; waits for one where the group has a queue.
     async fn pick(&mut self) -> Result<Picked, Failed> {
         let nobody = loop {
-            match self.attempt.next(now()) {
+            match self.target.attempt.next(now()) {
                 Next::Peer(peer) => return Ok(peer),
-                Next::Busy => match self.attempt.queue(now()).await {
+                Next::Busy => match self.target.attempt.queue(now()).await {
                     Ok(peer) => return Ok(peer),
                     Err(error) => break error.to_string(),
                 },
                 Next::Unresolved => {
-                    let group = self.target.group.clone();
+                    let group = self.target.attempt.group().clone();
                     if timeout(RESOLVE_TIMEOUT, group.resolved()).await.is_err() {
                         break "no live upstreams".to_owned();
                     }
@@ -168,7 +165,7 @@ impl Run<'_> {
                 Next::NoLive => break "no live upstreams".to_owned(),
             }
         };
-        let name = String::from_utf8_lossy(self.target.group.name());
+        let name = String::from_utf8_lossy(self.target.attempt.group().name());
         let number = self.state.begin_try(Some(PeerName::Text(name.into())));
         self.state.update(number, |one| {
             one.status = Cause::NoLive.status();
@@ -182,7 +179,7 @@ impl Run<'_> {
     fn may_try_again(&self, cause: Cause, sent: bool) -> bool {
         let non_idempotent = sent && is_non_idempotent(self.request.method);
         let limit = self.settings.next_upstream_timeout;
-        self.attempt.tries_left() > 0
+        self.target.attempt.tries_left() > 0
             && self.settings.next_upstream.allows(cause, non_idempotent)
             && !(sent && self.was_streamed())
             && (limit.is_zero() || now().saturating_duration_since(self.started) < limit)

@@ -1,24 +1,17 @@
 //! Where a request is sent.
 
-use std::hash::{BuildHasher, BuildHasherDefault};
-use std::sync::Arc;
-
 use bytes::Bytes;
 use nowait_runtime::net::Address;
-use nowait_upstream::{Ask, Group, Tag};
+use nowait_upstream::{Attempt, Tag};
 use rustc_hash::FxHasher;
+use std::hash::{BuildHasher, BuildHasherDefault};
 
 use crate::request::Request;
 
 /// Where a request is sent, and what logs say of it.
-#[derive(Clone)]
 pub struct Target {
-    /// The servers.
-    pub group: Arc<Group>,
-    /// The value of [`GroupConf::hash_key`](nowait_upstream::GroupConf::hash_key).
-    pub hash_key: Bytes,
-    /// The first of [`Sticky::lookup`](nowait_upstream::Sticky::lookup) that is not empty.
-    pub sticky: Option<Bytes>,
+    /// The search for a server, just begun.
+    pub attempt: Attempt,
     /// `http://`, for logs.
     pub scheme: &'static str,
     /// The URI that is asked for, for logs.
@@ -30,18 +23,6 @@ pub struct Target {
 }
 
 impl Target {
-    /// A group that is asked without further ado.
-    pub fn new(group: Arc<Group>, scheme: &'static str, uri: LogUri) -> Self {
-        let hash_key = Bytes::new();
-        Self { group, hash_key, sticky: None, scheme, uri, bind: None, limit_rate: 0 }
-    }
-
-    /// What the group is asked.
-    pub(super) fn ask(&self, request: &Request) -> Ask<'_> {
-        let client = request.peer().inet().map(|inet| inet.ip());
-        Ask { client, hash_key: &self.hash_key, sticky: self.sticky.as_deref() }
-    }
-
     /// Which connections can be used again.
     pub(super) fn tag(&self, request: &Request) -> Tag {
         let kind = match (&self.bind, self.scheme) {

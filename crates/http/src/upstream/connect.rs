@@ -6,7 +6,6 @@ use std::time::Duration;
 use nowait_runtime::net::{ConnectError, ConnectOptions, Stream};
 use nowait_runtime::now;
 use nowait_upstream::{IdleConnection, Picked, Tag, Times};
-use std::time::Instant;
 
 use super::{Settings, Target};
 
@@ -17,8 +16,7 @@ pub(super) struct Link {
     pub(super) reused: bool,
     peer: Picked,
     tag: Tag,
-    opened: Instant,
-    requests: u64,
+    connection: IdleConnection,
 }
 
 /// Why there is no connection.
@@ -40,10 +38,10 @@ pub(super) async fn connect(
     tag: Tag,
 ) -> Result<Link, (Unconnected, Picked)> {
     if let Some(idle) = peer.idle_take(tag) {
-        return Ok(Link::reused(idle, peer, tag));
+        return Ok(Link::new(idle, true, peer, tag));
     }
     if let Some(idle) = peer.idle_take_any(tag).await {
-        return Ok(Link::reused(idle, peer, tag));
+        return Ok(Link::new(idle, true, peer, tag));
     }
     let mut options = ConnectOptions::new(settings.connect_timeout);
     options.keepalive = settings.socket_keepalive;
@@ -52,10 +50,7 @@ pub(super) async fn connect(
         options.transparent = *transparent;
     }
     match Stream::connect_with(peer.address(), &options).await {
-        Ok(stream) => {
-            let stream = Rc::new(stream);
-            Ok(Link { stream, reused: false, peer, tag, opened: now(), requests: 1 })
-        }
+        Ok(stream) => Ok(Link::new(IdleConnection::new(stream, now()), false, peer, tag)),
         Err(
             error @ (ConnectError::Socket(_) | ConnectError::Option(..) | ConnectError::Bind(_)),
         ) => Err((Unconnected::Ours(error), peer)),
@@ -64,10 +59,8 @@ pub(super) async fn connect(
 }
 
 impl Link {
-    fn reused(idle: IdleConnection, peer: Picked, tag: Tag) -> Self {
-        let IdleConnection { stream, opened, requests } = idle;
-        let (stream, requests) = (Rc::new(stream), requests + 1);
-        Self { stream, reused: true, peer, tag, opened, requests }
+    fn new(connection: IdleConnection, reused: bool, peer: Picked, tag: Tag) -> Self {
+        Self { stream: connection.stream.clone(), reused, peer, tag, connection }
     }
 
     pub(super) fn header_received(&mut self, status: u16, time: Duration) {
@@ -82,10 +75,10 @@ impl Link {
     /// Ends the use of the connection after a response; it is kept if it can be. `times`: to the
     /// head and to the end of a complete response.
     pub(super) fn release(self, reusable: bool, times: Option<(Duration, Duration)>) {
-        let Link { stream, peer, tag, opened, requests, .. } = self;
-        // Whoever still sends on it has it, too.
-        if reusable && let Ok(stream) = Rc::try_unwrap(stream) {
-            peer.idle_put(IdleConnection { stream, opened, requests }, tag);
+        let Link { stream, peer, tag, connection, .. } = self;
+        drop(stream);
+        if reusable {
+            peer.idle_put(connection, tag);
         }
         let times = times.map(|(header, response)| Times { header, response });
         peer.succeeded(now(), times);

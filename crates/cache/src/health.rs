@@ -4,7 +4,7 @@
 //! [`ERRORS_MAX`] errors of the disk in a row, or when an operation has taken longer than
 //! [`HANG_AFTER`] and nothing else came back meanwhile, the store is out of use: look-ups say
 //! *unavailable* at once, and those that were waiting for the disk give up. The store's background
-//! task then [tries](Health::poll_probe) the disk, with pauses from [`PAUSE_MIN`] to [`PAUSE_MAX`],
+//! task then tries the disk, with pauses from [`PAUSE_MIN`] to [`PAUSE_MAX`],
 //! and puts it back to use; no client ever waits for such a try.
 //!
 //! What is no fault of the disk does not count: a missing file, no space, too many open files, a
@@ -130,8 +130,6 @@ pub(crate) struct Health {
 struct State {
     /// Operations under way: their wakers, so that they give up when the store goes out of use.
     under_way: Slab<Option<Waker>>,
-    /// The background task, when it has nothing to try.
-    prober: Option<Waker>,
     /// Since when it is out of use.
     since: Option<Instant>,
 }
@@ -253,25 +251,11 @@ impl Health {
         }
         self.out.store(if why == Why::Failing { 1 } else { 2 }, Relaxed);
         state.since = Some(nowait_runtime::now());
-        let mut wakers: Vec<Waker> =
+        let wakers: Vec<Waker> =
             state.under_way.iter_mut().filter_map(|(_, waker)| waker.take()).collect();
-        wakers.extend(state.prober.take());
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         Change::OutOfUse(why)
-    }
-
-    /// Resolves when the store has gone out of use.
-    pub(crate) async fn out_of_use(&self) -> Why {
-        poll_fn(|cx| {
-            let mut state = self.lock();
-            if let Some(why) = self.why() {
-                return Poll::Ready(why);
-            }
-            state.prober = Some(cx.waker().clone());
-            Poll::Pending
-        })
-        .await
     }
 
     /// Back in use. Returns for how long it was not.

@@ -16,6 +16,8 @@
 //! - [`store`]: one cache as its users see it, and what a look-up finds.
 //! - [`fill`]: the writer of an object, and who waits for it; [`growing`]: who reads along.
 //! - [`health`]: whether the disk can be relied on.
+//! - [`purge`]: by key, tag, prefix; manager and loader run in the background, once
+//!   [`Store::tend`](store::Store::tend) was called on the workers.
 //!
 //! `unsafe` is forbidden.
 #![forbid(unsafe_code)]
@@ -30,16 +32,20 @@ pub mod health;
 mod hot;
 pub mod index;
 pub mod key;
+mod loader;
 mod lookup;
+mod manager;
 pub mod memory;
 mod names;
 mod object;
 pub mod options;
 pub mod policy;
+pub mod purge;
 mod revalidate;
 pub mod snapshot;
 pub mod statistics;
 pub mod store;
+mod tend;
 pub mod time;
 mod write_behind;
 
@@ -49,6 +55,7 @@ pub use growing::{Cut, Growing, Piece};
 pub use index::Index;
 pub use key::{Key, Levels};
 pub use options::{Steps, StoreOptions};
+pub use purge::Purged;
 pub use statistics::Statistics;
 pub use store::{FillOptions, Hit, HitBody, Lookup, LookupOptions, Store, Target, Why};
 pub use time::UnixMs;

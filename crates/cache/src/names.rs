@@ -108,6 +108,11 @@ impl Names {
         with_temp_end(self.object(key))
     }
 
+    /// A new temporary file at the top, where the directory exists.
+    pub(crate) fn temp_at_top(&self, key: Key) -> Vec<u8> {
+        with_temp_end(join(&self.path, &key.hex()))
+    }
+
     /// The saved index.
     pub(crate) fn snapshot(&self) -> Vec<u8> {
         join(&self.path, SNAPSHOT)

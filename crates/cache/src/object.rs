@@ -13,6 +13,7 @@ use nowait_runtime::fs::{self, CreateOptions, File, Io, Metadata, OpenOptions, P
 use crate::format::{self, FIRST_READ_BYTES, HEAD_BYTES_MAX, Head, HeadError, Identity};
 use crate::health::{Fault, Why};
 use crate::index::{self, Learn, Learned, Stored};
+use crate::key::Key;
 use crate::store::{Store, Target, now};
 use crate::write_behind::{DIR_MODE, FILE_MODE};
 
@@ -131,6 +132,22 @@ impl Store {
                     want = needed;
                 }
                 result => return result,
+            }
+        }
+        Err(NoObject::Bad(HeadError::Damaged("head")))
+    }
+
+    /// Reads the head of whatever object has the key.
+    pub(crate) async fn open_any(&self, io: &Io, key: Key) -> Result<Head, NoObject> {
+        let path = self.names().object(key);
+        let options = OpenOptions { prefetch: FIRST_READ_BYTES, ..OPEN };
+        let file = self.watch(fs::open(io, &path, &options)).await?;
+        let mut want = FIRST_READ_BYTES;
+        for _ in 0..HEAD_READS_MAX {
+            let bytes = self.watch(file.read_at(io, 0, want)).await?;
+            match format::decode(&bytes) {
+                Err(HeadError::Short { needed }) if needed > want => want = needed,
+                result => return result.map_err(NoObject::Bad),
             }
         }
         Err(NoObject::Bad(HeadError::Damaged("head")))

@@ -14,7 +14,7 @@
 //! sending the bodies of [`Hit`]s. All futures must run on a worker.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -33,6 +33,7 @@ use crate::names::Names;
 use crate::object::Object;
 use crate::options::StoreOptions;
 use crate::statistics::{Counters, Statistics, count};
+use crate::tend::Lease;
 use crate::time::UnixMs;
 
 /// Threads of a store's own pool; started when first needed.
@@ -189,6 +190,10 @@ pub struct Store {
     pool: Pool,
     /// Nothing is filled before this time (ms since 1970): the disk had no room.
     full_until: AtomicU64,
+    /// Who does the background work.
+    pub(crate) lease: Lease,
+    /// The loader has to walk through the directories.
+    pub(crate) walk_wanted: AtomicBool,
     log: Mutex<Option<Arc<dyn Log>>>,
     /// When the last error was logged (ms since 1970).
     logged: AtomicU64,
@@ -229,6 +234,8 @@ impl Store {
             counters: Counters::default(),
             pool: Pool::new(config),
             full_until: AtomicU64::new(0),
+            lease: Lease::default(),
+            walk_wanted: AtomicBool::new(true),
             log: Mutex::default(),
             logged: AtomicU64::new(0),
             options: RwLock::new(Arc::new(options)),
@@ -467,6 +474,14 @@ impl Store {
         };
         statistics.add(&self.counters);
         statistics
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.lease.close();
+        // It finds that the store has gone.
+        self.index.wake_manager();
     }
 }
 

@@ -28,20 +28,8 @@ fn what_was_stored_is_found() {
         assert_eq!((statistics.entries, statistics.stored), (10, 10));
         assert!(statistics.bytes > 3_700_000, "{statistics:?}");
     });
-    let temporary = walk(dir.path()).into_iter().filter(|name| name.ends_with(".tmp"));
+    let temporary = files(dir.path()).into_iter().filter(|name| name.ends_with(".tmp"));
     assert_eq!(temporary.collect::<Vec<_>>(), Vec::<String>::new());
-}
-
-fn walk(dir: &std::path::Path) -> Vec<String> {
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let entry = entry.unwrap();
-        match entry.file_type().unwrap().is_dir() {
-            true => names.extend(walk(&entry.path())),
-            false => names.push(entry.file_name().to_str().unwrap().to_owned()),
-        }
-    }
-    names
 }
 
 #[test]
@@ -111,7 +99,7 @@ fn an_abandoned_fill_leaves_nothing() {
             assert_eq!(look(&store, &io, "abandoned").await, Found::Absent);
         }
     });
-    assert_eq!(walk(dir.path()), Vec::<String>::new());
+    assert_eq!(files(dir.path()), Vec::<String>::new());
 }
 
 #[test]

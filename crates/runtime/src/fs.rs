@@ -32,7 +32,7 @@ mod send;
 mod touch;
 mod write;
 
-pub use dir::{Listing, ListingEntry, ReadDirOptions, read_dir};
+pub use dir::{DirReader, Listing, ListingEntry, ReadDirOptions, read_dir};
 pub use file::{File, Kind, Metadata};
 pub use inline::is_supported as opens_inline;
 pub use open::{OpenOptions, PREFETCH_MAX, Symlinks, open, read, stat, try_open, try_stat};
@@ -122,6 +122,17 @@ where
 pub async fn rename(io: &Io, from: &[u8], to: &[u8]) -> io::Result<()> {
     let (from, to) = (from.to_vec(), to.to_vec());
     offload(io, Class::Path, Op::Rename, move || Ok(rustix::fs::rename(from, to)?)).await
+}
+
+/// Bytes that may still be written to the file system that `path` is on (statvfs(2), what is reserved
+/// for root left out).
+pub async fn free_bytes(io: &Io, path: &[u8]) -> io::Result<u64> {
+    let path = path.to_vec();
+    let work = move || {
+        let stat = rustix::fs::statvfs(path)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    };
+    offload(io, Class::Path, Op::Stat, work).await
 }
 
 /// Removes a file's name.

@@ -108,6 +108,16 @@ pub fn kill(pid: u32, signal: nix::sys::signal::Signal) -> io::Result<()> {
     Ok(nix::sys::signal::kill(Pid::from_raw(pid), signal)?)
 }
 
+/// Whether there is a process with this number, whoever it belongs to.
+pub fn is_alive(pid: u32) -> bool {
+    match i32::try_from(pid) {
+        Ok(pid) if pid > 0 => {
+            nix::sys::signal::kill(Pid::from_raw(pid), None) != Err(nix::errno::Errno::ESRCH)
+        }
+        _ => false,
+    }
+}
+
 /// Allows core dumps again after a change of user (`PR_SET_DUMPABLE`).
 ///
 /// # Errors

@@ -1,8 +1,10 @@
 //! What the tests share: a worker thread under the guard, stores, and shorthands for objects.
 #![allow(dead_code)] // every test program uses its own part of it
 
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -30,13 +32,38 @@ pub fn spawn_worker<F: Future<Output = ()> + 'static>(
     std::thread::spawn(move || {
         guard::install(guard::Mode::Strict).expect("a kernel with seccomp filters");
         let workers = Workers::new(1).expect("an eventfd");
-        let config = WorkerConfig::new(0, DriverKind::Epoll);
+        let panics = Rc::new(Panics::default());
+        let mut config = WorkerConfig::new(0, DriverKind::Epoll);
+        config.hooks = panics.clone();
+        let done = Rc::new(Cell::new(false));
+        let is_done = done.clone();
         worker::run(config, &workers, |remote| async move {
+            let _stop = StopAtEnd(remote);
             main().await;
-            remote.stop();
+            done.set(true);
         })
         .expect("the worker");
+        assert!(panics.0.borrow().is_empty(), "a task panicked: {:?}", panics.0.borrow());
+        assert!(is_done.get());
     })
+}
+
+/// Stops the worker, also when the test fails.
+struct StopAtEnd(worker::Remote);
+
+impl Drop for StopAtEnd {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+#[derive(Default)]
+struct Panics(RefCell<Vec<String>>);
+
+impl worker::Hooks for Panics {
+    fn task_panicked(&self, message: &str) {
+        self.0.borrow_mut().push(message.to_owned());
+    }
 }
 
 /// Settings of a pool of its own.
@@ -158,4 +185,30 @@ impl Found {
             other => panic!("no object: {other:?}"),
         }
     }
+}
+
+/// Waits until something has come true, by itself or by the store's background work.
+#[track_caller]
+pub fn until<C: FnMut() -> bool>(what: &'static str, mut come_true: C) -> impl Future<Output = ()> {
+    let deadline = std::time::Instant::now() + nowait_testkit::wait::PATIENCE;
+    async move {
+        while !come_true() {
+            assert!(std::time::Instant::now() < deadline, "waited for {what}");
+            nowait_runtime::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    }
+}
+
+/// Names of all files below a directory, sorted.
+pub fn files(dir: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        let entry = entry.expect("an entry");
+        match entry.file_type().expect("a type").is_dir() {
+            true => names.extend(files(&entry.path())),
+            false => names.push(entry.file_name().to_str().expect("a name").to_owned()),
+        }
+    }
+    names.sort();
+    names
 }

@@ -1,9 +1,10 @@
-//! Listing directories: the whole listing in one task of the pool.
+//! Listing directories: the whole listing in one task of the pool, or in several.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, DirEntry, Mode, OFlags, openat, statat};
 
 use super::{Io, Kind, Metadata, offload};
 use crate::pool::{Class, Op};
@@ -46,27 +47,79 @@ pub async fn read_dir(io: &Io, path: &[u8], options: &ReadDirOptions) -> io::Res
 }
 
 fn list(path: &[u8], options: ReadDirOptions) -> io::Result<Listing> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = openat(CWD, path, flags, Mode::empty())?;
-    let mut listing = Listing::default();
-    for entry in Dir::read_from(&fd)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." {
-            continue;
-        }
-        if listing.entries.len() == options.entries_max {
-            listing.truncated = true;
-            break;
-        }
-        let metadata = if options.metadata { look(fd.as_fd(), name) } else { None };
-        listing.entries.push(ListingEntry {
-            name: name.to_vec(),
-            kind: Kind::from_type(entry.file_type()),
-            metadata,
-        });
+    Open::new(path)?.list(options)
+}
+
+/// A directory that is listed in several trips, for directories with more entries than should be in
+/// memory at once.
+#[derive(Debug)]
+pub struct DirReader(Arc<Mutex<Open>>);
+
+impl DirReader {
+    /// Opens the directory `path`.
+    ///
+    /// # Errors
+    /// `NotADirectory`, and those of openat(2).
+    pub async fn open(io: &Io, path: &[u8]) -> io::Result<DirReader> {
+        let path = path.to_vec();
+        let work = move || Ok(DirReader(Arc::new(Mutex::new(Open::new(&path)?))));
+        offload(io, Class::Path, Op::Open, work).await
     }
-    Ok(listing)
+
+    /// The next entries. Not [truncated](Listing::truncated): these were the last.
+    ///
+    /// # Errors
+    /// Those of getdents(2).
+    pub async fn next(&mut self, io: &Io, options: &ReadDirOptions) -> io::Result<Listing> {
+        let (open, options) = (self.0.clone(), *options);
+        let work = move || open.lock().unwrap_or_else(PoisonError::into_inner).list(options);
+        offload(io, Class::Bulk, Op::ReadDir, work).await
+    }
+}
+
+#[derive(Debug)]
+struct Open {
+    fd: OwnedFd,
+    dir: Dir,
+    /// Read, but too many for the last listing.
+    kept: Option<DirEntry>,
+}
+
+impl Open {
+    fn new(path: &[u8]) -> io::Result<Open> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = openat(CWD, path, flags, Mode::empty())?;
+        let dir = Dir::read_from(&fd)?;
+        Ok(Open { fd, dir, kept: None })
+    }
+
+    fn list(&mut self, options: ReadDirOptions) -> io::Result<Listing> {
+        let mut listing = Listing::default();
+        loop {
+            let entry = match self.kept.take() {
+                Some(entry) => entry,
+                None => match self.dir.read() {
+                    Some(entry) => entry?,
+                    None => return Ok(listing),
+                },
+            };
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            if listing.entries.len() == options.entries_max {
+                listing.truncated = true;
+                self.kept = Some(entry);
+                return Ok(listing);
+            }
+            let metadata = if options.metadata { look(self.fd.as_fd(), name) } else { None };
+            listing.entries.push(ListingEntry {
+                name: name.to_vec(),
+                kind: Kind::from_type(entry.file_type()),
+                metadata,
+            });
+        }
+    }
 }
 
 fn look(dir: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> Option<Metadata> {

@@ -245,6 +245,19 @@ fn listings_are_bounded() {
         block_on(read_dir(&io, &dir.path(""), &options)).unwrap()
     };
     assert_eq!((list(5).entries.len(), list(5).truncated), (5, true));
+    let mut reader = block_on(DirReader::open(&io, &dir.path(""))).unwrap();
+    let mut names = Vec::new();
+    loop {
+        let options = ReadDirOptions { entries_max: 6, metadata: false };
+        let listing = block_on(reader.next(&io, &options)).unwrap();
+        names.extend(listing.entries.into_iter().map(|entry| entry.name));
+        if !listing.truncated {
+            break;
+        }
+    }
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 21, "every entry once, over four listings");
     let all = list(21);
     assert_eq!((all.entries.len(), all.truncated), (21, false));
     let link = all.entries.iter().find(|entry| entry.name == b"file0-link").unwrap();
@@ -252,6 +265,30 @@ fn listings_are_bounded() {
     let options = ReadDirOptions { entries_max: 5, metadata: false };
     let error = block_on(read_dir(&io, &dir.path("file1"), &options)).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
+}
+
+#[test]
+fn a_file_becomes_visible_whole() {
+    let (io, dir) = (io(), Dir::new());
+    let (temp, path) = (dir.path("sub/temp"), dir.path("sub/place/file"));
+    let modes = PutModes { file: 0o600, dir: 0o700 };
+    let put = |content: &'static str| block_on(put(&io, &temp, &path, vec![content.into()], modes));
+    let first = put("first").unwrap();
+    let second = put("second").unwrap();
+    assert_ne!(first.ino, second.ino);
+    assert_eq!(&block_on(read(&io, &path, 100)).unwrap()[..], b"second");
+    assert_eq!(block_on(read(&io, &temp, 100)).unwrap_err().kind(), io::ErrorKind::NotFound);
+
+    let write = |expected: &Metadata| block_on(patch(&io, &path, expected, 3, "X".into()));
+    assert_eq!(write(&first).unwrap(), Patched::Replaced);
+    assert_eq!(write(&second).unwrap(), Patched::Done);
+    assert_eq!(&block_on(read(&io, &path, 100)).unwrap()[..], b"secXnd");
+
+    let file = block_on(create(&io, &temp, &CreateOptions::default())).unwrap();
+    block_on(file.write_at(&io, 4, vec!["body".into()])).unwrap();
+    assert_eq!(&block_on(file.read_at(&io, 4, 10)).unwrap()[..], b"body", "while it is written");
+    block_on(file.publish(&io, "head".into(), &temp, &path, 0o700)).unwrap();
+    assert_eq!(&block_on(read(&io, &path, 100)).unwrap()[..], b"headbody");
 }
 
 #[test]

@@ -1,0 +1,171 @@
+//! The manager of a store: removes what was not used for long (`inactive`), what is beyond
+//! `max_size`, `min_free` and the keys zone, and tries a disk that is out of use.
+//!
+//! One task per store, see [`crate::tend`]. It works in steps (`manager_files`, `manager_threshold`,
+//! `manager_sleep`), is woken when space or keys run out, and looks by itself when the next object
+//! expires. Never: makes a request wait.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use nowait_runtime::fs;
+use nowait_runtime::task::{Either, select};
+use nowait_runtime::worker::stopping;
+use nowait_runtime::{now, sleep, spawn};
+
+use crate::health::{PAUSE_MAX, PAUSE_MIN};
+use crate::index::Victim;
+use crate::key::Key;
+use crate::statistics::count;
+use crate::store::{BLOCK_BYTES, Store};
+use crate::tend::Pace;
+
+/// Files removed at the same time.
+const BATCH: usize = 8;
+
+/// The manager looks at least so often, as nginx's does.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// What is written to try a disk.
+static PROBE: [u8; 4096] = [b'n'; 4096];
+
+/// Manages until the worker ends or the store has gone.
+pub(crate) async fn run(store: Weak<Store>) {
+    let mut probes = Probes { next: None, pause: PAUSE_MIN };
+    loop {
+        let Some(this) = store.upgrade() else { return };
+        let work = async {
+            match this.health.why() {
+                None => this.manage().await,
+                Some(_) => this.probe_when_due(&mut probes).await,
+            }
+        };
+        let Either::Right(wait) = select(stopping(), work).await else { return };
+        let index = this.index().clone();
+        drop(this);
+        let woken = poll_fn(|cx| index.poll_pressure(cx));
+        if let Either::Left(()) = select(stopping(), select(sleep(wait), woken)).await {
+            return;
+        }
+    }
+}
+
+/// When a disk that is out of use is tried again.
+struct Probes {
+    next: Option<Instant>,
+    pause: Duration,
+}
+
+impl Store {
+    /// Removes what has to go. Returns when to look again.
+    async fn manage(self: &Arc<Self>) -> Duration {
+        let mut pace = Pace::new(self.options().manager);
+        loop {
+            let expired = self.index().expire(crate::store::now(), BATCH);
+            let mut removed = self.remove(expired.victims, &self.counters.expired).await;
+            let surplus = self.index().relieve(BATCH);
+            removed += self.remove(surplus, &self.counters.evicted).await;
+            let excess = self.excess_bytes().await;
+            if excess > 0 {
+                let victims = self.index().evict(self.objects_in(excess));
+                removed += self.remove(victims, &self.counters.evicted).await;
+            }
+            if removed == 0 && !expired.next.is_zero() {
+                return expired.next.min(IDLE);
+            }
+            if !pace.did(removed).await || self.health.why().is_some() {
+                return IDLE;
+            }
+        }
+    }
+
+    /// Bytes that are too many on the disk.
+    async fn excess_bytes(&self) -> u64 {
+        let options = self.options();
+        let used = self.bytes();
+        let beyond = options.max_bytes.map_or(0, |max| used.saturating_sub(max));
+        let Some(min_free) = options.min_free.filter(|_| used > 0) else { return beyond };
+        let io = self.own_io();
+        match self.watch(fs::free_bytes(&io, self.names().directory())).await {
+            Ok(free) => beyond.max(min_free.saturating_sub(free)),
+            Err(error) => {
+                self.note_error("statvfs of", self.names().directory(), &error);
+                beyond
+            }
+        }
+    }
+
+    /// How many objects take about so many bytes; at most a batch.
+    fn objects_in(&self, bytes: u64) -> usize {
+        let usage = self.index().usage();
+        let average = (usage.blocks * BLOCK_BYTES / usage.stored.max(1)).max(1);
+        usize::try_from(bytes / average).unwrap_or(BATCH).clamp(1, BATCH)
+    }
+
+    /// Removes the files of victims, all at the same time. Returns how many there were.
+    pub(crate) async fn remove(
+        self: &Arc<Self>,
+        victims: Vec<Victim>,
+        counter: &AtomicU64,
+    ) -> usize {
+        let (io, mut under_way) = (self.own_io(), Vec::with_capacity(victims.len()));
+        for victim in victims {
+            let (store, io) = (self.clone(), io.clone());
+            under_way.push(spawn(async move { store.remove_victim(&io, victim).await }));
+            count(counter);
+        }
+        let removed = under_way.len();
+        for one in under_way {
+            // A panic was reported by the worker; the victim's drop has freed its key.
+            let _ = one.await;
+        }
+        removed
+    }
+
+    /// Tries the disk if it is time. Returns when to come again.
+    async fn probe_when_due(&self, probes: &mut Probes) -> Duration {
+        let next = *probes.next.get_or_insert_with(|| now() + probes.pause);
+        let left = next.saturating_duration_since(now());
+        if !left.is_zero() {
+            return left;
+        }
+        // However long it takes: a second try beside one that hangs would only take a thread.
+        match self.probe().await {
+            Ok(()) => {
+                let outage = self.health.restore();
+                self.rescan();
+                *probes = Probes { next: None, pause: PAUSE_MIN };
+                let directory = String::from_utf8_lossy(self.names().directory());
+                let seconds = outage.as_secs();
+                self.notice(format_args!(
+                    "cache \"{directory}\" is in use again after {seconds} s"
+                ));
+                Duration::ZERO
+            }
+            Err(_) => {
+                probes.pause = (probes.pause * 2).min(PAUSE_MAX);
+                probes.next = Some(now() + probes.pause);
+                probes.pause
+            }
+        }
+    }
+
+    /// Writes to the disk and reads its directory.
+    async fn probe(&self) -> io::Result<()> {
+        let io = self.own_io();
+        let path = self.names().temp_at_top(Key([0; 16]));
+        let options = fs::CreateOptions::default();
+        let file = fs::create(&io, &path, &options).await?;
+        let written = async {
+            file.write_at(&io, 0, vec![Bytes::from_static(&PROBE)]).await?;
+            file.sync(&io, true).await
+        };
+        let result = written.await;
+        let removed = fs::unlink(&io, &path).await;
+        result.and(removed)
+    }
+}

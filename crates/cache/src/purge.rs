@@ -1,0 +1,120 @@
+//! Purging: by key, tag, prefix, or everything; hard or soft.
+//!
+//! It takes effect at once, by the index; what remains is to remove files, and for some kinds to
+//! read heads to know which. That goes on in a task of its own if the caller leaves. Fills under way
+//! that are concerned are not stored; their readers are not cut.
+
+use std::sync::Arc;
+
+use crate::growth::Growth;
+use crate::index::{How, Purge, PurgeError, Verified, What};
+use crate::key::Key;
+use crate::object::{NoObject, names_of};
+use crate::options::Steps;
+use crate::statistics::count;
+use crate::store::Store;
+use crate::tend::Pace;
+
+/// Entries of the index looked at per step.
+const ENTRIES: usize = 1000;
+
+/// What a purge did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Objects removed, or marked as stale.
+    pub objects: u64,
+    /// Fills under way that will not be stored.
+    pub fills: u64,
+}
+
+impl Store {
+    /// Purges; resolves when all of it is done.
+    ///
+    /// # Errors
+    /// [`PurgeError::TooMany`]: too many purges by prefix are under way.
+    pub async fn purge(self: &Arc<Self>, what: What, how: How) -> Result<Purged, PurgeError> {
+        let purge = self.index().purge(what.clone(), how)?;
+        let fills = match how {
+            How::Hard => self.fills().doom(|growth| concerns(&what, growth)),
+            // The index marks them when they are stored.
+            How::Soft => 0,
+        };
+        let store = self.clone();
+        let walk = nowait_runtime::spawn(async move { store.walk_purge(purge).await });
+        // A panic was reported by the worker.
+        let objects = walk.await.unwrap_or(0);
+        Ok(Purged { objects, fills: fills as u64 })
+    }
+
+    /// Does what a purge asks for, in steps. Returns how many objects it found.
+    pub(crate) async fn walk_purge(self: &Arc<Self>, mut purge: Purge) -> u64 {
+        let mut pace = Pace::new(self.options().purger.unwrap_or(Steps::NGINX));
+        let mut objects = 0;
+        loop {
+            let mut step = purge.step(ENTRIES);
+            objects += step.marked as u64;
+            let mut victims = step.victims.into_iter();
+            loop {
+                let batch: Vec<_> = victims.by_ref().take(BATCH).collect();
+                if batch.is_empty() {
+                    break;
+                }
+                let removed = self.remove(batch, &self.counters.purged).await;
+                objects += removed as u64;
+                if !pace.did(removed).await {
+                    // The worker ends: victims that are left go with the index of this process.
+                    return objects;
+                }
+            }
+            while let Some(key) = step.verify.pop_front() {
+                objects += u64::from(self.verify(&purge, key).await);
+                if !pace.did(1).await {
+                    return objects;
+                }
+            }
+            if step.done {
+                purge.finish();
+                return objects;
+            }
+        }
+    }
+
+    /// Reads an object's head to know whether it is purged.
+    async fn verify(self: &Arc<Self>, purge: &Purge, key: Key) -> bool {
+        let head = match self.open_any(&self.own_io(), key).await {
+            Ok(head) => head,
+            Err(NoObject::Trouble(error)) => {
+                self.note_error("open", &self.names().object(key), &error);
+                return false;
+            }
+            // The next look-up or the loader finds that out.
+            Err(_) => return false,
+        };
+        match purge.verified(&key, names_of(&head.identity)) {
+            Verified::Kept => false,
+            Verified::Marked => {
+                count(&self.counters.purged);
+                true
+            }
+            Verified::Victim(victim) => {
+                self.remove(vec![victim], &self.counters.purged).await;
+                true
+            }
+        }
+    }
+}
+
+/// Files removed at the same time.
+const BATCH: usize = 8;
+
+/// Whether a fill under way fills what is purged. Tags are known once the head is; the index has the
+/// last word when it is stored.
+fn concerns(what: &What, growth: &Growth) -> bool {
+    let target = growth.target();
+    match what {
+        What::All => true,
+        What::Key(key) => target.key == *key || target.main == *key,
+        What::Prefix(prefix) => target.text.starts_with(prefix),
+        What::Tag(tag) => growth.head().is_some_and(|head| head.identity.tags.contains(tag)),
+    }
+}

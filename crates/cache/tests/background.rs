@@ -1,0 +1,172 @@
+//! The manager, the loader and purges.
+
+mod common;
+
+use std::time::Duration;
+
+use nowait_cache::index::{How, Tag, What};
+use nowait_cache::{Key, Lookup, Steps};
+use nowait_testkit::TempDir;
+
+use common::*;
+
+const SWIFT: Steps =
+    Steps { files: 100, sleep: Duration::from_millis(1), threshold: Duration::from_secs(1) };
+
+#[test]
+fn max_size_is_kept_by_removing_the_oldest() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let store = store_with(&path, |options| {
+            options.max_bytes = Some(100 * 4096);
+            options.manager = SWIFT;
+        });
+        let io = io(4);
+        store.tend();
+        for n in 0..300 {
+            put(&store, &io, &format!("key/{n}"), &body(3000)).await;
+            // The first one stays in use.
+            assert_eq!(look(&store, &io, "key/0").await.body(), body(3000), "{n}");
+        }
+        let limit = 100 * 4096;
+        until("the size to come down", || store.statistics().bytes <= limit).await;
+        let statistics = store.statistics();
+        assert!(statistics.evicted >= 200, "{statistics:?}");
+        assert!(statistics.entries >= 90, "no more than needed: {statistics:?}");
+        assert_eq!(look(&store, &io, "key/0").await.body(), body(3000));
+        assert_eq!(look(&store, &io, "key/1").await, Found::Absent);
+        assert_eq!(look(&store, &io, "key/299").await.body(), body(3000));
+    });
+    assert!(files(dir.path()).len() <= 100);
+}
+
+#[test]
+fn what_is_not_used_goes() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let store = store_with(&path, |options| {
+            options.inactive = Duration::from_millis(50);
+            options.manager = SWIFT;
+        });
+        let io = io(4);
+        for n in 0..20 {
+            put(&store, &io, &format!("key/{n}"), &body(100)).await;
+        }
+        store.tend();
+        until("all to expire", || store.statistics().entries == 0).await;
+        until("all to be removed", || store.statistics().expired == 20).await;
+    });
+    assert_eq!(files(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn the_loader_finds_what_was_stored_before() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    let key = Key::new(b"key/3");
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        for n in 0..200 {
+            put(&store, &io, &format!("key/{n}"), &body(n)).await;
+        }
+        drop(store);
+        // Another process, which has died.
+        let hex = key.to_string();
+        let level = path.join(&hex[31..]).join(&hex[29..31]);
+        let us = std::process::id();
+        std::thread::spawn(move || {
+            std::fs::write(level.join(format!("{hex}.{us}-1.7.tmp")), b"left over").unwrap();
+            std::fs::write(level.join(format!("{hex}.0000000007")), b"of nginx").unwrap();
+            std::fs::write(level.join("readme"), b"not ours").unwrap();
+            std::fs::write(path.join(&hex), b"of other levels").unwrap();
+            let cut = std::fs::OpenOptions::new().write(true).open(level.join(&hex)).unwrap();
+            cut.set_len(200).unwrap();
+            path
+        })
+        .join()
+        .map(|path| async move {
+            let store = store_with(&path, |options| options.loader = SWIFT);
+            assert_eq!(look(&store, &io, "key/7").await.body(), body(7), "before it is loaded");
+            store.tend();
+            until("the loader", || !store.statistics().loading).await;
+            let statistics = store.statistics();
+            assert_eq!((statistics.entries, statistics.leftovers), (200, 2), "{statistics:?}");
+            for n in (0..200).filter(|n| *n != 3) {
+                assert_eq!(look(&store, &io, &format!("key/{n}")).await.body(), body(n), "{n}");
+            }
+            assert_eq!(look(&store, &io, "key/3").await, Found::Absent, "it was cut");
+            assert_eq!(look(&store, &io, "key/200").await, Found::Absent);
+            until("the cut file to go", || store.statistics().damaged == 2).await;
+        })
+        .unwrap()
+        .await;
+    });
+    let foreign: Vec<String> =
+        files(dir.path()).into_iter().filter(|name| name.len() != 32).collect();
+    assert_eq!(foreign, ["readme"], "what is not a cache's is left alone");
+    assert_eq!(files(dir.path()).len(), 200, "199 objects and the stranger");
+}
+
+#[test]
+fn purges_count_what_they_remove() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        store.tend();
+        until("the loader", || !store.statistics().loading).await;
+        for n in 0..30 {
+            let target = target(&format!("origin/{}/{n}", n % 3));
+            let mut fill = begin(&store, &io, &target);
+            let tags = vec![Tag::new(if n % 2 == 0 { b"even" } else { b"odd" })];
+            fill.head(state(), tags).unwrap();
+            fill.write(body(50)).await.unwrap();
+            fill.commit().await.unwrap();
+        }
+        let variant = target("origin/0/0").variant(b"gzip");
+        let mut fill = begin(&store, &io, &variant);
+        fill.head(state(), Vec::new()).unwrap();
+        fill.commit().await.unwrap();
+
+        let purge = async |what, how| store.purge(what, how).await.unwrap().objects;
+        let key = |text: &str| What::Key(target(text).main);
+        assert_eq!(purge(key("origin/2/29"), How::Hard).await, 1);
+        assert_eq!(purge(key("origin/2/29"), How::Hard).await, 0);
+        assert_eq!(purge(key("origin/0/0"), How::Hard).await, 2, "with its variant");
+        assert_eq!(look(&store, &io, "origin/0/0").await, Found::Absent);
+        // 1, 4, …, 28
+        assert_eq!(purge(What::Prefix(b"origin/1/".as_slice().into()), How::Soft).await, 10);
+        match store.lookup(&io, &target("origin/1/4"), PLAIN).await {
+            Lookup::File(hit) | Lookup::Memory(hit) => assert!(hit.soft_purged),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(purge(What::Prefix(b"origin/1/".as_slice().into()), How::Hard).await, 10);
+        // Left of 0: 3, 6, …, 27; of 2: 2, 5, …, 26. Even of those: 6, 12, 18, 24; 2, 8, 14, 20, 26.
+        assert_eq!(purge(What::Tag(Tag::new(b"even")), How::Hard).await, 9);
+        assert_eq!(purge(What::Tag(Tag::new(b"none")), How::Hard).await, 0);
+        assert_eq!(purge(What::All, How::Hard).await, 9);
+        assert_eq!(store.statistics().entries, 0);
+    });
+    assert_eq!(files(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_fill_that_is_purged_is_not_stored() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        for len in [100, 1_500_000] {
+            let mut fill = begin(&store, &io, &target("purged"));
+            fill.head(state(), Vec::new()).unwrap();
+            fill.write(body(len)).await.unwrap();
+            let purged = store.purge(What::Key(target("purged").main), How::Hard).await.unwrap();
+            assert_eq!((purged.objects, purged.fills), (0, 1));
+            assert!(fill.commit().await.is_err());
+            assert_eq!(look(&store, &io, "purged").await, Found::Absent);
+        }
+    });
+    assert_eq!(files(dir.path()), Vec::<String>::new());
+}

@@ -256,11 +256,7 @@ table! {
              proxy_set_header proxy_headers_hash_max_size proxy_headers_hash_bucket_size \
              proxy_set_body proxy_method proxy_pass_request_headers proxy_pass_request_body \
              proxy_pass_trailers proxy_buffer_size proxy_read_timeout proxy_buffers \
-             proxy_busy_buffers_size proxy_force_ranges proxy_limit_rate proxy_cache \
-             proxy_cache_key proxy_cache_bypass proxy_no_cache proxy_cache_valid \
-             proxy_cache_min_uses proxy_cache_max_range_offset proxy_cache_use_stale \
-             proxy_cache_methods proxy_cache_lock proxy_cache_lock_timeout proxy_cache_lock_age \
-             proxy_cache_revalidate proxy_cache_convert_head proxy_cache_background_update \
+             proxy_busy_buffers_size proxy_force_ranges proxy_limit_rate \
              proxy_temp_path proxy_max_temp_file_size proxy_temp_file_write_size \
              proxy_next_upstream proxy_next_upstream_tries proxy_next_upstream_timeout \
              proxy_pass_header proxy_hide_header proxy_ignore_headers proxy_http_version \
@@ -269,7 +265,6 @@ table! {
              proxy_ssl_trusted_certificate proxy_ssl_crl proxy_ssl_certificate \
              proxy_ssl_certificate_key proxy_ssl_certificate_cache proxy_ssl_password_file \
              proxy_ssl_conf_command";
-        HTTP => "proxy_cache_path";
     }
     "ngx_http_random_index_module", NOT_YET {
         LOCATION => "random_index";
@@ -305,9 +300,6 @@ table! {
     }
     "ngx_http_secure_link_module", NOT_YET {
         HTTP | SERVER | LOCATION => "secure_link secure_link_md5 secure_link_secret";
-    }
-    "ngx_http_slice_filter_module", NOT_YET {
-        HTTP | SERVER | LOCATION => "slice";
     }
     "ngx_http_split_clients_module", NOT_YET {
         HTTP => "split_clients";

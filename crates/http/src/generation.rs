@@ -24,6 +24,8 @@ pub struct Generation {
     pub conf: HttpConf,
     /// Thread pools by name; `default` is always there.
     pub pools: HashMap<String, Pool>,
+    /// The caches, by their numbers in [`HttpConf::caches`].
+    pub caches: Vec<Arc<nowait_cache::Store>>,
     /// The logs.
     pub logs: crate::logs::Logs,
     /// Dropped with the generation: tells the program that it has drained.

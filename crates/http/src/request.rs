@@ -122,6 +122,10 @@ pub struct Request {
     pub override_charset: Option<Bytes>,
     /// Headers that an upstream sent with `X-Accel-Redirect`, for the response of where that leads.
     pub accel: Option<Box<Head>>,
+    /// What is known of its cache, once one was asked.
+    pub cache: Option<Box<crate::cache::state::State>>,
+    /// The part of the response that is asked for (`slice`).
+    pub slice: Cell<Option<crate::slice::Slice>>,
     /// What `limit_req` and `limit_conn` said, and where the request is counted.
     pub limits: Limited,
     /// What its file operations spent in pools.
@@ -298,6 +302,8 @@ impl Request {
             proxy: crate::proxy::Context::default(),
             override_charset: None,
             accel: None,
+            cache: None,
+            slice: Cell::new(None),
             limits: Limited::default(),
             spent: Rc::default(),
             path: Vec::new(),
@@ -350,6 +356,8 @@ impl Request {
         self.proxy = crate::proxy::Context::default();
         self.override_charset = None;
         self.accel = None;
+        self.cache = None;
+        self.slice.set(None);
         self.limits = Limited::default();
         self.spent.reset();
     }

@@ -189,6 +189,12 @@ pub trait BodySource {
     fn is_urgent(&self) -> bool {
         false
     }
+
+    /// From now on gives only these bytes of what it would have given. Asked before the first piece.
+    /// False: it can't, and gives all.
+    fn cut(&mut self, _wanted: &std::ops::Range<u64>) -> bool {
+        false
+    }
 }
 
 /// Why a body ended before its time.

@@ -64,6 +64,12 @@ impl Shared {
         slots[at] = value;
     }
 
+    /// One of the subrequests has ended, and does not count any more: for modules that make one after
+    /// the other, without end.
+    pub(crate) fn ended(&self) {
+        self.made.set(self.made.get().saturating_sub(1));
+    }
+
     /// Makes this what the next request of a connection shares, unless a subrequest still has it.
     pub(crate) fn renew(this: &mut Rc<Self>) {
         match Rc::get_mut(this) {

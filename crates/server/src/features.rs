@@ -37,7 +37,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("file-aio", Optional, true),
     ("debug", Optional, false),
     ("http", Default, true),
-    ("http-cache", Default, false),
+    ("http-cache", Default, true),
     ("pcre", Default, true),
     // http
     ("http_charset_module", Default, true),
@@ -86,7 +86,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_auth_request_module", Optional, true),
     ("http_random_index_module", Optional, true),
     ("http_secure_link_module", Optional, false),
-    ("http_slice_module", Optional, false),
+    ("http_slice_module", Optional, true),
     ("http_stub_status_module", Optional, true),
     // stream
     ("stream", Optional, false),

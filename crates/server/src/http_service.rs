@@ -63,11 +63,7 @@ impl Service for HttpService {
             listens: plan.listens().iter().map(|listen| listen.spec.clone()).collect(),
             logs: logs::files(plan),
             stderr: logs::uses_stderr(plan),
-            directories: plan
-                .temp_paths
-                .iter()
-                .map(|temp| PathBuf::from(std::ffi::OsString::from_vec(temp.path.clone())))
-                .collect(),
+            directories: directories(plan),
         }
     }
 
@@ -93,7 +89,9 @@ impl Service for HttpService {
         let main = ErrorLog::new(main);
         let debug = settings.debug_connections.clone();
         let logs = Logs::open(&plan, writer, main, debug, &mut opened);
-        Ok(Generation { number, conf: plan, pools, logs, lifeline })
+        let stores = previous.map_or(&[][..], |previous| &previous.caches);
+        let caches = nowait_http::cache::zone::open(&plan, stores);
+        Ok(Generation { number, conf: plan, pools, caches, logs, lifeline })
     }
 
     fn worker(generation: Arc<Generation>) -> Rc<Worker> {
@@ -128,6 +126,13 @@ impl Service for HttpService {
     fn flush(generation: &Arc<Generation>, limit: Duration) {
         generation.logs.flush(limit);
     }
+}
+
+/// Directories that have to be there: for temporary files, and for caches.
+fn directories(plan: &HttpConf) -> Vec<PathBuf> {
+    let temp = plan.temp_paths.iter().map(|temp| &temp.path);
+    let paths = temp.chain(plan.caches.iter().map(|cache| &cache.path));
+    paths.map(|path| PathBuf::from(std::ffi::OsString::from_vec(path.clone()))).collect()
 }
 
 /// Failures of logs are told to the control thread, which writes the main error log itself.

@@ -349,6 +349,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         made.push(build.server(cx, &http, scope, name));
     }
     let listens = super::listen::build(cx, &listens);
+    let caches = cx.take_global::<super::cache_path::CachePaths>().resolve(cx);
     let limit_zones = cx.take_global::<super::limit::Named>().resolve(cx);
     let upstreams = cx.take_global::<super::upstream::Groups>().resolve(cx);
     let variables = match cx.global::<Table>().resolve() {
@@ -380,6 +381,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         wants_realip,
         charset_maps,
         limit_zones,
+        caches,
         upstreams,
         temp_paths,
     })
@@ -542,6 +544,8 @@ impl Build<'_> {
             mirror: super::mirror::MirrorConf::resolve(cx, chain),
             addition: super::addition::AdditionConf::resolve(cx, chain),
             limit_except: None,
+            cache: super::cache::proxy(cx, chain),
+            slice: super::slice::SliceConf::resolve(cx, chain),
             limits: super::limit::Limits::resolve(cx, chain),
             try_files: try_files::TryFilesConf::resolve(cx, chain).try_files,
             index: content::IndexConf::resolve(cx, chain),

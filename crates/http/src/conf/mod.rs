@@ -10,6 +10,8 @@ pub mod auth_request;
 pub mod backend;
 pub mod blocks;
 pub mod body;
+pub mod cache;
+pub mod cache_path;
 pub mod charset;
 pub mod client;
 pub mod content;
@@ -27,6 +29,7 @@ pub mod proxy;
 pub mod realip;
 pub mod regex;
 pub mod rewrite;
+pub mod slice;
 pub mod split_clients;
 pub mod try_files;
 pub mod upstream;
@@ -76,6 +79,8 @@ pub struct HttpConf {
     pub limit_zones: limit::LimitZones,
     /// Groups of upstream servers.
     pub upstreams: upstream::Upstreams,
+    /// Caches, by their numbers.
+    pub caches: Vec<cache_path::CachePath>,
     /// Directories for temporary files.
     pub temp_paths: Vec<body::TempPath>,
 }
@@ -140,6 +145,10 @@ pub struct Location {
     pub addition: addition::AdditionConf,
     /// `limit_except`.
     pub limit_except: Option<access::LimitExcept>,
+    /// How responses of the http proxy are cached; `None`: not at all.
+    pub cache: Option<Box<cache::CacheConf>>,
+    /// Fetching in parts.
+    pub slice: slice::SliceConf,
     /// `limit_req` and `limit_conn`; most locations have none.
     pub limits: Option<Box<limit::Limits>>,
     /// `try_files`.
@@ -249,6 +258,9 @@ pub fn rows() -> Vec<&'static [Row]> {
         rewrite::RewriteConf::ROWS,
         rewrite::REWRITE_ROWS,
         access::ACCESS_ROWS,
+        cache::ProxyCacheConf::ROWS,
+        cache_path::PROXY_CACHE_PATH_ROWS,
+        slice::SliceConf::ROWS,
         limit::LIMIT_REQ_ROWS,
         limit::LimitReqConf::ROWS,
         limit::LIMIT_CONN_ROWS,

@@ -12,6 +12,7 @@ mod headers;
 mod not_modified;
 mod pull;
 mod range;
+mod slice;
 
 pub(crate) use pull::Pull;
 
@@ -25,6 +26,7 @@ type Filter = fn(&mut Request, &mut Response) -> Result<(), Box<Special>>;
 /// All filters in the order in which they see a response. nginx: the order of its header filters,
 /// from the top down.
 const FILTERS: &[Filter] = &[
+    slice::apply,
     not_modified::apply,
     headers::apply,
     gunzip::apply,

@@ -11,7 +11,9 @@ use crate::conditional::{self, Validators};
 use crate::outcome::Special;
 use crate::range::{self, Selection};
 use crate::request::Request;
-use crate::response::{AcceptRanges, Body, FileBody, Header, Part, Response};
+use crate::response::{
+    AcceptRanges, Body, BodyError, BodySource, FileBody, Header, LocalFuture, Part, Response,
+};
 
 /// Numbers the boundaries of multipart bodies.
 static BOUNDARY: AtomicU64 = AtomicU64::new(1);
@@ -50,15 +52,13 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
             return Err(Box::new(Special { status: 416, location: None, headers: vec![header] }));
         }
         Selection::Single(wanted) => {
-            let Some(body) = cut(&response.body, &wanted) else { return Ok(()) };
+            let Some(body) = single(&mut response.body, &wanted) else { return Ok(()) };
             response.head.status = 206;
+            response.head.status_line = None;
             response.head.content_length = Some(wanted.end - wanted.start);
             response.head.add("Content-Range", range::content_range(&wanted, size));
             response.head.accept_ranges = AcceptRanges::No;
-            response.body = match body {
-                Part::Bytes(bytes) => Body::Bytes(bytes),
-                Part::File(file) => Body::File(file),
-            };
+            response.body = body;
         }
         Selection::Multiple(wanted) => multiple(response, wanted, size),
     }
@@ -83,10 +83,55 @@ fn multiple(response: &mut Response, wanted: Vec<Range<u64>>, size: u64) {
     }
     parts.push_back(Part::Bytes(frame.end));
     response.head.status = 206;
+    response.head.status_line = None;
     response.head.content_type = Some(frame.content_type.into());
     response.head.content_length = Some(frame.length);
     response.head.accept_ranges = AcceptRanges::No;
     response.body = Body::Parts(parts);
+}
+
+/// A range of a body; `None` when it can't be cut.
+fn single(body: &mut Body, wanted: &Range<u64>) -> Option<Body> {
+    match body {
+        Body::Stream(source) => {
+            let native = source.cut(wanted);
+            let Body::Stream(source) = std::mem::take(body) else { return None };
+            if native {
+                return Some(Body::Stream(source));
+            }
+            Some(Body::Stream(Box::new(Skipping { source, at: 0, wanted: wanted.clone() })))
+        }
+        body => Some(match cut(body, wanted)? {
+            Part::Bytes(bytes) => Body::Bytes(bytes),
+            Part::File(file) => Body::File(file),
+        }),
+    }
+}
+
+/// A range of a body that is made while it is sent: what comes before is dropped.
+struct Skipping {
+    source: Box<dyn BodySource>,
+    /// Bytes of the source so far.
+    at: u64,
+    wanted: Range<u64>,
+}
+
+impl BodySource for Skipping {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        Box::pin(async move {
+            while self.at < self.wanted.end {
+                let Some(part) = self.source.next().await? else { break };
+                let end = self.at + part.len();
+                let from = self.wanted.start.clamp(self.at, end) - self.at;
+                let to = self.wanted.end.clamp(self.at, end) - self.at;
+                self.at = end;
+                if from < to {
+                    return Ok(crate::slice::cut(part, &(from..to)));
+                }
+            }
+            if self.at < self.wanted.end { Err(BodyError::Truncated) } else { Ok(None) }
+        })
+    }
 }
 
 /// A piece of a body; `None` when the body is not one that can be cut.

@@ -7,6 +7,7 @@ use nowait_conf::{Size, Value};
 use nowait_runtime::net::Address;
 use nowait_upstream::Group;
 
+use super::cached::Cached;
 use super::codec::Http1;
 use super::context::{Options, Where};
 use super::response::{self, Processed, Rewriter};
@@ -19,7 +20,7 @@ use crate::outcome::Outcome;
 use crate::request::{BodyLength, Request};
 use crate::request_body;
 use crate::response::Response;
-use crate::upstream::{self, BodyOptions, LogUri, Reply, Target};
+use crate::upstream::{self, BodyOptions, Failed, LogUri, Reply, Target};
 
 /// Answers with what a server answers.
 pub async fn run(request: &mut Request) -> Outcome {
@@ -32,9 +33,12 @@ pub async fn run(request: &mut Request) -> Outcome {
         Ok(server) => server,
         Err(status) => return Outcome::status(status),
     };
+    if request.location().cache.is_some() {
+        return crate::cache::serve(request, &mut Cached { conf, server }).await;
+    }
     match ask(request, conf, server, Options::default()).await {
         Ok(reply) => answer(request, conf, reply).await,
-        Err(status) => Outcome::status(status),
+        Err(failed) => Outcome::status(failed.status),
     }
 }
 
@@ -92,18 +96,19 @@ pub fn begin(request: &mut Request, conf: &ProxyConf) -> Result<Server, u16> {
 /// Asks a server.
 ///
 /// # Errors
-/// The status to answer with. What went wrong has been logged.
+/// [`Failed`]: the status to answer with. What went wrong has been logged.
 pub async fn ask(
     request: &mut Request,
     conf: &ProxyConf,
     server: Server,
     options: Options,
-) -> Result<Reply, u16> {
+) -> Result<Reply, Failed> {
+    let failed = |status| Failed { status, cause: None };
     let backend = &conf.backend;
     if !backend.settings.request_buffering && !streams(request, conf) {
-        request_body::read(request).await?;
+        request_body::read(request).await.map_err(failed)?;
     }
-    let uri = uri(request, conf)?;
+    let uri = uri(request, conf).map_err(failed)?;
     let bind = backend.bind.as_ref();
     let bind = bind.and_then(|bind| Some((bind.address(request)?, bind.transparent)));
     let limit_rate = backend
@@ -114,7 +119,7 @@ pub async fn ask(
     let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
     let attempt = server.upstream.begin(request);
     let target = Target { attempt, scheme: HTTP, uri, bind, limit_rate };
-    upstream::run(request, codec, &backend.settings, target).await.map_err(|failed| failed.status)
+    upstream::run(request, codec, &backend.settings, target).await
 }
 
 /// Whether the content is passed on while it comes. nginx: `r->request_body_no_buffering`.

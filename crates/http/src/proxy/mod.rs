@@ -5,6 +5,7 @@
 //! ([`crate::upstream`]), which knows the protocol through [`codec`]. Never touches a socket.
 
 pub mod accel;
+mod cached;
 pub mod codec;
 pub mod context;
 pub mod cookies;

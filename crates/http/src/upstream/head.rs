@@ -53,6 +53,11 @@ impl UpstreamHead {
         built
     }
 
+    /// A head that was kept.
+    pub fn stored(status: u16, reason: Bytes, fields: Vec<Field>) -> Self {
+        Self { status, reason, fields, ..Self::default() }
+    }
+
     /// The fields in the order they came.
     pub fn fields(&self) -> &[Field] {
         &self.fields

@@ -385,6 +385,8 @@ pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
         .chain(proxy_protocol::BUILTINS)
         .chain(crate::realip::BUILTINS)
         .chain(crate::limit::BUILTINS)
+        .chain(crate::cache::state::BUILTINS)
+        .chain(crate::slice::BUILTINS)
         .chain(crate::gzip::BUILTINS)
         .chain(crate::handler::stub_status::BUILTINS)
         .chain(crate::proxy::variables::BUILTINS)

@@ -1,0 +1,256 @@
+//! Whether a response is stored, what is kept of it, and how its content gets to the store. Called by
+//! [`super::fetch`].
+
+use bytes::Bytes;
+use nowait_cache::format::State;
+use nowait_cache::index::Tag;
+use nowait_cache::{Fill, Hit, Target, UnixMs};
+use nowait_runtime::clock;
+
+use super::find::Object;
+use super::freshness;
+use super::meta::{self, Meta};
+use super::reply::Reply;
+use super::serve::{Run, is_head};
+use super::storing;
+use super::updating;
+use super::validity;
+use crate::response::LocalFuture;
+use crate::upstream::{Field, Tee, UpstreamHead};
+
+/// Tags of one response; more are left out.
+const TAGS_MAX: usize = 64;
+
+/// What was decided about a response.
+pub(super) struct Storing {
+    /// What is stored; `None`: nothing.
+    pub(super) entry: Option<Entry>,
+    /// The response forbids it. nginx: `!u->cacheable`.
+    pub(super) refused: bool,
+}
+
+/// What is stored of a response besides its content.
+pub(super) struct Entry {
+    pub(super) state: State,
+    pub(super) tags: Vec<Tag>,
+    /// Its variant, if it varies.
+    pub(super) variant: Option<Target>,
+}
+
+impl Storing {
+    /// It isn't stored.
+    pub(super) fn no(refused: bool) -> Self {
+        Self { entry: None, refused }
+    }
+}
+
+/// Times and rules of a response that is stored.
+struct Rules {
+    until: i64,
+    updating: u64,
+    error: u64,
+    meta: Meta,
+    vary: Bytes,
+}
+
+impl Run<'_> {
+    /// Decides about a response that came just now; the request for it was sent at `asked_at`.
+    pub(super) fn decide(&self, head: &UpstreamHead, asked_at: i64) -> Storing {
+        let ignored = self.origin.ignored(self.request);
+        let fields = || head.fields().iter().map(|field| (&field.name[..], &field.value[..]));
+        let reply = Reply::read(head.status, fields(), ignored);
+        let rules = match self.conf.strict {
+            true => match self.strict_rules(&reply, asked_at) {
+                Some(rules) => rules,
+                None => return Storing::no(true),
+            },
+            false => {
+                let validity = validity::assess(fields(), ignored, self.now);
+                match validity.until(head.status, &self.conf.valid, self.now) {
+                    Some(until) => Rules {
+                        until,
+                        updating: validity.updating,
+                        error: validity.error,
+                        meta: Meta::default(),
+                        vary: validity.vary,
+                    },
+                    None => return Storing::no(validity.uncacheable),
+                }
+            }
+        };
+        if self.conf.no_cache.any(self.request) {
+            return Storing::no(false);
+        }
+        Storing { entry: Some(self.entry(head, &reply, rules)), refused: false }
+    }
+
+    fn strict_rules(&self, reply: &Reply, asked_at: i64) -> Option<Rules> {
+        let lifetime = freshness::lifetime(reply, &self.conf.valid, self.now).seconds;
+        let sliced = self.request.slice.get().is_some();
+        storing::allowed(&self.asked, reply, lifetime, sliced).ok()?;
+        let age = freshness::initial_age(reply, asked_at, self.now);
+        let left = i64::try_from(lifetime).unwrap_or(i64::MAX) - i64::try_from(age).unwrap_or(0);
+        let control = &reply.control;
+        Some(Rules {
+            until: self.now.saturating_add(left),
+            updating: control.stale_while_revalidate.unwrap_or(0),
+            error: control.stale_if_error.unwrap_or(0),
+            meta: Meta {
+                initial_age: u32::try_from(age).unwrap_or(u32::MAX),
+                lifetime: u32::try_from(lifetime).unwrap_or(u32::MAX),
+                strict: true,
+                always_validate: control.no_cache.is_whole(),
+                never_stale: freshness::never_stale(control),
+                ..Meta::default()
+            },
+            vary: reply.vary.clone(),
+        })
+    }
+
+    fn entry(&self, head: &UpstreamHead, reply: &Reply, rules: Rules) -> Entry {
+        let connection = updating::connection(head.fields());
+        let kept = head.fields().iter().filter(|field| {
+            let nothing = Reply::default();
+            let reply = if self.conf.strict { reply } else { &nothing };
+            !storing::excluded(&field.name, &connection, reply)
+        });
+        let header = meta::encode_fields(kept.map(|field| (&field.name[..], &field.value[..])));
+        let variant = (!rules.vary.is_empty()).then(|| self.variant(&rules.vary, self.conf.strict));
+        // nginx: only these two can be asked about with a condition.
+        let validated = matches!(head.status, 200 | 206) || self.conf.strict;
+        let meta = Meta {
+            last_modified: reply.last_modified.filter(|_| validated),
+            etag: reply.etag.clone().filter(|_| validated),
+            vary: rules.vary.clone(),
+            variant: variant.as_ref().map_or([0; 16], |target| target.key.0),
+            reason: head.reason.clone(),
+            headless: is_head(self.request.method) && !self.conf.convert_head,
+            ..rules.meta.clone()
+        };
+        Entry { state: state(head.status, &rules, &meta, header), tags: self.tags(), variant }
+    }
+
+    /// The words of `cache_tag`.
+    fn tags(&self) -> Vec<Tag> {
+        let mut tags = Vec::new();
+        for text in &self.conf.tags.0 {
+            let value = self.request.evaluate(text);
+            let words = value.split(|b| b" ,\t".contains(b)).filter(|word| !word.is_empty());
+            tags.extend(words.map(Tag::new).take(TAGS_MAX - tags.len()));
+        }
+        tags
+    }
+
+    /// The state of a stored response after a 304; `None`: it stays as it is, too old.
+    ///
+    /// nginx: what the 304 says about its validity counts; else what the stored response says;
+    /// else `proxy_cache_valid`.
+    pub(super) fn renew(
+        &self,
+        object: &Object<Hit>,
+        answer: &UpstreamHead,
+        asked_at: i64,
+    ) -> Option<State> {
+        let stored = &object.inner.head().state;
+        let mut fields = meta::decode_fields(&stored.header)?;
+        let ignored = self.origin.ignored(self.request);
+        let pairs = |fields: &[Field]| -> Vec<(Bytes, Bytes)> {
+            fields.iter().map(|field| (field.name.clone(), field.value.clone())).collect()
+        };
+        if self.conf.strict {
+            let newer = pairs(answer.fields());
+            let newer = newer.iter().map(|(name, value)| (&name[..], &value[..]));
+            let reply = Reply::read(304, newer, ignored);
+            updating::freshen(&mut fields, answer.fields(), &reply);
+            let all = pairs(&fields);
+            let all = all.iter().map(|(name, value)| (&name[..], &value[..]));
+            let reply = Reply::read(stored.status, all, ignored);
+            let rules = self.strict_rules(&reply, asked_at)?;
+            let meta = Meta {
+                last_modified: reply.last_modified,
+                etag: reply.etag.clone(),
+                vary: object.meta.vary.clone(),
+                variant: object.meta.variant,
+                reason: object.meta.reason.clone(),
+                headless: object.meta.headless,
+                ..rules.meta.clone()
+            };
+            let all = fields.iter().map(|field| (&field.name[..], &field.value[..]));
+            return Some(state(stored.status, &rules, &meta, meta::encode_fields(all)));
+        }
+        let assess = |fields: &[Field]| {
+            let fields = fields.iter().map(|field| (&field.name[..], &field.value[..]));
+            validity::assess(fields, ignored, self.now)
+        };
+        let mut validity = assess(answer.fields());
+        if validity.until.is_none() {
+            validity = assess(&fields);
+        }
+        let seconds = Some(self.conf.valid.seconds(stored.status)).filter(|seconds| *seconds > 0);
+        let until = validity
+            .until
+            .or_else(|| seconds.map(|seconds| self.now.saturating_add_unsigned(seconds)))?;
+        let rules = Rules {
+            until,
+            updating: validity.updating,
+            error: validity.error,
+            meta: object.meta.clone(),
+            vary: object.meta.vary.clone(),
+        };
+        Some(state(stored.status, &rules, &object.meta, stored.header.clone()))
+    }
+}
+
+fn state(status: u16, rules: &Rules, meta: &Meta, header: Bytes) -> State {
+    let after = |seconds: u64| match seconds {
+        0 => UnixMs::ZERO,
+        seconds => UnixMs::from_secs(rules.until.saturating_add_unsigned(seconds)),
+    };
+    State {
+        updated: UnixMs(clock().unix_ms()),
+        valid_until: UnixMs::from_secs(rules.until),
+        stale_while_revalidate: after(rules.updating),
+        stale_if_error: after(rules.error),
+        status,
+        meta: meta.encode(),
+        header,
+    }
+}
+
+/// Feeds the store with the content of a response while it is sent to the client.
+pub(super) struct FillTee {
+    /// `None`: the store has given up.
+    fill: Option<Fill>,
+}
+
+impl FillTee {
+    pub(super) fn boxed(fill: Fill) -> Box<dyn Tee> {
+        Box::new(Self { fill: Some(fill) })
+    }
+}
+
+impl Tee for FillTee {
+    fn write(&mut self, piece: Bytes) -> LocalFuture<'_, ()> {
+        Box::pin(async move {
+            if let Some(fill) = &mut self.fill
+                && fill.write(piece).await.is_err()
+            {
+                self.fill = None;
+            }
+        })
+    }
+
+    fn end(self: Box<Self>, complete: bool) -> LocalFuture<'static, ()> {
+        Box::pin(async move {
+            match self.fill {
+                // The rest goes to the disk by itself: the client's connection does not wait for it.
+                Some(fill) if complete => drop(fill.commit()),
+                fill => drop(fill),
+            }
+        })
+    }
+
+    fn outlives_client(&self) -> bool {
+        self.fill.is_some()
+    }
+}

@@ -1,0 +1,154 @@
+//! Looking a response up: by its key, by the variant that the request selects, and whether it may be
+//! used. Called by [`super::serve`].
+
+use bytes::Bytes;
+use nowait_cache::format::Head;
+use nowait_cache::{Growing, Hit, Lookup, LookupOptions, Target, UnixMs};
+
+use super::freshness::{self, Stale, Stored, Use};
+use super::meta::Meta;
+use super::serve::Run;
+use super::vary::{self, Form};
+use crate::log::Level;
+
+/// What was found.
+pub(super) enum Found {
+    /// A response that may be used as it is.
+    Fresh(Object<Hit>),
+    /// One that is being stored just now.
+    Growing(Object<Growing>),
+    /// One about which the origin has to be asked.
+    Stale(Object<Hit>, Stale),
+    /// An error of the origin that is remembered.
+    Error(u16),
+    /// Nothing; whether it may be stored.
+    Absent {
+        /// It was asked for often enough.
+        wanted: bool,
+    },
+    /// The cache can't be used now.
+    Unavailable,
+}
+
+/// A stored response and what is known of it.
+pub(super) struct Object<T> {
+    pub(super) inner: T,
+    pub(super) meta: Meta,
+}
+
+impl Run<'_> {
+    /// Looks for the response to the request.
+    pub(super) async fn find(&mut self) -> Found {
+        let options = LookupOptions {
+            read_while_filling: self.conf.lock && self.conf.read_while_filling,
+            min_uses: u16::try_from(self.conf.min_uses).unwrap_or(u16::MAX),
+        };
+        self.target = self.main.clone();
+        loop {
+            let lookup = self.store.lookup(&self.io, &self.target, options).await;
+            let head = match &lookup {
+                Lookup::Memory(hit) | Lookup::File(hit) => hit.head().clone(),
+                Lookup::Filling(growing) => growing.head().clone(),
+                Lookup::Error { status, .. } => return Found::Error(*status),
+                Lookup::Absent { wanted } => return Found::Absent { wanted: *wanted },
+                Lookup::Unavailable(_) => return Found::Unavailable,
+            };
+            let Some(meta) = Meta::decode(head.state.meta.clone()) else {
+                return Found::Absent { wanted: true };
+            };
+            if let Some(other) = self.other_variant(&meta) {
+                if self.target.key != self.main.key {
+                    let key = self.target.key;
+                    self.request.log(
+                        Level::Crit,
+                        format_args!("cache object {key} has incorrect vary hash"),
+                    );
+                    return Found::Absent { wanted: true };
+                }
+                self.target = other;
+                self.vary_miss = true;
+                continue;
+            }
+            self.vary_miss = false;
+            return match lookup {
+                Lookup::Memory(hit) | Lookup::File(hit) => {
+                    let usable = self.judge(&head, &meta, hit.soft_purged);
+                    let object = Object { inner: hit, meta };
+                    match usable {
+                        Use::Fresh | Use::Accepted => Found::Fresh(object),
+                        Use::Validate(stale) => Found::Stale(object, stale),
+                    }
+                }
+                Lookup::Filling(growing) => Found::Growing(Object { inner: growing, meta }),
+                _ => Found::Unavailable,
+            };
+        }
+    }
+
+    /// Where the variant for this request is, if the response that was found is another one.
+    fn other_variant(&self, meta: &Meta) -> Option<Target> {
+        if meta.vary.is_empty() {
+            return None;
+        }
+        let wanted = self.variant(&meta.vary, meta.strict);
+        (wanted.key.0 != meta.variant).then_some(wanted)
+    }
+
+    /// The variant of a response with this `Vary` that belongs to the request.
+    pub(super) fn variant(&self, vary: &Bytes, strict: bool) -> Target {
+        let form = if strict { Form::Strict } else { Form::Nginx };
+        let fields = self.request.head.fields();
+        let fields = fields.iter().map(|field| (field.name, field.value));
+        let fields: Vec<(&[u8], &[u8])> = fields.collect();
+        self.main.variant(&vary::distinction(vary, fields.into_iter(), form))
+    }
+
+    /// Whether a stored response may be used.
+    pub(super) fn judge(&mut self, head: &Head, meta: &Meta, soft_purged: bool) -> Use {
+        let state = &head.state;
+        let now = self.now;
+        let within = |until: UnixMs| until.secs() >= now.unsigned_abs();
+        let age = freshness::current_age(
+            u64::from(meta.initial_age),
+            i64::try_from(state.updated.secs()).unwrap_or(i64::MAX),
+            now,
+        );
+        self.age = Some(age);
+        self.ttl = Some(i64::try_from(state.valid_until.secs()).unwrap_or(i64::MAX) - now);
+        let fresh = within(state.valid_until) && !soft_purged;
+        if !self.conf.strict {
+            return if fresh {
+                Use::Fresh
+            } else {
+                Use::Validate(Stale {
+                    while_updating: within(state.stale_while_revalidate) || soft_purged,
+                    if_error: within(state.stale_if_error),
+                    by_configuration: true,
+                })
+            };
+        }
+        let lifetime = if soft_purged { 0 } else { self.lifetime_of(head, meta) };
+        let after = |until: UnixMs| until.secs().saturating_sub(state.valid_until.secs());
+        freshness::usable(
+            &self.asked,
+            &Stored {
+                lifetime,
+                age,
+                always_validate: meta.always_validate,
+                never_stale: meta.never_stale,
+                updating: after(state.stale_while_revalidate),
+                error: after(state.stale_if_error),
+            },
+        )
+    }
+
+    /// How long a stored response is fresh from its generation on; for one that was stored by nginx's
+    /// rules, from its storing.
+    fn lifetime_of(&self, head: &Head, meta: &Meta) -> u64 {
+        if meta.strict {
+            return u64::from(meta.lifetime);
+        }
+        let state = &head.state;
+        state.valid_until.secs().saturating_sub(state.updated.secs())
+    }
+}

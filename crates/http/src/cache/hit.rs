@@ -1,0 +1,149 @@
+//! Responses from the cache: of what is stored, and of what is being stored just now. Called by
+//! [`super::serve`] and [`super::fetch`].
+
+use nowait_cache::format::Head as Stored;
+use nowait_cache::{Growing, Hit, HitBody, Piece};
+use nowait_runtime::fs::Io;
+use std::rc::Rc;
+
+use super::find::Object;
+use super::meta::{self, Meta};
+use super::origin::Source;
+use super::serve::Run;
+use super::status::{Forward, Report, Status};
+use crate::log::Level;
+use crate::outcome::Outcome;
+use crate::response::{Body, BodyError, BodySource, FileBody, Head, LocalFuture, Part, Response};
+use crate::upstream::UpstreamHead;
+
+/// Bytes that a reader of a growing object takes at once.
+const PIECE_BYTES_MAX: u64 = 256 * 1024;
+
+impl Run<'_> {
+    /// Serves what is stored. `forward`: the origin was asked, or is being asked.
+    pub(super) fn hit(
+        &mut self,
+        object: Object<Hit>,
+        status: Status,
+        forward: Option<Forward>,
+    ) -> Outcome {
+        self.note(status);
+        let Object { inner: hit, meta, .. } = object;
+        let stored = hit.head().clone();
+        let length = hit.body_length();
+        let Some(head) = self.head(&stored, &meta, Some(length)) else {
+            return Outcome::status(500);
+        };
+        let report = Report {
+            forward: forward.filter(|_| status != Status::Hit),
+            forward_status: (status == Status::Revalidated).then_some(304),
+            ttl: self.ttl,
+            ..Report::default()
+        };
+        self.respond(head, report, |io| match hit.body() {
+            HitBody::Bytes(bytes) if bytes.is_empty() => Body::Empty,
+            HitBody::Bytes(bytes) => Body::Bytes(bytes),
+            HitBody::File { .. } if length == 0 => Body::Empty,
+            HitBody::File { file, offset } => {
+                Body::File(FileBody { file, io: io.clone(), offset, len: length })
+            }
+        })
+    }
+
+    /// Serves what is being stored just now. `collapsed`: after waiting for it.
+    pub(super) fn grow(&mut self, object: Object<Growing>, collapsed: Option<Forward>) -> Outcome {
+        self.note(Status::Hit);
+        let Object { inner: growing, meta, .. } = object;
+        let stored = growing.head().clone();
+        let length = match growing.received() {
+            (length, true) => Some(length),
+            (_, false) => None,
+        };
+        let Some(head) = self.head(&stored, &meta, length) else {
+            return Outcome::status(500);
+        };
+        let report = Report {
+            forward: collapsed,
+            collapsed: collapsed.is_some(),
+            ttl: self.ttl,
+            ..Report::default()
+        };
+        self.respond(head, report, |io| {
+            Body::Stream(Box::new(GrowingBody { growing, io: io.clone() }))
+        })
+    }
+
+    /// A growing object as something that was found; `None`: it is another variant.
+    pub(super) fn join(&mut self, growing: Growing) -> Option<Object<Growing>> {
+        let head = growing.head().clone();
+        let meta = Meta::decode(head.state.meta.clone())?;
+        let fits =
+            meta.vary.is_empty() || self.variant(&meta.vary, meta.strict).key.0 == meta.variant;
+        let _ = self.judge(&head, &meta, false);
+        fits.then(|| Object { inner: growing, meta })
+    }
+
+    /// The origin's head as it was stored.
+    fn head(&self, stored: &Stored, meta: &Meta, length: Option<u64>) -> Option<UpstreamHead> {
+        let Some(mut fields) = meta::decode_fields(&stored.state.header) else {
+            let key = stored.identity.key;
+            self.request
+                .log(Level::Crit, format_args!("cache object {key} contains invalid header"));
+            return None;
+        };
+        if self.conf.strict {
+            // RFC 9111 section 4: the cache "MUST generate an Age header field, replacing any present
+            // in the response".
+            fields.retain(|field| !field.name.eq_ignore_ascii_case(b"age"));
+        }
+        let mut head = UpstreamHead::stored(stored.state.status, meta.reason.clone(), fields);
+        if !meta.headless && length.is_some() {
+            // nginx differs: what came without a length is sent without one from its cache, too.
+            head.content_length = length;
+        }
+        Some(head)
+    }
+
+    fn respond(
+        &mut self,
+        stored: UpstreamHead,
+        report: Report,
+        body: impl FnOnce(&Rc<Io>) -> Body,
+    ) -> Outcome {
+        if let Some(state) = &mut self.request.cache {
+            state.age = self.age;
+        }
+        let answer = match self.origin.respond(self.request, &stored, Source::Cache) {
+            Ok(answer) => answer,
+            Err(outcome) => return outcome,
+        };
+        let mut head: Box<Head> = answer.head;
+        if let Some(age) = self.age.filter(|_| self.conf.strict) {
+            head.add("Age", age.to_string());
+        }
+        self.report(&mut head, report);
+        let body = body(&self.io);
+        Response { head, body }.into()
+    }
+}
+
+/// The content of an object while it is being stored.
+struct GrowingBody {
+    growing: Growing,
+    io: Rc<Io>,
+}
+
+impl BodySource for GrowingBody {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        Box::pin(async move {
+            let piece = self.growing.next(PIECE_BYTES_MAX).await;
+            let piece = piece.map_err(|cut| BodyError::Upstream(cut.to_string()))?;
+            Ok(piece.map(|piece| match piece {
+                Piece::Bytes(bytes) => Part::Bytes(bytes),
+                Piece::File { file, offset, len } => {
+                    Part::File(FileBody { file, io: self.io.clone(), offset, len })
+                }
+            }))
+        })
+    }
+}

@@ -1,0 +1,338 @@
+//! The way of a request through the cache: looked up, waited for, fetched, stored, served.
+//!
+//! Called by the handler of a protocol whose location has a cache. nginx: `ngx_http_upstream_cache`
+//! and what `ngx_http_upstream.c` does for it.
+//!
+//! | status | what happens |
+//! |---|---|
+//! | HIT | served from the cache |
+//! | MISS | fetched, and stored if that is allowed |
+//! | BYPASS | fetched without looking; stored if that is allowed |
+//! | EXPIRED | what was stored is too old: fetched |
+//! | REVALIDATED | the same, but the origin said that it is valid still |
+//! | STALE | the same, but served all the same: the origin failed, or is asked in the background |
+//! | UPDATING | the same, while another request fetches it |
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use nowait_cache::{Ended, Fill, FillOptions, FillStart, Hit, Store, Target, Waiter, Woken};
+use nowait_h1::Method;
+use nowait_runtime::fs::Io;
+use nowait_runtime::task::{Either, select};
+use nowait_runtime::{clock, now, sleep};
+
+use super::find::{Found, Object};
+use super::freshness::Stale;
+use super::origin::{Origin, Source, Wanted};
+use super::reply::Asked;
+use super::state::State;
+use super::status::{Forward, Status};
+use crate::conf::cache::{CacheConf, Zone};
+use crate::log::Level;
+use crate::outcome::Outcome;
+use crate::request::Request;
+use crate::response::Response;
+use crate::subrequest::{self, Entry, Subrequest};
+use crate::upstream::BodyOptions;
+
+/// How often a request that waited for another one's response looks again before it asks the origin
+/// itself.
+const ROUNDS_MAX: u32 = 16;
+
+/// A request on its way through the cache.
+pub(super) struct Run<'a> {
+    pub(super) request: &'a mut Request,
+    pub(super) origin: &'a mut dyn Origin,
+    pub(super) conf: &'a CacheConf,
+    pub(super) store: Arc<Store>,
+    pub(super) io: Rc<Io>,
+    /// The key without `Vary`.
+    pub(super) main: Target,
+    /// The key that was looked up last.
+    pub(super) target: Target,
+    /// What the request says about caching (strict mode).
+    pub(super) asked: Asked,
+    /// Unix seconds.
+    pub(super) now: i64,
+    /// A response was found, but not the variant for this request.
+    pub(super) vary_miss: bool,
+    /// Age of the response that was found, in seconds.
+    pub(super) age: Option<u64>,
+    /// For how long it is valid still, in seconds.
+    pub(super) ttl: Option<i64>,
+}
+
+/// Answers a request of a location that has a cache.
+pub async fn serve(request: &mut Request, origin: &mut dyn Origin) -> Outcome {
+    let current = request.current.clone();
+    let Some(conf) = current.conf.location(request.location).cache.as_deref() else {
+        return pass(request, origin).await;
+    };
+    let store = match zone(request, conf) {
+        Ok(Some(store)) => store,
+        Ok(None) => return pass(request, origin).await,
+        Err(outcome) => return outcome,
+    };
+    if !conf.methods.allows(request.method) {
+        return pass(request, origin).await;
+    }
+    let key = key(request, origin, conf);
+    request.cache = Some(Box::new(State {
+        key: key.text.clone(),
+        ..request.cache.take().map_or_else(State::default, |state| *state)
+    }));
+    let io = Rc::new(store.io(&request.io()));
+    let asked = match conf.strict {
+        true => asked(request),
+        false => Asked { method: request.method, ..Asked::default() },
+    };
+    let mut run = Run {
+        request,
+        origin,
+        conf,
+        store,
+        io,
+        target: key.clone(),
+        main: key,
+        asked,
+        now: unix_now(),
+        vary_miss: false,
+        age: None,
+        ttl: None,
+    };
+    run.serve().await
+}
+
+/// The time in Unix seconds.
+pub(super) fn unix_now() -> i64 {
+    i64::try_from(clock().unix_ms() / 1000).unwrap_or(i64::MAX)
+}
+
+/// Asks the origin for a request that the cache has nothing to do with.
+pub(super) async fn pass(request: &mut Request, origin: &mut dyn Origin) -> Outcome {
+    let reply = match origin.fetch(request, Wanted::default()).await {
+        Ok(reply) => reply,
+        Err(failed) => return Outcome::status(failed.status),
+    };
+    match origin.respond(request, &reply.head, Source::Origin { cacheable: false }) {
+        Ok(answer) => {
+            let options = BodyOptions { buffering: Some(answer.buffering), tee: None };
+            Response { head: answer.head, body: reply.body.into_body(options) }.into()
+        }
+        Err(outcome) => outcome,
+    }
+}
+
+/// The cache of a request; `None`: none.
+fn zone(request: &Request, conf: &CacheConf) -> Result<Option<Arc<Store>>, Outcome> {
+    let caches = &request.current.caches;
+    let at = match &conf.zone {
+        Zone::Fixed(at) => *at,
+        Zone::Named(text) => {
+            let name = request.evaluate(text);
+            if name.is_empty() || name == "off" {
+                return Ok(None);
+            }
+            let named = request.current.conf.caches.iter();
+            let Some(at) = named.map(|path| path.zone.as_bytes()).position(|zone| zone == name)
+            else {
+                let name = String::from_utf8_lossy(&name);
+                request.log(Level::Error, format_args!("cache \"{name}\" not found"));
+                return Err(Outcome::status(500));
+            };
+            at
+        }
+    };
+    Ok(caches.get(at).cloned())
+}
+
+/// The key of a request.
+pub(super) fn key(request: &Request, origin: &dyn Origin, conf: &CacheConf) -> Target {
+    Target::new(match &conf.key {
+        Some(text) => request.evaluate(text),
+        None => origin.default_key(request).into(),
+    })
+}
+
+fn asked(request: &Request) -> Asked {
+    let fields: Vec<(&[u8], &[u8])> =
+        request.head.fields().iter().map(|field| (field.name, field.value)).collect();
+    Asked::read(request.method, fields.into_iter())
+}
+
+/// The right to store a response, and how it is to be fetched.
+pub(super) enum Place {
+    /// In this fill.
+    Fill(Fill),
+    /// In a fill that is begun when the response has come (BYPASS).
+    Later,
+    /// It must not be stored.
+    Nowhere,
+}
+
+impl<'a> Run<'a> {
+    async fn serve(&mut self) -> Outcome {
+        if self.conf.bypass.any(self.request) {
+            self.note(Status::Bypass);
+            return self.fetch(Place::Later, None, Forward::Bypass).await;
+        }
+        self.note(Status::Miss);
+        let deadline = now() + self.conf.lock_timeout;
+        for _ in 0..ROUNDS_MAX {
+            let waiter = match self.find().await {
+                Found::Fresh(object) => return self.hit(object, Status::Hit, None),
+                Found::Growing(object) => return self.grow(object, None),
+                Found::Error(status) => {
+                    self.note(Status::Hit);
+                    return Outcome::status(status);
+                }
+                // RFC 9111 section 5.2.1.7: only-if-cached "indicates that the client only wishes to
+                // obtain a stored response"; a cache that has none "SHOULD […] respond with a 504".
+                Found::Stale(..) | Found::Absent { .. } | Found::Unavailable
+                    if self.asked.control.only_if_cached =>
+                {
+                    return Outcome::status(504);
+                }
+                Found::Unavailable => {
+                    self.note(Status::Bypass);
+                    return self.fetch(Place::Nowhere, None, Forward::Bypass).await;
+                }
+                Found::Stale(object, stale) => match self.stale(object, stale).await {
+                    Next::Answer(outcome) => return outcome,
+                    Next::Wait(waiter) => waiter,
+                },
+                Found::Absent { wanted: false } => {
+                    return self.fetch(Place::Nowhere, None, Forward::UriMiss).await;
+                }
+                Found::Absent { wanted: true } => match self.begin() {
+                    FillStart::Fill(fill) => {
+                        let why = self.miss();
+                        return self.fetch(Place::Fill(fill), None, why).await;
+                    }
+                    FillStart::Busy(waiter) => waiter,
+                    FillStart::Unavailable(_) => {
+                        return self.fetch(Place::Nowhere, None, Forward::UriMiss).await;
+                    }
+                },
+            };
+            match self.wait(waiter, deadline).await {
+                Waited::Look => {}
+                Waited::Growing(growing) => {
+                    if let Some(object) = self.join(growing) {
+                        let why = self.miss();
+                        return self.grow(object, Some(why));
+                    }
+                }
+                Waited::Fetch => break,
+            }
+        }
+        let why = self.miss();
+        self.fetch(Place::Nowhere, None, why).await
+    }
+
+    fn miss(&self) -> Forward {
+        if self.vary_miss { Forward::VaryMiss } else { Forward::UriMiss }
+    }
+
+    /// Sets `$upstream_cache_status`.
+    pub(super) fn note(&mut self, status: Status) {
+        if let Some(state) = &mut self.request.cache {
+            state.status = Some(status);
+        }
+    }
+
+    /// Asks for the right to store the response.
+    pub(super) fn begin(&self) -> FillStart {
+        let background = self.request.nested.is_some_and(|nested| nested.background);
+        let options = FillOptions {
+            lock: self.conf.lock || background,
+            read_while_filling: self.conf.read_while_filling,
+        };
+        self.store.begin_fill(&self.io, &self.target, options)
+    }
+
+    /// A response that is too old: it is served all the same, or the origin is asked, or what another
+    /// request fetches is waited for.
+    async fn stale(&mut self, object: Object<Hit>, stale: Stale) -> Next {
+        let background = self.request.nested.is_some_and(|nested| nested.background);
+        let may_serve = stale.while_updating
+            || (stale.by_configuration && self.conf.use_stale.while_updating());
+        if may_serve && !background {
+            if object.inner.updating {
+                return Next::Answer(self.hit(object, Status::Updating, Some(Forward::Stale)));
+            }
+            if self.conf.background_update && self.update_in_background() {
+                return Next::Answer(self.hit(object, Status::Stale, Some(Forward::Stale)));
+            }
+        }
+        self.note(Status::Expired);
+        let place = match self.begin() {
+            FillStart::Fill(fill) => Place::Fill(fill),
+            FillStart::Unavailable(_) => Place::Nowhere,
+            FillStart::Busy(_) if background => return Next::Answer(Outcome::status(204)),
+            // Another one has begun just now.
+            FillStart::Busy(_) if may_serve => {
+                return Next::Answer(self.hit(object, Status::Updating, Some(Forward::Stale)));
+            }
+            // nginx differs: there all requests that find an expired response go to the origin; with
+            // the lock only one does here.
+            FillStart::Busy(waiter) => return Next::Wait(waiter),
+        };
+        let why =
+            if self.ttl.is_some_and(|ttl| ttl > 0) { Forward::Request } else { Forward::Stale };
+        Next::Answer(self.fetch(place, Some((object, stale)), why).await)
+    }
+
+    /// Starts a request of its own for the origin's answer. nginx:
+    /// `ngx_http_upstream_cache_background_update`.
+    fn update_in_background(&self) -> bool {
+        let update = Subrequest {
+            entry: Entry::Content,
+            background: true,
+            header_only: true,
+            ..Subrequest::copy(self.request)
+        };
+        update.begin(self.request).and_then(subrequest::background).is_ok()
+    }
+
+    /// Waits for what another request fetches, not longer than `proxy_cache_lock_timeout`.
+    async fn wait(&mut self, waiter: Waiter, deadline: Instant) -> Waited {
+        let left = deadline.saturating_duration_since(now());
+        let woken = match select(waiter, sleep(left)).await {
+            Either::Left(woken) => woken,
+            Either::Right(()) => {
+                self.request.log(Level::Info, format_args!("cache lock timeout"));
+                return Waited::Fetch;
+            }
+        };
+        match woken {
+            Woken::Filling(growing) => Waited::Growing(growing),
+            // Another one will hardly be storable either: ask all at once.
+            Woken::Ended(Ended::Declined) => Waited::Fetch,
+            Woken::Ended(Ended::Stored | Ended::Failed | Ended::Moved) => Waited::Look,
+        }
+    }
+}
+
+/// What comes after a response that is too old.
+enum Next {
+    Answer(Outcome),
+    Wait(Waiter),
+}
+
+/// What waiting led to.
+enum Waited {
+    /// Look again.
+    Look,
+    /// Read along.
+    Growing(nowait_cache::Growing),
+    /// Ask the origin without storing.
+    Fetch,
+}
+
+/// Whether a method's responses have no content.
+pub(super) fn is_head(method: Method) -> bool {
+    method == Method::Head
+}

@@ -1,0 +1,64 @@
+//! What a request knows of its cache: for `$upstream_cache_status` and its like.
+
+use bytes::Bytes;
+
+use super::status::Status;
+use crate::request::Request;
+use crate::variables::Builtin;
+use crate::variables::core::number;
+
+/// The variables of this module.
+pub const BUILTINS: &[Builtin] = &[
+    Builtin {
+        name: "upstream_cache_status",
+        doc: "How the cache took part in the response: `MISS`, `BYPASS`, `EXPIRED`, `STALE`, \
+              `UPDATING`, `REVALIDATED` or `HIT`.",
+        get: |r, out| text(r, out, |state| state.status.map(|status| status.as_str().as_bytes())),
+    },
+    Builtin {
+        name: "upstream_cache_key",
+        doc: "The key by which the response was looked for in the cache.",
+        get: |r, out| text(r, out, |state| Some(&state.key)),
+    },
+    Builtin {
+        name: "upstream_cache_last_modified",
+        doc: "`Last-Modified` of a stored response that is being revalidated.",
+        get: |r, out| text(r, out, |state| state.last_modified.as_deref()),
+    },
+    Builtin {
+        name: "upstream_cache_etag",
+        doc: "`ETag` of a stored response that is being revalidated.",
+        get: |r, out| text(r, out, |state| state.etag.as_deref()),
+    },
+    Builtin {
+        name: "upstream_cache_age",
+        doc: "Age of the stored response that was served, in seconds.",
+        get: |r, out| {
+            r.cache.as_ref().and_then(|state| state.age).is_some_and(|age| number(age, out))
+        },
+    },
+];
+
+fn text<'a>(
+    request: &'a Request,
+    out: &mut Vec<u8>,
+    part: fn(&'a State) -> Option<&'a [u8]>,
+) -> bool {
+    let value = request.cache.as_deref().and_then(part);
+    value.map(|value| out.extend_from_slice(value)).is_some()
+}
+
+/// Kept in the request once a cache was asked.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    /// What became of it.
+    pub status: Option<Status>,
+    /// The text of the key.
+    pub key: Bytes,
+    /// `Last-Modified` of the stored response with which the origin is asked, as it is sent.
+    pub last_modified: Option<Bytes>,
+    /// `ETag` of it.
+    pub etag: Option<Bytes>,
+    /// Age of the stored response in seconds.
+    pub age: Option<u64>,
+}

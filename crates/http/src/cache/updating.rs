@@ -1,0 +1,137 @@
+//! What other responses do to stored ones: a 304 renews the fields (RFC 9111 sections 3.2, 4.3.4),
+//! an answer to an unsafe method makes a response invalid (section 4.4). Pure; the strict mode only.
+
+use bytes::Bytes;
+use nowait_h1::Method;
+
+use super::reply::{Reply, joined};
+use super::storing;
+use crate::upstream::Field;
+
+/// Puts the fields of a 304 in place of the stored ones.
+///
+/// Section 3.2: "the cache MUST add each header field in the provided response to the stored
+/// response, replacing field values that are already present, with the following exceptions".
+pub fn freshen(stored: &mut Vec<Field>, newer: &[Field], reply: &Reply) {
+    let connection = connection(newer);
+    let taken: Vec<&Field> = newer
+        .iter()
+        .filter(|header| {
+            !storing::excluded(&header.name, &connection, reply) && !describes_content(&header.name)
+        })
+        .collect();
+    stored.retain(|old| !taken.iter().any(|new| new.name.eq_ignore_ascii_case(&old.name)));
+    stored.extend(taken.into_iter().cloned());
+}
+
+/// The members of all lines of `Connection`.
+pub fn connection(fields: &[Field]) -> Bytes {
+    let lines = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(b"connection"));
+    joined(lines.map(|field| &field.value[..]))
+}
+
+/// "Header fields that the cache's stored response depends upon", and Content-Length: "for example,
+/// […] Content-Encoding, Content-Type and Content-Range".
+fn describes_content(name: &[u8]) -> bool {
+    let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+    [&b"content-length"[..], b"content-encoding", b"content-type", b"content-range"]
+        .iter()
+        .any(|other| is(other))
+}
+
+/// Whether an answer makes what is stored for the URI invalid.
+///
+/// Section 4.4: "a cache MUST invalidate the target URI […] when it receives a non-error status code
+/// in response to an unsafe request method (including methods whose safety is unknown)"; "A
+/// "non-error response" is one with a 2xx (Successful) or 3xx (Redirection) status code."
+pub fn invalidates(method: Method, status: u16) -> bool {
+    let safe = matches!(
+        method,
+        Method::Get | Method::Head | Method::Options | Method::Trace | Method::Propfind
+    );
+    !safe && (200..400).contains(&status)
+}
+
+/// The path and query of a URI in `Location` or `Content-Location` whose origin is the request's.
+///
+/// Section 4.4: "a cache MUST NOT trigger an invalidation under these conditions if the origin […]
+/// of the URI to be invalidated differs from that of the target URI. This helps prevent denial-of-
+/// service attacks."
+pub fn same_origin<'a>(uri: &'a [u8], scheme: &[u8], host: &[u8]) -> Option<&'a [u8]> {
+    if uri.starts_with(b"//") {
+        return path_behind(&uri[2..], host);
+    }
+    if uri.starts_with(b"/") {
+        return Some(without_fragment(uri));
+    }
+    let colon = uri.iter().position(|&b| b == b':')?;
+    let (named, rest) = uri.split_at(colon);
+    if !named.eq_ignore_ascii_case(scheme) {
+        return None;
+    }
+    path_behind(rest.strip_prefix(b"://")?, host)
+}
+
+fn path_behind<'a>(rest: &'a [u8], host: &[u8]) -> Option<&'a [u8]> {
+    let slash = rest.iter().position(|&b| b == b'/')?;
+    let (authority, path) = rest.split_at(slash);
+    authority.eq_ignore_ascii_case(host).then(|| without_fragment(path))
+}
+
+fn without_fragment(path: &[u8]) -> &[u8] {
+    path.split(|&b| b == b'#').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(name: &'static str, value: &'static str) -> Field {
+        Field { known: None, name: name.into(), value: value.into() }
+    }
+
+    #[test]
+    fn a_304_renews_the_fields() {
+        let mut stored = vec![
+            header("ETag", "\"1\""),
+            header("X-A", "1"),
+            header("x-a", "2"),
+            header("Content-Type", "a"),
+        ];
+        let newer = [
+            header("x-A", "3"),
+            header("Content-Type", "b"),
+            header("Content-Length", "0"),
+            header("Connection", "x-hop"),
+            header("X-Hop", "1"),
+            header("X-New", "n"),
+        ];
+        freshen(&mut stored, &newer, &Reply::default());
+        let expected = [
+            header("ETag", "\"1\""),
+            header("Content-Type", "a"),
+            header("x-A", "3"),
+            header("X-New", "n"),
+        ];
+        assert_eq!(stored, expected);
+    }
+
+    #[test]
+    fn unsafe_methods_invalidate() {
+        assert!(invalidates(Method::Post, 200) && invalidates(Method::Delete, 303));
+        assert!(invalidates(Method::Other, 204));
+        assert!(!invalidates(Method::Get, 200) && !invalidates(Method::Put, 404));
+    }
+
+    #[test]
+    fn only_of_the_same_origin() {
+        let path = |uri: &'static str| same_origin(uri.as_bytes(), b"http", b"a.example:8080");
+        assert_eq!(path("/x?y#z"), Some(&b"/x?y"[..]));
+        assert_eq!(path("http://A.example:8080/x"), Some(&b"/x"[..]));
+        assert_eq!(path("//a.example:8080/x"), Some(&b"/x"[..]));
+        for other in ["https://a.example:8080/x", "http://b.example/x", "x", "", "http:/x", "//b/x"]
+        {
+            assert_eq!(path(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Which variant of a response belongs to a request: the fields that `Vary` names, as bytes that are
+//! equal when they select the same one.
+//!
+//! nginx's form joins the lines of a field and leaves spaces out of three lists
+//! (`ngx_http_file_cache_vary`); the strict form (RFC 9111 section 4.1) normalises more, so that more
+//! requests share a variant. Used by [`super::serve`] to make the key of a variant. Pure.
+
+/// Members of a list that are sorted; in longer ones the order counts.
+const MEMBERS_MAX: usize = 32;
+
+/// How fields are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// As nginx does.
+    Nginx,
+    /// "The header fields from two requests are defined to match if and only if those in the first
+    /// request can be transformed to those in the second request by" white space, joined lines, and
+    /// "normalizing both header field values in a way that is known to have identical semantics".
+    Strict,
+}
+
+/// What distinguishes the variant for a request: `vary` is the field of the response, `fields` those
+/// of the request.
+pub fn distinction<'a>(
+    vary: &[u8],
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+    form: Form,
+) -> Vec<u8> {
+    let mut names: Vec<Vec<u8>> = vary
+        .split(|b| b" ,\t".contains(b))
+        .filter(|name| !name.is_empty())
+        .map(<[u8]>::to_ascii_lowercase)
+        .collect();
+    if form == Form::Strict {
+        names.sort_unstable();
+        names.dedup();
+    }
+    let mut out = Vec::new();
+    for name in names {
+        let lines =
+            fields.clone().filter(|(n, _)| n.eq_ignore_ascii_case(&name)).map(|(_, value)| value);
+        out.extend_from_slice(&name);
+        out.push(b':');
+        match form {
+            Form::Nginx if is_plain_list(&name) => words(lines, &mut out),
+            Form::Nginx => join(lines, &mut out),
+            Form::Strict if is_weighted_list(&name) => sorted(lines, &mut out),
+            Form::Strict => {
+                // A field that is absent matches only one that is absent, too.
+                if lines.clone().next().is_some() {
+                    out.push(b'=');
+                }
+                join(lines.map(<[u8]>::trim_ascii), &mut out);
+            }
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}
+
+/// Those in which nginx leaves out spaces.
+fn is_plain_list(name: &[u8]) -> bool {
+    matches!(name, b"accept-charset" | b"accept-encoding" | b"accept-language")
+}
+
+/// Lists whose members may come in any order (RFC 9110 section 12.5), in any case.
+fn is_weighted_list(name: &[u8]) -> bool {
+    matches!(name, b"accept" | b"accept-charset" | b"accept-encoding" | b"accept-language")
+}
+
+fn join<'a>(lines: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
+    for (n, line) in lines.enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(line);
+    }
+}
+
+fn words<'a>(lines: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
+    let words = lines.flat_map(|line| line.split(|b| b" ,".contains(b)));
+    join(words.filter(|word| !word.is_empty()), out);
+}
+
+fn sorted<'a>(lines: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
+    let mut members: Vec<Vec<u8>> =
+        lines.flat_map(|line| line.split(|&b| b == b',')).map(normal).collect();
+    members.retain(|member| !member.is_empty());
+    if members.len() <= MEMBERS_MAX {
+        members.sort_unstable();
+        members.dedup();
+    }
+    if !members.is_empty() {
+        out.push(b'=');
+    }
+    join(members.iter().map(|member| &member[..]), out);
+}
+
+/// A member in lower case, without white space and without the weight that it has anyway.
+fn normal(member: &[u8]) -> Vec<u8> {
+    let mut member: Vec<u8> =
+        member.iter().filter(|b| !b" \t".contains(b)).map(u8::to_ascii_lowercase).collect();
+    for full in [&b";q=1.000"[..], b";q=1.00", b";q=1.0", b";q=1"] {
+        if member.ends_with(full) {
+            member.truncate(member.len() - full.len());
+            break;
+        }
+    }
+    member
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::random_cases;
+
+    fn key(vary: &str, lines: &[(&str, &str)], form: Form) -> Vec<u8> {
+        let fields = lines.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        distinction(vary.as_bytes(), fields, form)
+    }
+
+    #[test]
+    fn as_nginx() {
+        let same = |a: &[(&str, &str)], b: &[(&str, &str)]| {
+            let vary = "Accept-Encoding, X-A";
+            key(vary, a, Form::Nginx) == key(vary, b, Form::Nginx)
+        };
+        assert!(same(&[("accept-encoding", "gzip, br")], &[("Accept-Encoding", " gzip ,br ")]));
+        assert!(same(
+            &[("accept-encoding", "a"), ("accept-encoding", "b")],
+            &[("Accept-Encoding", "a,b")]
+        ));
+        assert!(!same(&[("accept-encoding", "gzip, br")], &[("Accept-Encoding", "br, gzip")]));
+        assert!(!same(&[("x-a", "b, c")], &[("x-a", "b,c")]));
+        assert!(same(&[("x-b", "b")], &[]));
+        assert!(same(&[("x-a", "")], &[]));
+    }
+
+    #[test]
+    fn strict() {
+        let same = |a: &[(&str, &str)], b: &[(&str, &str)]| {
+            let vary = "X-A ,Accept-Encoding";
+            key(vary, a, Form::Strict) == key(vary, b, Form::Strict)
+        };
+        assert!(same(&[("accept-encoding", "GZIP;q=1.0, br")], &[("Accept-Encoding", "br,gzip")]));
+        assert!(!same(&[("accept-encoding", "gzip;q=0.5")], &[("accept-encoding", "gzip")]));
+        assert!(!same(&[("x-a", "")], &[]));
+        assert!(same(&[("x-a", "a"), ("x-a", " b")], &[("X-A", "a,b")]));
+        assert_eq!(key("a, b", &[], Form::Strict), key("B,A", &[], Form::Strict));
+    }
+
+    /// The order of the request's other fields never counts; a different value always does.
+    #[test]
+    fn any_requests() {
+        random_cases(500, |random| {
+            let names = ["accept", "accept-language", "cookie", "x-a", "other"];
+            let mut lines: Vec<(&str, String)> = Vec::new();
+            for name in names {
+                if random.below(2) == 0 {
+                    lines.push((name, format!("v{}", random.below(4))));
+                }
+            }
+            let borrowed: Vec<(&str, &str)> = lines.iter().map(|(n, v)| (*n, &v[..])).collect();
+            let reversed: Vec<(&str, &str)> = borrowed.iter().rev().copied().collect();
+            for form in [Form::Nginx, Form::Strict] {
+                let vary = "x-a, cookie, accept";
+                assert_eq!(key(vary, &borrowed, form), key(vary, &reversed, form));
+                let mut changed = borrowed.clone();
+                changed.retain(|(name, _)| *name != "x-a");
+                changed.push(("x-a", "w"));
+                assert_ne!(key(vary, &borrowed, form), key(vary, &changed, form));
+            }
+        });
+    }
+}

@@ -1,0 +1,56 @@
+//! The caches of a configuration as stores in use.
+//!
+//! Called by the program when a configuration becomes the one in use. A cache that stays the same by
+//! name, size and directory goes on with what it knows; another one begins anew.
+
+use std::sync::Arc;
+
+use nowait_cache::{Levels, Steps, Store, StoreOptions};
+
+use crate::conf::HttpConf;
+use crate::conf::cache_path::{CachePath, Pace};
+
+/// The stores of the caches, by their numbers in [`HttpConf::caches`].
+pub fn open(conf: &HttpConf, previous: &[Arc<Store>]) -> Vec<Arc<Store>> {
+    conf.caches.iter().map(|path| one(options(path), previous)).collect()
+}
+
+fn one(options: StoreOptions, previous: &[Arc<Store>]) -> Arc<Store> {
+    match previous.iter().find(|store| store.fits(&options)) {
+        Some(store) => {
+            store.reconfigure(options);
+            store.clone()
+        }
+        None => Store::new(options),
+    }
+}
+
+/// What a store has to know.
+fn options(path: &CachePath) -> StoreOptions {
+    StoreOptions {
+        path: path.path.clone(),
+        levels: Levels::new(path.levels.split(|n| *n == 0).next().unwrap_or_default())
+            .unwrap_or(Levels::NONE),
+        // nginx differs: objects are always written beside their place, never copied from another
+        // file system.
+        temp_path: None,
+        zone: path.zone.clone(),
+        zone_bytes: path.zone_bytes,
+        inactive: path.inactive,
+        max_bytes: path.max_size,
+        min_free: path.min_free,
+        manager: steps(path.manager),
+        loader: steps(path.loader),
+        purger: path.purger.map(steps),
+        memory_bytes: path.memory,
+        tier: path.tier.clone(),
+    }
+}
+
+fn steps(pace: Pace) -> Steps {
+    Steps {
+        files: usize::try_from(pace.files).unwrap_or(usize::MAX),
+        sleep: pace.sleep,
+        threshold: pace.threshold,
+    }
+}

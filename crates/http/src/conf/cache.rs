@@ -1,0 +1,416 @@
+//! Settings of caching: one table for every protocol that has a cache (`proxy_cache`,
+//! `fastcgi_cache` and their relatives). nginx: `ngx_http_upstream_conf_t` and the modules' tables.
+//!
+//! A protocol's module expands [`cache_directives!`] once with its prefix; all of them come to the
+//! same [`CacheConf`], so that the cache knows no protocol. Where objects are stored is in
+//! [`super::cache_path`].
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node, Scope, Seconds, Setting, Span, Value, arity, number};
+use nowait_h1::Method;
+
+use super::cache_path::CachePaths;
+use crate::cache::validity::ValidByStatus;
+use crate::request::Request;
+use crate::upstream::Cause;
+use crate::variables::complex::Complex;
+
+/// Writes the rows of a protocol's cache and how they become a [`CacheConf`].
+macro_rules! cache_directives {
+    ($module:literal, $prefix:literal, $conf:ident, $layer:ident) => {
+        nowait_conf::directives! {
+            /// What is cached, for how long, and for whom.
+            #[derive(Debug)]
+            module $module, prefix $prefix;
+            pub struct $conf with $layer;
+
+            /// The zone of the cache for responses: one that a `…_cache_path` defines, or a text with
+            /// variables whose value names one. An empty value means `off`.
+            cache: CacheZone = "off", in HTTP | SERVER | LOCATION, args "zone | off";
+            /// What identifies a response in the cache. Without it: the scheme and the name of the
+            /// upstream, and the URI that is asked for.
+            cache_key: Option<Complex>, in HTTP | SERVER | LOCATION, args "string";
+            /// If one of the texts is neither empty nor `0`, the response isn't looked for in the
+            /// cache; the origin's may be stored.
+            cache_bypass: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
+            /// If one of the texts is neither empty nor `0`, the response isn't stored.
+            no_cache: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
+            /// How long responses with these codes are valid that do not say so themselves; without
+            /// codes those with 200, 301 and 302. The first one for a code counts; `any` is every code.
+            /// Fields of the response count more: `X-Accel-Expires`, then `Cache-Control`, then
+            /// `Expires`.
+            cache_valid: Vec<Valid>, in HTTP | SERVER | LOCATION, args "[code | any ...] time";
+            /// A response is stored when it was asked for so often.
+            cache_min_uses: u32 = "1", in HTTP | SERVER | LOCATION, args "number";
+            /// Requests whose range begins at this byte or later are sent to the origin as they are, and
+            /// the response is not stored, since all before it would have to be fetched first.
+            cache_max_range_offset: Option<nowait_conf::Offset>, in HTTP | SERVER | LOCATION, args "number";
+            /// When a stored response is served that is not valid any more: when the origin can't be
+            /// reached (`error`), is silent (`timeout`), sends nonsense (`invalid_header`) or one of these
+            /// codes, and while another request updates it (`updating`).
+            cache_use_stale: UseStale = "off", in HTTP | SERVER | LOCATION, args "error | timeout | invalid_header | updating | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | off ...";
+            /// Methods whose responses are cached; GET and HEAD always are.
+            cache_methods: CacheMethods = "GET HEAD", in HTTP | SERVER | LOCATION, args "GET | HEAD | POST ...";
+            /// Whether only one request at a time is sent to the origin to fill a key. Others for the same
+            /// key wait until it is there.
+            cache_lock: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+            /// How long requests wait for that; then they are sent to the origin and not stored.
+            cache_lock_timeout: nowait_conf::Msec = "5s", in HTTP | SERVER | LOCATION, args "time";
+            /// If the request that fills a key has not been answered for so long, one more is sent.
+            cache_lock_age: nowait_conf::Msec = "5s", in HTTP | SERVER | LOCATION, args "time";
+            /// Whether responses that are not valid any more are asked for with their validators, so that
+            /// the origin need not send them again.
+            cache_revalidate: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+            /// Whether HEAD is sent to the origin as GET, to store what comes. Without it the key should
+            /// have `$request_method` in it.
+            cache_convert_head: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+            /// Whether a response that may be served stale while it is updated is updated by a request of
+            /// its own, for which the client does not wait.
+            cache_background_update: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+            /// If one of the texts is neither empty nor `0`, the request purges: what is stored for its key
+            /// is removed. A key that ends with an asterisk is a beginning: all keys that begin with it are
+            /// purged. The answer is 204 if something was there, else 404, and `X-Purged` says how many
+            /// objects.
+            cache_purge: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
+            /// Whether waiting requests get a response while it is still being fetched and stored: as it
+            /// grows, each at its own speed. Only with the lock.
+            cache_read_while_filling: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+            /// Whether RFC 9111 is followed in full, where nginx by intention does not: `Age`, normalised
+            /// `Vary`, `Cache-Control` of requests, heuristic freshness, invalidation, `CDN-Cache-Control`.
+            cache_rfc9111: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+            /// Texts whose words, separated by spaces or commas, are tags of a stored response, by which it
+            /// can be purged; such as `$upstream_http_surrogate_key`.
+            cache_tag: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
+            /// The name under which the cache tells in `Cache-Status` (RFC 9211) what it did; empty or
+            /// `off`: it doesn't.
+            cache_status: CacheName = "off", in HTTP | SERVER | LOCATION, args "name | off";
+        }
+
+        impl $conf {
+            /// The settings of a location; `None` where nothing is cached.
+            pub(crate) fn cache(
+                cx: &mut nowait_conf::Cx<'_>,
+                chain: &[&nowait_conf::Scope],
+            ) -> Option<Box<CacheConf>> {
+                let conf = Self::resolve(cx, chain);
+                let zone = conf.cache.resolve(cx, concat!($prefix, "cache"))?;
+                Some(Box::new(CacheConf {
+                    zone,
+                    key: conf.cache_key,
+                    bypass: conf.cache_bypass.unwrap_or_default(),
+                    no_cache: conf.no_cache.unwrap_or_default(),
+                    valid: Valid::table(conf.cache_valid),
+                    min_uses: conf.cache_min_uses,
+                    max_range_offset: conf.cache_max_range_offset.map(|offset| offset.0),
+                    use_stale: conf.cache_use_stale,
+                    methods: conf.cache_methods,
+                    lock: conf.cache_lock,
+                    lock_timeout: conf.cache_lock_timeout.duration(),
+                    lock_age: conf.cache_lock_age.duration(),
+                    revalidate: conf.cache_revalidate,
+                    convert_head: conf.cache_convert_head,
+                    background_update: conf.cache_background_update,
+                    purge: conf.cache_purge.unwrap_or_default(),
+                    read_while_filling: conf.cache_read_while_filling,
+                    strict: conf.cache_rfc9111,
+                    tags: conf.cache_tag.unwrap_or_default(),
+                    status: conf.cache_status.0,
+                }))
+            }
+        }
+    };
+}
+
+cache_directives!("proxy", "proxy_", ProxyCacheConf, ProxyCacheConfLayer);
+
+/// How a location caches, whatever its protocol.
+#[derive(Debug, Clone)]
+pub struct CacheConf {
+    /// Which cache.
+    pub zone: Zone,
+    /// `cache_key`
+    pub key: Option<Complex>,
+    /// `cache_bypass`
+    pub bypass: Texts,
+    /// `no_cache`
+    pub no_cache: Texts,
+    /// `cache_valid`
+    pub valid: ValidByStatus,
+    /// `cache_min_uses`
+    pub min_uses: u32,
+    /// `cache_max_range_offset`
+    pub max_range_offset: Option<u64>,
+    /// `cache_use_stale`
+    pub use_stale: UseStale,
+    /// `cache_methods`
+    pub methods: CacheMethods,
+    /// `cache_lock`
+    pub lock: bool,
+    /// `cache_lock_timeout`
+    pub lock_timeout: Duration,
+    /// `cache_lock_age`
+    pub lock_age: Duration,
+    /// `cache_revalidate`
+    pub revalidate: bool,
+    /// `cache_convert_head`
+    pub convert_head: bool,
+    /// `cache_background_update`
+    pub background_update: bool,
+    /// `cache_purge`
+    pub purge: Texts,
+    /// `cache_read_while_filling`
+    pub read_while_filling: bool,
+    /// `cache_rfc9111`
+    pub strict: bool,
+    /// `cache_tag`
+    pub tags: Texts,
+    /// `cache_status`
+    pub status: Option<Complex>,
+}
+
+/// Which cache a location uses.
+#[derive(Debug, Clone)]
+pub enum Zone {
+    /// Position in [`HttpConf::caches`](super::HttpConf::caches).
+    Fixed(usize),
+    /// The text names it.
+    Named(Complex),
+}
+
+/// `cache` as it was written.
+#[derive(Debug, Clone)]
+pub enum CacheZone {
+    /// `off`
+    Off,
+    /// The name of a zone.
+    Named(Bytes, Span),
+    /// A text with variables.
+    Variable(Complex),
+}
+
+impl Setting for CacheZone {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        if word.text == b"off" {
+            return Ok(Self::Off);
+        }
+        let text = super::complex(word, cx)?;
+        Ok(match text.literal() {
+            Some(name) => Self::Named(name.clone(), word.span),
+            None => Self::Variable(text),
+        })
+    }
+}
+
+impl CacheZone {
+    /// Looks the zone up, all of which are known when `http` has ended.
+    fn resolve(self, cx: &mut Cx<'_>, directive: &str) -> Option<Zone> {
+        match self {
+            Self::Off => None,
+            Self::Variable(text) => Some(Zone::Named(text)),
+            Self::Named(name, span) => {
+                let found = cx.global::<CachePaths>().position(&name);
+                if found.is_none() {
+                    let name = String::from_utf8_lossy(&name);
+                    let error = format!("\"{directive}\" zone \"{name}\" is unknown");
+                    let hint = format!(
+                        "define it in the http block: {directive}_path DIRECTORY keys_zone={name}:10m;"
+                    );
+                    // Inherited by many locations, reported once.
+                    let reported = &mut cx.global::<CachePaths>().unknown;
+                    if reported.insert(span) {
+                        cx.report(Diagnostic::emerg(error).at(span).hint(hint));
+                    }
+                }
+                found.map(Zone::Fixed)
+            }
+        }
+    }
+}
+
+/// Texts with variables, of which one that is neither empty nor `0` decides. nginx:
+/// `ngx_http_set_predicate_slot`.
+#[derive(Debug, Clone, Default)]
+pub struct Texts(pub Vec<Complex>);
+
+impl Setting for Texts {
+    const ARITY: arity::Arity = arity::at_least(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let texts = node.args.iter().map(|word| super::complex(word, cx));
+        texts.collect::<Result<_, _>>().map(Self)
+    }
+
+    fn again(&mut self, node: &Node, cx: &mut Cx<'_>) -> Result<(), Diagnostic> {
+        self.0.extend(Self::parse(node, cx)?.0);
+        Ok(())
+    }
+}
+
+impl Texts {
+    /// Whether one of the texts is neither empty nor `0`.
+    pub fn any(&self, request: &Request) -> bool {
+        self.0.iter().any(|text| {
+            let value = request.evaluate(text);
+            !value.is_empty() && value != "0"
+        })
+    }
+}
+
+/// One `cache_valid`.
+#[derive(Debug, Clone)]
+pub struct Valid {
+    /// Codes; `None` is every code.
+    codes: Vec<Option<u16>>,
+    seconds: u64,
+}
+
+impl Setting for Valid {
+    const ARITY: arity::Arity = arity::at_least(1);
+
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let (time, codes) = node.args.split_last().ok_or_else(|| node.arity_error())?;
+        let Seconds(seconds) = Seconds::from_word(&time.text)
+            .map_err(|_| time.error(format!("invalid time value \"{time}\"")))?;
+        if codes.is_empty() {
+            return Ok(Self { codes: [200, 301, 302].map(Some).to_vec(), seconds });
+        }
+        let code = |word: &nowait_conf::Word| match number(&word.text) {
+            _ if word.text == b"any" => Ok(None),
+            Some(code @ 100..=599) => Ok(u16::try_from(code).ok()),
+            _ => Err(word.error(format!("invalid status \"{word}\""))),
+        };
+        let codes = codes.iter().map(code).collect::<Result<_, _>>()?;
+        Ok(Self { codes, seconds })
+    }
+}
+
+impl Valid {
+    fn table(all: Vec<Self>) -> ValidByStatus {
+        let entries = all
+            .into_iter()
+            .flat_map(|valid| valid.codes.into_iter().map(move |code| (code, valid.seconds)));
+        ValidByStatus(entries.collect())
+    }
+}
+
+/// `cache_status`
+#[derive(Debug, Clone)]
+pub struct CacheName(pub Option<Complex>);
+
+impl Setting for CacheName {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        let off = word.text == b"off" || word.text.is_empty();
+        if off { Ok(Self(None)) } else { super::complex(word, cx).map(|name| Self(Some(name))) }
+    }
+}
+
+nowait_conf::setting_flags! {
+    /// `cache_use_stale`
+    pub struct UseStale {
+        /// The connection could not be made or broke.
+        ERROR = "error",
+        /// The origin was silent.
+        TIMEOUT = "timeout",
+        /// It sent an empty or malformed response.
+        INVALID_HEADER = "invalid_header",
+        /// Another request updates it.
+        UPDATING = "updating",
+        /// Status 500.
+        HTTP_500 = "http_500",
+        /// Status 502.
+        HTTP_502 = "http_502",
+        /// Status 503.
+        HTTP_503 = "http_503",
+        /// Status 504.
+        HTTP_504 = "http_504",
+        /// Status 403.
+        HTTP_403 = "http_403",
+        /// Status 404.
+        HTTP_404 = "http_404",
+        /// Status 429.
+        HTTP_429 = "http_429",
+        /// Never.
+        OFF = "off",
+    }
+}
+
+impl UseStale {
+    /// Whether a stale response is served after such a failure.
+    pub fn after(self, cause: Cause) -> bool {
+        let flag = match cause {
+            // nginx: NGX_HTTP_UPSTREAM_FT_NOLIVE goes with FT_ERROR.
+            Cause::Error | Cause::NoLive => Self::ERROR,
+            Cause::Timeout => Self::TIMEOUT,
+            Cause::InvalidHeader => Self::INVALID_HEADER,
+            Cause::Http500 => Self::HTTP_500,
+            Cause::Http502 => Self::HTTP_502,
+            Cause::Http503 => Self::HTTP_503,
+            Cause::Http504 => Self::HTTP_504,
+            Cause::Http403 => Self::HTTP_403,
+            Cause::Http404 => Self::HTTP_404,
+            Cause::Http429 => Self::HTTP_429,
+        };
+        !self.contains(Self::OFF) && self.contains(flag)
+    }
+
+    /// Whether a stale response is served while another request updates it.
+    pub fn while_updating(self) -> bool {
+        !self.contains(Self::OFF) && self.contains(Self::UPDATING)
+    }
+}
+
+nowait_conf::setting_flags! {
+    /// `cache_methods`
+    pub struct CacheMethods {
+        /// GET, always.
+        GET = "GET",
+        /// HEAD, always.
+        HEAD = "HEAD",
+        /// POST
+        POST = "POST",
+    }
+}
+
+impl CacheMethods {
+    /// Whether responses to this method are cached.
+    pub fn allows(self, method: Method) -> bool {
+        match method {
+            Method::Get | Method::Head => true,
+            Method::Post => self.contains(Self::POST),
+            _ => false,
+        }
+    }
+}
+
+/// The settings of a location whose protocol is the http proxy.
+pub fn proxy(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<CacheConf>> {
+    ProxyCacheConf::cache(cx, chain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stale_by_cause() {
+        let stale = UseStale::ERROR.or(UseStale::HTTP_404);
+        assert!(stale.after(Cause::Error) && stale.after(Cause::NoLive));
+        assert!(stale.after(Cause::Http404) && !stale.after(Cause::Http500));
+        assert!(!stale.or(UseStale::OFF).after(Cause::Error));
+        assert!(!stale.while_updating() && UseStale::UPDATING.while_updating());
+    }
+
+    #[test]
+    fn get_and_head_are_always_cached() {
+        assert!(CacheMethods::POST.allows(Method::Get) && CacheMethods::POST.allows(Method::Post));
+        assert!(!CacheMethods::GET.allows(Method::Post) && !CacheMethods::POST.allows(Method::Put));
+    }
+}

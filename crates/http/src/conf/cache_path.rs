@@ -1,0 +1,268 @@
+//! `proxy_cache_path` and its relatives: where a cache keeps its objects. nginx:
+//! `ngx_http_file_cache_set_slot`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use nowait_conf::{Cx, Diagnostic, Msec, Node, Offset, Seconds, Size, Span, Value, Word, number};
+
+/// The smallest `keys_zone`, in bytes. nginx: two pages.
+const ZONE_BYTES_MIN: u64 = 2 * 4096;
+
+nowait_conf::rows! {
+    pub static PROXY_CACHE_PATH_ROWS, module "proxy";
+
+    /// A cache: its directory, and the zone that holds what is known of its objects. A key takes about
+    /// 128 bytes of the zone, so `10m` holds some 80 thousand; when it is full, those that were not used
+    /// for longest make room.
+    ///
+    /// Files are named by the MD5 of the key, below directories of `levels`. They are written beside
+    /// their place with `use_temp_path=off`, else to the directory of `proxy_temp_path`, which had better
+    /// be on the same file system.
+    ///
+    /// Objects that were not asked for in the time of `inactive` are removed, and those that were not
+    /// used for longest when the cache grows above `max_size` or less than `min_free` bytes are free on
+    /// the file system: `manager_files` in one go, which takes no longer than `manager_threshold`, with
+    /// pauses of `manager_sleep`. In the same way the directory is read after a start (`loader_…`), and
+    /// looked through for what was purged by the beginning of its key with `purger=on` (`purger_…`).
+    ///
+    /// `memory` keeps the small objects that are asked for most in memory, too, up to so many bytes.
+    /// `tier` names the zone of a slower cache behind this one: what is not here is looked for there and
+    /// moves here when it is asked for again; what has to make room here moves there.
+    "proxy_cache_path" => cache_path, in HTTP, take at_least(2), args "path [levels=levels] [use_temp_path=on|off] keys_zone=name:size [inactive=time] [max_size=size] [min_free=size] [manager_files=number] [manager_sleep=time] [manager_threshold=time] [loader_files=number] [loader_sleep=time] [loader_threshold=time] [purger=on|off] [purger_files=number] [purger_sleep=time] [purger_threshold=time] [memory=size] [tier=name]";
+}
+
+/// One cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachePath {
+    /// Directory, absolute, without a slash at its end.
+    pub path: Vec<u8>,
+    /// Digits of up to three levels of directories; 0: no further level.
+    pub levels: [u8; 3],
+    /// Files are written to the directory of `proxy_temp_path` first.
+    pub use_temp_path: bool,
+    /// Name of the zone.
+    pub zone: String,
+    /// Size of the zone in bytes.
+    pub zone_bytes: u64,
+    /// Objects not asked for in so long are removed.
+    pub inactive: Duration,
+    /// Bytes that the objects may have.
+    pub max_size: Option<u64>,
+    /// Bytes that stay free on the file system.
+    pub min_free: Option<u64>,
+    /// How objects are removed.
+    pub manager: Pace,
+    /// How the directory is read after a start.
+    pub loader: Pace,
+    /// How it is looked through for what was purged; `None`: it isn't.
+    pub purger: Option<Pace>,
+    /// Bytes of objects kept in memory.
+    pub memory: Option<u64>,
+    /// The zone behind this one.
+    pub tier: Option<String>,
+    /// Where it stands in the configuration.
+    pub span: Span,
+}
+
+/// How background work is cut into pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Files in one go.
+    pub files: u32,
+    /// Pause between two.
+    pub sleep: Duration,
+    /// Longest time of one.
+    pub threshold: Duration,
+}
+
+impl Pace {
+    const fn new(files: u32, sleep_ms: u64, threshold_ms: u64) -> Self {
+        Self {
+            files,
+            sleep: Duration::from_millis(sleep_ms),
+            threshold: Duration::from_millis(threshold_ms),
+        }
+    }
+}
+
+/// The caches that were defined so far.
+#[derive(Debug, Default)]
+pub struct CachePaths {
+    /// In the order of their definition.
+    pub paths: Vec<CachePath>,
+    /// Where unknown zones were named.
+    pub(super) unknown: BTreeSet<Span>,
+}
+
+impl CachePaths {
+    /// The cache with a zone of this name.
+    pub fn position(&self, zone: &[u8]) -> Option<usize> {
+        self.paths.iter().position(|path| path.zone.as_bytes() == zone)
+    }
+
+    /// All caches, whose tiers have to be defined now.
+    pub fn resolve(self, cx: &mut Cx<'_>) -> Vec<CachePath> {
+        for path in &self.paths {
+            let Some(tier) = &path.tier else { continue };
+            let behind = self.paths.iter().find(|other| other.zone == *tier);
+            let problem = match behind {
+                None => "is unknown",
+                Some(other) if other.tier.is_some() => "has a tier itself",
+                Some(_) => continue,
+            };
+            cx.report(Diagnostic::emerg(format!("tier \"{tier}\" {problem}")).at(path.span));
+        }
+        self.paths
+    }
+}
+
+/// A row of any protocol.
+fn cache_path(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let (directory, parameters) = node.args.split_first().ok_or_else(|| node.arity_error())?;
+    let mut path = cx.paths().full(&directory.text);
+    while path.len() > 1 && path.last() == Some(&b'/') {
+        path.pop();
+    }
+    let mut made = CachePath {
+        path,
+        levels: [0; 3],
+        use_temp_path: true,
+        zone: String::new(),
+        zone_bytes: 0,
+        inactive: Duration::from_secs(600),
+        max_size: None,
+        min_free: None,
+        manager: Pace::new(100, 50, 200),
+        loader: Pace::new(100, 50, 200),
+        purger: None,
+        memory: None,
+        tier: None,
+        span: node.name.span,
+    };
+    let mut purger = Pace::new(10, 50, 50);
+    for word in parameters {
+        parameter(&mut made, &mut purger, node, word)?;
+    }
+    if let Some(pace) = &mut made.purger {
+        *pace = purger;
+    }
+    if made.zone.is_empty() || made.zone_bytes == 0 {
+        return Err(node.error(format!("\"{}\" must have \"keys_zone\" parameter", node.name)));
+    }
+    let paths = &mut cx.global::<CachePaths>().paths;
+    if let Some(old) = paths.iter().find(|old| old.zone == made.zone) {
+        let error = node.error(format!("duplicate zone \"{}\"", made.zone));
+        return Err(error.note(old.span, "first defined here"));
+    }
+    if let Some(old) = paths.iter().find(|old| old.path == made.path) {
+        let path = String::from_utf8_lossy(&made.path);
+        let error = directory.error(format!("the same path name \"{path}\" is used by two caches"));
+        return Err(error.note(old.span, "first used here"));
+    }
+    paths.push(made);
+    Ok(())
+}
+
+fn parameter(
+    made: &mut CachePath,
+    purger: &mut Pace,
+    node: &Node,
+    word: &Word,
+) -> Result<(), Diagnostic> {
+    let at = word.text.iter().position(|&b| b == b'=').ok_or_else(|| node.parameter_error(word))?;
+    let (name, text) = (&word.text[..at], &word.text[at + 1..]);
+    let shown = String::from_utf8_lossy(name);
+    let invalid = || word.error(format!("invalid {shown} value \"{word}\""));
+    match name {
+        b"levels" => {
+            made.levels =
+                levels(text).ok_or_else(|| word.error(format!("invalid \"levels\" \"{word}\"")))?;
+        }
+        b"use_temp_path" => {
+            made.use_temp_path =
+                switch(text).ok_or_else(|| invalid().expected("\"on\" or \"off\""))?;
+        }
+        b"keys_zone" => (made.zone, made.zone_bytes) = keys_zone(text, word)?,
+        b"inactive" => {
+            made.inactive = Seconds::from_word(text).map_err(|_| invalid())?.duration();
+        }
+        b"max_size" => made.max_size = Some(Offset::from_word(text).map_err(|_| invalid())?.0),
+        b"min_free" => made.min_free = Some(Offset::from_word(text).map_err(|_| invalid())?.0),
+        b"memory" => made.memory = Some(Offset::from_word(text).map_err(|_| invalid())?.0),
+        b"tier" if !text.is_empty() => made.tier = Some(String::from_utf8_lossy(text).into_owned()),
+        b"purger" => {
+            made.purger = switch(text).ok_or_else(invalid)?.then_some(*purger);
+        }
+        _ => {
+            let (who, what) = shown.split_once('_').ok_or_else(|| node.parameter_error(word))?;
+            let pace = match who {
+                "manager" => &mut made.manager,
+                "loader" => &mut made.loader,
+                "purger" => purger,
+                _ => return Err(node.parameter_error(word)),
+            };
+            let time = || Msec::from_word(text).map(Msec::duration).map_err(|_| invalid());
+            match what {
+                "files" => {
+                    let files = number(text).and_then(|files| u32::try_from(files).ok());
+                    pace.files = files.filter(|files| *files > 0).ok_or_else(invalid)?;
+                }
+                "sleep" => pace.sleep = time()?,
+                "threshold" => pace.threshold = time()?,
+                _ => return Err(node.parameter_error(word)),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn switch(text: &[u8]) -> Option<bool> {
+    match text {
+        b"on" => Some(true),
+        b"off" => Some(false),
+        _ => None,
+    }
+}
+
+/// `1:2:2`: up to three levels of one or two digits.
+fn levels(text: &[u8]) -> Option<[u8; 3]> {
+    let mut levels = [0; 3];
+    for (n, level) in text.split(|&b| b == b':').enumerate() {
+        *levels.get_mut(n)? = match level {
+            [digit @ b'1'..=b'2'] => digit - b'0',
+            _ => return None,
+        };
+    }
+    Some(levels)
+}
+
+/// `name:size`
+fn keys_zone(text: &[u8], word: &Word) -> Result<(String, u64), Diagnostic> {
+    let invalid = || {
+        word.error(format!("invalid keys zone size \"{word}\""))
+            .expected("a name and a size such as keys_zone=name:10m")
+    };
+    let at = text.iter().position(|&b| b == b':').ok_or_else(invalid)?;
+    let Size(size) = Size::from_word(&text[at + 1..]).map_err(|_| invalid())?;
+    if size < ZONE_BYTES_MIN {
+        return Err(word
+            .error(format!("keys zone \"{word}\" is too small"))
+            .expected(format!("{}k or more", ZONE_BYTES_MIN / 1024)));
+    }
+    Ok((String::from_utf8_lossy(&text[..at]).into_owned(), size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_up_to_three_of_one_or_two() {
+        assert_eq!(levels(b"1:2"), Some([1, 2, 0]));
+        assert_eq!(levels(b"2:2:2"), Some([2, 2, 2]));
+        for wrong in [&b""[..], b"3", b"1:", b"1:2:", b"1:1:1:1", b"1::1", b"12"] {
+            assert_eq!(levels(wrong), None, "{}", wrong.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The http proxy as the cache sees it.
+//!
+//! Made by the handler for a location that has a cache; see [`crate::cache::serve`].
+
+use nowait_h1::Known;
+
+use super::context::Options;
+use super::handler::{self, Server};
+use super::response::{self, Processed};
+use crate::cache::origin::{Answer, Origin, Source, Wanted};
+use crate::cache::validity::Ignored;
+use crate::conf::backend::IgnoreHeaders;
+use crate::conf::proxy::ProxyConf;
+use crate::outcome::Outcome;
+use crate::request::Request;
+use crate::response::{AcceptRanges, Head, LocalFuture};
+use crate::upstream::{Failed, LogUri, Reply, UpstreamHead};
+
+/// One request of a location that has a cache.
+pub(super) struct Cached<'a> {
+    pub(super) conf: &'a ProxyConf,
+    pub(super) server: Server,
+}
+
+impl Origin for Cached<'_> {
+    fn default_key(&self, request: &Request) -> Vec<u8> {
+        let mut key = Vec::new();
+        if let Some(destination) = request.proxy.destination(request) {
+            key.extend_from_slice(&destination.key_start);
+        }
+        match handler::uri(request, self.conf) {
+            Ok(LogUri::Text(text)) => key.extend_from_slice(&text),
+            // Where there is no URI the request fails when it is sent.
+            Ok(LogUri::Unparsed) | Err(_) => key.extend_from_slice(request.head.uri()),
+        }
+        key
+    }
+
+    fn ignored(&self, _request: &Request) -> Ignored {
+        let ignores = |header| self.conf.backend.ignore.contains(header);
+        Ignored {
+            accel_expires: ignores(IgnoreHeaders::ACCEL_EXPIRES),
+            expires: ignores(IgnoreHeaders::EXPIRES),
+            cache_control: ignores(IgnoreHeaders::CACHE_CONTROL),
+            set_cookie: ignores(IgnoreHeaders::SET_COOKIE),
+            vary: ignores(IgnoreHeaders::VARY),
+        }
+    }
+
+    fn fetch<'a>(
+        &'a mut self,
+        request: &'a mut Request,
+        wanted: Wanted,
+    ) -> LocalFuture<'a, Result<Reply, Failed>> {
+        let options = Options {
+            for_cache: wanted.for_cache,
+            method: wanted.method,
+            if_modified_since: wanted.if_modified_since,
+            if_none_match: wanted.if_none_match,
+            range: None,
+        };
+        Box::pin(handler::ask(request, self.conf, self.server.clone(), options))
+    }
+
+    fn respond(
+        &mut self,
+        request: &mut Request,
+        head: &UpstreamHead,
+        source: Source,
+    ) -> Result<Answer, Outcome> {
+        let (processed, wishes) = response::process(request, &self.conf.backend, self.conf, head);
+        let mut head = match processed {
+            Processed::Pass(head) => head,
+            Processed::Instead(outcome) => return Err(outcome),
+        };
+        if source == (Source::Origin { cacheable: false }) {
+            head.trailers_follow = self.conf.pass_trailers;
+        } else {
+            own(&mut head);
+        }
+        let buffering = wishes.buffering.unwrap_or(self.conf.backend.settings.buffering);
+        Ok(Answer { head, buffering })
+    }
+}
+
+/// Conditions and ranges are ours to answer: all of the response is there, or was asked for. nginx:
+/// `ngx_http_upstream_copy_allow_ranges`.
+fn own(head: &mut Head) {
+    head.is_upstreams = false;
+    let mut allowed = false;
+    head.headers.retain(|header| {
+        let is_it = Known::from_bytes(&header.name) == Some(Known::AcceptRanges);
+        allowed |= is_it && header.value != "none";
+        !is_it
+    });
+    if allowed {
+        head.accept_ranges = AcceptRanges::Bytes;
+    }
+}

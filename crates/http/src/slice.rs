@@ -1,0 +1,343 @@
+//! `slice`: large responses are fetched, and cached, in parts. nginx: `ngx_http_slice_filter_module`.
+//!
+//! A request that mentions `$slice_range` asks the origin for the part in which its range begins. The
+//! filter ([`apply`](crate::filter)) makes the 206 that comes back the beginning of a whole response;
+//! the other parts are subrequests, each made when its turn comes, so that no more is fetched than
+//! the client takes. A part is stored by its own key, which should have `$slice_range` in it.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use nowait_h1::Known;
+
+use crate::log::Level;
+use crate::request::Request;
+use crate::response::{Body, BodyError, BodySource, FileBody, Head, LocalFuture, Part, Response};
+use crate::subrequest::{self, Subrequest};
+use crate::variables::Builtin;
+
+/// The variables of this module.
+pub const BUILTINS: &[Builtin] = &[Builtin {
+    name: "slice_range",
+    doc: "The range of the part that is asked for, as the header `Range` has it; empty without `slice`.",
+    get: |r, out| match slice(r) {
+        Some(slice) => {
+            out.extend_from_slice(slice.range().as_bytes());
+            true
+        }
+        None => false,
+    },
+}];
+
+/// The part that a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    /// Its first byte.
+    pub start: u64,
+    /// Bytes of a part; the last one may have fewer.
+    pub size: u64,
+}
+
+impl Slice {
+    /// The part that has this byte.
+    fn at(byte: u64, size: u64) -> Self {
+        Self { start: byte / size * size, size }
+    }
+
+    fn range(self) -> String {
+        format!("bytes={}-{}", self.start, self.start.saturating_add(self.size - 1))
+    }
+}
+
+/// The part for a request, which is chosen when it is first asked for.
+fn slice(request: &Request) -> Option<Slice> {
+    if let Some(slice) = request.slice.get() {
+        return Some(slice);
+    }
+    let size = request.location().slice.slice.0;
+    // Once there is a response it is too late.
+    if size == 0 || request.is_nested() || request.out.status != 0 {
+        return None;
+    }
+    let slice = Slice::at(start(request), size);
+    request.slice.set(Some(slice));
+    Some(slice)
+}
+
+/// Where the range of the request begins. nginx: `ngx_http_slice_get_start`.
+fn start(request: &Request) -> u64 {
+    if request.head.header(Known::IfRange).is_some() {
+        return 0;
+    }
+    request.head.header(Known::Range).and_then(first_byte).unwrap_or(0)
+}
+
+/// The beginning of a single range that does not count from the end.
+fn first_byte(field: &[u8]) -> Option<u64> {
+    let (unit, range) = field.split_at_checked(6)?;
+    if !unit.eq_ignore_ascii_case(b"bytes=") || range.contains(&b',') {
+        return None;
+    }
+    let range = range.trim_ascii_start();
+    let digits = range.iter().take_while(|b| b.is_ascii_digit()).count();
+    nowait_conf::number(&range[..digits])
+}
+
+/// What is wrong with a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Status(u16),
+    ETag,
+    NoRange,
+    NoLength,
+    Range { got: (u64, u64), expected: (u64, u64) },
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "unexpected status code {status} in slice response"),
+            Self::ETag => f.write_str("etag mismatch in slice response"),
+            Self::NoRange => f.write_str("invalid range in slice response"),
+            Self::NoLength => f.write_str("no complete length in slice response"),
+            Self::Range { got, expected } => write!(
+                f,
+                "unexpected range in slice response: {}-{}, expected: {}-{}",
+                got.0, got.1, expected.0, expected.1
+            ),
+        }
+    }
+}
+
+/// Makes the response that is a part the beginning of a whole one. False: the origin has sent
+/// something else than the part, which has been logged.
+pub(crate) fn begin(request: &mut Request, response: &mut Response) -> bool {
+    let Some(slice) = request.slice.get().filter(|_| !request.is_nested()) else { return true };
+    if response.head.status != 206 {
+        // All of it, or an error: it is sent as it is.
+        request.slice.set(None);
+        return true;
+    }
+    let whole = match check(slice, &response.head, None) {
+        Ok(whole) => whole,
+        Err(fault) => {
+            request.log(Level::Error, format_args!("{fault}"));
+            return false;
+        }
+    };
+    let Ok(template) = Subrequest::copy(request).begin(request) else { return false };
+    template.slice.set(Some(slice));
+    let head = &mut response.head;
+    head.status = 200;
+    head.status_line = None;
+    head.content_length = Some(whole);
+    head.headers.retain(|header| {
+        let is = |name: &[u8]| header.name.eq_ignore_ascii_case(name);
+        !is(b"content-range") && !is(b"accept-ranges")
+    });
+    head.accept_ranges = crate::response::AcceptRanges::Bytes;
+    let parts = Parts {
+        template,
+        etag: head.etag.clone(),
+        slice,
+        whole,
+        wanted: slice.start..whole,
+        at: slice.start,
+        body: Some(std::mem::take(&mut response.body)),
+    };
+    response.body = Body::Stream(Box::new(parts));
+    true
+}
+
+/// Whether a response is the part; the length of the whole.
+fn check(slice: Slice, head: &Head, etag: Option<&Option<Bytes>>) -> Result<u64, Fault> {
+    if head.status != 206 {
+        return Err(Fault::Status(head.status));
+    }
+    if etag.is_some_and(|etag| etag.is_some() && *etag != head.etag) {
+        return Err(Fault::ETag);
+    }
+    let (range, whole) =
+        head.header(b"content-range").and_then(content_range).ok_or(Fault::NoRange)?;
+    let whole = whole.ok_or(Fault::NoLength)?;
+    let expected = (slice.start, slice.start.saturating_add(slice.size).min(whole));
+    let got = (range.start, range.end);
+    if got != expected {
+        return Err(Fault::Range { got, expected });
+    }
+    Ok(whole)
+}
+
+/// `bytes 0-99/1000`: the bytes, and how many there are in all; `None`: it doesn't say.
+fn content_range(field: &[u8]) -> Option<(Range<u64>, Option<u64>)> {
+    let text = std::str::from_utf8(field).ok()?.strip_prefix("bytes ")?;
+    let (range, whole) = text.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let number = |text: &str| nowait_conf::number(text.trim().as_bytes());
+    let whole = match whole.trim() {
+        "*" => None,
+        whole => Some(number(whole)?),
+    };
+    Some((number(first)?..number(last)?.checked_add(1)?, whole))
+}
+
+/// The parts of a response, one after the other.
+struct Parts {
+    /// What the subrequests are copies of; never run itself.
+    template: Box<Request>,
+    etag: Option<Bytes>,
+    /// The part whose body this is, or that comes next.
+    slice: Slice,
+    whole: u64,
+    /// What the client gets.
+    wanted: Range<u64>,
+    /// Where the body stands.
+    at: u64,
+    /// What is left of the part; `None`: the next part has to be fetched.
+    body: Option<Body>,
+}
+
+impl Parts {
+    /// The next piece of the part whose turn it is; `None` at its end.
+    async fn piece(body: &mut Body) -> Result<Option<Part>, BodyError> {
+        match std::mem::take(body) {
+            Body::Empty => Ok(None),
+            Body::Bytes(bytes) => Ok(Some(Part::Bytes(bytes))),
+            Body::File(file) => Ok(Some(Part::File(file))),
+            Body::Parts(mut parts) => {
+                let part = parts.pop_front();
+                *body = Body::Parts(parts);
+                Ok(part)
+            }
+            Body::Stream(mut source) => {
+                let part = source.next().await?;
+                *body = Body::Stream(source);
+                Ok(part)
+            }
+        }
+    }
+
+    /// Fetches the part in which the position is.
+    async fn fetch(&mut self) -> Result<Body, BodyError> {
+        self.slice = Slice::at(self.at, self.slice.size);
+        self.at = self.slice.start;
+        let next = Subrequest::copy(&self.template).begin(&self.template)?;
+        next.slice.set(Some(self.slice));
+        let answer = subrequest::run(next).await?;
+        self.template.shared.ended();
+        match check(self.slice, &answer.request().out, Some(&self.etag)) {
+            Ok(whole) if whole == self.whole => Ok(answer.into_body()),
+            Ok(_) => Err(self.fault(Fault::NoRange)),
+            Err(fault) => Err(self.fault(fault)),
+        }
+    }
+
+    fn fault(&self, fault: Fault) -> BodyError {
+        BodyError::Upstream(fault.to_string())
+    }
+
+    /// The part of a piece that the client gets.
+    fn taken(&self, part: Part) -> Option<Part> {
+        let end = self.at.checked_add(part.len())?;
+        let from = self.wanted.start.clamp(self.at, end) - self.at;
+        let to = self.wanted.end.clamp(self.at, end) - self.at;
+        (from < to).then(|| cut(part, &(from..to))).flatten()
+    }
+}
+
+/// A part of a piece, which has it.
+pub(crate) fn cut(part: Part, wanted: &Range<u64>) -> Option<Part> {
+    if wanted.end > part.len() {
+        return None;
+    }
+    Some(match part {
+        Part::Bytes(bytes) => {
+            let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+            Part::Bytes(bytes.slice(at(wanted.start)..at(wanted.end)))
+        }
+        Part::File(file) => Part::File(FileBody {
+            offset: file.offset + wanted.start,
+            len: wanted.end - wanted.start,
+            ..file
+        }),
+    })
+}
+
+impl BodySource for Parts {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        Box::pin(async move {
+            while self.at < self.wanted.end {
+                let mut body = match self.body.take() {
+                    Some(body) => body,
+                    None => self.fetch().await?,
+                };
+                let Some(part) = Self::piece(&mut body).await? else { continue };
+                self.body = Some(body);
+                let length = part.len();
+                let piece = self.taken(part);
+                self.at += length;
+                if piece.is_some() {
+                    return Ok(piece);
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    fn cut(&mut self, wanted: &Range<u64>) -> bool {
+        self.wanted = wanted.clone();
+        if wanted.start >= self.slice.start.saturating_add(self.slice.size)
+            || wanted.start < self.slice.start
+        {
+            // Not in the part that has been fetched.
+            self.body = None;
+            self.at = wanted.start;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_by_their_bytes() {
+        assert_eq!(Slice::at(0, 10).range(), "bytes=0-9");
+        assert_eq!(Slice::at(25, 10).range(), "bytes=20-29");
+        assert_eq!(first_byte(b"bytes=25-"), Some(25));
+        assert_eq!(first_byte(b"Bytes= 7-9"), Some(7));
+        for other in [&b"bytes=-5"[..], b"bytes=1-2,4-5", b"lines=1-", b"bytes=x", b"bytes="] {
+            assert_eq!(first_byte(other), None, "{}", other.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn content_ranges() {
+        assert_eq!(content_range(b"bytes 0-9/25"), Some((0..10, Some(25))));
+        assert_eq!(content_range(b"bytes 0-9/*"), Some((0..10, None)));
+        for wrong in [&b"bytes */25"[..], b"0-9/25", b"bytes 0-9", b"bytes a-9/25", b"bytes 0-9/x"]
+        {
+            assert_eq!(content_range(wrong), None, "{}", wrong.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_part_has_to_be_the_one_that_was_asked_for() {
+        let slice = Slice { start: 10, size: 10 };
+        let answer = |status, range: &'static str, etag: Option<&'static str>| {
+            let mut head = Head::new(status);
+            head.add("Content-Range", range);
+            head.etag = etag.map(Bytes::from);
+            check(slice, &head, Some(&Some(Bytes::from("\"a\""))))
+        };
+        let etag = Some("\"a\"");
+        assert_eq!(answer(206, "bytes 10-19/30", etag), Ok(30));
+        assert_eq!(answer(206, "bytes 10-14/15", etag), Ok(15));
+        assert_eq!(answer(200, "bytes 10-19/30", etag), Err(Fault::Status(200)));
+        assert_eq!(answer(206, "bytes 10-19/30", None), Err(Fault::ETag));
+        assert_eq!(answer(206, "bytes 10-19/*", etag), Err(Fault::NoLength));
+        let got = Fault::Range { got: (10, 19), expected: (10, 20) };
+        assert_eq!(answer(206, "bytes 10-18/30", etag), Err(got));
+    }
+}

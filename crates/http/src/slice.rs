@@ -201,7 +201,7 @@ impl Parts {
     /// The next piece of the part whose turn it is; `None` at its end.
     async fn piece(body: &mut Body) -> Result<Option<Part>, BodyError> {
         match std::mem::take(body) {
-            Body::Empty => Ok(None),
+            Body::Empty | Body::Tunnel(_) => Ok(None),
             Body::Bytes(bytes) => Ok(Some(Part::Bytes(bytes))),
             Body::File(file) => Ok(Some(Part::File(file))),
             Body::Parts(mut parts) => {

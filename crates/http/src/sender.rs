@@ -222,10 +222,8 @@ fn last_chunk(request: &Request, out: &mut OutBuf) {
     for trailer in &request.out.trailers {
         writer.field(&trailer.name, &trailer.value);
     }
-    if let Some(state) = request.upstream.as_deref().filter(|state| state.passes_trailers.get()) {
-        for trailer in state.trailers().iter() {
-            writer.field(&trailer.name, &trailer.value);
-        }
+    if request.out.trailers_follow {
+        crate::proxy::trailers::append(request, &mut writer);
     }
     writer.finish();
 }

@@ -172,7 +172,7 @@ mod tests {
     fn tools_find_what_they_look_for() {
         assert!(version().contains("nginx version: nginx/1.31.4\n"));
         let text = configure();
-        assert!(text.contains(" --without-http_proxy_module "));
+        assert!(text.contains(" --without-http_fastcgi_module "));
         assert!(text.contains(" --with-threads "));
         // Absent optional modules must not be named at all: tools search for the bare word.
         for word in ["http_ssl", "http_v2", "--with-stream", "--with-mail", "OpenSSL", "perl"] {

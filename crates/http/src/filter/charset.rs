@@ -20,17 +20,27 @@ pub(super) fn name(request: &mut Request, response: &mut Response) -> Result<(),
     request.conversion = None;
     let current = request.current.clone();
     let conf = &current.conf.location(request.location).charset;
-    let Charset::Name(wanted) = &conf.charset else { return Ok(()) };
     let head = &mut response.head;
-    let applies = match (&head.content_type, &head.charset) {
-        (None, _) => false,
-        (Some(_), Some(_)) => conf.override_charset,
-        (Some(kind), None) => conf.charset_types.contains(kind),
-    };
-    if !applies {
+    if head.content_type.is_none() {
         return Ok(());
     }
-    let wanted = request.evaluate(wanted);
+    let asked = request.override_charset.take().filter(|asked| !asked.is_empty());
+    let wanted = match (asked, &conf.charset) {
+        // `X-Accel-Charset`. nginx differs: it takes only names that its configuration has, too.
+        (Some(asked), _) => asked,
+        (None, Charset::Off) => return Ok(()),
+        (None, Charset::Name(wanted)) => {
+            let applies = match (&head.content_type, &head.charset) {
+                (None, _) => false,
+                (Some(_), Some(_)) => conf.override_charset,
+                (Some(kind), None) => conf.charset_types.contains(kind),
+            };
+            if !applies {
+                return Ok(());
+            }
+            request.evaluate(wanted)
+        }
+    };
     let source = match (&head.charset, &conf.source_charset) {
         (Some(own), _) => Some(own.clone()),
         (None, Some(Charset::Name(source))) => Some(request.evaluate(source)),

@@ -16,6 +16,7 @@ pub mod request_head;
 pub mod response;
 pub mod store;
 pub mod target;
+pub mod trailers;
 pub mod url;
 pub mod variables;
 

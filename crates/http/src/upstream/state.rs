@@ -70,8 +70,6 @@ pub struct State {
     head: RefCell<Option<Rc<UpstreamHead>>>,
     trailers: RefCell<Vec<Header>>,
     notices: RefCell<Vec<(Level, String)>>,
-    /// The trailers go to the client (`proxy_pass_trailers`).
-    pub passes_trailers: Cell<bool>,
     /// `$upstream_cache_status`
     pub cache_status: Cell<Option<&'static str>>,
 }

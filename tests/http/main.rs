@@ -31,6 +31,7 @@ mod map;
 mod mirror;
 mod open_file_cache;
 mod paths;
+mod proxy;
 mod proxy_protocol;
 mod ranges;
 mod realip;

@@ -81,6 +81,7 @@ const SINGLE: &[Known] = &[
     Known::Server,
     Known::Location,
     Known::Refresh,
+    Known::Expires,
     Known::XAccelExpires,
     Known::XAccelRedirect,
     Known::XAccelLimitRate,

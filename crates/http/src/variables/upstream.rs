@@ -120,13 +120,19 @@ fn time(elapsed: Option<Duration>, out: &mut Vec<u8>) {
     }
 }
 
+/// What follows blanks, which tabs are not.
+fn blanks(text: &[u8]) -> &[u8] {
+    let count = text.iter().take_while(|&&b| b == b' ').count();
+    &text[count..]
+}
+
 /// nginx: `ngx_http_parse_set_cookie_lines`.
 fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     let Some(head) = r.upstream.as_ref().and_then(|state| state.head()) else { return false };
     let lines = head.fields().iter().filter(|f| f.name.eq_ignore_ascii_case(b"set-cookie"));
     let found = lines.into_iter().find_map(|line| {
         let (start, rest) = line.value.split_at_checked(name.len())?;
-        let rest = rest.trim_ascii_start().strip_prefix(b"=")?.trim_ascii_start();
+        let rest = blanks(blanks(rest).strip_prefix(b"=")?);
         let end = rest.iter().position(|&b| b == b';').unwrap_or(rest.len());
         start.eq_ignore_ascii_case(name).then_some(&rest[..end])
     });

@@ -42,7 +42,10 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
             return Ok(());
         }
     }
-    match range::select(field, size, max_ranges) {
+    // A body that is made while it is sent passes by once. Whether all of an upstream's is there is a
+    // matter of chance.
+    let streamed = response.head.is_upstreams || matches!(response.body, Body::Stream(_));
+    match range::select(field, size, if streamed { 1 } else { max_ranges }) {
         Selection::Whole => {}
         Selection::NotSatisfiable => {
             let header = Header {

@@ -26,6 +26,8 @@ pub struct Generation {
     pub pools: HashMap<String, Pool>,
     /// The caches, by their numbers in [`HttpConf::caches`].
     pub caches: Vec<Arc<nowait_cache::Store>>,
+    /// The resolvers.
+    pub resolvers: crate::resolvers::Resolvers,
     /// The logs.
     pub logs: crate::logs::Logs,
     /// Dropped with the generation: tells the program that it has drained.
@@ -52,6 +54,11 @@ impl Current {
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
         let locations = generation.conf.locations().len();
         Rc::new(Self { generation, io: RefCell::new(vec![None; locations]) })
+    }
+
+    /// The generation, as other threads have it.
+    pub(crate) fn shared(&self) -> &Arc<Generation> {
+        &self.generation
     }
 
     /// Whether this is a wrapper of the same generation.

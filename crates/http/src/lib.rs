@@ -48,6 +48,7 @@ pub mod realip;
 pub mod request;
 pub mod request_body;
 pub mod request_log;
+pub mod resolvers;
 pub mod response;
 pub mod response_head;
 pub mod rewrite;

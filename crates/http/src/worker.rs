@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nowait_runtime::{now, sleep, spawn};
+use nowait_runtime::{JoinHandle, now, sleep, spawn};
 
 use slab::Slab;
 
@@ -16,6 +16,7 @@ use crate::auth::user_file::UserFiles;
 use crate::connection::Connection;
 use crate::counts::Counts;
 use crate::generation::{Current, Generation};
+use crate::resolvers;
 
 /// So many idle connections are closed at once to make room for new ones.
 const MAKE_ROOM: usize = 32;
@@ -26,6 +27,8 @@ static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 /// HTTP in one worker.
 pub struct Worker {
     current: RefCell<Rc<Current>>,
+    /// Tasks that the newest generation needs besides its connections.
+    tasks: RefCell<Vec<JoinHandle<()>>>,
     connections: RefCell<Slab<Weak<Connection>>>,
     closing: Cell<bool>,
     /// Connections that keep their memory for the next request.
@@ -65,8 +68,10 @@ impl Drop for InBackground {
 impl Worker {
     /// A worker that serves this generation.
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
+        let current = Current::new(generation);
         Rc::new(Self {
-            current: RefCell::new(Current::new(generation)),
+            tasks: RefCell::new(resolvers::watch_names(&current)),
+            current: RefCell::new(current),
             connections: RefCell::default(),
             closing: Cell::new(false),
             busy: Cell::new(0),
@@ -83,7 +88,10 @@ impl Worker {
 
     /// Serves this generation from now on; requests under way keep theirs.
     pub fn activate(&self, generation: Arc<Generation>) {
-        drop(self.current.replace(Current::new(generation)));
+        let current = Current::new(generation);
+        let tasks = self.tasks.replace(resolvers::watch_names(&current));
+        tasks.into_iter().for_each(JoinHandle::abort);
+        drop(self.current.replace(current));
     }
 
     /// Graceful end: closes idle connections at once and the others after their current request.

@@ -159,14 +159,19 @@ impl Lookup<'_> {
                     }
                 }
                 Ok(Ok(reply)) => return Ok(reply),
-                // Nobody listens there: another one may.
+                // Nobody listens there: another one may. When nobody does, those who wait may have
+                // the patience to see somebody come.
                 Ok(Err(_)) => {
                     failed += 1;
-                    if failed % servers == 0 {
+                    last = ResolveError::ServerFailure;
+                    if failed % servers == 0 && self.timing.rounds.is_none() {
                         nowait_runtime::sleep(self.timing.resend).await;
                     }
                 }
-                Err(_) => failed = 0,
+                Err(_) => {
+                    failed = 0;
+                    last = ResolveError::TimedOut;
+                }
             }
         }
         Err(last)

@@ -52,7 +52,7 @@ struct Inner {
     /// Counts lookups: servers take turns in being the first.
     turn: AtomicUsize,
     counters: Counters,
-    log: Option<Log>,
+    log: Mutex<Option<Log>>,
 }
 
 /// Where servers come from.
@@ -66,7 +66,7 @@ impl Resolver {
     /// For a `resolver` directive. Nothing is opened or asked before the first question. `system`
     /// resolves the names of name servers.
     pub fn new(settings: Settings, system: &Resolver) -> Resolver {
-        Resolver::from_source(Source::Configured(settings, system.clone()), None)
+        Resolver::from_source(Source::Configured(settings, system.clone()))
     }
 
     /// The system's: `/etc/hosts`, then the servers of `/etc/resolv.conf`. Both are read in `pool`
@@ -77,25 +77,28 @@ impl Resolver {
 
     /// As [`system`](Resolver::system), from other files.
     pub fn system_at(pool: Pool, paths: Paths) -> Resolver {
-        Resolver::from_source(Source::System(System::new(pool, paths)), None)
+        Resolver::from_source(Source::System(System::new(pool, paths)))
     }
 
-    /// Reports what name servers do wrong to `log`. To be called before the handle is shared.
-    #[must_use]
-    pub fn with_log(mut self, log: Log) -> Resolver {
-        if let Some(inner) = Arc::get_mut(&mut self.0) {
-            inner.log = Some(log);
+    /// Reports what name servers do wrong to `log` from now on.
+    pub fn set_log(&self, log: Log) {
+        *self.0.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
+    }
+
+    /// The pool in which the system's resolver reads files from now on.
+    pub fn set_pool(&self, pool: Pool) {
+        if let Source::System(system) = &self.0.source {
+            system.set_pool(pool);
         }
-        self
     }
 
-    fn from_source(source: Source, log: Option<Log>) -> Resolver {
+    fn from_source(source: Source) -> Resolver {
         Resolver(Arc::new(Inner {
             source,
             table: Mutex::default(),
             turn: AtomicUsize::new(0),
             counters: Counters::default(),
-            log,
+            log: Mutex::default(),
         }))
     }
 
@@ -227,7 +230,7 @@ impl Resolver {
         if let (Key::Host { name, .. }, Some(known)) = (key, &known)
             && let Some(addresses) = known.hosts.find(name)
         {
-            let valid = nowait_runtime::now() + system::CHECK;
+            let valid = nowait_runtime::now() + system::HOSTS_VALID;
             return (Ok(Answer::Addresses(addresses.into())), valid);
         }
         let servers = self.servers(known.as_deref()).await;
@@ -313,7 +316,8 @@ impl Resolver {
 
     /// nginx's line for an answer that is none.
     fn report(&self, question: &Question, code: u8) {
-        if let Some(log) = &self.0.log {
+        let log = self.0.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(log) = log {
             let text = if code == 1 { "Format error" } else { "Unknown error" };
             let (id, name) = (question.id, &question.name);
             log(format_args!("DNS error ({code}: {text}), query id:{id}, name:\"{name}\""));

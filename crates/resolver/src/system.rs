@@ -19,6 +19,9 @@ use crate::name::Name;
 /// How often the files are looked at, at most.
 pub const CHECK: Duration = Duration::from_secs(5);
 
+/// How long an answer of the hosts file is used.
+pub const HOSTS_VALID: Duration = Duration::from_secs(30);
+
 /// Bytes read of each file; the rest counts as missing.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
@@ -60,7 +63,7 @@ pub struct Known {
 /// Reads the files, in a pool.
 #[derive(Debug)]
 pub struct System {
-    pool: Pool,
+    pool: Mutex<Pool>,
     paths: Paths,
     state: Mutex<State>,
 }
@@ -77,7 +80,11 @@ type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 impl System {
     pub fn new(pool: Pool, paths: Paths) -> System {
-        System { pool, paths, state: Mutex::default() }
+        System { pool: Mutex::new(pool), paths, state: Mutex::default() }
+    }
+
+    pub fn set_pool(&self, pool: Pool) {
+        *self.pool.lock().unwrap_or_else(PoisonError::into_inner) = pool;
     }
 
     /// What the files say, no older than [`CHECK`]. Where they can't be read, nothing is known; a
@@ -99,7 +106,8 @@ impl System {
         };
         let paths = self.paths.clone();
         let first = known.is_none();
-        let read = blocking(&self.pool, move || {
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let read = blocking(&pool, move || {
             let now = [stamp(&paths.hosts), stamp(&paths.resolv_conf)];
             (first || now != stamps).then(|| (now, read(&paths)))
         });

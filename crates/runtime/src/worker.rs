@@ -207,6 +207,14 @@ pub fn index() -> usize {
     local::current().index
 }
 
+/// Number of workers of this worker's crew.
+///
+/// # Panics
+/// Outside of a worker.
+pub fn count() -> usize {
+    local::current().workers.count()
+}
+
 /// This worker's handle.
 ///
 /// # Panics

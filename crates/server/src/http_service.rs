@@ -21,6 +21,7 @@ use nowait_http::log::error::ErrorLog;
 use nowait_http::log::writer::Writer;
 use nowait_http::log::{Level, Report};
 use nowait_http::logs::{self, Logs};
+use nowait_http::resolvers::Resolvers;
 use nowait_http::worker::Worker;
 use nowait_runtime::net::Accepted;
 use nowait_sys::listen::ListenAddress;
@@ -91,7 +92,10 @@ impl Service for HttpService {
         let logs = Logs::open(&plan, writer, main, debug, &mut opened);
         let stores = previous.map_or(&[][..], |previous| &previous.caches);
         let caches = nowait_http::cache::zone::open(&plan, stores);
-        Ok(Generation { number, conf: plan, pools, caches, logs, lifeline })
+        let pool = &pools[nowait_http::generation::DEFAULT_POOL];
+        let resolvers = previous.map(|previous| &previous.resolvers);
+        let resolvers = Resolvers::new(&plan, pool, resolvers);
+        Ok(Generation { number, conf: plan, pools, caches, resolvers, logs, lifeline })
     }
 
     fn worker(generation: Arc<Generation>) -> Rc<Worker> {

@@ -6,15 +6,19 @@
 
 mod balancing;
 mod keepalive;
+mod resolver;
 mod server;
 mod sticky;
 
 use bytes::Bytes;
-use nowait_conf::{Context, Cx, Diagnostic, Level, Msec, Node, Row, Size, Template, Value, Words};
+use nowait_conf::{
+    Context, Cx, Diagnostic, Level, Msec, Node, Row, Setting, Size, Template, Value,
+};
 use nowait_runtime::net::Address;
 
 pub use balancing::{Balancer, By, Time};
 pub use keepalive::Keepalive;
+pub use resolver::ResolverSetting;
 pub use server::{Down, ServerConf, Target, target};
 pub use sticky::{Expires, LearnConf, Sticky, StickyCookie, is_samesite};
 
@@ -34,8 +38,9 @@ nowait_conf::rows! {
     /// many servers.
     ///
     /// nginx differs: names are never looked up while the configuration is read. They are resolved
-    /// when the server runs, by the `resolver` in force or else the system's, and again whenever the
-    /// answer's time is over; requests that come before the first answer wait for it.
+    /// when the server runs, with `resolve` by the `resolver` in force, else as the system does it (the
+    /// hosts file, the servers of resolv.conf), and again whenever the answer's time is over; requests
+    /// that come before the first answer wait for it.
     ///
     /// * `weight=number`: its share of the requests, 1 by default.
     /// * `max_conns=number`: requests under way at once at most, of all workers; 0 (default): any number.
@@ -49,8 +54,10 @@ nowait_conf::rows! {
     /// * `slow_start=time`: a server that became available again gets its share back little by little
     ///   in that time. Not with `hash`, `ip_hash` and `random`.
     /// * `route=text`: its name for `sticky`.
-    /// * `resolve`: accepted; names are always watched. `service=name`: the servers are those of the
-    ///   SRV records of that service of the name; needs `resolve`.
+    /// * `resolve`: the name is resolved by the `resolver` of the group or else of `http`, and when it
+    ///   does not exist any more, it has no servers; without `resolve` it keeps the last ones.
+    ///   `service=name`: the servers are those of the SRV records of that service of the name; those of
+    ///   the best priority are used first, the others are backups. It needs `resolve`.
     "server" => server::server, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address [parameters]";
     /// Accepted for compatibility: what is known of the servers is always shared by all workers, and
     /// needs no memory set aside. The name stands for the group on status pages.
@@ -64,7 +71,7 @@ nowait_conf::rows! {
     /// such servers: that with fewer requests under way, or with the shorter time.
     "random" => balancing::random, in UPSTREAM | STREAM_UPSTREAM, take between(0, 2), args "[two [least_conn | least_time=header | least_time=last_byte]]";
     /// The resolver for the names of the group, with the parameters of `resolver` elsewhere.
-    "resolver" => resolver, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address ... [valid=time] [ipv4=on|off] [ipv6=on|off]";
+    "resolver" => resolver, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address ... [valid=time] [ipv4=on|off] [ipv6=on|off] [status_zone=zone]";
     /// How long a name may take to be resolved.
     "resolver_timeout" => resolver_timeout, in UPSTREAM | STREAM_UPSTREAM, take exactly(1), default "30s", args "time";
 }
@@ -125,8 +132,8 @@ pub struct GroupConf {
     pub queue: Option<QueueConf>,
     /// The name of `zone`.
     pub zone: Option<Bytes>,
-    /// The arguments of `resolver`.
-    pub resolver: Option<Words>,
+    /// `resolver`
+    pub resolver: Option<ResolverSetting>,
     /// `resolver_timeout`
     pub resolver_timeout: Option<Msec>,
 }
@@ -184,7 +191,7 @@ struct UpstreamLayer {
     keepalive: keepalive::KeepaliveLayer,
     queue: Option<QueueConf>,
     zone: Option<Bytes>,
-    resolver: Option<Words>,
+    resolver: Option<ResolverSetting>,
     resolver_timeout: Option<Msec>,
 }
 
@@ -260,7 +267,8 @@ fn queue(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 
 fn resolver(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     cx.once(node)?;
-    cx.layer::<UpstreamLayer>().resolver = Some(Words(node.args.clone()));
+    let setting = ResolverSetting::parse(node, cx)?;
+    cx.layer::<UpstreamLayer>().resolver = Some(setting);
     Ok(())
 }
 

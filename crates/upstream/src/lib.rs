@@ -30,6 +30,7 @@ pub mod conf;
 mod crc;
 mod group;
 mod idle;
+pub mod names;
 mod peer;
 mod picked;
 mod queue;

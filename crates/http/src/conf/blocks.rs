@@ -352,6 +352,8 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
     let caches = cx.take_global::<super::cache_path::CachePaths>().resolve(cx);
     let limit_zones = cx.take_global::<super::limit::Named>().resolve(cx);
     let upstreams = cx.take_global::<super::upstream::Groups>().resolve(cx);
+    let resolving = super::resolver::Resolving::resolve(cx, &[&http]);
+    let resolvers = cx.take_global::<super::resolver::Named>().into_settings();
     let variables = match cx.global::<Table>().resolve() {
         Ok(variables) => variables,
         Err(unknown) => {
@@ -382,6 +384,8 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         charset_maps,
         limit_zones,
         caches,
+        resolvers,
+        resolving,
         upstreams,
         temp_paths,
     })
@@ -535,6 +539,7 @@ impl Build<'_> {
             gzip: super::gzip::GzipConf::resolve(cx, chain),
             gunzip: super::gzip::GunzipConf::resolve(cx, chain),
             gzip_static: super::gzip::GzipStaticConf::resolve(cx, chain),
+            resolving: super::resolver::Resolving::resolve(cx, chain),
             realip: super::realip::RealIpConf::resolve(cx, chain),
             rewrite: rewrite::RewriteConf::resolve(cx, chain),
             program: Program::default(),

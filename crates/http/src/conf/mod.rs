@@ -28,6 +28,7 @@ pub mod predicates;
 pub mod proxy;
 pub mod realip;
 pub mod regex;
+pub mod resolver;
 pub mod rewrite;
 pub mod slice;
 pub mod split_clients;
@@ -77,6 +78,10 @@ pub struct HttpConf {
     pub wants_realip: bool,
     /// Zones of `limit_req` and `limit_conn`.
     pub limit_zones: limit::LimitZones,
+    /// Settings of the resolvers, by [`resolver::ResolverId`].
+    pub resolvers: Vec<std::sync::Arc<nowait_resolver::Settings>>,
+    /// How names are resolved where no inner block says otherwise.
+    pub resolving: resolver::Resolving,
     /// Groups of upstream servers.
     pub upstreams: upstream::Upstreams,
     /// Caches, by their numbers.
@@ -127,6 +132,8 @@ pub struct Location {
     pub gunzip: gzip::GunzipConf,
     /// Files that are compressed already.
     pub gzip_static: gzip::GzipStaticConf,
+    /// How names in variables are resolved.
+    pub resolving: resolver::Resolving,
     /// Addresses of clients behind proxies.
     pub realip: realip::RealIpConf,
     /// Settings of the rewrite module.
@@ -278,6 +285,7 @@ pub fn rows() -> Vec<&'static [Row]> {
         map::MAP_ROWS,
         geo::GEO_ROWS,
         split_clients::SPLIT_CLIENTS_ROWS,
+        resolver::ResolverConf::ROWS,
         upstream::UPSTREAM_ROWS,
         nowait_upstream::conf::ROWS,
         nowait_upstream::conf::HTTP_ROWS,

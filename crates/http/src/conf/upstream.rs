@@ -13,6 +13,7 @@ use nowait_conf::{Context, Cx, Diagnostic, Node, Span, Template};
 use nowait_upstream::conf::{Expires, GroupConf, ServerConf, Sticky, StickyCookie};
 use nowait_upstream::{Ask, Attempt, Group, Peer};
 
+use super::resolver::{Named, ResolverId};
 use crate::request::Request;
 use crate::variables::complex::Complex;
 
@@ -151,7 +152,13 @@ impl Entry {
         let target = nowait_upstream::conf::target(&self.server, port);
         let servers = target.map(|target| ServerConf::new(self.server.clone(), target));
         let conf = GroupConf::of_servers(self.host, servers.into_iter().collect());
-        Upstream { group: Group::new(conf), explicit: false, hash_key: None, sticky: None }
+        Upstream {
+            group: Group::new(conf),
+            explicit: false,
+            resolver: None,
+            hash_key: None,
+            sticky: None,
+        }
     }
 }
 
@@ -169,6 +176,8 @@ pub struct Upstream {
     pub group: Arc<Group>,
     /// An `upstream` block describes it.
     pub explicit: bool,
+    /// Its own resolver.
+    pub resolver: Option<ResolverId>,
     /// What `hash` hashes.
     hash_key: Option<Complex>,
     sticky: Option<Arc<StickyTexts>>,
@@ -186,7 +195,7 @@ struct StickyTexts {
 impl Upstream {
     /// A group that no block describes: of addresses that a variable had.
     pub fn of_group(group: Arc<Group>) -> Self {
-        Self { group, explicit: false, hash_key: None, sticky: None }
+        Self { group, explicit: false, resolver: None, hash_key: None, sticky: None }
     }
 
     fn compile(conf: GroupConf, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
@@ -198,7 +207,9 @@ impl Upstream {
             Some(sticky) => Some(Arc::new(StickyTexts::compile(sticky, cx)?)),
             None => None,
         };
-        Ok(Self { group: Group::new(conf), explicit: true, hash_key, sticky })
+        let named = cx.global::<Named>();
+        let resolver = conf.resolver.as_ref().map(|setting| named.number(setting));
+        Ok(Self { group: Group::new(conf), explicit: true, resolver, hash_key, sticky })
     }
 
     /// Begins the search for a peer that answers the request.

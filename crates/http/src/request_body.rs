@@ -1,7 +1,10 @@
 //! Request bodies: reading them into memory or into a temporary file, and discarding them.
 //! nginx: `ngx_http_request_body.c`.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use nowait_runtime::time::timeout;
@@ -9,6 +12,7 @@ use nowait_runtime::time::timeout;
 use crate::conf::body::InFileOnly;
 use crate::log::Level;
 use crate::request::{BodyReader, ReadError, Request, RequestBody};
+use crate::response::LocalFuture;
 pub use crate::temp_file::TempFile;
 
 /// Reads the whole body: into memory up to `client_body_buffer_size`, else into a file.
@@ -71,6 +75,59 @@ pub async fn read(request: &mut Request) -> Result<(), u16> {
         None => RequestBody::Memory(memory.freeze()),
     };
     Ok(())
+}
+
+/// Reads what has come already of a body that is sent on while it comes: all of it into memory, if it
+/// has come and fits into `client_body_buffer_size`; else the body is left unread. nginx:
+/// `r->request_body_no_buffering`.
+///
+/// # Errors
+/// The status to answer with.
+pub async fn read_ready(request: &mut Request) -> Result<(), u16> {
+    let RequestBody::Unread(mut reader) = std::mem::take(&mut request.body) else { return Ok(()) };
+    let current = request.current.clone();
+    let conf = &current.conf.location(request.location).body;
+    reader.wanted().await.map_err(|error| answer(request, &error))?;
+    let mut pieces = Vec::new();
+    let mut bytes = 0;
+    while bytes < conf.client_body_buffer_size.bytes() {
+        let mut next = reader.next();
+        let Poll::Ready(piece) = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await else {
+            break;
+        };
+        drop(next);
+        match piece.map_err(|error| answer(request, &error))? {
+            Some(piece) => {
+                bytes += piece.len();
+                pieces.push(piece);
+            }
+            None => {
+                request.body = RequestBody::Memory(pieces.concat().into());
+                return Ok(());
+            }
+        }
+    }
+    request.body = RequestBody::Unread(Box::new(Resumed { pieces: pieces.into(), reader }));
+    Ok(())
+}
+
+/// A body of which something was read already.
+struct Resumed {
+    pieces: VecDeque<Bytes>,
+    reader: Box<dyn BodyReader>,
+}
+
+impl BodyReader for Resumed {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Bytes>, ReadError>> {
+        match self.pieces.pop_front() {
+            Some(piece) => Box::pin(std::future::ready(Ok(Some(piece)))),
+            None => self.reader.next(),
+        }
+    }
+
+    fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>> {
+        self.reader.wanted()
+    }
 }
 
 /// Logs why a body could not be read and says what to answer.

@@ -111,15 +111,16 @@ pub async fn ask(
     let uri = uri(request, conf).map_err(failed)?;
     let bind = backend.bind.as_ref();
     let bind = bind.and_then(|bind| Some((bind.address(request)?, bind.transparent)));
-    let limit_rate = backend
-        .limit_rate
-        .as_ref()
-        .map_or(0, |text| Size::from_word(&request.evaluate(text)).map_or(0, |size| size.0));
     let codec = Box::new(Http1::new(request, options, uri.clone()));
     let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
     let attempt = server.upstream.begin(request);
-    let target = Target { attempt, scheme: HTTP, uri, bind, limit_rate };
-    upstream::run(request, codec, &backend.settings, target).await
+    let target = Target { attempt, scheme: HTTP, uri, bind };
+    let mut reply = upstream::run(request, codec, &backend.settings, target).await?;
+    if let Some(rate) = &backend.limit_rate {
+        let rate = Size::from_word(&request.evaluate(rate)).map_or(0, |size| size.0);
+        reply.body.set_limit_rate(rate);
+    }
+    Ok(reply)
 }
 
 /// Whether the content is passed on while it comes. nginx: `r->request_body_no_buffering`.

@@ -43,9 +43,9 @@ pub struct BodyOptions {
 
 impl UpstreamBody {
     /// What follows the head that the exchange has received.
-    pub(super) fn new(exchange: Exchange, limit_rate: u64, io: Rc<Io>) -> Self {
+    pub(super) fn new(exchange: Exchange, io: Rc<Io>) -> Self {
         let first = VecDeque::new();
-        let mut body = Self { exchange, more: More::Yes, first, limit_rate, io, watch: None };
+        let mut body = Self { exchange, more: More::Yes, first, limit_rate: 0, io, watch: None };
         if !body.is_tunnel() {
             // Also says that there is none.
             body.decode();
@@ -67,6 +67,12 @@ impl UpstreamBody {
     /// All of it has come, and the connection serves others.
     pub fn is_complete(&self) -> bool {
         matches!(self.more, More::Complete)
+    }
+
+    /// How many bytes per second are read from the upstream, if the response is read ahead; zero: no
+    /// limit.
+    pub fn set_limit_rate(&mut self, bytes_per_second: u64) {
+        self.limit_rate = bytes_per_second;
     }
 
     /// Takes what the exchange has received.

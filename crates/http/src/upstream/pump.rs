@@ -362,7 +362,8 @@ impl Rate {
                 _ => {
                     let over = received.saturating_sub(budget) + 1;
                     let ms = over.saturating_mul(1000) / self.bytes_per_second;
-                    sleep(Duration::from_millis(ms.max(1))).await;
+                    let rest = 1000 - u64::from(elapsed.subsec_millis());
+                    sleep(Duration::from_millis(ms / 1000 * 1000 + rest)).await;
                 }
             }
         }

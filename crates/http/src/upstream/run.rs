@@ -62,16 +62,19 @@ pub async fn run(
 ) -> Result<Reply, Failed> {
     let state = State::of(request);
     state.set_url(target.scheme, target.uri.clone());
-    if settings.request_buffering {
-        let read = request_body::read(request).await;
-        read.map_err(|status| Failed { status, cause: None })?;
-    }
+    let read = match settings.request_buffering {
+        true => request_body::read(request).await,
+        false => request_body::read_ready(request).await,
+    };
+    read.map_err(|status| Failed { status, cause: None })?;
     let on_hangup =
         if settings.ignore_client_abort { OnHangup::Ignore } else { OnHangup::EndAtOnce };
     let watch = request.connection.clone().watch(on_hangup);
     let tag = target.tag(request);
     let started = now();
-    let mut run = Run { request, settings, target, tag, state, codec: Some(codec), started };
+    let streamed = matches!(request.body, RequestBody::Unread(_));
+    let mut run =
+        Run { request, settings, streamed, target, tag, state, codec: Some(codec), started };
     let (head, mut body, peer) = match run.tries().await {
         Ok(reply) => reply,
         Err(failed) => {
@@ -97,6 +100,8 @@ struct Run<'a> {
     target: Target,
     tag: Tag,
     state: Rc<State>,
+    /// The client's content is sent on while it comes.
+    streamed: bool,
     /// Not there while a try has it.
     codec: Option<Box<dyn Codec>>,
     started: Instant,
@@ -187,9 +192,7 @@ impl Run<'_> {
 
     /// What was sent of the client's content is gone.
     fn was_streamed(&self) -> bool {
-        !self.settings.request_buffering
-            && self.request.body_length != crate::request::BodyLength::None
-            && matches!(self.request.body, RequestBody::None)
+        self.streamed && matches!(self.request.body, RequestBody::None)
     }
 
     /// Asks a peer.
@@ -226,7 +229,7 @@ impl Run<'_> {
                     self.state.set_head(Some(head.clone()));
                     exchange.head_received(head.status);
                     let io = self.request.io();
-                    let body = UpstreamBody::new(exchange, self.target.limit_rate, io);
+                    let body = UpstreamBody::new(exchange, io);
                     return Ok((head, body, who));
                 }
                 Some(cause) => {

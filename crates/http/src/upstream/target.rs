@@ -18,8 +18,6 @@ pub struct Target {
     pub uri: LogUri,
     /// `proxy_bind`: our own address, and whether it may be one that this machine has not got.
     pub bind: Option<(Address, bool)>,
-    /// Bytes per second that are read from the upstream; zero: no limit.
-    pub limit_rate: u64,
 }
 
 impl Target {

@@ -48,7 +48,14 @@ pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: "upstream_response_time",
         doc: "Times until the responses were complete, in seconds with milliseconds.",
-        get: |r, out| each(r, out, |one, out| time(one.response, out)),
+        get: |r, out| {
+            // In the head of our own response the one that it is made of has not ended, even if it
+            // has come whole.
+            let head = r.sent.head_bytes.get() == 0;
+            each(r, out, |one, out| {
+                time(one.response.filter(|_| !head || one.header.is_none()), out)
+            })
+        },
     },
     Builtin {
         name: "upstream_response_length",

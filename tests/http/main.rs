@@ -41,6 +41,7 @@ mod rewrite_errors;
 mod sending;
 mod side_by_side;
 mod special_files;
+mod ssi;
 mod stage;
 mod status;
 mod stub_status;

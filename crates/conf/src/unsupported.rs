@@ -304,12 +304,6 @@ table! {
     "ngx_http_split_clients_module", NOT_YET {
         HTTP => "split_clients";
     }
-    "ngx_http_ssi_filter_module", NOT_YET {
-        HTTP | SERVER | LOCATION | LOCATION_IF => "ssi";
-        HTTP | SERVER | LOCATION =>
-            "ssi_silent_errors ssi_ignore_recycled_buffers ssi_min_file_chunk ssi_value_length \
-             ssi_types ssi_last_modified";
-    }
     "ngx_http_ssl_module", NOT_YET {
         HTTP | SERVER =>
             "ssl_certificate ssl_certificate_key ssl_certificate_cache ssl_ech_file \

@@ -17,6 +17,8 @@ use crate::subrequest;
 #[derive(Default)]
 pub struct Sequence {
     pieces: VecDeque<Piece>,
+    /// Something was sent.
+    sent: bool,
 }
 
 /// A piece of a [`Sequence`].
@@ -25,12 +27,14 @@ pub enum Piece {
     Body(Body),
     /// What a subrequest answers; it is run when its turn comes.
     Subrequest(Box<Request>),
+    /// A body that is sent only if nothing was before.
+    IfEmpty(Body),
 }
 
 impl Sequence {
     /// Of these pieces.
     pub fn new(pieces: impl IntoIterator<Item = Piece>) -> Self {
-        Self { pieces: pieces.into_iter().collect() }
+        Self { pieces: pieces.into_iter().collect(), sent: false }
     }
 
     /// As the body of a response.
@@ -39,7 +43,7 @@ impl Sequence {
     }
 
     /// The next part of the first piece; `None` when that has ended.
-    async fn part(first: &mut Piece) -> Result<Option<Part>, BodyError> {
+    async fn part(first: &mut Piece, sent: bool) -> Result<Option<Part>, BodyError> {
         loop {
             match first {
                 Piece::Body(Body::Stream(source)) => return source.next().await,
@@ -51,6 +55,8 @@ impl Sequence {
                         Body::Empty | Body::Parts(_) | Body::Stream(_) | Body::Tunnel(_) => None,
                     });
                 }
+                Piece::IfEmpty(_) if sent => return Ok(None),
+                Piece::IfEmpty(body) => *first = Piece::Body(std::mem::take(body)),
                 Piece::Subrequest(_) => {
                     let taken = std::mem::replace(first, Piece::Body(Body::Empty));
                     if let Piece::Subrequest(request) = taken {
@@ -66,8 +72,11 @@ impl BodySource for Sequence {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(async move {
             while let Some(first) = self.pieces.front_mut() {
-                match Self::part(first).await? {
-                    Some(part) if !part.is_empty() => return Ok(Some(part)),
+                match Self::part(first, self.sent).await? {
+                    Some(part) if !part.is_empty() => {
+                        self.sent = true;
+                        return Ok(Some(part));
+                    }
                     Some(_) => {}
                     None => drop(self.pieces.pop_front()),
                 }
@@ -125,6 +134,15 @@ mod tests {
         let all = [text("a"), Body::Empty, text("b"), Body::Parts(parts.into()), inner, text("f")];
         let body = Sequence::new(all.map(Piece::Body)).into_body();
         assert_eq!(at_once(collect(body, 6)).unwrap().as_deref(), Some(&b"abcdef"[..]));
+    }
+
+    #[test]
+    fn something_may_stand_in_for_nothing() {
+        for (first, whole) in [(Body::Empty, "stub"), (text("a"), "a")] {
+            let pieces = [Piece::Body(first), Piece::IfEmpty(text("stub"))];
+            let body = Sequence::new(pieces).into_body();
+            assert_eq!(at_once(collect(body, 9)).unwrap().as_deref(), Some(whole.as_bytes()));
+        }
     }
 
     #[test]

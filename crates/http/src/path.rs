@@ -77,3 +77,36 @@ impl FilePath {
         self.append != Append::Uri
     }
 }
+
+/// Path and query string of a URI that the content names, not the client; `None` if it could lead out
+/// of the root. nginx: `ngx_http_parse_unsafe_uri`.
+pub fn from_outside(uri: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+    let (path, args) = match uri.iter().position(|&b| b == b'?') {
+        Some(at) => (&uri[..at], Some(uri[at + 1..].to_vec())),
+        None => (uri, None),
+    };
+    let is_safe = |path: &[u8]| {
+        let leads_up = path.split(|&b| b == b'/').any(|segment| segment == b"..");
+        !path.is_empty() && !path.contains(&0) && !leads_up
+    };
+    if !is_safe(path) {
+        return None;
+    }
+    let (decoded, _) = crate::escape::unescape(path, crate::escape::Unescape::All);
+    is_safe(&decoded).then_some((decoded, args))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uris_that_lead_out() {
+        assert_eq!(from_outside(b"/a%20b?c%20"), Some((b"/a b".to_vec(), Some(b"c%20".to_vec()))));
+        let odd = (b"/..a/b..".to_vec(), Some(b"/../".to_vec()));
+        assert_eq!(from_outside(b"/..a/b..?/../"), Some(odd));
+        for wrong in ["", "?a", "..", "../a", "/a/..", "/a/../b", "/%2e%2e/b", "/a%00b"] {
+            assert_eq!(from_outside(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+}

@@ -30,8 +30,9 @@ use crate::log::Level;
 use crate::outcome::{Outcome, Special, Target};
 use crate::proxy;
 use crate::request::{BodyLength, Request};
-use crate::response::Response;
+use crate::response::{Body, Head, Response};
 use crate::rewrite::{Cursor, Step};
+use crate::special_pages;
 use crate::status;
 use crate::subrequest::Entry;
 
@@ -337,6 +338,11 @@ fn conclude(request: &mut Request, mut outcome: Outcome) -> Concluded {
             Outcome::Special(Special { status: status @ (408 | 499), .. }) => {
                 request.close_status(status);
                 return Concluded::Done(None);
+            }
+            Outcome::Special(special) if request.nested.is_some_and(|nested| nested.bare) => {
+                let mut head = Head::new(special_pages::sent_status(special.status));
+                head.headers = special.headers;
+                return Concluded::Done(Some(Response { head, body: Body::Empty }));
             }
             Outcome::Special(special) => error_page::answer(request, special),
             Outcome::Redirect(target) => match redirect(request, target) {

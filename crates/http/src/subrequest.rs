@@ -44,6 +44,8 @@ pub struct Shared {
     pub(crate) id: Cell<Option<[u8; 16]>>,
     /// Subrequests so far.
     made: Cell<u32>,
+    /// What its pages have set by commands.
+    pub(crate) ssi: RefCell<Option<Box<crate::ssi::Common>>>,
     /// Charset of the main response, to which the others are converted.
     pub(crate) charset: RefCell<Option<Bytes>>,
 }
@@ -77,6 +79,7 @@ impl Shared {
                 shared.slots.get_mut().clear();
                 shared.id.set(None);
                 shared.made.set(0);
+                shared.ssi.get_mut().take();
                 shared.charset.get_mut().take();
             }
             None => *this = Rc::default(),
@@ -93,6 +96,8 @@ pub struct Nested {
     pub background: bool,
     /// The main request has become a GET for an error page, which `$request_method` shows.
     pub(crate) switched: bool,
+    /// A status without content is the answer as it is, without a page.
+    pub bare: bool,
     /// The range filter applies. nginx: `r->subrequest_ranges`.
     pub ranges: bool,
 }
@@ -126,6 +131,8 @@ pub struct Subrequest {
     pub entry: Entry,
     /// The client does not wait for it: for [`background`].
     pub background: bool,
+    /// A status without content is answered without a page: no `error_page`, no body.
+    pub bare: bool,
 }
 
 /// Why a subrequest is not made. The log says so already.
@@ -168,6 +175,7 @@ impl Subrequest {
             with_body: true,
             entry: Entry::Server,
             background: false,
+            bare: false,
         }
     }
 
@@ -201,23 +209,16 @@ impl Subrequest {
             return Err(Refused::TooMany);
         }
         parent.shared.made.set(made + 1);
-        let mut request = Box::new(Request::new(
-            parent.connection.clone(),
-            parent.current.clone(),
-            parent.server,
-            now(),
-        ));
-        request.shared = parent.shared.clone();
+        let mut request = related(parent);
         request.nested = Some(Nested {
             depth,
             background: self.background,
             switched: parent.is_switched_to_get(),
+            bare: self.bare,
             ranges: false,
         });
-        request.head = parent.head.clone();
         request.method = self.method;
         request.header_only = self.header_only;
-        request.host_port = parent.host_port;
         request.uri = Uri { path: self.path, args: self.args };
         if self.with_body
             && let Some(body) = parent.body.share()
@@ -227,22 +228,55 @@ impl Subrequest {
         } else {
             request.body_length = BodyLength::None;
         }
-        request.received.set(parent.received.get());
         request.internal = true;
-        request.pipelined = parent.pipelined;
-        request.real_peer = parent.real_peer.clone();
-        request.limits = parent.limits.nested();
         if self.entry == Entry::Content {
-            request.location = parent.location;
-            request.uri_rewritten = parent.uri_rewritten;
-            request.uri_is_file = parent.uri_is_file;
-            request.captures = RefCell::new(parent.captures.borrow().clone());
-            request.realpath_root = parent.realpath_root.clone();
-            request.realpath_of = parent.realpath_of;
+            copy_place(&mut request, parent);
         }
         request.entry = self.entry;
         Ok(request)
     }
+}
+
+/// A request that has the facts of another that never change: its connection, its head.
+fn related(other: &Request) -> Box<Request> {
+    let (connection, current) = (other.connection.clone(), other.current.clone());
+    let mut request = Box::new(Request::new(connection, current, other.server, now()));
+    request.shared = other.shared.clone();
+    request.head = other.head.clone();
+    request.host_port = other.host_port;
+    request.received.set(other.received.get());
+    request.pipelined = other.pipelined;
+    request.real_peer = other.real_peer.clone();
+    request.limits = other.limits.nested();
+    request
+}
+
+/// Puts a request where another one is.
+fn copy_place(request: &mut Request, other: &Request) {
+    request.location = other.location;
+    request.uri_rewritten = other.uri_rewritten;
+    request.uri_is_file = other.uri_is_file;
+    request.captures = RefCell::new(other.captures.borrow().clone());
+    request.realpath_root = other.realpath_root.clone();
+    request.realpath_of = other.realpath_of;
+}
+
+/// A copy of a request as it is now, for a body that has to look at variables or to make
+/// subrequests while it is sent. It is not meant to be answered.
+pub fn shadow(of: &Request) -> Box<Request> {
+    let mut request = related(of);
+    copy_place(&mut request, of);
+    request.nested = of.nested;
+    request.method = of.method;
+    request.uri = of.uri.clone();
+    request.started = of.started;
+    request.internal = of.internal;
+    request.keep_alive = of.keep_alive;
+    request.body = of.body.share().unwrap_or_default();
+    request.body_length = of.body_length;
+    request.limit_rate.set(of.limit_rate.get());
+    request.out = of.out.clone();
+    request
 }
 
 /// A subrequest that has been answered: its request, whose `out` is the head of the answer, and the

@@ -42,7 +42,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     // http
     ("http_charset_module", Default, true),
     ("http_gzip_module", Default, true),
-    ("http_ssi_module", Default, false),
+    ("http_ssi_module", Default, true),
     ("http_mirror_module", Default, true),
     ("http_userid_module", Default, false),
     ("http_access_module", Default, true),

@@ -57,9 +57,30 @@ impl LocalTime {
     }
 }
 
+/// The name of the system's zone at the moment `unix_seconds` after 1970, such as `CET`.
+pub fn zone_name(unix_seconds: i64) -> String {
+    // SAFETY: `tm` is a plain C structure for which all zeros is a value.
+    let mut tm: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: as in [`LocalTime::at`].
+    unsafe { libc::localtime_r(&raw const unix_seconds, &raw mut tm) };
+    if tm.tm_zone.is_null() {
+        return String::new();
+    }
+    // SAFETY: the C library's pointer to a name that ends in zero; it belongs to the time zone,
+    // which lives as long as the process, and is copied here.
+    let name = unsafe { std::ffi::CStr::from_ptr(tm.tm_zone) };
+    name.to_string_lossy().into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn zones_have_names() {
+        let name = zone_name(1_000_000_000);
+        assert!(!name.is_empty() && name.is_ascii(), "{name}");
+    }
 
     #[test]
     fn a_known_moment() {

@@ -548,6 +548,7 @@ impl Build<'_> {
             auth_request: super::auth_request::AuthRequestConf::resolve(cx, chain),
             mirror: super::mirror::MirrorConf::resolve(cx, chain),
             addition: super::addition::AdditionConf::resolve(cx, chain),
+            ssi: super::ssi::SsiConf::resolve(cx, chain),
             limit_except: None,
             cache: super::cache::proxy(cx, chain),
             slice: super::slice::SliceConf::resolve(cx, chain),

@@ -82,7 +82,7 @@ nowait_conf::directives! {
     satisfy: Satisfy = "all", in HTTP | SERVER | LOCATION, args "all | any";
     /// Delay of answers with 401, against guessing of passwords.
     auth_delay: Msec = "0s", in HTTP | SERVER | LOCATION, args "time";
-    /// Accepted for compatibility: subrequests need no buffer of their own.
+    /// Longest answer to a subrequest that is kept in memory: the SSI command `include` with `set`.
     subrequest_output_buffer_size: Size = "4k", in HTTP | SERVER | LOCATION, args "size";
 }
 

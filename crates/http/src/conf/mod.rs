@@ -32,6 +32,7 @@ pub mod resolver;
 pub mod rewrite;
 pub mod slice;
 pub mod split_clients;
+pub mod ssi;
 pub mod try_files;
 pub mod upstream;
 
@@ -150,6 +151,8 @@ pub struct Location {
     pub mirror: mirror::MirrorConf,
     /// `add_before_body` and `add_after_body`.
     pub addition: addition::AdditionConf,
+    /// Server-side includes.
+    pub ssi: ssi::SsiConf,
     /// `limit_except`.
     pub limit_except: Option<access::LimitExcept>,
     /// How responses of the http proxy are cached; `None`: not at all.
@@ -276,6 +279,7 @@ pub fn rows() -> Vec<&'static [Row]> {
         auth_request::AuthRequestConf::ROWS,
         mirror::MirrorConf::ROWS,
         addition::AdditionConf::ROWS,
+        ssi::SsiConf::ROWS,
         realip::RealIpConf::ROWS,
         charset::CharsetConf::ROWS,
         charset::CHARSET_ROWS,

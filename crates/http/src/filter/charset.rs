@@ -25,22 +25,24 @@ pub(super) fn name(request: &mut Request, response: &mut Response) -> Result<(),
         return Ok(());
     }
     let asked = request.override_charset.take().filter(|asked| !asked.is_empty());
-    let wanted = match (asked, &conf.charset) {
-        // `X-Accel-Charset`. nginx differs: it takes only names that its configuration has, too.
-        (Some(asked), _) => asked,
-        (None, Charset::Off) => return Ok(()),
-        (None, Charset::Name(wanted)) => {
-            let applies = match (&head.content_type, &head.charset) {
-                (None, _) => false,
-                (Some(_), Some(_)) => conf.override_charset,
-                (Some(kind), None) => conf.charset_types.contains(kind),
-            };
-            if !applies {
-                return Ok(());
-            }
-            request.evaluate(wanted)
-        }
+    let applies = match (&head.content_type, &head.charset) {
+        (None, _) => false,
+        (Some(_), Some(_)) => conf.override_charset,
+        (Some(kind), None) => conf.charset_types.contains(kind),
     };
+    let wanted = match (asked, &conf.charset) {
+        // It becomes a part of the main response.
+        _ if request.is_nested() => request.shared.charset.borrow().clone(),
+        // `X-Accel-Charset`. nginx differs: it takes only names that its configuration has, too.
+        (Some(asked), _) => Some(asked),
+        (None, Charset::Name(wanted)) if applies => Some(request.evaluate(wanted)),
+        (None, Charset::Name(_) | Charset::Off) => None,
+    };
+    if !request.is_nested() {
+        let own = wanted.clone().or_else(|| head.charset.clone());
+        request.shared.charset.replace(own.filter(|name| !name.is_empty()));
+    }
+    let Some(wanted) = wanted else { return Ok(()) };
     let source = match (&head.charset, &conf.source_charset) {
         (Some(own), _) => Some(own.clone()),
         (None, Some(Charset::Name(source))) => Some(request.evaluate(source)),

@@ -13,8 +13,11 @@ mod not_modified;
 mod pull;
 mod range;
 mod slice;
+mod ssi;
 
 pub(crate) use pull::Pull;
+
+use bytes::Bytes;
 
 use crate::outcome::Special;
 use crate::request::Request;
@@ -32,9 +35,11 @@ const FILTERS: &[Filter] = &[
     gunzip::apply,
     addition::decide,
     charset::name,
+    ssi::decide,
     gzip::decide,
     range::apply,
     charset::convert,
+    ssi::apply,
     addition::apply,
     gzip::compress,
 ];
@@ -44,6 +49,10 @@ const FILTERS: &[Filter] = &[
 pub(crate) struct Decided {
     /// Something is added to the body.
     addition: bool,
+    /// Commands in the body are carried out.
+    ssi: bool,
+    /// How the commands of the body want times to be written.
+    pub(crate) time_format: Option<Bytes>,
 }
 
 /// Sends a response through all filters.

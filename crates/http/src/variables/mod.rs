@@ -1,7 +1,8 @@
 //! Variables: names are resolved to indices once, when the configuration is read; a request looks
 //! them up by index and appends their value to a buffer.
 //!
-//! Called by every module whose directives take variables. Never looks a name up at request time.
+//! Called by every module whose directives take variables. Never looks a name up at request time,
+//! but for the names in server-side includes.
 //!
 //! nginx: `ngx_http_variables.c`. A variable is one of
 //! - a built-in, computed from the request by a function ([`core`]),
@@ -172,6 +173,8 @@ pub struct Table {
 #[derive(Default)]
 pub struct Resolved {
     definitions: Box<[Definition]>,
+    /// What the configuration defines, for those that learn names while they serve.
+    named: HashMap<Box<str>, Definition>,
 }
 
 impl Table {
@@ -276,7 +279,9 @@ impl Table {
             }
         }
         if unknown.is_empty() {
-            Ok(Resolved { definitions: definitions.into() })
+            let named = self.user.keys();
+            let named = named.filter_map(|name| Some((name.clone(), self.definition(name)?)));
+            Ok(Resolved { definitions: definitions.into(), named: named.collect() })
         } else {
             Err(unknown)
         }
@@ -316,7 +321,28 @@ impl nowait_conf::VariableNames for Table {
 impl Resolved {
     /// Appends the value of a variable; false when it is not found.
     pub fn append(&self, index: Index, request: &Request, out: &mut Vec<u8>) -> bool {
-        match &self.definitions[index.0 as usize] {
+        self.definitions[index.0 as usize].append(request, out)
+    }
+
+    /// Appends the value of the variable with this name, in lower case; false when it is not found
+    /// or there is none. Only for names that nobody knows before: commands in pages (`ssi`).
+    pub fn append_named(&self, name: &str, request: &Request, out: &mut Vec<u8>) -> bool {
+        if let Some(definition) = self.named.get(name) {
+            return definition.append(request, out);
+        }
+        if let Some(row) = builtins().find(|row| row.name == name) {
+            return (row.get)(request, out);
+        }
+        families().any(|row| {
+            name.strip_prefix(row.prefix)
+                .is_some_and(|rest| (row.get)(request, rest.as_bytes(), out))
+        })
+    }
+}
+
+impl Definition {
+    fn append(&self, request: &Request, out: &mut Vec<u8>) -> bool {
+        match self {
             Definition::Builtin(get) => get(request, out),
             Definition::Family(get, rest) => get(request, rest, out),
             Definition::Slot(slot, fallback) => {
@@ -388,6 +414,7 @@ pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
         .chain(crate::cache::state::BUILTINS)
         .chain(crate::slice::BUILTINS)
         .chain(crate::gzip::BUILTINS)
+        .chain(crate::ssi::BUILTINS)
         .chain(crate::handler::stub_status::BUILTINS)
         .chain(crate::proxy::variables::BUILTINS)
         .chain(upstream::BUILTINS)

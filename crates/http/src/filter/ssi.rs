@@ -1,0 +1,44 @@
+//! `ssi`: which responses have commands. nginx: the header filter of
+//! `ngx_http_ssi_filter_module`.
+//!
+//! Two steps: the head is changed where nginx does it; the body is wrapped after its charset was
+//! converted.
+
+use crate::outcome::Special;
+use crate::request::Request;
+use crate::response::{AcceptRanges, Body, Response};
+use crate::ssi::Page;
+use crate::{etag, subrequest};
+
+/// Decides whether commands are carried out, and changes the head.
+pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    let head = &mut response.head;
+    let conf = &request.location().ssi;
+    let applies = conf.ssi
+        && head.content_length != Some(0)
+        && head.content_type.as_ref().is_some_and(|kind| conf.ssi_types.contains(kind));
+    let keeps_time = conf.ssi_last_modified;
+    request.filters.ssi = applies;
+    if applies && !request.is_nested() {
+        head.content_length = None;
+        head.accept_ranges = AcceptRanges::No;
+        if keeps_time {
+            head.etag = head.etag.as_ref().and_then(etag::weaken);
+        } else {
+            head.last_modified = None;
+            head.etag = None;
+        }
+    }
+    Ok(())
+}
+
+/// Wraps the body.
+pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    if request.filters.ssi && !request.header_only {
+        let mut shadow = subrequest::shadow(request);
+        shadow.out = response.head.clone();
+        let body = std::mem::take(&mut response.body);
+        response.body = Body::Stream(Box::new(Page::new(shadow, body)));
+    }
+    Ok(())
+}

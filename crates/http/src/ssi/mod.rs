@@ -1,0 +1,437 @@
+//! Server-side includes: commands in a page that are carried out while it is sent. nginx:
+//! `ngx_http_ssi_filter_module`.
+//!
+//! Called by the filter of that name, which wraps bodies in a [`Page`]. A page is pulled; it finds
+//! commands ([`scan`]), carries them out ([`commands`]) and begins subrequests for what is included.
+//! Several of these make their answers at the same time, and are sent in their order. Variables and
+//! blocks belong to the main request ([`Common`]). Keeps nothing of a page but the command that is
+//! being read, what is ready to be sent, and its blocks.
+//!
+//! nginx differs: it begins all includes of a buffer at once, here [`AHEAD_MAX`] are under way.
+
+mod commands;
+mod scan;
+mod text;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::body::{Piece, Sequence, collect};
+use crate::filter::Pull;
+use crate::log::Level;
+use crate::request::{Captures, Request};
+use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
+use crate::strftime;
+use crate::subrequest::{self, Answer, Refused};
+use crate::variables::Builtin;
+use crate::variables::core::builtins;
+
+use commands::Then;
+use scan::{Found, Scanner};
+
+/// Subrequests of one page that are under way at a time.
+const AHEAD_MAX: usize = 16;
+
+/// Text up to this size is copied behind other text instead of being a piece of its own.
+const COPY_BYTES_MAX: usize = 1024;
+
+/// Bytes that all blocks of a main request may have together. nginx has no bound.
+const BLOCK_BYTES_MAX: usize = 1024 * 1024;
+
+/// Variables that the pages of a main request may set. nginx has no bound.
+const VARIABLES_MAX: usize = 4096;
+
+/// What an error leaves in a page, unless `config` says otherwise.
+const ERROR_MESSAGE: &[u8] = b"[an error occurred while processing the directive]";
+
+/// How `$date_local` and `$date_gmt` are written, unless `config` says otherwise.
+const TIME_FORMAT: &[u8] = b"%A, %d-%b-%Y %H:%M:%S %Z";
+
+/// The variables of this module.
+pub const BUILTINS: &[Builtin] = builtins! {
+    /// Current time in the server's zone, in the format that the SSI command `config` sets.
+    "date_local" => |r, out| date(r, false, out);
+    /// Current time in GMT, in the format that the SSI command `config` sets.
+    "date_gmt" => |r, out| date(r, true, out);
+};
+
+fn date(request: &Request, gmt: bool, out: &mut Vec<u8>) -> bool {
+    let clock = nowait_runtime::clock();
+    let now = i64::try_from(clock.unix_seconds()).unwrap_or(i64::MAX);
+    let format = request.filters.time_format.as_deref().unwrap_or(TIME_FORMAT);
+    let text = if gmt {
+        strftime::format(format, now, 0, "GMT")
+    } else {
+        let zone = nowait_sys::localtime::zone_name(now);
+        strftime::format(format, now, clock.utc_offset_seconds(), &zone)
+    };
+    out.extend_from_slice(&text);
+    true
+}
+
+/// A command that was not carried out. The log says why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Failed;
+
+/// What all pages of a main request share.
+#[derive(Default)]
+pub struct Common {
+    variables: Vec<(Vec<u8>, Bytes)>,
+    blocks: Vec<(Vec<u8>, BytesMut)>,
+    block_bytes: usize,
+    /// Groups of the last expression that matched.
+    captures: Captures,
+}
+
+/// A bound of [`Common`] that was reached.
+#[derive(Debug, Clone, Copy)]
+struct Full(&'static str, usize);
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "more than {} {} of SSI commands", self.1, self.0)
+    }
+}
+
+impl Common {
+    /// Appends the value of a variable or of a group; false if there is none.
+    fn append(&self, name: &[u8], out: &mut Vec<u8>) -> bool {
+        if let [digit @ b'0'..=b'9'] = name
+            && let Some(group) = self.captures.group(usize::from(digit - b'0'))
+        {
+            out.extend_from_slice(group);
+            return true;
+        }
+        let found = self.variables.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| out.extend_from_slice(value)).is_some()
+    }
+
+    fn set(&mut self, name: Vec<u8>, value: Bytes) -> Result<(), Full> {
+        if let Some((_, old)) = self.variables.iter_mut().find(|(known, _)| *known == name) {
+            *old = value;
+            return Ok(());
+        }
+        if self.variables.len() == VARIABLES_MAX {
+            return Err(Full("variables", VARIABLES_MAX));
+        }
+        self.variables.push((name, value));
+        Ok(())
+    }
+
+    fn begin_block(&mut self, name: Vec<u8>) -> Result<(), Full> {
+        self.count_block(name.len() + 1)?;
+        self.blocks.push((name, BytesMut::new()));
+        Ok(())
+    }
+
+    fn extend_block(&mut self, text: &[u8]) -> Result<(), Full> {
+        self.count_block(text.len())?;
+        if let Some((_, block)) = self.blocks.last_mut() {
+            block.extend_from_slice(text);
+        }
+        Ok(())
+    }
+
+    fn count_block(&mut self, bytes: usize) -> Result<(), Full> {
+        if self.block_bytes + bytes > BLOCK_BYTES_MAX {
+            return Err(Full("bytes in blocks", BLOCK_BYTES_MAX));
+        }
+        self.block_bytes += bytes;
+        Ok(())
+    }
+
+    /// The first block of this name.
+    fn block(&self, name: &[u8]) -> Option<Bytes> {
+        let found = self.blocks.iter().find(|(known, _)| known == name);
+        found.map(|(_, text)| Bytes::copy_from_slice(text))
+    }
+}
+
+/// How `echo` writes values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    None,
+    Url,
+    Entity,
+}
+
+/// Which part of a condition is being read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    /// `if` or `elif`
+    If,
+    /// `else`
+    Else,
+}
+
+/// A body whose commands are carried out while it is sent.
+pub struct Page {
+    pull: Pull,
+    scanner: Scanner,
+    /// What is left of the last piece.
+    input: Bytes,
+    ended: bool,
+    /// The request as it was when the page began, for variables and subrequests.
+    request: Box<Request>,
+    silent: bool,
+    error_message: Bytes,
+    encoding: Encoding,
+    /// Text is written; else a condition does not hold, or it belongs to a block.
+    writes: bool,
+    /// A part of the condition has held.
+    chosen: bool,
+    condition: Option<Condition>,
+    in_block: bool,
+    out: VecDeque<Out>,
+}
+
+/// What is to be sent.
+enum Out {
+    /// Text that more may be added to.
+    Copied(BytesMut),
+    Text(Bytes),
+    Include(Box<Include>),
+}
+
+impl Page {
+    /// The commands of this body; `request` is a shadow of the one that it answers.
+    pub fn new(request: Box<Request>, body: Body) -> Self {
+        let conf = &request.location().ssi;
+        let value_bytes_max = usize::try_from(conf.ssi_value_length.0).unwrap_or(usize::MAX);
+        Self {
+            pull: Pull::new(body),
+            scanner: Scanner::new(value_bytes_max),
+            input: Bytes::new(),
+            ended: false,
+            silent: conf.ssi_silent_errors,
+            request,
+            error_message: Bytes::from_static(ERROR_MESSAGE),
+            encoding: Encoding::Entity,
+            writes: true,
+            chosen: false,
+            condition: None,
+            in_block: false,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// Writes a line to the error log.
+    fn fail(&self, message: fmt::Arguments<'_>) -> Failed {
+        self.request.log(Level::Error, message);
+        Failed
+    }
+
+    /// Uses what the main request has for all its pages.
+    fn common<T>(&self, with: impl FnOnce(&mut Common) -> Result<T, Full>) -> Result<T, Failed> {
+        let result = with(self.request.shared.ssi.borrow_mut().get_or_insert_default());
+        result.map_err(|full| self.fail(format_args!("{full}")))
+    }
+
+    fn extend_block(&self, text: &[u8]) -> Result<(), Failed> {
+        self.common(|common| common.extend_block(text))
+    }
+
+    /// Writes a small text.
+    fn write(&mut self, text: &[u8]) {
+        match self.out.back_mut() {
+            Some(Out::Copied(copied)) => copied.extend_from_slice(text),
+            _ => self.out.push_back(Out::Copied(text.into())),
+        }
+    }
+
+    fn push_include(&mut self, include: Include) {
+        self.out.push_back(Out::Include(Box::new(include)));
+    }
+
+    fn includes(&self) -> usize {
+        self.out.iter().filter(|out| matches!(out, Out::Include(_))).count()
+    }
+
+    /// Text of the page itself.
+    fn text(&mut self, text: Bytes) {
+        if !self.writes {
+            if self.in_block {
+                // What does not fit is told once per piece, and left out.
+                let _ = self.extend_block(&text);
+            }
+        } else if text.len() <= COPY_BYTES_MAX {
+            self.write(&text);
+        } else {
+            self.out.push_back(Out::Text(text));
+        }
+    }
+
+    /// Carries out commands until there is something to wait for or the piece ends.
+    async fn scan(&mut self) -> Result<(), BodyError> {
+        while self.includes() < AHEAD_MAX {
+            let then = match self.scanner.next(&mut self.input) {
+                None => return Ok(()),
+                Some(Found::Text(text)) => {
+                    self.text(text);
+                    continue;
+                }
+                Some(Found::Command(command)) => self.command(&command),
+                Some(Found::Broken(what)) => Err(self.fail(format_args!("{what}"))),
+            };
+            match then {
+                Ok(Then::Continue) => {}
+                Ok(Then::Wait) => return Ok(()),
+                Ok(Then::Set { name, request }) => self.keep(name, request).await?,
+                Err(Failed) if self.silent => {}
+                Err(Failed) => {
+                    let message = self.error_message.clone();
+                    self.write(&message);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what a subrequest answers in a variable; empty if that is an error or too long.
+    async fn keep(&mut self, name: Vec<u8>, request: Box<Request>) -> Result<(), BodyError> {
+        let answer = subrequest::run(request).await?;
+        let value = if answer.status() < 300 {
+            let location = answer.request().location();
+            let max = location.client.subrequest_output_buffer_size.bytes();
+            let value = collect(answer.into_body(), max).await?;
+            value.unwrap_or_else(|| {
+                let shown = String::from_utf8_lossy(&name);
+                let _ = self.fail(format_args!(
+                    "too big subrequest response for the variable \"{shown}\", more than {max} bytes"
+                ));
+                Bytes::new()
+            })
+        } else {
+            Bytes::new()
+        };
+        // The log says what is wrong with it.
+        let _ = self.common(|common| common.set(name, value));
+        Ok(())
+    }
+
+    /// The next part of what is first to be sent; the answers to all other subrequests are made
+    /// meanwhile. `None` when the first has ended.
+    async fn first(&mut self) -> Result<Option<Part>, BodyError> {
+        let Some((first, others)) = self.out.make_contiguous().split_first_mut() else {
+            return Ok(None);
+        };
+        let Out::Include(include) = first else { return Ok(None) };
+        let mut part = pin!(include.next());
+        poll_fn(|cx| {
+            if let Poll::Ready(part) = part.as_mut().poll(cx) {
+                return Poll::Ready(part);
+            }
+            for other in &mut *others {
+                if let Out::Include(include) = other {
+                    include.advance(cx);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl BodySource for Page {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        Box::pin(async move {
+            loop {
+                match self.out.front_mut() {
+                    Some(Out::Copied(text)) => {
+                        let text = text.split().freeze();
+                        self.out.pop_front();
+                        return Ok(Some(Part::Bytes(text)));
+                    }
+                    Some(Out::Text(text)) => {
+                        let text = std::mem::take(text);
+                        self.out.pop_front();
+                        return Ok(Some(Part::Bytes(text)));
+                    }
+                    Some(Out::Include(_)) => match self.first().await? {
+                        Some(part) => return Ok(Some(part)),
+                        None => drop(self.out.pop_front()),
+                    },
+                    None if self.ended => return Ok(None),
+                    None => {
+                        if self.input.is_empty() {
+                            match self.pull.next().await? {
+                                Some(piece) => self.input = piece,
+                                None => {
+                                    self.ended = true;
+                                    let rest = self.scanner.finish();
+                                    if !rest.is_empty() {
+                                        self.text(rest);
+                                    }
+                                }
+                            }
+                        }
+                        self.scan().await?;
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// A subrequest whose answer stands in a page.
+struct Include {
+    state: State,
+    /// What stands there if the answer is empty.
+    stub: Option<Bytes>,
+}
+
+enum State {
+    Running(LocalFuture<'static, Result<Answer, Refused>>),
+    Answered(Result<Box<Answer>, Refused>),
+    Body(Sequence),
+}
+
+impl Include {
+    fn new(request: Box<Request>, stub: Option<Bytes>) -> Self {
+        Self { state: State::Running(subrequest::run(request)), stub }
+    }
+
+    /// Goes on with the answer.
+    fn advance(&mut self, cx: &mut Context<'_>) {
+        if let State::Running(running) = &mut self.state
+            && let Poll::Ready(answer) = running.as_mut().poll(cx)
+        {
+            self.state = State::Answered(answer.map(Box::new));
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Part>, BodyError> {
+        loop {
+            match &mut self.state {
+                State::Running(running) => {
+                    let answer = running.await;
+                    self.state = State::Answered(answer.map(Box::new));
+                }
+                State::Answered(answer) => {
+                    let answer = std::mem::replace(answer, Err(Refused::Closed))?;
+                    self.state = State::Body(self.open(*answer));
+                }
+                State::Body(body) => return body.next().await,
+            }
+        }
+    }
+
+    /// The body of the answer, or what stands in for an empty one.
+    fn open(&mut self, answer: Answer) -> Sequence {
+        let Some(stub) = self.stub.take() else {
+            return Sequence::new([Piece::Body(answer.into_body())]);
+        };
+        let shadow = subrequest::shadow(answer.request());
+        let stub = if shadow.location().ssi.ssi {
+            Body::Stream(Box::new(Page::new(shadow, Body::Bytes(stub))))
+        } else {
+            Body::Bytes(stub)
+        };
+        Sequence::new([Piece::Body(answer.into_body()), Piece::IfEmpty(stub)])
+    }
+}

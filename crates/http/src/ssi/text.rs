@@ -1,0 +1,91 @@
+//! Texts in parameters of commands: variables and backslashes. nginx:
+//! `ngx_http_ssi_evaluate_string`.
+
+use super::Failed;
+use crate::log::Level;
+use crate::request::Request;
+
+/// Longest text that variables may lead to, in bytes. nginx has no bound.
+const TEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// The text with the values of its variables. A dollar sign or a quote that is meant as such has a
+/// backslash before it.
+///
+/// # Errors
+/// A malformed name; the log says so.
+pub(super) fn evaluate(request: &Request, text: &[u8]) -> Result<Vec<u8>, Failed> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(&byte) = text.get(at) {
+        at += 1;
+        match byte {
+            b'$' => at = variable(request, text, at, &mut out)?,
+            b'\\' => {
+                // As in nginx one at the end is lost.
+                let Some(&escaped) = text.get(at) else { break };
+                at += 1;
+                if !matches!(escaped, b'\\' | b'\'' | b'"' | b'$') {
+                    out.push(b'\\');
+                }
+                out.push(escaped);
+            }
+            _ => out.push(byte),
+        }
+        if out.len() > TEXT_BYTES_MAX {
+            request.log(
+                Level::Error,
+                format_args!(
+                    "the value of \"{}\" is longer than {TEXT_BYTES_MAX} bytes",
+                    String::from_utf8_lossy(text)
+                ),
+            );
+            return Err(Failed);
+        }
+    }
+    Ok(out)
+}
+
+/// Appends the value of the variable whose name begins at `from`; says where it ends.
+fn variable(
+    request: &Request,
+    text: &[u8],
+    from: usize,
+    out: &mut Vec<u8>,
+) -> Result<usize, Failed> {
+    let bracket = text.get(from) == Some(&b'{');
+    let start = from + usize::from(bracket);
+    let rest = text.get(start..).unwrap_or_default();
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let len = rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
+    let name = &rest[..len];
+    if bracket && rest.get(len) != Some(&b'}') {
+        request.log(
+            Level::Error,
+            format_args!(
+                "the closing bracket in \"{}\" variable is missing",
+                String::from_utf8_lossy(name)
+            ),
+        );
+        return Err(Failed);
+    }
+    if name.is_empty() {
+        request.log(
+            Level::Error,
+            format_args!("invalid variable name in \"{}\"", String::from_utf8_lossy(text)),
+        );
+        return Err(Failed);
+    }
+    append(request, name, out);
+    Ok(start + len + usize::from(bracket))
+}
+
+/// Appends the value of a variable of the pages or, without such a one, of the request; false if
+/// there is none.
+pub(super) fn append(request: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    let name = name.to_ascii_lowercase();
+    if request.shared.ssi.borrow().as_ref().is_some_and(|common| common.append(&name, out)) {
+        return true;
+    }
+    std::str::from_utf8(&name)
+        .is_ok_and(|name| request.current.conf.variables.append_named(name, request, out))
+}

@@ -13,6 +13,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_runtime::fs::Io;
@@ -263,6 +264,11 @@ pub enum Woken {
 impl Waiter {
     pub(crate) fn new(growth: Arc<Growth>, read_while_filling: bool) -> Waiter {
         Waiter { growth, slot: Slot::default(), read_while_filling }
+    }
+
+    /// How long what is waited for has been under way.
+    pub fn age(&self) -> Duration {
+        self.growth.age()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::growth::Growth;
 use crate::key::Key;
@@ -41,6 +42,26 @@ impl Fills {
         }
         shard.insert(key, growth.clone());
         Ok(())
+    }
+
+    /// Enters a fill in place of one that has been under way for `age` or longer, and goes on unseen.
+    /// False: it has not, or is gone.
+    pub(crate) fn replace(
+        &self,
+        old: &Arc<Growth>,
+        new: &Arc<Growth>,
+        age: Option<Duration>,
+    ) -> bool {
+        if age.is_none_or(|age| old.age() < age) {
+            return false;
+        }
+        match self.shard(old.key()).get_mut(&old.key()) {
+            Some(found) if Arc::ptr_eq(found, old) => {
+                *found = new.clone();
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Takes it out, if it is this one.

@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nowait_runtime::fs::File;
@@ -79,6 +80,8 @@ impl std::error::Error for Cut {}
 
 pub(crate) struct Growth {
     target: Target,
+    /// When it began.
+    began: Instant,
     state: Mutex<State>,
 }
 
@@ -130,6 +133,7 @@ impl Growth {
     pub(crate) fn new(target: Target) -> Growth {
         Growth {
             target,
+            began: nowait_runtime::now(),
             state: Mutex::new(State {
                 head: None,
                 received: 0,
@@ -175,6 +179,11 @@ impl Growth {
 
     pub(crate) fn ended(&self) -> Option<Ended> {
         self.lock().ended
+    }
+
+    /// How long it has been under way.
+    pub(crate) fn age(&self) -> Duration {
+        nowait_runtime::now().saturating_duration_since(self.began)
     }
 
     /// Body bytes so far, and whether these are all.

@@ -49,14 +49,20 @@ impl Store {
         }
         let ask = Ask { now: now(), min_uses: options.min_uses, key_text: &target.text };
         let known = match self.index().lookup(&target.key, ask) {
-            Found::Stored(stored) => Known::Stored(stored),
+            Found::Stored(stored) => {
+                if stored.updating
+                    && let Some(growing) = self.growing(target, false)
+                {
+                    return Looked::Is(Lookup::Filling(growing));
+                }
+                Known::Stored(stored)
+            }
             Found::Error { status, valid_until } => {
                 return Looked::Is(Lookup::Error { status, valid_until });
             }
             Found::Absent(absent) => {
                 if absent.updating
-                    && options.read_while_filling
-                    && let Some(growing) = self.growing(target)
+                    && let Some(growing) = self.growing(target, options.read_while_filling)
                 {
                     return Looked::Is(Lookup::Filling(growing));
                 }
@@ -139,9 +145,15 @@ impl Store {
     }
 
     /// The reader of an object that is being filled and whose head is known.
-    fn growing(&self, target: &Target) -> Option<Growing> {
+    ///
+    /// One that is whole is found in any case: only its file has not got its name yet. Who was
+    /// answered while it was stored finds it when asking again.
+    fn growing(&self, target: &Target, partly: bool) -> Option<Growing> {
         let growth = self.fills().find(target.key)?;
         let head = growth.head()?;
+        if !partly && !growth.received().1 {
+            return None;
+        }
         if growth.ended().is_some() || growth.target() != target {
             return None;
         }

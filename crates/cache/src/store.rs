@@ -16,6 +16,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_runtime::fs::{Aio, File, Io};
@@ -172,6 +173,9 @@ pub enum HitBody {
 pub struct FillOptions {
     /// Only one at a time (`proxy_cache_lock`): others wait.
     pub lock: bool,
+    /// If the other one has been under way for so long, one more may begin (`proxy_cache_lock_age`);
+    /// `None`: never.
+    pub lock_age: Option<Duration>,
     /// Who waits is woken as soon as the head is known, to read along.
     pub read_while_filling: bool,
 }
@@ -418,6 +422,7 @@ impl Store {
         if let Err(other) = self.fills.enter(&growth)
             && options.lock
             && other.target() == target
+            && !self.fills.replace(&other, &growth, options.lock_age)
         {
             return FillStart::Busy(Waiter::new(other, options.read_while_filling));
         }

@@ -287,6 +287,16 @@ macro_rules! setting_flags {
                 }
                 Ok(all)
             }
+
+            /// Several directives of one block add up.
+            fn again(
+                &mut self,
+                node: &$crate::Node,
+                cx: &mut $crate::Cx<'_>,
+            ) -> Result<(), $crate::Diagnostic> {
+                *self = self.or(<Self as $crate::Setting>::parse(node, cx)?);
+                Ok(())
+            }
         }
     };
 }

@@ -39,7 +39,7 @@ impl Run<'_> {
         let status = reply.head.status;
         let cause = Cause::of_status(status);
         let old = match old {
-            Some((object, stale)) if cause.is_some_and(|cause| self.serves_stale(cause, stale)) => {
+            Some((object, stale)) if cause.is_some_and(|cause| self.hides(cause, stale)) => {
                 return self.hit(object, Status::Stale, Some(Forward::Stale));
             }
             Some((object, _)) if status == 304 && conditional => {
@@ -169,6 +169,13 @@ impl Run<'_> {
             return false;
         };
         range_is_far(range, max)
+    }
+
+    /// Whether the old response is served in place of an error that the origin sent.
+    ///
+    /// nginx: `stale-if-error` is about origins that can't be reached, not about what they answer.
+    fn hides(&self, cause: Cause, stale: Stale) -> bool {
+        self.serves_stale(cause, Stale { if_error: stale.if_error && self.conf.strict, ..stale })
     }
 
     /// Whether the old response is served after a failure.

@@ -4,6 +4,7 @@
 use nowait_cache::format::Head as Stored;
 use nowait_cache::{Growing, Hit, HitBody, Piece};
 use nowait_runtime::fs::Io;
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::find::Object;
@@ -69,7 +70,7 @@ impl Run<'_> {
             ..Report::default()
         };
         self.respond(head, report, |io| {
-            Body::Stream(Box::new(GrowingBody { growing, io: io.clone() }))
+            Body::Stream(Box::new(GrowingBody { growing, io: io.clone(), left: u64::MAX }))
         })
     }
 
@@ -131,13 +132,20 @@ impl Run<'_> {
 struct GrowingBody {
     growing: Growing,
     io: Rc<Io>,
+    /// Bytes that are wanted yet.
+    left: u64,
 }
 
 impl BodySource for GrowingBody {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(async move {
-            let piece = self.growing.next(PIECE_BYTES_MAX).await;
+            let max = self.left.min(PIECE_BYTES_MAX);
+            if max == 0 {
+                return Ok(None);
+            }
+            let piece = self.growing.next(max).await;
             let piece = piece.map_err(|cut| BodyError::Upstream(cut.to_string()))?;
+            self.left -= piece.as_ref().map_or(0, Piece::len);
             Ok(piece.map(|piece| match piece {
                 Piece::Bytes(bytes) => Part::Bytes(bytes),
                 Piece::File { file, offset, len } => {
@@ -145,5 +153,11 @@ impl BodySource for GrowingBody {
                 }
             }))
         })
+    }
+
+    fn cut(&mut self, wanted: &Range<u64>) -> bool {
+        self.growing.seek(wanted.start);
+        self.left = wanted.end.saturating_sub(wanted.start);
+        true
     }
 }

@@ -248,6 +248,7 @@ impl<'a> Run<'a> {
         let background = self.request.nested.is_some_and(|nested| nested.background);
         let options = FillOptions {
             lock: self.conf.lock || background,
+            lock_age: (!background).then_some(self.conf.lock_age),
             read_while_filling: self.conf.read_while_filling,
         };
         self.store.begin_fill(&self.io, &self.target, options)
@@ -300,8 +301,11 @@ impl<'a> Run<'a> {
     /// Waits for what another request fetches, not longer than `proxy_cache_lock_timeout`.
     async fn wait(&mut self, waiter: Waiter, deadline: Instant) -> Waited {
         let left = deadline.saturating_duration_since(now());
-        let woken = match select(waiter, sleep(left)).await {
+        let aged = self.conf.lock_age.saturating_sub(waiter.age());
+        let woken = match select(waiter, sleep(left.min(aged))).await {
             Either::Left(woken) => woken,
+            // One more request is sent for those that wait.
+            Either::Right(()) if aged < left => return Waited::Look,
             Either::Right(()) => {
                 self.request.log(Level::Info, format_args!("cache lock timeout"));
                 return Waited::Fetch;

@@ -18,9 +18,9 @@ use rustc_hash::FxHashMap;
 
 use crate::index::Stored;
 use crate::key::Key;
+use crate::memory::Version;
 use crate::object::Object;
 use crate::store::Target;
-use crate::time::UnixMs;
 
 /// Objects, and so descriptors, that one worker keeps.
 pub const ENTRIES_MAX: usize = 256;
@@ -33,21 +33,6 @@ const CHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// Entries that were not used for so long are closed.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-
-/// What the index says of an object and what changes with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Version {
-    /// Of the object.
-    stamp: u64,
-    /// Of its state.
-    valid_until: UnixMs,
-}
-
-impl Version {
-    fn of(stored: &Stored) -> Version {
-        Version { stamp: stored.stamp, valid_until: stored.valid_until }
-    }
-}
 
 #[derive(Debug)]
 struct Entry {

@@ -38,6 +38,11 @@ const LEFTOVER_AFTER_SECS: i64 = 24 * 3600;
 
 /// Loads until the worker ends or the store has gone.
 pub(crate) async fn run(store: Weak<Store>) {
+    if let Some(this) = store.upgrade()
+        && this.index().is_cold()
+    {
+        this.restore().await;
+    }
     loop {
         {
             let Some(this) = store.upgrade() else { return };

@@ -76,25 +76,27 @@ impl Store {
         // One whose tags aren't in memory must be checked by its head each time.
         if let Known::Stored(stored) = &known
             && !stored.names_in_file
-            && let Some(object) = hot::find(self.id(), target, stored)
+            && let Some(object) =
+                hot::find(self.id(), target, stored).or_else(|| self.in_memory(target, stored))
         {
             count(&self.counters.hits_memory);
             return Looked::Is(Lookup::Memory(hit(object, stored)));
         }
         match self.try_open(io, target) {
             None => Looked::InFile(known),
-            Some(result) => Looked::Is(self.opened(target, known, result, true)),
+            Some(result) => Looked::Is(self.opened(io, target, known, result, true)),
         }
     }
 
     async fn lookup_in_pool(self: &Arc<Self>, io: &Io, target: &Target, known: Known) -> Lookup {
         let result = self.open(io, target).await;
-        self.opened(target, known, result, false)
+        self.opened(io, target, known, result, false)
     }
 
     /// What an opening amounts to.
     fn opened(
         self: &Arc<Self>,
+        io: &Io,
         target: &Target,
         known: Known,
         result: Result<Object, NoObject>,
@@ -114,6 +116,7 @@ impl Store {
                 count(if inline { &counters.hits_inline } else { &counters.hits_pool });
                 let object = Arc::new(object);
                 hot::keep(self.id(), target.key, &stored, &object);
+                self.offer_to_memory(io, target.key, &stored, &object);
                 Lookup::File(hit(object, &stored))
             }
             Err(NoObject::Trouble(error)) => {

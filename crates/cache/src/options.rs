@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::health::HANG_AFTER;
 use crate::key::Levels;
 
 /// One `proxy_cache_path` (and its relatives of other protocols).
@@ -34,6 +35,9 @@ pub struct StoreOptions {
     pub purger: Option<Steps>,
     /// `memory=SIZE`: bytes of the hottest objects that are kept in memory; `None`: no memory tier.
     pub memory_bytes: Option<u64>,
+    /// An operation that takes longer, with nothing else coming back meanwhile, means that the disk
+    /// hangs: see [`crate::health`].
+    pub hang_after: Duration,
     /// `tier=NAME`: the zone of the slower store behind this one.
     pub tier: Option<String>,
 }
@@ -78,6 +82,7 @@ impl StoreOptions {
             loader: Steps::NGINX,
             purger: None,
             memory_bytes: None,
+            hang_after: HANG_AFTER,
             tier: None,
         }
     }

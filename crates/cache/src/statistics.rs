@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::health::Why;
+use crate::memory::MemoryUsage;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -31,6 +32,8 @@ macro_rules! counters {
             pub loading: bool,
             /// Why the store is out of use; `None`: it is in use.
             pub out_of_use: Option<Why>,
+            /// The memory tier, if there is one.
+            pub memory: Option<MemoryUsage>,
             $($(#[$doc])* pub $name: u64,)*
         }
 

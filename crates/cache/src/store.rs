@@ -15,21 +15,24 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
 use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use nowait_runtime::fs::{Aio, File, Io};
 use nowait_runtime::pool::{Pool, PoolConfig};
+use rustc_hash::FxHashSet;
 
 use crate::fill::{Ended, Fill, FillStart, Waiter};
 use crate::fills::Fills;
 use crate::format::{Head, HeadError};
 use crate::growth::Growth;
 pub use crate::health::Why;
-use crate::health::{Change, Fault, HANG_AFTER, Health};
+use crate::health::{Change, Fault, Health};
 use crate::index::{self, BYTES_MIN, Index, NoHold, Victim};
 use crate::key::Key;
+use crate::memory::Memory;
 use crate::names::Names;
 use crate::object::Object;
 use crate::options::StoreOptions;
@@ -194,6 +197,12 @@ pub struct Store {
     pool: Pool,
     /// Nothing is filled before this time (ms since 1970): the disk had no room.
     full_until: AtomicU64,
+    /// The memory tier.
+    pub(crate) memory: Option<Memory<Arc<Object>>>,
+    /// Objects that are being copied to it.
+    copies: Mutex<FxHashSet<Key>>,
+    /// How many objects had been stored when the index was saved last.
+    pub(crate) saved: AtomicU64,
     /// Who does the background work.
     pub(crate) lease: Lease,
     /// The loader has to walk through the directories.
@@ -234,10 +243,15 @@ impl Store {
             names: Names::new(&options.path, options.temp_path.as_deref(), options.levels),
             index,
             fills: Fills::new(),
-            health: Health::new(HANG_AFTER),
+            health: Health::new(options.hang_after),
             counters: Counters::default(),
             pool: Pool::new(config),
             full_until: AtomicU64::new(0),
+            memory: options
+                .memory_bytes
+                .and_then(|bytes| Memory::new(usize::try_from(bytes).unwrap_or(usize::MAX))),
+            copies: Mutex::default(),
+            saved: AtomicU64::new(0),
             lease: Lease::default(),
             walk_wanted: AtomicBool::new(true),
             log: Mutex::default(),
@@ -303,6 +317,10 @@ impl Store {
 
     pub(crate) fn index(&self) -> &Arc<Index> {
         &self.index
+    }
+
+    pub(crate) fn lock_copies(&self) -> MutexGuard<'_, FxHashSet<Key>> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn fills(&self) -> &Fills {
@@ -475,6 +493,7 @@ impl Store {
             under_way: self.health.under_way() as u64,
             loading: self.index.is_cold(),
             out_of_use: self.health.why(),
+            memory: self.memory.as_ref().map(Memory::usage),
             ..Statistics::default()
         };
         statistics.add(&self.counters);

@@ -18,7 +18,7 @@ use rustc_hash::FxHashSet;
 
 use crate::options::Steps;
 use crate::store::Store;
-use crate::{loader, manager};
+use crate::{loader, manager, saved};
 
 thread_local! {
     /// Stores that this worker tends or waits to tend.
@@ -48,9 +48,11 @@ impl Store {
 async fn work(store: &Weak<Store>) {
     let loading = spawn(loader::run(store.clone()));
     let managing = spawn(manager::run(store.clone()));
-    // A task that panicked was reported by the worker; the other goes on.
+    let saving = spawn(saved::run(store.clone()));
+    // A task that panicked was reported by the worker; the others go on.
     let _ = managing.await;
     let _ = loading.await;
+    let _ = saving.await;
 }
 
 /// Pauses; false: the worker ends, stop.

@@ -170,3 +170,55 @@ fn a_fill_that_is_purged_is_not_stored() {
     });
     assert_eq!(files(dir.path()), Vec::<String>::new());
 }
+
+#[test]
+fn the_index_is_there_at_once_after_a_restart() {
+    let dir = TempDir::new("cache");
+    let (path, again) = (dir.path().to_owned(), dir.path().to_owned());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        store.tend();
+        until("the loader", || !store.statistics().loading).await;
+        for n in 0..500 {
+            put(&store, &io, &format!("key/{n}"), &body(n)).await;
+        }
+        sender.send(store).unwrap();
+    });
+    receiver.recv().unwrap().close(Duration::from_secs(30));
+    assert!(files(dir.path()).iter().any(|name| name == ".nowait-index"));
+    on_worker(move || async move {
+        let slow = Steps { files: 1, sleep: Duration::from_secs(1), ..SWIFT };
+        let (store, io) = (store_with(&again, |options| options.loader = slow), io(4));
+        store.tend();
+        until("the saved index", || store.statistics().entries == 500).await;
+        assert!(store.statistics().loading, "the disk is checked later");
+        assert_eq!(look(&store, &io, "key/499").await.body(), body(499));
+        assert_eq!(look(&store, &io, "key/0").await.body(), body(0));
+    });
+}
+
+#[test]
+fn what_is_asked_for_again_is_kept_in_memory() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let store = store_with(&path, |options| options.memory_bytes = Some(8 << 20));
+        let io = io(4);
+        for len in [100, 60_000] {
+            let text = format!("key/{len}");
+            put(&store, &io, &text, &body(len)).await;
+            let objects = store.statistics().memory.unwrap().objects;
+            assert_eq!(look(&store, &io, &text).await, Found::File(body(len)));
+            until("the copy", || store.statistics().memory.unwrap().objects > objects).await;
+            // Other objects push it out of what the worker keeps open.
+            for n in 0..300 {
+                put(&store, &io, &format!("other/{n}"), &body(5000)).await;
+                look(&store, &io, &format!("other/{n}")).await.body();
+            }
+            let hits = store.statistics().memory.unwrap().hits;
+            assert_eq!(look(&store, &io, &text).await, Found::Memory(body(len)));
+            assert_eq!(store.statistics().memory.unwrap().hits, hits + 1);
+        }
+    });
+}

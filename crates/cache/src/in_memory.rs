@@ -1,0 +1,89 @@
+//! The memory tier as look-ups use it: what is kept there, and how it gets there.
+//!
+//! An object that was found in a file for the second time is copied to memory, if it is small enough;
+//! what has no room stays out by the tier's own admission. Never: makes a request wait.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_runtime::fs::Io;
+
+use crate::index::Stored;
+use crate::key::Key;
+use crate::memory::{Version, Weigh};
+use crate::object::Object;
+use crate::policy;
+use crate::store::{Store, Target};
+
+/// Bodies that one store copies to memory at the same time.
+const COPIES_MAX: usize = 64;
+
+impl Weigh for Arc<Object> {
+    fn heap_bytes(&self) -> usize {
+        self.body.as_ref().map_or(0, Bytes::len)
+            + self.head.layout.body_offset as usize
+            + size_of::<Object>()
+    }
+}
+
+impl Store {
+    /// The object in memory, if it is still what the index says.
+    pub(crate) fn in_memory(&self, target: &Target, stored: &Stored) -> Option<Arc<Object>> {
+        let object = self.memory.as_ref()?.find(&target.key, Version::of(stored))?;
+        object.head.is_of(&target.key, &target.text).then_some(object)
+    }
+
+    /// An object was found in its file: keeps it in memory if it is worth it.
+    pub(crate) fn offer_to_memory(
+        self: &Arc<Self>,
+        io: &Io,
+        key: Key,
+        stored: &Stored,
+        object: &Arc<Object>,
+    ) {
+        let Some(memory) = &self.memory else { return };
+        if !policy::keep_in_memory(stored.uses, stored.length, memory.object_bytes_max()) {
+            return;
+        }
+        let version = Version::of(stored);
+        if object.body.is_some() {
+            // Head and body are parts of one buffer, which is counted whole.
+            let copy = Object { file: None, ..Object::clone(object) };
+            memory.keep(key, version, Arc::new(copy));
+            return;
+        }
+        if !self.begin_copy(key) {
+            return;
+        }
+        let (store, io, object) = (self.clone(), io.clone(), object.clone());
+        drop(nowait_runtime::spawn(async move {
+            if let Some(copy) = store.read_whole(&io, &object).await
+                && let Some(memory) = &store.memory
+            {
+                memory.keep(key, version, Arc::new(copy));
+            }
+            store.lock_copies().remove(&key);
+        }));
+    }
+
+    /// Notes that a body is being copied; false: it is already, or there are too many.
+    fn begin_copy(&self, key: Key) -> bool {
+        let mut copies = self.lock_copies();
+        copies.len() < COPIES_MAX && copies.insert(key)
+    }
+
+    /// The same object without its file.
+    async fn read_whole(&self, io: &Io, object: &Object) -> Option<Object> {
+        let file = object.file.as_ref()?;
+        let offset = u64::from(object.head.layout.body_offset);
+        let length = usize::try_from(object.body_length).ok()?;
+        let body = self.watch(file.read_at(io, offset, length)).await.ok()?;
+        let is_whole = body.len() == length;
+        is_whole.then(|| Object {
+            head: object.head.clone(),
+            body_length: object.body_length,
+            file: None,
+            body: Some(body),
+        })
+    }
+}

@@ -1,0 +1,182 @@
+//! The saved index: written on shutdown and at intervals, restored at start.
+//!
+//! It stands in the store's directory, so that it goes and comes with the disk. Encoding and
+//! decoding are done in the pool, as they take a while for a million keys. Called by the store's
+//! background work, and by the program when it ends. Never: trusted further than
+//! [`crate::snapshot`] says.
+
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use nowait_runtime::fs::{self, CreateOptions, Io, OpenOptions};
+use nowait_runtime::pool;
+
+use crate::key::Key;
+use crate::snapshot::{Decoder, Encoder, Restored, SnapshotError};
+use crate::store::Store;
+use crate::tend::pause;
+use crate::write_behind::{DIR_MODE, FILE_MODE};
+
+/// How often the index is saved, if something was stored since.
+const INTERVAL: Duration = Duration::from_secs(300);
+
+/// Bytes read or written in one trip to the pool.
+const TRIP_BYTES: usize = 1024 * 1024;
+
+/// Saves at intervals until the worker ends or the store has gone.
+pub(crate) async fn run(store: Weak<Store>) {
+    while pause(INTERVAL).await {
+        let Some(this) = store.upgrade() else { return };
+        this.save_if_changed().await;
+    }
+}
+
+impl Store {
+    async fn save_if_changed(&self) {
+        let stored = self.counters.stored.load(Relaxed);
+        if self.health.why().is_some() || self.saved.swap(stored, Relaxed) == stored {
+            return;
+        }
+        if let Err(error) = self.save(false).await {
+            self.note_error("saving the index in", self.names().directory(), &error);
+        }
+    }
+
+    /// Saves the index. `clean`: nothing is stored or purged any more.
+    ///
+    /// # Errors
+    /// Those of the disk and of the pool.
+    async fn save(&self, clean: bool) -> io::Result<()> {
+        let io = self.own_io();
+        let temp = self.names().temp_at_top(Key([0; 16]));
+        let result = self.save_as(&io, &temp, clean).await;
+        if result.is_err() {
+            self.remove_file(&io, &temp).await;
+        }
+        result
+    }
+
+    async fn save_as(&self, io: &Io, temp: &[u8], clean: bool) -> io::Result<()> {
+        let options = CreateOptions { mode: FILE_MODE, ..CreateOptions::default() };
+        let file = fs::create(io, temp, &options).await?;
+        let (mut encoder, mut offset) = (Encoder::new(self.index(), clean), 0);
+        loop {
+            let encode = move || {
+                let (mut blocks, mut bytes) = (Vec::new(), 0);
+                while bytes < TRIP_BYTES
+                    && let Some(block) = encoder.next_block()
+                {
+                    bytes += block.len();
+                    blocks.push(block);
+                }
+                (encoder, blocks, bytes as u64)
+            };
+            let (next, blocks, bytes) = pool::blocking(&io.pool, encode).await?;
+            if blocks.is_empty() {
+                break;
+            }
+            encoder = next;
+            file.write_at(io, offset, blocks).await?;
+            offset += bytes;
+        }
+        file.sync(io, true).await?;
+        let path = self.names().snapshot();
+        file.publish(io, Bytes::new(), temp, &path, DIR_MODE).await?;
+        Ok(())
+    }
+
+    /// Restores the saved index, if there is one.
+    pub(crate) async fn restore(&self) {
+        let begun = nowait_runtime::now();
+        let path = self.names().snapshot();
+        let restored = match self.restore_from(&path).await {
+            Ok(restored) => restored,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => return self.note_error("restoring the index from", &path, &error),
+        };
+        // It was clean as long as nothing was stored after it.
+        self.remove_file(&self.own_io(), &path).await;
+        let zone = self.options().zone.clone();
+        match restored {
+            Ok(Restored { entries, no_room, damaged, .. }) => {
+                let ms = nowait_runtime::now().saturating_duration_since(begun).as_millis();
+                self.notice(format_args!(
+                    "cache \"{zone}\": {entries} objects restored from the saved index in {ms} ms, \
+                     {no_room} without room, {damaged} damaged blocks"
+                ));
+                if entries > 0 {
+                    self.save_if_changed().await;
+                }
+            }
+            Err(error) => {
+                self.error(format_args!("cache \"{zone}\": {error}; it is loaded from the disk"));
+            }
+        }
+    }
+
+    async fn restore_from(&self, path: &[u8]) -> io::Result<Result<Restored, SnapshotError>> {
+        let io = self.own_io();
+        let options = OpenOptions::default();
+        let file = self.watch(fs::open(&io, path, &options)).await?;
+        let (mut decoder, mut offset) = (Decoder::new(self.index()), 0);
+        while offset < file.size() {
+            let bytes = self.watch(file.read_at(&io, offset, TRIP_BYTES)).await?;
+            if bytes.is_empty() {
+                break;
+            }
+            offset += bytes.len() as u64;
+            let decode = move || decoder.push(&bytes).map(|()| decoder);
+            match pool::blocking(&io.pool, decode).await? {
+                Ok(next) => decoder = next,
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(Ok(pool::blocking(&io.pool, move || decoder.finish()).await?))
+    }
+
+    /// Saves the index for the next start. Called once when the program ends, when no worker uses
+    /// the store any more, on a thread that may wait; for at most `limit`.
+    pub fn close(&self, limit: Duration) {
+        if self.health.why().is_some() || self.index().is_cold() {
+            return;
+        }
+        match block_on(limit, self.save(true)) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                self.note_error("saving the index in", self.names().directory(), &error);
+            }
+            None => self.note_limit("saving the index takes too long"),
+        }
+    }
+}
+
+/// Runs a future of the pool's on this thread; `None`: it takes longer than `limit`.
+fn block_on<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    let deadline = Instant::now() + limit;
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(output);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        std::thread::park_timeout(left);
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}

@@ -1,0 +1,177 @@
+//! Disks that are slow, hang, fail or are full hurt only what is on them.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nowait_cache::{FillStart, Why};
+use nowait_runtime::{spawn, yield_now};
+use nowait_testkit::TempDir;
+use nowait_testkit::slow_disk::{
+    DiskOptions, EIO, ENOSPC, ExtImage, ExtOptions, Ops, SlowDisk, quiet,
+};
+
+use common::*;
+
+/// One for the worker, and one that keeps it until the worker has ended.
+fn shared<T>(disk: T) -> (Arc<T>, Arc<T>) {
+    let disk = Arc::new(disk);
+    (disk.clone(), disk)
+}
+
+#[test]
+fn a_disk_that_hangs_is_taken_out_of_use_and_comes_back() {
+    let _quiet = quiet();
+    let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
+    let other = TempDir::new("cache");
+    let (path, other_path) = (disk.path(), other.path().to_owned());
+    // It is unmounted here, not on the worker.
+    let (disk, _kept) = shared(disk);
+    on_worker(move || async move {
+        let hangs = store_with(&path, |options| options.hang_after = Duration::from_millis(200));
+        let (good, io, good_io) = (store(&other_path), io(4), io(4));
+        hangs.tend();
+        until("the loader", || !hangs.statistics().loading).await;
+        for n in 0..10 {
+            put(&hangs, &io, &format!("key/{n}"), &body(5000)).await;
+        }
+        put(&good, &good_io, "good", &body(5000)).await;
+
+        let gate = disk.hold(Ops::ALL);
+        let lookups: Vec<_> = (0..6)
+            .map(|n| {
+                let (store, io) = (hangs.clone(), io.clone());
+                spawn(async move { look(&store, &io, &format!("key/{n}")).await })
+            })
+            .collect();
+        for _ in 0..50 {
+            assert_eq!(look(&good, &good_io, "good").await.body(), body(5000));
+            yield_now().await;
+        }
+        for lookup in lookups {
+            assert_eq!(lookup.await.unwrap(), Found::Unavailable(Why::Hanging));
+        }
+        assert_eq!(hangs.statistics().out_of_use, Some(Why::Hanging));
+        assert_eq!(look(&hangs, &io, "key/9").await, Found::Unavailable(Why::Hanging), "at once");
+        assert!(matches!(
+            hangs.begin_fill(&io, &target("new"), LOCKED),
+            FillStart::Unavailable(Why::Hanging)
+        ));
+        assert_eq!(look(&good, &good_io, "good").await.body(), body(5000));
+
+        gate.open();
+        until("the disk to be back in use", || hangs.statistics().out_of_use.is_none()).await;
+        for n in 0..10 {
+            assert_eq!(look(&hangs, &io, &format!("key/{n}")).await.body(), body(5000));
+        }
+        assert_eq!(hangs.statistics().outages, 1);
+    });
+}
+
+#[test]
+fn a_disk_that_fails_is_taken_out_of_use_and_comes_back() {
+    let _quiet = quiet();
+    let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
+    let path = disk.path();
+    let (disk, _kept) = shared(disk);
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        store.tend();
+        until("the loader", || !store.statistics().loading).await;
+        for n in 0..5 {
+            put(&store, &io, &format!("key/{n}"), &body(5000)).await;
+        }
+        disk.fail(Ops::ALL, EIO);
+        for n in 0..5 {
+            let found = look(&store, &io, &format!("key/{n}")).await;
+            assert_eq!(found, Found::Unavailable(Why::Failing), "{n}");
+        }
+        assert_eq!(store.statistics().out_of_use, Some(Why::Failing));
+        disk.heal();
+        until("the disk to be back in use", || store.statistics().out_of_use.is_none()).await;
+        for n in 0..5 {
+            assert_eq!(look(&store, &io, &format!("key/{n}")).await.body(), body(5000));
+        }
+    });
+}
+
+/// The client's response goes on: a fill only says that it has ended.
+#[test]
+fn a_full_disk_takes_nothing_and_breaks_nothing() {
+    let _quiet = quiet();
+    let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
+    let (path, backing) = (disk.path(), disk.backing());
+    let (disk, _kept) = shared(disk);
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        store.tend();
+        until("the loader", || !store.statistics().loading).await;
+        put(&store, &io, "old", &body(5000)).await;
+        disk.fail(Ops::WRITE, ENOSPC);
+        let mut fill = begin(&store, &io, &target("new"));
+        fill.head(state(), Vec::new()).unwrap();
+        let mut refused = false;
+        for _ in 0..100 {
+            refused |= fill.write(body(100_000)).await.is_err();
+        }
+        assert!(refused && fill.commit().await.is_err());
+        assert!(matches!(
+            store.begin_fill(&io, &target("next"), LOCKED),
+            FillStart::Unavailable(Why::Full)
+        ));
+        assert_eq!(look(&store, &io, "new").await, Found::Absent);
+        assert_eq!(look(&store, &io, "old").await.body(), body(5000));
+        assert_eq!(store.statistics().out_of_use, None, "it can still be read");
+        disk.heal();
+        until("room", || {
+            matches!(store.begin_fill(&io, &target("next"), LOCKED), FillStart::Fill(_))
+        })
+        .await;
+        put(&store, &io, "next", &body(100)).await;
+        assert_eq!(look(&store, &io, "next").await.body(), body(100));
+    });
+    assert_eq!(files(&backing).len(), 2, "{:?}", files(&backing));
+}
+
+#[test]
+fn what_is_in_memory_does_not_wait_for_its_disk() {
+    let _quiet = quiet();
+    let Some(mut image) = ExtImage::or_skip(ExtOptions::default()) else { return };
+    let path = image.path().join("cache");
+    let filled = path.clone();
+    on_worker(move || async move {
+        let (store, io) = (store(&filled), io(4));
+        for n in 0..20 {
+            put(&store, &io, &format!("key/{n}"), &body(50_000)).await;
+        }
+    });
+    image.make_cold();
+    let (image, _kept) = shared(image);
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        store.tend();
+        until("the loader", || !store.statistics().loading).await;
+        for n in 0..10 {
+            assert_eq!(look(&store, &io, &format!("key/{n}")).await, Found::File(body(50_000)));
+        }
+        let gate = image.hold();
+        let cold: Vec<_> = (10..20)
+            .map(|n| {
+                let (store, io) = (store.clone(), io.clone());
+                spawn(async move { look(&store, &io, &format!("key/{n}")).await })
+            })
+            .collect();
+        while gate.waiting() == 0 {
+            yield_now().await;
+        }
+        for n in (0..10).cycle().take(200) {
+            let found = look(&store, &io, &format!("key/{n}")).await;
+            assert_eq!(found.body(), body(50_000), "{n}");
+        }
+        gate.open();
+        for one in cold {
+            assert_eq!(one.await.unwrap(), Found::File(body(50_000)));
+        }
+    });
+}

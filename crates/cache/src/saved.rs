@@ -85,7 +85,8 @@ impl Store {
             file.write_at(io, offset, blocks).await?;
             offset += bytes;
         }
-        file.sync(io, true).await?;
+        // The end of a process loses nothing that was written; of what a power failure loses, the
+        // blocks' checksums tell.
         let path = self.names().snapshot();
         file.publish(io, Bytes::new(), temp, &path, DIR_MODE).await?;
         Ok(())
@@ -143,10 +144,12 @@ impl Store {
     /// Saves the index for the next start. Called once when the program ends, when no worker uses
     /// the store any more, on a thread that may wait; for at most `limit`.
     pub fn close(&self, limit: Duration) {
-        if self.health.why().is_some() || self.index().is_cold() {
+        if self.health.why().is_some() {
             return;
         }
-        match block_on(limit, self.save(true)) {
+        // As long as the disk was not checked, what the index says of it is not certain.
+        let clean = !self.index().is_cold();
+        match block_on(limit, self.save(clean)) {
             Some(Ok(())) => {}
             Some(Err(error)) => {
                 self.note_error("saving the index in", self.names().directory(), &error);

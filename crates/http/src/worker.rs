@@ -88,6 +88,7 @@ impl Worker {
 
     /// Serves this generation from now on; requests under way keep theirs.
     pub fn activate(&self, generation: Arc<Generation>) {
+        crate::cache::zone::tend(&generation);
         let current = Current::new(generation);
         let tasks = self.tasks.replace(resolvers::watch_names(&current));
         tasks.into_iter().for_each(JoinHandle::abort);

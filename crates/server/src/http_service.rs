@@ -128,6 +128,7 @@ impl Service for HttpService {
     }
 
     fn flush(generation: &Arc<Generation>, limit: Duration) {
+        generation.caches.iter().for_each(|cache| cache.close(limit));
         generation.logs.flush(limit);
     }
 }

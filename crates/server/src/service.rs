@@ -110,6 +110,7 @@ pub trait Service: 'static {
     /// The logs were opened again: write to these from now on.
     fn reopen(generation: &Arc<Self::Generation>, logs: HashMap<PathBuf, File>);
 
-    /// The process is about to end: writes what is still in the logs' buffers, for at most `limit`.
+    /// The process is about to end: saves the indexes of caches, each for at most `limit`, and
+    /// writes what is still in the logs' buffers, for at most as long.
     fn flush(generation: &Arc<Self::Generation>, limit: Duration);
 }

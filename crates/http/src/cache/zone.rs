@@ -3,16 +3,51 @@
 //! Called by the program when a configuration becomes the one in use. A cache that stays the same by
 //! name, size and directory goes on with what it knows; another one begins anew.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Weak};
 
+use nowait_cache::health::HANG_AFTER;
+use nowait_cache::store::Log;
 use nowait_cache::{Levels, Steps, Store, StoreOptions};
 
 use crate::conf::HttpConf;
 use crate::conf::cache_path::{CachePath, Pace};
+use crate::generation::Generation;
+use crate::log::Level;
 
 /// The stores of the caches, by their numbers in [`HttpConf::caches`].
 pub fn open(conf: &HttpConf, previous: &[Arc<Store>]) -> Vec<Arc<Store>> {
     conf.caches.iter().map(|path| one(options(path), previous)).collect()
+}
+
+/// Offers this worker for the background work of a generation's caches; called on each worker when
+/// the generation becomes the one in use.
+pub fn tend(generation: &Arc<Generation>) {
+    for store in &generation.caches {
+        store.set_log(Arc::new(MainLog(Arc::downgrade(generation))));
+        store.tend();
+    }
+}
+
+/// The main error log of the newest generation that has the cache.
+struct MainLog(Weak<Generation>);
+
+impl MainLog {
+    fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        if let Some(generation) = self.0.upgrade() {
+            generation.logs.error(level, message);
+        }
+    }
+}
+
+impl Log for MainLog {
+    fn error(&self, message: fmt::Arguments<'_>) {
+        self.log(Level::Error, message);
+    }
+
+    fn notice(&self, message: fmt::Arguments<'_>) {
+        self.log(Level::Notice, message);
+    }
 }
 
 fn one(options: StoreOptions, previous: &[Arc<Store>]) -> Arc<Store> {
@@ -43,6 +78,7 @@ fn options(path: &CachePath) -> StoreOptions {
         loader: steps(path.loader),
         purger: path.purger.map(steps),
         memory_bytes: path.memory,
+        hang_after: HANG_AFTER,
         tier: path.tier.clone(),
     }
 }

@@ -5,6 +5,8 @@
 //! makes a [`conf::HttpConf`] per generation and one [`worker::Worker`] per worker thread.
 #![forbid(unsafe_code)]
 
+pub use nowait_variables::{cidr, names as server_name};
+
 pub mod access;
 pub mod address;
 pub mod auth;
@@ -14,7 +16,6 @@ pub mod body;
 pub mod body_reader;
 pub mod cache;
 pub mod charset;
-pub mod cidr;
 pub mod conditional;
 pub mod conf;
 pub mod connection;
@@ -53,7 +54,6 @@ pub mod response;
 pub mod response_head;
 pub mod rewrite;
 pub mod sender;
-pub mod server_name;
 pub mod slice;
 pub mod special_pages;
 pub mod ssi;

@@ -448,7 +448,9 @@ fn find_config(request: &mut Request) -> Option<Outcome> {
     request.uri_changed = false;
     let current = request.current.clone();
     let server = current.conf.server(request.server);
-    let found = server.locations.find(&request.uri.path, |regex| regex.search(request));
+    let found = server
+        .locations
+        .find(&request.uri.path, |regex| regex.search_in(request, &request.uri.path));
     let (id, auto_redirect) = match found {
         Ok(Some(found)) => (*found.value, found.auto_redirect),
         Ok(None) => (server.root, false),

@@ -13,6 +13,7 @@ use nowait_h1::{Known, Method, RequestError, RequestHead};
 use nowait_runtime::fs::Io;
 use nowait_runtime::net::Address;
 use nowait_runtime::pool::Meter;
+use nowait_variables::Subject;
 
 use crate::conf::{Location, LocationId, Server, ServerId};
 use crate::connection::Connection;
@@ -22,7 +23,8 @@ use crate::outcome::Special;
 use crate::phases::Stage;
 use crate::response::{Head, LocalFuture};
 use crate::subrequest::{Entry, Nested, Shared};
-use crate::variables::{Slot, complex::Complex};
+use crate::variables::complex::Complex;
+use crate::variables::{Captures, Slot};
 
 /// Internal redirects that one request may take. nginx: `NGX_HTTP_MAX_URI_CHANGES`.
 pub const URI_CHANGES_MAX: u8 = 10;
@@ -210,28 +212,6 @@ pub enum ReadError {
     TooLarge,
 }
 
-/// Captures of a regular expression: `$1` to `$9` and more.
-#[derive(Default, Debug, Clone)]
-pub struct Captures {
-    /// What the expression was matched against.
-    pub subject: Vec<u8>,
-    /// Start and end of each group; group 0 is the whole match.
-    pub groups: nowait_conf::Captures,
-}
-
-impl Captures {
-    /// Forgets all groups.
-    pub fn clear(&mut self) {
-        self.subject.clear();
-        self.groups.clear();
-    }
-
-    /// The text of a group.
-    pub fn group(&self, n: usize) -> Option<&[u8]> {
-        self.groups.text(n, &self.subject)
-    }
-}
-
 /// What was sent of a response.
 #[derive(Default, Debug)]
 pub struct Sent {
@@ -380,22 +360,17 @@ impl Request {
 
     /// The value stored for a variable of the configuration.
     pub fn slot(&self, slot: Slot) -> Option<Bytes> {
-        self.shared.slot(slot)
+        self.shared.slots.get(slot)
     }
 
     /// Stores the value of a variable of the configuration.
     pub fn set_slot(&self, slot: Slot, value: Option<Bytes>) {
-        self.shared.set_slot(slot, value);
+        self.shared.slots.set(slot, value);
     }
 
     /// The value of text with variables.
     pub fn evaluate(&self, text: &Complex) -> Bytes {
-        if let Some(text) = text.literal() {
-            return text.clone();
-        }
-        let mut out = Vec::new();
-        text.append(self, &mut out);
-        out.into()
+        Subject::evaluate(self, text)
     }
 
     /// Whether the path of the request line was escaped: captures of it are escaped again where

@@ -23,7 +23,7 @@ use crate::phases;
 use crate::request::{BodyLength, Request, RequestBody, Uri};
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
 use crate::sender::{self, SendError};
-use crate::variables::Slot;
+use crate::variables::Slots;
 
 /// How deep subrequests may be nested. nginx: `NGX_HTTP_MAX_SUBREQUESTS`.
 pub const NESTED_MAX: u8 = 50;
@@ -39,7 +39,7 @@ pub const BACKGROUND_MAX: usize = 512;
 #[derive(Default)]
 pub struct Shared {
     /// Values of variables that the configuration defines.
-    slots: RefCell<Vec<Option<Bytes>>>,
+    pub(crate) slots: Slots,
     /// `$request_id`, once it was asked for.
     pub(crate) id: Cell<Option<[u8; 16]>>,
     /// Subrequests so far.
@@ -51,21 +51,6 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The value stored for a variable of the configuration.
-    pub fn slot(&self, slot: Slot) -> Option<Bytes> {
-        self.slots.borrow().get(usize::from(slot.0))?.clone()
-    }
-
-    /// Stores the value of a variable of the configuration.
-    pub fn set_slot(&self, slot: Slot, value: Option<Bytes>) {
-        let mut slots = self.slots.borrow_mut();
-        let at = usize::from(slot.0);
-        if slots.len() <= at {
-            slots.resize(at + 1, None);
-        }
-        slots[at] = value;
-    }
-
     /// One of the subrequests has ended, and does not count any more: for modules that make one after
     /// the other, without end.
     pub(crate) fn ended(&self) {
@@ -76,7 +61,7 @@ impl Shared {
     pub(crate) fn renew(this: &mut Rc<Self>) {
         match Rc::get_mut(this) {
             Some(shared) => {
-                shared.slots.get_mut().clear();
+                shared.slots.clear();
                 shared.id.set(None);
                 shared.made.set(0);
                 shared.ssi.get_mut().take();

@@ -56,7 +56,7 @@ impl Setting for AuthSet {
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
         let [name, value] = &node.args[..] else { return Err(node.arity_error()) };
-        let variable = super::rewrite::variable_name(name)?;
+        let variable = nowait_variables::variable_name(name)?;
         let place = cx.global::<Table>().define_result(variable);
         let place = place.map_err(|error| name.error(error.to_string()))?;
         Ok(Self { place, value: super::complex(value, cx)? })

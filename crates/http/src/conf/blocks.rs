@@ -13,7 +13,7 @@ use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span, Word};
 use super::access::{AccessConf, LimitExcept, LimitExceptLayer};
 use super::listen::{ListenDirective, ServerListens, ServerName};
 use super::proxy::{PassLayer, ProxyConf};
-use super::{Content, HttpConf, Location, LocationId, Mentions, Regex, Server, ServerId};
+use super::{Content, HttpConf, Location, LocationId, Regex, Server, ServerId};
 use super::{body, client, content, files, headers, pages, rewrite, try_files};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
 use crate::log::access::AccessLogs;
@@ -22,7 +22,7 @@ use crate::mime::Types;
 use crate::path::{Append, FilePath};
 use crate::rewrite::Program;
 use crate::variables::complex::Complex;
-use crate::variables::{DuplicateVariable, Table};
+use crate::variables::{Mentions, Table};
 
 nowait_conf::rows! {
     pub static HTTP_ROWS, module "core";
@@ -173,14 +173,7 @@ pub fn compile_regex(
     pattern: &[u8],
     caseless: bool,
 ) -> Result<Regex, Diagnostic> {
-    let compiled = nowait_conf::Regex::new(pattern, caseless)
-        .map_err(|error| word.error(error.to_string()))?;
-    let table = cx.global::<Table>();
-    let named = compiled.names().map(|(name, group)| Ok((group, table.define_capture(name)?)));
-    match named.collect::<Result<_, DuplicateVariable>>() {
-        Ok(named) => Ok(Regex::new(compiled, named)),
-        Err(error) => Err(word.error(error.to_string())),
-    }
+    Regex::compile::<crate::request::Request>(cx, word, pattern, caseless)
 }
 
 fn server_name(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
@@ -392,7 +385,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
 }
 
 fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
-    let mentions = std::mem::take(&mut cx.global::<Mentions>().0);
+    let mentions = std::mem::take(&mut cx.global::<Mentions>().names);
     for name in unknown {
         let span =
             mentions.iter().find(|(mentioned, _)| mentioned.eq_ignore_ascii_case(name.as_bytes()));

@@ -11,8 +11,8 @@ use nowait_conf::{Cx, Diagnostic, Node, Seconds, Size, Span, Word};
 use nowait_runtime::net::Address;
 use nowait_sys::listen::{Keepalive, ListenAddress, ListenSpec};
 
+use super::Regex;
 use super::ServerId;
-use super::regex::Regex;
 use crate::server_name::Names;
 
 /// Number of a listening socket.

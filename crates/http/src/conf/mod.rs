@@ -16,27 +16,22 @@ pub mod charset;
 pub mod client;
 pub mod content;
 pub mod files;
-pub mod geo;
 pub mod gzip;
 pub mod headers;
 pub mod limit;
 pub mod listen;
-pub mod map;
 pub mod mirror;
 pub mod pages;
 pub mod predicates;
 pub mod proxy;
 pub mod realip;
-pub mod regex;
 pub mod resolver;
 pub mod rewrite;
 pub mod slice;
-pub mod split_clients;
 pub mod ssi;
 pub mod try_files;
 pub mod upstream;
-
-use std::collections::BTreeSet;
+pub mod variables;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Row, Template, Value, Word};
@@ -46,14 +41,14 @@ use crate::log::access::AccessLogs;
 use crate::log::directives::{LOG_ROWS, LogConf};
 use crate::mime::Types;
 use crate::path::FilePath;
-use crate::request::Uri;
+use crate::request::{Request, Uri};
 use crate::special_pages::ServerTokens;
+use crate::variables::Resolved;
 use crate::variables::complex::Complex;
-use crate::variables::{Resolved, Table};
 
 pub use blocks::{HTTP_ROWS, build};
 pub use listen::{Listen, ListenId};
-pub use regex::Regex;
+pub use nowait_variables::Regex;
 
 /// Number of a virtual server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -286,9 +281,9 @@ pub fn rows() -> Vec<&'static [Row]> {
         gzip::GzipConf::ROWS,
         gzip::GunzipConf::ROWS,
         gzip::GzipStaticConf::ROWS,
-        map::MAP_ROWS,
-        geo::GEO_ROWS,
-        split_clients::SPLIT_CLIENTS_ROWS,
+        variables::MAP_ROWS,
+        variables::GEO_ROWS,
+        variables::SPLIT_CLIENTS_ROWS,
         resolver::ResolverConf::ROWS,
         upstream::UPSTREAM_ROWS,
         nowait_upstream::conf::ROWS,
@@ -312,8 +307,7 @@ pub fn rows() -> Vec<&'static [Row]> {
 /// # Errors
 /// Malformed variables.
 pub fn complex(word: &Word, cx: &mut Cx<'_>) -> Result<Complex, Diagnostic> {
-    let template = Template::parse(word)?;
-    compile(&template, cx)
+    nowait_variables::text(word, cx)
 }
 
 /// Compiles parsed text with variables.
@@ -321,22 +315,13 @@ pub fn complex(word: &Word, cx: &mut Cx<'_>) -> Result<Complex, Diagnostic> {
 /// # Errors
 /// Malformed variables.
 pub fn compile(template: &Template, cx: &mut Cx<'_>) -> Result<Complex, Diagnostic> {
-    mention(template, cx);
-    let compiled = template.compile(cx.global::<Table>())?;
-    Ok(Complex::from_compiled(&compiled))
+    nowait_variables::compile(template, cx)
 }
 
 /// Notes where variables are mentioned.
 pub fn mention(template: &Template, cx: &mut Cx<'_>) {
-    let mentions = cx.global::<Mentions>();
-    for name in template.variables() {
-        mentions.0.insert((name.to_vec(), template.span()));
-    }
+    nowait_variables::mention::<Request>(template, cx);
 }
-
-/// Where variables are mentioned, for the error about unknown ones.
-#[derive(Default)]
-pub struct Mentions(pub BTreeSet<(Vec<u8>, nowait_conf::Span)>);
 
 /// One argument of a directive as a value.
 ///
@@ -353,13 +338,4 @@ pub fn value<T: Value>(node: &Node, n: usize) -> Result<T, Diagnostic> {
 /// What is wrong with it.
 pub fn word_value<T: Value>(value: &Word, parameter: &Word) -> Result<T, Diagnostic> {
     T::from_word(&value.text).map_err(|invalid| invalid.in_parameter(parameter))
-}
-
-impl nowait_conf::Setting for Complex {
-    const ARITY: nowait_conf::Arity = nowait_conf::arity::exactly(1);
-
-    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let word = node.args.first().ok_or_else(|| node.arity_error())?;
-        complex(word, cx)
-    }
 }

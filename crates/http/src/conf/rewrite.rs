@@ -5,11 +5,12 @@
 //! [`Program`] of it, in which every `if` in a location knows the location that its settings make.
 
 use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Word};
+use nowait_variables::variable_name;
 
+use super::LocationId;
 use super::blocks::compile_regex;
-use super::{LocationId, Mentions};
 use crate::rewrite::{Condition, FileTest, Flag, Op, Program, Replacement, Return, Rewrite};
-use crate::variables::{Index, Table};
+use crate::variables::{Index, Mentions, Table};
 
 nowait_conf::directives! {
     /// Settings of the rewrite module.
@@ -180,18 +181,6 @@ fn set(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// The name of the variable that a directive defines: `$name`.
-///
-/// # Errors
-/// It does not begin with a dollar sign, or there is nothing behind it.
-pub fn variable_name(word: &Word) -> Result<&str, Diagnostic> {
-    let invalid = || word.error(format!("invalid variable name \"{word}\""));
-    match word.text.strip_prefix(b"$") {
-        Some(name) if !name.is_empty() => std::str::from_utf8(name).map_err(|_| invalid()),
-        _ => Err(invalid().expected("a name that begins with \"$\"")),
-    }
-}
-
 fn if_(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let in_server = cx.context() == Context::SERVER;
     let condition = condition(cx, node);
@@ -295,6 +284,6 @@ fn compare(
 /// The variable that a condition begins with. Its whole word is the name, as in nginx.
 fn variable(cx: &mut Cx<'_>, word: &Word) -> Index {
     let name = String::from_utf8_lossy(&word.text[1..]).into_owned();
-    cx.global::<Mentions>().0.insert((name.clone().into_bytes(), word.span));
+    cx.global::<Mentions>().names.insert((name.clone().into_bytes(), word.span));
     cx.global::<Table>().index(&name)
 }

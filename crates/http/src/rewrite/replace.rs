@@ -74,7 +74,7 @@ impl Rewrite {
         let path = &request.uri.path;
         let found = self
             .regex
-            .search(request)
+            .search_in(request, path)
             .map_err(|error| search_failed(request, &self.regex, path, &error))?;
         if log {
             log_match(request, &self.regex, path, found);

@@ -11,8 +11,9 @@ use super::{Condition, Encoding, Failed, Include, Page, text};
 use crate::escape;
 use crate::log::Level;
 use crate::path;
-use crate::request::{Captures, Request};
+use crate::request::Request;
 use crate::subrequest::Subrequest;
+use crate::variables::Captures;
 
 /// What is to be done after a command.
 pub(super) enum Then {

@@ -24,11 +24,12 @@ use bytes::{Bytes, BytesMut};
 use crate::body::{Piece, Sequence, collect};
 use crate::filter::Pull;
 use crate::log::Level;
-use crate::request::{Captures, Request};
+use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
 use crate::strftime;
 use crate::subrequest::{self, Answer, Refused};
 use crate::variables::Builtin;
+use crate::variables::Captures;
 use crate::variables::core::builtins;
 
 use commands::Then;

@@ -6,24 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Word};
 
-use super::rewrite::variable_name;
-use crate::request::Request;
-use crate::variables::complex::Complex;
-use crate::variables::{Compute, Table};
-
-nowait_conf::rows! {
-    pub static SPLIT_CLIENTS_ROWS, module "split_clients";
-
-    /// Defines a variable whose value depends on the hash of a text: each value gets its share of
-    /// all texts, `*` the rest.
-    block "split_clients" => split_clients, in HTTP, take exactly(2), args "string $variable { ... }";
-}
+use crate::{Complex, Compute, Subject, Table, text, variable_name};
 
 /// Shares are counted in hundredths of a percent.
 const WHOLE: u32 = 10_000;
 
-struct Split {
-    source: Complex,
+struct Split<S> {
+    source: Complex<S>,
     parts: Vec<Part>,
 }
 
@@ -35,9 +24,13 @@ struct Part {
     value: Bytes,
 }
 
-fn split_clients(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+/// Reads a `split_clients` block and defines its variable.
+///
+/// # Errors
+/// What is wrong with its arguments; faults of its lines go to `cx`.
+pub fn split_clients<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [source, name] = &node.args[..] else { return Err(node.arity_error()) };
-    let source = super::complex(source, cx)?;
+    let source = text(source, cx)?;
     let variable = variable_name(name)?.to_owned();
     let mut shares = Vec::new();
     for entry in cx.entries(node) {
@@ -47,7 +40,7 @@ fn split_clients(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         shares.push((share, value.unwrap_or_default()));
     }
     let parts = parts(shares).ok_or_else(|| node.error("percent total is greater than 100%"))?;
-    cx.global::<Table>()
+    cx.global::<Table<S>>()
         .define_computed(&variable, Arc::new(Split { source, parts }), false)
         .map_err(|error| name.error(error.to_string()))
 }
@@ -103,9 +96,9 @@ fn parts(shares: Vec<(Option<u32>, Bytes)>) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-impl Compute for Split {
-    fn compute(&self, request: &Request) -> Option<Bytes> {
-        let hash = murmur2(&request.evaluate(&self.source));
+impl<S: Subject> Compute<S> for Split<S> {
+    fn compute(&self, subject: &S) -> Option<Bytes> {
+        let hash = murmur2(&subject.evaluate(&self.source));
         let part = self.parts.iter().find(|part| part.below.is_none_or(|below| hash < below));
         Some(part.map(|part| part.value.clone()).unwrap_or_default())
     }

@@ -8,24 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Word};
 
-use super::Mentions;
-use super::rewrite::variable_name;
 use crate::cidr::Cidr;
-use crate::forwarded;
-use crate::request::Request;
-use crate::variables::{Compute, Index, Table};
+use crate::{Compute, Index, Mentions, Subject, Table, variable_name};
 use table::{Added, Networks, Ranges};
-
-nowait_conf::rows! {
-    pub static GEO_ROWS, module "geo";
-
-    /// Defines a variable by the address of the client, or by an address in another variable: the
-    /// most specific network decides, after `ranges` the range it is in. `default` is for all other
-    /// addresses, `delete` takes an entry out, `proxy` trusts addresses to tell the client's in
-    /// `X-Forwarded-For`, `proxy_recursive` through several of them, and with `volatile` the
-    /// variable is computed at every use.
-    block "geo" => geo, in HTTP, take between(1, 2), args "[$address] $variable { ... }";
-}
 
 /// What stands for clients without an IP address: it is found only where it is named.
 const NO_ADDRESS: Ipv4Addr = Ipv4Addr::BROADCAST;
@@ -56,7 +41,11 @@ struct Block {
     default: Option<Bytes>,
 }
 
-fn geo(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+/// Reads a `geo` block and defines its variable.
+///
+/// # Errors
+/// What is wrong with its arguments; faults of its lines go to `cx`.
+pub fn geo<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let (source, name) = match &node.args[..] {
         [name] => (None, name),
         [source, name] => (Some(source), name),
@@ -66,14 +55,19 @@ fn geo(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         None => None,
         Some(word) => {
             let source = variable_name(word)?.to_owned();
-            cx.global::<Mentions>().0.insert((source.clone().into_bytes(), word.span));
-            Some(cx.global::<Table>().index(&source))
+            cx.global::<Mentions<S>>().names.insert((source.clone().into_bytes(), word.span));
+            Some(cx.global::<Table<S>>().index(&source))
         }
     };
     let variable = variable_name(name)?.to_owned();
     let mut block = Block::default();
     for entry in cx.entries(node) {
-        let done = block.entry(cx, entry);
+        let done = match &entry.name.text[..] {
+            b"proxy" | b"proxy_recursive" if !S::HAS_PROXIES => Err(entry
+                .error(format!("\"{}\" is not allowed here", entry.name))
+                .hint("only in HTTP somebody else can tell the address of the client")),
+            _ => block.entry(cx, entry),
+        };
         cx.accept(done);
     }
     let Block { proxies, recursive, volatile, networks, ranges, default, .. } = block;
@@ -82,7 +76,7 @@ fn geo(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         None => Entries::Networks(networks),
     };
     let geo = Geo { address, proxies, recursive, entries };
-    cx.global::<Table>()
+    cx.global::<Table<S>>()
         .define_computed(&variable, Arc::new(geo), volatile)
         .map_err(|error| name.error(error.to_string()))
 }
@@ -234,12 +228,12 @@ fn parse_range(word: &Word) -> Result<(u32, u32), Diagnostic> {
 
 impl Geo {
     /// The address to look for; `None` when there is no IP address.
-    fn address(&self, request: &Request) -> Option<IpAddr> {
+    fn address<S: Subject>(&self, subject: &S) -> Option<IpAddr> {
         let address = match self.address {
-            None => request.peer().inet()?.ip(),
+            None => subject.peer_ip()?,
             Some(variable) => {
                 let mut text = Vec::new();
-                request.current.conf.variables.append(variable, request, &mut text);
+                subject.variables().append(variable, subject, &mut text);
                 let text = std::str::from_utf8(&text).ok()?;
                 let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
                 bare.unwrap_or(text).parse().ok()?
@@ -248,20 +242,13 @@ impl Geo {
         if self.proxies.is_empty() {
             return Some(address);
         }
-        let values: Vec<&[u8]> = request
-            .head
-            .fields()
-            .iter()
-            .filter(|field| field.name.eq_ignore_ascii_case(b"x-forwarded-for"))
-            .map(|field| field.value)
-            .collect();
-        Some(forwarded::client_of(address, values.into_iter(), &self.proxies, self.recursive))
+        Some(subject.forwarded(address, &self.proxies, self.recursive))
     }
 }
 
-impl Compute for Geo {
-    fn compute(&self, request: &Request) -> Option<Bytes> {
-        let address = self.address(request).map(|ip| ip.to_canonical());
+impl<S: Subject> Compute<S> for Geo {
+    fn compute(&self, subject: &S) -> Option<Bytes> {
+        let address = self.address(subject).map(|ip| ip.to_canonical());
         let address = address.unwrap_or(IpAddr::V4(NO_ADDRESS));
         Some(match &self.entries {
             Entries::Networks(networks) => networks.find(address).cloned().unwrap_or_default(),

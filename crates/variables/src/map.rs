@@ -6,49 +6,28 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Word};
 
-use super::Regex;
-use super::blocks::compile_regex;
-use super::rewrite::variable_name;
-use crate::log::Level;
-use crate::request::Request;
-use crate::server_name::{Inserted, Names};
-use crate::variables::complex::Complex;
-use crate::variables::{Compute, Table};
-
-nowait_conf::rows! {
-    pub static MAP_ROWS, module "map";
-
-    /// Defines a variable by a table: the value of the first text is looked up there. Keys are
-    /// texts in any case, regular expressions (`~`, `~*`) or, after `hostnames`, host names with a
-    /// wildcard. `default` gives the value for everything else; with `volatile` the variable is
-    /// computed at every use. A backslash before a key takes the special meaning from it.
-    block "map" => map, in HTTP, take exactly(2), args "string $variable { ... }";
-    /// Accepted for compatibility: the table needs no tuning.
-    "map_hash_max_size" => accepted, in HTTP, take exactly(1), default "2048", args "size";
-    /// Accepted for compatibility: the table needs no tuning.
-    "map_hash_bucket_size" => accepted, in HTTP, take exactly(1), default "64", args "size";
-}
+use crate::names::{Inserted, Names};
+use crate::{Complex, Compute, Regex, Subject, Table, text, variable_name};
 
 /// A table of `map`.
-struct Map {
-    source: Complex,
+struct Map<S> {
+    source: Complex<S>,
     hostnames: bool,
     /// Keys in lower case; the values are numbers of `values`.
     keys: Names<u32, Regex>,
-    values: Vec<Complex>,
-    default: Complex,
+    values: Vec<Complex<S>>,
+    default: Complex<S>,
 }
 
-fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    cx.once(node)?;
-    super::value::<u32>(node, 0).map(drop)
-}
-
-fn map(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+/// Reads a `map` block and defines its variable.
+///
+/// # Errors
+/// What is wrong with its arguments; faults of its lines go to `cx`.
+pub fn map<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [source, name] = &node.args[..] else { return Err(node.arity_error()) };
-    let source = super::complex(source, cx)?;
+    let source = text(source, cx)?;
     let variable = variable_name(name)?.to_owned();
-    let mut map = Map {
+    let mut map = Map::<S> {
         source,
         hostnames: false,
         keys: Names::new(),
@@ -66,7 +45,7 @@ fn map(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             }
             (b"default", [value]) => {
                 default = true;
-                let value = super::complex(value, cx);
+                let value = text(value, cx);
                 map.default = cx.accept(value).unwrap_or_else(|| Complex::from_literal(""));
             }
             (_, [value]) => {
@@ -78,18 +57,19 @@ fn map(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             ),
         }
     }
-    cx.global::<Table>()
+    cx.global::<Table<S>>()
         .define_computed(&variable, Arc::new(map), volatile)
         .map_err(|error| name.error(error.to_string()))
 }
 
-impl Map {
+impl<S: Subject> Map<S> {
     fn add(&mut self, cx: &mut Cx<'_>, key: &Word, value: &Word) -> Result<(), Diagnostic> {
         let number = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
-        self.values.push(super::complex(value, cx)?);
+        self.values.push(text(value, cx)?);
         if let Some(pattern) = key.text.strip_prefix(b"~") {
             let caseless = pattern.strip_prefix(b"*");
-            let regex = compile_regex(cx, key, caseless.unwrap_or(pattern), caseless.is_some())?;
+            let regex =
+                Regex::compile::<S>(cx, key, caseless.unwrap_or(pattern), caseless.is_some())?;
             self.keys.insert_regex(regex, number);
             return Ok(());
         }
@@ -108,9 +88,9 @@ impl Map {
     }
 }
 
-impl Compute for Map {
-    fn compute(&self, request: &Request) -> Option<Bytes> {
-        let text = request.evaluate(&self.source);
+impl<S: Subject> Compute<S> for Map<S> {
+    fn compute(&self, subject: &S) -> Option<Bytes> {
+        let text = subject.evaluate(&self.source);
         let mut text = &text[..];
         if self.hostnames {
             text = text.strip_suffix(b".").unwrap_or(text);
@@ -120,14 +100,14 @@ impl Compute for Map {
             false => Cow::Borrowed(text),
         };
         // Expressions see the text as it is.
-        let found = self.keys.lookup(&lower, |regex| regex.search_in(request, text));
+        let found = self.keys.lookup(&lower, |regex| regex.search_in(subject, text));
         let value = match found {
             Ok(number) => number.and_then(|number| self.values.get(*number as usize)),
             Err(error) => {
-                request.log(Level::Alert, format_args!("{error}"));
+                subject.fault(format_args!("{error}"));
                 None
             }
         };
-        Some(request.evaluate(value.unwrap_or(&self.default)))
+        Some(subject.evaluate(value.unwrap_or(&self.default)))
     }
 }

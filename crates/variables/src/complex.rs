@@ -2,16 +2,40 @@
 //!
 //! Compiled once when the configuration is read; evaluated per request by appending to a buffer.
 
-use bytes::Bytes;
+use std::fmt;
+use std::marker::PhantomData;
 
-use super::Index;
-use crate::request::Request;
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node};
+
+use crate::{Index, Subject};
 
 /// Text with variables.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Complex {
+pub struct Complex<S> {
     parts: Box<[Part]>,
+    of: PhantomData<fn(&S)>,
 }
+
+// Derived, these would ask the same of the subject.
+impl<S> Clone for Complex<S> {
+    fn clone(&self) -> Self {
+        Self { parts: self.parts.clone(), of: PhantomData }
+    }
+}
+
+impl<S> fmt::Debug for Complex<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.parts).finish()
+    }
+}
+
+impl<S> PartialEq for Complex<S> {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts == other.parts
+    }
+}
+
+impl<S> Eq for Complex<S> {}
 
 /// A piece of a [`Complex`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,10 +48,10 @@ pub enum Part {
     Capture(u8),
 }
 
-impl Complex {
+impl<S> Complex<S> {
     /// Text of these pieces.
     pub fn new(parts: Vec<Part>) -> Self {
-        Self { parts: parts.into() }
+        Self { parts: parts.into(), of: PhantomData }
     }
 
     /// From the form of the configuration language.
@@ -37,12 +61,12 @@ impl Complex {
             nowait_conf::Part::Variable(index) => Part::Variable(Index(*index)),
             nowait_conf::Part::Capture(n) => Part::Capture(*n),
         });
-        Self { parts: parts.collect() }
+        Self { parts: parts.collect(), of: PhantomData }
     }
 
     /// Text without variables.
     pub fn from_literal(text: impl Into<Bytes>) -> Self {
-        Self { parts: Box::new([Part::Literal(text.into())]) }
+        Self { parts: Box::new([Part::Literal(text.into())]), of: PhantomData }
     }
 
     /// The text, if it has no variables.
@@ -64,10 +88,12 @@ impl Complex {
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
+}
 
-    /// Appends the value for a request. Variables that are not found add nothing.
-    pub fn append(&self, request: &Request, out: &mut Vec<u8>) {
-        self.append_with(request, Groups::Plain, out);
+impl<S: Subject> Complex<S> {
+    /// Appends the value for a subject. Variables that are not found add nothing.
+    pub fn append(&self, subject: &S, out: &mut Vec<u8>) {
+        self.append_with(subject, Groups::Plain, out);
     }
 
     /// As [`append`](Self::append), with captures escaped for a URI where that is asked for.
@@ -76,24 +102,32 @@ impl Complex {
     /// matches an expression meanwhile (`map`), the groups are others the second time, and it
     /// answers with 500 ("no buffer space in script copy"). Here each piece is what it is when its
     /// turn comes.
-    pub fn append_with(&self, request: &Request, groups: Groups, out: &mut Vec<u8>) {
+    pub fn append_with(&self, subject: &S, groups: Groups, out: &mut Vec<u8>) {
         for part in &*self.parts {
             match part {
                 Part::Literal(text) => out.extend_from_slice(text),
                 Part::Variable(index) => {
-                    request.current.conf.variables.append(*index, request, out);
+                    subject.variables().append(*index, subject, out);
                 }
                 Part::Capture(n) => {
-                    let captures = request.captures.borrow();
+                    let captures = subject.captures().borrow();
                     let group = captures.group(usize::from(*n)).unwrap_or_default();
-                    if groups == Groups::Escaped && request.path_was_escaped() {
-                        crate::escape::push_uri(out, crate::escape::Set::Args, group);
-                    } else {
-                        out.extend_from_slice(group);
+                    match groups {
+                        Groups::Escaped => subject.push_group(group, out),
+                        Groups::Plain => out.extend_from_slice(group),
                     }
                 }
             }
         }
+    }
+}
+
+impl<S: Subject> nowait_conf::Setting for Complex<S> {
+    const ARITY: nowait_conf::Arity = nowait_conf::arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        crate::text(word, cx)
     }
 }
 
@@ -102,6 +136,6 @@ impl Complex {
 pub enum Groups {
     /// As they are.
     Plain,
-    /// Escaped, if the path of the request was.
+    /// As the subject wants them in a URI ([`Subject::push_group`]).
     Escaped,
 }

@@ -1,0 +1,660 @@
+//! Variables: names are resolved to indices once, when the configuration is read; a subject (an
+//! HTTP request, a session of `stream`) looks them up by index and appends their value to a buffer.
+//!
+//! What a subject has to offer is [`Subject`]; the modules that make variables from others (`map`,
+//! `geo`, `split_clients`) and texts with variables ([`complex`]) work for every subject. Never looks
+//! a name up while something is served, but for the
+//! names in server-side includes.
+//!
+//! nginx: `ngx_http_variables.c` and its copy `ngx_stream_variables.c`. A variable is one of
+//! - a built-in, computed from the subject by a function,
+//! - a family with a prefix (`$http_`, `$arg_`, …),
+//! - one that the configuration defines: a slot of the subject, written by `set` and by named
+//!   captures of regular expressions, or computed once by `map` and its like ([`Compute`]).
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod cidr;
+pub mod complex;
+pub mod geo;
+pub mod map;
+pub mod names;
+pub mod regex;
+pub mod split_clients;
+mod subject;
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Template, Word};
+
+pub use complex::Complex;
+pub use regex::{Captures, Regex};
+pub use subject::{Slots, Subject};
+
+/// How deep variables may refer to other variables. nginx: `ngx_http_variable_depth`.
+pub const DEPTH_MAX: u8 = 100;
+
+/// Computes a variable: appends its value to the buffer and returns whether it is found.
+/// A value that is not found renders as an empty string, and as `-` in logs.
+pub type Getter<S> = fn(&S, &mut Vec<u8>) -> bool;
+
+/// Like [`Getter`], for families of variables: the second argument is what follows the prefix, in
+/// lower case.
+pub type PrefixGetter<S> = fn(&S, &[u8], &mut Vec<u8>) -> bool;
+
+/// A built-in variable: one row of a module's table.
+pub struct Builtin<S> {
+    /// Name without the dollar sign.
+    pub name: &'static str,
+    /// Text for the reference.
+    pub doc: &'static str,
+    /// Computes the value.
+    pub get: Getter<S>,
+}
+
+/// A family of variables with a common prefix: one row of a module's table.
+pub struct Family<S> {
+    /// The prefix, with its underscore.
+    pub prefix: &'static str,
+    /// Text for the reference.
+    pub doc: &'static str,
+    /// Computes the value.
+    pub get: PrefixGetter<S>,
+}
+
+/// A built-in variable that `set` may change.
+pub struct Changeable<S> {
+    /// Name without the dollar sign.
+    pub name: &'static str,
+    /// Takes the new value.
+    pub set: Setter<S>,
+}
+
+/// Changes what a built-in variable stands for.
+pub type Setter<S> = fn(&mut S, Bytes);
+
+/// The value of a variable that a block of the configuration defines, such as `map`.
+pub trait Compute<S>: Send + Sync {
+    /// The value for a subject; `None` when it is not found.
+    fn compute(&self, subject: &S) -> Option<Bytes>;
+}
+
+/// What a variable of the configuration is when nothing has been stored for the request.
+pub enum Unset<S> {
+    /// Not found: a named capture.
+    Missing,
+    /// Empty, with a warning: a variable of `set`.
+    Uninitialized,
+    /// Computed.
+    Computed {
+        /// By this.
+        by: Arc<dyn Compute<S>>,
+        /// Every time anew, else once per request.
+        volatile: bool,
+    },
+}
+
+// Derived, it would ask the same of the subject.
+impl<S> Clone for Unset<S> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Missing => Self::Missing,
+            Self::Uninitialized => Self::Uninitialized,
+            Self::Computed { by, volatile } => {
+                Self::Computed { by: by.clone(), volatile: *volatile }
+            }
+        }
+    }
+}
+
+/// Where `set` writes to.
+pub enum Place<S> {
+    /// Into the subject.
+    Slot(Slot),
+    /// Into what a built-in variable stands for.
+    Builtin(Setter<S>),
+}
+
+impl<S> Clone for Place<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Place<S> {}
+
+impl<S> fmt::Debug for Place<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slot(slot) => slot.fmt(f),
+            Self::Builtin(_) => f.write_str("Builtin"),
+        }
+    }
+}
+
+/// The name belongs to a built-in variable that can't be changed. The operator's fault.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DuplicateVariable(String);
+
+impl fmt::Display for DuplicateVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the duplicate \"{}\" variable", self.0)
+    }
+}
+
+impl std::error::Error for DuplicateVariable {}
+
+/// Index of a variable that the configuration mentions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Index(u32);
+
+impl From<u32> for Index {
+    /// The index of a compiled text.
+    fn from(index: u32) -> Self {
+        Self(index)
+    }
+}
+
+/// Place of a value that subjects carry themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot(pub u16);
+
+/// What an index means.
+enum Definition<S> {
+    /// Computed from the subject.
+    Builtin(Getter<S>),
+    /// Computed from the subject and the rest of the name.
+    Family(PrefixGetter<S>, Box<[u8]>),
+    /// Stored in the subject, else something else.
+    Slot(Slot, Fallback<S>),
+}
+
+/// What a slot is before anything is stored in it.
+enum Fallback<S> {
+    Unset(Unset<S>, Box<str>),
+    /// `set $http_x` elsewhere must not hide the header from other locations.
+    Family(PrefixGetter<S>, Box<[u8]>),
+}
+
+/// A variable that the configuration defines.
+struct User<S> {
+    slot: Slot,
+    unset: Option<Unset<S>>,
+    /// Only `set` defines it, so that a family of its prefix stays visible.
+    weak: bool,
+}
+
+/// The variables of one configuration.
+pub struct Table<S> {
+    by_name: HashMap<Box<str>, Index>,
+    names: Vec<Box<str>>,
+    user: HashMap<Box<str>, User<S>>,
+}
+
+impl<S> Default for Table<S> {
+    fn default() -> Self {
+        Self { by_name: HashMap::new(), names: Vec::new(), user: HashMap::new() }
+    }
+}
+
+/// The variables of one configuration after it was read: every index has a meaning.
+pub struct Resolved<S> {
+    definitions: Box<[Definition<S>]>,
+    /// What the configuration defines, for those that learn names while they serve.
+    named: HashMap<Box<str>, Definition<S>>,
+}
+
+impl<S> Default for Resolved<S> {
+    fn default() -> Self {
+        Self { definitions: Box::default(), named: HashMap::new() }
+    }
+}
+
+impl<S: Subject> Table<S> {
+    /// The index of a mentioned variable; the name needs no definition yet, since directives that
+    /// define variables may follow.
+    pub fn index(&mut self, name: &str) -> Index {
+        let name = name.to_ascii_lowercase();
+        if let Some(&index) = self.by_name.get(name.as_str()) {
+            return index;
+        }
+        let index = Index(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
+        self.names.push(name.as_str().into());
+        self.by_name.insert(name.into_boxed_str(), index);
+        index
+    }
+
+    /// Defines the variable of a named capture; the same name is the same slot.
+    ///
+    /// # Errors
+    /// A built-in variable has this name.
+    pub fn define_capture(&mut self, name: &str) -> Result<Slot, DuplicateVariable> {
+        let user = self.user(name)?;
+        user.weak = false;
+        user.unset = Some(Unset::Missing);
+        Ok(user.slot)
+    }
+
+    /// Defines a variable that a block computes. The last definition of a name counts.
+    ///
+    /// # Errors
+    /// A built-in variable has this name.
+    pub fn define_computed(
+        &mut self,
+        name: &str,
+        by: Arc<dyn Compute<S>>,
+        volatile: bool,
+    ) -> Result<(), DuplicateVariable> {
+        let user = self.user(name)?;
+        user.weak = false;
+        user.unset = Some(Unset::Computed { by, volatile });
+        Ok(())
+    }
+
+    /// Defines the variable of a `set`, unless something else defines it; says where `set` writes.
+    ///
+    /// # Errors
+    /// A built-in variable has this name, and it can't be changed.
+    pub fn define_set(&mut self, name: &str) -> Result<Place<S>, DuplicateVariable> {
+        let lower = name.to_ascii_lowercase();
+        if !self.user.contains_key(lower.as_str())
+            && let Some(builtin) = S::changeable().find(|row| row.name == lower)
+        {
+            return Ok(Place::Builtin(builtin.set));
+        }
+        let user = self.user(name)?;
+        user.unset.get_or_insert(Unset::Uninitialized);
+        Ok(Place::Slot(user.slot))
+    }
+
+    /// Defines a variable that a module sets when it has a result; not found before.
+    ///
+    /// # Errors
+    /// A built-in variable has this name, and it can't be changed.
+    pub fn define_result(&mut self, name: &str) -> Result<Place<S>, DuplicateVariable> {
+        let lower = name.to_ascii_lowercase();
+        if !self.user.contains_key(lower.as_str())
+            && let Some(builtin) = S::changeable().find(|row| row.name == lower)
+        {
+            return Ok(Place::Builtin(builtin.set));
+        }
+        let user = self.user(name)?;
+        user.unset.get_or_insert(Unset::Missing);
+        Ok(Place::Slot(user.slot))
+    }
+
+    fn user(&mut self, name: &str) -> Result<&mut User<S>, DuplicateVariable> {
+        let lower = name.to_ascii_lowercase();
+        if S::builtins().any(|row| row.name == lower)
+            && !S::changeable().any(|row| row.name == lower)
+        {
+            return Err(DuplicateVariable(name.to_owned()));
+        }
+        let next = Slot(u16::try_from(self.user.len()).unwrap_or(u16::MAX));
+        let new = || User { slot: next, unset: None, weak: true };
+        Ok(self.user.entry(lower.into_boxed_str()).or_insert_with(new))
+    }
+
+    /// Whether the configuration mentions a variable.
+    pub fn mentions(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// Gives every mentioned name its meaning.
+    ///
+    /// # Errors
+    /// The names that nobody defines.
+    pub fn resolve(&self) -> Result<Resolved<S>, Vec<String>> {
+        let mut unknown = Vec::new();
+        let mut definitions = Vec::with_capacity(self.names.len());
+        for name in &self.names {
+            match self.definition(name) {
+                Some(definition) => definitions.push(definition),
+                None => unknown.push(name.to_string()),
+            }
+        }
+        if unknown.is_empty() {
+            let named = self.user.keys();
+            let named = named.filter_map(|name| Some((name.clone(), self.definition(name)?)));
+            Ok(Resolved { definitions: definitions.into(), named: named.collect() })
+        } else {
+            Err(unknown)
+        }
+    }
+
+    fn definition(&self, name: &str) -> Option<Definition<S>> {
+        let family = || {
+            S::families().find_map(|row| {
+                let rest = name.strip_prefix(row.prefix)?;
+                // As in nginx the rest may be empty: such a variable is never found.
+                Some((row.get, Box::<[u8]>::from(rest.as_bytes())))
+            })
+        };
+        if let Some(user) = self.user.get(name) {
+            if user.weak
+                && let Some((get, rest)) = family()
+            {
+                return Some(Definition::Slot(user.slot, Fallback::Family(get, rest)));
+            }
+            let unset = user.unset.clone().unwrap_or(Unset::Missing);
+            return Some(Definition::Slot(user.slot, Fallback::Unset(unset, name.into())));
+        }
+        let builtin = S::builtins().find(|row| row.name == name);
+        if let Some(row) = builtin {
+            return Some(Definition::Builtin(row.get));
+        }
+        family().map(|(get, rest)| Definition::Family(get, rest))
+    }
+}
+
+impl<S: Subject> nowait_conf::VariableNames for Table<S> {
+    fn index(&mut self, name: &[u8]) -> Option<u32> {
+        Some(Table::index(self, std::str::from_utf8(name).ok()?).0)
+    }
+}
+
+impl<S: Subject> Resolved<S> {
+    /// Appends the value of a variable; false when it is not found.
+    pub fn append(&self, index: Index, subject: &S, out: &mut Vec<u8>) -> bool {
+        self.definitions[index.0 as usize].append(subject, out)
+    }
+
+    /// Appends the value of the variable with this name, in lower case; false when it is not found
+    /// or there is none. Only for names that nobody knows before: commands in pages (`ssi`).
+    pub fn append_named(&self, name: &str, subject: &S, out: &mut Vec<u8>) -> bool {
+        if let Some(definition) = self.named.get(name) {
+            return definition.append(subject, out);
+        }
+        if let Some(row) = S::builtins().find(|row| row.name == name) {
+            return (row.get)(subject, out);
+        }
+        S::families().any(|row| {
+            name.strip_prefix(row.prefix)
+                .is_some_and(|rest| (row.get)(subject, rest.as_bytes(), out))
+        })
+    }
+}
+
+impl<S: Subject> Definition<S> {
+    fn append(&self, subject: &S, out: &mut Vec<u8>) -> bool {
+        match self {
+            Definition::Builtin(get) => get(subject, out),
+            Definition::Family(get, rest) => get(subject, rest, out),
+            Definition::Slot(slot, fallback) => {
+                if let Some(value) = subject.slot(*slot) {
+                    out.extend_from_slice(&value);
+                    return true;
+                }
+                match fallback {
+                    Fallback::Family(get, rest) => get(subject, rest, out),
+                    Fallback::Unset(unset, name) => {
+                        let Some(value) = unset.value(subject, *slot, name) else { return false };
+                        out.extend_from_slice(&value);
+                        true
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<S: Subject> Unset<S> {
+    /// The value of a slot in which nothing is stored.
+    fn value(&self, subject: &S, slot: Slot, name: &str) -> Option<Bytes> {
+        match self {
+            Self::Missing => None,
+            Self::Uninitialized => {
+                subject.uninitialized(name);
+                // Stored, so that one warning per subject is enough.
+                subject.set_slot(slot, Some(Bytes::new()));
+                Some(Bytes::new())
+            }
+            Self::Computed { by, volatile } => {
+                let depth = subject.depth().get();
+                if depth >= DEPTH_MAX {
+                    subject.fault(format_args!("cycle while evaluating variable \"{name}\""));
+                    return None;
+                }
+                subject.depth().set(depth + 1);
+                let value = by.compute(subject);
+                subject.depth().set(depth);
+                if !volatile {
+                    subject.set_slot(slot, value.clone());
+                }
+                value
+            }
+        }
+    }
+}
+
+/// Where variables are mentioned, for the error about unknown ones.
+pub struct Mentions<S> {
+    /// Names and where they stand.
+    pub names: BTreeSet<(Vec<u8>, nowait_conf::Span)>,
+    of: std::marker::PhantomData<fn(&S)>,
+}
+
+impl<S> Default for Mentions<S> {
+    fn default() -> Self {
+        Self { names: BTreeSet::new(), of: std::marker::PhantomData }
+    }
+}
+
+/// Compiles text with variables.
+///
+/// # Errors
+/// Malformed variables.
+pub fn text<S: Subject>(word: &Word, cx: &mut Cx<'_>) -> Result<Complex<S>, Diagnostic> {
+    compile(&Template::parse(word)?, cx)
+}
+
+/// Compiles parsed text with variables.
+///
+/// # Errors
+/// Malformed variables.
+pub fn compile<S: Subject>(template: &Template, cx: &mut Cx<'_>) -> Result<Complex<S>, Diagnostic> {
+    mention::<S>(template, cx);
+    let compiled = template.compile(cx.global::<Table<S>>())?;
+    Ok(Complex::from_compiled(&compiled))
+}
+
+/// Notes where variables are mentioned.
+pub fn mention<S: Subject>(template: &Template, cx: &mut Cx<'_>) {
+    let mentions = cx.global::<Mentions<S>>();
+    for name in template.variables() {
+        mentions.names.insert((name.to_vec(), template.span()));
+    }
+}
+
+/// The name of a variable as an argument: `$name`.
+///
+/// # Errors
+/// It does not begin with a dollar sign, or there is nothing behind it.
+pub fn variable_name(word: &Word) -> Result<&str, Diagnostic> {
+    let invalid = || word.error(format!("invalid variable name \"{word}\""));
+    match word.text.strip_prefix(b"$") {
+        Some(name) if !name.is_empty() => std::str::from_utf8(name).map_err(|_| invalid()),
+        _ => Err(invalid().expected("a name that begins with \"$\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::{Cell, RefCell};
+
+    /// A subject with a variable of each kind.
+    #[derive(Default)]
+    pub(crate) struct Sample {
+        variables: Resolved<Sample>,
+        slots: Slots,
+        captures: RefCell<Captures>,
+        depth: Cell<u8>,
+        changed: Option<Bytes>,
+        said: RefCell<Vec<String>>,
+    }
+
+    impl Subject for Sample {
+        const HAS_PROXIES: bool = false;
+
+        fn builtins() -> impl Iterator<Item = &'static Builtin<Self>> {
+            const ROWS: &[Builtin<Sample>] = &[
+                Builtin {
+                    name: "fixed",
+                    doc: "",
+                    get: |_, out| {
+                        out.push(b'f');
+                        true
+                    },
+                },
+                Builtin {
+                    name: "changeable",
+                    doc: "",
+                    get: |sample, out| {
+                        out.extend_from_slice(sample.changed.as_deref().unwrap_or_default());
+                        true
+                    },
+                },
+            ];
+            ROWS.iter()
+        }
+
+        fn families() -> impl Iterator<Item = &'static Family<Self>> {
+            const ROWS: &[Family<Sample>] = &[Family {
+                prefix: "echo_",
+                doc: "",
+                get: |_, rest, out| {
+                    out.extend_from_slice(rest);
+                    !rest.is_empty()
+                },
+            }];
+            ROWS.iter()
+        }
+
+        fn changeable() -> impl Iterator<Item = &'static Changeable<Self>> {
+            const ROWS: &[Changeable<Sample>] = &[Changeable {
+                name: "changeable",
+                set: |sample, value| sample.changed = Some(value),
+            }];
+            ROWS.iter()
+        }
+
+        fn variables(&self) -> &Resolved<Self> {
+            &self.variables
+        }
+
+        fn slots(&self) -> &Slots {
+            &self.slots
+        }
+
+        fn captures(&self) -> &RefCell<Captures> {
+            &self.captures
+        }
+
+        fn depth(&self) -> &Cell<u8> {
+            &self.depth
+        }
+
+        fn uninitialized(&self, name: &str) {
+            self.said.borrow_mut().push(format!("uninitialized {name}"));
+        }
+
+        fn fault(&self, message: fmt::Arguments<'_>) {
+            self.said.borrow_mut().push(message.to_string());
+        }
+
+        fn peer_ip(&self) -> Option<std::net::IpAddr> {
+            None
+        }
+    }
+
+    fn value(sample: &Sample, index: Index) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        sample.variables.append(index, sample, &mut out).then_some(out)
+    }
+
+    #[test]
+    fn a_name_is_resolved_once_and_in_any_case() {
+        let mut table = Table::<Sample>::default();
+        let first = table.index("Fixed");
+        assert_eq!(first, table.index("fixed"));
+        assert_ne!(first, table.index("changeable"));
+        assert!(table.resolve().is_ok());
+    }
+
+    #[test]
+    fn unknown_names_are_all_reported() {
+        let mut table = Table::<Sample>::default();
+        for name in ["nosuch", "echo_x", "echo_", "such"] {
+            table.index(name);
+        }
+        let errors = table.resolve().err().expect("two names have no definition");
+        assert_eq!(errors, ["nosuch", "such"]);
+    }
+
+    #[test]
+    fn a_name_that_is_defined_later_is_known() {
+        let mut table = Table::<Sample>::default();
+        table.index("name");
+        assert!(table.resolve().is_err());
+        table.define_capture("Name").unwrap();
+        assert!(table.resolve().is_ok());
+    }
+
+    #[test]
+    fn only_changeable_builtins_are_set() {
+        let mut table = Table::<Sample>::default();
+        assert!(matches!(table.define_set("Changeable"), Ok(Place::Builtin(_))));
+        assert!(matches!(table.define_set("mine"), Ok(Place::Slot(_))));
+        let error = table.define_set("fixed").expect_err("it is not changeable");
+        assert_eq!(error.to_string(), "the duplicate \"fixed\" variable");
+        assert!(table.define_capture("fixed").is_err());
+    }
+
+    #[test]
+    fn a_set_leaves_a_family_visible_and_a_capture_hides_it() {
+        let mut table = Table::<Sample>::default();
+        let index = table.index("echo_x");
+        let Ok(Place::Slot(slot)) = table.define_set("echo_x") else { panic!("it is a slot") };
+        let mut sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
+        assert_eq!(value(&sample, index).unwrap(), b"x");
+        sample.set_slot(slot, Some(Bytes::from_static(b"set")));
+        assert_eq!(value(&sample, index).unwrap(), b"set");
+        table.define_capture("echo_x").unwrap();
+        sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
+        assert_eq!(value(&sample, index), None);
+    }
+
+    #[test]
+    fn what_is_set_nowhere_is_told_once() {
+        let mut table = Table::<Sample>::default();
+        let index = table.index("mine");
+        table.define_set("mine").unwrap();
+        let sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
+        assert_eq!(value(&sample, index).unwrap(), b"");
+        assert_eq!(value(&sample, index).unwrap(), b"");
+        assert_eq!(*sample.said.borrow(), ["uninitialized mine"]);
+    }
+
+    /// Counts how often it was computed, and asks for itself.
+    struct Cycle(Index);
+
+    impl Compute<Sample> for Cycle {
+        fn compute(&self, subject: &Sample) -> Option<Bytes> {
+            value(subject, self.0).map(Bytes::from)
+        }
+    }
+
+    #[test]
+    fn cycles_end() {
+        let mut table = Table::<Sample>::default();
+        let index = table.index("loop");
+        table.define_computed("loop", Arc::new(Cycle(index)), false).unwrap();
+        let sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
+        assert_eq!(value(&sample, index), None);
+        assert_eq!(*sample.said.borrow(), ["cycle while evaluating variable \"loop\""]);
+    }
+}

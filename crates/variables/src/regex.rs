@@ -1,0 +1,89 @@
+//! Regular expressions of locations and server names: matching sets the captures of the subject.
+
+use std::cell::RefMut;
+
+use nowait_conf::{Cx, Diagnostic, Regex as Compiled, Word};
+
+use crate::{DuplicateVariable, Slot, Subject, Table};
+
+/// Captures of a regular expression: `$1` to `$9` and more.
+#[derive(Default, Debug, Clone)]
+pub struct Captures {
+    /// What the expression was matched against.
+    pub subject: Vec<u8>,
+    /// Start and end of each group; group 0 is the whole match.
+    pub groups: nowait_conf::Captures,
+}
+
+impl Captures {
+    /// Forgets all groups.
+    pub fn clear(&mut self) {
+        self.subject.clear();
+        self.groups.clear();
+    }
+
+    /// The text of a group.
+    pub fn group(&self, n: usize) -> Option<&[u8]> {
+        self.groups.text(n, &self.subject)
+    }
+}
+
+/// A compiled expression and the variables that its named groups set.
+#[derive(Debug, Clone)]
+pub struct Regex {
+    compiled: Compiled,
+    named: Box<[(usize, Slot)]>,
+}
+
+impl Regex {
+    /// Combines an expression with the variables of its named groups.
+    pub fn new(compiled: Compiled, named: Vec<(usize, Slot)>) -> Self {
+        Self { compiled, named: named.into() }
+    }
+
+    /// Compiles an expression of the configuration, and defines the variables of its named groups.
+    ///
+    /// # Errors
+    /// What is wrong with it; a built-in variable has the name of a group.
+    pub fn compile<S: Subject>(
+        cx: &mut Cx<'_>,
+        word: &Word,
+        pattern: &[u8],
+        caseless: bool,
+    ) -> Result<Regex, Diagnostic> {
+        let compiled =
+            Compiled::new(pattern, caseless).map_err(|error| word.error(error.to_string()))?;
+        let table = cx.global::<Table<S>>();
+        let named = compiled.names().map(|(name, group)| Ok((group, table.define_capture(name)?)));
+        match named.collect::<Result<_, DuplicateVariable>>() {
+            Ok(named) => Ok(Regex::new(compiled, named)),
+            Err(error) => Err(word.error(error.to_string())),
+        }
+    }
+
+    /// The expression as it was written.
+    pub fn pattern(&self) -> &[u8] {
+        self.compiled.pattern()
+    }
+
+    /// Matches a text; on success the captures of the subject and named variables are set.
+    ///
+    /// # Errors
+    /// The match took too much effort.
+    pub fn search_in<S: Subject>(&self, of: &S, text: &[u8]) -> Result<bool, String> {
+        let mut captures: RefMut<'_, Captures> = of.captures().borrow_mut();
+        let Captures { subject, groups } = &mut *captures;
+        let found = self.compiled.captures_into(text, groups).map_err(|error| error.to_string())?;
+        if !found {
+            return Ok(false);
+        }
+        subject.clear();
+        subject.extend_from_slice(text);
+        for (group, slot) in &*self.named {
+            // A group that took no part in the match is an empty text, as in nginx.
+            let value = captures.group(*group).unwrap_or_default();
+            of.set_slot(*slot, Some(bytes::Bytes::copy_from_slice(value)));
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,104 @@
+//! What variables need to know of what they belong to.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::net::IpAddr;
+
+use bytes::Bytes;
+
+use crate::cidr::Cidr;
+use crate::complex::Complex;
+use crate::regex::Captures;
+use crate::{Builtin, Changeable, Family, Resolved, Slot};
+
+/// Something that has variables: a request, a session.
+pub trait Subject: Sized + 'static {
+    /// Whether a header may tell the address of a client behind proxies.
+    const HAS_PROXIES: bool;
+
+    /// All built-in variables, module by module.
+    fn builtins() -> impl Iterator<Item = &'static Builtin<Self>>;
+
+    /// All families of variables.
+    fn families() -> impl Iterator<Item = &'static Family<Self>>;
+
+    /// The built-in variables that `set` may change.
+    fn changeable() -> impl Iterator<Item = &'static Changeable<Self>>;
+
+    /// The variables of the configuration that the subject is served with.
+    fn variables(&self) -> &Resolved<Self>;
+
+    /// Values of variables of the configuration.
+    fn slots(&self) -> &Slots;
+
+    /// Captures of the last regular expression that matched.
+    fn captures(&self) -> &RefCell<Captures>;
+
+    /// How many variables are being computed, one for the sake of the other.
+    fn depth(&self) -> &Cell<u8>;
+
+    /// The value stored for a variable of the configuration.
+    fn slot(&self, slot: Slot) -> Option<Bytes> {
+        self.slots().get(slot)
+    }
+
+    /// Stores the value of a variable of the configuration.
+    fn set_slot(&self, slot: Slot, value: Option<Bytes>) {
+        self.slots().set(slot, value);
+    }
+
+    /// A variable is used to which `set` has assigned nothing.
+    fn uninitialized(&self, name: &str);
+
+    /// Something went wrong while a variable was computed: a line for the log.
+    fn fault(&self, message: fmt::Arguments<'_>);
+
+    /// Appends a group of a regular expression to a URI.
+    fn push_group(&self, group: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(group);
+    }
+
+    /// The client's address, if it is an IP address.
+    fn peer_ip(&self) -> Option<IpAddr>;
+
+    /// The address of the client behind these proxies, when `address` is one of them.
+    fn forwarded(&self, address: IpAddr, _proxies: &[Cidr], _recursive: bool) -> IpAddr {
+        address
+    }
+
+    /// The value of text with variables.
+    fn evaluate(&self, text: &Complex<Self>) -> Bytes {
+        if let Some(text) = text.literal() {
+            return text.clone();
+        }
+        let mut out = Vec::new();
+        text.append(self, &mut out);
+        out.into()
+    }
+}
+
+/// Values of the variables that the configuration defines.
+#[derive(Default, Debug)]
+pub struct Slots(RefCell<Vec<Option<Bytes>>>);
+
+impl Slots {
+    /// The value of a slot.
+    pub fn get(&self, slot: Slot) -> Option<Bytes> {
+        self.0.borrow().get(usize::from(slot.0))?.clone()
+    }
+
+    /// Stores a value.
+    pub fn set(&self, slot: Slot, value: Option<Bytes>) {
+        let mut slots = self.0.borrow_mut();
+        let at = usize::from(slot.0);
+        if slots.len() <= at {
+            slots.resize(at + 1, None);
+        }
+        slots[at] = value;
+    }
+
+    /// Forgets all values, but keeps the memory.
+    pub fn clear(&mut self) {
+        self.0.get_mut().clear();
+    }
+}

@@ -11,6 +11,7 @@ use crate::peer::{Peer, ms};
 use crate::picked::Picked;
 use crate::queue::Queue;
 use crate::roster::Roster;
+use crate::sticky::Sessions;
 
 /// What a request brings along for the choice of its peer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,10 +115,10 @@ impl Attempt {
         self.tries.unwrap_or(0)
     }
 
-    /// `proxy_next_upstream_tries` and its like: so many peers at most, all told. To be called
-    /// before the first [`next`](Self::next).
+    /// `proxy_next_upstream_tries` and its like: so many peers at most from now on.
     pub fn limit_tries(&mut self, most: usize) {
-        self.tries_max = most;
+        self.tries_max = self.tries_max.min(most);
+        self.tries = self.tries.map(|tries| tries.min(most));
     }
 
     /// An idle connection turned out to be closed: that was no try.
@@ -215,16 +216,13 @@ impl Attempt {
         }
     }
 
-    /// `sticky learn`: a response came from `peer`. `created` is the first of
-    /// [`LearnConf::create`](crate::LearnConf) that is not empty. To be called once per response:
-    /// after its header with [`LearnConf::header`](crate::LearnConf), else when it has ended well.
-    pub fn learn(&self, peer: &Peer, created: Option<&[u8]>, now: Instant) {
-        let Some(sessions) = self.group.sessions() else { return };
-        match (created.filter(|id| !id.is_empty()), self.sticky.as_deref()) {
-            (Some(session), _) => sessions.learn(session, peer.sid(), true, ms(now)),
-            (None, Some(session)) => sessions.learn(session, peer.sid(), false, ms(now)),
-            (None, None) => {}
-        }
+    /// `sticky learn`: what a response of `peer` says about the session of the request. `created`
+    /// is the first of [`LearnConf::create`](crate::LearnConf) that is not empty.
+    pub fn learning(&self, peer: &Arc<Peer>, created: Option<&[u8]>) -> Option<Learning> {
+        let sessions = self.group.sessions()?;
+        let created = created.filter(|id| !id.is_empty());
+        let session = created.or(self.sticky.as_deref())?.into();
+        Some(Learning { sessions, session, created: created.is_some(), peer: peer.clone() })
     }
 
     /// The group's `sticky learn`.
@@ -240,6 +238,23 @@ impl Attempt {
         let state = self.group.lock();
         let failed = state.roster.peers().filter(|peer| peer.has_failed(now));
         failed.map(|peer| peer.recovers_at()).min()
+    }
+}
+
+/// What is to be learnt of a session: after the header of the response with
+/// [`LearnConf::header`](crate::LearnConf), else when it has ended well.
+#[derive(Debug)]
+pub struct Learning {
+    sessions: Arc<Sessions>,
+    session: Box<[u8]>,
+    created: bool,
+    peer: Arc<Peer>,
+}
+
+impl Learning {
+    /// Learns it.
+    pub fn note(self, now: Instant) {
+        self.sessions.learn(&self.session, self.peer.sid(), self.created, ms(now));
     }
 }
 

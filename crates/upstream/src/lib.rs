@@ -38,7 +38,7 @@ mod roster;
 mod stats;
 mod sticky;
 
-pub use attempt::{Ask, Attempt, Next};
+pub use attempt::{Ask, Attempt, Learning, Next};
 pub use conf::{
     Balancer, GroupConf, Keepalive, LearnConf, QueueConf, ServerConf, Sticky, StickyCookie, Target,
 };

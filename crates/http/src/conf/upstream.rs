@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Context, Cx, Diagnostic, Node, Span, Template};
 use nowait_upstream::conf::{Expires, GroupConf, ServerConf, Sticky, StickyCookie};
-use nowait_upstream::{Ask, Attempt, Group, Peer};
+use nowait_upstream::{Ask, Attempt, Group, Learning, Peer};
 
 use super::resolver::{Named, ResolverId};
 use crate::request::Request;
@@ -152,13 +152,7 @@ impl Entry {
         let target = nowait_upstream::conf::target(&self.server, port);
         let servers = target.map(|target| ServerConf::new(self.server.clone(), target));
         let conf = GroupConf::of_servers(self.host, servers.into_iter().collect());
-        Upstream {
-            group: Group::new(conf),
-            explicit: false,
-            resolver: None,
-            hash_key: None,
-            sticky: None,
-        }
+        Upstream::of_group(Group::new(conf))
     }
 }
 
@@ -169,7 +163,7 @@ fn upstream(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     added.map_err(|error| name.error(error))
 }
 
-/// A group, and its texts.
+/// A group, and its texts. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     /// The servers.
@@ -178,16 +172,20 @@ pub struct Upstream {
     pub explicit: bool,
     /// Its own resolver.
     pub resolver: Option<ResolverId>,
-    /// What `hash` hashes.
-    hash_key: Option<Complex>,
-    sticky: Option<Arc<StickyTexts>>,
+    /// `None` where no request is asked for anything.
+    texts: Option<Arc<Texts>>,
 }
 
-/// The texts of `sticky`.
-#[derive(Debug)]
-struct StickyTexts {
+/// What is evaluated for a request.
+#[derive(Debug, Default)]
+struct Texts {
+    /// What `hash` hashes.
+    hash_key: Option<Complex>,
+    /// `sticky`: who the request belongs to.
     lookup: Vec<Complex>,
+    /// `sticky learn`: the session that a response creates.
     create: Vec<Complex>,
+    /// Attributes of the cookie.
     domain: Option<Complex>,
     samesite: Option<Complex>,
 }
@@ -195,39 +193,36 @@ struct StickyTexts {
 impl Upstream {
     /// A group that no block describes: of addresses that a variable had.
     pub fn of_group(group: Arc<Group>) -> Self {
-        Self { group, explicit: false, resolver: None, hash_key: None, sticky: None }
+        Self { group, explicit: false, resolver: None, texts: None }
     }
 
     fn compile(conf: GroupConf, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let hash_key = match conf.hash_key() {
-            Some(key) => Some(super::compile(key, cx)?),
-            None => None,
-        };
-        let sticky = match &conf.sticky {
-            Some(sticky) => Some(Arc::new(StickyTexts::compile(sticky, cx)?)),
-            None => None,
-        };
+        let texts = Texts::compile(&conf, cx)?.map(Arc::new);
         let named = cx.global::<Named>();
         let resolver = conf.resolver.as_ref().map(|setting| named.number(setting));
-        Ok(Self { group: Group::new(conf), explicit: true, resolver, hash_key, sticky })
+        Ok(Self { group: Group::new(conf), explicit: true, resolver, texts })
     }
 
     /// Begins the search for a peer that answers the request.
     pub fn begin(&self, request: &Request) -> Attempt {
-        let hash_key = self.hash_key.as_ref().map(|key| request.evaluate(key));
-        let sticky = self.sticky.as_ref().and_then(|texts| first(&texts.lookup, request));
+        let client = request.peer().inet().map(|inet| inet.ip());
+        let Some(texts) = self.texts.as_deref() else {
+            return self.group.begin(Ask { client, ..Ask::default() });
+        };
+        let hash_key = texts.hash_key.as_ref().map(|key| request.evaluate(key));
+        let sticky = first(&texts.lookup, request);
         self.group.begin(Ask {
-            client: request.peer().inet().map(|inet| inet.ip()),
+            client,
             hash_key: hash_key.as_deref().unwrap_or_default(),
             sticky: sticky.as_deref(),
         })
     }
 
     /// `sticky cookie`: the value of the `Set-Cookie` that binds the client to a peer. It goes into
-    /// the response that comes from it.
+    /// whatever is answered to the request.
     pub fn set_cookie(&self, request: &Request, peer: &Peer) -> Option<Bytes> {
+        let texts = self.texts.as_deref()?;
         let Some(Sticky::Cookie(cookie)) = &self.group.conf().sticky else { return None };
-        let texts = self.sticky.as_deref()?;
         let evaluate = |text: &Option<Complex>| text.as_ref().map(|text| request.evaluate(text));
         let domain = evaluate(&texts.domain).filter(|domain| !domain.is_empty());
         let mut samesite = evaluate(&texts.samesite).filter(|text| !text.is_empty());
@@ -238,43 +233,43 @@ impl Upstream {
         Some(cookie_text(cookie, peer.sid(), domain.as_deref(), samesite.as_deref(), now).into())
     }
 
-    /// `sticky learn`: a response of `peer` came; to be called when its header did, and again when
-    /// it has ended well. `request` has the response's variables by then.
-    pub fn learn(&self, request: &Request, attempt: &Attempt, peer: &Peer, at: LearnAt) {
-        let Some(learn) = attempt.learns() else { return };
-        if learn.header != (at == LearnAt::Header) {
-            return;
-        }
-        let created = self.sticky.as_ref().and_then(|texts| first(&texts.create, request));
-        attempt.learn(peer, created.as_deref(), nowait_runtime::now());
+    /// `sticky learn`: what there is to learn of a response of `peer`, whose variables the request
+    /// has by now. True: its header is enough.
+    pub fn learning(
+        &self,
+        request: &Request,
+        attempt: &Attempt,
+        peer: &Arc<Peer>,
+    ) -> Option<(Learning, bool)> {
+        let texts = self.texts.as_deref()?;
+        let header = attempt.learns()?.header;
+        let created = first(&texts.create, request);
+        Some((attempt.learning(peer, created.as_deref())?, header))
     }
 }
 
-/// When sessions are learnt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LearnAt {
-    /// The header of a response came.
-    Header,
-    /// The response has ended well.
-    End,
-}
-
-impl StickyTexts {
-    fn compile(sticky: &Sticky, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+impl Texts {
+    /// `None` if there are none.
+    fn compile(conf: &GroupConf, cx: &mut Cx<'_>) -> Result<Option<Self>, Diagnostic> {
+        if conf.hash_key().is_none() && conf.sticky.is_none() {
+            return Ok(None);
+        }
         let mut list = |texts: &[Template]| {
             texts.iter().map(|text| super::compile(text, cx)).collect::<Result<Vec<_>, _>>()
         };
-        let lookup = list(sticky.lookup())?;
-        let (mut create, mut domain, mut samesite) = (Vec::new(), None, None);
+        let mut texts =
+            Self { hash_key: list(conf.hash_key().cloned().as_slice())?.pop(), ..Self::default() };
+        let Some(sticky) = &conf.sticky else { return Ok(Some(texts)) };
+        texts.lookup = list(sticky.lookup())?;
         match sticky {
             Sticky::Cookie(cookie) => {
-                domain = list(cookie.domain.as_slice())?.pop();
-                samesite = list(cookie.samesite.as_slice())?.pop();
+                texts.domain = list(cookie.domain.as_slice())?.pop();
+                texts.samesite = list(cookie.samesite.as_slice())?.pop();
             }
             Sticky::Route { .. } => {}
-            Sticky::Learn(learn) => create = list(&learn.create)?,
+            Sticky::Learn(learn) => texts.create = list(&learn.create)?,
         }
-        Ok(Self { lookup, create, domain, samesite })
+        Ok(Some(texts))
     }
 }
 

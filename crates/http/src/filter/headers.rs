@@ -1,4 +1,4 @@
-//! `add_header`, `add_trailer` and `expires`. nginx: `ngx_http_headers_filter_module`.
+//! `add_header`, `add_trailer` and `expires`; the cookie of `sticky`. nginx: `ngx_http_headers_filter_module`.
 
 use bytes::Bytes;
 
@@ -10,7 +10,13 @@ use crate::response::{Header, Response};
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     let current = request.current.clone();
     let headers = &current.conf.location(request.location).headers;
-    if headers.is_empty() || request.is_nested() {
+    if request.is_nested() {
+        return Ok(());
+    }
+    if let Some(cookie) = request.upstream.as_ref().and_then(|state| state.cookie()) {
+        response.head.add("Set-Cookie", cookie);
+    }
+    if headers.is_empty() {
         return Ok(());
     }
     // What the values may mention: `$sent_http_...` and `$status`.

@@ -114,7 +114,7 @@ pub async fn ask(
     let codec = Box::new(Http1::new(request, options, uri.clone()));
     let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
     let attempt = server.upstream.begin(request);
-    let target = Target { attempt, scheme: HTTP, uri, bind };
+    let target = Target { upstream: server.upstream, attempt, scheme: HTTP, uri, bind };
     let mut reply = upstream::run(request, codec, &backend.settings, target).await?;
     if let Some(rate) = &backend.limit_rate {
         let rate = Size::from_word(&request.evaluate(rate)).map_or(0, |size| size.0);

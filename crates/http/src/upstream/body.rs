@@ -9,6 +9,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowait_runtime::buf::{LARGE_BUF_BYTES, Received};
 use nowait_runtime::fs::Io;
+use nowait_upstream::Learning;
 
 use super::exchange::{Exchange, More, ReceiveFault};
 use super::pump;
@@ -57,6 +58,14 @@ impl UpstreamBody {
     pub(super) fn keep(&mut self, watch: Watch) {
         // The client is not asked to stay for what it does not wait for.
         self.watch = Some(watch).filter(|_| !self.is_complete());
+    }
+
+    /// Learns something when the response has ended well.
+    pub(super) fn at_end(&mut self, learning: Learning) {
+        match self.is_complete() {
+            true => learning.note(nowait_runtime::now()),
+            false => self.exchange.learning = Some(Box::new(learning)),
+        }
     }
 
     /// The connection has become a tunnel.

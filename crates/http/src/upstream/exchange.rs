@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use nowait_runtime::buf::{RECV_BUF_BYTES, Received};
 use nowait_runtime::net::{NO_TIMEOUT, Stream};
 use nowait_runtime::now;
+use nowait_upstream::Learning;
 
 use super::connect::Link;
 use super::upload::Upload;
@@ -40,6 +41,8 @@ pub(super) struct Exchange {
     before: (u64, u64),
     /// Bytes of content so far.
     pub(super) content: u64,
+    /// What is learnt when the response has ended well (`sticky learn`).
+    pub(super) learning: Option<Box<Learning>>,
     closed: bool,
 }
 
@@ -82,6 +85,7 @@ impl Exchange {
             header_time: Duration::ZERO,
             before,
             content: 0,
+            learning: None,
             closed: false,
         }
     }
@@ -246,6 +250,9 @@ impl Exchange {
             self.state.set_trailers(trailers);
         }
         self.close();
+        if let Some(learning) = self.learning.take() {
+            learning.note(now());
+        }
         let reusable = self.upload.is_none() && self.codec().is_reusable(leftover);
         let times = (self.header_time, self.elapsed());
         if let Some(link) = self.link.take() {

@@ -11,7 +11,7 @@ use nowait_h1::Method;
 use nowait_runtime::net::ConnectError;
 use nowait_runtime::now;
 use nowait_runtime::time::timeout;
-use nowait_upstream::{Attempt, Next, Peer, Picked, Tag};
+use nowait_upstream::{Next, Peer, Picked, Tag};
 
 use super::body::UpstreamBody;
 use super::connect::{self, Unconnected};
@@ -34,10 +34,6 @@ pub struct Reply {
     pub head: Rc<UpstreamHead>,
     /// What follows.
     pub body: UpstreamBody,
-    /// Who has answered: for `sticky`.
-    pub peer: Arc<Peer>,
-    /// The search that has led there: for `sticky learn`.
-    pub attempt: Attempt,
 }
 
 /// Why there is no response.
@@ -83,7 +79,13 @@ pub async fn run(
         }
     };
     body.keep(watch);
-    Ok(Reply { head, body, peer, attempt: run.target.attempt })
+    let Target { upstream, attempt, .. } = &run.target;
+    match upstream.learning(run.request, attempt, &peer) {
+        Some((learning, true)) => learning.note(now()),
+        Some((learning, false)) => body.at_end(learning),
+        None => {}
+    }
+    Ok(Reply { head, body })
 }
 
 impl State {
@@ -201,6 +203,9 @@ impl Run<'_> {
         let number = self.state.begin_try(Some(PeerName::Peer(peer.peer().clone())));
         let began = now();
         let who = peer.peer().clone();
+        if let Some(cookie) = self.target.upstream.set_cookie(self.request, &who) {
+            self.state.set_cookie(cookie);
+        }
         let link = match connect::connect(peer, &self.target, self.settings, self.tag).await {
             Ok(link) => link,
             Err((error, peer)) => {

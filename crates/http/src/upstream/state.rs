@@ -9,6 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::{LogUri, UpstreamHead};
 use crate::log::Level;
 use crate::response::Header;
@@ -69,6 +71,7 @@ pub struct State {
     url: RefCell<(&'static str, LogUri)>,
     head: RefCell<Option<Rc<UpstreamHead>>>,
     trailers: RefCell<Vec<Header>>,
+    cookie: RefCell<Option<Bytes>>,
     notices: RefCell<Vec<(Level, String)>>,
     /// `$upstream_cache_status`
     pub cache_status: Cell<Option<&'static str>>,
@@ -131,6 +134,16 @@ impl State {
             LogUri::Unparsed => out.extend_from_slice(unparsed),
             LogUri::Text(text) => out.extend_from_slice(text),
         }
+    }
+
+    /// `sticky cookie`: the `Set-Cookie` that the client gets.
+    pub fn set_cookie(&self, cookie: Bytes) {
+        *self.cookie.borrow_mut() = Some(cookie);
+    }
+
+    /// The `Set-Cookie` that the client gets, whatever it is answered.
+    pub fn cookie(&self) -> Option<Bytes> {
+        self.cookie.borrow().clone()
     }
 
     /// The head of the last response, for `$upstream_http_*`.

@@ -6,10 +6,13 @@ use nowait_upstream::{Attempt, Tag};
 use rustc_hash::FxHasher;
 use std::hash::{BuildHasher, BuildHasherDefault};
 
+use crate::conf::upstream::Upstream;
 use crate::request::Request;
 
 /// Where a request is sent, and what logs say of it.
 pub struct Target {
+    /// Who can answer.
+    pub upstream: Upstream,
     /// The search for a server, just begun.
     pub attempt: Attempt,
     /// `http://`, for logs.

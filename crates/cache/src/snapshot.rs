@@ -33,6 +33,9 @@ const TAGS_UNKNOWN: u8 = u8::MAX;
 /// Prefixes of purges longer than this are cut: they purge more then, never less.
 const PREFIX_BYTES_MAX: usize = 8 << 10;
 
+/// Stamps count commits and purges; there are never so many.
+const STAMP_MAX: u64 = 1 << 62;
+
 /// What a block holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -335,7 +338,7 @@ fn encode_record(record: &Record, out: &mut Vec<u8>) {
 fn decode_record(reader: &mut Reader<'_>) -> Option<Record> {
     let key = Key(reader.array()?);
     let used = UnixMs(reader.u64()?);
-    let stamp = reader.u64()?;
+    let stamp = reader.stamp()?;
     let length = reader.u64()?;
     let valid_until = UnixMs(reader.u64()?);
     let blocks = u32::from_le_bytes(reader.array()?);
@@ -389,7 +392,7 @@ fn encode_purge(ban: &Ban, active: bool, out: &mut Vec<u8>) {
 }
 
 fn decode_purge(reader: &mut Reader<'_>) -> Option<(Ban, bool)> {
-    let stamp = reader.u64()?;
+    let stamp = reader.stamp()?;
     let [active, hard, what] = reader.array()?;
     let what = match what {
         0 => What::Key(Key(reader.array()?)),
@@ -421,6 +424,10 @@ impl<'a> Reader<'a> {
 
     fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    fn stamp(&mut self) -> Option<u64> {
+        self.u64().filter(|&stamp| stamp <= STAMP_MAX)
     }
 }
 

@@ -36,6 +36,7 @@ mod proxy_protocol;
 mod ranges;
 mod realip;
 mod redirects;
+mod resolver;
 mod rewrite;
 mod rewrite_errors;
 mod sending;

@@ -68,10 +68,9 @@ impl Drop for InBackground {
 impl Worker {
     /// A worker that serves this generation.
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
-        let current = Current::new(generation);
         Rc::new(Self {
-            tasks: RefCell::new(resolvers::watch_names(&current)),
-            current: RefCell::new(current),
+            tasks: RefCell::default(),
+            current: RefCell::new(Current::new(generation)),
             connections: RefCell::default(),
             closing: Cell::new(false),
             busy: Cell::new(0),
@@ -86,7 +85,8 @@ impl Worker {
         self.current.borrow().clone()
     }
 
-    /// Serves this generation from now on; requests under way keep theirs.
+    /// Serves this generation from now on; requests under way keep theirs. Called on the running
+    /// worker, for the first generation too.
     pub fn activate(&self, generation: Arc<Generation>) {
         crate::cache::zone::tend(&generation);
         let current = Current::new(generation);

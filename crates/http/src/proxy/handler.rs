@@ -11,7 +11,7 @@ use super::cached::Cached;
 use super::codec::Http1;
 use super::context::{Options, Where};
 use super::response::{self, Processed, Rewriter};
-use super::url::{HTTP, Url, UrlError};
+use super::url::{HTTP, HTTP_PORT, Url, UrlError};
 use super::{cookies, redirect, store, target};
 use crate::conf::proxy::{HttpVersion, Pass, ProxyConf};
 use crate::conf::upstream::Upstream;
@@ -19,6 +19,7 @@ use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::{BodyLength, Request};
 use crate::request_body;
+use crate::resolvers;
 use crate::response::Response;
 use crate::upstream::{self, BodyOptions, Failed, LogUri, Reply, Target};
 
@@ -44,19 +45,36 @@ pub async fn run(request: &mut Request) -> Outcome {
 
 /// Which server is asked.
 #[derive(Debug, Clone)]
-pub struct Server {
-    upstream: Upstream,
+pub enum Server {
+    /// One of this group.
+    Of(Upstream),
+    /// The one that a variable named: its addresses have to be found out.
+    Named {
+        /// Host and port, or `unix:` and a path.
+        server: Bytes,
+        /// A name or an address.
+        host: Bytes,
+        /// The port, if there is one.
+        port: Option<u16>,
+    },
 }
 
-/// The group of an address that a variable had.
-fn of_address(server: &[u8]) -> Option<Upstream> {
-    let text = std::str::from_utf8(server).ok()?;
-    let with_port = || format!("{text}:80").parse().ok();
-    let address = match text.strip_prefix("unix:") {
-        Some(path) => Address::Unix(path.as_bytes().into()),
-        None => Address::Inet(text.parse().ok().or_else(with_port)?),
-    };
-    Some(Upstream::of_group(Group::of_addresses(text, vec![address])))
+impl Server {
+    /// The group to ask; a name is resolved now.
+    async fn upstream(self, request: &Request) -> Result<Upstream, u16> {
+        let (server, host, port) = match self {
+            Server::Of(upstream) => return Ok(upstream),
+            Server::Named { server, host, port } => (server, host, port),
+        };
+        match server.get(..5) {
+            Some(start) if start.eq_ignore_ascii_case(b"unix:") => {
+                let shown = String::from_utf8_lossy(&server);
+                let address = Address::Unix(server[5..].into());
+                Ok(Upstream::of_group(Group::of_addresses(&shown, vec![address])))
+            }
+            _ => resolvers::find(request, &host, port, HTTP_PORT).await,
+        }
+    }
 }
 
 /// Finds out where the request goes: for `$proxy_host` and for a cache's key.
@@ -67,7 +85,7 @@ pub fn begin(request: &mut Request, conf: &ProxyConf) -> Result<Server, u16> {
     let url = match &conf.pass {
         Pass::Static(pass) => {
             request.proxy.destination = Where::Location;
-            return Ok(Server { upstream: request.current.conf.upstreams.get(pass.group).clone() });
+            return Ok(Server::Of(request.current.conf.upstreams.get(pass.group).clone()));
         }
         Pass::Variable { url, .. } => request.evaluate(url),
     };
@@ -86,11 +104,7 @@ pub fn begin(request: &mut Request, conf: &ProxyConf) -> Result<Server, u16> {
         500u16
     })?;
     request.proxy.destination = Where::Variable(Rc::new(parsed.destination));
-    let upstream = match request.current.conf.upstreams.named(&parsed.host) {
-        Some(upstream) if parsed.port.is_none() => upstream.clone(),
-        _ => of_address(&parsed.server).ok_or(502u16)?,
-    };
-    Ok(Server { upstream })
+    Ok(Server::Named { server: parsed.server, host: parsed.host, port: parsed.port })
 }
 
 /// Asks a server.
@@ -113,8 +127,9 @@ pub async fn ask(
     let bind = bind.and_then(|bind| Some((bind.address(request)?, bind.transparent)));
     let codec = Box::new(Http1::new(request, options, uri.clone()));
     let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
-    let attempt = server.upstream.begin(request);
-    let target = Target { upstream: server.upstream, attempt, scheme: HTTP, uri, bind };
+    let upstream = server.upstream(request).await.map_err(failed)?;
+    let attempt = upstream.begin(request);
+    let target = Target { upstream, attempt, scheme: HTTP, uri, bind };
     let mut reply = upstream::run(request, codec, &backend.settings, target).await?;
     if let Some(rate) = &backend.limit_rate {
         let rate = Size::from_word(&request.evaluate(rate)).map_or(0, |size| size.0);

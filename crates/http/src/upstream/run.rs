@@ -25,9 +25,6 @@ use crate::log::{Level, OsError};
 use crate::request::{ReadError, Request, RequestBody};
 use crate::request_body;
 
-/// Longest wait for the first answer of the resolver about a group's names.
-const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// The response of an upstream.
 pub struct Reply {
     /// Its head; [`State::head`] has it, too.
@@ -165,7 +162,9 @@ impl Run<'_> {
                 },
                 Next::Unresolved => {
                     let group = self.target.attempt.group().clone();
-                    if timeout(RESOLVE_TIMEOUT, group.resolved()).await.is_err() {
+                    let limit = group.conf().resolver_timeout;
+                    let limit = limit.unwrap_or(self.request.current.conf.resolving.timeout);
+                    if timeout(limit.duration(), group.resolved()).await.is_err() {
                         break "no live upstreams".to_owned();
                     }
                 }

@@ -142,7 +142,17 @@ impl Fill {
     /// served from `hit`.
     pub async fn revalidated(mut self, hit: &Hit, state: State) -> Result<Hit, FillEnded> {
         let Some(hold) = self.hold.take() else { return Err(FillEnded) };
-        let updated = self.store.update(&self.io, self.target(), hold, hit, state).await;
+        let updated = match self.store.faster_with(hit.store) {
+            // It is the copy of a faster store.
+            Some(faster) => {
+                let io = faster.io_from(&self.store, &self.io);
+                let target = self.target();
+                let hold = faster.index().hold(&target.key, now()).map_err(|_| FillEnded)?;
+                faster.update(&io, target, hold, hit, state).await
+            }
+            None if hit.store != self.store.id() => Err(FillEnded),
+            None => self.store.update(&self.io, self.target(), hold, hit, state).await,
+        };
         let ended = if updated.is_ok() { Ended::Stored } else { Ended::Failed };
         self.store.fills().leave(&self.growth);
         self.growth.end(ended);

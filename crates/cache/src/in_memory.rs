@@ -15,7 +15,7 @@ use crate::object::Object;
 use crate::policy;
 use crate::store::{Store, Target};
 
-/// Bodies that one store copies to memory at the same time.
+/// Objects that are copied to one store or its memory at the same time.
 const COPIES_MAX: usize = 64;
 
 impl Weigh for Arc<Object> {
@@ -66,8 +66,8 @@ impl Store {
         }));
     }
 
-    /// Notes that a body is being copied; false: it is already, or there are too many.
-    fn begin_copy(&self, key: Key) -> bool {
+    /// Notes that an object is being copied; false: it is already, or there are too many.
+    pub(crate) fn begin_copy(&self, key: Key) -> bool {
         let mut copies = self.lock_copies();
         copies.len() < COPIES_MAX && copies.insert(key)
     }

@@ -48,6 +48,7 @@ pub mod snapshot;
 pub mod statistics;
 pub mod store;
 mod tend;
+mod tier;
 pub mod time;
 mod write_behind;
 

@@ -23,7 +23,20 @@ impl Store {
         target: &Target,
         options: LookupOptions,
     ) -> Option<Lookup> {
-        match self.look(io, target, options) {
+        let Some(slower) = self.slower() else {
+            return match self.look(io, target, options) {
+                Looked::Is(lookup) => Some(lookup),
+                Looked::InFile(_) => None,
+            };
+        };
+        match self.look(io, target, LookupOptions { min_uses: 1, ..options }) {
+            Looked::Is(Lookup::Absent { .. } | Lookup::Unavailable(_)) => {
+                let io = slower.io_from(self, io);
+                match slower.look(&io, target, options) {
+                    Looked::Is(lookup) => Some(self.found_behind(&slower, target, lookup)),
+                    Looked::InFile(_) => None,
+                }
+            }
             Looked::Is(lookup) => Some(lookup),
             Looked::InFile(_) => None,
         }
@@ -36,10 +49,46 @@ impl Store {
         target: &Target,
         options: LookupOptions,
     ) -> Lookup {
+        let Some(slower) = self.slower() else {
+            return self.lookup_here(io, target, options).await;
+        };
+        let here = LookupOptions { min_uses: 1, ..options };
+        match self.lookup_here(io, target, here).await {
+            Lookup::Absent { .. } | Lookup::Unavailable(_) => {
+                let io = slower.io_from(self, io);
+                let lookup = slower.lookup_here(&io, target, options).await;
+                self.found_behind(&slower, target, lookup)
+            }
+            lookup => lookup,
+        }
+    }
+
+    async fn lookup_here(
+        self: &Arc<Self>,
+        io: &Io,
+        target: &Target,
+        options: LookupOptions,
+    ) -> Lookup {
         match self.look(io, target, options) {
             Looked::Is(lookup) => lookup,
             Looked::InFile(known) => self.lookup_in_pool(io, target, known).await,
         }
+    }
+
+    /// What the slower store behind this one has found.
+    fn found_behind(
+        self: &Arc<Self>,
+        slower: &Arc<Store>,
+        target: &Target,
+        lookup: Lookup,
+    ) -> Lookup {
+        if let Lookup::Memory(hit) | Lookup::File(hit) = &lookup
+            && !hit.soft_purged
+        {
+            let bytes = u64::from(hit.head().layout.body_offset) + hit.body_length();
+            slower.offer_to_faster(self, target.key, hit.uses, bytes, hit.stamp);
+        }
+        lookup
     }
 
     fn look(self: &Arc<Self>, io: &Io, target: &Target, options: LookupOptions) -> Looked {
@@ -80,7 +129,7 @@ impl Store {
                 hot::find(self.id(), target, stored).or_else(|| self.in_memory(target, stored))
         {
             count(&self.counters.hits_memory);
-            return Looked::Is(Lookup::Memory(hit(object, stored)));
+            return Looked::Is(Lookup::Memory(self.hit(object, stored)));
         }
         match self.try_open(io, target) {
             None => Looked::InFile(known),
@@ -117,7 +166,7 @@ impl Store {
                 let object = Arc::new(object);
                 hot::keep(self.id(), target.key, &stored, &object);
                 self.offer_to_memory(io, target.key, &stored, &object);
-                Lookup::File(hit(object, &stored))
+                Lookup::File(self.hit(object, &stored))
             }
             Err(NoObject::Trouble(error)) => {
                 count(&counters.unavailable);
@@ -144,6 +193,17 @@ impl Store {
                 };
                 Lookup::Absent { wanted }
             }
+        }
+    }
+
+    fn hit(&self, object: Arc<Object>, stored: &Stored) -> Hit {
+        Hit {
+            object,
+            soft_purged: stored.soft_purged,
+            updating: stored.updating,
+            uses: stored.uses,
+            stamp: stored.stamp,
+            store: self.id(),
         }
     }
 
@@ -177,14 +237,4 @@ enum Known {
 enum Looked {
     Is(Lookup),
     InFile(Known),
-}
-
-fn hit(object: Arc<Object>, stored: &Stored) -> Hit {
-    Hit {
-        object,
-        soft_purged: stored.soft_purged,
-        updating: stored.updating,
-        uses: stored.uses,
-        stamp: stored.stamp,
-    }
 }

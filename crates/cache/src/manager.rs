@@ -68,11 +68,11 @@ impl Store {
             let expired = self.index().expire(crate::store::now(), BATCH);
             let mut removed = self.remove(expired.victims, &self.counters.expired).await;
             let surplus = self.index().relieve(BATCH);
-            removed += self.remove(surplus, &self.counters.evicted).await;
+            removed += self.evict(surplus).await;
             let excess = self.excess_bytes().await;
             if excess > 0 {
                 let victims = self.index().evict(self.objects_in(excess));
-                removed += self.remove(victims, &self.counters.evicted).await;
+                removed += self.evict(victims).await;
             }
             if removed == 0 && !expired.next.is_zero() {
                 return expired.next.min(IDLE);
@@ -104,6 +104,14 @@ impl Store {
         let usage = self.index().usage();
         let average = (usage.blocks * BLOCK_BYTES / usage.stored.max(1)).max(1);
         usize::try_from(bytes / average).unwrap_or(BATCH).clamp(1, BATCH)
+    }
+
+    /// Removes what has no room any more, or moves it to the slower store.
+    async fn evict(self: &Arc<Self>, victims: Vec<Victim>) -> usize {
+        for victim in &victims {
+            self.offer_to_slower(victim).await;
+        }
+        self.remove(victims, &self.counters.evicted).await
     }
 
     /// Removes the files of victims, all at the same time. Returns how many there were.

@@ -33,6 +33,25 @@ impl Store {
     /// # Errors
     /// [`PurgeError::TooMany`]: too many purges by prefix are under way.
     pub async fn purge(self: &Arc<Self>, what: What, how: How) -> Result<Purged, PurgeError> {
+        let slower = self.slower();
+        let here = self.begin_purge(what.clone(), how)?;
+        let behind = slower.map(|slower| slower.begin_purge(what, how)).transpose()?;
+        let mut purged = here.await;
+        if let Some(behind) = behind {
+            // What is here is there, too, as long as it has not been removed there.
+            let behind = behind.await;
+            purged.objects = purged.objects.max(behind.objects);
+            purged.fills += behind.fills;
+        }
+        Ok(purged)
+    }
+
+    /// Makes it take effect; the future resolves when all of it is done.
+    fn begin_purge(
+        self: &Arc<Self>,
+        what: What,
+        how: How,
+    ) -> Result<impl Future<Output = Purged> + use<>, PurgeError> {
         let purge = self.index().purge(what.clone(), how)?;
         let fills = match how {
             How::Hard => self.fills().doom(|growth| concerns(&what, growth)),
@@ -42,8 +61,7 @@ impl Store {
         let store = self.clone();
         let walk = nowait_runtime::spawn(async move { store.walk_purge(purge).await });
         // A panic was reported by the worker.
-        let objects = walk.await.unwrap_or(0);
-        Ok(Purged { objects, fills: fills as u64 })
+        Ok(async move { Purged { objects: walk.await.unwrap_or(0), fills: fills as u64 } })
     }
 
     /// Does what a purge asks for, in steps. Returns how many objects it found.

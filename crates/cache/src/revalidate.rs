@@ -75,7 +75,14 @@ impl Store {
     }
 
     fn revalidated_hit(&self, object: Object, stamp: u64, uses: u16) -> Hit {
-        Hit { object: Arc::new(object), soft_purged: false, updating: false, uses, stamp }
+        Hit {
+            object: Arc::new(object),
+            soft_purged: false,
+            updating: false,
+            uses,
+            stamp,
+            store: self.id(),
+        }
     }
 
     fn note(&self, target: &Target, error: NoObject) -> FillEnded {

@@ -77,6 +77,10 @@ counters! {
     expired,
     /// Removed to make room.
     evicted,
+    /// Copied here from the slower store behind this one.
+    promoted,
+    /// Copied back there when they were removed here.
+    demoted,
     /// Removed by purges.
     purged,
     /// Foreign and damaged files that were deleted.

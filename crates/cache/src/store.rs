@@ -38,6 +38,7 @@ use crate::object::Object;
 use crate::options::StoreOptions;
 use crate::statistics::{Counters, Statistics, count};
 use crate::tend::Lease;
+use crate::tier::Tiers;
 use crate::time::UnixMs;
 
 /// Threads of a store's own pool; started when first needed.
@@ -131,6 +132,8 @@ pub struct Hit {
     /// How often it was asked for; saturates.
     pub uses: u16,
     pub(crate) stamp: u64,
+    /// Number of the store that it was found in.
+    pub(crate) store: u64,
 }
 
 impl Hit {
@@ -203,6 +206,9 @@ pub struct Store {
     copies: Mutex<FxHashSet<Key>>,
     /// How many objects had been stored when the index was saved last.
     pub(crate) saved: AtomicU64,
+    /// The stores before and behind this one.
+    pub(crate) tiers: RwLock<Tiers>,
+    pub(crate) has_slower: AtomicBool,
     /// Who does the background work.
     pub(crate) lease: Lease,
     /// The loader has to walk through the directories.
@@ -252,6 +258,8 @@ impl Store {
                 .and_then(|bytes| Memory::new(usize::try_from(bytes).unwrap_or(usize::MAX))),
             copies: Mutex::default(),
             saved: AtomicU64::new(0),
+            tiers: RwLock::default(),
+            has_slower: AtomicBool::new(false),
             lease: Lease::default(),
             walk_wanted: AtomicBool::new(true),
             log: Mutex::default(),
@@ -341,6 +349,11 @@ impl Store {
         result
     }
 
+    /// The disk had no room a moment ago.
+    pub(crate) fn is_short_of_space(&self) -> bool {
+        now().0 < self.full_until.load(Relaxed)
+    }
+
     /// Whether an object with a body of so many bytes can't be kept.
     pub(crate) fn is_too_large(&self, body_length: u64) -> bool {
         self.options().max_bytes.is_some_and(|max| body_length > max)
@@ -428,11 +441,24 @@ impl Store {
         target: &Target,
         options: FillOptions,
     ) -> FillStart {
+        // New objects go to the slower disk: most are never asked for again.
+        if let Some(slower) = self.slower().filter(|slower| slower.health.why().is_none()) {
+            let io = slower.io_from(self, io);
+            return slower.begin_fill_here(&io, target, options);
+        }
+        self.begin_fill_here(io, target, options)
+    }
+
+    fn begin_fill_here(
+        self: &Arc<Self>,
+        io: &Io,
+        target: &Target,
+        options: FillOptions,
+    ) -> FillStart {
         if let Some(why) = self.health.why() {
             return FillStart::Unavailable(why);
         }
-        let now = now();
-        if now.0 < self.full_until.load(Relaxed) {
+        if self.is_short_of_space() {
             count(&self.counters.fills_refused);
             return FillStart::Unavailable(Why::Full);
         }
@@ -444,7 +470,7 @@ impl Store {
         {
             return FillStart::Busy(Waiter::new(other, options.read_while_filling));
         }
-        match self.index.hold(&target.key, now) {
+        match self.index.hold(&target.key, now()) {
             Ok(hold) => FillStart::Fill(Fill::new(self.clone(), growth, io.clone(), hold)),
             Err(reason) => {
                 self.fills.leave(&growth);

@@ -105,6 +105,7 @@ impl Writer {
         };
         match hold.commit(&commit, now()) {
             Ok(_) => {
+                self.store.supersede(&self.io, identity.key).await;
                 self.store.feel_size();
                 true
             }

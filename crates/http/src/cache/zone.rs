@@ -17,7 +17,12 @@ use crate::log::Level;
 
 /// The stores of the caches, by their numbers in [`HttpConf::caches`].
 pub fn open(conf: &HttpConf, previous: &[Arc<Store>]) -> Vec<Arc<Store>> {
-    conf.caches.iter().map(|path| one(options(path), previous)).collect()
+    let stores: Vec<_> = conf.caches.iter().map(|path| one(options(path), previous)).collect();
+    for (path, store) in conf.caches.iter().zip(&stores) {
+        let behind = |tier: &String| conf.caches.iter().position(|other| other.zone == *tier);
+        store.set_slower(path.tier.as_ref().and_then(behind).map(|at| &stores[at]));
+    }
+    stores
 }
 
 /// Offers this worker for the background work of a generation's caches; called on each worker when

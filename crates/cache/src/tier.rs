@@ -1,0 +1,205 @@
+//! Two stores as tiers: a faster one with a slower one behind it (`tier=NAME`).
+//!
+//! Requests ask the faster store. What it does not have is looked for in the slower one, and new
+//! objects are stored there; an object that is found there for the second time is copied forward.
+//! What the faster one evicts is copied back if the slower one has lost it meanwhile. A copy is an
+//! ordinary object of its store: a refreshed object takes the copy of its former self away, purges
+//! go to both. When one of the two is out of use the other goes on.
+//!
+//! Never: makes a request wait for a copy.
+
+use std::io;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, PoisonError, Weak};
+
+use bytes::Bytes;
+use nowait_runtime::fs::{self, Io, OpenOptions, Symlinks};
+
+use crate::format::{self, FIRST_READ_BYTES, HeadError};
+use crate::index::{Commit, Victim};
+use crate::key::Key;
+use crate::object::names_of;
+use crate::policy::{self, Demotion, Room};
+use crate::statistics::count;
+use crate::store::{Store, now};
+use crate::write_behind::DIR_MODE;
+
+/// Bytes copied per trip to the pool.
+const COPY_BYTES: usize = 512 * 1024;
+
+/// How often a head is read again when it asks for more bytes.
+const HEAD_READS_MAX: usize = 3;
+
+/// The neighbours of a store.
+#[derive(Default)]
+pub(crate) struct Tiers {
+    slower: Option<Arc<Store>>,
+    /// Those of which this is the slower one; gone ones are taken out when another one comes.
+    faster: Vec<Weak<Store>>,
+}
+
+impl Store {
+    /// Puts this store before a slower one, or before none. Called when a configuration becomes the
+    /// one in use. A store that itself stands before another is never the slower one.
+    pub fn set_slower(self: &Arc<Self>, slower: Option<&Arc<Store>>) {
+        let slower = slower.filter(|slower| slower.slower().is_none() && slower.id() != self.id());
+        if let Some(slower) = slower {
+            let mut tiers = slower.tiers.write().unwrap_or_else(PoisonError::into_inner);
+            let id = self.id();
+            tiers.faster.retain(|one| one.upgrade().is_some_and(|one| one.id() != id));
+            tiers.faster.push(Arc::downgrade(self));
+        }
+        self.tiers.write().unwrap_or_else(PoisonError::into_inner).slower = slower.cloned();
+        self.has_slower.store(slower.is_some(), Release);
+    }
+
+    /// The slower store behind this one.
+    pub(crate) fn slower(&self) -> Option<Arc<Store>> {
+        if !self.has_slower.load(Acquire) {
+            return None;
+        }
+        self.tiers.read().unwrap_or_else(PoisonError::into_inner).slower.clone()
+    }
+
+    fn faster(&self) -> Vec<Arc<Store>> {
+        let tiers = self.tiers.read().unwrap_or_else(PoisonError::into_inner);
+        tiers.faster.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The faster store with this number.
+    pub(crate) fn faster_with(&self, id: u64) -> Option<Arc<Store>> {
+        self.faster().into_iter().find(|store| store.id() == id)
+    }
+
+    /// The settings of a request to `asked` for a neighbour of it: the own pool of the one is not
+    /// that of the other.
+    pub(crate) fn io_from(&self, asked: &Store, io: &Io) -> Io {
+        match io.pool.is_same(asked.pool()) {
+            true => Io { pool: self.pool().clone(), ..io.clone() },
+            false => io.clone(),
+        }
+    }
+
+    fn room(&self) -> Room {
+        Room { used: self.bytes(), max: self.options().max_bytes }
+    }
+
+    /// Another object has come under the key: copies of the former one go.
+    pub(crate) async fn supersede(&self, io: &Io, key: Key) {
+        for faster in self.faster() {
+            if let Some(copy) = faster.index().peek(&key) {
+                faster.index().forget(&key, copy.stamp);
+                let path = faster.names().object(key);
+                faster.remove_file(&faster.io_from(self, io), &path).await;
+            }
+        }
+    }
+
+    /// An object was found here, behind `faster`: copies it forward if it is worth it.
+    pub(crate) fn offer_to_faster(
+        self: &Arc<Self>,
+        faster: &Arc<Store>,
+        key: Key,
+        uses: u16,
+        bytes: u64,
+        stamp: u64,
+    ) {
+        let is_wanted = faster.health.why().is_none()
+            && !faster.is_short_of_space()
+            && policy::promote(uses, bytes, faster.room());
+        if !is_wanted || !faster.begin_copy(key) {
+            return;
+        }
+        let (slower, faster) = (self.clone(), faster.clone());
+        drop(nowait_runtime::spawn(async move {
+            match slower.copy_to(&faster, key).await {
+                Ok(true) => {
+                    count(&faster.counters.promoted);
+                    // It may have been replaced or purged meanwhile.
+                    if slower.index().peek(&key).is_none_or(|object| object.stamp != stamp) {
+                        slower.supersede(&slower.own_io(), key).await;
+                    }
+                    faster.feel_size();
+                }
+                Ok(false) => {}
+                Err(error) => faster.refused(faster.names().directory(), &error),
+            }
+            faster.lock_copies().remove(&key);
+        }));
+    }
+
+    /// A victim of this store: copies it back to the slower one if that has lost it.
+    pub(crate) async fn offer_to_slower(&self, victim: &Victim) {
+        let Some(slower) = self.slower() else { return };
+        let key = *victim.key();
+        let on_slower = slower.index().peek(&key).is_some();
+        // Whatever is here was asked for twice.
+        let fate = policy::demote(policy::PROMOTE_USES, victim.length(), on_slower, slower.room());
+        if fate == Demotion::Drop || slower.health.why().is_some() || slower.is_short_of_space() {
+            return;
+        }
+        match self.copy_to(&slower, key).await {
+            Ok(true) => count(&self.counters.demoted),
+            Ok(false) => {}
+            Err(error) => slower.refused(slower.names().directory(), &error),
+        }
+    }
+
+    /// Copies an object to another store. False: it is not there, not whole, or not wanted there.
+    async fn copy_to(&self, to: &Store, key: Key) -> io::Result<bool> {
+        let Ok(hold) = to.index().hold(&key, now()) else { return Ok(false) };
+        let (from_io, to_io) = (self.own_io(), to.own_io());
+        let options = OpenOptions { symlinks: Symlinks::Follow, prefetch: FIRST_READ_BYTES };
+        let path = self.names().object(key);
+        let file = self.watch(fs::open(&from_io, &path, &options)).await?;
+        let mut want = FIRST_READ_BYTES;
+        let mut head = Err(HeadError::Damaged("head"));
+        for _ in 0..HEAD_READS_MAX {
+            let bytes = self.watch(file.read_at(&from_io, 0, want)).await?;
+            head = format::decode(&bytes);
+            match &head {
+                Err(HeadError::Short { needed }) if *needed > want => want = *needed,
+                _ => break,
+            }
+        }
+        let Ok(head) = head else { return Ok(false) };
+        if head.complete(file.size()).is_err() || head.identity.key != key {
+            return Ok(false);
+        }
+        let temp = to.names().temp_beside(key);
+        let copied = async {
+            let copy = to.create_temp(&to_io, &temp).await?;
+            let mut offset = 0;
+            while offset < file.size() {
+                let bytes = self.watch(file.read_at(&from_io, offset, COPY_BYTES)).await?;
+                if bytes.is_empty() {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                let next = offset + bytes.len() as u64;
+                to.watch(copy.write_at(&to_io, offset, vec![bytes])).await?;
+                offset = next;
+            }
+            let place = to.names().object(key);
+            to.watch(copy.publish(&to_io, Bytes::new(), &temp, &place, DIR_MODE)).await
+        };
+        let metadata = match copied.await {
+            Ok(metadata) => metadata,
+            Err(error) => {
+                to.remove_file(&to_io, &temp).await;
+                return Err(error);
+            }
+        };
+        let commit = Commit {
+            names: names_of(&head.identity),
+            length: file.size(),
+            blocks: u32::try_from(metadata.blocks).unwrap_or(u32::MAX),
+            head_bytes: head.layout.body_offset,
+            valid_until: head.state.valid_until,
+        };
+        if hold.commit(&commit, now()).is_err() {
+            to.remove_file(&to_io, &to.names().object(key)).await;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,94 @@
+//! A fast store before a slow one.
+
+mod common;
+
+use std::time::Duration;
+
+use nowait_cache::index::{How, What};
+use nowait_cache::{FillStart, Lookup, Steps, UnixMs};
+use nowait_testkit::TempDir;
+
+use common::*;
+
+/// Stores an object by way of the fast store and uses it so often that it is copied there.
+async fn promote(
+    fast: &std::sync::Arc<nowait_cache::Store>,
+    io: &nowait_runtime::fs::Io,
+    text: &str,
+    len: usize,
+) {
+    put(fast, io, text, &body(len)).await;
+    let before = fast.statistics().promoted;
+    for _ in 0..2 {
+        assert_eq!(look(fast, io, text).await.body(), body(len), "behind it");
+    }
+    until("the copy", || fast.statistics().promoted > before).await;
+}
+
+#[test]
+fn what_is_used_twice_comes_forward_and_goes_back() {
+    let (fast_dir, slow_dir) = (TempDir::new("fast"), TempDir::new("slow"));
+    let (fast_path, slow_path) = (fast_dir.path().to_owned(), slow_dir.path().to_owned());
+    on_worker(move || async move {
+        let (io, slow) = (io(4), store(&slow_path));
+        let fast = store_with(&fast_path, |options| {
+            options.manager = Steps { sleep: Duration::from_millis(1), ..Steps::NGINX };
+            options.max_bytes = Some(4 << 20);
+        });
+        fast.set_slower(Some(&slow));
+        fast.tend();
+        slow.tend();
+        until("the loaders", || !fast.statistics().loading && !slow.statistics().loading).await;
+
+        promote(&fast, &io, "key", 100_000).await;
+        assert_eq!((fast.statistics().entries, slow.statistics().entries), (1, 1));
+        let hits = slow.statistics();
+        assert_eq!(look(&fast, &io, "key").await.body(), body(100_000));
+        assert_eq!(slow.statistics(), hits, "the slow one is not asked");
+
+        // A new object takes the copy of the old one away.
+        put(&fast, &io, "key", &body(99)).await;
+        assert_eq!(fast.statistics().entries, 0);
+        assert_eq!(look(&fast, &io, "key").await.body(), body(99));
+
+        // Gone from the slow one, and then without room in the fast one.
+        promote(&fast, &io, "moves", 100_000).await;
+        slow.purge(What::Key(target("moves").main), How::Hard).await.unwrap();
+        for n in 0..45 {
+            promote(&fast, &io, &format!("other/{n}"), 100_000).await;
+        }
+        until("it to go back", || fast.statistics().demoted >= 1).await;
+        assert_eq!(look(&fast, &io, "moves").await.body(), body(100_000));
+    });
+}
+
+#[test]
+fn purges_and_revalidations_reach_both() {
+    let (fast_dir, slow_dir) = (TempDir::new("fast"), TempDir::new("slow"));
+    let (fast_path, slow_path) = (fast_dir.path().to_owned(), slow_dir.path().to_owned());
+    on_worker(move || async move {
+        let (io, slow, fast) = (io(4), store(&slow_path), store(&fast_path));
+        fast.set_slower(Some(&slow));
+        for store in [&slow, &fast] {
+            store.tend();
+        }
+        until("the loaders", || !fast.statistics().loading && !slow.statistics().loading).await;
+        promote(&fast, &io, "key", 1000).await;
+        let (Lookup::File(hit) | Lookup::Memory(hit)) =
+            fast.lookup(&io, &target("key"), PLAIN).await
+        else {
+            panic!("it is there")
+        };
+        let FillStart::Fill(fill) = fast.begin_fill(&io, &target("key"), LOCKED) else {
+            panic!("nobody else fills it")
+        };
+        let next = nowait_cache::format::State { valid_until: UnixMs(12345), ..state() };
+        let hit = fill.revalidated(&hit, next).await.unwrap();
+        assert_eq!(hit.head().state.valid_until, UnixMs(12345));
+        assert_eq!(read(&io, &hit).await, body(1000));
+        let purged = fast.purge(What::All, How::Hard).await.unwrap();
+        assert_eq!(purged.objects, 1, "the copy does not count");
+        assert_eq!(look(&fast, &io, "key").await, Found::Absent);
+    });
+    assert_eq!(files(fast_dir.path()).len() + files(slow_dir.path()).len(), 0);
+}

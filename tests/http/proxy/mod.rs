@@ -4,6 +4,7 @@ mod conf;
 mod cookies;
 mod request;
 mod response;
+mod store;
 mod variables;
 
 use nowait_testkit::origin::Step;

@@ -103,6 +103,13 @@ impl File {
         offload(io, Class::Bulk, Op::Sync, work).await
     }
 
+    /// Sets the permission bits, whatever the process's umask is.
+    pub async fn set_mode(&self, io: &Io, mode: u32) -> io::Result<()> {
+        let handle = self.handle.clone();
+        let work = move || Ok(rustix::fs::fchmod(&*handle, Mode::from_raw_mode(mode))?);
+        offload(io, Class::Path, Op::Write, work).await
+    }
+
     /// Sets the time of the last change (seconds since 1970), as `proxy_store` does.
     pub async fn set_modified(&self, io: &Io, mtime: i64) -> io::Result<()> {
         let handle = self.handle.clone();

@@ -26,22 +26,23 @@ impl TempFile {
     /// # Errors
     /// What the log says of it.
     pub async fn create(io: Rc<Io>, directory: &TempPath) -> Result<TempFile, String> {
-        use std::sync::atomic::{AtomicU64, Ordering};
-        /// Numbers the files of this process.
-        static NUMBER: AtomicU64 = AtomicU64::new(1);
         /// Names that may be taken by files of another process before giving up.
         const TRIES_MAX: u32 = 1000;
 
         let options =
             CreateOptions { mode: 0o600, exclusive: true, truncate: false, append: false };
+        let mut path = next_name(directory);
         let mut made_parents = false;
         for _ in 0..TRIES_MAX {
-            let path = name(directory, NUMBER.fetch_add(1, Ordering::Relaxed));
             match fs::create(&io, &path, &options).await {
                 Ok(file) => return Ok(TempFile { file, path, len: 0, io, keep: false }),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                    path = next_name(directory);
+                    made_parents = false;
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && !made_parents => {
                     made_parents = true;
+                    // Whether there are directories now is seen with the next try.
                     let _ = fs::mkdir_parents(&io, &path, 0o700).await;
                 }
                 Err(error) => {
@@ -126,6 +127,13 @@ impl Drop for TempFile {
             }));
         }
     }
+}
+
+/// A name that no other file of this process has.
+fn next_name(directory: &TempPath) -> Vec<u8> {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    name(directory, NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
 /// `DIRECTORY/3/21/0000000123`: each level takes digits from the end. nginx:

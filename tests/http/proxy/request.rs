@@ -1,7 +1,7 @@
 //! What servers are asked: request line, headers, content.
 
-use nowait_testkit::Origin;
 use nowait_testkit::origin::Step;
+use nowait_testkit::{Origin, wait};
 
 use super::{Case, OK, asked, through, wire};
 use crate::stage::server;
@@ -188,10 +188,13 @@ fn chunks_are_counted_or_made_anew() {
         let server =
             server(&format!("location / {{ proxy_pass http://{address}; {directive} }}")).start();
         let mut client = server.client();
-        client.send(
-            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
-             5;x=y\r\nhello\r\n0\r\nX-Trailer: 1\r\n\r\n",
-        );
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\n");
+        if !directive.is_empty() {
+            // What has come whole by the time it is passed on needs no chunks.
+            let head = || origin.received().first()?.ends_with(b"\r\n\r\n").then_some(());
+            wait::until("the head", wait::PATIENCE, head);
+        }
+        client.send("hello\r\n0\r\nX-Trailer: 1\r\n\r\n");
         assert_eq!(client.response().body, b"ok");
         let got = String::from_utf8(origin.received()[0].clone()).unwrap();
         assert_eq!(got.replace(&address.to_string(), "ORIGIN"), passed);

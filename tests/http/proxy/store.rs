@@ -1,5 +1,6 @@
 //! `proxy_store`: responses that become files.
 
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
 use nowait_testkit::origin::Step;
@@ -29,6 +30,12 @@ fn responses_become_files() {
         ))
         .driver(driver)
         .start();
+        // The workers may have another user than the test.
+        for directory in ["html", "kept"] {
+            let directory = server.dir().join(directory);
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::set_permissions(&directory, Permissions::from_mode(0o777)).unwrap();
+        }
         check_on(&server, "GET /a/b HTTP/1.1\nHost: a", "200\n\nhello");
         wait_file(&server, "html/a/b", "hello");
         let meta = std::fs::metadata(server.dir().join("html/a/b")).unwrap();

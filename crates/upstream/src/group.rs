@@ -204,15 +204,18 @@ impl Group {
             old.conf.servers.iter().zip(state.known.clone()).collect::<Vec<_>>()
         };
         for (n, server) in self.names() {
-            let known =
-                resolved.iter().position(|(old, known)| *known && old.target == server.target);
-            let Some(at) = known else { continue };
+            let same = |(old, known): &(&ServerConf, bool)| *known && same_name(old, server);
+            let Some(at) = resolved.iter().position(same) else { continue };
             let addresses: Vec<Resolved> = previous
                 .peers()
                 .filter(|peer| peer.server == at)
                 .filter_map(|peer| {
+                    let mut address = peer.address.inet()?;
+                    if let Target::Name { port, service: None, .. } = server.target {
+                        address.set_port(port);
+                    }
                     Some(Resolved {
-                        address: peer.address.inet()?,
+                        address,
                         target: srv_target(server, peer),
                         weight: peer.weight,
                         backup: peer.backup,
@@ -286,6 +289,17 @@ impl Group {
     /// The state is valid after every statement: a panic elsewhere cannot break it.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the resolver is asked the same for both.
+fn same_name(one: &ServerConf, other: &ServerConf) -> bool {
+    match (&one.target, &other.target) {
+        (
+            Target::Name { host, service, .. },
+            Target::Name { host: other_host, service: other_service, .. },
+        ) => host == other_host && service == other_service,
+        _ => false,
     }
 }
 

@@ -253,7 +253,7 @@ fn records_of_services_have_weights_and_ranks() {
 fn a_reload_keeps_what_is_known() {
     let now = Instant::now();
     let old = group(vec![server(0), server(1), named("backend.example")]);
-    old.set_addresses(2, &[Resolved::address(address(5))]);
+    old.set_addresses(2, &[Resolved::address("127.0.0.2:80".parse().unwrap())]);
     fail(&old, 0, now);
     let under_way = next(&old, now).unwrap();
     let balancer = Balancer::LeastConn;
@@ -266,7 +266,7 @@ fn a_reload_keeps_what_is_known() {
         .map(|p| (p.name().to_owned(), p.availability(now), p.stats().active))
         .collect();
     let expected = [
-        ("127.0.0.1:8085".to_owned(), Availability::Up, 0),
+        ("127.0.0.2:80".to_owned(), Availability::Up, 0),
         ("127.0.0.1:8081".to_owned(), Availability::Up, 1),
         ("127.0.0.1:8080".to_owned(), Availability::Unavailable, 0),
         ("127.0.0.1:8083".to_owned(), Availability::Up, 0),
@@ -275,4 +275,16 @@ fn a_reload_keeps_what_is_known() {
     assert_eq!(states, expected);
     drop(under_way);
     assert!(new.stats().iter().all(|(_, stats)| stats.active == 0));
+}
+
+#[test]
+fn addresses_of_a_name_serve_its_new_port() {
+    let old = group(vec![named("backend.example")]);
+    old.set_addresses(0, &[Resolved::address(address(5))]);
+    let mut server = named("backend.example");
+    let Target::Name { port, .. } = &mut server.target else { panic!("it is a name") };
+    *port = 81;
+    let new = group(vec![server]);
+    new.adopt(&old);
+    assert_eq!(new.peers()[0].name(), "127.0.0.1:81");
 }

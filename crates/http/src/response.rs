@@ -60,8 +60,11 @@ pub struct Head {
     pub accept_ranges: AcceptRanges,
     /// All other headers, in the order they were added.
     pub headers: Vec<Header>,
-    /// Trailer lines, sent after a chunked body.
+    /// Trailer lines, sent after a chunked body; those of `add_trailer` and of upstreams come when it
+    /// has ended.
     pub trailers: Vec<Header>,
+    /// `add_trailer` applies: the body is chunked, so that trailers can follow.
+    pub expects_trailers: bool,
     /// The connection must be closed after this response.
     pub close: bool,
     /// `Server`: our own unless an upstream's is passed on.

@@ -29,7 +29,7 @@ pub fn framing(request: &mut Request, head: &Head) -> Framing {
     if request.header_only || matches!(head.status, 204 | 304) {
         return Framing::None;
     }
-    let framing = if head.content_length.is_some() && head.trailers.is_empty() {
+    let framing = if head.content_length.is_some() && !head.expects_trailers {
         Framing::Length
     } else if request.head.version() == Version::Http11
         && request.location().client.chunked_transfer_encoding

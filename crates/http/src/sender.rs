@@ -216,14 +216,18 @@ fn write_head(request: &mut Request, mut head: Box<Head>, framing: Framing, out:
     request.out = head;
 }
 
-/// Ends a chunked body; the trailers of an upstream come last.
-fn last_chunk(request: &Request, out: &mut OutBuf) {
+/// Ends a chunked body, with the trailers of an upstream and those of `add_trailer`.
+fn last_chunk(request: &mut Request, out: &mut OutBuf) {
+    if request.out.trailers_follow {
+        crate::proxy::trailers::pass(request);
+    }
+    if request.out.expects_trailers {
+        let added = crate::filter::trailers(request);
+        request.out.trailers.extend(added);
+    }
     let mut writer = HeadWriter::trailers(&mut **out);
     for trailer in &request.out.trailers {
         writer.field(&trailer.name, &trailer.value);
-    }
-    if request.out.trailers_follow {
-        crate::proxy::trailers::append(request, &mut writer);
     }
     writer.finish();
 }

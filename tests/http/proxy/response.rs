@@ -1,6 +1,13 @@
 //! What clients get of servers' responses.
 
-use super::{Case, answered, through};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use nowait_testkit::Origin;
+use nowait_testkit::origin::Step;
+
+use super::{Case, answered, through, wire};
+use crate::stage::server;
 
 #[test]
 fn headers_are_passed_but_for_those_of_the_connection() {
@@ -216,13 +223,27 @@ fn ranges_may_be_forced() {
 
 #[test]
 fn trailers_are_passed_if_wanted() {
-    let reply = "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n\
-                 2\r\nok\r\n0\r\nX-Sum: 1\r\nX-Pad: 2\r\n\r\n";
-    answered(
-        "location / { proxy_pass http://%%ORIGIN%%; proxy_pass_trailers on; }",
-        &[(reply, "200\n\nok")],
+    let reply = wire(
+        "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n\
+         2\r\nok\r\n0\r\nX-Sum: 1\r\nX-Pad: 2\r\n\r\n",
     );
-    answered("location / { proxy_pass http://%%ORIGIN%%; }", &[(reply, "200\n\nok")]);
+    for (directives, ends) in [
+        ("", "2\r\nok\r\n0\r\n\r\n"),
+        ("proxy_pass_trailers on;", "2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n"),
+        ("add_trailer X-Own $upstream_trailer_x_sum;", "2\r\nok\r\n0\r\nX-Own: 1\r\n\r\n"),
+    ] {
+        let origin = Origin::start([[Step::expect("\r\n\r\n"), Step::reply(&reply)]]);
+        let address = origin.addr();
+        let server =
+            server(&format!("location / {{ proxy_pass http://{address}; {directives} }}")).start();
+        let mut stream = TcpStream::connect(server.addr()).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut got = String::new();
+        stream.read_to_string(&mut got).unwrap();
+        assert!(got.ends_with(ends), "{directives}: {got}");
+        server.stop();
+        origin.finish();
+    }
 }
 
 #[test]

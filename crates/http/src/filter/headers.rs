@@ -21,21 +21,33 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     }
     // What the values may mention: `$sent_http_...` and `$status`.
     request.out = response.head.clone();
-    let usual =
-        matches!(response.head.status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308);
+    let usual = is_usual(response.head.status);
     if usual {
         expires(request, &headers.expires, response);
     }
     for header in headers.add_header.iter().filter(|header| usual || header.always) {
         set(response, &header.name, request.evaluate(&header.value));
     }
-    for trailer in headers.add_trailer.iter().filter(|trailer| usual || trailer.always) {
-        let value = request.evaluate(&trailer.value);
-        if !value.is_empty() {
-            response.head.trailers.push(Header { name: trailer.name.clone(), value });
-        }
-    }
+    // Their values are known when the body has ended.
+    response.head.expects_trailers =
+        headers.add_trailer.iter().any(|trailer| usual || trailer.always);
     Ok(())
+}
+
+/// The trailers of `add_trailer`, once the body has ended. nginx: `ngx_http_trailers_filter`.
+pub(crate) fn trailers(request: &Request) -> Vec<Header> {
+    let usual = is_usual(request.out.status);
+    let lines = request.location().headers.add_trailer.iter();
+    let lines = lines.filter(|trailer| usual || trailer.always).map(|trailer| Header {
+        name: trailer.name.clone(),
+        value: request.evaluate(&trailer.value),
+    });
+    lines.filter(|trailer| !trailer.value.is_empty()).collect()
+}
+
+/// Whether lines are added that are not for all statuses.
+fn is_usual(status: u16) -> bool {
+    matches!(status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308)
 }
 
 /// Adds a header line unless it is empty; those that Nowait understands replace what the handler

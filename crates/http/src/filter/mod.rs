@@ -15,6 +15,7 @@ mod range;
 mod slice;
 mod ssi;
 
+pub(crate) use headers::trailers;
 pub(crate) use pull::Pull;
 
 use bytes::Bytes;

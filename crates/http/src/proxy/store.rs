@@ -183,6 +183,11 @@ impl Tee for Storing {
         })
     }
 
+    /// Whoever has the response finds the file.
+    fn comes_first(&self) -> bool {
+        true
+    }
+
     fn end(mut self: Box<Self>, complete: bool) -> LocalFuture<'static, ()> {
         Box::pin(async move {
             if complete && !self.failed {

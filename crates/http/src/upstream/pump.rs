@@ -197,6 +197,9 @@ impl Pump {
         }
         let end = self.read(more).await;
         let complete = end.is_ok();
+        if let Some(tee) = self.tee.take_if(|tee| tee.comes_first()) {
+            tee.end(complete).await;
+        }
         self.queue.finish(end);
         drop(ended);
         if let Some(tee) = self.tee.take() {

@@ -17,6 +17,11 @@ pub trait Tee {
     /// ended as such responses end; `false`: the upstream or the client broke off.
     fn end(self: Box<Self>, complete: bool) -> LocalFuture<'static, ()>;
 
+    /// Whether the client's response ends only when [`end`](Self::end) has.
+    fn comes_first(&self) -> bool {
+        false
+    }
+
     /// Whether the rest is wanted when the client has left.
     fn outlives_client(&self) -> bool {
         true

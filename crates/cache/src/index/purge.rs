@@ -35,6 +35,16 @@ pub enum PurgeError {
     TooMany,
 }
 
+impl std::fmt::Display for PurgeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooMany => f.write_str("too many purges by prefix are under way"),
+        }
+    }
+}
+
+impl std::error::Error for PurgeError {}
+
 /// A purge under way. Run [`Purge::step`] until it is done: rules of purges by prefix and of
 /// everything stay active until then.
 #[derive(Debug)]

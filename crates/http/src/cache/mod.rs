@@ -12,6 +12,7 @@
 //! | what is kept with an object | [`meta`] |
 //! | the way of a request | `serve`, `find`, `fetch`, `filling`, `hit` |
 //! | protocols towards origins | [`origin`] |
+//! | removing what is stored | [`purge`] |
 //! | `$upstream_cache_status`, `Cache-Status` | [`status`] |
 
 pub mod control;
@@ -22,6 +23,7 @@ pub mod freshness;
 mod hit;
 pub mod meta;
 pub mod origin;
+pub mod purge;
 pub mod reply;
 mod serve;
 pub mod state;

@@ -75,14 +75,18 @@ pub async fn serve(request: &mut Request, origin: &mut dyn Origin) -> Outcome {
         Ok(None) => return pass(request, origin).await,
         Err(outcome) => return outcome,
     };
-    if !conf.methods.allows(request.method) {
-        return pass(request, origin).await;
+    let purges = conf.purge.any(request);
+    if !purges && !conf.methods.allows(request.method) {
+        return super::purge::pass(request, origin, conf, &store).await;
     }
     let key = key(request, origin, conf);
     request.cache = Some(Box::new(State {
         key: key.text.clone(),
         ..request.cache.take().map_or_else(State::default, |state| *state)
     }));
+    if purges {
+        return super::purge::answer(request, conf, &store, &key).await;
+    }
     let io = Rc::new(store.io(&request.io()));
     let asked = match conf.strict {
         true => asked(request),

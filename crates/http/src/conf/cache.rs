@@ -71,9 +71,16 @@ macro_rules! cache_directives {
             cache_background_update: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
             /// If one of the texts is neither empty nor `0`, the request purges: what is stored for its key
             /// is removed. A key that ends with an asterisk is a beginning: all keys that begin with it are
-            /// purged. The answer is 204 if something was there, else 404, and `X-Purged` says how many
-            /// objects.
+            /// purged. The answer is 204, and `X-Purged` says how many objects there were; 404 if there was
+            /// none for a key without an asterisk. Who may purge is said by `map`, `geo` and their like.
             cache_purge: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
+            /// Texts whose words, separated by spaces or commas, are tags: if there are any, a request that
+            /// purges removes the responses with these tags in place of the one of its key.
+            cache_purge_tag: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
+            /// If one of the texts is neither empty nor `0`, a request that purges does not remove
+            /// responses, but makes them too old: they can still be revalidated, or served when the origin
+            /// fails.
+            cache_purge_soft: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
             /// Whether waiting requests get a response while it is still being fetched and stored: as it
             /// grows, each at its own speed. Only with the lock.
             cache_read_while_filling: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
@@ -113,6 +120,8 @@ macro_rules! cache_directives {
                     convert_head: conf.cache_convert_head,
                     background_update: conf.cache_background_update,
                     purge: conf.cache_purge.unwrap_or_default(),
+                    purge_tags: conf.cache_purge_tag.unwrap_or_default(),
+                    purge_soft: conf.cache_purge_soft.unwrap_or_default(),
                     read_while_filling: conf.cache_read_while_filling,
                     strict: conf.cache_rfc9111,
                     tags: conf.cache_tag.unwrap_or_default(),
@@ -160,6 +169,10 @@ pub struct CacheConf {
     pub background_update: bool,
     /// `cache_purge`
     pub purge: Texts,
+    /// `cache_purge_tag`
+    pub purge_tags: Texts,
+    /// `cache_purge_soft`
+    pub purge_soft: Texts,
     /// `cache_read_while_filling`
     pub read_while_filling: bool,
     /// `cache_rfc9111`

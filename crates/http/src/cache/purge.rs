@@ -1,0 +1,198 @@
+//! Removing what is stored: on request (`cache_purge`, `nowait cache purge`), and when an unsafe
+//! method has changed the resource (RFC 9111 section 4.4, strict mode). Called by [`super::serve`] and
+//! by the program.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_cache::index::{How, PurgeError, Tag, What};
+use nowait_cache::{Key, Purged, Store, Target};
+use nowait_h1::Known;
+use nowait_runtime::spawn;
+
+use super::origin::{Origin, Source, Wanted};
+use super::{serve, updating};
+use crate::conf::HttpConf;
+use crate::conf::cache::CacheConf;
+use crate::log::Level;
+use crate::outcome::Outcome;
+use crate::request::Request;
+use crate::response::{Body, Head, Response};
+use crate::upstream::{BodyOptions, UpstreamHead};
+
+/// Tags that one request may purge.
+const TAGS_MAX: usize = 64;
+
+/// What an operator wants to be purged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Aim {
+    /// The object of a key, and its variants.
+    Key(Vec<u8>),
+    /// All objects whose key begins like this.
+    Prefix(Vec<u8>),
+    /// All objects with a tag.
+    Tag(Vec<u8>),
+    /// Everything.
+    All,
+}
+
+impl Aim {
+    fn what(&self) -> What {
+        match self {
+            Self::Key(text) => What::Key(Key::new(text)),
+            Self::Prefix(text) => What::Prefix(text.as_slice().into()),
+            Self::Tag(text) => What::Tag(Tag::new(text)),
+            Self::All => What::All,
+        }
+    }
+}
+
+/// Purges a cache by its name; how many objects there were. Runs on a worker.
+///
+/// # Errors
+/// The text for the operator.
+pub async fn by_name(
+    conf: &HttpConf,
+    stores: &[Arc<Store>],
+    zone: &str,
+    aim: &Aim,
+    soft: bool,
+) -> Result<u64, String> {
+    let at = conf.caches.iter().position(|path| path.zone == zone);
+    let Some(store) = at.and_then(|at| stores.get(at)) else {
+        let known: Vec<&str> = conf.caches.iter().map(|path| path.zone.as_str()).collect();
+        return Err(match known.is_empty() {
+            true => format!("cache \"{zone}\" not found: no cache is defined"),
+            false => format!("cache \"{zone}\" not found, there are: {}", known.join(", ")),
+        });
+    };
+    let purged = store.purge(aim.what(), how(soft)).await;
+    purged.map(count).map_err(|error| error.to_string())
+}
+
+fn how(soft: bool) -> How {
+    if soft { How::Soft } else { How::Hard }
+}
+
+fn count(purged: Purged) -> u64 {
+    purged.objects + purged.fills
+}
+
+/// Answers a request that purges: 204, with `X-Purged` saying how many objects; 404 if its key was
+/// not there.
+pub(super) async fn answer(
+    request: &mut Request,
+    conf: &CacheConf,
+    store: &Arc<Store>,
+    key: &Target,
+) -> Outcome {
+    let tags = words(request, conf);
+    let by_key = tags.is_empty() && key.text.last() != Some(&b'*');
+    let aims: Vec<What> = match key.text.strip_suffix(b"*") {
+        _ if !tags.is_empty() => tags,
+        Some(prefix) => vec![What::Prefix(prefix.into())],
+        None => vec![What::Key(key.main)],
+    };
+    let how = how(conf.purge_soft.any(request));
+    let mut objects = 0;
+    for what in aims {
+        match store.purge(what, how).await {
+            Ok(purged) => objects += count(purged),
+            Err(error @ PurgeError::TooMany) => {
+                request.log(Level::Error, format_args!("cache purge: {error}"));
+                return Outcome::status(503);
+            }
+        }
+    }
+    if by_key && objects == 0 {
+        return Outcome::status(404);
+    }
+    let mut head = Head::new(204);
+    head.add("X-Purged", objects.to_string());
+    Response { head, body: Body::Empty }.into()
+}
+
+/// The tags of `cache_purge_tag`.
+fn words(request: &Request, conf: &CacheConf) -> Vec<What> {
+    let mut tags = Vec::new();
+    for text in &conf.purge_tags.0 {
+        let value = request.evaluate(text);
+        let words = value.split(|b| b" ,\t".contains(b)).filter(|word| !word.is_empty());
+        tags.extend(words.map(|word| What::Tag(Tag::new(word))).take(TAGS_MAX - tags.len()));
+    }
+    tags
+}
+
+/// Sends a request on whose method is not cached; what it has changed is forgotten in the strict
+/// mode.
+pub(super) async fn pass(
+    request: &mut Request,
+    origin: &mut dyn Origin,
+    conf: &CacheConf,
+    store: &Arc<Store>,
+) -> Outcome {
+    let reply = match origin.fetch(request, Wanted::default()).await {
+        Ok(reply) => reply,
+        Err(failed) => return Outcome::status(failed.status),
+    };
+    if conf.strict && updating::invalidates(request.method, reply.head.status) {
+        invalidate(request, origin, conf, store, &reply.head);
+    }
+    match origin.respond(request, &reply.head, Source::Origin { cacheable: false }) {
+        Ok(answer) => {
+            let options = BodyOptions { buffering: Some(answer.buffering), tee: None };
+            Response { head: answer.head, body: reply.body.into_body(options) }.into()
+        }
+        Err(outcome) => outcome,
+    }
+}
+
+/// Section 4.4: "A cache MUST invalidate the target URI", and "MAY also invalidate other URIs", as
+/// those of `Location` and `Content-Location` of the same origin.
+fn invalidate(
+    request: &Request,
+    origin: &dyn Origin,
+    conf: &CacheConf,
+    store: &Arc<Store>,
+    head: &UpstreamHead,
+) {
+    let key = serve::key(request, origin, conf);
+    let mut keys = vec![key.main];
+    let host = request.head.header(Known::Host).unwrap_or_default();
+    for name in [Known::Location, Known::ContentLocation] {
+        let Some(uri) = head.known(name) else { continue };
+        let path = updating::same_origin(uri, b"http", host);
+        let other = path.and_then(|path| replaced(&key.text, request.head.uri(), path));
+        keys.extend(other.map(|text| Key::new(&text)));
+    }
+    let store = store.clone();
+    // The client does not wait for it, and there is nobody to tell of a failure: one object is
+    // never too many.
+    drop(spawn(async move {
+        for key in keys {
+            let _ = store.purge(What::Key(key), How::Hard).await;
+        }
+    }));
+}
+
+/// The key of another URI, if the key has the request's in it.
+fn replaced(key: &Bytes, uri: &[u8], other: &[u8]) -> Option<Vec<u8>> {
+    if uri.is_empty() {
+        return None;
+    }
+    let at = key.windows(uri.len()).rposition(|part| part == uri)?;
+    Some([&key[..at], other, &key[at + uri.len()..]].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_other_uris() {
+        let key = Bytes::from_static(b"http://origin/a?bGET");
+        assert_eq!(replaced(&key, b"/a?b", b"/c").as_deref(), Some(&b"http://origin/cGET"[..]));
+        assert_eq!(replaced(&key, b"/x", b"/c"), None);
+        assert_eq!(replaced(&key, b"", b"/c"), None);
+    }
+}

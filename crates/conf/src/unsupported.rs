@@ -272,9 +272,6 @@ table! {
     "ngx_http_realip_module", NOT_YET {
         HTTP | SERVER | LOCATION => "set_real_ip_from real_ip_header real_ip_recursive";
     }
-    "ngx_http_referer_module", NOT_YET {
-        SERVER | LOCATION => "valid_referers referer_hash_max_size referer_hash_bucket_size";
-    }
     "ngx_http_rewrite_module", NOT_YET {
         SERVER | LOCATION | SERVER_IF | LOCATION_IF => "rewrite return break set";
         SERVER | LOCATION => "if";
@@ -298,9 +295,6 @@ table! {
              scgi_hide_header scgi_ignore_headers";
         HTTP => "scgi_cache_path";
     }
-    "ngx_http_secure_link_module", NOT_YET {
-        HTTP | SERVER | LOCATION => "secure_link secure_link_md5 secure_link_secret";
-    }
     "ngx_http_split_clients_module", NOT_YET {
         HTTP => "split_clients";
     }
@@ -318,10 +312,6 @@ table! {
     "ngx_http_stub_status_module", NOT_YET {
         SERVER | LOCATION => "stub_status";
     }
-    "ngx_http_sub_filter_module", NOT_YET {
-        HTTP | SERVER | LOCATION =>
-            "sub_filter sub_filter_types sub_filter_once sub_filter_last_modified";
-    }
     "ngx_http_try_files_module", NOT_YET {
         SERVER | LOCATION => "try_files";
     }
@@ -332,11 +322,6 @@ table! {
              tunnel_connect_timeout tunnel_send_timeout tunnel_send_lowat tunnel_buffer_size \
              tunnel_read_timeout tunnel_next_upstream tunnel_next_upstream_tries \
              tunnel_next_upstream_timeout";
-    }
-    "ngx_http_userid_filter_module", NOT_YET {
-        HTTP | SERVER | LOCATION =>
-            "userid userid_service userid_name userid_domain userid_path userid_expires \
-             userid_flags userid_p3p userid_mark";
     }
     "ngx_http_uwsgi_module", NOT_YET {
         LOCATION | LOCATION_IF => "uwsgi_pass";

@@ -46,6 +46,10 @@ pub struct Shared {
     made: Cell<u32>,
     /// What its pages have set by commands.
     pub(crate) ssi: RefCell<Option<Box<crate::ssi::Common>>>,
+    /// What is known of the client by its cookie.
+    pub(crate) userid: RefCell<Option<Box<crate::userid::Ids>>>,
+    /// Values that `set` gave to variables of modules.
+    changed: RefCell<Vec<(&'static str, Bytes)>>,
     /// Charset of the main response, to which the others are converted.
     pub(crate) charset: RefCell<Option<Bytes>>,
 }
@@ -57,6 +61,21 @@ impl Shared {
         self.made.set(self.made.get().saturating_sub(1));
     }
 
+    /// The value that `set` gave to a variable of a module.
+    pub(crate) fn changed(&self, name: &'static str) -> Option<Bytes> {
+        let changed = self.changed.borrow();
+        changed.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
+    }
+
+    /// Gives a variable of a module a value.
+    pub(crate) fn change(&self, name: &'static str, value: Bytes) {
+        let mut changed = self.changed.borrow_mut();
+        match changed.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, old)) => *old = value,
+            None => changed.push((name, value)),
+        }
+    }
+
     /// Makes this what the next request of a connection shares, unless a subrequest still has it.
     pub(crate) fn renew(this: &mut Rc<Self>) {
         match Rc::get_mut(this) {
@@ -65,6 +84,8 @@ impl Shared {
                 shared.id.set(None);
                 shared.made.set(0);
                 shared.ssi.get_mut().take();
+                shared.userid.get_mut().take();
+                shared.changed.get_mut().clear();
                 shared.charset.get_mut().take();
             }
             None => *this = Rc::default(),

@@ -20,6 +20,21 @@ pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Encodes, with padding.
+pub(crate) fn encode(bytes: &[u8]) -> Vec<u8> {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |n: usize| u32::from(group.get(n).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for n in 0..4 {
+            let digit = (bits >> (18 - 6 * n) & 63) as usize;
+            out.push(if n <= group.len() { DIGITS[digit] } else { b'=' });
+        }
+    }
+    out
+}
+
 fn value(digit: u8) -> Option<u8> {
     match digit {
         b'A'..=b'Z' => Some(digit - b'A'),
@@ -34,6 +49,15 @@ fn value(digit: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn encodes_with_padding() {
+        for (bytes, text) in
+            [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"\xff\xfe\xfd", "//79")]
+        {
+            assert_eq!(encode(bytes), text.as_bytes());
+        }
+    }
 
     #[test]
     fn decodes_with_and_without_padding() {

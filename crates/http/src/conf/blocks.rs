@@ -338,6 +338,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         if names.is_empty() {
             names.push(ServerName::Plain(Vec::new()));
         }
+        cx.global::<super::referer::ServerNames>().0.clone_from(&names);
         listens.push(ServerListens { id, listens: directives, names });
         made.push(build.server(cx, &http, scope, name));
     }
@@ -542,6 +543,10 @@ impl Build<'_> {
             mirror: super::mirror::MirrorConf::resolve(cx, chain),
             addition: super::addition::AdditionConf::resolve(cx, chain),
             ssi: super::ssi::SsiConf::resolve(cx, chain),
+            sub_filter: super::sub_filter::SubFilter::resolve(cx, chain),
+            secure_link: super::secure_link::SecureLinkConf::inherit(cx, chain),
+            userid: super::userid::UserIdConf::resolve(cx, chain),
+            referers: super::referer::Referers::resolve(cx, chain),
             limit_except: None,
             cache: super::cache::proxy(cx, chain),
             slice: super::slice::SliceConf::resolve(cx, chain),

@@ -25,12 +25,16 @@ pub mod pages;
 pub mod predicates;
 pub mod proxy;
 pub mod realip;
+pub mod referer;
 pub mod resolver;
 pub mod rewrite;
+pub mod secure_link;
 pub mod slice;
 pub mod ssi;
+pub mod sub_filter;
 pub mod try_files;
 pub mod upstream;
+pub mod userid;
 pub mod variables;
 
 use bytes::Bytes;
@@ -148,6 +152,14 @@ pub struct Location {
     pub addition: addition::AdditionConf,
     /// Server-side includes.
     pub ssi: ssi::SsiConf,
+    /// `sub_filter`.
+    pub sub_filter: Option<Box<sub_filter::SubFilter>>,
+    /// `secure_link`.
+    pub secure_link: secure_link::SecureLinkConf,
+    /// `userid`.
+    pub userid: userid::UserIdConf,
+    /// `valid_referers`.
+    pub referers: Option<std::sync::Arc<referer::Referers>>,
     /// `limit_except`.
     pub limit_except: Option<access::LimitExcept>,
     /// How responses of the http proxy are cached; `None`: not at all.
@@ -275,6 +287,11 @@ pub fn rows() -> Vec<&'static [Row]> {
         mirror::MirrorConf::ROWS,
         addition::AdditionConf::ROWS,
         ssi::SsiConf::ROWS,
+        sub_filter::SubConf::ROWS,
+        secure_link::SecureLinkConf::ROWS,
+        userid::UserIdConf::ROWS,
+        referer::REFERER_ROWS,
+        referer::RefererHashConf::ROWS,
         realip::RealIpConf::ROWS,
         charset::CharsetConf::ROWS,
         charset::CHARSET_ROWS,

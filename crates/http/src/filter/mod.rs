@@ -14,6 +14,8 @@ mod pull;
 mod range;
 mod slice;
 mod ssi;
+mod sub;
+mod userid;
 
 pub(crate) use headers::trailers;
 pub(crate) use pull::Pull;
@@ -33,8 +35,10 @@ const FILTERS: &[Filter] = &[
     slice::apply,
     not_modified::apply,
     headers::apply,
+    userid::apply,
     gunzip::apply,
     addition::decide,
+    sub::apply,
     charset::name,
     ssi::decide,
     gzip::decide,

@@ -352,11 +352,15 @@ pub fn argument_value<'a>(r: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
 
 /// `$cookie_NAME`. nginx: `ngx_http_parse_multi_header_lines`.
 fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    append(cookie_value(r, name), out)
+}
+
+/// The value of a cookie of the request.
+pub(crate) fn cookie_value<'a>(r: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
     if name.is_empty() {
-        return false;
+        return None;
     }
-    let found = r
-        .head
+    r.head
         .fields()
         .iter()
         .filter(|field| field.name.eq_ignore_ascii_case(b"cookie"))
@@ -364,8 +368,7 @@ fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
         .find_map(|pair| {
             let (key, value) = split_once(pair.trim_ascii_start(), b'=')?;
             key.trim_ascii_end().eq_ignore_ascii_case(name).then(|| value.trim_ascii())
-        });
-    append(found, out)
+        })
 }
 
 fn split_once(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {

@@ -112,7 +112,7 @@ impl Subject for Request {
 
 /// The built-in variables that `set` may change.
 pub fn changeable() -> impl Iterator<Item = &'static Changeable> {
-    core::CHANGEABLE.iter()
+    core::CHANGEABLE.iter().chain(crate::userid::CHANGEABLE).chain(crate::referer::CHANGEABLE)
 }
 
 /// All built-in variables, module by module.
@@ -127,6 +127,9 @@ pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
         .chain(crate::slice::BUILTINS)
         .chain(crate::gzip::BUILTINS)
         .chain(crate::ssi::BUILTINS)
+        .chain(crate::secure_link::BUILTINS)
+        .chain(crate::userid::BUILTINS)
+        .chain(crate::referer::BUILTINS)
         .chain(crate::handler::stub_status::BUILTINS)
         .chain(crate::proxy::variables::BUILTINS)
         .chain(upstream::BUILTINS)

@@ -1,0 +1,61 @@
+//! Settings of `secure_link`. nginx: `ngx_http_secure_link_module`.
+
+use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
+
+use crate::variables::complex::Complex;
+
+nowait_conf::directives! {
+    /// Links that nobody else can make.
+    #[derive(Debug)]
+    module "secure_link";
+    pub struct SecureLinkConf with SecureLinkConfLayer;
+
+    /// The checksum of a link, and behind a comma the time until which it is valid, in seconds since
+    /// 1970: usually `$arg_md5,$arg_expires`. `$secure_link` then is `1` if the checksum is right,
+    /// `0` if the link has expired, and empty else.
+    secure_link: Option<Complex>, in HTTP | SERVER | LOCATION, args "expression";
+    /// The text whose MD5 in base64url the checksum must be; it should contain the time, the URI and
+    /// a secret.
+    secure_link_md5: Option<Complex>, in HTTP | SERVER | LOCATION, args "expression";
+    /// A secret word for links of the form `/prefix/hash/link`, where `hash` is the MD5 of `link` and
+    /// the word in hexadecimal: `$secure_link` is `link` if it is right. Links of that kind do not
+    /// expire; `secure_link` and `secure_link_md5` are better.
+    secure_link_secret: Option<Secret>, in LOCATION, args "word";
+}
+
+/// `secure_link_secret`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Secret(pub Box<[u8]>);
+
+impl Setting for Secret {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        Ok(Self(word.text[..].into()))
+    }
+}
+
+impl SecureLinkConf {
+    /// Resolves a chain of blocks: links of one kind end those of the other that an outer block has.
+    pub fn inherit(cx: &mut Cx<'_>, chain: &[&Scope]) -> Self {
+        let mut conf = Self::resolve(cx, chain);
+        let layers: Vec<&SecureLinkConfLayer> =
+            chain.iter().filter_map(|scope| scope.get()).collect();
+        let old = |layer: &&SecureLinkConfLayer| layer.secure_link_secret.is_some();
+        let new = |layer: &&SecureLinkConfLayer| {
+            layer.secure_link.is_some() || layer.secure_link_md5.is_some()
+        };
+        let (last_old, last_new) = (layers.iter().rposition(old), layers.iter().rposition(new));
+        match (last_old, last_new) {
+            (Some(old), Some(new)) if old == new => cx.report(Diagnostic::emerg(
+                "\"secure_link_secret\" cannot be mixed with \"secure_link\" and \
+                 \"secure_link_md5\"",
+            )),
+            (Some(old), Some(new)) if old < new => conf.secure_link_secret = None,
+            (Some(_), Some(_)) => (conf.secure_link, conf.secure_link_md5) = (None, None),
+            _ => {}
+        }
+        conf
+    }
+}

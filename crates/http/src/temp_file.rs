@@ -25,7 +25,7 @@ impl TempFile {
     ///
     /// # Errors
     /// What the log says of it.
-    pub async fn create(io: Rc<Io>, directory: &TempPath) -> Result<TempFile, String> {
+    pub async fn make(io: Rc<Io>, directory: &TempPath) -> Result<TempFile, String> {
         /// Names that may be taken by files of another process before giving up.
         const TRIES_MAX: u32 = 1000;
 

@@ -85,7 +85,7 @@ impl Storing {
     async fn file(&mut self) -> Result<&mut TempFile, String> {
         let file = match self.file.take() {
             Some(file) => file,
-            None => TempFile::create(self.io.clone(), &self.temp_path).await?,
+            None => TempFile::make(self.io.clone(), &self.temp_path).await?,
         };
         Ok(self.file.insert(file))
     }

@@ -326,7 +326,7 @@ impl Pump {
             Some(file) => file,
             None => {
                 let directory = &self.exchange.settings.temp_path;
-                let mut file = TempFile::create(self.io.clone(), directory).await?;
+                let mut file = TempFile::make(self.io.clone(), directory).await?;
                 self.exchange.state.notice(
                     Level::Warn,
                     format_args!(

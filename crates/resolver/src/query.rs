@@ -52,45 +52,57 @@ pub struct Lookup<'a> {
     pub odd: &'a dyn Fn(&Question, u8),
 }
 
-/// What a name has.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Found {
-    Records(Records, Duration),
-    /// No records; how long that may be believed.
-    Nothing(Option<Duration>),
-}
-
 /// A question on its way to a server.
 type Exchange<'a> = Pin<Box<dyn Future<Output = io::Result<Exchanged>> + 'a>>;
 
 impl Lookup<'_> {
     /// The addresses of a name, IPv4 first.
     ///
+    /// As nginx has it: both families are asked for at once; an error of either is one of the whole; an
+    /// alias is followed, for both, only if neither has an address.
+    ///
     /// # Errors
-    /// As nginx has it: an error of either family is one of the whole.
+    /// What the servers say; with the time for which it may be believed.
     pub async fn addresses(
         &self,
         name: &Name,
         ipv4: bool,
         ipv6: bool,
     ) -> Result<(Vec<IpAddr>, Duration), (ResolveError, Option<Duration>)> {
-        let one = |kind, wanted| async move {
-            if wanted { Some(self.chase(name.clone(), kind).await) } else { None }
-        };
-        let found = join(one(Kind::A, ipv4), one(Kind::Aaaa, ipv6)).await;
-        let (mut list, mut least) = (Vec::new(), Duration::MAX);
-        let mut negative: Option<Duration> = None;
-        for found in [found.0, found.1].into_iter().flatten() {
-            match found.map_err(|error| (error, None))? {
-                Found::Records(Records::Addresses(some), ttl) => {
-                    list.extend(some);
-                    least = least.min(ttl);
+        let (mut name, mut least) = (name.clone(), Duration::MAX);
+        for _ in 0..=ALIASES_MAX {
+            let one = |kind, wanted: bool| {
+                let question = Question::new(name.clone(), kind);
+                async move { if wanted { Some(self.ask(&question).await) } else { None } }
+            };
+            let replies = join(one(Kind::A, ipv4), one(Kind::Aaaa, ipv6)).await;
+            let (mut list, mut ttl) = (Vec::new(), least);
+            let (mut alias, mut negative) = (None, None);
+            for reply in [replies.0, replies.1].into_iter().flatten() {
+                match reply.map_err(|error| (error, None))? {
+                    Reply::Found(Records::Addresses(some), valid) => {
+                        list.extend(some);
+                        ttl = ttl.min(valid);
+                    }
+                    Reply::Alias(target, valid) => alias = Some((target, valid)),
+                    Reply::NoName(valid) | Reply::Empty(valid) => negative = negative.max(valid),
+                    Reply::Failed(error) => return Err((error, None)),
+                    Reply::Found(Records::Services(_), _) | Reply::Odd(_) | Reply::Truncated => {
+                        return Err((ResolveError::ServerFailure, None));
+                    }
                 }
-                Found::Records(Records::Services(_), _) => {}
-                Found::Nothing(ttl) => negative = negative.max(ttl),
             }
+            if !list.is_empty() {
+                return Ok((list, ttl));
+            }
+            let Some((target, valid)) = alias else {
+                let negative = negative.map(|negative: Duration| negative.min(least));
+                return Err((ResolveError::NotFound, negative));
+            };
+            name = target;
+            least = least.min(valid);
         }
-        if list.is_empty() { Err((ResolveError::NotFound, negative)) } else { Ok((list, least)) }
+        Err((ResolveError::NotFound, None))
     }
 
     /// The services under a name, by priority.
@@ -101,32 +113,25 @@ impl Lookup<'_> {
         &self,
         name: &Name,
     ) -> Result<(Vec<SrvRecord>, Duration), (ResolveError, Option<Duration>)> {
-        match self.chase(name.clone(), Kind::Srv).await.map_err(|error| (error, None))? {
-            Found::Records(Records::Services(list), ttl) => Ok((list, ttl)),
-            Found::Records(..) => Err((ResolveError::NotFound, None)),
-            Found::Nothing(ttl) => Err((ResolveError::NotFound, ttl)),
-        }
-    }
-
-    /// Asks for a name and for what it is an alias of.
-    async fn chase(&self, name: Name, kind: Kind) -> Result<Found, ResolveError> {
-        let (mut name, mut ttl) = (name, Duration::MAX);
+        let (mut name, mut ttl) = (name.clone(), Duration::MAX);
         for _ in 0..=ALIASES_MAX {
-            let question = Question::new(name, kind);
-            match self.ask(&question).await? {
-                Reply::Found(records, least) => return Ok(Found::Records(records, ttl.min(least))),
+            let question = Question::new(name, Kind::Srv);
+            match self.ask(&question).await.map_err(|error| (error, None))? {
+                Reply::Found(Records::Services(list), least) => return Ok((list, ttl.min(least))),
                 Reply::Alias(target, least) => {
                     name = target;
                     ttl = ttl.min(least);
                 }
                 Reply::NoName(negative) | Reply::Empty(negative) => {
-                    return Ok(Found::Nothing(negative.map(|negative| negative.min(ttl))));
+                    return Err((ResolveError::NotFound, negative.map(|one| one.min(ttl))));
                 }
-                Reply::Failed(error) => return Err(error),
-                Reply::Odd(_) | Reply::Truncated => return Err(ResolveError::ServerFailure),
+                Reply::Failed(error) => return Err((error, None)),
+                Reply::Found(Records::Addresses(_), _) | Reply::Odd(_) | Reply::Truncated => {
+                    return Err((ResolveError::ServerFailure, None));
+                }
             }
         }
-        Ok(Found::Nothing(None))
+        Err((ResolveError::NotFound, None))
     }
 
     /// Asks servers until one answers.

@@ -323,6 +323,28 @@ fn aliases_are_followed_but_not_for_ever() {
 }
 
 #[test]
+fn an_alias_is_followed_for_both_families_if_neither_has_an_address() {
+    sim::run(1, Weather::fair(), || async {
+        let (address, asked) = server(|query| {
+            let alias = |target| Answer::new().with_cname(&query.name, 60, target);
+            vec![match (query.name.as_str(), query.kind) {
+                ("half", AAAA) => alias("end"),
+                ("some", A) => Answer::address("some", 60, "192.0.2.1"),
+                ("some", AAAA) => alias("end"),
+                ("end", A) => Answer::address("end", 60, "192.0.2.7"),
+                ("end", AAAA) => Answer::address("end", 60, "2001:db8::7"),
+                _ => Answer::new(),
+            }]
+        });
+        let resolver = resolver(&[address], |_| {});
+        assert_eq!(text(&resolver, "half").await, "192.0.2.7 2001:db8::7");
+        assert_eq!(count(&asked), 4);
+        assert_eq!(text(&resolver, "some").await, "192.0.2.1");
+        assert_eq!(count(&asked), 6);
+    });
+}
+
+#[test]
 fn services_come_with_the_addresses_of_their_targets() {
     sim::run(1, Weather::fair(), || async {
         let (address, asked) = server(|query| {

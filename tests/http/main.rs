@@ -53,5 +53,6 @@ mod symlinks;
 mod timeouts;
 mod try_files;
 mod userid;
+mod upstream;
 mod variables;
 mod virtual_servers;

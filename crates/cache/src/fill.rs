@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_runtime::fs::Io;
+use nowait_runtime::time::timeout;
 
 use crate::format::{self, Head, Identity, State};
 use crate::growing::Growing;
@@ -31,6 +32,10 @@ use crate::write_behind::{self, Job};
 /// Bytes of one object that may wait for the disk. When they do, [`Fill::write`] waits too, and with
 /// it the reading from the origin.
 pub const IN_FLIGHT_BYTES_MAX: u64 = 1024 * 1024;
+
+/// How long the client of a fill waits for a disk that takes nothing at all. Then it goes on alone,
+/// and the object is not stored.
+pub const STALL_MAX: Duration = Duration::from_secs(2);
 
 /// The fill has ended by something that does not concern the client's response: the disk refused,
 /// the object is larger than the cache, the key was purged. It was logged and counted where it
@@ -169,12 +174,31 @@ impl Fill {
         self.growth.end(Ended::Stored);
     }
 
-    /// Adds a piece of the body. Waits while [`IN_FLIGHT_BYTES_MAX`] wait for the disk.
+    /// Adds a piece of the body. Waits while [`IN_FLIGHT_BYTES_MAX`] wait for the disk, but not
+    /// longer than [`STALL_MAX`] for one that takes nothing, unless others read along.
     ///
     /// # Errors
     /// [`FillEnded`].
     pub async fn write(&mut self, piece: Bytes) -> Result<(), FillEnded> {
-        self.room().await;
+        if self.growth.has_room(IN_FLIGHT_BYTES_MAX) {
+            return self.push(piece);
+        }
+        loop {
+            let written = self.growth.written();
+            let growth = &self.growth;
+            let room = poll_fn(|cx| growth.poll_room(cx, IN_FLIGHT_BYTES_MAX));
+            let is_stuck = timeout(STALL_MAX, room).await.is_err()
+                && self.growth.written() == written
+                && !self.growth.has_readers();
+            if is_stuck {
+                self.store.note_stall();
+                self.growth.end(Ended::Failed);
+                return Err(FillEnded);
+            }
+            if self.growth.has_room(IN_FLIGHT_BYTES_MAX) {
+                break;
+            }
+        }
         if self.growth.push(piece) { Ok(()) } else { Err(FillEnded) }
     }
 

@@ -21,6 +21,7 @@ pub struct Growing {
 
 impl Growing {
     pub(crate) fn new(growth: Arc<Growth>, head: Arc<Head>) -> Growing {
+        growth.enter();
         Growing { growth, head, position: 0, slot: Slot::default() }
     }
 
@@ -57,6 +58,7 @@ impl Growing {
 impl Drop for Growing {
     fn drop(&mut self) {
         self.growth.leave(&mut self.slot);
+        self.growth.exit();
     }
 }
 

@@ -100,7 +100,9 @@ struct State {
     ended: Option<Ended>,
     /// Its key was purged meanwhile: it is read to its end but not stored.
     doomed: bool,
-    /// Readers and waiters.
+    /// Readers.
+    readers: usize,
+    /// Readers and waiters that wait.
     watchers: Slab<Waker>,
     /// Who adds pieces, when it must wait.
     source: Option<Waker>,
@@ -143,6 +145,7 @@ impl Growth {
                 file: None,
                 ended: None,
                 doomed: false,
+                readers: 0,
                 watchers: Slab::new(),
                 source: None,
                 sink: None,
@@ -181,6 +184,26 @@ impl Growth {
         self.lock().ended
     }
 
+    /// A reader comes.
+    pub(crate) fn enter(&self) {
+        self.lock().readers += 1;
+    }
+
+    /// A reader goes.
+    pub(crate) fn exit(&self) {
+        self.lock().readers -= 1;
+    }
+
+    /// Whether anybody reads along.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.lock().readers > 0
+    }
+
+    /// Body bytes in the file.
+    pub(crate) fn written(&self) -> u64 {
+        self.lock().written
+    }
+
     /// How long it has been under way.
     pub(crate) fn age(&self) -> Duration {
         nowait_runtime::now().saturating_duration_since(self.began)
@@ -208,6 +231,12 @@ impl Growth {
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         true
+    }
+
+    /// Whether fewer than `max` bytes wait for the disk, or the fill has ended.
+    pub(crate) fn has_room(&self, max: u64) -> bool {
+        let state = self.lock();
+        state.ended.is_some() || state.pending_bytes() < max
     }
 
     /// Ready when fewer than `max` bytes wait for the disk, or the fill has ended.

@@ -393,6 +393,12 @@ impl Store {
         }
     }
 
+    /// The disk took nothing for a while: a client went on without it.
+    pub(crate) fn note_stall(&self) {
+        count(&self.counters.fills_refused);
+        self.note_limit("the disk takes nothing, an object is not stored");
+    }
+
     pub(crate) fn error(&self, message: std::fmt::Arguments<'_>) {
         if let Some(log) = self.logger() {
             log.error(message);

@@ -4,8 +4,9 @@ mod common;
 
 use std::time::Duration;
 
+use nowait_cache::format::{self, Identity};
 use nowait_cache::index::{How, Tag, What};
-use nowait_cache::{Key, Lookup, Steps};
+use nowait_cache::{Key, Levels, Lookup, Steps, UnixMs};
 use nowait_testkit::TempDir;
 
 use common::*;
@@ -220,5 +221,50 @@ fn what_is_asked_for_again_is_kept_in_memory() {
             assert_eq!(look(&store, &io, &text).await, Found::Memory(body(len)));
             assert_eq!(store.statistics().memory.unwrap().hits, hits + 1);
         }
+    });
+}
+
+/// 100,000 objects on the disk: they are found while they are being counted.
+#[test]
+fn a_large_cache_is_loaded_in_the_background() {
+    const OBJECTS: usize = 100_000;
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    let levels = Levels::new(&[1, 2]).unwrap();
+    for n in 0..OBJECTS {
+        let target = target(&format!("key/{n}"));
+        let identity = Identity {
+            key: target.key,
+            main: target.main,
+            key_text: target.text,
+            tags: Vec::new(),
+            created: UnixMs(1),
+        };
+        let encoded = format::encode(&identity, &state()).unwrap();
+        let mut file = encoded.bytes.to_vec();
+        let patch = encoded.completed(4);
+        file[..patch.bytes.len()].copy_from_slice(&patch.bytes);
+        file.extend_from_slice(b"body");
+        let name = path.join(levels.file_name(&target.key).as_str());
+        if std::fs::write(&name, &file).is_err() {
+            std::fs::create_dir_all(name.parent().unwrap()).unwrap();
+            std::fs::write(&name, &file).unwrap();
+        }
+    }
+    on_worker(move || async move {
+        let steps = Steps { files: 1000, ..SWIFT };
+        let store = store_with(&path, |options| {
+            options.loader = steps;
+            options.zone_bytes = 32 << 20;
+        });
+        let (io, mut looked) = (io(4), 0);
+        store.tend();
+        while store.statistics().loading {
+            let text = format!("key/{}", looked * 7919 % OBJECTS);
+            assert_eq!(look(&store, &io, &text).await.body(), &b"body"[..]);
+            looked += 1;
+        }
+        assert!(looked > 100, "the loader leaves the loop to others: {looked}");
+        assert_eq!(store.statistics().entries, OBJECTS as u64);
     });
 }

@@ -134,6 +134,30 @@ fn a_full_disk_takes_nothing_and_breaks_nothing() {
     assert_eq!(files(&backing).len(), 2, "{:?}", files(&backing));
 }
 
+/// Neither waits for the hanging disk for long, and nothing is left of the object.
+#[test]
+fn a_client_does_not_wait_for_a_disk_that_takes_nothing() {
+    let _quiet = quiet();
+    let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
+    let (path, backing) = (disk.path(), disk.backing());
+    let (disk, _kept) = shared(disk);
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        let mut fill = begin(&store, &io, &target("key"));
+        fill.head(state(), Vec::new()).unwrap();
+        let gate = disk.hold(Ops::WRITE);
+        let mut refused = false;
+        for _ in 0..100 {
+            refused |= fill.write(body(100_000)).await.is_err();
+        }
+        assert!(refused);
+        drop(fill);
+        gate.open();
+        assert_eq!(look(&store, &io, "key").await, Found::Absent);
+    });
+    assert_eq!(files(&backing), Vec::<String>::new());
+}
+
 #[test]
 fn what_is_in_memory_does_not_wait_for_its_disk() {
     let _quiet = quiet();

@@ -67,6 +67,14 @@ pub(super) fn known_resident(handle: &Handle, offset: u64, len: usize) -> io::Re
         // Past the end: sendfile finds that out without a disk.
         return Ok(1);
     }
+    // Wholly used a moment ago: a few samples show whether the file was dropped from memory since, at
+    // a tenth of the price of counting pages (10 µs per megabyte in pages of 4 KB).
+    if whole_just_used(handle, offset, len) {
+        let resident = by_samples(handle, offset, len)?;
+        if resident == len {
+            return Ok(usize::try_from(resident).unwrap_or(usize::MAX));
+        }
+    }
     let exact = match whole_by_cachestat(handle, offset, len) {
         Some(true) => Some(len),
         Some(false) => Some(first_pieces(handle, offset, len)),
@@ -91,6 +99,15 @@ fn used_len(handle: &Handle, offset: u64, len: u64, ticks: u16) -> u64 {
     let (now, end) = (known::Tick::now(), offset + len);
     let is_used = |at| known::last_use(handle.id, at).is_some_and(|used| used.idle(now) <= ticks);
     pieces(offset, end).find(|at| !is_used(*at)).unwrap_or(end) - offset
+}
+
+/// Whether all pieces of the range were wholly used in the last moment.
+fn whole_just_used(handle: &Handle, offset: u64, len: u64) -> bool {
+    let now = known::Tick::now();
+    let is_just_used = |at| {
+        known::last_use(handle.id, at).is_some_and(|used| used.whole && used.idle(now) <= JUST)
+    };
+    pieces(offset, offset + len).all(is_just_used)
 }
 
 /// As many whole pieces as cachestat finds in memory, from `offset` on.

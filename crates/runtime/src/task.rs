@@ -68,7 +68,9 @@ fn schedule(runnable: Runnable, inbox: &Arc<Inbox>) {
 
 /// Runs one task's next step; a panic becomes a message for the hook.
 pub(crate) fn run(runnable: Runnable) -> Result<(), String> {
-    catch_unwind(AssertUnwindSafe(|| runnable.run())).map(|_| ()).map_err(panic_message)
+    catch_unwind(AssertUnwindSafe(|| runnable.run()))
+        .map(|_| ())
+        .map_err(|payload| panic_text(&*payload).to_owned())
 }
 
 /// Drops all tasks of a worker, whatever they wait for.
@@ -82,7 +84,7 @@ pub(crate) fn drop_all(local: &Rc<Local>) {
         for runnable in runnables {
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(runnable)));
             if let Err(panic) = dropped {
-                local.hooks.task_panicked(&panic_message(panic));
+                local.hooks.task_panicked(&panic_text(&*panic).to_owned());
             }
         }
         if local.tasks.borrow().is_empty() && local.queue.borrow().is_empty() {
@@ -94,14 +96,11 @@ pub(crate) fn drop_all(local: &Rc<Local>) {
 /// How often [`drop_all`] goes over the tasks that appear while tasks are dropped.
 const DROP_ROUNDS_MAX: usize = 1000;
 
-fn panic_message(panic: Box<dyn Any + Send>) -> String {
-    match panic.downcast::<String>() {
-        Ok(text) => *text,
-        Err(panic) => match panic.downcast_ref::<&'static str>() {
-            Some(text) => (*text).to_owned(),
-            None => "panic without a message".to_owned(),
-        },
-    }
+/// What a panic said.
+pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let literal = payload.downcast_ref::<&'static str>().copied();
+    let text = literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("panic without a message")
 }
 
 /// Keeps a task in its worker's list for as long as its future exists.

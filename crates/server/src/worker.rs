@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use nowait_runtime::guard;
 use nowait_runtime::net::{Listener, ListenerOptions};
 use nowait_runtime::spawn;
 use nowait_runtime::stats::Blocked;
+use nowait_runtime::task;
 use nowait_runtime::worker::{self as runtime_worker, Hooks, WorkerConfig, Workers};
 use nowait_sys::limits;
 use nowait_sys::listen::ListenAddress;
@@ -95,7 +97,13 @@ thread_local! {
 pub fn run(seat: Seat, first: Update) {
     let Seat { crew, index, reports, .. } = &seat;
     let (crew, index, reports) = (*crew, *index, reports.clone());
-    let error = run_loop(seat, first).err().map(|error| error.to_string());
+    // A panic outside of a task leaves the worker deaf: the server process ends for it, and the
+    // master starts another. Nothing of the worker is used again.
+    let ended = std::panic::catch_unwind(AssertUnwindSafe(|| run_loop(seat, first)));
+    let error = match ended {
+        Ok(ended) => ended.err().map(|error| error.to_string()),
+        Err(payload) => Some(format!("panicked: {}", task::panic_text(&*payload))),
+    };
     STATE.take();
     reports.send(Event::WorkerEnded { crew, index, error });
 }

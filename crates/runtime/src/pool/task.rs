@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::queue::Ticket;
 use super::{Inner, Op, PoolError, Spent, lock, spent};
+use crate::task::panic_text;
 
 /// A task as its pool sees it.
 pub(super) trait Job: Send + Sync {
@@ -94,7 +95,7 @@ where
         // AssertUnwindSafe: what the work captured is dropped with it; nothing of it is seen again.
         let result = catch_unwind(AssertUnwindSafe(work)).map_err(|payload| PoolError::Panicked {
             name: self.pool.clone(),
-            message: panic_text(&*payload),
+            message: panic_text(&*payload).to_owned(),
         });
         let panicked = result.is_err();
         let served = begin.elapsed();
@@ -137,16 +138,6 @@ where
     fn abandon(&self) {
         let old = std::mem::replace(&mut *lock(&self.stage), Stage::Gone);
         drop(old);
-    }
-}
-
-fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
-    if let Some(text) = payload.downcast_ref::<&str>() {
-        (*text).to_owned()
-    } else if let Some(text) = payload.downcast_ref::<String>() {
-        text.clone()
-    } else {
-        String::from("panic without a message")
     }
 }
 

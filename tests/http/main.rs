@@ -52,7 +52,7 @@ mod sub_filter;
 mod symlinks;
 mod timeouts;
 mod try_files;
-mod userid;
 mod upstream;
+mod userid;
 mod variables;
 mod virtual_servers;

@@ -12,7 +12,6 @@ mod addition;
 mod auth;
 mod auth_request;
 mod bodies;
-mod cache;
 mod charset;
 mod conditional;
 mod conditions;

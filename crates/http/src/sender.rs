@@ -222,7 +222,8 @@ fn last_chunk(request: &mut Request, out: &mut OutBuf) {
         crate::proxy::trailers::pass(request);
     }
     if request.out.expects_trailers {
-        crate::filter::trailers(request);
+        let added = crate::filter::trailers(request);
+        request.out.trailers.extend(added);
     }
     let mut writer = HeadWriter::trailers(&mut **out);
     for trailer in &request.out.trailers {

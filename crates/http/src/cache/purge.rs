@@ -8,6 +8,7 @@ use bytes::Bytes;
 use nowait_cache::index::{How, PurgeError, Tag, What};
 use nowait_cache::{Key, Purged, Store, Target};
 use nowait_h1::Known;
+use nowait_runtime::spawn;
 
 use super::origin::{Origin, Source, Wanted};
 use super::{serve, updating};
@@ -135,7 +136,7 @@ pub(super) async fn pass(
         Err(failed) => return Outcome::status(failed.status),
     };
     if conf.strict && updating::invalidates(request.method, reply.head.status) {
-        invalidate(request, origin, conf, store, &reply.head).await;
+        invalidate(request, origin, conf, store, &reply.head);
     }
     match origin.respond(request, &reply.head, Source::Origin { cacheable: false }) {
         Ok(answer) => {
@@ -148,7 +149,7 @@ pub(super) async fn pass(
 
 /// Section 4.4: "A cache MUST invalidate the target URI", and "MAY also invalidate other URIs", as
 /// those of `Location` and `Content-Location` of the same origin.
-async fn invalidate(
+fn invalidate(
     request: &Request,
     origin: &dyn Origin,
     conf: &CacheConf,
@@ -164,10 +165,14 @@ async fn invalidate(
         let other = path.and_then(|path| replaced(&key.text, request.head.uri(), path));
         keys.extend(other.map(|text| Key::new(&text)));
     }
-    for key in keys {
-        // Only purges by prefix can be too many.
-        let _ = store.purge(What::Key(key), How::Hard).await;
-    }
+    let store = store.clone();
+    // The client does not wait for it, and there is nobody to tell of a failure: one object is
+    // never too many.
+    drop(spawn(async move {
+        for key in keys {
+            let _ = store.purge(What::Key(key), How::Hard).await;
+        }
+    }));
 }
 
 /// The key of another URI, if the key has the request's in it.

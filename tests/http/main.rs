@@ -30,6 +30,7 @@ mod locations;
 mod map;
 mod mirror;
 mod open_file_cache;
+mod passing;
 mod paths;
 mod proxy;
 mod proxy_protocol;

@@ -29,6 +29,24 @@ impl Reader {
     }
 }
 
+impl Reader {
+    /// Appends what further chunks have come: one piece for all of them.
+    fn take_chunks(&self, data: &mut Vec<u8>) -> Result<(), ReadError> {
+        let connection = &self.connection;
+        let mut input = connection.input.borrow_mut();
+        while !input.is_empty() {
+            let step = connection.h1().receive_body(&input).map_err(ReadError::Malformed)?;
+            let BodyEvent::Data(range) = step.event else {
+                input.advance(step.consumed);
+                break;
+            };
+            data.extend_from_slice(&input[range]);
+            input.advance(step.consumed);
+        }
+        Ok(())
+    }
+}
+
 impl BodyReader for Reader {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Bytes>, ReadError>> {
         Box::pin(async move {
@@ -44,9 +62,12 @@ impl BodyReader for Reader {
                             return Ok(None);
                         }
                         BodyEvent::Data(range) => {
-                            let data = Bytes::copy_from_slice(&input[range]);
+                            let mut data = Vec::with_capacity(input.len());
+                            data.extend_from_slice(&input[range]);
                             input.advance(step.consumed);
-                            return Ok(Some(data));
+                            drop(input);
+                            self.take_chunks(&mut data)?;
+                            return Ok(Some(data.into()));
                         }
                         BodyEvent::NeedMore => input.advance(step.consumed),
                     }

@@ -155,8 +155,14 @@ impl Details for About<'_> {
     }
 }
 
-/// Writes the access log lines of a finished request.
+/// Writes the access log lines of a finished request, after the lines of the error log that were kept
+/// until then.
 pub fn access(request: &Request) {
+    if let Some(state) = &request.upstream {
+        for (level, text) in state.take_notices() {
+            request.log(level, format_args!("{text}"));
+        }
+    }
     let logs = &request.current.logs.access;
     let Some(log) = logs.get(request.location.0 as usize).filter(|log| !log.is_empty()) else {
         return;

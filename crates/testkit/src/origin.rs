@@ -25,6 +25,8 @@ pub enum Step {
     Wait(Receiver<()>),
     /// Ends the sending side.
     HalfClose,
+    /// Reads until the peer has closed the connection.
+    Closed,
     /// Cuts the connection with RST.
     Reset,
 }
@@ -167,6 +169,7 @@ fn play(
             Step::Wait(receiver) => {
                 let _ = receiver.recv_timeout(PATIENCE);
             }
+            Step::Closed => read_to_end(&mut stream, index, shared)?,
             Step::HalfClose => stream.shutdown(Shutdown::Write).map_err(text)?,
             Step::Reset => {
                 rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))
@@ -176,6 +179,24 @@ fn play(
         }
     }
     Ok(())
+}
+
+/// Reads until the peer has closed the connection, in order or not.
+fn read_to_end(stream: &mut TcpStream, index: usize, shared: &Shared) -> Result<(), String> {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let mut piece = [0; 16 * 1024];
+    loop {
+        match stream.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(n) => lock(&shared.received)[index].extend_from_slice(&piece[..n]),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                if shared.stop.load(Ordering::Acquire) || std::time::Instant::now() > deadline {
+                    return Err("waited in vain for the peer to close".to_owned());
+                }
+            }
+            Err(_) => return Ok(()),
+        }
+    }
 }
 
 /// Reads until `bytes` are in `buffer`; returns where they end.

@@ -117,4 +117,8 @@ impl BodySource for Converted {
             }
         })
     }
+
+    fn is_urgent(&self) -> bool {
+        self.pull.is_urgent()
+    }
 }

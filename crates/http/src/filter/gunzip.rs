@@ -110,6 +110,10 @@ impl BodySource for Decompressed {
             }
         })
     }
+
+    fn is_urgent(&self) -> bool {
+        self.pull.is_urgent()
+    }
 }
 
 #[cfg(test)]

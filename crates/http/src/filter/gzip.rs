@@ -5,7 +5,10 @@
 //! pulled, compressed and sent piece by piece. Work that would hold up the event loop goes to the
 //! location's thread pool.
 
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use flate2::{Compress, CompressError, Compression, FlushCompress, Status};
@@ -100,6 +103,7 @@ pub(super) fn compress(request: &mut Request, response: &mut Response) -> Result
             client: request.connection.number,
             inline,
             steps: 0,
+            held: false,
             counts,
         })),
     };
@@ -187,6 +191,8 @@ struct Compressed {
     inline: usize,
     /// Steps on the event loop so far.
     steps: u64,
+    /// Something was compressed that may not have come out yet.
+    held: bool,
     counts: Rc<Counts>,
 }
 
@@ -195,7 +201,10 @@ impl BodySource for Compressed {
         Box::pin(async move {
             while let Some(encoder) = self.encoder.take() {
                 if self.rest.is_empty() {
-                    self.rest = self.pull.next().await?.unwrap_or_default();
+                    match self.take().await? {
+                        Some(piece) => self.rest = piece,
+                        None => return self.flush(encoder).map(Some),
+                    }
                 }
                 let input = self.rest.split_to(self.rest.len().min(STEP_BYTES_MAX));
                 let out = if input.is_empty() {
@@ -216,6 +225,27 @@ impl BodySource for Compressed {
 }
 
 impl Compressed {
+    /// The next piece, empty at the end; `None`: it is not there yet, and what is held back has to
+    /// be passed on first.
+    async fn take(&mut self) -> Result<Option<Bytes>, BodyError> {
+        let urgent = self.held && self.pull.is_urgent();
+        let mut next = pin!(self.pull.next());
+        let piece = match poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await {
+            Poll::Ready(piece) => piece?,
+            Poll::Pending if urgent => return Ok(None),
+            Poll::Pending => next.await?,
+        };
+        Ok(Some(piece.unwrap_or_default()))
+    }
+
+    /// What is held back, so that the client can decompress all that came so far.
+    fn flush(&mut self, mut encoder: Encoder) -> Result<Part, BodyError> {
+        let out = encoder.step(&[], FlushCompress::Sync).map_err(failed)?;
+        self.encoder = Some(encoder);
+        self.held = false;
+        Ok(Part::Bytes(out))
+    }
+
     /// Compresses a piece, here or in the pool.
     async fn step(&mut self, mut encoder: Encoder, input: Bytes) -> Result<Bytes, BodyError> {
         let (encoder, out) = if input.len() <= self.inline {
@@ -235,6 +265,7 @@ impl Compressed {
             running.await.map_err(|error| BodyError::Overflow(error.to_string()))?
         };
         self.encoder = Some(encoder);
+        self.held = true;
         out.map_err(failed)
     }
 }

@@ -32,7 +32,14 @@ impl Pull {
         Self { parts, source }
     }
 
+    /// Whether what was taken must be passed on before more is waited for.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.is_urgent())
+    }
+
     /// The next piece, not empty; `None` at the end.
+    ///
+    /// Nothing is lost when the future is dropped, unless the piece is read from a file.
     ///
     /// # Errors
     /// The body can't be completed.

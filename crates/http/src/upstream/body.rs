@@ -9,6 +9,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowait_runtime::buf::{LARGE_BUF_BYTES, Received};
 use nowait_runtime::fs::Io;
+use nowait_runtime::spawn;
 use nowait_upstream::Learning;
 
 use super::exchange::{Exchange, More, ReceiveFault};
@@ -124,7 +125,10 @@ impl UpstreamBody {
         if self.limit_rate == 0 {
             self.take_ready();
         }
-        if self.is_complete() && options.tee.is_none() {
+        if self.is_complete() {
+            if let Some(tee) = options.tee {
+                copy(&self.first, tee);
+            }
             return match self.first.len() {
                 0 => Body::Empty,
                 1 => self.first.pop_front().map_or(Body::Empty, Body::from),
@@ -167,6 +171,17 @@ impl UpstreamBody {
         }
         Ok(all.into())
     }
+}
+
+/// Gives a body that is all there to its second destination, for which nobody waits.
+fn copy(parts: &VecDeque<Part>, mut tee: Box<dyn Tee>) {
+    let pieces: Vec<Bytes> = parts.iter().filter_map(pump::bytes_of).collect();
+    drop(spawn(async move {
+        for piece in pieces {
+            tee.write(piece).await;
+        }
+        tee.end(true).await;
+    }));
 }
 
 impl From<Part> for Body {

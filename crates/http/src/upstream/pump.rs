@@ -66,7 +66,7 @@ pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
     Box::new(Ahead { queue, task: Some(task).filter(|_| !outlives), _watch: watch })
 }
 
-fn bytes_of(part: &Part) -> Option<Bytes> {
+pub(super) fn bytes_of(part: &Part) -> Option<Bytes> {
     match part {
         Part::Bytes(bytes) => Some(bytes.clone()),
         Part::File(_) => None,
@@ -288,13 +288,17 @@ impl Pump {
         };
         {
             let mut parts = self.queue.parts.borrow_mut();
-            while bytes < step
-                && let Some(Part::Bytes(piece)) = parts.back()
-                && bytes + piece.len() as u64 <= left
+            while bytes < step.min(left)
+                && let Some(Part::Bytes(piece)) = parts.back_mut()
             {
-                bytes += piece.len() as u64;
-                moved.push_front(piece.clone());
-                parts.pop_back();
+                // What does not fit any more stays, and comes first.
+                let room = usize::try_from(left - bytes).unwrap_or(usize::MAX);
+                let newest = piece.split_off(piece.len().saturating_sub(room));
+                bytes += newest.len() as u64;
+                moved.push_front(newest);
+                if piece.is_empty() {
+                    parts.pop_back();
+                }
             }
         }
         if moved.is_empty() {
@@ -330,7 +334,7 @@ impl Pump {
                 self.exchange.state.notice(
                     Level::Warn,
                     format_args!(
-                        "an upstream response is buffered to a temporary file {}",
+                        "an upstream response is buffered to a temporary file {} while reading upstream",
                         String::from_utf8_lossy(file.path())
                     ),
                 );

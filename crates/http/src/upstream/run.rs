@@ -187,11 +187,11 @@ impl Run<'_> {
         let limit = self.settings.next_upstream_timeout;
         self.target.attempt.tries_left() > 0
             && self.settings.next_upstream.allows(cause, non_idempotent)
-            && !(sent && self.was_streamed())
+            && !self.was_streamed()
             && (limit.is_zero() || now().saturating_duration_since(self.started) < limit)
     }
 
-    /// What was sent of the client's content is gone.
+    /// What was read of the client's content is gone.
     fn was_streamed(&self) -> bool {
         self.streamed && matches!(self.request.body, RequestBody::None)
     }

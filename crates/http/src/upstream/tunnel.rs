@@ -2,8 +2,9 @@
 //! `ngx_http_upstream_process_upgraded`.
 //!
 //! Each direction has one piece under way: who takes nothing stops the other side's sending. A side
-//! that ends its sending has that passed on; the other direction goes on, and the tunnel ends with
-//! both, or when nothing has come from either side for `read_timeout`.
+//! that ends its sending has that passed on, and the other direction goes on. The tunnel ends with
+//! both, or when nothing has come from either side for `read_timeout`; most upstreams that end their
+//! sending are gone, so that then it is `lingering_timeout`. nginx ends it with the first.
 
 use std::cell::Cell;
 use std::io;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use nowait_runtime::buf::{Chunk, LARGE_BUF_BYTES, Received};
 use nowait_runtime::net::{NO_TIMEOUT, SendOptions, Stream};
 use nowait_runtime::task::{Either, select};
-use nowait_runtime::{now, time};
+use nowait_runtime::{now, sleep, time};
 
 use super::exchange::Exchange;
 use crate::connection::{Connection, Watch};
@@ -61,7 +62,13 @@ impl Tunnel {
         let up = up.run(from_client, settings.send_timeout, &|_| {});
         let (mut down, mut up) = (std::pin::pin!(down), std::pin::pin!(up));
         let ended = match select(down.as_mut(), up.as_mut()).await {
-            Either::Left(Ended::Source) => up.await,
+            Either::Left(Ended::Source) => {
+                let linger = request.location().client.lingering_timeout.duration();
+                match select(up, silence(&last, linger)).await {
+                    Either::Left(ended) => ended,
+                    Either::Right(()) => Ended::Source,
+                }
+            }
             Either::Right(Ended::Source) => down.await,
             Either::Left(ended) | Either::Right(ended) => ended,
         };
@@ -81,6 +88,17 @@ impl Takeover for Tunnel {
         request: &'a Request,
     ) -> LocalFuture<'a, ()> {
         Box::pin((*self).run(client, request))
+    }
+}
+
+/// Resolves when nothing has come from either side for so long.
+async fn silence(last: &Cell<Instant>, limit: Duration) {
+    loop {
+        let left = limit.saturating_sub(now().saturating_duration_since(last.get()));
+        if left.is_zero() {
+            return;
+        }
+        sleep(left).await;
     }
 }
 
@@ -129,7 +147,7 @@ impl Direction<'_> {
             match time::timeout(limit, receive.as_mut()).await {
                 Ok(received) => return received.map_err(|_| Ended::Broken),
                 // The other direction may have been busy meanwhile.
-                Err(_) => {}
+                Err(time::Elapsed) => continue,
             }
         }
     }

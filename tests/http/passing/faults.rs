@@ -1,0 +1,236 @@
+//! Servers that do wrong, or nothing: the client gets 502, 504, or sees where it was cut.
+
+use nowait_testkit::origin::Step;
+
+use super::{Gate, answer, ok, on_each, read_until, wait_received};
+use crate::stage::wait_file;
+
+/// One response that can't be used, and what the log says of it.
+#[track_caller]
+fn refused(response: impl AsRef<[u8]>, log: &str) {
+    let response = response.as_ref();
+    on_each(
+        || vec![answer(response)],
+        "",
+        |server, _| {
+            server.allow_log("upstream");
+            assert_eq!(server.get("/").status, 502, "{}", server.log());
+            server.wait_log(log);
+        },
+    );
+}
+
+#[test]
+fn nobody_listens() {
+    // The origin closes what it has no script for.
+    on_each(Vec::new, "location / { proxy_pass http://127.0.0.1:1; }", |server, _| {
+        server.allow_log("connect() failed");
+        assert_eq!(server.get("/").status, 502);
+        server.wait_log(
+                "connect() failed (111: Connection refused) while connecting to upstream, client: \
+                 127.0.0.1, server: , request: \"GET / HTTP/1.1\", upstream: \"http://127.0.0.1:1/\"",
+            );
+    });
+}
+
+#[test]
+fn an_early_close() {
+    let log = "upstream prematurely closed connection while reading response header from upstream";
+    for response in ["", "HTTP/1.1 200 OK\r\nContent-Le"] {
+        refused(response, log);
+    }
+}
+
+#[test]
+fn a_flood_of_header_lines() {
+    let flood = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X-Flood: 0123456789\r\n".repeat(1000));
+    refused(&flood, "upstream sent too big header while reading response header from upstream");
+    let line = format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\n\r\n", "x".repeat(10_000));
+    refused(&line, "upstream sent too big header");
+}
+
+#[test]
+fn framing_that_is_in_doubt() {
+    for lines in [
+        "Content-Length: 1\r\nContent-Length: 1",
+        "Content-Length: 1\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: gzip",
+        "Content-Length: -1",
+        "Content-Length: 1x",
+    ] {
+        refused(format!("HTTP/1.1 200 OK\r\n{lines}\r\n\r\n"), "upstream sent ");
+    }
+}
+
+#[test]
+fn an_endless_series_of_interim_responses() {
+    let storm = "HTTP/1.1 102 Processing\r\n\r\n".repeat(100);
+    refused(storm, "upstream sent ");
+}
+
+#[test]
+fn interim_responses_are_not_the_response() {
+    let response =
+        format!("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 A\r\nX: y\r\n\r\n{}", ok("yes"));
+    on_each(|| vec![answer(&response)], "", |server, _| assert_eq!(server.get("/").text(), "yes"));
+}
+
+#[test]
+fn a_response_without_head_in_time() {
+    on_each(
+        || vec![vec![Step::expect("\r\n\r\n"), Step::Closed]],
+        "proxy_read_timeout 100ms;",
+        |server, _| {
+            server.allow_log("upstream timed out");
+            assert_eq!(server.get("/").status, 504);
+            server.wait_log(
+                "upstream timed out (110: Connection timed out) while reading response header",
+            );
+        },
+    );
+}
+
+#[test]
+fn a_body_that_stops_is_cut() {
+    let start = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n01234";
+    for buffering in ["on", "off"] {
+        on_each(
+            || vec![vec![Step::expect("\r\n\r\n"), Step::reply(start), Step::Closed]],
+            &format!("proxy_read_timeout 100ms; proxy_buffering {buffering};"),
+            |server, _| {
+                server.allow_log("upstream timed out");
+                let mut client = server.client();
+                client.send_get("/");
+                client.try_response(false).expect_err("five bytes are missing");
+                server.wait_log(
+                    "upstream timed out (110: Connection timed out) while reading upstream",
+                );
+            },
+        );
+    }
+}
+
+#[test]
+fn a_body_cut_short_is_cut_short_for_the_client() {
+    let cases = [
+        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n01234",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\n01234",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n01234\r\n",
+    ];
+    for (response, buffering) in cases.iter().flat_map(|r| [(r, "on"), (r, "off")]) {
+        on_each(
+            || vec![answer(response)],
+            &format!("proxy_buffering {buffering};"),
+            |server, _| {
+                server.allow_log("upstream prematurely closed");
+                let mut client = server.client();
+                client.send_get("/");
+                client.try_response(false).expect_err("the rest is missing");
+                server.wait_log("upstream prematurely closed connection while reading upstream");
+            },
+        );
+    }
+}
+
+#[test]
+fn broken_chunks_end_the_response() {
+    let response = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nxyz\r\n";
+    on_each(
+        || vec![answer(response)],
+        "",
+        |server, _| {
+            server.allow_log("upstream sent invalid chunked response");
+            let mut client = server.client();
+            client.send_get("/");
+            client.try_response(false).expect_err("the last chunk is missing");
+            server.wait_log("upstream sent invalid chunked response");
+        },
+    );
+}
+
+#[test]
+fn a_reset_within_the_body() {
+    let start = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n01234";
+    on_each(
+        || vec![vec![Step::expect("\r\n\r\n"), Step::reply(start), Step::Reset]],
+        "",
+        |server, _| {
+            server.allow_log("recv() failed");
+            server.allow_log("upstream prematurely closed");
+            let mut client = server.client();
+            client.send_get("/");
+            client.try_response(false).expect_err("five bytes are missing");
+        },
+    );
+}
+
+#[test]
+fn a_body_that_ends_with_the_connection() {
+    on_each(
+        || vec![answer("HTTP/1.0 200 OK\r\n\r\nall of it")],
+        "",
+        |server, _| assert_eq!(server.get("/").text(), "all of it"),
+    );
+}
+
+/// What comes after a response could be taken for the next one.
+#[test]
+fn a_connection_with_more_than_its_response_is_not_used_again() {
+    let more = format!("{}HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled", ok("first"));
+    on_each(
+        || vec![answer(&more), answer(ok("second"))],
+        "location / { proxy_pass http://u; }",
+        |server, _| {
+            assert_eq!(server.get("/").text(), "first");
+            assert_eq!(server.get("/").text(), "second");
+        },
+    );
+}
+
+#[test]
+fn a_client_that_leaves_takes_its_request_along() {
+    on_each(
+        || vec![vec![Step::expect("\r\n\r\n"), Step::Closed]],
+        "",
+        |server, origin| {
+            let mut client = server.client();
+            client.send_get("/left");
+            wait_received(origin, "\r\n\r\n");
+            drop(client);
+            wait_file(server, "access.log", "\"GET /left HTTP/1.1\" 499 0 ");
+        },
+    );
+}
+
+#[test]
+fn a_client_that_leaves_within_the_body_takes_the_connection_along() {
+    let start = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n01234";
+    for buffering in ["on", "off"] {
+        on_each(
+            || vec![vec![Step::expect("\r\n\r\n"), Step::reply(start), Step::Closed]],
+            &format!("proxy_buffering {buffering};"),
+            |server, _| {
+                let mut client = server.client();
+                client.send_get("/");
+                read_until(&mut client, "01234");
+                drop(client);
+                wait_file(server, "access.log", "\"GET / HTTP/1.1\" 200 ");
+            },
+        );
+    }
+}
+
+#[test]
+fn a_client_may_be_ignored_when_it_leaves() {
+    let gate = Gate::default();
+    let script =
+        || vec![vec![Step::expect("\r\n\r\n"), gate.step(), Step::reply(ok("late")), Step::Closed]];
+    on_each(script, "proxy_ignore_client_abort on;", |server, origin| {
+        let mut client = server.client();
+        client.send_get("/ignored");
+        wait_received(origin, "\r\n\r\n");
+        drop(client);
+        gate.open();
+        wait_file(server, "access.log", "\"GET /ignored HTTP/1.1\" 200 ");
+    });
+}

@@ -1,6 +1,7 @@
 //! `proxy_pass` and the directives of its module: what servers are asked, and what clients get.
 
 mod conf;
+mod connection;
 mod cookies;
 mod request;
 mod response;

@@ -374,7 +374,8 @@ macro_rules! backend_rows {
                     next_upstream_timeout: self.next_upstream_timeout.duration(),
                     ignore_client_abort: self.ignore_client_abort,
                     socket_keepalive: self.socket_keepalive,
-                    limit_rate: 0,
+                    socket_rcvbuf: bytes32(self.socket_rcvbuf.0),
+                    socket_sndbuf: bytes32(self.socket_sndbuf.0),
                 };
                 Ok(Backend {
                     module: $module,

@@ -45,6 +45,8 @@ pub(super) async fn connect(
     }
     let mut options = ConnectOptions::new(settings.connect_timeout);
     options.keepalive = settings.socket_keepalive;
+    options.receive_buffer = settings.socket_rcvbuf;
+    options.send_buffer = settings.socket_sndbuf;
     if let Some((address, transparent)) = &target.bind {
         options.bind = Some(address);
         options.transparent = *transparent;

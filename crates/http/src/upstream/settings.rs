@@ -55,8 +55,10 @@ pub struct Settings {
     pub ignore_client_abort: bool,
     /// SO_KEEPALIVE on connections.
     pub socket_keepalive: bool,
-    /// Bytes per second that are read from an upstream by default; zero: no limit.
-    pub limit_rate: u64,
+    /// SO_RCVBUF in bytes; zero: the kernel's choice.
+    pub socket_rcvbuf: u32,
+    /// SO_SNDBUF in bytes; zero: the kernel's choice.
+    pub socket_sndbuf: u32,
 }
 
 impl Default for Settings {
@@ -79,7 +81,8 @@ impl Default for Settings {
             next_upstream_timeout: Duration::ZERO,
             ignore_client_abort: false,
             socket_keepalive: false,
-            limit_rate: 0,
+            socket_rcvbuf: 0,
+            socket_sndbuf: 0,
         }
     }
 }

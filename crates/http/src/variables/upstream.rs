@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::core::{joined, number, seconds};
 use super::{Builtin, Family};
 use crate::request::Request;
-use crate::upstream::Try;
+use crate::upstream::{PeerName, Try};
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = &[
@@ -20,6 +20,22 @@ pub const BUILTINS: &[Builtin] = &[
             each(r, out, |one, out| {
                 out.extend_from_slice(one.peer.as_deref().unwrap_or_default().as_bytes());
             })
+        },
+    },
+    Builtin {
+        name: "upstream_last_addr",
+        doc: "Address of the server that was asked last.",
+        get: |r, out| last(r, |peer| out.extend_from_slice(peer.as_bytes())).is_some(),
+    },
+    Builtin {
+        name: "upstream_last_server_name",
+        doc: "Name of the server that was asked last, as its group has it.",
+        get: |r, out| {
+            last(r, |peer| match peer {
+                PeerName::Peer(peer) => out.extend_from_slice(peer.server_name()),
+                PeerName::Text(text) => out.extend_from_slice(text.as_bytes()),
+            })
+            .is_some()
         },
     },
     Builtin {
@@ -111,6 +127,13 @@ fn each(r: &Request, out: &mut Vec<u8>, append: impl Fn(&Try, &mut Vec<u8>)) -> 
         append(one, out);
     }
     !tries.is_empty()
+}
+
+/// Looks at the server that was asked last.
+fn last<T>(r: &Request, look: impl FnOnce(&PeerName) -> T) -> Option<T> {
+    let state = r.upstream.as_ref()?;
+    let tries = state.tries();
+    tries.last()?.peer.as_ref().map(look)
 }
 
 /// Appends a number for each try.

@@ -24,12 +24,24 @@ pub struct ConnectOptions<'a> {
     pub keepalive: bool,
     /// TCP_NODELAY
     pub nodelay: bool,
+    /// SO_RCVBUF in bytes; zero: the kernel's choice.
+    pub receive_buffer: u32,
+    /// SO_SNDBUF in bytes; zero: the kernel's choice.
+    pub send_buffer: u32,
 }
 
 impl ConnectOptions<'_> {
     /// With a timeout, and as little delay as TCP can do.
     pub fn new(timeout: Duration) -> Self {
-        Self { timeout, bind: None, transparent: false, keepalive: false, nodelay: true }
+        Self {
+            timeout,
+            bind: None,
+            transparent: false,
+            keepalive: false,
+            nodelay: true,
+            receive_buffer: 0,
+            send_buffer: 0,
+        }
     }
 }
 
@@ -108,6 +120,14 @@ fn open(to: &SocketAddrAny, options: &ConnectOptions<'_>) -> Result<OwnedFd, Con
     if options.keepalive {
         let set = sockopt::set_socket_keepalive(&fd, true);
         set.map_err(|error| ConnectError::Option("SO_KEEPALIVE", error.into()))?;
+    }
+    if options.receive_buffer > 0 {
+        let set = sockopt::set_socket_recv_buffer_size(&fd, options.receive_buffer as usize);
+        set.map_err(|error| ConnectError::Option("SO_RCVBUF", error.into()))?;
+    }
+    if options.send_buffer > 0 {
+        let set = sockopt::set_socket_send_buffer_size(&fd, options.send_buffer as usize);
+        set.map_err(|error| ConnectError::Option("SO_SNDBUF", error.into()))?;
     }
     if family == net::AddressFamily::UNIX {
         return Ok(fd);

@@ -22,6 +22,7 @@ mod garbage;
 mod geo;
 mod gzip;
 mod heads;
+mod health;
 mod keep_alive;
 mod lifecycle;
 mod limit;

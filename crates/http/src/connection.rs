@@ -66,6 +66,8 @@ pub struct Connection {
     /// Bytes received and not yet used.
     pub(crate) input: RefCell<RecvBuf>,
     local: OnceCell<Box<Address>>,
+    /// A client has opened it, and it is counted.
+    counted: bool,
 }
 
 /// What becomes of a connection after some requests.
@@ -90,7 +92,29 @@ impl Connection {
         listen: Arc<ListenAddress>,
     ) -> Rc<Self> {
         worker.counts.opened();
-        let connection = Rc::new(Self {
+        let connection = Rc::new(Self::uncounted(worker, stream, peer, listen, true));
+        connection.place.set(connection.worker.enter(&connection));
+        connection
+    }
+
+    /// What stands in for a connection where the server itself asks: for the variables of health
+    /// checks. Nobody counts it or closes it.
+    pub(crate) fn of_nobody(
+        worker: Rc<Worker>,
+        stream: Stream,
+        listen: Arc<ListenAddress>,
+    ) -> Rc<Self> {
+        Rc::new(Self::uncounted(worker, stream, Address::Unix(Box::default()), listen, false))
+    }
+
+    fn uncounted(
+        worker: Rc<Worker>,
+        stream: Stream,
+        peer: Address,
+        listen: Arc<ListenAddress>,
+        counted: bool,
+    ) -> Self {
+        Self {
             number: worker.next_number(),
             stream,
             peer,
@@ -105,9 +129,8 @@ impl Connection {
             h1: RefCell::new(None),
             input: RefCell::new(RecvBuf::empty()),
             local: OnceCell::new(),
-        });
-        connection.place.set(connection.worker.enter(&connection));
-        connection
+            counted,
+        }
     }
 
     /// The protocol state, made anew for a connection that was idle.
@@ -139,8 +162,10 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.worker.leave(self.place.get());
-        self.worker.counts.closed();
+        if self.counted {
+            self.worker.leave(self.place.get());
+            self.worker.counts.closed();
+        }
     }
 }
 

@@ -29,6 +29,7 @@ pub mod forwarded;
 pub mod generation;
 pub mod gzip;
 pub mod handler;
+pub mod health;
 pub mod http_date;
 pub mod limit;
 pub mod location_tree;

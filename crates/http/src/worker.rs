@@ -16,6 +16,7 @@ use crate::auth::user_file::UserFiles;
 use crate::connection::Connection;
 use crate::counts::Counts;
 use crate::generation::{Current, Generation};
+use crate::health;
 use crate::resolvers;
 
 /// So many idle connections are closed at once to make room for new ones.
@@ -87,11 +88,12 @@ impl Worker {
 
     /// Serves this generation from now on; requests under way keep theirs. Called on the running
     /// worker, for the first generation too.
-    pub fn activate(&self, generation: Arc<Generation>) {
+    pub fn activate(self: &Rc<Self>, generation: Arc<Generation>) {
         crate::cache::zone::tend(&generation);
         let current = Current::new(generation);
-        let tasks = self.tasks.replace(resolvers::watch_names(&current));
-        tasks.into_iter().for_each(JoinHandle::abort);
+        let mut tasks = resolvers::watch_names(&current);
+        tasks.extend(health::start(self, &current));
+        self.tasks.replace(tasks).into_iter().for_each(JoinHandle::abort);
         drop(self.current.replace(current));
     }
 

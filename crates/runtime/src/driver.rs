@@ -8,6 +8,7 @@ mod epoll;
 mod sim;
 mod uring;
 mod uring_buffers;
+mod uring_datagram;
 mod uring_setup;
 mod uring_slot;
 

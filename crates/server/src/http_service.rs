@@ -78,6 +78,7 @@ impl Service for HttpService {
             plan.limit_zones.adopt(&previous.conf.limit_zones);
             plan.upstreams.adopt(&previous.conf.upstreams);
         }
+        nowait_http::health::prepare(&plan);
         let writer = match previous {
             Some(previous) => previous.logs.writer().clone(),
             None => Arc::new(

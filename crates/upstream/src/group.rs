@@ -7,8 +7,8 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -37,6 +37,8 @@ pub struct Group {
     pool: Mutex<Arc<PoolToken>>,
     /// What `sticky learn` has learnt.
     sessions: Mutex<Option<Arc<Sessions>>>,
+    /// Addresses that names get later wait for their first health check.
+    mandatory: AtomicBool,
 }
 
 /// What changes while the group is used.
@@ -112,6 +114,7 @@ impl Group {
             pool_id: AtomicU64::new(pool.id()),
             pool: Mutex::new(Arc::new(pool)),
             sessions: Mutex::new(sessions),
+            mandatory: AtomicBool::new(false),
         })
     }
 
@@ -155,7 +158,11 @@ impl Group {
         let mut peers: Vec<Arc<Peer>> =
             old.peers().filter(|peer| peer.server != server).cloned().collect();
         for resolved in addresses.iter().take(ADDRESSES_MAX) {
-            peers.push(resolved_peer(server, conf, resolved, &old));
+            let (peer, is_new) = resolved_peer(server, conf, resolved, &old);
+            if is_new && self.mandatory.load(Relaxed) {
+                peer.set_unchecked();
+            }
+            peers.push(peer);
         }
         // As the configuration has them, whatever answer came first.
         peers.sort_by_key(|peer| peer.server);
@@ -262,6 +269,19 @@ impl Group {
         (state.waiting.len(), state.waiting.overflows())
     }
 
+    /// Health checks begin, before the group is used: `mandatory` and `persistent` as in nginx Plus's
+    /// `health_check`.
+    pub fn begin_checks(&self, mandatory: bool, persistent: bool) {
+        self.mandatory.store(mandatory, Relaxed);
+        self.peers().iter().for_each(|peer| peer.begin_checks(mandatory, persistent));
+    }
+
+    /// There are no health checks (any more): all peers may get requests.
+    pub fn end_checks(&self) {
+        self.mandatory.store(false, Relaxed);
+        self.peers().iter().for_each(|peer| peer.clear_health());
+    }
+
     /// What a health check has found: as [`Peer::set_healthy`], and whoever waits in the `queue`
     /// looks again.
     pub fn set_healthy(&self, peer: &Peer, healthy: bool, now: Instant) {
@@ -309,8 +329,13 @@ fn srv_target(server: &ServerConf, peer: &Peer) -> Option<Box<str>> {
     service.then(|| String::from_utf8_lossy(&peer.server_name).into())
 }
 
-/// A peer for an address; the state of an equal one that was there is kept.
-fn resolved_peer(server: usize, conf: &ServerConf, found: &Resolved, old: &Roster) -> Arc<Peer> {
+/// A peer for an address, and whether it is new; the state of an equal one that was there is kept.
+fn resolved_peer(
+    server: usize,
+    conf: &ServerConf,
+    found: &Resolved,
+    old: &Roster,
+) -> (Arc<Peer>, bool) {
     let weight = if conf.weight == 1 { found.weight.max(1) } else { conf.weight };
     let name = match &found.target {
         Some(target) => target.as_bytes().into(),
@@ -326,8 +351,8 @@ fn resolved_peer(server: usize, conf: &ServerConf, found: &Resolved, old: &Roste
             && peer.backup == backup
     });
     match same {
-        Some(peer) => peer.clone(),
-        None => Arc::new(Peer::new(server, conf, address, name, weight, backup)),
+        Some(peer) => (peer.clone(), false),
+        None => (Arc::new(Peer::new(server, conf, address, name, weight, backup)), true),
     }
 }
 

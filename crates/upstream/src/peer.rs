@@ -220,6 +220,22 @@ impl Peer {
         if !healthy && old == HEALTHY {
             self.state.counters.became_unavailable(ms(now));
         }
+        if !healthy && old != UNHEALTHY {
+            self.state.counters.became_unhealthy();
+        }
+    }
+
+    /// Counts a health check.
+    pub fn count_check(&self, passed: bool) {
+        self.state.counters.checked(passed);
+    }
+
+    /// Health checks begin: with `mandatory` it gets no requests before one has passed. With
+    /// `persistent` one that had passed checks already may go on.
+    pub(crate) fn begin_checks(&self, mandatory: bool, persistent: bool) {
+        if mandatory && !(persistent && self.state.counters.was_checked()) {
+            self.set_unchecked();
+        }
     }
 
     /// `health_check mandatory`: gets no requests before its first check has passed. No effect on

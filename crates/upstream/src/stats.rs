@@ -27,6 +27,11 @@ pub(crate) struct Counters {
     selected_at: AtomicU64,
     down_since: AtomicU64,
     downtime_ms: AtomicU64,
+    checks: AtomicU64,
+    failed_checks: AtomicU64,
+    unhealthy: AtomicU64,
+    /// 1: passed, 2: failed.
+    last_check: AtomicU64,
 }
 
 /// A snapshot of what was counted.
@@ -50,6 +55,14 @@ pub struct PeerStats {
     pub unavailable: u64,
     /// How long it was unavailable, in ms.
     pub downtime_ms: u64,
+    /// Health checks so far.
+    pub checks: u64,
+    /// Health checks that failed.
+    pub failed_checks: u64,
+    /// How often health checks have found it unhealthy.
+    pub unhealthy: u64,
+    /// Whether the last health check has passed, if there was one.
+    pub last_check_passed: Option<bool>,
     /// Idle connections to it, of all workers.
     pub idle: u32,
     /// Average time to the header, in ms (`least_time`).
@@ -77,6 +90,21 @@ impl Counters {
         self.received.fetch_add(received, Relaxed);
     }
 
+    pub(crate) fn checked(&self, passed: bool) {
+        self.checks.fetch_add(1, Relaxed);
+        self.failed_checks.fetch_add(u64::from(!passed), Relaxed);
+        self.last_check.store(if passed { 1 } else { 2 }, Relaxed);
+    }
+
+    pub(crate) fn became_unhealthy(&self) {
+        self.unhealthy.fetch_add(1, Relaxed);
+    }
+
+    /// Whether there was a health check.
+    pub(crate) fn was_checked(&self) -> bool {
+        self.last_check.load(Relaxed) > 0
+    }
+
     pub(crate) fn became_unavailable(&self, now: u64) {
         self.unavailable.fetch_add(1, Relaxed);
         self.down_since.store(now, Relaxed);
@@ -99,6 +127,13 @@ impl Counters {
             fails: self.fails.load(Relaxed),
             unavailable: self.unavailable.load(Relaxed),
             downtime_ms: self.downtime_ms.load(Relaxed),
+            checks: self.checks.load(Relaxed),
+            failed_checks: self.failed_checks.load(Relaxed),
+            unhealthy: self.unhealthy.load(Relaxed),
+            last_check_passed: match self.last_check.load(Relaxed) {
+                0 => None,
+                last => Some(last == 1),
+            },
             ..PeerStats::default()
         }
     }

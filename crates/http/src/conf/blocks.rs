@@ -324,6 +324,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
     let servers = std::mem::take(&mut http.layer::<HttpLayer>().servers);
     let mut build = Build { locations: Vec::new(), main };
     let mut made = Vec::new();
+    let mut first_locations = Vec::new();
     let mut listens = Vec::new();
     for (n, (mut scope, span)) in servers.into_iter().enumerate() {
         let id = ServerId(u32::try_from(n).unwrap_or(u32::MAX));
@@ -340,12 +341,20 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         }
         cx.global::<super::referer::ServerNames>().0.clone_from(&names);
         listens.push(ServerListens { id, listens: directives, names });
+        first_locations.push(build.locations.len());
         made.push(build.server(cx, &http, scope, name));
     }
     let listens = super::listen::build(cx, &listens);
     let caches = cx.take_global::<super::cache_path::CachePaths>().resolve(cx);
     let limit_zones = cx.take_global::<super::limit::Named>().resolve(cx);
     let upstreams = cx.take_global::<super::upstream::Groups>().resolve(cx);
+    // The locations of a server follow each other.
+    let server_of = |location: LocationId| {
+        let after = first_locations.partition_point(|first| *first <= location.0 as usize);
+        ServerId(u32::try_from(after.saturating_sub(1)).unwrap_or(u32::MAX))
+    };
+    let health_checks = cx.take_global::<super::health::Pending>();
+    let health_checks = health_checks.resolve(cx, &build.locations, &server_of);
     let resolving = super::resolver::Resolving::resolve(cx, &[&http]);
     let resolvers = cx.take_global::<super::resolver::Named>().into_settings();
     let variables = match cx.global::<Table>().resolve() {
@@ -378,6 +387,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         charset_maps,
         limit_zones,
         caches,
+        health_checks,
         resolvers,
         resolving,
         upstreams,
@@ -560,7 +570,9 @@ impl Build<'_> {
             log,
         };
         self.locations.push(location);
-        LocationId(u32::try_from(self.locations.len() - 1).unwrap_or(u32::MAX))
+        let id = LocationId(u32::try_from(self.locations.len() - 1).unwrap_or(u32::MAX));
+        super::health::Pending::note(cx, chain, id);
+        id
     }
 }
 

@@ -18,6 +18,7 @@ pub mod content;
 pub mod files;
 pub mod gzip;
 pub mod headers;
+pub mod health;
 pub mod limit;
 pub mod listen;
 pub mod mirror;
@@ -78,6 +79,8 @@ pub struct HttpConf {
     pub wants_realip: bool,
     /// Zones of `limit_req` and `limit_conn`.
     pub limit_zones: limit::LimitZones,
+    /// Health checks.
+    pub health_checks: Vec<health::HealthCheck>,
     /// Settings of the resolvers, by [`resolver::ResolverId`].
     pub resolvers: Vec<std::sync::Arc<nowait_resolver::Settings>>,
     /// How names are resolved where no inner block says otherwise.
@@ -302,6 +305,7 @@ pub fn rows() -> Vec<&'static [Row]> {
         variables::GEO_ROWS,
         variables::SPLIT_CLIENTS_ROWS,
         resolver::ResolverConf::ROWS,
+        health::HEALTH_ROWS,
         upstream::UPSTREAM_ROWS,
         nowait_upstream::conf::ROWS,
         nowait_upstream::conf::HTTP_ROWS,

@@ -34,6 +34,11 @@ pub(super) enum Where {
 }
 
 impl Context {
+    /// It goes where `proxy_pass` of the location says.
+    pub(crate) fn set_location(&mut self) {
+        self.destination = Where::Location;
+    }
+
     /// What requests say of where they go.
     pub fn destination<'a>(&'a self, request: &'a Request) -> Option<&'a Destination> {
         match &self.destination {

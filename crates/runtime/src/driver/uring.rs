@@ -27,7 +27,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -44,8 +44,7 @@ use slab::Slab;
 use super::uring_buffers::{Buffers, GROUP};
 use super::uring_slot::{Op, Sending, Slot};
 use super::{
-    Key, Role, SLICES_MAX, Wait, receive_datagram, receive_large, remember, retry, send_datagram,
-    send_memory, uring_setup,
+    Key, Role, SLICES_MAX, Wait, receive_large, remember, retry, send_memory, uring_setup,
 };
 use crate::buf::{self, Chain, Received, RecvBuf};
 use crate::inbox::Inbox;
@@ -74,7 +73,7 @@ const ENTER_EXT_ARG: u32 = 1 << 3;
 pub(crate) struct Uring {
     // Dropped in this order: the ring before the memory that it uses.
     ring: IoUring,
-    slots: Slab<Slot>,
+    pub(super) slots: Slab<Slot>,
     /// What came for sockets and was not taken yet: apart from the slots, where it would cost idle
     /// connections memory.
     received: Slab<Result<RecvBuf, Errno>>,
@@ -147,7 +146,7 @@ impl Uring {
         self.push(cancel.user_data(Op::Cancel.user_data(0)));
     }
 
-    fn poll_for(&mut self, index: usize, op: Op, flags: PollFlags) {
+    pub(super) fn poll_for(&mut self, index: usize, op: Op, flags: PollFlags) {
         let fd = Fd(self.slots[index].fd);
         let poll = opcode::PollAdd::new(fd, u32::from(flags.bits())).build();
         self.push_for(index, op, poll);
@@ -628,50 +627,6 @@ impl Uring {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(sending);
         }
-    }
-
-    // Datagrams: by direct calls, and polls where these would have to wait. The ring's receive
-    // does not say where a datagram is from.
-
-    pub(crate) fn poll_recv_from(
-        &mut self,
-        key: Key,
-        fd: BorrowedFd<'_>,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<(RecvBuf, Option<SocketAddr>)>> {
-        match receive_datagram(fd) {
-            Ok(received) => return Poll::Ready(Ok(received)),
-            Err(Errno::AGAIN) => {}
-            Err(error) => return Poll::Ready(Err(error.into())),
-        }
-        let slot = &mut self.slots[key.0 as usize];
-        remember(&mut slot.read, cx);
-        slot.waiters.trim();
-        if !slot.has(Op::Recv) {
-            self.poll_for(key.0 as usize, Op::Recv, PollFlags::IN);
-        }
-        Poll::Pending
-    }
-
-    pub(crate) fn poll_send_to(
-        &mut self,
-        key: Key,
-        fd: BorrowedFd<'_>,
-        data: &[u8],
-        to: Option<SocketAddr>,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
-        match send_datagram(fd, data, to) {
-            Ok(()) => return Poll::Ready(Ok(())),
-            Err(Errno::AGAIN) => {}
-            Err(error) => return Poll::Ready(Err(error.into())),
-        }
-        let slot = &mut self.slots[key.0 as usize];
-        slot.waiters.remember_write(cx);
-        if !slot.has(Op::Writable) {
-            self.poll_for(key.0 as usize, Op::Writable, PollFlags::OUT);
-        }
-        Poll::Pending
     }
 
     // Accepting.

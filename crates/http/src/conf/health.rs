@@ -1,0 +1,369 @@
+//! `health_check` and `match`. nginx Plus: `ngx_http_upstream_hc_module`.
+//!
+//! A `match` may be defined after the location that names it, so names are looked for when `http`
+//! ends.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Msec, Node, Scope, Value, Word, number};
+
+use super::proxy::Pass;
+use super::upstream::GroupId;
+use super::{Content, Location, LocationId, ServerId};
+use crate::health::matcher::{HeaderRule, HeaderTest, Match, StatusTest};
+
+/// The highest status in tests.
+const STATUS_MAX: u64 = 999;
+
+nowait_conf::rows! {
+    pub static HEALTH_ROWS, module "upstream_hc";
+
+    /// The servers of the group that the location's `proxy_pass` names are asked for a page again and
+    /// again, by one of the workers; those that do not answer as they should get no requests. What is
+    /// sent follows the location's settings: `proxy_set_header`, `proxy_http_version`, timeouts. One
+    /// directive per location.
+    ///
+    /// * `interval=time`: the pause between two checks, 5 seconds by default.
+    /// * `jitter=time`: each check is delayed by a random time up to this one.
+    /// * `fails=number`: so many failures in a row make a server unhealthy, `passes=number`: so many
+    ///   successes in a row make it healthy again. 1 by default.
+    /// * `uri=uri`: the page; `/` by default.
+    /// * `port=number`: the port in place of the server's.
+    /// * `match=name`: the `match` block that an answer has to satisfy; by default its status has to be
+    ///   2xx or 3xx.
+    /// * `mandatory`: a server gets no requests before its first check has passed. With `persistent` one
+    ///   that was healthy before a reload still gets them.
+    /// * `keepalive_time=time`: a connection serves checks for this time; by default each check has its
+    ///   own.
+    ///
+    /// nginx differs: the group needs no `zone`; `type=grpc` is not there yet.
+    "health_check" => health_check, in LOCATION, take any(), args "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] [port=number] [match=name] [mandatory [persistent]] [keepalive_time=time]";
+    /// Tests that answers to health checks have to pass, all of them:
+    ///
+    /// * `status 200 300-399;`, `status ! 500-599;`: the status is, or is not, one of these.
+    /// * `header name;`, `header ! name;`: the header is there, or is not; `header name = text;`,
+    ///   `header name != text;`: its value; `header name ~ regex;`, `header name !~ regex;`: a regular
+    ///   expression that matches it, or does not (`~*`, `!~*`: regardless of case).
+    /// * `body ~ regex;`, `body !~ regex;`: likewise for the first 256 KB of the content.
+    /// * `require $variable ...;`: the variables are neither empty nor `0`. They may be about the answer:
+    ///   `$upstream_status`, `$upstream_http_name`.
+    block "match" => match_block, in HTTP, take exactly(1), args "name { ... }";
+}
+
+/// `health_check` of a location.
+#[derive(Clone, Debug)]
+struct Given {
+    check: Check,
+    /// The name of its `match`.
+    named: Option<Word>,
+    at: nowait_conf::Span,
+}
+
+/// What is checked, and how often.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// Between two checks.
+    pub interval: Duration,
+    /// Random delay of each, at most.
+    pub jitter: Duration,
+    /// Failures in a row that make a server unhealthy.
+    pub fails: u32,
+    /// Successes in a row that make it healthy.
+    pub passes: u32,
+    /// What is asked for.
+    pub uri: Bytes,
+    /// In place of the server's port.
+    pub port: Option<u16>,
+    /// Servers get no requests before their first check.
+    pub mandatory: bool,
+    /// Those that were healthy before a reload do.
+    pub persistent: bool,
+    /// For so long a connection serves checks.
+    pub keepalive_time: Option<Duration>,
+    /// Name of the `match` block, for logs.
+    pub match_name: Bytes,
+    /// What answers have to be.
+    pub tests: Arc<Match>,
+}
+
+/// A health check with the place whose settings it uses.
+#[derive(Clone, Debug)]
+pub struct HealthCheck {
+    /// Whose servers.
+    pub group: GroupId,
+    /// The virtual server of the location.
+    pub server: ServerId,
+    /// The location.
+    pub location: LocationId,
+    /// What is checked.
+    pub check: Check,
+}
+
+/// What a location says.
+#[derive(Default)]
+struct HealthLayer(Option<Given>);
+
+/// The `match` blocks.
+#[derive(Default)]
+struct Matches(HashMap<Vec<u8>, Arc<Match>>);
+
+/// What the locations have said so far.
+#[derive(Default)]
+pub struct Pending(Vec<(LocationId, Given)>);
+
+impl Pending {
+    /// Notes what the innermost of these blocks says for a location.
+    pub fn note(cx: &mut Cx<'_>, chain: &[&Scope], location: LocationId) {
+        let given = chain.last().and_then(|scope| scope.get::<HealthLayer>());
+        if let Some(given) = given.and_then(|layer| layer.0.clone()) {
+            cx.global::<Pending>().0.push((location, given));
+        }
+    }
+
+    /// The checks, once everything is read. `servers`: of each location.
+    pub fn resolve(
+        self,
+        cx: &mut Cx<'_>,
+        locations: &[Location],
+        servers: &dyn Fn(LocationId) -> ServerId,
+    ) -> Vec<HealthCheck> {
+        let mut checks = Vec::new();
+        for (location, Given { mut check, named, at }) in self.0 {
+            let here = &locations[location.0 as usize];
+            let group = match &here.proxy {
+                Some(proxy) if here.content == Content::Proxy => match &proxy.pass {
+                    Pass::Static(pass) => Some(pass.group),
+                    Pass::Variable { .. } => None,
+                },
+                _ => None,
+            };
+            let Some(group) = group else {
+                let error = "\"health_check\" needs a \"proxy_pass\" without variables";
+                cx.report(Diagnostic::emerg(error).at(at));
+                continue;
+            };
+            if let Some(word) = named {
+                let name = &word.text["match=".len()..];
+                match cx.global::<Matches>().0.get(name) {
+                    Some(tests) => check.tests = tests.clone(),
+                    None => {
+                        let name = String::from_utf8_lossy(name).into_owned();
+                        let known: Vec<String> = cx
+                            .global::<Matches>()
+                            .0
+                            .keys()
+                            .map(|known| String::from_utf8_lossy(known).into_owned())
+                            .collect();
+                        let error = word.error(format!("unknown match \"{name}\""));
+                        let near = nowait_conf::nearest(&name, known.iter().map(String::as_str));
+                        cx.report(match near {
+                            Some(near) => error.hint(format!("did you mean \"{near}\"?")),
+                            None => error,
+                        });
+                        continue;
+                    }
+                }
+            }
+            checks.push(HealthCheck { group, server: servers(location), location, check });
+        }
+        checks
+    }
+}
+
+fn health_check(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    cx.once(node)?;
+    let mut check = Check {
+        interval: Duration::from_secs(5),
+        jitter: Duration::ZERO,
+        fails: 1,
+        passes: 1,
+        uri: Bytes::from_static(b"/"),
+        port: None,
+        mandatory: false,
+        persistent: false,
+        keepalive_time: None,
+        match_name: Bytes::new(),
+        tests: Arc::default(),
+    };
+    let mut named = None;
+    for word in &node.args {
+        parameter(&mut check, &mut named, node, word)?;
+    }
+    if check.persistent && !check.mandatory {
+        return Err(node.error("\"persistent\" requires \"mandatory\""));
+    }
+    let given = Given { check, named, at: node.span };
+    cx.layer::<HealthLayer>().0 = Some(given);
+    Ok(())
+}
+
+fn parameter(
+    check: &mut Check,
+    named: &mut Option<Word>,
+    node: &Node,
+    word: &Word,
+) -> Result<(), Diagnostic> {
+    let (name, value) = match word.text.iter().position(|b| *b == b'=') {
+        Some(at) => (&word.text[..at], Some(&word.text[at + 1..])),
+        None => (&word.text[..], None),
+    };
+    let invalid = || node.parameter_error(word);
+    let time = |value| {
+        let time = Msec::from_word(value).map_err(|invalid| invalid.in_parameter(word))?;
+        Ok::<Duration, Diagnostic>(time.duration())
+    };
+    let count = |value| match number(value) {
+        Some(count @ 1..) => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
+        _ => Err(invalid()),
+    };
+    match (name, value) {
+        (b"interval", Some(value)) => {
+            check.interval = time(value)?;
+            if check.interval.is_zero() {
+                return Err(invalid());
+            }
+        }
+        (b"jitter", Some(value)) => check.jitter = time(value)?,
+        (b"fails", Some(value)) => check.fails = count(value)?,
+        (b"passes", Some(value)) => check.passes = count(value)?,
+        (b"uri", Some(value)) if value.starts_with(b"/") && !value.contains(&b' ') => {
+            check.uri = Bytes::copy_from_slice(value);
+        }
+        (b"port", Some(value)) => match number(value) {
+            Some(port @ 1..=65535) => check.port = u16::try_from(port).ok(),
+            _ => return Err(invalid()),
+        },
+        (b"match", Some(value)) if !value.is_empty() => {
+            check.match_name = Bytes::copy_from_slice(value);
+            *named = Some(word.clone());
+        }
+        (b"mandatory", None) => check.mandatory = true,
+        (b"persistent", None) => check.persistent = true,
+        (b"keepalive_time", Some(value)) => {
+            check.keepalive_time = Some(time(value)?).filter(|time| !time.is_zero());
+        }
+        (b"type", Some(b"http")) => {}
+        (b"type", Some(_)) => {
+            return Err(word
+                .error(format!("unsupported type in \"{word}\""))
+                .expected("type=http"));
+        }
+        _ => return Err(invalid()),
+    }
+    Ok(())
+}
+
+fn match_block(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let name = node.args.first().ok_or_else(|| node.arity_error())?;
+    if name.text.is_empty() {
+        return Err(name.error(format!("invalid match name \"{name}\"")));
+    }
+    let mut tests = Match::default();
+    for entry in cx.entries(node) {
+        let read = test(&mut tests, entry, cx);
+        cx.accept(read);
+    }
+    let matches = &mut cx.global::<Matches>().0;
+    if matches.insert(name.text.to_vec(), Arc::new(tests)).is_some() {
+        return Err(name.error(format!("duplicate match \"{name}\"")));
+    }
+    Ok(())
+}
+
+fn test(tests: &mut Match, entry: &Node, cx: &mut Cx<'_>) -> Result<(), Diagnostic> {
+    let first = entry.args.first().ok_or_else(|| entry.arity_error())?;
+    match &entry.name.text[..] {
+        b"status" => tests.status.push(status(entry, first)?),
+        b"header" => tests.headers.push(header(entry, first)?),
+        b"body" => match &entry.args[..] {
+            [operator, pattern] => {
+                tests.body.push(expression(operator, pattern)?.ok_or_else(|| unknown(operator))?)
+            }
+            _ => return Err(entry.arity_error()),
+        },
+        b"require" => {
+            for word in &entry.args {
+                if word.text.first() != Some(&b'$') {
+                    return Err(word.error(format!("invalid variable name \"{word}\"")));
+                }
+                tests.require.push(super::complex(word, cx)?);
+            }
+        }
+        _ => {
+            return Err(entry
+                .name
+                .error(format!("unknown directive \"{}\" in \"match\"", entry.name))
+                .expected("status, header, body or require"));
+        }
+    }
+    Ok(())
+}
+
+fn unknown(operator: &Word) -> Diagnostic {
+    operator.error(format!("invalid operator \"{operator}\"")).expected("~, !~, ~* or !~*")
+}
+
+/// `~ pattern` and its like; `None`: another operator.
+fn expression(
+    operator: &Word,
+    pattern: &Word,
+) -> Result<Option<(bool, nowait_conf::Regex)>, Diagnostic> {
+    let (negated, caseless) = match &operator.text[..] {
+        b"~" => (false, false),
+        b"~*" => (false, true),
+        b"!~" => (true, false),
+        b"!~*" => (true, true),
+        _ => return Ok(None),
+    };
+    Ok(Some((negated, nowait_conf::Regex::parse(pattern, caseless)?)))
+}
+
+fn status(entry: &Node, first: &Word) -> Result<StatusTest, Diagnostic> {
+    let negated = first == "!";
+    let words = if negated { &entry.args[1..] } else { &entry.args[..] };
+    if words.is_empty() {
+        return Err(entry.arity_error());
+    }
+    let range = |word: &Word| {
+        let invalid = || word.error(format!("invalid status \"{word}\""));
+        let one = |text: &[u8]| match number(text) {
+            Some(code @ 100..=STATUS_MAX) => Ok(code as u16),
+            _ => Err(invalid()),
+        };
+        match word.text.iter().position(|b| *b == b'-') {
+            None => one(&word.text).map(|code| code..=code),
+            Some(at) => {
+                let range = one(&word.text[..at])?..=one(&word.text[at + 1..])?;
+                if range.is_empty() { Err(invalid()) } else { Ok(range) }
+            }
+        }
+    };
+    Ok(StatusTest { negated, ranges: words.iter().map(range).collect::<Result<_, _>>()? })
+}
+
+fn header(entry: &Node, first: &Word) -> Result<HeaderTest, Diagnostic> {
+    let (name, rule) = match &entry.args[..] {
+        [name] => (name, HeaderRule::Present),
+        [not, name] if *first == "!" => {
+            let _ = not;
+            (name, HeaderRule::Absent)
+        }
+        [name, operator, value] => {
+            let text = Bytes::copy_from_slice(&value.text);
+            let rule = match &operator.text[..] {
+                b"=" => HeaderRule::Equals(text),
+                b"!=" => HeaderRule::Differs(text),
+                _ => match expression(operator, value)? {
+                    Some((negated, regex)) => HeaderRule::Matches { negated, regex },
+                    None => return Err(unknown(operator)),
+                },
+            };
+            (name, rule)
+        }
+        _ => return Err(entry.arity_error()),
+    };
+    Ok(HeaderTest { name: Bytes::copy_from_slice(&name.text), rule })
+}

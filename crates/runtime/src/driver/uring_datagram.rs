@@ -1,0 +1,58 @@
+//! Datagrams on the io_uring driver: by direct calls, and polls where these would have to wait, since
+//! the ring's receive does not say where a datagram is from.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+
+use super::uring::Uring;
+use super::uring_slot::Op;
+use super::{Key, receive_datagram, remember, send_datagram};
+use crate::buf::RecvBuf;
+
+impl Uring {
+    pub(crate) fn poll_recv_from(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(RecvBuf, Option<SocketAddr>)>> {
+        match receive_datagram(fd) {
+            Ok(received) => return Poll::Ready(Ok(received)),
+            Err(Errno::AGAIN) => {}
+            Err(error) => return Poll::Ready(Err(error.into())),
+        }
+        let slot = &mut self.slots[key.0 as usize];
+        remember(&mut slot.read, cx);
+        slot.waiters.trim();
+        if !slot.has(Op::Recv) {
+            self.poll_for(key.0 as usize, Op::Recv, PollFlags::IN);
+        }
+        Poll::Pending
+    }
+
+    pub(crate) fn poll_send_to(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        data: &[u8],
+        to: Option<SocketAddr>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        match send_datagram(fd, data, to) {
+            Ok(()) => return Poll::Ready(Ok(())),
+            Err(Errno::AGAIN) => {}
+            Err(error) => return Poll::Ready(Err(error.into())),
+        }
+        let slot = &mut self.slots[key.0 as usize];
+        slot.waiters.remember_write(cx);
+        if !slot.has(Op::Writable) {
+            self.poll_for(key.0 as usize, Op::Writable, PollFlags::OUT);
+        }
+        Poll::Pending
+    }
+}

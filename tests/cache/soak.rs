@@ -1,0 +1,113 @@
+//! Mixed load for long: hits, misses, purges, parts, clients that leave in the middle of a body,
+//! evictions, and reloads all the time. Every byte is checked, every request is answered, and in the
+//! end memory and descriptors are what they were.
+//!
+//! `cargo test` runs a short form. The long one takes `NOWAIT_SOAK_SECONDS` seconds, ten minutes if
+//! not said otherwise: `cargo test -p nowait --release --test cache -- --ignored`.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use nowait_testkit::wait::{PATIENCE, until};
+use nowait_testkit::{Driver, Server, TempDir};
+
+use crate::binary;
+use crate::crash::{HTTP, no_temporary_files};
+use crate::load::{Mix, Truth};
+use crate::objects::OBJECTS;
+use crate::origin::Origin;
+
+const CLIENTS: u64 = 6;
+/// Responses between two reloads.
+const RESPONSES: u64 = 150;
+/// Resident memory may grow so much after the load has gone on for a while, in kilobytes: what the
+/// allocator keeps differs from run to run.
+const GROWTH_KB_MAX: u64 = 48 << 10;
+
+/// Fewer bytes than the objects have.
+const PARAMETERS: &str = "max_size=12m manager_files=20 manager_sleep=10ms memory=2m";
+
+#[test]
+fn a_short_mixed_load_leaves_nothing_behind() {
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        let mut reloads = 0;
+        soak(driver, || {
+            reloads += 1;
+            reloads <= 6
+        });
+    }
+}
+
+#[test]
+#[ignore = "takes ten minutes"]
+fn a_long_mixed_load_leaves_nothing_behind() {
+    let seconds = std::env::var("NOWAIT_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
+    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(600));
+    soak(Driver::Default, || Instant::now() < end);
+}
+
+fn soak(driver: Driver, mut goes_on: impl FnMut() -> bool) {
+    let dir = TempDir::new("soak");
+    let origin = Origin::start();
+    let server = Server::of(binary())
+        .driver(driver)
+        .workers(2)
+        .http(HTTP)
+        .variable("CACHE", dir.path().display())
+        .variable("MORE", PARAMETERS)
+        .variable("ORIGIN", origin.addr())
+        .start();
+    let truth = Truth::new(origin, server.addr());
+    for object in 0..OBJECTS {
+        truth.get(object).expect("an answer");
+    }
+    let descriptors = descriptors(&server);
+    let mut memory_kb = None;
+    std::thread::scope(|scope| {
+        let load = |client| {
+            let truth = &truth;
+            scope.spawn(move || truth.load(client + 1, Mix::AllAnswered))
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(load).collect();
+        let mut reloads = 0;
+        while goes_on() && !clients.iter().any(|client| client.is_finished()) {
+            truth.wait_for(RESPONSES, &clients);
+            server.reload();
+            reloads += 1;
+            if reloads == 3 {
+                memory_kb = Some(resident_kb(&server));
+            }
+        }
+        truth.over.store(true, Ordering::SeqCst);
+    });
+    no_temporary_files(dir.path());
+    // Open files of hot objects and idle connections are closed after some seconds.
+    until("descriptors to be closed", PATIENCE, || {
+        (self::descriptors(&server) <= descriptors).then_some(())
+    });
+    if let Some(before) = memory_kb {
+        let now = resident_kb(&server);
+        assert!(now <= before + GROWTH_KB_MAX, "{before} KB became {now} KB");
+    }
+    eprintln!("{} responses", truth.responses.load(Ordering::SeqCst));
+    server.stop();
+}
+
+/// The server process: the master's only child.
+fn process(server: &Server) -> u32 {
+    let children = server.children();
+    assert_eq!(children.len(), 1, "one server process");
+    children[0]
+}
+
+fn descriptors(server: &Server) -> usize {
+    let path = format!("/proc/{}/fd", process(server));
+    std::fs::read_dir(path).expect("the process is there").count()
+}
+
+fn resident_kb(server: &Server) -> u64 {
+    let path = format!("/proc/{}/status", process(server));
+    let status = std::fs::read_to_string(path).expect("the process is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line of it");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}

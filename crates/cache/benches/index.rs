@@ -38,7 +38,8 @@ fn main() {
     let filled = index();
     time("stored", || {
         for key in &keys {
-            let names = Names { main: key, key_text: b"httporigin/a/b.jpg", tags: &[] };
+            let names =
+                Names { main: key, key_text: b"httporigin/a/b.jpg", tags: &[], created: NOW };
             let commit =
                 Commit { names, length: 20_000, blocks: 5, head_bytes: 800, valid_until: NOW };
             if let Ok(hold) = filled.hold(key, NOW) {

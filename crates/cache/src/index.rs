@@ -87,6 +87,8 @@ pub struct Index {
     inactive_ms: AtomicU64,
     /// The loader has not seen all files yet.
     cold: AtomicBool,
+    /// There are, or were, entries whose tags only their files know.
+    unlearned: AtomicBool,
     pressure: AtomicBool,
     manager: Mutex<Option<Waker>>,
 }
@@ -200,6 +202,7 @@ impl Index {
             stamp: AtomicU64::new(1),
             inactive_ms: AtomicU64::new(millis(config.inactive)),
             cold: AtomicBool::new(true),
+            unlearned: AtomicBool::new(false),
             pressure: AtomicBool::new(false),
             manager: Mutex::new(None),
         }))
@@ -359,6 +362,11 @@ impl Index {
         self.shard_capacity - self.shard_capacity / HEADROOM
     }
 
+    /// The stamp of the newest commit or purge.
+    pub fn newest_stamp(&self) -> u64 {
+        self.stamp.load(Ordering::Acquire)
+    }
+
     fn next_stamp(&self) -> u64 {
         self.stamp.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -394,7 +402,10 @@ impl Index {
         entry.clear(TAGS_IN_FILE);
         match attached {
             Some(first) => entry.tags = first,
-            None => entry.set(TAGS_IN_FILE),
+            None => {
+                entry.set(TAGS_IN_FILE);
+                self.unlearned.store(true, Ordering::Release);
+            }
         }
     }
 

@@ -21,6 +21,9 @@ pub(crate) struct Names {
 /// The end of every temporary file's name.
 const TEMP_END: &[u8] = b".tmp";
 
+/// Purges that a crash must not undo, in the store's directory.
+const PURGES: &[u8] = b".nowait-purges";
+
 /// The saved index, in the store's directory.
 const SNAPSHOT: &[u8] = b".nowait-index";
 
@@ -111,6 +114,11 @@ impl Names {
     /// A new temporary file at the top, where the directory exists.
     pub(crate) fn temp_at_top(&self, key: Key) -> Vec<u8> {
         with_temp_end(join(&self.path, &key.hex()))
+    }
+
+    /// The saved purges.
+    pub(crate) fn purges(&self) -> Vec<u8> {
+        join(&self.path, PURGES)
     }
 
     /// The saved index.

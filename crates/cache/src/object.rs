@@ -35,7 +35,12 @@ thread_local! {
 
 /// By what an object can be purged.
 pub(crate) fn names_of(identity: &Identity) -> index::Names<'_> {
-    index::Names { main: &identity.main, key_text: &identity.key_text, tags: &identity.tags }
+    index::Names {
+        main: &identity.main,
+        key_text: &identity.key_text,
+        tags: &identity.tags,
+        created: identity.created,
+    }
 }
 
 /// An object whose head was found good. At least one of `file` and `body` is there.

@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::object::{NoObject, names_of};
 use crate::options::Steps;
 use crate::statistics::count;
-use crate::store::Store;
+use crate::store::{Store, now};
 use crate::tend::Pace;
 
 /// Entries of the index looked at per step.
@@ -52,14 +52,17 @@ impl Store {
         what: What,
         how: How,
     ) -> Result<impl Future<Output = Purged> + use<>, PurgeError> {
-        let purge = self.index().purge(what.clone(), how)?;
+        let purge = self.index().purge(what.clone(), how, now())?;
         let fills = match how {
             How::Hard => self.fills().doom(|growth| concerns(&what, growth)),
             // The index marks them when they are stored.
             How::Soft => 0,
         };
         let store = self.clone();
-        let walk = nowait_runtime::spawn(async move { store.walk_purge(purge).await });
+        let walk = nowait_runtime::spawn(async move {
+            store.keep_purge(purge.ban().stamp).await;
+            store.walk_purge(purge).await
+        });
         // A panic was reported by the worker.
         Ok(async move { Purged { objects: walk.await.unwrap_or(0), fills: fills as u64 } })
     }

@@ -1,6 +1,8 @@
-//! The saved index: written on shutdown and at intervals, restored at start.
+//! The saved index: written on shutdown and at intervals, restored at start. And purges, which are
+//! written when they are made as long as there are files that the index does not know: a purged
+//! object must not come back after a crash.
 //!
-//! It stands in the store's directory, so that it goes and comes with the disk. Encoding and
+//! They stand in the store's directory, so that they go and come with the disk. Encoding and
 //! decoding are done in the pool, as they take a while for a million keys. Called by the store's
 //! background work, and by the program when it ends. Never: trusted further than
 //! [`crate::snapshot`] says.
@@ -53,19 +55,51 @@ impl Store {
     /// # Errors
     /// Those of the disk and of the pool.
     async fn save(&self, clean: bool) -> io::Result<()> {
+        self.write(Encoder::new(self.index(), clean), &self.names().snapshot()).await
+    }
+
+    /// Resolves when the purge with this stamp is safe from a crash: its objects are known and gone,
+    /// or it is on the disk itself.
+    pub(crate) async fn keep_purge(&self, stamp: u64) {
+        if !self.index().must_keep_purges() || self.health.why().is_some() {
+            return;
+        }
+        let Some(_held) = self.keeping.take().await else { return };
+        if self.kept.load(Relaxed) < stamp {
+            self.keep_purges().await;
+        }
+    }
+
+    async fn keep_purges(&self) {
+        let newest = self.index().newest_stamp();
+        let path = self.names().purges();
+        match self.write(Encoder::of_purges(self.index()), &path).await {
+            Ok(()) => self.kept.store(newest, Relaxed),
+            Err(error) => self.note_error("saving purges in", &path, &error),
+        }
+    }
+
+    /// Writes a stream to a file that gets its name when it is whole.
+    async fn write(&self, encoder: Encoder, path: &[u8]) -> io::Result<()> {
         let io = self.own_io();
         let temp = self.names().temp_at_top(Key([0; 16]));
-        let result = self.save_as(&io, &temp, clean).await;
+        let result = self.write_as(&io, &temp, encoder, path).await;
         if result.is_err() {
             self.remove_file(&io, &temp).await;
         }
         result
     }
 
-    async fn save_as(&self, io: &Io, temp: &[u8], clean: bool) -> io::Result<()> {
+    async fn write_as(
+        &self,
+        io: &Io,
+        temp: &[u8],
+        mut encoder: Encoder,
+        path: &[u8],
+    ) -> io::Result<()> {
         let options = CreateOptions { mode: FILE_MODE, ..CreateOptions::default() };
         let file = fs::create(io, temp, &options).await?;
-        let (mut encoder, mut offset) = (Encoder::new(self.index(), clean), 0);
+        let mut offset = 0;
         loop {
             let encode = move || {
                 let (mut blocks, mut bytes) = (Vec::new(), 0);
@@ -87,20 +121,30 @@ impl Store {
         }
         // The end of a process loses nothing that was written; of what a power failure loses, the
         // blocks' checksums tell.
-        let path = self.names().snapshot();
-        file.publish(io, Bytes::new(), temp, &path, DIR_MODE).await?;
+        file.publish(io, Bytes::new(), temp, path, DIR_MODE).await?;
         Ok(())
     }
 
     /// Restores the saved index, if there is one.
     pub(crate) async fn restore(&self) {
         let begun = nowait_runtime::now();
+        let path = self.names().purges();
+        match self.restore_from(&path).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => self.error(format_args!("cache purges are lost: {error}")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => self.note_error("restoring purges from", &path, &error),
+        }
         let path = self.names().snapshot();
         let restored = match self.restore_from(&path).await {
             Ok(restored) => restored,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => return self.note_error("restoring the index from", &path, &error),
         };
+        // The purges that came with it stay on the disk.
+        if self.index().has_purges() {
+            self.keep_purge(self.index().newest_stamp()).await;
+        }
         // It was clean as long as nothing was stored after it.
         self.remove_file(&self.own_io(), &path).await;
         let zone = self.options().zone.clone();
@@ -150,6 +194,12 @@ impl Store {
         // As long as the disk was not checked, what the index says of it is not certain.
         let clean = !self.index().is_cold();
         match block_on(limit, self.save(clean)) {
+            // It has the purges, too.
+            Some(Ok(())) if clean => {
+                let path = self.names().purges();
+                let io = self.own_io();
+                let _ = block_on(limit, self.remove_file(&io, &path));
+            }
             Some(Ok(())) => {}
             Some(Err(error)) => {
                 self.note_error("saving the index in", self.names().directory(), &error);

@@ -50,6 +50,7 @@ enum Kind {
 pub struct Encoder {
     index: Arc<Index>,
     clean: bool,
+    only_purges: bool,
     stage: Stage,
     /// Read from the index, and not in a block yet.
     records: Vec<Record>,
@@ -75,9 +76,15 @@ impl Encoder {
         Self {
             index: Arc::clone(index),
             clean,
+            only_purges: false,
             stage: Stage::Purges(purges.into_iter()),
             records: Vec::new(),
         }
+    }
+
+    /// Only the purges of an index, to be restored besides a snapshot or without one.
+    pub fn of_purges(index: &Arc<Index>) -> Self {
+        Self { only_purges: true, ..Self::new(index, false) }
     }
 
     /// The next block; `None` after the last. Takes about a tenth of a millisecond.
@@ -97,7 +104,10 @@ impl Encoder {
                     if block.items > 0 {
                         return Some(block.seal(self.clean));
                     }
-                    self.stage = Stage::Entries(Some(Cursor::default()));
+                    self.stage = match self.only_purges {
+                        true => Stage::End,
+                        false => Stage::Entries(Some(Cursor::default())),
+                    };
                 }
                 Stage::Entries(_) => match self.entries() {
                     Some(block) => return Some(block.seal(self.clean)),
@@ -370,6 +380,7 @@ fn decode_record(reader: &mut Reader<'_>) -> Option<Record> {
 
 fn encode_purge(ban: &Ban, active: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(&ban.stamp.to_le_bytes());
+    out.extend_from_slice(&ban.at.0.to_le_bytes());
     out.push(u8::from(active));
     out.push(u8::from(ban.how == How::Hard));
     match &ban.what {
@@ -393,6 +404,7 @@ fn encode_purge(ban: &Ban, active: bool, out: &mut Vec<u8>) {
 
 fn decode_purge(reader: &mut Reader<'_>) -> Option<(Ban, bool)> {
     let stamp = reader.stamp()?;
+    let at = UnixMs(reader.u64()?);
     let [active, hard, what] = reader.array()?;
     let what = match what {
         0 => What::Key(Key(reader.array()?)),
@@ -405,7 +417,7 @@ fn decode_purge(reader: &mut Reader<'_>) -> Option<(Ban, bool)> {
         _ => return None,
     };
     let how = if hard != 0 { How::Hard } else { How::Soft };
-    Some((Ban { stamp, what, how }, active != 0))
+    Some((Ban { stamp, what, how, at, inherited: true }, active != 0))
 }
 
 /// What is left of a block.
@@ -452,7 +464,7 @@ mod tests {
             let tags = [Tag(number % 10), Tag(1000 + number)];
             let tags = &tags[..(number % 3) as usize];
             let commit = Commit {
-                names: Names { main: &key, key_text: text.as_bytes(), tags },
+                names: Names { main: &key, key_text: text.as_bytes(), tags, created: UnixMs(0) },
                 length: number,
                 blocks: 8,
                 head_bytes: 300,
@@ -547,16 +559,18 @@ mod tests {
     fn purges_are_restored() {
         let saved = filled(10);
         let prefix = What::Prefix(b"httporigin/1/".as_slice().into());
-        let purge = saved.purge(prefix.clone(), How::Soft).unwrap();
-        saved.purge(What::Tag(Tag(3)), How::Hard).unwrap().finish();
-        saved.purge(What::Key(Key::new(b"x")), How::Hard).unwrap().finish();
+        let purge = saved.purge(prefix, How::Soft, UnixMs(7)).unwrap();
+        saved.purge(What::Tag(Tag(3)), How::Hard, UnixMs(8)).unwrap().finish();
+        saved.purge(What::Key(Key::new(b"x")), How::Hard, UnixMs(9)).unwrap().finish();
         let index = index();
         let mut decoder = Decoder::new(&index);
-        blocks(&saved, false).iter().for_each(|block| decoder.push(block).unwrap());
-        assert!(!decoder.finish().clean);
+        let mut encoder = Encoder::of_purges(&saved);
+        std::iter::from_fn(|| encoder.next_block()).for_each(|block| decoder.push(&block).unwrap());
+        let restored = decoder.finish();
+        assert!(restored.complete && !restored.clean && restored.entries == 0);
         let unfinished = index.unfinished_purges();
         assert_eq!(unfinished.len(), 1);
-        assert_eq!(unfinished[0].ban(), purge.ban());
+        assert_eq!(*unfinished[0].ban(), Ban { inherited: true, ..purge.ban().clone() });
         assert_eq!(index.purges().1.len(), saved.purges().1.len());
     }
 

@@ -211,6 +211,10 @@ pub struct Store {
     pub(crate) has_slower: AtomicBool,
     /// Who does the background work.
     pub(crate) lease: Lease,
+    /// One at a time saves purges.
+    pub(crate) keeping: Lease,
+    /// Purges up to this stamp are saved.
+    pub(crate) kept: AtomicU64,
     /// The loader has to walk through the directories.
     pub(crate) walk_wanted: AtomicBool,
     log: Mutex<Option<Arc<dyn Log>>>,
@@ -261,6 +265,8 @@ impl Store {
             tiers: RwLock::default(),
             has_slower: AtomicBool::new(false),
             lease: Lease::default(),
+            keeping: Lease::default(),
+            kept: AtomicU64::new(0),
             walk_wanted: AtomicBool::new(true),
             log: Mutex::default(),
             logged: AtomicU64::new(0),

@@ -87,7 +87,8 @@ impl Pace {
     }
 }
 
-/// The right to do the background work of one store.
+/// The right to do something for one store that one task does at a time, such as its background
+/// work.
 #[derive(Clone, Default)]
 pub(crate) struct Lease(Arc<Mutex<Holders>>);
 
@@ -109,7 +110,7 @@ impl Lease {
     }
 
     /// Resolves when nobody else has it. `None`: the store has gone.
-    async fn take(&self) -> Option<Held> {
+    pub(crate) async fn take(&self) -> Option<Held> {
         poll_fn(|cx| {
             let mut holders = self.lock();
             if holders.closed {
@@ -119,7 +120,7 @@ impl Lease {
                 holders.taken = true;
                 return Poll::Ready(Some(Held(self.clone())));
             }
-            // Bounded by the workers: each waits once, and is woken with all others.
+            // Bounded by the tasks that wait; all are woken together.
             if !holders.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
                 holders.waiting.push(cx.waker().clone());
             }

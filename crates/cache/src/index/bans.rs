@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rustc_hash::FxBuildHasher;
 
 use crate::key::Key;
+use crate::time::UnixMs;
 
 use super::hold::Names;
 use super::tags::Tag;
@@ -57,6 +58,10 @@ pub struct Ban {
     pub what: What,
     /// What happens to them.
     pub how: How,
+    /// The time of the purge: tells about objects whose stamp isn't known.
+    pub at: UnixMs,
+    /// Of an earlier process: objects without a stamp may have been stored after it.
+    pub inherited: bool,
 }
 
 #[derive(Debug, Default)]
@@ -75,8 +80,27 @@ pub(super) struct Bans {
 /// The last purges of a tag.
 #[derive(Debug, Clone, Copy, Default)]
 struct Purged {
-    hard: u64,
-    soft: u64,
+    hard: Moment,
+    soft: Moment,
+}
+
+/// When a purge was.
+#[derive(Debug, Clone, Copy, Default)]
+struct Moment {
+    stamp: u64,
+    at: UnixMs,
+    inherited: bool,
+}
+
+impl Moment {
+    fn of(ban: &Ban) -> Self {
+        Self { stamp: ban.stamp, at: ban.at, inherited: ban.inherited }
+    }
+
+    /// Whether an object was stored, or its fetch begun, before.
+    fn is_after(self, stamp: u64, created: UnixMs) -> bool {
+        stamp < self.stamp && (stamp != 0 || !self.inherited || created <= self.at)
+    }
 }
 
 impl Bans {
@@ -111,14 +135,17 @@ impl Bans {
         };
         let purged = self.tags.entry(tag).or_default();
         match ban.how {
-            How::Hard => purged.hard = ban.stamp,
-            How::Soft => purged.soft = ban.stamp,
+            How::Hard => purged.hard = Moment::of(&ban),
+            How::Soft => purged.soft = Moment::of(&ban),
         }
         self.tags_order.push_back((tag, ban.stamp));
         if self.tags_order.len() > PURGED_TAGS_MAX {
             self.forget(|bans| {
                 let (tag, stamp) = bans.tags_order.pop_front()?;
-                let last = bans.tags.get(&tag).map_or(0, |purged| purged.hard.max(purged.soft));
+                let last = bans
+                    .tags
+                    .get(&tag)
+                    .map_or(0, |purged| purged.hard.stamp.max(purged.soft.stamp));
                 if last <= stamp {
                     bans.tags.remove(&tag);
                 }
@@ -136,8 +163,14 @@ impl Bans {
         let tags = self.tags.iter().flat_map(|(tag, purged)| {
             [(purged.hard, How::Hard), (purged.soft, How::Soft)]
                 .into_iter()
-                .filter(|(stamp, _)| *stamp > 0)
-                .map(|(stamp, how)| Ban { stamp, what: What::Tag(*tag), how })
+                .filter(|(moment, _)| moment.stamp > 0)
+                .map(|(Moment { stamp, at, inherited }, how)| Ban {
+                    stamp,
+                    what: What::Tag(*tag),
+                    how,
+                    at,
+                    inherited,
+                })
         });
         self.rules.iter().cloned().chain(tags)
     }
@@ -154,7 +187,12 @@ impl Bans {
         if stamp < self.forgotten {
             return Some(How::Hard);
         }
-        let rules = self.rules.iter().rev().take_while(|ban| stamp < ban.stamp);
+        let rules = self
+            .rules
+            .iter()
+            .rev()
+            .take_while(|ban| stamp < ban.stamp)
+            .filter(|ban| Moment::of(ban).is_after(stamp, names.created));
         let by_rules = rules.filter(|ban| ban.matches_text(names.key_text)).map(|ban| ban.how);
         if self.tags.is_empty() {
             return hardest(by_rules);
@@ -162,10 +200,10 @@ impl Bans {
         let variants = Tag::variants_of(names.main);
         let by_tags = names.tags.iter().chain([&variants]).filter_map(|tag| {
             let purged = self.tags.get(tag)?;
-            if stamp < purged.hard {
+            if purged.hard.is_after(stamp, names.created) {
                 return Some(How::Hard);
             }
-            (stamp < purged.soft).then_some(How::Soft)
+            purged.soft.is_after(stamp, names.created).then_some(How::Soft)
         });
         hardest(by_rules.chain(by_tags))
     }
@@ -184,8 +222,11 @@ impl Ban {
         }
     }
 
-    /// Whether the purge is about an object.
-    pub(super) fn matches(&self, key: &Key, names: Names<'_>) -> bool {
+    /// Whether the purge is about an object, stored at `stamp`.
+    pub(super) fn matches(&self, key: &Key, stamp: u64, names: Names<'_>) -> bool {
+        if !Moment::of(self).is_after(stamp, names.created) {
+            return false;
+        }
         match &self.what {
             What::Key(purged) => purged == key || purged == names.main,
             What::Tag(tag) => names.tags.contains(tag),
@@ -199,11 +240,12 @@ mod tests {
     use super::*;
 
     fn ban(stamp: u64, what: What, how: How) -> Ban {
-        Ban { stamp, what, how }
+        Ban { stamp, what, how, at: UnixMs(1000 * stamp), inherited: false }
     }
 
     fn since(bans: &Bans, stamp: u64, key: &Key, tags: &[Tag]) -> Option<How> {
-        bans.since(stamp, Names { main: key, key_text: b"httporigin/a", tags })
+        let created = UnixMs(1000 * stamp);
+        bans.since(stamp, Names { main: key, key_text: b"httporigin/a", tags, created })
     }
 
     #[test]
@@ -232,6 +274,24 @@ mod tests {
         assert_eq!(since(&bans, 4, &Key::new(b"b"), &[]), None);
         bans.remember(ban(7, What::Prefix(b"httporigin/".as_slice().into()), How::Hard));
         assert_eq!(since(&bans, 6, &key, &[tag]), Some(How::Hard));
+    }
+
+    /// After a crash the stamps of files are not known.
+    #[test]
+    fn purges_of_an_earlier_process_are_compared_by_time() {
+        let key = Key::new(b"a");
+        let (tag, all) = (What::Tag(Tag(1)), What::All);
+        for what in [What::Key(key), tag, What::Prefix(b"http".as_slice().into()), all] {
+            let mut bans = Bans::default();
+            bans.remember(Ban { inherited: true, ..ban(5, what, How::Hard) });
+            let since = |stamp, created| {
+                let names = Names { main: &key, key_text: b"http", tags: &[Tag(1)], created };
+                bans.since(stamp, names)
+            };
+            assert_eq!(since(0, UnixMs(5000)), Some(How::Hard));
+            assert_eq!(since(0, UnixMs(5001)), None);
+            assert_eq!(since(4, UnixMs(5001)), Some(How::Hard), "the stamp is known");
+        }
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct Names<'a> {
     pub key_text: &'a [u8],
     /// Its tags.
     pub tags: &'a [Tag],
+    /// When it was fetched.
+    pub created: UnixMs,
 }
 
 /// An object that has its file now.

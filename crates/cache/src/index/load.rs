@@ -165,24 +165,26 @@ impl Index {
         }
         let stamp = found.map_or(0, |slot| shard.get(slot).stamp);
         let purged = bans.since(stamp, object.names);
-        if purged == Some(How::Hard) {
-            let victim = found
-                .filter(|&slot| shard.get(slot).holds == 0)
-                .map(|slot| self.condemn(number, &mut shard, slot));
-            return Learned::Purged(victim);
-        }
         let slot = match found {
             Some(slot) => slot,
             None => {
                 let room = shard.count() < self.watermark();
                 let Some(slot) = room.then(|| shard.insert(&object.key, now)).flatten() else {
-                    return Learned::Unknown(object.unknown());
+                    return match purged {
+                        Some(How::Hard) => Learned::Purged(None),
+                        _ => Learned::Unknown(object.unknown()),
+                    };
                 };
                 shard.store_file(slot, object.blocks, now);
                 shard.get_mut(slot).uses = 1;
                 slot
             }
         };
+        if purged == Some(How::Hard) {
+            let is_free = shard.get(slot).holds == 0;
+            let victim = is_free.then(|| self.condemn(number, &mut shard, slot));
+            return Learned::Purged(victim);
+        }
         let names = object.names;
         let variants = variants_tag(&object.key, names.main);
         let tags = names.tags.iter().copied().chain(variants);
@@ -214,6 +216,7 @@ impl Index {
             let (_, mut shard) = self.shard(&record.key);
             if let Some(slot) = shard.find(&record.key) {
                 shard.get_mut(slot).set(TAGS_IN_FILE);
+                self.unlearned.store(true, Ordering::Release);
             }
         }
         load
@@ -231,7 +234,10 @@ impl Index {
         shard.store_file(slot, record.blocks, record.used);
         match &record.tags {
             Some(tags) => self.attach_tags(number, &mut shard, slot, tags.iter().copied()),
-            None => shard.get_mut(slot).set(TAGS_IN_FILE),
+            None => {
+                shard.get_mut(slot).set(TAGS_IN_FILE);
+                self.unlearned.store(true, Ordering::Release);
+            }
         }
         let entry = shard.get_mut(slot);
         if record.soft_purged {

@@ -19,9 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::key::Key;
+use crate::time::UnixMs;
 
 use super::bans::{Ban, How, What};
-use super::entry::{EXISTS, SOFT_PURGED};
+use super::entry::{EXISTS, SOFT_PURGED, TAGS_IN_FILE, UNVERIFIED};
 use super::hold::Names;
 use super::load::Cursor;
 use super::shard::Shard;
@@ -95,10 +96,10 @@ impl Index {
     ///
     /// # Errors
     /// See [`PurgeError`].
-    pub fn purge(self: &Arc<Self>, what: What, how: How) -> Result<Purge, PurgeError> {
+    pub fn purge(self: &Arc<Self>, what: What, how: How, now: UnixMs) -> Result<Purge, PurgeError> {
         // Stamped under the lock, so that commits see the rule or come after it.
         let mut bans = write(&self.bans);
-        let ban = Ban { stamp: self.next_stamp(), what, how };
+        let ban = Ban { stamp: self.next_stamp(), what, how, at: now, inherited: false };
         if matches!(ban.what, What::Prefix(_) | What::All) {
             if !bans.activate(ban.clone()) {
                 return Err(PurgeError::TooMany);
@@ -121,6 +122,19 @@ impl Index {
     pub(crate) fn purges(&self) -> (Vec<Ban>, Vec<Ban>) {
         let bans = super::read(&self.bans);
         (bans.active().to_vec(), bans.remembered().collect())
+    }
+
+    /// Whether objects may be on the disk whose names the index doesn't know: purges must then be
+    /// kept on the disk, too, or a crash would undo them
+    /// ([`crate::snapshot::Encoder::of_purges`]).
+    pub fn must_keep_purges(&self) -> bool {
+        self.is_cold() || self.unlearned.load(Ordering::Acquire)
+    }
+
+    /// Whether any purge is remembered.
+    pub fn has_purges(&self) -> bool {
+        let bans = super::read(&self.bans);
+        !bans.active().is_empty() || bans.remembered().next().is_some()
     }
 
     /// Takes a purge of a snapshot. An active one is walked by [`Index::unfinished_purges`].
@@ -181,12 +195,18 @@ impl Purge {
 
     /// Decides about an object of [`Step::verify`] by what its head says.
     pub fn verified(&self, key: &Key, names: Names<'_>) -> Verified {
-        if !self.ban.matches(key, names) {
-            return Verified::Kept;
-        }
         let mut step = Step::default();
         let (number, mut shard) = self.index.shard(key);
-        if let Some(slot) = shard.find(key) {
+        let found = shard.find(key);
+        let stamp = found.map_or(0, |slot| shard.get(slot).stamp);
+        if !self.ban.matches(key, stamp, names) {
+            return Verified::Kept;
+        }
+        let slot = match found {
+            None if self.index.is_cold() => self.insert_unknown(&mut shard, key),
+            found => found,
+        };
+        if let Some(slot) = slot {
             self.apply(number, &mut shard, slot, &mut step);
         }
         match step.victims.pop() {
@@ -199,8 +219,11 @@ impl Purge {
     fn step_key(&self, step: &mut Step) -> Stage {
         let What::Key(key) = self.ban.what else { return Stage::Done };
         let (number, mut shard) = self.index.shard(&key);
-        if let Some(slot) = shard.find(&key) {
-            self.apply(number, &mut shard, slot, step);
+        match shard.find(&key) {
+            Some(slot) => self.apply(number, &mut shard, slot, step),
+            // The loader has not come to it yet: its file may be there.
+            None if self.index.is_cold() => step.verify.push_back(key),
+            None => {}
         }
         Stage::Tag(Tag::variants_of(&key), None)
     }
@@ -231,6 +254,7 @@ impl Purge {
                 return;
             }
             let candidate = match &self.ban.what {
+                What::All if self.ban.inherited && entry.stamp == 0 => true,
                 What::All => return self.apply(number, shard, slot, step),
                 What::Prefix(prefix) => entry.sketch.may_begin_with(prefix),
                 What::Key(_) | What::Tag(_) => false,
@@ -239,6 +263,15 @@ impl Purge {
                 step.verify.push_back(shard.get(slot).key);
             }
         })
+    }
+
+    /// An entry for a file that the loader has not seen yet.
+    fn insert_unknown(&self, shard: &mut Shard, key: &Key) -> Option<u32> {
+        let now = self.ban.at;
+        let slot = shard.insert(key, now)?;
+        shard.store_file(slot, 0, now);
+        shard.get_mut(slot).set(UNVERIFIED | TAGS_IN_FILE);
+        Some(slot)
     }
 
     fn is_marked(&self, shard: &Shard, slot: u32) -> bool {

@@ -26,7 +26,7 @@ fn after(seconds: u64) -> UnixMs {
 }
 
 fn commit<'a>(main: &'a Key, text: &'a [u8], tags: &'a [Tag]) -> Commit<'a> {
-    let names = Names { main, key_text: text, tags };
+    let names = Names { main, key_text: text, tags, created: NOW };
     Commit { names, length: 5000, blocks: 2, head_bytes: 500, valid_until: NOW }
 }
 
@@ -50,7 +50,7 @@ fn run(mut purge: Purge, names: impl Fn(&Key) -> (Key, Vec<u8>, Vec<Tag>)) -> (u
         marked += step.marked;
         for key in step.verify {
             let (main, key_text, tags) = names(&key);
-            let names = Names { main: &main, key_text: &key_text, tags: &tags };
+            let names = Names { main: &main, key_text: &key_text, tags: &tags, created: NOW };
             match purge.verified(&key, names) {
                 Verified::Kept => {}
                 Verified::Marked => marked += 1,
@@ -124,7 +124,7 @@ fn fills_and_updates_are_visible_to_others() {
     let key = store(&index, "a", &[], NOW);
     let hold = index.hold(&key, NOW).unwrap();
     assert!(index.peek(&key).unwrap().updating);
-    let names = Names { main: &key, key_text: b"a", tags: &[] };
+    let names = Names { main: &key, key_text: b"a", tags: &[], created: NOW };
     let stamp = index.peek(&key).unwrap().stamp;
     assert!(hold.revalidated(names, stamp, after(60)));
     let stored = index.peek(&key).unwrap();
@@ -210,11 +210,11 @@ fn a_key_is_purged_with_its_variants() {
     let variant = main.variant(b"gzip");
     let hold = index.hold(&variant, NOW).unwrap();
     hold.commit(&commit(&main, b"a", &[]), NOW).unwrap();
-    let purge = index.purge(What::Key(main), How::Soft).unwrap();
+    let purge = index.purge(What::Key(main), How::Soft, NOW).unwrap();
     assert_eq!(run(purge, no_names), (0, 2));
     assert!(index.peek(&variant).unwrap().soft_purged);
-    assert_eq!(run(index.purge(What::Key(main), How::Soft).unwrap(), no_names), (0, 0));
-    assert_eq!(run(index.purge(What::Key(main), How::Hard).unwrap(), no_names), (2, 0));
+    assert_eq!(run(index.purge(What::Key(main), How::Soft, NOW).unwrap(), no_names), (0, 0));
+    assert_eq!(run(index.purge(What::Key(main), How::Hard, NOW).unwrap(), no_names), (2, 0));
     assert!(!is_stored(&index, &variant) && is_stored(&index, &other));
 }
 
@@ -227,12 +227,12 @@ fn a_tag_is_purged_wherever_it_stands() {
     for number in 0..20 {
         store(&index, &number.to_string(), &[news], NOW);
     }
-    assert_eq!(run(index.purge(What::Tag(sport), How::Soft).unwrap(), no_names), (0, 1));
+    assert_eq!(run(index.purge(What::Tag(sport), How::Soft, NOW).unwrap(), no_names), (0, 1));
     assert!(index.peek(&both).unwrap().soft_purged && !index.peek(&one).unwrap().soft_purged);
     store(&index, "both", &[news], NOW);
     assert!(!index.peek(&both).unwrap().soft_purged, "another object");
-    assert_eq!(run(index.purge(What::Tag(sport), How::Hard).unwrap(), no_names), (0, 0));
-    assert_eq!(run(index.purge(What::Tag(news), How::Hard).unwrap(), no_names), (22, 0));
+    assert_eq!(run(index.purge(What::Tag(sport), How::Hard, NOW).unwrap(), no_names), (0, 0));
+    assert_eq!(run(index.purge(What::Tag(news), How::Hard, NOW).unwrap(), no_names), (22, 0));
     assert_eq!(index.usage(), Usage { keys: 0, stored: 0, blocks: 0, tags: 0, ..index.usage() });
 }
 
@@ -249,7 +249,7 @@ fn a_prefix_is_purged_at_once_and_then_from_disk() {
         matches!(index.lookup(&Key::new(text.as_bytes()), ask), Found::Stored(_))
     };
     let prefix = What::Prefix(b"httporigin/1/1".as_slice().into());
-    let purge = index.purge(prefix, How::Hard).unwrap();
+    let purge = index.purge(prefix, How::Hard, NOW).unwrap();
     // Before any step: 1, 11, 13, ... but not 3.
     assert!(!find(1) && !find(13) && find(3) && find(2));
     store(&index, &text(1), &[], NOW);
@@ -268,13 +268,13 @@ fn a_prefix_is_purged_at_once_and_then_from_disk() {
 fn everything_is_purged_at_once() {
     let index = index();
     let key = store(&index, "a", &[], NOW);
-    let purge = index.purge(What::All, How::Soft).unwrap();
+    let purge = index.purge(What::All, How::Soft, NOW).unwrap();
     let Found::Stored(stored) = index.lookup(&key, ask(NOW, 1)) else { panic!("not stored") };
     assert!(stored.soft_purged);
     let fresh = store(&index, "b", &[], NOW);
     assert_eq!(run(purge, no_names), (0, 1));
     assert!(index.peek(&key).unwrap().soft_purged && !index.peek(&fresh).unwrap().soft_purged);
-    assert_eq!(run(index.purge(What::All, How::Hard).unwrap(), no_names), (2, 0));
+    assert_eq!(run(index.purge(What::All, How::Hard, NOW).unwrap(), no_names), (2, 0));
 }
 
 /// The race of every purge: the origin's old answer is still on its way.
@@ -286,11 +286,11 @@ fn a_fill_begun_before_a_purge_is_not_stored() {
     for what in [What::Key(key), What::Tag(tag), prefix, What::All] {
         let index = index();
         let (before, soft) = (index.hold(&key, NOW).unwrap(), index.hold(&key, NOW).unwrap());
-        run(index.purge(what.clone(), How::Soft).unwrap(), no_names);
+        run(index.purge(what.clone(), How::Soft, NOW).unwrap(), no_names);
         let object = commit(&key, b"httporigin/a", std::slice::from_ref(&tag));
         assert!(soft.commit(&object, NOW).unwrap().soft_purged, "{what:?}");
         assert!(before.check(object.names));
-        drop(index.purge(what.clone(), How::Hard).unwrap());
+        drop(index.purge(what.clone(), How::Hard, NOW).unwrap());
         assert!(!before.check(object.names));
         assert_eq!(before.commit(&object, NOW), Err(CommitError::Purged));
         let after = index.hold(&key, NOW).unwrap();
@@ -306,16 +306,16 @@ fn a_file_with_unknown_tags_is_checked_by_its_head() {
     let found = Record::found(key, 900, 2, NOW);
     assert_eq!(index.found(&found), Load::Added);
     assert!(index.peek(&key).unwrap().names_in_file);
-    let names = Names { main: &key, key_text: b"httporigin/a", tags: &[tag] };
+    let names = Names { main: &key, key_text: b"httporigin/a", tags: &[tag], created: NOW };
     let learn =
         Learn { key, names, length: 900, blocks: 2, head_bytes: 300, valid_until: after(9) };
     let Learned::Stored(stored) = index.learn(&learn, NOW) else { panic!("purged") };
     assert!(!stored.names_in_file && stored.head_bytes == 300 && stored.valid_until == after(9));
-    assert_eq!(run(index.purge(What::Tag(tag), How::Soft).unwrap(), no_names), (0, 1));
+    assert_eq!(run(index.purge(What::Tag(tag), How::Soft, NOW).unwrap(), no_names), (0, 1));
 
     let other = Key::new(b"httporigin/b");
     assert_eq!(index.found(&Record::found(other, 900, 2, NOW)), Load::Added);
-    run(index.purge(What::Tag(tag), How::Hard).unwrap(), no_names);
+    run(index.purge(What::Tag(tag), How::Hard, NOW).unwrap(), no_names);
     let names = Names { main: &other, ..names };
     let learned = index.learn(&Learn { key: other, names, ..learn }, NOW);
     assert!(matches!(learned, Learned::Purged(Some(_))));
@@ -330,8 +330,8 @@ fn tags_that_do_not_fit_are_left_to_the_files() {
     let two = store(&index, "two", &tags, NOW);
     assert!(!index.peek(&one).unwrap().names_in_file);
     assert!(index.peek(&two).unwrap().names_in_file);
-    run(index.purge(What::Tag(Tag(2)), How::Hard).unwrap(), no_names);
-    let names = Names { main: &two, key_text: b"two", tags: &tags };
+    run(index.purge(What::Tag(Tag(2)), How::Hard, NOW).unwrap(), no_names);
+    let names = Names { main: &two, key_text: b"two", tags: &tags, created: NOW };
     let learn = Learn { key: two, names, length: 1, blocks: 1, head_bytes: 1, valid_until: NOW };
     assert!(matches!(index.learn(&learn, NOW), Learned::Purged(Some(_))));
 }
@@ -341,7 +341,7 @@ fn while_cold_a_purge_waits_for_the_loader() {
     let config = Config { bytes: 1 << 20, tag_bytes: 0, inactive: Duration::from_secs(600) };
     let index = Index::new(config).unwrap();
     assert!(index.is_cold());
-    run(index.purge(What::All, How::Hard).unwrap(), no_names);
+    run(index.purge(What::All, How::Hard, NOW).unwrap(), no_names);
     let key = Key::new(b"a");
     index.found(&Record::found(key, 900, 2, NOW));
     assert!(!is_stored(&index, &key), "from before the purge");
@@ -350,6 +350,51 @@ fn while_cold_a_purge_waits_for_the_loader() {
     assert_eq!(run(again, no_names), (1, 0));
     assert!(index.unfinished_purges().is_empty());
     store(&index, "a", &[], NOW);
+}
+
+/// The file is there, and the loader has not come to it.
+#[test]
+fn while_cold_the_file_of_a_key_is_purged() {
+    let config = Config { bytes: 1 << 20, tag_bytes: 0, inactive: Duration::from_secs(600) };
+    let index = Index::new(config).unwrap();
+    assert!(index.must_keep_purges());
+    let key = Key::new(b"a");
+    let names = |key: &Key| (*key, b"a".to_vec(), Vec::new());
+    assert_eq!(run(index.purge(What::Key(key), How::Soft, NOW).unwrap(), names), (0, 1));
+    assert!(index.peek(&key).unwrap().soft_purged);
+    assert_eq!(index.found(&Record::found(key, 900, 2, NOW)), Load::Known);
+    assert_eq!(index.blocks(), 2);
+    index.forget(&key, 0);
+    assert_eq!(run(index.purge(What::Key(key), How::Hard, NOW).unwrap(), names), (1, 0));
+    assert_eq!(index.usage().keys, 0);
+    index.set_warm();
+    assert_eq!(run(index.purge(What::Key(key), How::Hard, NOW).unwrap(), no_names), (0, 0));
+}
+
+/// A purge, a crash, and files whose stamps nobody knows.
+#[test]
+fn a_purge_of_an_earlier_process_spares_what_came_after_it() {
+    for what in [What::All, What::Prefix(b"a".as_slice().into())] {
+        let config = Config { bytes: 1 << 20, tag_bytes: 0, inactive: Duration::from_secs(600) };
+        let index = Index::new(config).unwrap();
+        let ban = Ban { stamp: 7, what, how: How::Hard, at: NOW, inherited: true };
+        index.restore_purge(ban, true);
+        let (old, new) = (Key::new(b"a"), Key::new(b"ab"));
+        for key in [old, new] {
+            index.found(&Record::found(key, 900, 2, NOW));
+        }
+        index.set_warm();
+        let mut purge = index.unfinished_purges().pop().unwrap();
+        let step = purge.step(1000);
+        assert!(step.done && step.victims.is_empty() && step.verify.len() == 2);
+        for key in step.verify {
+            let created = if key == old { NOW } else { after(1) };
+            let names = Names { main: &key, key_text: b"a", tags: &[], created };
+            assert_eq!(matches!(purge.verified(&key, names), Verified::Victim(_)), key == old);
+        }
+        purge.finish();
+        assert!(index.peek(&old).is_none() && index.peek(&new).is_some());
+    }
 }
 
 #[test]

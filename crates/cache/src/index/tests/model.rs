@@ -216,7 +216,7 @@ impl Model {
             _ => What::Key(key(self.random.below(TEXTS))),
         };
         let how = self.random.how();
-        let mut purge = self.index.purge(what.clone(), how).expect("few purges");
+        let mut purge = self.index.purge(what.clone(), how, self.now).expect("few purges");
         let mut expected: Vec<_> = self
             .objects
             .iter()
@@ -231,7 +231,9 @@ impl Model {
             marked += step.marked;
             for key in step.verify {
                 let text = text(number_of(&key));
-                match purge.verified(&key, Names { main: &key, key_text: &text, tags: &[] }) {
+                match purge
+                    .verified(&key, Names { main: &key, key_text: &text, tags: &[], created: NOW })
+                {
                     Verified::Kept => {}
                     Verified::Marked => marked += 1,
                     Verified::Victim(victim) => victims.push(victim),
@@ -385,7 +387,7 @@ fn threads_share_it() {
                         98 => drop(index.expire(NOW, 5)),
                         _ => {
                             let what = What::Tag(Tag(random.below(50)));
-                            let mut purge = index.purge(what, random.how()).expect("no rule");
+                            let mut purge = index.purge(what, random.how(), NOW).expect("no rule");
                             while !purge.step(7).done {}
                         }
                     }

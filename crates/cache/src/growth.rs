@@ -78,6 +78,10 @@ impl std::fmt::Display for Cut {
 
 impl std::error::Error for Cut {}
 
+/// Bytes that are kept in memory for readers of an object that can't be written any more. One that
+/// is further behind is cut.
+const ADRIFT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
 pub(crate) struct Growth {
     target: Target,
     /// When it began.
@@ -91,13 +95,17 @@ struct State {
     received: u64,
     /// Body bytes in the file.
     written: u64,
-    /// The bytes from `written` to `received`; bounded by the fill.
+    /// The newest bytes, up to `received`: those that are not in the file. Bounded by the fill.
     pending: VecDeque<Bytes>,
+    /// Where they begin: at `written`, unless it is adrift.
+    pending_start: u64,
     /// All of the body was received.
     complete: bool,
     /// The file, and where the body begins in it.
     file: Option<(File, u64)>,
     ended: Option<Ended>,
+    /// It will not be stored, but somebody reads along: nothing is written any more.
+    adrift: bool,
     /// Its key was purged meanwhile: it is read to its end but not stored.
     doomed: bool,
     /// Readers.
@@ -112,7 +120,25 @@ struct State {
 
 impl State {
     fn pending_bytes(&self) -> u64 {
-        self.received - self.written
+        self.received - self.pending_start
+    }
+
+    /// Nobody wants more of it.
+    fn is_over(&self) -> bool {
+        self.ended.is_some() || (self.adrift && self.readers == 0)
+    }
+
+    /// Drops what is more than may be in memory when nothing is written any more.
+    fn trim(&mut self) -> Vec<Bytes> {
+        let mut gone = Vec::new();
+        while self.adrift
+            && self.pending_bytes() > ADRIFT_BYTES_MAX
+            && let Some(piece) = self.pending.pop_front()
+        {
+            self.pending_start += piece.len() as u64;
+            gone.push(piece);
+        }
+        gone
     }
 
     /// Everyone, for a change that concerns everyone. The slots stay: watchers register again.
@@ -141,9 +167,11 @@ impl Growth {
                 received: 0,
                 written: 0,
                 pending: VecDeque::new(),
+                pending_start: 0,
                 complete: false,
                 file: None,
                 ended: None,
+                adrift: false,
                 doomed: false,
                 readers: 0,
                 watchers: Slab::new(),
@@ -218,7 +246,7 @@ impl Growth {
     /// Adds a piece of the body. False: the fill has ended, the piece is not wanted.
     pub(crate) fn push(&self, piece: Bytes) -> bool {
         let mut state = self.lock();
-        if state.ended.is_some() {
+        if state.is_over() {
             return false;
         }
         if piece.is_empty() {
@@ -226,9 +254,11 @@ impl Growth {
         }
         state.received += piece.len() as u64;
         state.pending.push_back(piece);
+        let gone = state.trim();
         let mut wakers = state.watchers();
         wakers.extend(state.sink.take());
         drop(state);
+        drop(gone);
         wakers.into_iter().for_each(Waker::wake);
         true
     }
@@ -236,13 +266,13 @@ impl Growth {
     /// Whether fewer than `max` bytes wait for the disk, or the fill has ended.
     pub(crate) fn has_room(&self, max: u64) -> bool {
         let state = self.lock();
-        state.ended.is_some() || state.pending_bytes() < max
+        state.ended.is_some() || state.adrift || state.pending_bytes() < max
     }
 
     /// Ready when fewer than `max` bytes wait for the disk, or the fill has ended.
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>, max: u64) -> Poll<()> {
         let mut state = self.lock();
-        if state.ended.is_some() || state.pending_bytes() < max {
+        if state.ended.is_some() || state.adrift || state.pending_bytes() < max {
             return Poll::Ready(());
         }
         state.source = Some(cx.waker().clone());
@@ -297,6 +327,7 @@ impl Growth {
         }
         let gone: Vec<Bytes> = state.pending.drain(..count).collect();
         state.written += gone.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        state.pending_start = state.written;
         let source = state.source.take();
         drop(state);
         drop(gone);
@@ -318,6 +349,24 @@ impl Growth {
         self.lock().doomed
     }
 
+    /// It will not be stored, by no fault of the origin. Who reads along goes on with what is in the
+    /// file and in memory; others are told that it has failed. Called when nothing writes any more.
+    pub(crate) fn drift(&self) {
+        let mut state = self.lock();
+        if state.readers == 0 {
+            drop(state);
+            self.end(Ended::Failed);
+            return;
+        }
+        state.adrift = true;
+        let gone = state.trim();
+        let mut wakers = state.watchers();
+        wakers.extend(state.source.take());
+        drop(state);
+        drop(gone);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// Ends it, once. False: it had ended before.
     pub(crate) fn end(&self, ended: Ended) -> bool {
         let mut state = self.lock();
@@ -327,7 +376,7 @@ impl Growth {
         state.ended = Some(ended);
         if ended != Ended::Stored {
             state.pending.clear();
-            state.written = state.received;
+            state.pending_start = state.received;
         }
         let mut wakers = state.watchers();
         wakers.extend(state.source.take());
@@ -363,7 +412,10 @@ impl Growth {
             let piece = Piece::File { file: file.clone(), offset: begin + position, len };
             return Poll::Ready(Ok(Some(piece)));
         }
-        let mut at = state.written;
+        let mut at = state.pending_start;
+        if position < at {
+            return Poll::Ready(Err(Cut));
+        }
         for piece in &state.pending {
             let end = at + piece.len() as u64;
             if position < end {
@@ -387,6 +439,9 @@ impl Growth {
         let mut state = self.lock();
         if let Some(ended) = state.ended {
             return Poll::Ready(Err(ended));
+        }
+        if state.adrift {
+            return Poll::Ready(Err(Ended::Failed));
         }
         if state.doomed {
             return Poll::Ready(Err(Ended::Moved));

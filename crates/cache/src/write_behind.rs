@@ -41,7 +41,17 @@ pub(crate) struct Job {
 pub(crate) fn start(job: Job) {
     let Job { store, growth, io, hold, head, encoded } = job;
     let hold = Some(hold);
-    let writer = Writer { store, growth, io, hold, head, encoded, temp: Vec::new(), file: None };
+    let writer = Writer {
+        store,
+        growth,
+        io,
+        hold,
+        head,
+        encoded,
+        temp: Vec::new(),
+        file: None,
+        finished: false,
+    };
     drop(nowait_runtime::spawn(writer.run()));
 }
 
@@ -55,6 +65,8 @@ struct Writer {
     /// The temporary file's path, once there may be one.
     temp: Vec<u8>,
     file: Option<File>,
+    /// The others were told how it ended.
+    finished: bool,
 }
 
 /// How writing ended.
@@ -83,7 +95,11 @@ impl Writer {
             false => &self.store.counters.fills_failed,
         });
         self.store.fills().leave(&self.growth);
-        self.growth.end(if stored { Ended::Stored } else { Ended::Failed });
+        match stored {
+            true => drop(self.growth.end(Ended::Stored)),
+            false => self.growth.drift(),
+        }
+        self.finished = true;
         self.hold = None;
         if !stored && !self.temp.is_empty() {
             self.file = None;
@@ -212,7 +228,9 @@ impl Drop for Writer {
     /// Also when the worker is ended by force: nobody may wait for this for ever. What is on the
     /// disk then is removed at the next start.
     fn drop(&mut self) {
-        self.store.fills().leave(&self.growth);
-        self.growth.end(Ended::Failed);
+        if !self.finished {
+            self.store.fills().leave(&self.growth);
+            self.growth.end(Ended::Failed);
+        }
     }
 }

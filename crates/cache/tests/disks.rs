@@ -134,6 +134,39 @@ fn a_full_disk_takes_nothing_and_breaks_nothing() {
     assert_eq!(files(&backing).len(), 2, "{:?}", files(&backing));
 }
 
+/// The disk is full in the middle: those who read along get everything, the object is not stored.
+#[test]
+fn a_full_disk_cuts_nobody() {
+    let _quiet = quiet();
+    let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
+    let (path, backing) = (disk.path(), disk.backing());
+    let (disk, _kept) = shared(disk);
+    on_worker(move || async move {
+        let (store, io, whole) = (store(&path), io(4), body(3_000_000));
+        let mut text = 0;
+        for full_after in [0, 1, 12, 30] {
+            text += 1;
+            let target = target(&format!("key/{text}"));
+            let (mut fill, growing) = begin_and_join(&store, &io, &target).await;
+            let reader = spawn(read_along(growing, io.clone()));
+            for (n, piece) in whole.chunks(100_000).enumerate() {
+                if n == full_after {
+                    disk.fail(Ops::WRITE | Ops::CREATE | Ops::RENAME, ENOSPC);
+                }
+                fill.write(whole.slice_ref(piece)).await.unwrap();
+                yield_now().await;
+            }
+            disk.fail(Ops::WRITE | Ops::CREATE | Ops::RENAME, ENOSPC);
+            assert!(fill.commit().await.is_err(), "{full_after}");
+            assert_eq!(reader.await.unwrap(), Some(whole.clone()), "{full_after}");
+            disk.heal();
+            until("room", || matches!(store.begin_fill(&io, &target, LOCKED), FillStart::Fill(_)))
+                .await;
+        }
+    });
+    assert_eq!(files(&backing), Vec::<String>::new());
+}
+
 /// Neither waits for the hanging disk for long, and nothing is left of the object.
 #[test]
 fn a_client_does_not_wait_for_a_disk_that_takes_nothing() {

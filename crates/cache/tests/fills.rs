@@ -2,7 +2,6 @@
 
 mod common;
 
-use bytes::Bytes;
 use nowait_cache::{Ended, FillStart, Lookup, Woken};
 use nowait_runtime::{spawn, yield_now};
 use nowait_testkit::TempDir;
@@ -59,21 +58,6 @@ fn readers_join_at_any_time_and_get_every_byte() {
         }
         assert_eq!(look(&store, &io, "grows").await.body(), whole);
     });
-}
-
-/// The whole body; `None`: it was cut.
-async fn read_along(
-    mut growing: nowait_cache::Growing,
-    io: nowait_runtime::fs::Io,
-) -> Option<Bytes> {
-    let mut body = Vec::new();
-    loop {
-        match growing.next(64 * 1024).await {
-            Ok(Some(piece)) => body.extend_from_slice(&piece_bytes(&io, piece).await),
-            Ok(None) => return Some(body.into()),
-            Err(_) => return None,
-        }
-    }
 }
 
 #[test]

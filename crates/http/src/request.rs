@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use nowait_h1::{Known, Method, RequestError, RequestHead};
-use nowait_runtime::fs::Io;
+use nowait_runtime::fs::{Aio, Io};
 use nowait_runtime::net::Address;
 use nowait_runtime::pool::Meter;
 use nowait_variables::Subject;
@@ -403,6 +403,20 @@ impl Request {
     /// How the location reads files.
     pub fn io(&self) -> Rc<Io> {
         self.current.io(self)
+    }
+
+    /// How temporary files are written and read: in the default pool, whatever pool `aio threads`
+    /// names for the disk of the location's files. They lie on another disk mostly, and one that hangs
+    /// must not hold up what has nothing to do with it.
+    pub fn temp_io(&self) -> Rc<Io> {
+        let io = self.io();
+        match io.aio {
+            Aio::Threads | Aio::On => {
+                let pool = self.current.default_pool().clone();
+                Rc::new(Io { pool, ..Io::clone(&io) })
+            }
+            Aio::Off | Aio::Blocking => io,
+        }
     }
 
     /// Empty memory for the path of a file; give it back with [`give_path`](Self::give_path).

@@ -51,7 +51,7 @@ pub async fn read(request: &mut Request) -> Result<(), u16> {
         let target = match &mut file {
             Some(file) => file,
             None => {
-                let created = TempFile::make(request.io(), &conf.client_body_temp_path)
+                let created = TempFile::make(request.temp_io(), &conf.client_body_temp_path)
                     .await
                     .map_err(|error| {
                         request.log(Level::Crit, format_args!("{error}"));

@@ -213,3 +213,32 @@ pub fn files(dir: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+/// The whole body of an object that is being filled; `None`: it was cut.
+pub async fn read_along(mut growing: nowait_cache::Growing, io: Io) -> Option<Bytes> {
+    let mut body = Vec::new();
+    loop {
+        match growing.next(64 * 1024).await {
+            Ok(Some(piece)) => body.extend_from_slice(&piece_bytes(&io, piece).await),
+            Ok(None) => return Some(body.into()),
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Begins to fill an object and joins it.
+pub async fn begin_and_join(
+    store: &Arc<Store>,
+    io: &Io,
+    target: &Target,
+) -> (Fill, nowait_cache::Growing) {
+    let mut fill = begin(store, io, target);
+    let FillStart::Busy(waiter) = store.begin_fill(io, target, LOCKED) else {
+        panic!("one fills it already")
+    };
+    fill.head(state(), Vec::new()).expect("a small head");
+    match waiter.await {
+        nowait_cache::Woken::Filling(growing) => (fill, growing),
+        other => panic!("{other:?}"),
+    }
+}

@@ -232,7 +232,7 @@ impl Run<'_> {
                     let head = Rc::new(head);
                     self.state.set_head(Some(head.clone()));
                     exchange.head_received(head.status);
-                    let io = self.request.io();
+                    let io = self.request.temp_io();
                     let body = UpstreamBody::new(exchange, io);
                     return Ok((head, body, who));
                 }

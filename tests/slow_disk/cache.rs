@@ -1,0 +1,169 @@
+//! A cache over three disks: one that hangs, fails or is full hurts only what is on it, and nobody
+//! gets an error for it.
+
+use nowait_testkit::slow_disk::{DiskOptions, EIO, ENOSPC, Gate, Ops, Quiet, SlowDisk, quiet};
+use nowait_testkit::wait::{PATIENCE, until};
+use nowait_testkit::{Binary, Driver, Server};
+
+use crate::stage::content;
+
+/// Objects per disk that are in the cache from the start.
+const OBJECTS: usize = 8;
+
+/// Makes one test per driver and number of workers of each function `fn(Driver, usize)`.
+macro_rules! on_every_loop {
+    ($($name:ident),* $(,)?) => {
+        $(mod $name {
+            use nowait_testkit::Driver;
+
+            #[test]
+            fn epoll_2_workers() {
+                super::$name(Driver::Epoll, 2);
+            }
+            #[test]
+            fn io_uring_1_worker() {
+                super::$name(Driver::IoUring, 1);
+            }
+        })*
+    };
+}
+
+on_every_loop!(one_hangs, one_fails, one_is_full);
+
+/// Three caches with [`OBJECTS`] each. Fields are dropped in order: the server goes before its
+/// disks.
+struct Node {
+    server: Server,
+    disks: Vec<SlowDisk>,
+    _quiet: Quiet,
+}
+
+impl Node {
+    fn start(driver: Driver, workers: usize) -> Option<Node> {
+        let disks: Option<Vec<_>> =
+            (0..3).map(|_| SlowDisk::or_skip(DiskOptions::default())).collect();
+        let (disks, quiet) = (disks?, quiet());
+        let mut builder = Server::of(Binary::under_test(env!("CARGO_BIN_EXE_nowait")))
+            .driver(driver)
+            .workers(workers)
+            .allow_log("cache");
+        for (n, disk) in disks.iter().enumerate() {
+            builder = builder.variable(&format!("DISK_{n}"), disk.path().display());
+            for name in (0..OBJECTS).map(|at| format!("{n}/{at}")).chain([format!("{n}/new")]) {
+                builder = builder.file(&format!("origin/{name}"), content(&name));
+            }
+        }
+        let server = builder
+            .main("thread_pool pool_0 threads=4; thread_pool pool_1 threads=4; thread_pool pool_2 threads=4;")
+            .http(
+                "proxy_cache_path %%DISK_0%%/cache levels=1:2 keys_zone=cache_0:1m use_temp_path=off;
+                proxy_cache_path %%DISK_1%%/cache levels=1:2 keys_zone=cache_1:1m use_temp_path=off;
+                proxy_cache_path %%DISK_2%%/cache levels=1:2 keys_zone=cache_2:1m use_temp_path=off;
+                server { listen 127.0.0.1:%%PORT_1%%; root %%DIR%%/origin; }
+                server {
+                    listen 127.0.0.1:%%PORT%%;
+                    location ~ ^/(?<disk>[012])/ {
+                        proxy_pass http://127.0.0.1:%%PORT_1%%;
+                        proxy_cache cache_$disk;
+                        proxy_cache_key $uri;
+                        proxy_cache_valid 200 1h;
+                        aio threads=pool_$disk;
+                        add_header X-Cache $upstream_cache_status;
+                    }
+                }",
+            )
+            .start();
+        let node = Node { server, disks, _quiet: quiet };
+        for disk in 0..3 {
+            node.hits(disk);
+        }
+        Some(node)
+    }
+
+    /// The response to a request, which must be right; how the cache took part in it.
+    #[track_caller]
+    fn get(&self, path: &str) -> String {
+        let response = self.server.get(&format!("/{path}"));
+        assert_eq!(response.status, 200, "{path}: {response}");
+        assert!(response.body == content(path), "{path}: wrong content");
+        response.header("X-Cache").unwrap_or("-").to_owned()
+    }
+
+    /// Waits until all objects of a disk come from its cache.
+    #[track_caller]
+    fn hits(&self, disk: usize) {
+        for at in 0..OBJECTS {
+            until("a hit", PATIENCE, || (self.get(&format!("{disk}/{at}")) == "HIT").then_some(()));
+        }
+    }
+
+    /// The other two disks serve what they have.
+    #[track_caller]
+    fn assert_others_hit(&self) {
+        for at in 0..OBJECTS {
+            for disk in [1, 2] {
+                assert_eq!(self.get(&format!("{disk}/{at}")), "HIT");
+            }
+        }
+    }
+}
+
+/// Requests that wait for the disk do so alone; what is not in its cache needs no disk.
+fn one_hangs(driver: Driver, workers: usize) {
+    let Some(node) = Node::start(driver, workers) else { return };
+    let gate: Gate = node.disks[0].hold(Ops::ALL);
+    let mut cold: Vec<_> = Vec::new();
+    // A worker serves from what it has open for a second.
+    until("requests that need the disk", PATIENCE, || {
+        for at in 0..OBJECTS {
+            let mut client = node.server.client();
+            client.send_get(&format!("/0/{at}"));
+            cold.push((format!("0/{at}"), client));
+        }
+        (gate.waiting() >= 2).then_some(())
+    });
+    assert_eq!(node.get("0/new"), "MISS", "while its disk hangs");
+    node.assert_others_hit();
+    gate.open();
+    for (path, client) in &mut cold {
+        let response = client.response();
+        assert!(response.status == 200 && response.body == content(path), "{path}: {response}");
+    }
+    node.hits(0);
+    assert!(node.server.quit().success());
+}
+
+/// Every request is answered by the origin, and the disk is used again when it is well.
+fn one_fails(driver: Driver, workers: usize) {
+    let Some(node) = Node::start(driver, workers) else { return };
+    node.disks[0].fail(Ops::ALL, EIO);
+    until("the cache to go out of use", PATIENCE, || {
+        for at in 0..OBJECTS {
+            node.get(&format!("0/{at}"));
+        }
+        node.get("0/new");
+        node.server.log().contains("out of use").then_some(())
+    });
+    assert_ne!(node.get("0/0"), "HIT");
+    node.assert_others_hit();
+    node.disks[0].heal();
+    node.hits(0);
+    assert!(node.server.quit().success());
+}
+
+fn one_is_full(driver: Driver, workers: usize) {
+    let Some(node) = Node::start(driver, workers) else { return };
+    node.disks[0].fail(Ops::WRITE | Ops::CREATE, ENOSPC);
+    for _ in 0..5 {
+        node.get("0/new");
+    }
+    until("it to be noticed", PATIENCE, || {
+        node.get("0/new");
+        node.server.log().contains("No space left on device").then_some(())
+    });
+    node.hits(0);
+    node.assert_others_hit();
+    node.disks[0].heal();
+    until("room", PATIENCE, || (node.get("0/new") == "HIT").then_some(()));
+    assert!(node.server.quit().success());
+}

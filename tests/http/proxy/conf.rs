@@ -56,6 +56,10 @@ fn mistakes() {
         ("proxy_bind 127.0.0.1 x;", "invalid parameter \"x\""),
         ("proxy_store_access me:rw;", "invalid value \"me:rw\""),
         ("proxy_store \"\";", "empty path"),
+        (
+            "location / { proxy_cache $arg_zone; proxy_store on; }",
+            "\"proxy_store\" directive is incompatible with \"proxy_cache\"",
+        ),
         ("proxy_set_header \"a b\" c;", "invalid header name \"a b\""),
     ] {
         refused(&server(content), reason);

@@ -558,7 +558,7 @@ impl Build<'_> {
             userid: super::userid::UserIdConf::resolve(cx, chain),
             referers: super::referer::Referers::resolve(cx, chain),
             limit_except: None,
-            cache: super::cache::proxy(cx, chain),
+            cache: super::proxy::cache(cx, chain),
             slice: super::slice::SliceConf::resolve(cx, chain),
             limits: super::limit::Limits::resolve(cx, chain),
             try_files: try_files::TryFilesConf::resolve(cx, chain).try_files,

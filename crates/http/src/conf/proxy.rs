@@ -8,14 +8,15 @@ mod headers;
 mod pass;
 mod redirect;
 
-use nowait_conf::{Cx, Scope};
+use nowait_conf::{Cx, Diagnostic, Scope};
 
 pub use cookies::{CookieFlags, CookieName, CookiePattern, CookieRule, FlagsRule, Rules};
 pub use headers::{RequestHeaders, SetHeader};
 pub use pass::{PASS_ROWS, Pass, PassLayer, StaticPass};
 pub use redirect::{Redirect, Redirects, Rewrite};
 
-use super::backend::Backend;
+use super::backend::{Backend, StoreTarget};
+use super::cache::{CacheConf, CacheZone, ProxyCacheConfLayer};
 use crate::variables::complex::Complex;
 
 /// Headers of responses that are not passed on unless `proxy_pass_header` names them.
@@ -111,13 +112,58 @@ pub struct ProxyConf {
     pub cookie_flags: Vec<FlagsRule>,
 }
 
+/// Where responses are kept: there is one place only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeps {
+    /// `proxy_store`
+    Store,
+    /// `proxy_cache`
+    Cache,
+}
+
+/// What the innermost block that says so keeps responses by.
+fn keeps(chain: &[&Scope]) -> Option<Keeps> {
+    let said = |scope: &&Scope| match wants(scope) {
+        (true, _) => Some(Keeps::Store),
+        (false, true) => Some(Keeps::Cache),
+        (false, false) => None,
+    };
+    chain.iter().rev().find_map(said)
+}
+
+/// Whether a block has `proxy_store`, and whether `proxy_cache`.
+fn wants(scope: &Scope) -> (bool, bool) {
+    let store = scope.get::<ProxyBackendLayer>().and_then(|layer| layer.store.as_ref());
+    let cache = scope.get::<ProxyCacheConfLayer>().and_then(|layer| layer.cache.as_ref());
+    (
+        matches!(store, Some(StoreTarget::Root | StoreTarget::Path(_))),
+        matches!(cache, Some(CacheZone::Named(..) | CacheZone::Variable(_))),
+    )
+}
+
+/// The cache of a location; none where an inner block has `proxy_store`.
+pub fn cache(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<CacheConf>> {
+    if let Some(scope) = chain.last()
+        && wants(scope) == (true, true)
+    {
+        let text = "\"proxy_store\" directive is incompatible with \"proxy_cache\"";
+        let mut error = Diagnostic::emerg(text);
+        if let Some(span) = scope.seen("proxy_store") {
+            error = error.at(span);
+        }
+        cx.report(error);
+    }
+    if keeps(chain) == Some(Keeps::Store) { None } else { super::cache::proxy(cx, chain) }
+}
+
 impl ProxyConf {
     /// Resolves a chain of blocks for a location that passes requests on.
     pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass) -> Option<Box<Self>> {
         let backend = match ProxyBackendConf::resolve(cx, chain).backend(HIDDEN) {
+            Ok(backend) if keeps(chain) == Some(Keeps::Cache) => Backend { store: None, ..backend },
             Ok(backend) => backend,
             Err(text) => {
-                cx.report(nowait_conf::Diagnostic::emerg(text).at(pass.span()));
+                cx.report(Diagnostic::emerg(text).at(pass.span()));
                 return None;
             }
         };

@@ -72,7 +72,7 @@ pub fn process(
 }
 
 /// Headers that may stand once in a response; of several the first counts.
-const SINGLE: &[Known] = &[
+const SINGLE: u128 = set(&[
     Known::Status,
     Known::ContentType,
     Known::Date,
@@ -85,7 +85,18 @@ const SINGLE: &[Known] = &[
     Known::XAccelExpires,
     Known::XAccelRedirect,
     Known::XAccelLimitRate,
-];
+]);
+
+/// Names as bits.
+const fn set(names: &[Known]) -> u128 {
+    let mut bits = 0;
+    let mut at = 0;
+    while at < names.len() {
+        bits |= 1 << names[at] as u32;
+        at += 1;
+    }
+    bits
+}
 
 /// Which fields count.
 pub(super) struct Single {
@@ -98,8 +109,8 @@ impl Single {
         let mut seen = 0u128;
         let mut ignored = Vec::new();
         for (n, field) in received.fields().iter().enumerate() {
-            let Some(known) = field.known.filter(|known| SINGLE.contains(known)) else { continue };
-            let bit = 1 << known as u32;
+            let Some(known) = field.known else { continue };
+            let bit = SINGLE & 1 << known as u32;
             if seen & bit != 0 {
                 ignored.push(n);
                 let first = received.known(known);
@@ -196,7 +207,9 @@ fn pass(
     fields: &Single,
 ) -> Box<Head> {
     let mut head = Head::new(received.status);
-    head.status_line = Some(received.reason.clone());
+    if nowait_h1::status::reason(received.status).map(str::as_bytes) != Some(&received.reason[..]) {
+        head.status_line = Some(received.reason.clone());
+    }
     head.content_length = received.content_length;
     head.is_upstreams = true;
     head.headers.reserve(received.fields().len());

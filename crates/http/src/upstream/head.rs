@@ -42,10 +42,15 @@ impl UpstreamHead {
         let bytes = fields.iter().map(|field| field.name.len() + field.value.len());
         let mut builder = HeadBuilder::new(head.status(), bytes.sum::<usize>());
         for field in fields.iter() {
-            builder.field(Known::from_bytes(field.name), field.name, field.value);
+            builder.field(field.known, field.name, field.value);
         }
         let mut built = builder.finish();
-        built.reason = Bytes::copy_from_slice(head.reason());
+        built.reason = match nowait_h1::status::reason(head.status()) {
+            Some(usual) if usual.as_bytes() == head.reason() => {
+                Bytes::from_static(usual.as_bytes())
+            }
+            _ => Bytes::copy_from_slice(head.reason()),
+        };
         built.is_http10 = head.version() < Version::Http11;
         built.content_length = head.content_length();
         built.keep_alive = head.keep_alive();

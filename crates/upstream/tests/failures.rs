@@ -83,6 +83,18 @@ fn one_request_tries_a_resting_peer_at_a_time() {
 }
 
 #[test]
+fn a_request_that_is_given_up_says_nothing() {
+    let start = Instant::now();
+    let group = group(vec![server(0), server(1)]);
+    fail(&group, 0, start);
+    let later = start + 11 * SECOND;
+    let mut trying: Vec<Picked> = (0..6).map(|_| next(&group, later).unwrap()).collect();
+    assert!(trying.iter().any(|peer| peer.peer().server() == 0));
+    trying.clear();
+    assert_eq!(group.peers()[0].availability(later), Availability::Unavailable);
+}
+
+#[test]
 fn failures_are_counted_within_the_time() {
     let start = Instant::now();
     let three = ServerConf { max_fails: 3, weight: 3, ..server(0) };

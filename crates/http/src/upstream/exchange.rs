@@ -36,7 +36,8 @@ pub(super) struct Exchange {
     /// The try's number, and when it began.
     number: usize,
     began: Instant,
-    header_time: Duration,
+    /// Time to the head; `None`: it has not come.
+    header_time: Option<Duration>,
     /// What the connection had sent and received before.
     before: (u64, u64),
     /// Bytes of content so far.
@@ -82,7 +83,7 @@ impl Exchange {
             upload: None,
             number,
             began,
-            header_time: Duration::ZERO,
+            header_time: None,
             before,
             content: 0,
             learning: None,
@@ -130,7 +131,7 @@ impl Exchange {
 
     pub(super) fn head_received(&mut self, status: u16) {
         let elapsed = self.elapsed();
-        self.header_time = elapsed;
+        self.header_time = Some(elapsed);
         self.state.update(self.number, |one| {
             one.header = Some(elapsed);
             one.status = status;
@@ -254,7 +255,7 @@ impl Exchange {
             learning.note(now());
         }
         let reusable = self.upload.is_none() && self.codec().is_reusable(leftover);
-        let times = (self.header_time, self.elapsed());
+        let times = (self.header_time.unwrap_or_default(), self.elapsed());
         if let Some(link) = self.link.take() {
             link.release(reusable, Some(times));
         }
@@ -285,7 +286,12 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         self.close();
         if let Some(link) = self.link.take() {
-            link.release(false, None);
+            // The client has left, or a tunnel has ended: without a head that says nothing about
+            // the peer. nginx differs: it takes that for a success.
+            match self.header_time {
+                Some(_) => link.release(false, None),
+                None => drop(link),
+            }
         }
     }
 }

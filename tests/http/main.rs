@@ -12,6 +12,7 @@ mod addition;
 mod auth;
 mod auth_request;
 mod bodies;
+mod cache;
 mod charset;
 mod conditional;
 mod conditions;

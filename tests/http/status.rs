@@ -167,3 +167,35 @@ fn time_in_pools_is_accounted_to_the_request() {
         assert_eq!(of("/metrics"), [0.0, 0.0], "{log}");
     });
 }
+
+#[test]
+fn the_state_of_upstreams() {
+    let site = site_with(
+        "upstream u { zone z 64k; server 127.0.0.1:%%PORT_1%% weight=2; server 127.0.0.1:1 backup; }
+         server { listen 127.0.0.1:%%PORT_1%%; return 200 a; }
+         server { listen 127.0.0.1:%%PORT%%;
+             location / { proxy_pass http://u; }
+             location /status/ { status_api; }
+             location = /metrics { metrics; }
+         }",
+    );
+    on_each_driver(&site, |server| {
+        for _ in 0..3 {
+            assert_eq!(server.get("/a").text(), "a");
+        }
+        let group = status(server, "upstreams/u");
+        assert_eq!(group["zone"], "z");
+        let peer = &group["peers"][0];
+        assert_eq!((&peer["state"], &peer["weight"]), (&"up".into(), &2.into()));
+        assert_eq!((&peer["requests"], &peer["active"]), (&3.into(), &0.into()));
+        assert_eq!((&peer["responses"]["2xx"], &peer["idle"]), (&3.into(), &1.into()));
+        assert!(peer["sent"].as_u64() > Some(0) && peer["received"].as_u64() > Some(0));
+        assert_eq!(group["peers"][1]["backup"], true);
+        let text = server.get("/metrics").text();
+        let line = format!(
+            "nowait_upstream_requests_total{{upstream=\"u\",peer=\"127.0.0.1:{}\"}} 3\n",
+            server.port_n(1)
+        );
+        assert!(text.contains(&line), "{text}");
+    });
+}

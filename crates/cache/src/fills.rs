@@ -87,6 +87,19 @@ impl Fills {
         doomed.len()
     }
 
+    /// Tells those that `matches` says that they were purged softly. Returns how many.
+    pub(crate) fn soften(&self, matches: impl Fn(&Growth) -> bool) -> usize {
+        let mut softened = 0;
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for growth in shard.values().filter(|growth| matches(growth)) {
+                growth.soften();
+                softened += 1;
+            }
+        }
+        softened
+    }
+
     pub(crate) fn count(&self) -> usize {
         let count =
             |shard: &Mutex<Shard>| shard.lock().unwrap_or_else(PoisonError::into_inner).len();

@@ -40,6 +40,13 @@ impl Growing {
         self.position = position;
     }
 
+    /// Resolves when the object is in the cache, or will not be: look again then.
+    pub async fn settled(mut self) {
+        let Growing { growth, slot, .. } = &mut self;
+        // How it ended is what the next look-up finds.
+        let _ = poll_fn(|cx| growth.poll_known(cx, slot, false)).await;
+    }
+
     /// The next bytes, at most `max` of them, as soon as there are any; `None` at the end of the
     /// body.
     ///

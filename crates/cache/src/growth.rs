@@ -108,6 +108,8 @@ struct State {
     adrift: bool,
     /// Its key was purged meanwhile: it is read to its end but not stored.
     doomed: bool,
+    /// Its key was purged softly meanwhile: nobody finds it before it is stored, too old then.
+    softened: bool,
     /// Readers.
     readers: usize,
     /// Readers and waiters that wait.
@@ -173,6 +175,7 @@ impl Growth {
                 ended: None,
                 adrift: false,
                 doomed: false,
+                softened: false,
                 readers: 0,
                 watchers: Slab::new(),
                 source: None,
@@ -230,6 +233,16 @@ impl Growth {
     /// Body bytes in the file.
     pub(crate) fn written(&self) -> u64 {
         self.lock().written
+    }
+
+    /// Its key was purged softly.
+    pub(crate) fn soften(&self) {
+        self.lock().softened = true;
+    }
+
+    /// Whether its key was purged softly meanwhile.
+    pub(crate) fn is_softened(&self) -> bool {
+        self.lock().softened
     }
 
     /// How long it has been under way.

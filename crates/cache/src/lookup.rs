@@ -217,7 +217,7 @@ impl Store {
         if !partly && !growth.received().1 {
             return None;
         }
-        if growth.ended().is_some() || growth.target() != target {
+        if growth.ended().is_some() || growth.is_softened() || growth.target() != target {
             return None;
         }
         count(&self.counters.hits_filling);

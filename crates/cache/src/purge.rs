@@ -56,7 +56,7 @@ impl Store {
         let fills = match how {
             How::Hard => self.fills().doom(|growth| concerns(&what, growth)),
             // The index marks them when they are stored.
-            How::Soft => 0,
+            How::Soft => self.fills().soften(|growth| concerns(&what, growth)),
         };
         let store = self.clone();
         let walk = nowait_runtime::spawn(async move {

@@ -20,7 +20,7 @@ pub use crate::temp_file::TempFile;
 /// # Errors
 /// The status to answer with.
 pub async fn read(request: &mut Request) -> Result<(), u16> {
-    let RequestBody::Unread(mut reader) = std::mem::take(&mut request.body) else { return Ok(()) };
+    let Some(mut reader) = take_unread(request) else { return Ok(()) };
     let current = request.current.clone();
     let conf = &current.conf.location(request.location).body;
     reader.wanted().await.map_err(|error| answer(request, &error))?;
@@ -84,7 +84,7 @@ pub async fn read(request: &mut Request) -> Result<(), u16> {
 /// # Errors
 /// The status to answer with.
 pub async fn read_ready(request: &mut Request) -> Result<(), u16> {
-    let RequestBody::Unread(mut reader) = std::mem::take(&mut request.body) else { return Ok(()) };
+    let Some(mut reader) = take_unread(request) else { return Ok(()) };
     let current = request.current.clone();
     let conf = &current.conf.location(request.location).body;
     reader.wanted().await.map_err(|error| answer(request, &error))?;
@@ -127,6 +127,17 @@ impl BodyReader for Resumed {
 
     fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>> {
         self.reader.wanted()
+    }
+}
+
+/// The reader of a body that was not read yet.
+fn take_unread(request: &mut Request) -> Option<Box<dyn BodyReader>> {
+    match std::mem::take(&mut request.body) {
+        RequestBody::Unread(reader) => Some(reader),
+        read => {
+            request.body = read;
+            None
+        }
     }
 }
 

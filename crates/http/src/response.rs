@@ -98,6 +98,8 @@ pub enum AcceptRanges {
     No,
     /// The range filter may cut the body; `Accept-Ranges: bytes` is sent.
     Bytes,
+    /// An upstream offers ranges: `Accept-Ranges: bytes` is sent, but cutting is its matter.
+    Upstream,
 }
 
 impl Head {

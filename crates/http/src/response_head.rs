@@ -106,7 +106,7 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
     if let Some(etag) = &head.etag {
         writer.named("ETag", etag);
     }
-    if head.accept_ranges == AcceptRanges::Bytes {
+    if head.accept_ranges != AcceptRanges::No {
         writer.lines("Accept-Ranges: bytes\r\n");
     }
     for Header { name, value } in &head.headers {

@@ -222,8 +222,7 @@ fn last_chunk(request: &mut Request, out: &mut OutBuf) {
         crate::proxy::trailers::pass(request);
     }
     if request.out.expects_trailers {
-        let added = crate::filter::trailers(request);
-        request.out.trailers.extend(added);
+        crate::filter::trailers(request);
     }
     let mut writer = HeadWriter::trailers(&mut **out);
     for trailer in &request.out.trailers {

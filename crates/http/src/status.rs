@@ -1,4 +1,4 @@
-//! What an operator watches: the state of connections, loops, pools and file systems, for
+//! What an operator watches: the state of connections, loops, pools, file systems and upstreams, for
 //! `status_api` (JSON) and `metrics` (OpenMetrics).
 //!
 //! With thread pools the load average says nothing: threads that wait for disks count in it. What
@@ -10,6 +10,7 @@ mod json;
 mod openmetrics;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_h1::Method;
@@ -17,6 +18,7 @@ use nowait_runtime::loops::{self, LoopSnapshot};
 use nowait_runtime::mounts::{self, MountSnapshot};
 use nowait_runtime::pool::PoolSnapshot;
 use nowait_runtime::stats::BlockedSnapshot;
+use nowait_upstream::Group;
 
 use crate::counts::{self, Totals};
 use crate::outcome::Outcome;
@@ -38,6 +40,8 @@ struct Report {
     pools: Vec<PoolSnapshot>,
     /// File systems that were used.
     mounts: Vec<MountSnapshot>,
+    /// Groups of upstream servers that have a block.
+    upstreams: Vec<Arc<Group>>,
 }
 
 impl Report {
@@ -49,6 +53,7 @@ impl Report {
             workers: loops::snapshot(),
             pools: pools.values().map(|pool| pool.snapshot()).collect(),
             mounts: mounts::snapshot(),
+            upstreams: request.current.conf.upstreams.of_blocks().cloned().collect(),
         }
     }
 }

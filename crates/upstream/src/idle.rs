@@ -132,7 +132,11 @@ thread_local! {
 
 /// The connection of this worker that was used last.
 pub(crate) fn take(group: &Group, peer: &Peer, tag: Tag) -> Option<IdleConnection> {
-    let local = group.conf().keepalive.local;
+    let conf = &group.conf().keepalive;
+    if conf.connections == 0 {
+        return None;
+    }
+    let local = conf.local;
     let entry =
         POOLS.with_borrow_mut(|pools| pools.take(group.pool_id(), peer.state.id, tag, local))?;
     let mut connection = entry.connection;
@@ -143,6 +147,9 @@ pub(crate) fn take(group: &Group, peer: &Peer, tag: Tag) -> Option<IdleConnectio
 
 /// One of another worker's connections.
 pub(crate) async fn take_remote(group: &Group, peer: &Peer, tag: Tag) -> Option<IdleConnection> {
+    if group.conf().keepalive.connections == 0 {
+        return None;
+    }
     let me = POOLS.with_borrow(|pools| pools.id);
     let from = peer.state.idle.richest(me)?;
     let local = group.conf().keepalive.local;

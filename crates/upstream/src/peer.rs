@@ -110,6 +110,20 @@ pub enum Availability {
     Unhealthy,
 }
 
+impl Availability {
+    /// As status pages have it (NGINX Plus: `state` of a peer).
+    pub fn name(self) -> &'static str {
+        match self {
+            Availability::Up => "up",
+            Availability::Draining => "draining",
+            Availability::Down => "down",
+            Availability::Unavailable => "unavail",
+            Availability::Checking => "checking",
+            Availability::Unhealthy => "unhealthy",
+        }
+    }
+}
+
 impl PeerState {
     pub(crate) fn new(weight: u32) -> Arc<PeerState> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -201,6 +215,16 @@ impl Peer {
     /// Its id for `sticky`.
     pub fn sid(&self) -> &[u8] {
         &self.sid
+    }
+
+    /// Its share of the requests.
+    pub fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    /// Connections at most; 0: any number.
+    pub fn max_conns(&self) -> u32 {
+        self.max_conns
     }
 
     /// Whether it is used only when no other one can be.

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use nowait_cache::format::State;
 use nowait_cache::index::Tag;
 use nowait_cache::{Fill, Hit, Target, UnixMs};
+use nowait_h1::Known;
 use nowait_runtime::clock;
 
 use super::find::Object;
@@ -161,6 +162,8 @@ impl Run<'_> {
             let newer = pairs(answer.fields());
             let newer = newer.iter().map(|(name, value)| (&name[..], &value[..]));
             let reply = Reply::read(304, newer, ignored);
+            // Age and date are those of the answer: it is what says that the response is valid.
+            fields.retain(|field| !matches!(field.known, Some(Known::Age | Known::Date)));
             updating::freshen(&mut fields, answer.fields(), &reply);
             let all = pairs(&fields);
             let all = all.iter().map(|(name, value)| (&name[..], &value[..]));
@@ -206,9 +209,11 @@ fn state(status: u16, rules: &Rules, meta: &Meta, header: Bytes) -> State {
         0 => UnixMs::ZERO,
         seconds => UnixMs::from_secs(rules.until.saturating_add_unsigned(seconds)),
     };
+    let now = clock().unix_ms();
     State {
-        updated: UnixMs(clock().unix_ms()),
-        valid_until: UnixMs::from_secs(rules.until),
+        updated: UnixMs(now),
+        // Only whole seconds count; what is below tells one state from the next.
+        valid_until: UnixMs(UnixMs::from_secs(rules.until).0.saturating_add(now % 1000)),
         stale_while_revalidate: after(rules.updating),
         stale_if_error: after(rules.error),
         status,
@@ -248,6 +253,11 @@ impl Tee for FillTee {
                 fill => drop(fill),
             }
         })
+    }
+
+    /// Whoever has got the whole response finds it in the cache when asking again.
+    fn comes_first(&self) -> bool {
+        true
     }
 
     fn outlives_client(&self) -> bool {

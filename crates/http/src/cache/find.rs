@@ -11,6 +11,9 @@ use super::serve::Run;
 use super::vary::{self, Form};
 use crate::log::Level;
 
+/// How often a look-up waits for an object that gets its name just now.
+const SETTLED_MAX: u32 = 4;
+
 /// What was found.
 pub(super) enum Found {
     /// A response that may be used as it is.
@@ -44,6 +47,7 @@ impl Run<'_> {
             min_uses: u16::try_from(self.conf.min_uses).unwrap_or(u16::MAX),
         };
         self.target = self.main.clone();
+        let mut settled = 0;
         loop {
             let lookup = self.store.lookup(&self.io, &self.target, options).await;
             let head = match &lookup {
@@ -79,7 +83,16 @@ impl Run<'_> {
                         Use::Validate(stale) => Found::Stale(object, stale),
                     }
                 }
-                Lookup::Filling(growing) => Found::Growing(Object { inner: growing, meta }),
+                Lookup::Filling(growing) => match self.judge(&head, &meta, false) {
+                    Use::Fresh | Use::Accepted => Found::Growing(Object { inner: growing, meta }),
+                    // Too old at once; what is stored can be asked about.
+                    Use::Validate(_) if growing.received().1 && settled < SETTLED_MAX => {
+                        growing.settled().await;
+                        settled += 1;
+                        continue;
+                    }
+                    Use::Validate(_) => Found::Absent { wanted: false },
+                },
                 _ => Found::Unavailable,
             };
         }

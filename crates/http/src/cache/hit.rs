@@ -3,6 +3,7 @@
 
 use nowait_cache::format::Head as Stored;
 use nowait_cache::{Growing, Hit, HitBody, Piece};
+use nowait_h1::Known;
 use nowait_runtime::fs::Io;
 use std::ops::Range;
 use std::rc::Rc;
@@ -98,10 +99,11 @@ impl Run<'_> {
             fields.retain(|field| !field.name.eq_ignore_ascii_case(b"age"));
         }
         let mut head = UpstreamHead::stored(stored.state.status, meta.reason.clone(), fields);
-        if !meta.headless && length.is_some() {
-            // nginx differs: what came without a length is sent without one from its cache, too.
-            head.content_length = length;
-        }
+        // nginx differs: what came without a length is sent without one from its cache, too.
+        head.content_length = length.filter(|_| !meta.headless).or_else(|| {
+            let told = head.known(Known::ContentLength);
+            told.and_then(|value| nowait_conf::number(value))
+        });
         Some(head)
     }
 

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use nowait_cache::index::{How, PurgeError, Tag, What};
 use nowait_cache::{Key, Purged, Store, Target};
 use nowait_h1::Known;
-use nowait_runtime::spawn;
 
 use super::origin::{Origin, Source, Wanted};
 use super::{serve, updating};
@@ -136,7 +135,7 @@ pub(super) async fn pass(
         Err(failed) => return Outcome::status(failed.status),
     };
     if conf.strict && updating::invalidates(request.method, reply.head.status) {
-        invalidate(request, origin, conf, store, &reply.head);
+        invalidate(request, origin, conf, store, &reply.head).await;
     }
     match origin.respond(request, &reply.head, Source::Origin { cacheable: false }) {
         Ok(answer) => {
@@ -149,7 +148,7 @@ pub(super) async fn pass(
 
 /// Section 4.4: "A cache MUST invalidate the target URI", and "MAY also invalidate other URIs", as
 /// those of `Location` and `Content-Location` of the same origin.
-fn invalidate(
+async fn invalidate(
     request: &Request,
     origin: &dyn Origin,
     conf: &CacheConf,
@@ -165,14 +164,10 @@ fn invalidate(
         let other = path.and_then(|path| replaced(&key.text, request.head.uri(), path));
         keys.extend(other.map(|text| Key::new(&text)));
     }
-    let store = store.clone();
-    // The client does not wait for it, and there is nobody to tell of a failure: one object is
-    // never too many.
-    drop(spawn(async move {
-        for key in keys {
-            let _ = store.purge(What::Key(key), How::Hard).await;
-        }
-    }));
+    for key in keys {
+        // Only purges by prefix can be too many.
+        let _ = store.purge(What::Key(key), How::Hard).await;
+    }
 }
 
 /// The key of another URI, if the key has the request's in it.

@@ -25,7 +25,7 @@ nowait_conf::rows! {
 }
 
 /// Number of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
 /// The groups that were named so far.
@@ -356,6 +356,13 @@ impl Upstreams {
     /// All groups; one that several numbers stand for comes several times.
     pub fn iter(&self) -> impl Iterator<Item = &Upstream> {
         self.all.iter()
+    }
+
+    /// The groups of blocks, in the order of their names.
+    pub fn of_blocks(&self) -> impl Iterator<Item = &Arc<Group>> {
+        let mut names: Vec<_> = self.names.iter().collect();
+        names.sort();
+        names.into_iter().map(|(_, id)| &self.get(*id).group)
     }
 
     /// Takes over what the previous configuration's groups of the same names know of their peers.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::conf::headers::Expires;
 use crate::outcome::Special;
 use crate::request::Request;
-use crate::response::{Header, Response};
+use crate::response::{Head, Header, Response};
 
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     let current = request.current.clone();
@@ -19,30 +19,35 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     if headers.is_empty() {
         return Ok(());
     }
-    // What the values may mention: `$sent_http_...` and `$status`.
-    request.out = response.head.clone();
-    let usual = is_usual(response.head.status);
+    // Values may mention `$status` and `$sent_http_...`, lines before them included.
+    std::mem::swap(&mut request.out, &mut response.head);
+    let usual = is_usual(request.out.status);
     if usual {
-        expires(request, &headers.expires, response);
+        expires(request, &headers.expires);
     }
     for header in headers.add_header.iter().filter(|header| usual || header.always) {
-        set(response, &header.name, request.evaluate(&header.value));
+        let value = request.evaluate(&header.value);
+        set(&mut request.out, &header.name, value);
     }
+    std::mem::swap(&mut request.out, &mut response.head);
     // Their values are known when the body has ended.
     response.head.expects_trailers =
         headers.add_trailer.iter().any(|trailer| usual || trailer.always);
     Ok(())
 }
 
-/// The trailers of `add_trailer`, once the body has ended. nginx: `ngx_http_trailers_filter`.
-pub(crate) fn trailers(request: &Request) -> Vec<Header> {
+/// Adds the trailers of `add_trailer`, once the body has ended; they may mention those before them.
+/// nginx: `ngx_http_trailers_filter`.
+pub(crate) fn trailers(request: &mut Request) {
     let usual = is_usual(request.out.status);
-    let lines = request.location().headers.add_trailer.iter();
-    let lines = lines.filter(|trailer| usual || trailer.always).map(|trailer| Header {
-        name: trailer.name.clone(),
-        value: request.evaluate(&trailer.value),
-    });
-    lines.filter(|trailer| !trailer.value.is_empty()).collect()
+    let current = request.current.clone();
+    let lines = &current.conf.location(request.location).headers.add_trailer;
+    for trailer in lines.iter().filter(|trailer| usual || trailer.always) {
+        let value = request.evaluate(&trailer.value);
+        if !value.is_empty() {
+            request.out.trailers.push(Header { name: trailer.name.clone(), value });
+        }
+    }
 }
 
 /// Whether lines are added that are not for all statuses.
@@ -52,8 +57,7 @@ fn is_usual(status: u16) -> bool {
 
 /// Adds a header line unless it is empty; those that Nowait understands replace what the handler
 /// said, also by nothing.
-fn set(response: &mut Response, name: &Bytes, value: Bytes) {
-    let head = &mut response.head;
+fn set(head: &mut Head, name: &Bytes, value: Bytes) {
     if name.eq_ignore_ascii_case(b"last-modified") {
         head.last_modified = crate::http_date::parse(&value);
         head.last_modified_text = None;
@@ -69,10 +73,11 @@ fn set(response: &mut Response, name: &Bytes, value: Bytes) {
     }
 }
 
-fn expires(request: &Request, expires: &Expires, response: &mut Response) {
+fn expires(request: &mut Request, expires: &Expires) {
     let now = i64::try_from(nowait_runtime::clock().unix_seconds()).unwrap_or(i64::MAX);
-    let Some(line) = expires.evaluate(request, now, response.head.last_modified) else { return };
-    let head = &mut response.head;
+    let time = request.out.last_modified;
+    let Some(line) = expires.evaluate(request, now, time) else { return };
+    let head = &mut request.out;
     head.headers.retain(|h| {
         !h.name.eq_ignore_ascii_case(b"expires") && !h.name.eq_ignore_ascii_case(b"cache-control")
     });

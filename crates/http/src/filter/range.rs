@@ -12,18 +12,18 @@ use crate::outcome::Special;
 use crate::range::{self, Selection};
 use crate::request::Request;
 use crate::response::{
-    AcceptRanges, Body, BodyError, BodySource, FileBody, Header, LocalFuture, Part, Response,
+    AcceptRanges, Body, BodyError, BodySource, FileBody, Head, Header, LocalFuture, Part, Response,
 };
 
 /// Numbers the boundaries of multipart bodies.
 static BOUNDARY: AtomicU64 = AtomicU64::new(1);
 
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    if response.head.status != 200 {
+    if response.head.status != 200 && response.head.accept_ranges == AcceptRanges::Bytes {
         response.head.accept_ranges = AcceptRanges::No;
     }
     let unwanted = request.nested.is_some_and(|nested| !nested.ranges);
-    if response.head.accept_ranges == AcceptRanges::No || unwanted {
+    if response.head.accept_ranges != AcceptRanges::Bytes || unwanted {
         return Ok(());
     }
     let max_ranges = request.location().files.max_ranges;
@@ -59,6 +59,7 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
             response.head.status = 206;
             response.head.status_line = None;
             response.head.content_length = Some(wanted.end - wanted.start);
+            clear_content_range(&mut response.head);
             response.head.add("Content-Range", range::content_range(&wanted, size));
             response.head.accept_ranges = AcceptRanges::No;
             response.body = body;
@@ -85,12 +86,18 @@ fn multiple(response: &mut Response, wanted: Vec<Range<u64>>, size: u64) {
         parts.extend(cut(&response.body, &wanted));
     }
     parts.push_back(Part::Bytes(frame.end));
+    clear_content_range(&mut response.head);
     response.head.status = 206;
     response.head.status_line = None;
     response.head.content_type = Some(frame.content_type.into());
     response.head.content_length = Some(frame.length);
     response.head.accept_ranges = AcceptRanges::No;
     response.body = Body::Parts(parts);
+}
+
+/// Somebody else's `Content-Range` is not about what is sent now.
+fn clear_content_range(head: &mut Head) {
+    head.headers.retain(|header| !header.name.eq_ignore_ascii_case(b"content-range"));
 }
 
 /// A range of a body; `None` when it can't be cut.

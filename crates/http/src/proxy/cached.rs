@@ -87,7 +87,7 @@ impl Origin for Cached<'_> {
 /// `ngx_http_upstream_copy_allow_ranges`.
 fn own(head: &mut Head) {
     head.is_upstreams = false;
-    let mut allowed = false;
+    let mut allowed = head.accept_ranges == AcceptRanges::Upstream;
     head.headers.retain(|header| {
         let is_it = Known::from_bytes(&header.name) == Some(Known::AcceptRanges);
         allowed |= is_it && header.value != "none";

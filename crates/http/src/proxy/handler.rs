@@ -125,11 +125,12 @@ pub async fn ask(
     let uri = uri(request, conf).map_err(failed)?;
     let bind = backend.bind.as_ref();
     let bind = bind.and_then(|bind| Some((bind.address(request)?, bind.transparent)));
+    let outlives_client = options.for_cache;
     let codec = Box::new(Http1::new(request, options, uri.clone()));
     let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
     let upstream = server.upstream(request).await.map_err(failed)?;
     let attempt = upstream.begin(request);
-    let target = Target { upstream, attempt, scheme: HTTP, uri, bind };
+    let target = Target { upstream, attempt, scheme: HTTP, uri, bind, outlives_client };
     let mut reply = upstream::run(request, codec, &backend.settings, target).await?;
     if let Some(rate) = &backend.limit_rate {
         let rate = Size::from_word(&request.evaluate(rate)).map_or(0, |size| size.0);

@@ -277,6 +277,9 @@ fn copy(
             | Known::Date,
         ) => {}
         Some(Known::AcceptRanges) if backend.force_ranges => {}
+        Some(Known::AcceptRanges) if value == "bytes" => {
+            head.accept_ranges = AcceptRanges::Upstream;
+        }
         Some(Known::ContentType) => content_type(head, value),
         Some(Known::LastModified) => match http_date::parse(value) {
             Some(time) => {

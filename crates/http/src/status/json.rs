@@ -6,6 +6,7 @@ use std::time::Duration;
 use nowait_runtime::loops::LoopSnapshot;
 use nowait_runtime::mounts::MountSnapshot;
 use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
+use nowait_upstream::Group;
 use serde_json::{Map, Value, json};
 
 use super::{Report, buckets};
@@ -46,6 +47,7 @@ fn whole(report: &Report) -> Value {
         "workers": report.workers.iter().map(worker).collect::<Vec<_>>(),
         "thread_pools": report.pools.iter().map(pool).collect::<Vec<_>>(),
         "file_systems": report.mounts.iter().map(file_system).collect::<Vec<_>>(),
+        "upstreams": report.upstreams.iter().map(|group| upstream(group)).collect::<Vec<_>>(),
     })
 }
 
@@ -107,6 +109,44 @@ fn file_system(mount: &MountSnapshot) -> Value {
         "type": mount.fs_type.name(),
         "read_inline": mount.nowait,
         "operations": counters,
+    })
+}
+
+fn upstream(group: &Group) -> Value {
+    let (waiting, overflowed) = group.queued();
+    let now = nowait_runtime::now();
+    let peers = group.stats().into_iter().map(|(peer, stats)| {
+        json!({
+            "name": stats.name,
+            "server": String::from_utf8_lossy(peer.server_name()),
+            "state": peer.availability(now).name(),
+            "backup": peer.is_backup(),
+            "weight": peer.weight(),
+            "max_conns": peer.max_conns(),
+            "active": stats.active,
+            "idle": stats.idle,
+            "requests": stats.requests,
+            "responses": {
+                "1xx": stats.responses[0],
+                "2xx": stats.responses[1],
+                "3xx": stats.responses[2],
+                "4xx": stats.responses[3],
+                "5xx": stats.responses[4],
+            },
+            "sent": stats.sent,
+            "received": stats.received,
+            "fails": stats.fails,
+            "unavail": stats.unavailable,
+            "downtime_us": stats.downtime_ms * 1000,
+            "header_time_us": stats.header_time_ms * 1000,
+            "response_time_us": stats.response_time_ms * 1000,
+        })
+    });
+    json!({
+        "name": String::from_utf8_lossy(group.name()),
+        "zone": group.conf().zone.as_deref().map(String::from_utf8_lossy),
+        "queue": { "waiting": waiting, "overflowed": overflowed },
+        "peers": peers.collect::<Vec<_>>(),
     })
 }
 

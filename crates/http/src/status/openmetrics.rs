@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
+use nowait_upstream::{Availability, Peer, PeerStats};
 
 use super::{Report, buckets};
 use crate::special_pages::PRODUCT_VERSION;
@@ -19,6 +20,7 @@ pub fn render(report: &Report) -> String {
     of_loops(report, &mut text);
     of_pools(report, &mut text);
     of_file_systems(report, &mut text);
+    of_upstreams(report, &mut text);
     text.0.push_str("# EOF\n");
     text.0
 }
@@ -127,6 +129,59 @@ fn of_file_systems(report: &Report, text: &mut Text) {
             text.sample(&format!("{NAME}_total"), &labels, count);
         }
     }
+}
+
+/// Takes a number out of what was counted of a peer.
+type Count = fn(&PeerStats) -> u64;
+
+fn of_upstreams(report: &Report, text: &mut Text) {
+    let groups: Vec<_> = report.upstreams.iter().map(|group| (group, group.stats())).collect();
+    if groups.is_empty() {
+        return;
+    }
+    let now = nowait_runtime::now();
+    let each = |text: &mut Text, put: &dyn Fn(&mut Text, [(&str, &str); 2], &Peer, &PeerStats)| {
+        for (group, peers) in &groups {
+            let name = String::from_utf8_lossy(group.name());
+            for (peer, stats) in peers {
+                put(text, [("upstream", &name), ("peer", &stats.name)], peer, stats);
+            }
+        }
+    };
+    let gauges: [(&str, &str, Count); 2] = [
+        ("nowait_upstream_active", "Requests under way.", |stats| u64::from(stats.active)),
+        ("nowait_upstream_idle", "Connections kept for reuse.", |stats| u64::from(stats.idle)),
+    ];
+    for (name, help, get) in gauges {
+        text.family(name, "gauge", "", help);
+        each(text, &|text, labels, _, stats| text.sample(name, &labels, get(stats)));
+    }
+    const UP: &str = "nowait_upstream_up";
+    text.family(UP, "gauge", "", "Whether requests may go there.");
+    each(text, &|text, labels, peer, _| {
+        let up = peer.availability(now) == Availability::Up;
+        text.sample(UP, &labels, u64::from(up));
+    });
+    let counters: [(&str, &str, Count); 5] = [
+        ("nowait_upstream_requests", "Requests sent.", |stats| stats.requests),
+        ("nowait_upstream_fails", "Attempts that failed.", |stats| stats.fails),
+        ("nowait_upstream_unavailable", "How often it was given up.", |stats| stats.unavailable),
+        ("nowait_upstream_sent_bytes", "Bytes sent.", |stats| stats.sent),
+        ("nowait_upstream_received_bytes", "Bytes received.", |stats| stats.received),
+    ];
+    for (name, help, get) in counters {
+        text.family(name, "counter", "", help);
+        let total = format!("{name}_total");
+        each(text, &|text, labels, _, stats| text.sample(&total, &labels, get(stats)));
+    }
+    const RESPONSES: &str = "nowait_upstream_responses";
+    text.family(RESPONSES, "counter", "", "Responses by the first digit of their status.");
+    each(text, &|text, [upstream, peer], _, stats| {
+        for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(stats.responses) {
+            let labels = [upstream, peer, ("status", class)];
+            text.sample(&format!("{RESPONSES}_total"), &labels, count);
+        }
+    });
 }
 
 fn each_operation(report: &Report, mut each: impl FnMut(&str, &OpSnapshot)) {

@@ -60,8 +60,11 @@ pub async fn run(
         false => request_body::read_ready(request).await,
     };
     read.map_err(|status| Failed { status, cause: None })?;
-    let on_hangup =
-        if settings.ignore_client_abort { OnHangup::Ignore } else { OnHangup::EndAtOnce };
+    let on_hangup = if settings.ignore_client_abort || target.outlives_client {
+        OnHangup::Ignore
+    } else {
+        OnHangup::EndAtOnce
+    };
     let watch = request.connection.clone().watch(on_hangup);
     let tag = target.tag(request);
     let started = now();

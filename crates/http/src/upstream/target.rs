@@ -21,6 +21,9 @@ pub struct Target {
     pub uri: LogUri,
     /// `proxy_bind`: our own address, and whether it may be one that this machine has not got.
     pub bind: Option<(Address, bool)>,
+    /// The request goes on when its client has left, whatever the settings say: somebody else wants
+    /// the response, too.
+    pub outlives_client: bool,
 }
 
 impl Target {

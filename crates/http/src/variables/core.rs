@@ -11,6 +11,7 @@ use crate::address;
 use crate::auth::credentials::Credentials;
 use crate::log::Level;
 use crate::request::{BodyLength, Request, RequestBody};
+use crate::response::AcceptRanges;
 
 macro_rules! builtins {
     ($($(#[doc = $doc:literal])+ $name:literal => $get:expr;)+) => {
@@ -302,6 +303,9 @@ fn sent_header(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     }
     if same_name(b"content-encoding", name) && r.out.content_encoding.is_some() {
         return append(r.out.content_encoding.as_deref(), out);
+    }
+    if same_name(b"accept-ranges", name) && r.out.accept_ranges != AcceptRanges::No {
+        return append(Some(b"bytes"), out);
     }
     joined(r.out.headers.iter().map(|h| (&h.name[..], &h.value[..])), name, b", ", out)
 }

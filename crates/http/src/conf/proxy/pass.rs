@@ -1,5 +1,7 @@
 //! `proxy_pass`: where requests go.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Span};
 
@@ -26,7 +28,7 @@ nowait_conf::rows! {
 #[derive(Clone, Debug)]
 pub enum Pass {
     /// To one server or group.
-    Static(StaticPass),
+    Static(Arc<StaticPass>),
     /// Each request tells.
     Variable {
         /// The URL.
@@ -113,6 +115,6 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         location,
         span: word.span,
     };
-    cx.layer::<PassLayer>().pass = Some(Pass::Static(pass));
+    cx.layer::<PassLayer>().pass = Some(Pass::Static(Arc::new(pass)));
     Ok(())
 }

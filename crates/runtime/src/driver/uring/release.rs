@@ -1,0 +1,53 @@
+//! How a socket leaves the ring without being closed: for another worker's ring.
+//!
+//! By the rules on top of `uring.rs` the kernel must have nothing in hand for the descriptor when
+//! somebody else gets it: a receive that was armed while the connection was idle could take what
+//! the next owner waits for.
+
+use std::io;
+use std::task::{Context, Poll, Waker};
+
+use rustix::io::Errno;
+
+use super::super::uring_slot::Op;
+use super::super::{Key, remember};
+use super::Uring;
+
+impl Uring {
+    /// Cancels what is under way and waits for its end.
+    pub(crate) fn poll_release(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let index = key.0 as usize;
+        let slot = &mut self.slots[index];
+        if slot.has(Op::Send) || slot.sending.is_some() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        if let Some(place) = slot.received.take() {
+            match self.received.remove(place.get() as usize - 1) {
+                Err(Errno::CANCELED) => {}
+                _ => return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+            }
+        }
+        let slot = &mut self.slots[index];
+        if slot.in_flight == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        // Whichever ends last wakes the task.
+        remember(&mut slot.read, cx);
+        slot.waiters.remember_write(cx);
+        slot.waiters.remember_hangup(cx);
+        for op in Op::OF_SLOTS {
+            if self.slots[index].has(op) {
+                self.cancel(index, op);
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Forgets a socket of which nothing is under way.
+    pub(crate) fn release(&mut self, key: Key, dropped: &mut Vec<Waker>) {
+        let mut slot = self.slots.remove(key.0 as usize);
+        let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];
+        dropped.extend(slot.read.take().into_iter().chain(waiters.into_iter().flatten()));
+        debug_assert!(slot.in_flight == 0 && slot.received.is_none());
+    }
+}

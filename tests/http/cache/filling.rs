@@ -1,0 +1,276 @@
+//! Requests for what is being fetched just now: they wait, read along, or ask themselves.
+
+use std::sync::mpsc::{Sender, channel};
+
+use nowait_testkit::origin::Step;
+use nowait_testkit::{Client, Driver, Origin, Server, wait};
+
+use super::{builder, get};
+use crate::proxy::wire;
+use crate::stage::pattern;
+
+const HEAD: &str =
+    "HTTP/1.1 200 OK\nCache-Control: max-age=60\nContent-Length: 6\nConnection: close\n\n";
+
+/// An origin that sends this, waits for the test, and sends that; then the next script.
+fn halting(first: &str, then: &str, next: Vec<Vec<Step>>) -> (Origin, Sender<()>) {
+    let (go, halt) = channel();
+    let mut scripts = vec![vec![
+        Step::expect("\r\n\r\n"),
+        Step::reply(wire(first)),
+        Step::Wait(halt),
+        Step::reply(then),
+    ]];
+    scripts.extend(next);
+    (Origin::start(scripts), go)
+}
+
+/// Runs a test on each driver, with two workers.
+fn on_drivers(
+    content: &str,
+    make: impl Fn() -> (Origin, Sender<()>),
+    test: impl Fn(&mut Server, &Origin, Sender<()>),
+) {
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        eprintln!("driver: {driver:?}");
+        let (origin, go) = make();
+        let site = builder(content, &origin.addr().to_string()).driver(driver).workers(2);
+        let mut server = site.start();
+        test(&mut server, &origin, go);
+        server.stop();
+        origin.finish();
+    }
+}
+
+/// Reads the head and the first half of the body.
+fn half(client: &mut Client) {
+    let mut read = Vec::new();
+    while !read.ends_with(b"\r\n\r\nabc") {
+        read.extend(client.read_some(1024));
+    }
+}
+
+fn asked(origin: &Origin, times: usize) {
+    wait::until("the origin is asked", wait::PATIENCE, || {
+        let received = origin.received();
+        let whole = received.iter().filter(|asked| asked.ends_with(b"\r\n\r\n")).count();
+        (whole == times).then_some(())
+    });
+}
+
+#[test]
+fn others_read_along() {
+    on_drivers(
+        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; }",
+        || halting(&format!("{HEAD}abc"), "def", Vec::new()),
+        |server, _, go| {
+            let mut first = server.client();
+            first.send_get("/a");
+            half(&mut first);
+            let mut others: Vec<_> = (0..3).map(|_| server.client()).collect();
+            for other in &mut others {
+                other.send_get("/a");
+                half(other);
+            }
+            go.send(()).unwrap();
+            for other in &mut others {
+                assert_eq!(other.read_some(1024), b"def");
+            }
+            assert_eq!(get(server, "/a").header("X-Cache"), Some("HIT"));
+        },
+    );
+}
+
+#[test]
+fn others_wait_for_all_of_it_where_that_is_wanted() {
+    on_drivers(
+        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_read_while_filling off; }",
+        || halting(&format!("{HEAD}abc"), "def", Vec::new()),
+        |server, origin, go| {
+            let mut first = server.client();
+            first.send_get("/a");
+            asked(origin, 1);
+            let mut other = server.client();
+            other.send_get("/a");
+            go.send(()).unwrap();
+            assert_eq!(first.response().text(), "abcdef");
+            let response = other.response();
+            assert_eq!(response.header("X-Cache"), Some("HIT"));
+            assert_eq!(response.text(), "abcdef");
+        },
+    );
+}
+
+#[test]
+fn without_the_lock_each_asks() {
+    let whole = format!("{HEAD}second");
+    on_drivers(
+        "location / { proxy_pass http://%%ORIGIN%%; }",
+        || halting(&format!("{HEAD}abc"), "def", super::scripts(&[&whole])),
+        |server, origin, go| {
+            let mut first = server.client();
+            first.send_get("/a");
+            asked(origin, 1);
+            let response = get(server, "/a");
+            assert_eq!(response.header("X-Cache"), Some("MISS"));
+            assert_eq!(response.text(), "second");
+            go.send(()).unwrap();
+            assert_eq!(first.response().text(), "abcdef");
+        },
+    );
+}
+
+#[test]
+fn who_has_waited_long_enough_asks_and_does_not_store() {
+    let whole = format!("{HEAD}second");
+    on_drivers(
+        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_lock_timeout 50ms; }",
+        || {
+            let (go, halt) = channel();
+            let script = vec![
+                Step::expect("\r\n\r\n"),
+                Step::Wait(halt),
+                Step::reply(wire(&format!("{HEAD}first!"))),
+            ];
+            let mut scripts = vec![script];
+            scripts.extend(super::scripts(&[&whole]));
+            (Origin::start(scripts), go)
+        },
+        |server, origin, go| {
+            let mut first = server.client();
+            first.send_get("/a");
+            asked(origin, 1);
+            assert_eq!(get(server, "/a").text(), "second");
+            go.send(()).unwrap();
+            assert_eq!(first.response().text(), "first!");
+            assert_eq!(get(server, "/a").text(), "first!");
+        },
+    );
+}
+
+#[test]
+fn one_more_is_sent_when_the_first_takes_too_long() {
+    let whole = format!("{HEAD}second");
+    on_drivers(
+        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_lock_age 50ms; }",
+        || {
+            let (go, halt) = channel();
+            let script = vec![
+                Step::expect("\r\n\r\n"),
+                Step::Wait(halt),
+                Step::reply(wire(&format!("{HEAD}first!"))),
+            ];
+            let mut scripts = vec![script];
+            scripts.extend(super::scripts(&[&whole]));
+            (Origin::start(scripts), go)
+        },
+        |server, origin, go| {
+            let mut first = server.client();
+            first.send_get("/a");
+            asked(origin, 1);
+            assert_eq!(get(server, "/a").text(), "second");
+            assert_eq!(get(server, "/a").header("X-Cache"), Some("HIT"));
+            go.send(()).unwrap();
+            assert_eq!(first.response().text(), "first!");
+        },
+    );
+}
+
+#[test]
+fn what_may_not_be_stored_holds_nobody_up() {
+    let other = "HTTP/1.1 200 OK\nContent-Length: 5\nConnection: close\n\nother";
+    let no =
+        "HTTP/1.1 200 OK\nCache-Control: no-store\nContent-Length: 6\nConnection: close\n\nabc";
+    on_drivers(
+        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; }",
+        || halting(no, "def", super::scripts(&[other])),
+        |server, origin, go| {
+            let mut first = server.client();
+            first.send_get("/a");
+            asked(origin, 1);
+            assert_eq!(get(server, "/a").text(), "other");
+            go.send(()).unwrap();
+            assert_eq!(first.response().text(), "abcdef");
+        },
+    );
+}
+
+#[test]
+fn the_rest_is_stored_when_the_client_has_left() {
+    on_drivers(
+        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; }",
+        || halting(&format!("{HEAD}abc"), "def", Vec::new()),
+        |server, _, go| {
+            let mut client = server.client();
+            client.send_get("/a");
+            half(&mut client);
+            client.reset();
+            go.send(()).unwrap();
+            let response = get(server, "/a");
+            assert_eq!(response.header("X-Cache"), Some("HIT"));
+            assert_eq!(response.text(), "abcdef");
+        },
+    );
+}
+
+#[test]
+fn the_request_goes_on_when_the_client_has_left_before_the_head() {
+    on_drivers(
+        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; }",
+        || {
+            let (go, halt) = channel();
+            let reply = wire(&format!("{HEAD}abcdef"));
+            let script = vec![Step::expect("\r\n\r\n"), Step::Wait(halt), Step::reply(reply)];
+            (Origin::start([script]), go)
+        },
+        |server, origin, go| {
+            let mut client = server.client();
+            client.send_get("/a");
+            asked(origin, 1);
+            client.reset();
+            go.send(()).unwrap();
+            assert_eq!(get(server, "/a").text(), "abcdef");
+        },
+    );
+}
+
+#[test]
+fn half_a_response_is_not_stored() {
+    let whole = format!("{HEAD}second");
+    on_drivers(
+        "location / { proxy_pass http://%%ORIGIN%%; }",
+        || {
+            let half = vec![Step::expect("\r\n\r\n"), Step::reply(wire(&format!("{HEAD}abc")))];
+            let mut scripts = vec![half];
+            scripts.extend(super::scripts(&[&whole]));
+            (Origin::start(scripts), channel().0)
+        },
+        |server, _, _| {
+            server.allow_log("prematurely closed");
+            let mut client = server.client();
+            client.send_get("/a");
+            assert!(client.try_response(false).is_err());
+            let response = get(server, "/a");
+            assert_eq!(response.header("X-Cache"), Some("MISS"));
+            assert_eq!(response.text(), "second");
+        },
+    );
+}
+
+#[test]
+fn large_responses_come_whole() {
+    const BYTES: usize = 3_000_000;
+    let body = String::from_utf8(pattern(BYTES)).unwrap();
+    let reply = format!(
+        "HTTP/1.1 200 OK\nCache-Control: max-age=60\nAccept-Ranges: bytes\nContent-Length: {BYTES}\nConnection: close\n\n{body}"
+    );
+    super::with_origin("location / { proxy_pass http://%%ORIGIN%%; }", &[&reply], |server, _| {
+        for status in ["MISS", "HIT", "HIT"] {
+            let response = get(server, "/a");
+            assert_eq!(response.header("X-Cache"), Some(status));
+            assert!(response.text() == body);
+        }
+        let part = crate::stage::ask(server, "/a", &["Range: bytes=2000000-2000009"]);
+        assert_eq!(part.text(), body[2_000_000..2_000_010]);
+    });
+}

@@ -1,0 +1,97 @@
+//! `proxy_cache_purge` and its relatives.
+
+use nowait_testkit::Server;
+
+use super::{get, with_origin};
+
+const PURGING: &str = "map $request_method $purge { PURGE 1; default ''; }
+    %%SERVER%%
+    location / {
+        proxy_pass http://%%ORIGIN%%;
+        proxy_cache_key $uri;
+        proxy_cache_tag $upstream_http_x_tags;
+        proxy_cache_purge $purge;
+        proxy_cache_purge_tag $http_x_tags;
+        proxy_cache_purge_soft $http_x_soft;
+        proxy_cache_revalidate on;
+    }";
+
+const REPLY: &str = "HTTP/1.1 200 OK\nCache-Control: max-age=60\nETag: \"a\"\nX-Tags: red, blue\nContent-Length: 1\nConnection: close\n\n1";
+
+/// Purges; status and how many objects there were.
+fn purge(server: &Server, target: &str, lines: &str) -> (u16, Option<String>) {
+    let mut client = server.client();
+    client.send(format!("PURGE {target} HTTP/1.1\r\nHost: a\r\n{lines}\r\n"));
+    let response = client.response();
+    (response.status, response.header("X-Purged").map(str::to_owned))
+}
+
+fn status(server: &Server, target: &str) -> String {
+    get(server, target).header("X-Cache").unwrap_or_default().to_owned()
+}
+
+#[test]
+fn by_key() {
+    with_origin(PURGING, &[REPLY; 3], |server, _| {
+        assert_eq!(purge(server, "/a", "").0, 404);
+        assert_eq!(status(server, "/a"), "MISS");
+        assert_eq!(status(server, "/ab"), "MISS");
+        assert_eq!(purge(server, "/a", ""), (204, Some("1".into())));
+        assert_eq!(status(server, "/ab"), "HIT");
+        assert_eq!(status(server, "/a"), "MISS");
+        assert_eq!(status(server, "/a"), "HIT");
+    });
+}
+
+#[test]
+fn by_the_beginning_of_the_key() {
+    with_origin(PURGING, &[REPLY; 5], |server, _| {
+        for target in ["/a", "/ab", "/b"] {
+            assert_eq!(status(server, target), "MISS");
+        }
+        assert_eq!(purge(server, "/a*", ""), (204, Some("2".into())));
+        assert_eq!(purge(server, "/a*", ""), (204, Some("0".into())));
+        assert_eq!(status(server, "/b"), "HIT");
+        assert_eq!(status(server, "/a"), "MISS");
+        assert_eq!(status(server, "/ab"), "MISS");
+    });
+}
+
+#[test]
+fn by_tag() {
+    let other = "HTTP/1.1 200 OK\nCache-Control: max-age=60\nX-Tags: green\nContent-Length: 1\nConnection: close\n\n1";
+    with_origin(PURGING, &[REPLY, other, REPLY], |server, _| {
+        assert_eq!(status(server, "/a"), "MISS");
+        assert_eq!(status(server, "/b"), "MISS");
+        assert_eq!(purge(server, "/x", "X-Tags: blue\r\n"), (204, Some("1".into())));
+        assert_eq!(purge(server, "/x", "X-Tags: yellow\r\n"), (204, Some("0".into())));
+        assert_eq!(status(server, "/b"), "HIT");
+        assert_eq!(status(server, "/a"), "MISS");
+    });
+}
+
+#[test]
+fn softly() {
+    let unchanged = "HTTP/1.1 304 Not Modified\nCache-Control: max-age=60\nConnection: close\n\n";
+    with_origin(PURGING, &[REPLY, unchanged], |server, _| {
+        assert_eq!(status(server, "/a"), "MISS");
+        assert_eq!(purge(server, "/a", "X-Soft: 1\r\n"), (204, Some("1".into())));
+        assert_eq!(status(server, "/a"), "REVALIDATED");
+        assert_eq!(status(server, "/a"), "HIT");
+    });
+}
+
+#[test]
+fn all_variants_of_a_key() {
+    let varied = "HTTP/1.1 200 OK\nCache-Control: max-age=60\nVary: X-A\nContent-Length: 1\nConnection: close\n\n1";
+    with_origin(PURGING, &[varied; 4], |server, _| {
+        let ask = |a: &str| {
+            let response = crate::stage::ask(server, "/a", &[&format!("X-A: {a}")]);
+            response.header("X-Cache").unwrap_or_default().to_owned()
+        };
+        assert_eq!((ask("1"), ask("2")), ("MISS".into(), "MISS".into()));
+        assert_eq!((ask("1"), ask("2")), ("HIT".into(), "HIT".into()));
+        assert_eq!(purge(server, "/a", ""), (204, Some("2".into())));
+        assert_eq!((ask("1"), ask("2")), ("MISS".into(), "MISS".into()));
+    });
+}

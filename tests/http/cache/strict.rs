@@ -1,0 +1,246 @@
+//! `proxy_cache_rfc9111 on;` and `proxy_cache_status`.
+
+use super::{Case, cached, gets, now, with_origin};
+use crate::stage::ask;
+
+const STRICT: &str = "proxy_cache_rfc9111 on; proxy_cache_status edge;
+    location / { proxy_pass http://%%ORIGIN%%; }";
+
+#[test]
+fn the_age_is_told() {
+    gets(
+        STRICT,
+        &[
+            (
+                "/a",
+                Some("200 OK\nCache-Control: max-age=1000\nAge: 100\n\n1"),
+                "200\nX-Cache: MISS\nAge: 100\n\n1",
+            ),
+            ("/a", None, "200\nX-Cache: HIT\nAge: 10*\nCache-Status: edge; hit; ttl=*\n\n1"),
+            // It was too old when it came.
+            (
+                "/b",
+                Some("200 OK\nCache-Control: max-age=100\nAge: 100\nETag: \"a\"\n\n1"),
+                "200\nX-Cache: MISS\n\n1",
+            ),
+            (
+                "/b",
+                Some("304 Not Modified\nCache-Control: max-age=100\n\n"),
+                "200\nX-Cache: REVALIDATED\nCache-Status: edge; fwd=stale; fwd-status=304; ttl=*\n\n1",
+            ),
+            ("/b", None, "200\nX-Cache: HIT\n\n1"),
+        ],
+    );
+}
+
+#[test]
+fn requests_say_what_they_accept() {
+    gets(
+        STRICT,
+        &[
+            (
+                "/a",
+                Some("200 OK\nCache-Control: max-age=1000\nAge: 100\n\n1"),
+                "200\nX-Cache: MISS\nCache-Status: edge; fwd=uri-miss; stored\n\n1",
+            ),
+            ("/a\nCache-Control: max-age=200", None, "200\nX-Cache: HIT\n\n1"),
+            (
+                "/a\nCache-Control: max-age=50",
+                Some("200 OK\nCache-Control: max-age=1000\n\n2"),
+                "200\nX-Cache: EXPIRED\nCache-Status: edge; fwd=request; stored\n\n2",
+            ),
+            ("/a\nCache-Control: min-fresh=500", None, "200\nX-Cache: HIT\n\n2"),
+            (
+                "/a\nCache-Control: min-fresh=2000",
+                Some("200 OK\nCache-Control: max-age=1000\n\n3"),
+                "200\nX-Cache: EXPIRED\n\n3",
+            ),
+            (
+                "/a\nCache-Control: no-cache",
+                Some("200 OK\nCache-Control: max-age=1000\n\n4"),
+                "200\nX-Cache: EXPIRED\n\n4",
+            ),
+            (
+                "/a\nPragma: no-cache",
+                Some("200 OK\nCache-Control: max-age=1000\n\n5"),
+                "200\nX-Cache: EXPIRED\n\n5",
+            ),
+            ("/a\nCache-Control: only-if-cached", None, "200\nX-Cache: HIT\n\n5"),
+            ("/none\nCache-Control: only-if-cached", None, "504\n"),
+            (
+                "/store\nCache-Control: no-store",
+                Some("200 OK\nCache-Control: max-age=1000\n\n6"),
+                "200\nX-Cache: MISS\n\n6",
+            ),
+            (
+                "/store",
+                Some("200 OK\nCache-Control: max-age=1000\nAge: 2000\nETag: \"a\"\n\n7"),
+                "200\nX-Cache: MISS\n\n7",
+            ),
+            ("/store\nCache-Control: max-stale=1500", None, "200\nX-Cache: HIT\n\n7"),
+        ],
+    );
+}
+
+#[test]
+fn responses_say_how_they_may_be_used() {
+    let no_cache = "200 OK\nCache-Control: no-cache\nETag: \"a\"\n\n1";
+    gets(
+        STRICT,
+        &[
+            ("/a", Some(no_cache), "200\nX-Cache: MISS\n\n1"),
+            (
+                "/a",
+                Some("304 Not Modified\nX-New: yes\n\n"),
+                "200\nX-Cache: REVALIDATED\nX-New: yes\n\n1",
+            ),
+            ("/a", Some("304 Not Modified\n\n"), "200\nX-Cache: REVALIDATED\nX-New: yes\n\n1"),
+            (
+                "/fields",
+                Some(
+                    "200 OK\nCache-Control: max-age=60, private=\"X-A\", no-cache=\"X-B\"\nX-A: 1\nX-B: 2\nX-C: 3\n\n1",
+                ),
+                "200\nX-A: 1\nX-B: 2\n\n1",
+            ),
+            ("/fields", None, "200\nX-Cache: HIT\n!X-A\n!X-B\nX-C: 3\n\n1"),
+            (
+                "/cdn",
+                Some("200 OK\nCache-Control: no-store\nCDN-Cache-Control: max-age=60\n\n1"),
+                "200\nX-Cache: MISS\n\n1",
+            ),
+            ("/cdn", None, "200\nX-Cache: HIT\nCache-Control: no-store\n\n1"),
+            (
+                "/heuristic",
+                Some("200 OK\nLast-Modified: Thu, 01 Jan 2015 00:00:00 GMT\n\n1"),
+                "200\nX-Cache: MISS\n\n1",
+            ),
+            ("/heuristic", None, "200\nX-Cache: HIT\n\n1"),
+            (
+                "/auth\nAuthorization: x",
+                Some("200 OK\nCache-Control: max-age=60\n\n1"),
+                "200\nX-Cache: MISS\n\n1",
+            ),
+            (
+                "/auth\nAuthorization: x",
+                Some("200 OK\nCache-Control: max-age=60, public\n\n2"),
+                "200\nX-Cache: MISS\n\n2",
+            ),
+            ("/auth", None, "200\nX-Cache: HIT\n\n2"),
+            (
+                "/cookie",
+                Some("200 OK\nCache-Control: max-age=60, public\nSet-Cookie: a=b\n\n1"),
+                "200\nX-Cache: MISS\n\n1",
+            ),
+            ("/cookie", None, "200\nX-Cache: HIT\nSet-Cookie: a=b\n\n1"),
+        ],
+    );
+}
+
+#[test]
+fn what_must_be_revalidated_is_never_served_stale() {
+    let past = now() - 100;
+    let stale = |control: &str| {
+        let date = String::from_utf8(date(past)).unwrap();
+        format!("200 OK\nDate: {date}\nCache-Control: max-age=50, {control}\nETag: \"a\"\n\n1")
+    };
+    let (plain, must) =
+        (stale("stale-if-error=1000"), stale("must-revalidate, stale-if-error=1000"));
+    gets(
+        STRICT,
+        &[
+            ("/a", Some(&plain), "200\nX-Cache: MISS\n\n1"),
+            ("/a", Some("503 Down\n\nx"), "200\nX-Cache: STALE\n\n1"),
+            ("/b", Some(&must), "200\nX-Cache: MISS\n\n1"),
+            ("/b", Some("503 Down\n\nx"), "503\n\nx"),
+        ],
+    );
+}
+
+fn date(unix: u64) -> Vec<u8> {
+    // 2001-09-09 01:46:40 and later: the tests need times of this day only.
+    let (day, second) = (unix / 86_400, unix % 86_400);
+    let mut year = 1970;
+    let mut left = day;
+    let leap = |y: u64| (y % 4 == 0 && y % 100 != 0) || y % 400 == 0;
+    while left >= 365 + u64::from(leap(year)) {
+        left -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let months = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while left >= months[month] {
+        left -= months[month];
+        month += 1;
+    }
+    let names =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let week = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    format!(
+        "{}, {:02} {} {year} {:02}:{:02}:{:02} GMT",
+        week[(day % 7) as usize],
+        left + 1,
+        names[month],
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
+    .into_bytes()
+}
+
+#[test]
+fn unsafe_methods_forget_what_they_changed() {
+    let get = |target: &str| format!("GET {target} HTTP/1.1\nHost: localhost");
+    let (a, b, c) = (get("/a"), get("/b"), get("/c"));
+    let fresh = "200 OK\nCache-Control: max-age=60\n\n1";
+    let post = "POST /a HTTP/1.1\nHost: localhost\nContent-Length: 0";
+    let miss = "200\nX-Cache: MISS\n\n1";
+    let hit = "200\nX-Cache: HIT\n\n1";
+    cached(
+        STRICT,
+        &[
+            Case { exchange: &a, reply: Some(fresh), expected: miss },
+            Case { exchange: &b, reply: Some(fresh), expected: miss },
+            Case { exchange: &c, reply: Some(fresh), expected: miss },
+            Case { exchange: post, reply: Some("404 No\n\n"), expected: "404\n\n" },
+            Case { exchange: &a, reply: None, expected: hit },
+            Case {
+                exchange: post,
+                reply: Some("201 Created\nContent-Location: /b\nLocation: http://other/c\n\n"),
+                expected: "201\n\n",
+            },
+            Case { exchange: &a, reply: Some(fresh), expected: miss },
+            Case { exchange: &b, reply: Some(fresh), expected: miss },
+            Case { exchange: &c, reply: None, expected: hit },
+        ],
+    );
+}
+
+#[test]
+fn variants_are_compared_by_their_meaning() {
+    let varied = "200 OK\nCache-Control: max-age=60\nVary: Accept-Encoding, X-A\n\n1";
+    gets(
+        STRICT,
+        &[
+            ("/a\nAccept-Encoding: gzip, br;q=0.5", Some(varied), "200\nX-Cache: MISS\n\n1"),
+            ("/a\nAccept-Encoding: BR;q=0.5,gzip;q=1.0", None, "200\nX-Cache: HIT\n\n1"),
+            (
+                "/a\nAccept-Encoding: gzip",
+                Some(varied),
+                "200\nX-Cache: MISS\nCache-Status: edge; fwd=vary-miss; stored\n\n1",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_status_of_the_origin_stays_in_front() {
+    with_origin(
+        "proxy_cache_status \"a b\"; location / { proxy_pass http://%%ORIGIN%%; proxy_cache_bypass $arg_b; }",
+        &["HTTP/1.1 200 OK\nCache-Status: inner; hit\nContent-Length: 1\nConnection: close\n\n1"],
+        |server, _| {
+            let response = ask(server, "/?b=1", &[]);
+            let all: Vec<_> = response.all("Cache-Status").collect();
+            assert_eq!(all, ["inner; hit", "\"a b\"; fwd=bypass"]);
+        },
+    );
+}

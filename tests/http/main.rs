@@ -14,6 +14,7 @@ mod auth_request;
 mod bodies;
 mod cache;
 mod charset;
+mod codings;
 mod conditional;
 mod conditions;
 mod error_log;

@@ -99,7 +99,7 @@ fn attributes_and_marks() {
         let time = behind("/time");
         assert!(time.starts_with("; expires=") && time.ends_with(" GMT; path=/"), "{time}");
         assert_eq!(behind("/flags"), "; path=/; secure; httponly; samesite=lax");
-        assert_eq!(behind("/strict"), "; path=/; samesite=strict; samesite=none");
+        assert_eq!(behind("/strict"), "; path=/; samesite=strict");
         assert_eq!(behind("/none"), "; path=/");
         let answer = ask(server, "/p3p", &[]);
         assert_eq!(answer.header("p3p"), Some("policyref=\"/p3p.xml\""));

@@ -51,10 +51,6 @@ fn advice(module: &str) -> Option<&'static str> {
         "where TLS is used, let a server in front of nowait end it; else remove the lines";
     let rest = module.strip_prefix("ngx_")?;
     Some(match rest.strip_suffix("_module").unwrap_or(rest) {
-        "http_auth_request" | "http_secure_link" => {
-            "without these lines everybody has access; \"auth_basic\", \"allow\" and \"deny\" work"
-        }
-        "http_referer" => "\"map $http_referer\" and \"if\" can do it",
         "http_dav" => "nowait serves files and does not store any",
         "http_ssl" | "http_v2" | "http_v3" | "openssl" => TLS,
         "http_upstream" | "http_tunnel" | "http_memcached" | "http_slice_filter" => APPLICATION,
@@ -95,7 +91,7 @@ mod tests {
 
     #[test]
     fn advice_is_for_modules_of_nginx() {
-        for module in ["http_dav", "http_referer", "http_proxy", "stream_ssl"] {
+        for module in ["http_dav", "http_fastcgi", "stream_ssl"] {
             let module = format!("ngx_{module}_module");
             assert!(advice(&module).is_some(), "{module}");
             assert!(unsupported::all().any(|entry| entry.module == module), "{module}");

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use crate::filter::Pull;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
-use crate::subrequest;
+use crate::subrequest::{self, Answer, Refused};
 
 /// Bodies one after the other.
 #[derive(Default)]
@@ -27,6 +27,8 @@ pub enum Piece {
     Body(Body),
     /// What a subrequest answers; it is run when its turn comes.
     Subrequest(Box<Request>),
+    /// A subrequest that is being answered.
+    Running(LocalFuture<'static, Result<Answer, Refused>>),
     /// A body that is sent only if nothing was before.
     IfEmpty(Body),
 }
@@ -60,8 +62,14 @@ impl Sequence {
                 Piece::Subrequest(_) => {
                     let taken = std::mem::replace(first, Piece::Body(Body::Empty));
                     if let Piece::Subrequest(request) = taken {
-                        *first = Piece::Body(subrequest::run(request).await?.into_body());
+                        *first = Piece::Running(subrequest::run(request));
                     }
+                }
+                // It stays where it is when this future is dropped.
+                Piece::Running(running) => {
+                    let answer = running.await;
+                    *first = Piece::Body(Body::Empty);
+                    *first = Piece::Body(answer?.into_body());
                 }
             }
         }

@@ -44,7 +44,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
 
 impl Counts {
     /// Appends the ratio with two digits; false if there is none.
-    fn append_ratio(&self, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn append_ratio(&self, out: &mut Vec<u8>) -> bool {
         let (taken, made) = (u128::from(self.taken.get()), u128::from(self.made.get()));
         let Some(thousandths) = (taken * 1000).checked_div(made) else { return false };
         let hundredths = (thousandths + 5) / 10;

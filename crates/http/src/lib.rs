@@ -16,6 +16,7 @@ pub mod body;
 pub mod body_reader;
 pub mod cache;
 pub mod charset;
+pub mod codings;
 pub mod conditional;
 pub mod conf;
 pub mod connection;

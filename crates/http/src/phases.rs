@@ -24,7 +24,7 @@ use crate::conf::Content;
 use crate::error_page;
 use crate::filter;
 use crate::handler;
-use crate::handler::gzip_static::Tried;
+use crate::handler::precompressed::Tried;
 use crate::limit::{self, Turn};
 use crate::log::Level;
 use crate::outcome::{Outcome, Special, Target};
@@ -294,7 +294,7 @@ fn phases(request: &mut Request) -> Option<Outcome> {
 
 /// Answers with a file that can be opened without waiting for a disk.
 fn file_at_once(request: &mut Request) -> Option<Outcome> {
-    match handler::gzip_static::try_run(request) {
+    match handler::precompressed::try_run(request) {
         Tried::Answered(outcome) => Some(outcome),
         Tried::Declined => handler::static_file::try_run(request),
         Tried::Waits => None,
@@ -537,7 +537,7 @@ async fn content(request: &mut Request) -> Outcome {
             return outcome;
         }
     }
-    if let Some(outcome) = handler::gzip_static::run(request).await {
+    if let Some(outcome) = handler::precompressed::run(request).await {
         return outcome;
     }
     if let Some(outcome) = handler::static_file::run(request).await {

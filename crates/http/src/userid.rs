@@ -236,16 +236,16 @@ pub(crate) fn cookie(request: &Request) -> Option<Bytes> {
     }
     out.extend_from_slice(b"; path=");
     out.extend_from_slice(&conf.userid_path.0);
-    for (flag, text) in [
-        (Flags::SECURE, "; secure"),
-        (Flags::HTTPONLY, "; httponly"),
+    let has = |flag: &(Flags, &str)| conf.userid_flags.contains(flag.0);
+    let plain = [(Flags::SECURE, "; secure"), (Flags::HTTPONLY, "; httponly")];
+    let same_site = [
         (Flags::STRICT, "; samesite=strict"),
         (Flags::LAX, "; samesite=lax"),
         (Flags::NONE, "; samesite=none"),
-    ] {
-        if conf.userid_flags.contains(flag) {
-            out.extend_from_slice(text.as_bytes());
-        }
+    ];
+    // There can be only one of the latter.
+    for (_, text) in plain.iter().filter(|f| has(f)).chain(same_site.iter().find(|f| has(f))) {
+        out.extend_from_slice(text.as_bytes());
     }
     Some(out.into())
 }

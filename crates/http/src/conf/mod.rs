@@ -14,6 +14,7 @@ pub mod cache;
 pub mod cache_path;
 pub mod charset;
 pub mod client;
+pub mod codings;
 pub mod content;
 pub mod files;
 pub mod gzip;
@@ -137,6 +138,14 @@ pub struct Location {
     pub gzip_static: gzip::GzipStaticConf,
     /// How names in variables are resolved.
     pub resolving: resolver::Resolving,
+    /// Compression by Brotli.
+    pub brotli: codings::BrotliConf,
+    /// Files that are compressed by Brotli already.
+    pub brotli_static: codings::BrotliStaticConf,
+    /// Compression by Zstandard.
+    pub zstd: codings::ZstdConf,
+    /// Files that are compressed by Zstandard already.
+    pub zstd_static: codings::ZstdStaticConf,
     /// Addresses of clients behind proxies.
     pub realip: realip::RealIpConf,
     /// Settings of the rewrite module.
@@ -301,6 +310,10 @@ pub fn rows() -> Vec<&'static [Row]> {
         gzip::GzipConf::ROWS,
         gzip::GunzipConf::ROWS,
         gzip::GzipStaticConf::ROWS,
+        codings::BrotliConf::ROWS,
+        codings::BrotliStaticConf::ROWS,
+        codings::ZstdConf::ROWS,
+        codings::ZstdStaticConf::ROWS,
         variables::MAP_ROWS,
         variables::GEO_ROWS,
         variables::SPLIT_CLIENTS_ROWS,

@@ -18,7 +18,7 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
         && response.head.content_type.as_ref().is_some_and(|t| conf.addition_types.contains(t));
     request.filters.addition = adds;
     if adds {
-        super::gzip::recode(response);
+        super::compress::recode(response);
     }
     Ok(())
 }

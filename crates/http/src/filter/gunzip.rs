@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes};
 use flate2::{Decompress, FlushDecompress, Status};
 use nowait_runtime::yield_now;
 
-use super::gzip::recode;
+use super::compress::recode;
 use super::pull::Pull;
 use crate::gzip::is_accepted;
 use crate::outcome::Special;

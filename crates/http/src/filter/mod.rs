@@ -6,6 +6,9 @@
 
 mod addition;
 mod charset;
+mod coder;
+mod codings;
+mod compress;
 mod gunzip;
 mod gzip;
 mod headers;
@@ -41,11 +44,13 @@ const FILTERS: &[Filter] = &[
     sub::apply,
     charset::name,
     ssi::decide,
+    codings::decide,
     gzip::decide,
     range::apply,
     charset::convert,
     ssi::apply,
     addition::apply,
+    codings::compress,
     gzip::compress,
 ];
 
@@ -58,6 +63,8 @@ pub(crate) struct Decided {
     ssi: bool,
     /// How the commands of the body want times to be written.
     pub(crate) time_format: Option<Bytes>,
+    /// By what, besides gzip, the body is compressed.
+    pub(crate) coded: Option<crate::codings::Coded>,
 }
 
 /// Sends a response through all filters.

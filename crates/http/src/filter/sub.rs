@@ -78,4 +78,8 @@ impl BodySource for Replaced {
             }
         })
     }
+
+    fn is_urgent(&self) -> bool {
+        self.pull.is_urgent()
+    }
 }

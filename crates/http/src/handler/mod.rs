@@ -5,8 +5,8 @@
 
 pub mod autoindex;
 pub mod empty_gif;
-pub mod gzip_static;
 pub mod index;
+pub mod precompressed;
 pub mod random_index;
 pub mod static_file;
 pub mod stub_status;

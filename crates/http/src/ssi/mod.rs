@@ -189,6 +189,21 @@ pub struct Page {
     condition: Option<Condition>,
     in_block: bool,
     out: VecDeque<Out>,
+    /// An answer that a variable waits for.
+    keeping: Option<Keeping>,
+}
+
+/// A variable that is going to have the answer to a subrequest.
+struct Keeping {
+    name: Vec<u8>,
+    answer: LocalFuture<'static, Result<Kept, BodyError>>,
+}
+
+/// What becomes of such an answer.
+enum Kept {
+    Value(Bytes),
+    /// It is longer than so many bytes.
+    TooLong(usize),
 }
 
 /// What is to be sent.
@@ -218,6 +233,7 @@ impl Page {
             condition: None,
             in_block: false,
             out: VecDeque::new(),
+            keeping: None,
         }
     }
 
@@ -268,10 +284,10 @@ impl Page {
     }
 
     /// Carries out commands until there is something to wait for or the piece ends.
-    async fn scan(&mut self) -> Result<(), BodyError> {
+    fn scan(&mut self) {
         while self.includes() < AHEAD_MAX {
             let then = match self.scanner.next(&mut self.input) {
-                None => return Ok(()),
+                None => return,
                 Some(Found::Text(text)) => {
                     self.text(text);
                     continue;
@@ -281,8 +297,12 @@ impl Page {
             };
             match then {
                 Ok(Then::Continue) => {}
-                Ok(Then::Wait) => return Ok(()),
-                Ok(Then::Set { name, request }) => self.keep(name, request).await?,
+                Ok(Then::Wait) => return,
+                Ok(Then::Set { name, request }) => {
+                    let answer = Box::pin(kept(request));
+                    self.keeping = Some(Keeping { name, answer });
+                    return;
+                }
                 Err(Failed) if self.silent => {}
                 Err(Failed) => {
                     let message = self.error_message.clone();
@@ -290,25 +310,23 @@ impl Page {
                 }
             }
         }
-        Ok(())
     }
 
-    /// Keeps what a subrequest answers in a variable; empty if that is an error or too long.
-    async fn keep(&mut self, name: Vec<u8>, request: Box<Request>) -> Result<(), BodyError> {
-        let answer = subrequest::run(request).await?;
-        let value = if answer.status() < 300 {
-            let location = answer.request().location();
-            let max = location.client.subrequest_output_buffer_size.bytes();
-            let value = collect(answer.into_body(), max).await?;
-            value.unwrap_or_else(|| {
+    /// Sets the variable that waits for an answer, if there is one.
+    async fn keep(&mut self) -> Result<(), BodyError> {
+        let Some(keeping) = &mut self.keeping else { return Ok(()) };
+        // It stays where it is when this future is dropped.
+        let kept = (&mut keeping.answer).await;
+        let Some(Keeping { name, .. }) = self.keeping.take() else { return Ok(()) };
+        let value = match kept? {
+            Kept::Value(value) => value,
+            Kept::TooLong(max) => {
                 let shown = String::from_utf8_lossy(&name);
                 let _ = self.fail(format_args!(
                     "too big subrequest response for the variable \"{shown}\", more than {max} bytes"
                 ));
                 Bytes::new()
-            })
-        } else {
-            Bytes::new()
+            }
         };
         // The log says what is wrong with it.
         let _ = self.common(|common| common.set(name, value));
@@ -357,6 +375,7 @@ impl BodySource for Page {
                         Some(part) => return Ok(Some(part)),
                         None => drop(self.out.pop_front()),
                     },
+                    None if self.keeping.is_some() => self.keep().await?,
                     None if self.ended => return Ok(None),
                     None => {
                         if self.input.is_empty() {
@@ -371,12 +390,28 @@ impl BodySource for Page {
                                 }
                             }
                         }
-                        self.scan().await?;
+                        self.scan();
                     }
                 }
             }
         })
     }
+
+    fn is_urgent(&self) -> bool {
+        self.out.is_empty() && self.input.is_empty() && self.pull.is_urgent()
+    }
+}
+
+/// What a subrequest answers; nothing if that is an error.
+async fn kept(request: Box<Request>) -> Result<Kept, BodyError> {
+    let answer = subrequest::run(request).await?;
+    if answer.status() >= 300 {
+        return Ok(Kept::Value(Bytes::new()));
+    }
+    let location = answer.request().location();
+    let max = location.client.subrequest_output_buffer_size.bytes();
+    let value = collect(answer.into_body(), max).await?;
+    Ok(value.map_or(Kept::TooLong(max), Kept::Value))
 }
 
 /// A subrequest whose answer stands in a page.

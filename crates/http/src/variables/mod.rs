@@ -126,6 +126,7 @@ pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
         .chain(crate::cache::state::BUILTINS)
         .chain(crate::slice::BUILTINS)
         .chain(crate::gzip::BUILTINS)
+        .chain(crate::codings::BUILTINS)
         .chain(crate::ssi::BUILTINS)
         .chain(crate::secure_link::BUILTINS)
         .chain(crate::userid::BUILTINS)

@@ -1,0 +1,98 @@
+//! Settings of compression by Brotli and Zstandard, named as in the modules that nginx's users know:
+//! ngx_brotli and zstd-nginx-module.
+
+use nowait_conf::{Bounded, Buffers, Invalid, Size, Value};
+
+use super::charset::ContentTypes;
+use super::gzip::GzipStatic;
+
+nowait_conf::directives! {
+    /// Compression of responses by Brotli.
+    #[derive(Debug)]
+    module "brotli";
+    pub struct BrotliConf with BrotliConfLayer;
+
+    /// Whether responses are compressed by Brotli for clients that accept it (`br`). Where a client
+    /// accepts several codings that are on, the one with the highest weight is used, and of equal ones
+    /// Brotli before Zstandard before gzip. `gzip_vary` concerns these responses, too.
+    brotli: bool = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off";
+    /// How hard to compress: 0 is fast, 11 is small. Pieces that take long are compressed by the thread
+    /// pool.
+    brotli_comp_level: Bounded<0, 11> = "6", in HTTP | SERVER | LOCATION, args "level";
+    /// Content types to compress, besides `text/html`; `*` is all.
+    brotli_types: ContentTypes = "text/html", in HTTP | SERVER | LOCATION, args "mime-type ...";
+    /// Shortest response to compress, in bytes by its `Content-Length`.
+    brotli_min_length: Size = "20", in HTTP | SERVER | LOCATION, args "length";
+    /// Size of the window in which repetitions are found: a power of two from 1k to 16m.
+    brotli_window: BrotliWindow = "512k", in HTTP | SERVER | LOCATION, args "size";
+    /// Accepted for compatibility: what was compressed is sent before more is.
+    brotli_buffers: Buffers = "32 4k", in HTTP | SERVER | LOCATION, args "number size";
+}
+
+nowait_conf::directives! {
+    /// Files that are compressed by Brotli already.
+    #[derive(Debug)]
+    module "brotli_static";
+    pub struct BrotliStaticConf with BrotliStaticConfLayer;
+
+    /// Whether a file with the same name and `.br` at its end is sent instead: to clients that accept
+    /// it, or to all. Such files should be as old as the originals.
+    brotli_static: GzipStatic = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
+}
+
+nowait_conf::directives! {
+    /// Compression of responses by Zstandard.
+    #[derive(Debug)]
+    module "zstd";
+    pub struct ZstdConf with ZstdConfLayer;
+
+    /// Whether responses are compressed by Zstandard for clients that accept it (`zstd`).
+    zstd: bool = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off";
+    /// How hard to compress: 1 is fast, 22 is small. Pieces that take long are compressed by the thread
+    /// pool.
+    zstd_comp_level: Bounded<1, 22> = "1", in HTTP | SERVER | LOCATION, args "level";
+    /// Content types to compress, besides `text/html`; `*` is all.
+    zstd_types: ContentTypes = "text/html", in HTTP | SERVER | LOCATION, args "mime-type ...";
+    /// Shortest response to compress, in bytes by its `Content-Length`.
+    zstd_min_length: Size = "20", in HTTP | SERVER | LOCATION, args "length";
+    /// Accepted for compatibility: what was compressed is sent before more is.
+    zstd_buffers: Buffers = "32 4k", in HTTP | SERVER | LOCATION, args "number size";
+}
+
+nowait_conf::directives! {
+    /// Files that are compressed by Zstandard already.
+    #[derive(Debug)]
+    module "zstd_static";
+    pub struct ZstdStaticConf with ZstdStaticConfLayer;
+
+    /// Whether a file with the same name and `.zst` at its end is sent instead: to clients that accept
+    /// it, or to all. Such files should be as old as the originals.
+    zstd_static: GzipStatic = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
+}
+
+/// `brotli_window`, as the binary logarithm of the size: 10 to 24.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BrotliWindow(pub u8);
+
+impl Value for BrotliWindow {
+    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+        let bytes = Size::from_word(text).ok().map(|size| size.0);
+        let bits = bytes.and_then(|bytes| (10..=24).find(|bits| bytes == 1 << bits));
+        bits.map(Self).ok_or_else(|| Invalid::directive("must be a power of two from 1k to 16m"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_powers_of_two() {
+        assert_eq!(BrotliWindow::from_word(b"1k"), Ok(BrotliWindow(10)));
+        assert_eq!(BrotliWindow::from_word(b"512k"), Ok(BrotliWindow(19)));
+        assert_eq!(BrotliWindow::from_word(b"16m"), Ok(BrotliWindow(24)));
+        for wrong in [&b"512"[..], b"32m", b"1000", b"x", b""] {
+            assert!(BrotliWindow::from_word(wrong).is_err());
+        }
+    }
+}

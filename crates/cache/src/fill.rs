@@ -222,7 +222,7 @@ impl Fill {
     pub fn commit(mut self) -> Committing {
         // Without a head there is nothing to store: the drop ends it.
         if self.growth.head().is_some() {
-            self.growth.complete();
+            self.growth.complete(|| self.store.commits.enter(self.growth.key()));
             // The task behind it has it now.
             self.open = false;
         }

@@ -101,6 +101,8 @@ struct State {
     pending_start: u64,
     /// All of the body was received.
     complete: bool,
+    /// Its number among those that are complete ([`crate::commits`]).
+    order: u64,
     /// The file, and where the body begins in it.
     file: Option<(File, u64)>,
     ended: Option<Ended>,
@@ -171,6 +173,7 @@ impl Growth {
                 pending: VecDeque::new(),
                 pending_start: 0,
                 complete: false,
+                order: 0,
                 file: None,
                 ended: None,
                 adrift: false,
@@ -245,6 +248,11 @@ impl Growth {
         self.lock().softened
     }
 
+    /// Its number among those that are complete.
+    pub(crate) fn order(&self) -> u64 {
+        self.lock().order
+    }
+
     /// How long it has been under way.
     pub(crate) fn age(&self) -> Duration {
         nowait_runtime::now().saturating_duration_since(self.began)
@@ -292,10 +300,14 @@ impl Growth {
         Poll::Pending
     }
 
-    /// All of the body was added.
-    pub(crate) fn complete(&self) {
+    /// All of the body was added. `order` gives it its number, if it is still being written.
+    pub(crate) fn complete(&self, order: impl FnOnce() -> u64) {
         let mut state = self.lock();
         state.complete = true;
+        // Else nobody would give the number back.
+        if state.ended.is_none() && !state.adrift {
+            state.order = order();
+        }
         let mut wakers = state.watchers();
         wakers.extend(state.sink.take());
         drop(state);

@@ -24,6 +24,7 @@ use nowait_runtime::fs::{Aio, File, Io};
 use nowait_runtime::pool::{Pool, PoolConfig};
 use rustc_hash::FxHashSet;
 
+use crate::commits::Commits;
 use crate::fill::{Ended, Fill, FillStart, Waiter};
 use crate::fills::Fills;
 use crate::format::{Head, HeadError};
@@ -194,6 +195,7 @@ pub struct Store {
     names: Names,
     index: Arc<Index>,
     fills: Fills,
+    pub(crate) commits: Commits,
     pub(crate) health: Health,
     pub(crate) counters: Counters,
     /// For locations that name no pool, and for the background work.
@@ -253,6 +255,7 @@ impl Store {
             names: Names::new(&options.path, options.temp_path.as_deref(), options.levels),
             index,
             fills: Fills::new(),
+            commits: Commits::default(),
             health: Health::new(options.hang_after),
             counters: Counters::default(),
             pool: Pool::new(config),

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_runtime::fs::{self, File, Io, PutModes};
 
+use crate::commits::Place;
 use crate::format::{Encoded, Head};
 use crate::growth::{Ended, Growth, Work};
 use crate::index::{Commit, CommitError, Hold};
@@ -78,7 +79,9 @@ enum Outcome {
 
 impl Writer {
     async fn run(mut self) {
-        let stored = match self.write().await {
+        let store = self.store.clone();
+        let mut place = None;
+        let stored = match self.write(&store, &mut place).await {
             Ok(Outcome::Stored { body_length, blocks }) => self.commit(body_length, blocks).await,
             Ok(Outcome::Ended) => false,
             Ok(Outcome::TooLarge) => {
@@ -94,11 +97,13 @@ impl Writer {
             true => &self.store.counters.stored,
             false => &self.store.counters.fills_failed,
         });
+        drop(place);
         self.store.fills().leave(&self.growth);
         match stored {
             true => drop(self.growth.end(Ended::Stored)),
             false => self.growth.drift(),
         }
+        self.give_turn_back();
         self.finished = true;
         self.hold = None;
         if !stored && !self.temp.is_empty() {
@@ -133,15 +138,24 @@ impl Writer {
         }
     }
 
-    async fn write(&mut self) -> io::Result<Outcome> {
+    /// `place`: keeps the object's turn until the index knows of it.
+    async fn write<'a>(
+        &mut self,
+        store: &'a Store,
+        place: &mut Option<Place<'a>>,
+    ) -> io::Result<Outcome> {
         let mut written = 0;
         loop {
             match poll_fn(|cx| self.growth.poll_work(cx, TRIP_BYTES_MAX)).await {
                 Work::Stop => return Ok(Outcome::Ended),
                 Work::Write { pieces, last: true, .. } if self.file.is_none() => {
+                    self.turn(store, place).await;
                     return self.write_whole(pieces).await;
                 }
-                Work::Finish if self.file.is_none() => return self.write_whole(Vec::new()).await,
+                Work::Finish if self.file.is_none() => {
+                    self.turn(store, place).await;
+                    return self.write_whole(Vec::new()).await;
+                }
                 Work::Write { offset, pieces, .. } => {
                     written = offset + pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
                     if self.store.is_too_large(written) {
@@ -149,9 +163,26 @@ impl Writer {
                     }
                     self.write_some(offset, pieces).await?;
                 }
-                Work::Finish => return self.finish(written).await,
+                Work::Finish => {
+                    self.turn(store, place).await;
+                    return self.finish(written).await;
+                }
             }
         }
+    }
+
+    /// It may have been complete without having come to its turn. After the growth has ended.
+    fn give_turn_back(&self) {
+        let order = self.growth.order();
+        if order != 0 {
+            drop(self.store.commits.place(self.growth.key(), order));
+        }
+    }
+
+    /// Waits for those of the same key that were complete before.
+    async fn turn<'a>(&self, store: &'a Store, place: &mut Option<Place<'a>>) {
+        let place = place.insert(store.commits.place(self.growth.key(), self.growth.order()));
+        place.turn().await;
     }
 
     /// All in one trip.
@@ -231,6 +262,7 @@ impl Drop for Writer {
         if !self.finished {
             self.store.fills().leave(&self.growth);
             self.growth.end(Ended::Failed);
+            self.give_turn_back();
         }
     }
 }

@@ -113,3 +113,31 @@ fn those_who_wait_learn_how_it_ended() {
         assert_eq!(look(&store, &io, "waited for").await, Found::Error(502));
     });
 }
+
+/// Without the lock several come at the same time: the one that was complete last stays.
+#[test]
+fn the_last_of_several_stays() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(8));
+        for round in 0..30 {
+            let target = target(&format!("key/{round}"));
+            let mut commits = Vec::new();
+            for n in 1..=4 {
+                let FillStart::Fill(mut fill) =
+                    store.begin_fill(&io, &target, nowait_cache::FillOptions::default())
+                else {
+                    panic!("there is no lock")
+                };
+                fill.head(state(), Vec::new()).unwrap();
+                fill.write(body(n * 1000)).await.unwrap();
+                commits.push(fill.commit());
+            }
+            for commit in commits {
+                commit.await.unwrap();
+            }
+            assert_eq!(look(&store, &io, &format!("key/{round}")).await.body(), body(4000));
+        }
+    });
+}

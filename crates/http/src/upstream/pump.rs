@@ -17,7 +17,8 @@ use bytes::Bytes;
 use nowait_runtime::buf::{LARGE_BUF_BYTES, RECV_BUF_BYTES, Received};
 use nowait_runtime::fs::Io;
 use nowait_runtime::task::JoinHandle;
-use nowait_runtime::{now, sleep, spawn};
+use nowait_runtime::time::timeout;
+use nowait_runtime::{now, sleep, spawn, yield_now};
 
 use super::Tee;
 use super::body::{broken, unreceived};
@@ -30,6 +31,10 @@ use crate::temp_file::TempFile;
 /// Bytes of content and of what holds on to them that a client which keeps up may have in memory,
 /// whatever `buffers` says.
 const MEMORY_BYTES_MIN: u64 = 2 * RECV_BUF_BYTES as u64;
+
+/// A client that has taken nothing for so long is slow: what comes for it goes to the file. Less only
+/// says that its task, or the kernel, has not had its turn.
+const PATIENCE: Duration = Duration::from_millis(5);
 
 /// What a pump is made of.
 pub(super) struct Plan {
@@ -46,6 +51,7 @@ pub(super) struct Plan {
 pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
     let Plan { exchange, more, first, tee, limit_rate, io, watch } = plan;
     let queue = Rc::new(Queue::default());
+    queue.asked.set(Some(now()));
     first.iter().for_each(|part| queue.in_memory.set(queue.in_memory.get() + part.len()));
     let outlives = tee.as_ref().is_some_and(|tee| tee.outlives_client());
     let early: Vec<Bytes> = match &tee {
@@ -81,6 +87,8 @@ struct Queue {
     in_memory: Cell<u64>,
     /// Bytes in memory that the client's side took last.
     taken: Cell<u64>,
+    /// When the client's side has last asked for something.
+    asked: Cell<Option<Instant>>,
     end: RefCell<Option<Result<(), BodyError>>>,
     /// The client's side is gone.
     abandoned: Cell<bool>,
@@ -133,6 +141,8 @@ impl BodySource for Ahead {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         let queue = &self.queue;
         queue.sent();
+        queue.asked.set(Some(now()));
+        wake(&queue.writer);
         Box::pin(poll_fn(move |cx| {
             if let Some(part) = queue.parts.borrow_mut().pop_front() {
                 if let Part::Bytes(bytes) = &part {
@@ -149,7 +159,6 @@ impl BodySource for Ahead {
                 Some(end) => return Poll::Ready(std::mem::replace(end, Ok(())).map(|()| None)),
             }
             *queue.reader.borrow_mut() = Some(cx.waker().clone());
-            wake(&queue.writer);
             Poll::Pending
         }))
     }
@@ -235,10 +244,19 @@ impl Pump {
             if let Some(tee) = &mut self.tee {
                 tee.write(piece).await;
             }
-            if self.is_over() {
+            // The client's side first: most clients take at once what there is for them.
+            yield_now().await;
+            while self.is_over() && self.client_patience().is_none() {
                 self.spill().await;
             }
         }
+    }
+
+    /// How long the client may still take nothing before it is slow; `None`: it is.
+    fn client_patience(&self) -> Option<Duration> {
+        let asked = self.queue.asked.get()?;
+        let left = PATIENCE.saturating_sub(now().saturating_duration_since(asked));
+        (!left.is_zero()).then_some(left)
     }
 
     /// What may be kept in memory.
@@ -246,10 +264,18 @@ impl Pump {
         self.exchange.settings.buffers.total().max(MEMORY_BYTES_MIN)
     }
 
+    /// As much is in memory as may be.
+    fn is_filled(&self) -> bool {
+        self.queue.in_memory.get() >= self.memory_max()
+    }
+
     /// More is in memory than may be, by as much as is written to the file at once.
     fn is_over(&self) -> bool {
         let step = self.exchange.settings.temp_file_write_size;
-        !self.file_is_full() && self.queue.in_memory.get() >= self.memory_max() + step
+        !self.file_is_full()
+            && !self.queue.abandoned.get()
+            && !self.queue.parts.borrow().is_empty()
+            && self.queue.in_memory.get() >= self.memory_max() + step
     }
 
     fn file_is_full(&self) -> bool {
@@ -257,24 +283,37 @@ impl Pump {
         self.file_full || self.file.as_ref().map_or(0, TempFile::len) >= max
     }
 
-    /// Waits until there is room for more; how many bytes to receive at most.
+    /// Waits until more may be received; how many bytes at most.
     async fn room(&self) -> usize {
+        while self.is_filled() && !self.queue.abandoned.get() {
+            match self.client_patience() {
+                Some(left) => {
+                    // That it takes so long is known then.
+                    let _ = timeout(left, self.client_asks()).await;
+                }
+                None if self.file_is_full() => self.client_asks().await,
+                None => return RECV_BUF_BYTES,
+            }
+        }
         let queue = &self.queue;
+        // One that waits has got all there was.
+        let keeps_up = queue.parts.borrow().is_empty() && queue.reader.borrow().is_some();
+        if keeps_up || queue.abandoned.get() { LARGE_BUF_BYTES } else { RECV_BUF_BYTES }
+    }
+
+    /// Resolves when the client's side asks for something, or is gone.
+    async fn client_asks(&self) {
+        let queue = &self.queue;
+        let mut waited = false;
         poll_fn(|cx| {
-            if queue.abandoned.get() {
-                return Poll::Ready(LARGE_BUF_BYTES);
+            if queue.abandoned.get() || (waited && queue.writer.borrow().is_none()) {
+                return Poll::Ready(());
             }
-            // A client that keeps up.
-            if queue.parts.borrow().is_empty() {
-                return Poll::Ready(LARGE_BUF_BYTES);
-            }
-            if queue.in_memory.get() < self.memory_max() || !self.file_is_full() {
-                return Poll::Ready(RECV_BUF_BYTES);
-            }
+            waited = true;
             *queue.writer.borrow_mut() = Some(cx.waker().clone());
             Poll::Pending
         })
-        .await
+        .await;
     }
 
     /// Moves the newest pieces in memory to the file.

@@ -1,4 +1,5 @@
-//! The master's control socket: how `nowait -s reload` learns whether the reload worked.
+//! The master's control socket: how `nowait -s reload` learns whether the reload worked, and how
+//! `nowait cache purge` reaches the caches.
 //!
 //! An abstract Unix socket named after the master's process id: it needs no file, and vanishes
 //! with the process. The peer's credentials are checked on both sides: the master answers only to
@@ -6,13 +7,16 @@
 //! file. Whoever cannot reach it (another network namespace, nginx itself as the master) sends the
 //! signal instead, as nginx does, and learns nothing.
 //!
-//! One line goes each way: `reload`, then `ok GENERATION`, or `failed` and the diagnostics.
+//! One line goes each way: `reload`, then `ok GENERATION`, or `failed` and the diagnostics;
+//! `purge ZONE KIND TEXT` with zone and text in hexadecimal, then `ok OBJECTS`, or `failed` and why.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crate::wire::{PurgeKind, PurgeOrder};
 
 /// Clients served per wake-up and held while a reload is under way.
 pub const CLIENTS_MAX: usize = 16;
@@ -26,7 +30,73 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Bytes of a reply: the diagnostics are bounded, too.
 const REPLY_BYTES_MAX: u64 = 1 << 20;
 
-const REQUEST: &[u8; 7] = b"reload\n";
+/// Bytes of a request: the text of a key in hexadecimal, mostly.
+const REQUEST_BYTES_MAX: usize = 256 << 10;
+
+const RELOAD: &str = "reload";
+
+/// What a client wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wish {
+    /// A reload.
+    Reload,
+    /// A purge of a cache.
+    Purge(PurgeOrder),
+}
+
+impl Wish {
+    /// As a line, without its end.
+    fn line(&self) -> String {
+        match self {
+            Self::Reload => RELOAD.to_owned(),
+            Self::Purge(order) => {
+                let mut line = format!("purge {}", hex(order.zone.as_bytes()));
+                line.push_str(match order.kind {
+                    PurgeKind::Key => " key",
+                    PurgeKind::Prefix => " prefix",
+                    PurgeKind::Tag => " tag",
+                    PurgeKind::All => " all",
+                });
+                line.push_str(if order.soft { " soft " } else { " hard " });
+                line.push_str(&hex(&order.text));
+                line
+            }
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        if line == RELOAD {
+            return Some(Self::Reload);
+        }
+        let mut words = line.strip_prefix("purge ")?.split(' ');
+        let zone = String::from_utf8(unhex(words.next()?)?).ok()?;
+        let kind = match words.next()? {
+            "key" => PurgeKind::Key,
+            "prefix" => PurgeKind::Prefix,
+            "tag" => PurgeKind::Tag,
+            "all" => PurgeKind::All,
+            _ => return None,
+        };
+        let soft = match words.next()? {
+            "soft" => true,
+            "hard" => false,
+            _ => return None,
+        };
+        let text = unhex(words.next()?)?;
+        let order = PurgeOrder { zone, kind, soft, text };
+        words.next().is_none().then_some(Self::Purge(order))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    rest.is_empty().then(|| pairs.iter().map(byte).collect())?
+}
 
 fn address(pid: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("nowait/{pid}"))
@@ -38,10 +108,12 @@ pub struct Control {
     listener: UnixListener,
 }
 
-/// A client that waits for the result of its reload.
+/// A client that waits for the result of what it wants.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
+    /// What it wants.
+    pub wish: Wish,
 }
 
 impl Control {
@@ -55,7 +127,7 @@ impl Control {
         Ok(Control { listener })
     }
 
-    /// A client that asked for a reload; `None` when nobody (else) waits. Clients that may not ask
+    /// A client that asked for something; `None` when nobody (else) waits. Clients that may not ask
     /// or ask nonsense are dropped.
     pub fn accept(&self) -> Option<Client> {
         for _ in 0..CLIENTS_MAX {
@@ -83,16 +155,30 @@ fn admit(mut stream: UnixStream) -> io::Result<Client> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
-    let mut request = [0; REQUEST.len()];
-    stream.read_exact(&mut request)?;
-    if request != *REQUEST {
-        return Err(io::ErrorKind::InvalidData.into());
+    let line = read_line(&mut stream)?;
+    let wish = Wish::parse(&line).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(Client { stream, wish })
+}
+
+/// Reads to the end of a line.
+fn read_line(stream: &mut UnixStream) -> io::Result<String> {
+    let mut line = Vec::new();
+    let until = Instant::now() + REQUEST_TIMEOUT;
+    let mut piece = [0; 4096];
+    while line.last() != Some(&b'\n') {
+        let count = stream.read(&mut piece)?;
+        line.extend_from_slice(&piece[..count]);
+        if count == 0 || line.len() > REQUEST_BYTES_MAX || Instant::now() > until {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
     }
-    Ok(Client { stream })
+    line.pop();
+    String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 impl Client {
-    /// Tells the client how its reload ended: the number of the new generation, or why not.
+    /// Tells the client how it ended: the number of the new generation or of the purged objects, or
+    /// why not.
     pub fn reply(mut self, result: Result<u64, &str>) {
         let text = match result {
             Ok(number) => format!("ok {number}\n"),
@@ -103,42 +189,42 @@ impl Client {
     }
 }
 
-/// What came of asking a master to reload.
+/// What came of asking a master.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Reload {
-    /// The generation of this number is in use.
+pub enum Answer {
+    /// The generation of this number is in use; so many objects were purged.
     Done(u64),
-    /// Nothing changed; the diagnostics say why.
+    /// It was not done; the text says why.
     Failed(String),
-    /// The master cannot be asked this way: send the signal.
+    /// The master cannot be asked this way: for a reload, send the signal.
     Unreachable,
 }
 
-/// Asks the master `pid` to reload, and waits for the result.
-pub fn request_reload(pid: u32) -> Reload {
-    let Ok(mut stream) = connect(pid) else { return Reload::Unreachable };
+/// Asks the master `pid` for something, and waits for the result.
+pub fn request(pid: u32, wish: &Wish) -> Answer {
+    let Ok(mut stream) = connect(pid, wish) else { return Answer::Unreachable };
     let mut reply = Vec::new();
     if let Err(error) = Read::by_ref(&mut stream).take(REPLY_BYTES_MAX).read_to_end(&mut reply) {
-        return Reload::Failed(format!("no answer from the master process {pid}: {error}\n"));
+        return Answer::Failed(format!("no answer from the master process {pid}: {error}\n"));
     }
     let reply = String::from_utf8_lossy(&reply);
     match reply.split_once('\n') {
-        Some(("failed", reason)) => Reload::Failed(reason.to_owned()),
+        Some(("failed", reason)) => Answer::Failed(reason.to_owned()),
         Some((first, _)) if first.starts_with("ok ") => {
-            Reload::Done(first["ok ".len()..].parse().unwrap_or(0))
+            Answer::Done(first["ok ".len()..].parse().unwrap_or(0))
         }
-        _ => Reload::Failed(format!("the master process {pid} ended during the reload\n")),
+        _ => Answer::Failed(format!("the master process {pid} ended meanwhile\n")),
     }
 }
 
-fn connect(pid: u32) -> io::Result<UnixStream> {
+fn connect(pid: u32, wish: &Wish) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect_addr(&address(pid)?)?;
     let peer = rustix::net::sockopt::socket_peercred(&stream)?;
     if peer.pid.as_raw_nonzero().get().unsigned_abs() != pid {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-    stream.write_all(REQUEST)?;
+    stream.write_all(format!("{}\n", wish.line()).as_bytes())?;
     Ok(stream)
 }
 
@@ -147,13 +233,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn wishes_are_lines() {
+        let order = PurgeOrder {
+            zone: "one".into(),
+            kind: PurgeKind::Prefix,
+            soft: true,
+            text: b"http://a/ \xff\n".to_vec(),
+        };
+        let everything =
+            PurgeOrder { kind: PurgeKind::All, soft: false, text: Vec::new(), ..order.clone() };
+        for wish in [Wish::Reload, Wish::Purge(order), Wish::Purge(everything)] {
+            assert_eq!(Wish::parse(&wish.line()), Some(wish));
+        }
+        for wrong in ["", "purge", "purge 6f key hard", "purge 6f key hard 6", "purge 6f x hard 6f"]
+        {
+            assert_eq!(Wish::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
     fn the_result_reaches_the_client() {
         let control = Control::open().unwrap();
         for (result, expected) in [
-            (Ok(7), Reload::Done(7)),
-            (Err("no such file\n"), Reload::Failed("no such file\n".into())),
+            (Ok(7), Answer::Done(7)),
+            (Err("no such file\n"), Answer::Failed("no such file\n".into())),
         ] {
-            let client = std::thread::spawn(|| request_reload(std::process::id()));
+            let client = std::thread::spawn(|| request(std::process::id(), &Wish::Reload));
             rustix::event::poll(
                 &mut [rustix::event::PollFd::new(&control, rustix::event::PollFlags::IN)],
                 None,
@@ -163,6 +268,6 @@ mod tests {
             assert_eq!(client.join().unwrap(), expected);
         }
         // Nobody listens under the id of the first process of the system.
-        assert_eq!(request_reload(1), Reload::Unreachable);
+        assert_eq!(request(1, &Wish::Reload), Answer::Unreachable);
     }
 }

@@ -24,6 +24,7 @@ use crate::events::{Event, Events};
 use crate::program::{Generation, Plan, Program};
 use crate::service::{Resources, Service};
 use crate::settings::{EventSettings, PoolSettings, Settings};
+use crate::wire::PurgeOrder;
 use crate::worker::{self, Join, Leave, Seat, Update};
 
 /// Workers, pools and the generation in use.
@@ -92,6 +93,21 @@ struct Lifeline {
 impl Drop for Lifeline {
     fn drop(&mut self) {
         self.events.send(Event::Drained { number: self.number, workers: self.workers });
+    }
+}
+
+/// Tells the result of a purge when it is dropped, however it ended.
+struct Purging {
+    id: u64,
+    events: Events,
+    result: Option<Result<u64, String>>,
+}
+
+impl Drop for Purging {
+    fn drop(&mut self) {
+        if let Some(result) = self.result.take() {
+            self.events.send(Event::Purged { id: self.id, result });
+        }
     }
 }
 
@@ -168,6 +184,23 @@ impl Engine {
             (settings.clone(), pool)
         };
         wanted.iter().map(pool).collect()
+    }
+
+    /// Purges a cache, on a worker; [`Event::Purged`] tells the result.
+    pub fn purge(&self, id: u64, order: PurgeOrder) {
+        let events = self.events.clone();
+        let (Some(crew), Some(generation)) = (&self.crew, self.generation.clone()) else {
+            let result = Err("the server is not running".to_owned());
+            return events.send(Event::Purged { id, result });
+        };
+        let done = Purging { id, events, result: Some(Err("the worker has ended".to_owned())) };
+        // One that has ended drops the task, which tells that.
+        let _ = crew.workers.remote(0).spawn(Box::new(move || {
+            Box::pin(async move {
+                let mut done = done;
+                done.result = Some(Program::purge(generation, order).await);
+            })
+        }));
     }
 
     /// Gives the logs that were opened again to the generation.

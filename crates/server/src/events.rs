@@ -32,6 +32,13 @@ pub enum Event {
         /// What went wrong, if anything did.
         error: Option<String>,
     },
+    /// A purge has ended.
+    Purged {
+        /// Its number.
+        id: u64,
+        /// How many objects there were, or why it failed.
+        result: Result<u64, String>,
+    },
     /// A line for the error log, from a thread that must not write it itself.
     Log(Level, String),
 }

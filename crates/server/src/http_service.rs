@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_conf::{Cx, Row, Scope};
+use nowait_http::cache::purge::Aim;
 use nowait_http::conf::{self, HttpConf, PoolsWanted};
 use nowait_http::connection::{self, Connection};
 use nowait_http::generation::Generation;
@@ -29,6 +30,7 @@ use nowait_sys::listen::ListenAddress;
 use crate::events::{Event, Events};
 use crate::service::{Needs, Resources, Service};
 use crate::settings::Settings;
+use crate::wire::{PurgeKind, PurgeOrder};
 
 /// The service.
 pub struct HttpService;
@@ -122,6 +124,18 @@ impl Service for HttpService {
     ) -> impl Future<Output = ()> + 'static {
         let Accepted { stream, peer } = accepted;
         connection::serve(Connection::new(worker.clone(), stream, peer, listener.clone()))
+    }
+
+    async fn purge(generation: Arc<Generation>, order: PurgeOrder) -> Result<u64, String> {
+        let PurgeOrder { zone, kind, soft, text } = order;
+        let aim = match kind {
+            PurgeKind::Key => Aim::Key(text),
+            PurgeKind::Prefix => Aim::Prefix(text),
+            PurgeKind::Tag => Aim::Tag(text),
+            PurgeKind::All => Aim::All,
+        };
+        let (conf, caches) = (&generation.conf, &generation.caches);
+        nowait_http::cache::purge::by_name(conf, caches, &zone, &aim, soft).await
     }
 
     fn reopen(generation: &Arc<Generation>, mut logs: HashMap<PathBuf, File>) {

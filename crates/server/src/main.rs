@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod builtin;
+mod cache_command;
 mod cli;
 mod conf_core;
 mod config;
@@ -32,7 +33,7 @@ use std::process::ExitCode;
 
 use cli::{Command, Options};
 use config::Loaded;
-use control::Reload;
+use control::{Answer, Wish};
 use log::{Level, Reason, StartupLog, complain};
 use master::{Ended, Master};
 use notify::Inherited;
@@ -55,6 +56,10 @@ fn main() -> ExitCode {
 fn run(inherited: Inherited) -> Result<u8, String> {
     if let Some(page) = reference::asked(std::env::args_os().skip(1)) {
         print!("{}", page?);
+        return Ok(0);
+    }
+    if let Some(done) = cache_command::asked(std::env::args_os().skip(1)) {
+        print!("{}", done?);
         return Ok(0);
     }
     let options = cli::parse(std::env::args_os().skip(1))?;
@@ -178,13 +183,13 @@ fn signal(command: Command, loaded: &Loaded, log: &StartupLog) -> u8 {
         }
     };
     if command == Command::Reload {
-        match control::request_reload(pid) {
-            Reload::Done(_) => return 0,
-            Reload::Failed(reason) => {
+        match control::request(pid, &Wish::Reload) {
+            Answer::Done(_) => return 0,
+            Answer::Failed(reason) => {
                 eprint!("{reason}");
                 return 1;
             }
-            Reload::Unreachable => {}
+            Answer::Unreachable => {}
         }
     }
     let signal = match command {

@@ -208,6 +208,7 @@ impl Control {
         match ToServer::receive(&self.socket) {
             Ok(Some(ToServer::Generation(frame))) => self.take_generation(*frame),
             Ok(Some(ToServer::Reopen(logs))) => self.reopen(logs),
+            Ok(Some(ToServer::Purge(id, order))) => self.engine.purge(id, order),
             Ok(Some(ToServer::Quit)) => self.quit(),
             Ok(Some(ToServer::Terminate)) => self.terminate(),
             Ok(None) => self.lost_master("has gone"),
@@ -359,6 +360,7 @@ impl Control {
                 }
             }
             Event::Log(level, message) => self.log.log(level, message),
+            Event::Purged { id, result } => self.tell(&ToMaster::Purged { id, result }),
             Event::WorkerEnded { crew, index, error } => {
                 let expected = self.engine.worker_ended(crew);
                 if let Some(error) = &error {

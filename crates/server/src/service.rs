@@ -25,6 +25,7 @@ use nowait_sys::listen::{ListenAddress, ListenSpec};
 
 use crate::events::Events;
 use crate::settings::Settings;
+use crate::wire::PurgeOrder;
 
 /// What a plan wants opened before it can be activated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,6 +107,12 @@ pub trait Service: 'static {
         listener: &Arc<ListenAddress>,
         accepted: Accepted,
     ) -> impl Future<Output = ()> + 'static;
+
+    /// Purges a cache; how many objects there were. Runs as a task of a worker.
+    fn purge(
+        generation: Arc<Self::Generation>,
+        order: PurgeOrder,
+    ) -> impl Future<Output = Result<u64, String>> + 'static;
 
     /// The logs were opened again: write to these from now on.
     fn reopen(generation: &Arc<Self::Generation>, logs: HashMap<PathBuf, File>);

@@ -39,11 +39,42 @@ pub enum ToServer {
     Generation(Box<GenerationFrame>),
     /// The logs were opened again: write to these.
     Reopen(Vec<(PathBuf, OwnedFd)>),
+    /// Purge a cache, and answer with this number.
+    Purge(u64, PurgeOrder),
     /// Shut down gracefully.
     Quit,
     /// Shut down fast.
     Terminate,
 }
+
+/// What is to be purged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PurgeOrder {
+    /// Name of the cache's zone.
+    pub zone: String,
+    /// What `text` is.
+    pub kind: PurgeKind,
+    /// Objects become too old, and are not removed.
+    pub soft: bool,
+    /// A key, the beginning of keys, or a tag.
+    pub text: Vec<u8>,
+}
+
+/// By what a purge finds its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PurgeKind {
+    /// The key.
+    Key,
+    /// The beginning of the key.
+    Prefix,
+    /// A tag.
+    Tag,
+    /// All of them.
+    All,
+}
+
+/// In the order of their numbers.
+const KINDS: [PurgeKind; 4] = [PurgeKind::Key, PurgeKind::Prefix, PurgeKind::Tag, PurgeKind::All];
 
 /// A configuration in transit: texts, and what the master opened for it.
 #[derive(Debug, Default)]
@@ -85,6 +116,13 @@ pub enum ToMaster {
         /// Why.
         reason: String,
     },
+    /// A purge has ended.
+    Purged {
+        /// Its number.
+        id: u64,
+        /// How many objects there were, or why it failed.
+        result: Result<u64, String>,
+    },
     /// The last connection that used the generation is gone.
     Drained {
         /// Which generation.
@@ -98,9 +136,11 @@ const GENERATION: u32 = 1;
 const REOPEN: u32 = 2;
 const QUIT: u32 = 3;
 const TERMINATE: u32 = 4;
+const PURGE: u32 = 5;
 const READY: u32 = 16;
 const REFUSED: u32 = 17;
 const DRAINED: u32 = 18;
+const PURGED: u32 = 19;
 
 /// Makes the socket pair between a master and a server process.
 ///
@@ -145,6 +185,14 @@ impl ToServer {
                 body.logs(logs, &mut fds);
                 REOPEN
             }
+            ToServer::Purge(id, order) => {
+                body.number(*id);
+                body.bytes(order.zone.as_bytes());
+                body.number(KINDS.iter().position(|kind| *kind == order.kind).unwrap_or(0) as u64);
+                body.number(u64::from(order.soft));
+                body.bytes(&order.text);
+                PURGE
+            }
             ToServer::Quit => QUIT,
             ToServer::Terminate => TERMINATE,
         };
@@ -182,6 +230,15 @@ impl ToServer {
                 ToServer::Generation(Box::new(frame))
             }
             REOPEN => ToServer::Reopen(body.logs(&mut fds)?),
+            PURGE => {
+                let id = body.number()?;
+                let zone = body.string()?;
+                let kind = usize::try_from(body.number()?).ok().and_then(|n| KINDS.get(n).copied());
+                let soft = body.number()? != 0;
+                let text = body.bytes()?.to_vec();
+                let kind = kind.ok_or_else(invalid)?;
+                ToServer::Purge(id, PurgeOrder { zone, kind, soft, text })
+            }
             QUIT => ToServer::Quit,
             TERMINATE => ToServer::Terminate,
             _ => return Err(invalid()),
@@ -208,6 +265,13 @@ impl ToMaster {
                 body.bytes(reason.as_bytes());
                 REFUSED
             }
+            ToMaster::Purged { id, result } => {
+                body.number(*id);
+                body.number(u64::from(result.is_ok()));
+                body.number(*result.as_ref().unwrap_or(&0));
+                body.bytes(result.as_ref().err().map_or(b"", |reason| reason.as_bytes()));
+                PURGED
+            }
             ToMaster::Drained { number, workers } => {
                 body.number(*number);
                 body.number(u64::from(*workers));
@@ -228,6 +292,13 @@ impl ToMaster {
         Ok(Some(match kind {
             READY => ToMaster::Ready { number, workers: body.list()? as u32 },
             REFUSED => ToMaster::Refused { number, reason: body.string()? },
+            PURGED => {
+                let done = body.number()? != 0;
+                let objects = body.number()?;
+                let reason = body.string()?;
+                let result = if done { Ok(objects) } else { Err(reason) };
+                ToMaster::Purged { id: number, result }
+            }
             DRAINED => ToMaster::Drained { number, workers: body.list()? as u32 },
             _ => return Err(invalid()),
         }))
@@ -376,6 +447,13 @@ mod tests {
         };
         let sender = std::thread::spawn(move || {
             ToServer::Generation(Box::new(frame)).send(&a).unwrap();
+            let order = PurgeOrder {
+                zone: "one".into(),
+                kind: PurgeKind::Tag,
+                soft: true,
+                text: b"t\xff".to_vec(),
+            };
+            ToServer::Purge(9, order).send(&a).unwrap();
             ToServer::Quit.send(&a).unwrap();
         });
         let Some(ToServer::Generation(got)) = ToServer::receive(&b).unwrap() else { panic!() };
@@ -384,6 +462,11 @@ mod tests {
         assert_eq!(got.globals.as_deref(), Some("daemon off;"));
         assert!(got.error_log_is_stderr);
         assert_eq!(got.logs[0].0, PathBuf::from("/a.log"));
+        let Some(ToServer::Purge(9, order)) = ToServer::receive(&b).unwrap() else { panic!() };
+        assert_eq!(
+            (order.kind, order.soft, &order.text[..]),
+            (PurgeKind::Tag, true, &b"t\xff"[..])
+        );
         assert!(matches!(ToServer::receive(&b).unwrap(), Some(ToServer::Quit)));
         sender.join().unwrap();
         assert!(ToServer::receive(&b).unwrap().is_none());
@@ -396,6 +479,8 @@ mod tests {
             ToMaster::Ready { number: 1, workers: 2 },
             ToMaster::Refused { number: 2, reason: "no".into() },
             ToMaster::Drained { number: 1, workers: 2 },
+            ToMaster::Purged { id: 3, result: Ok(7) },
+            ToMaster::Purged { id: 4, result: Err("no such cache".into()) },
         ];
         for message in messages {
             message.send(&a).unwrap();

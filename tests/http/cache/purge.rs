@@ -95,3 +95,32 @@ fn all_variants_of_a_key() {
         assert_eq!((ask("1"), ask("2")), ("MISS".into(), "MISS".into()));
     });
 }
+
+#[test]
+fn from_the_command_line() {
+    with_origin(PURGING, &[REPLY; 4], |server, _| {
+        let command = |words: &[&str]| {
+            let mut command = server.binary().command();
+            command.args(["cache", "purge", "-p"]).arg(server.dir());
+            command.arg("-c").arg(server.dir().join("nginx.conf")).args(words);
+            let output = command.output().unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            (output.status.code(), String::from_utf8(said).unwrap())
+        };
+        let purged = |count: &str| (Some(0), format!("{count} purged\n"));
+        assert_eq!(status(server, "/a"), "MISS");
+        assert_eq!(status(server, "/b"), "MISS");
+        assert_eq!(command(&["one", "/a"]), purged("1 object"));
+        assert_eq!(command(&["one", "/a"]), purged("0 objects"));
+        assert_eq!(status(server, "/a"), "MISS");
+        assert_eq!(command(&["one", "--prefix", "/b"]), purged("1 object"));
+        assert_eq!(status(server, "/b"), "MISS");
+        assert_eq!(command(&["one", "--tag", "red"]), purged("2 objects"));
+        let (code, said) = command(&["two", "--all"]);
+        assert_eq!(code, Some(1));
+        assert!(said.contains("cache \"two\" not found, there are: one"), "{said}");
+        let (code, said) = command(&["one"]);
+        assert_eq!(code, Some(1));
+        assert!(said.contains("usage: nowait cache purge"), "{said}");
+    });
+}

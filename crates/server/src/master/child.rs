@@ -78,7 +78,7 @@ impl Child {
         }
     }
 
-    fn tell(&self, message: &ToServer, log: &StartupLog) -> bool {
+    pub(super) fn tell(&self, message: &ToServer, log: &StartupLog) -> bool {
         match message.send(&self.socket) {
             Ok(()) => true,
             // It has just died: the signal of its death is on its way.
@@ -269,6 +269,7 @@ impl Master {
                 }
                 self.children[index].kill(&self.log);
             }
+            ToMaster::Purged { id, result } => self.purging.ended(id, result),
             // nginx's workers are processes that end with their configuration: tools wait for
             // their epitaph.
             ToMaster::Drained { workers, .. } => {

@@ -7,6 +7,7 @@
 //! is a thread at the other end of the same kind of socket.
 
 mod child;
+mod purge;
 mod reload;
 mod upgrade;
 
@@ -31,6 +32,7 @@ use crate::settings::ProcessSettings;
 use crate::sockets::Sockets;
 use child::Child;
 pub use child::EXIT_FATAL;
+use purge::Purging;
 use reload::Pending;
 
 /// A server process that was told to stop fast and has not gone by then is killed.
@@ -85,6 +87,7 @@ pub struct Master {
     /// A reload was asked for while another was under way.
     reload_again: bool,
     clients: Vec<crate::control::Client>,
+    purging: Purging,
     stopping: Option<Stopping>,
     /// When to start a server process in place of one that died.
     restart_at: Option<Instant>,
@@ -169,6 +172,7 @@ impl Master {
             pending: None,
             reload_again: false,
             clients: Vec::new(),
+            purging: Purging::default(),
             stopping: None,
             restart_at: None,
             restarts: 0,

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use super::{Ended, Master, Running, redirect_stderr};
 use crate::config::{self, Loaded};
-use crate::control::Client;
+use crate::control::{Client, Wish};
 use crate::log::{Level, Reason, Sink, StartupLog, failed};
 use crate::logs::Logs;
 use crate::pidfile::PidFile;
@@ -94,14 +94,20 @@ impl Master {
         self.pending.as_ref().map(|pending| pending.running.number)
     }
 
-    /// Control clients: each wants a reload and its result.
+    /// Control clients: each wants a reload or a purge, and its result.
     pub(super) fn take_clients(&mut self) -> ControlFlow<Ended> {
         let before = self.clients.len();
-        while self.clients.len() < crate::control::CLIENTS_MAX {
+        for _ in 0..crate::control::CLIENTS_MAX {
+            if self.clients.len() == crate::control::CLIENTS_MAX {
+                break;
+            }
             let Some(client) = self.control.as_ref().and_then(|control| control.accept()) else {
                 break;
             };
-            self.clients.push(client);
+            match client.wish.clone() {
+                Wish::Reload => self.clients.push(client),
+                Wish::Purge(order) => self.purge(client, order),
+            }
         }
         if self.clients.len() == before {
             return ControlFlow::Continue(());
@@ -244,6 +250,7 @@ impl Master {
 
     /// The server process that had a pending generation to take over has died.
     pub(super) fn child_gone(&mut self, child: &Child) {
+        self.purging.lost(child.pid());
         let heir = self.children.iter().any(|other| !other.exiting);
         let Some(pending) = &self.pending else { return };
         if child.process == pending.running.loaded.settings.process || !heir {

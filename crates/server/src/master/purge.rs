@@ -1,0 +1,55 @@
+//! Purges asked for on the command line: passed to the server process, whose answer goes back.
+
+use super::Master;
+use crate::control::{CLIENTS_MAX, Client};
+use crate::log::Level;
+use crate::wire::{PurgeOrder, ToServer};
+
+/// Purges under way.
+#[derive(Default)]
+pub struct Purging {
+    /// The number of the last one.
+    last: u64,
+    waiting: Vec<Waiting>,
+}
+
+struct Waiting {
+    id: u64,
+    /// The server process that does it.
+    pid: u32,
+    client: Client,
+}
+
+impl Purging {
+    /// A purge has ended.
+    pub fn ended(&mut self, id: u64, result: Result<u64, String>) {
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
+            let client = self.waiting.swap_remove(at).client;
+            client.reply(result.as_ref().map(|objects| *objects).map_err(|reason| &reason[..]));
+        }
+    }
+
+    /// A server process has ended.
+    pub fn lost(&mut self, pid: u32) {
+        for Waiting { client, .. } in self.waiting.extract_if(.., |waiting| waiting.pid == pid) {
+            client.reply(Err("the server process ended meanwhile"));
+        }
+    }
+}
+
+impl Master {
+    /// Passes a purge on.
+    pub(super) fn purge(&mut self, client: Client, order: PurgeOrder) {
+        let child = self.children.iter().find(|child| !child.exiting && child.is_listening());
+        let Some(child) = child.filter(|_| self.purging.waiting.len() < CLIENTS_MAX) else {
+            return client.reply(Err("the server is busy or not running"));
+        };
+        self.log.log(Level::Notice, format_args!("purge of cache \"{}\" requested", order.zone));
+        self.purging.last += 1;
+        let id = self.purging.last;
+        if !child.tell(&ToServer::Purge(id, order), &self.log) {
+            return client.reply(Err("the server process does not listen"));
+        }
+        self.purging.waiting.push(Waiting { id, pid: child.pid(), client });
+    }
+}

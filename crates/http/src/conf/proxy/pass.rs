@@ -45,8 +45,6 @@ pub struct StaticPass {
     pub url: Bytes,
     /// The group of servers.
     pub group: GroupId,
-    /// The server as it is written.
-    pub server: Bytes,
     /// What requests say of it.
     pub destination: Destination,
     /// The part of URIs that the URL's own URI stands for; empty: none.
@@ -107,14 +105,8 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let group =
         cx.global::<Groups>().implicit(&parsed.server, &parsed.host, parsed.port, HTTP_PORT);
     let group = group.map_err(|text| word.error(text))?;
-    let pass = StaticPass {
-        url,
-        group,
-        server: parsed.server,
-        destination: parsed.destination,
-        location,
-        span: word.span,
-    };
+    let pass =
+        StaticPass { url, group, destination: parsed.destination, location, span: word.span };
     cx.layer::<PassLayer>().pass = Some(Pass::Static(Arc::new(pass)));
     Ok(())
 }

@@ -54,13 +54,19 @@ thread_local! {
     static HOT: RefCell<Hot> = RefCell::default();
 }
 
-/// The object in the store with number `store`, if it is still what the index says.
-pub(crate) fn find(store: u64, target: &Target, stored: &Stored) -> Option<Arc<Object>> {
+/// The object in the store with number `store`, if it is still what the index says. `check`: one that
+/// was opened some time ago is opened anew, by the caller.
+pub(crate) fn find(
+    store: u64,
+    target: &Target,
+    stored: &Stored,
+    check: bool,
+) -> Option<Arc<Object>> {
     let (now, key, version) = (nowait_runtime::now(), target.key, Version::of(stored));
     let mut gone = None;
     let found = HOT.with_borrow_mut(|hot| {
         let entry = hot.entries.get_mut(&(store, key))?;
-        let is_fresh = now.saturating_duration_since(entry.opened) < CHECK_AFTER;
+        let is_fresh = !check || now.saturating_duration_since(entry.opened) < CHECK_AFTER;
         if is_fresh && entry.version == version && entry.object.head.is_of(&key, &target.text) {
             entry.used = now;
             return Some(entry.object.clone());

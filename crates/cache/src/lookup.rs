@@ -12,7 +12,7 @@ use crate::hot;
 use crate::index::{Ask, Found, Stored};
 use crate::object::{NoObject, Object};
 use crate::statistics::count;
-use crate::store::{Hit, Lookup, LookupOptions, Store, Target, now};
+use crate::store::{Hit, Lookup, LookupOptions, Store, Target, Why, now};
 
 impl Store {
     /// Looks an object up if that needs no disk; `None`: it does, use [`lookup`](Store::lookup).
@@ -92,11 +92,10 @@ impl Store {
     }
 
     fn look(self: &Arc<Self>, io: &Io, target: &Target, options: LookupOptions) -> Looked {
-        if let Some(why) = self.health.why() {
-            count(&self.counters.unavailable);
-            return Looked::Is(Lookup::Unavailable(why));
-        }
         let ask = Ask { now: now(), min_uses: options.min_uses, key_text: &target.text };
+        if let Some(why) = self.health.why() {
+            return Looked::Is(self.without_disk(target, ask, why));
+        }
         let known = match self.index().lookup(&target.key, ask) {
             Found::Stored(stored) => {
                 if stored.updating
@@ -125,8 +124,8 @@ impl Store {
         // One whose tags aren't in memory must be checked by its head each time.
         if let Known::Stored(stored) = &known
             && !stored.names_in_file
-            && let Some(object) =
-                hot::find(self.id(), target, stored).or_else(|| self.in_memory(target, stored))
+            && let Some(object) = hot::find(self.id(), target, stored, true)
+                .or_else(|| self.in_memory(target, stored))
         {
             count(&self.counters.hits_memory);
             return Looked::Is(Lookup::Memory(self.hit(object, stored)));
@@ -135,6 +134,21 @@ impl Store {
             None => Looked::InFile(known),
             Some(result) => Looked::Is(self.opened(io, target, known, result, true)),
         }
+    }
+
+    /// The disk is out of use: only what is wholly in memory is found.
+    fn without_disk(&self, target: &Target, ask: Ask<'_>, why: Why) -> Lookup {
+        if let Found::Stored(stored) = self.index().lookup(&target.key, ask)
+            && !stored.names_in_file
+            && let Some(object) = hot::find(self.id(), target, &stored, false)
+                .filter(|object| object.body.is_some())
+                .or_else(|| self.in_memory(target, &stored))
+        {
+            count(&self.counters.hits_memory);
+            return Lookup::Memory(self.hit(object, &stored));
+        }
+        count(&self.counters.unavailable);
+        Lookup::Unavailable(why)
     }
 
     async fn lookup_in_pool(self: &Arc<Self>, io: &Io, target: &Target, known: Known) -> Lookup {

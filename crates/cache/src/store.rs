@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use nowait_runtime::fs::{Aio, File, Io};
+use nowait_runtime::fs::{self, Aio, File, Io};
 use nowait_runtime::pool::{Pool, PoolConfig};
 use rustc_hash::FxHashSet;
 
@@ -513,10 +513,18 @@ impl Store {
         }
     }
 
-    /// Removes a victim's file; the key can be stored again afterwards.
+    /// Removes a victim's file; the key can be stored again afterwards. A file that can't be removed
+    /// now is found by the next walk, and is an object again unless it was purged.
     pub(crate) async fn remove_victim(&self, io: &Io, victim: Victim) {
         let path = self.names.object(*victim.key());
-        self.remove_file(io, &path).await;
+        match self.watch(fs::unlink(io, &path)).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                self.note_error("unlink", &path, &error);
+                self.rescan();
+            }
+        }
         drop(victim);
     }
 

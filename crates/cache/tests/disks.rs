@@ -76,18 +76,23 @@ fn a_disk_that_fails_is_taken_out_of_use_and_comes_back() {
     let path = disk.path();
     let (disk, _kept) = shared(disk);
     on_worker(move || async move {
-        let (store, io) = (store(&path), io(4));
+        let store = store_with(&path, |options| options.memory_bytes = Some(1 << 20));
+        let io = io(4);
         store.tend();
         until("the loader", || !store.statistics().loading).await;
+        put(&store, &io, "in memory", &body(100)).await;
+        look(&store, &io, "in memory").await.body();
         for n in 0..5 {
             put(&store, &io, &format!("key/{n}"), &body(5000)).await;
         }
+        until("the copy in memory", || store.statistics().memory.unwrap().objects == 1).await;
         disk.fail(Ops::ALL, EIO);
         for n in 0..5 {
             let found = look(&store, &io, &format!("key/{n}")).await;
             assert_eq!(found, Found::Unavailable(Why::Failing), "{n}");
         }
         assert_eq!(store.statistics().out_of_use, Some(Why::Failing));
+        assert_eq!(look(&store, &io, "in memory").await, Found::Memory(body(100)));
         disk.heal();
         until("the disk to be back in use", || store.statistics().out_of_use.is_none()).await;
         for n in 0..5 {

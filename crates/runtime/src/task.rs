@@ -84,7 +84,7 @@ pub(crate) fn drop_all(local: &Rc<Local>) {
         for runnable in runnables {
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(runnable)));
             if let Err(panic) = dropped {
-                local.hooks.task_panicked(&panic_text(&*panic).to_owned());
+                local.hooks.task_panicked(panic_text(&*panic));
             }
         }
         if local.tasks.borrow().is_empty() && local.queue.borrow().is_empty() {

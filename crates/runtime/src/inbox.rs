@@ -121,6 +121,11 @@ impl Inbox {
         true
     }
 
+    /// Whether the worker waits in the kernel.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed)
+    }
+
     /// The worker is back from the kernel.
     pub(crate) fn awake(&self) {
         self.asleep.store(false, Ordering::Relaxed);

@@ -174,6 +174,11 @@ impl Remote {
         self.inbox.push(Message::Spawn(build)).map_err(|_| Ended)
     }
 
+    /// Whether the worker has nothing to do just now: it would take a message at once.
+    pub fn is_waiting(&self) -> bool {
+        self.inbox.is_asleep()
+    }
+
     /// Makes the worker take another turn.
     pub fn wake(&self) {
         self.inbox.wake();

@@ -102,7 +102,7 @@ nowait_conf::rows! {
     /// With `local` (and without the directive) a connection is reused only by the location that
     /// opened it.
     ///
-    /// A worker that has none takes one of another worker rather than open a new one.
+    /// A worker that has none takes one of another worker that is not busy, rather than open a new one.
     "keepalive" => keepalive::keepalive, in UPSTREAM, take between(1, 2), args "connections [local]";
     /// So many requests go over one connection.
     "keepalive_requests" => keepalive::requests, in UPSTREAM, take exactly(1), default "1000", args "number";

@@ -105,10 +105,12 @@ impl PeerIdle {
         count
     }
 
-    /// The other worker that has the most.
+    /// The other worker that has the most, of those that have nothing else to do: where all are busy
+    /// each opens its own connections, and soon has enough of them, rather than wait for another's
+    /// loop and take away what that one needs next.
     fn richest(&self, except: u64) -> Option<Remote> {
         let owners = self.lock();
-        let others = owners.iter().filter(|owner| owner.id != except);
+        let others = owners.iter().filter(|owner| owner.id != except && owner.remote.is_waiting());
         let counted = others.map(|owner| (owner.count.load(Relaxed), owner));
         let (_, owner) = counted.filter(|(count, _)| *count > 0).max_by_key(|(count, _)| *count)?;
         Some(owner.remote.clone())

@@ -57,6 +57,8 @@ fn which_responses() {
         "sub_filter foo bar;
          location /types { sub_filter_types text/plain; alias %%DIR%%/html/text; }
          location /any { sub_filter_types *; default_type x/y; alias %%DIR%%/html/text; }
+         location /no-type { types { } default_type ''; sub_filter_types *; alias %%DIR%%/html/text; }
+         location /no-type/one { types { } default_type ''; alias %%DIR%%/html/text; }
          location /html { default_type text/html; sub_filter_last_modified on; alias %%DIR%%/html/text; }
          location /empty { default_type text/html; }",
     )
@@ -68,6 +70,8 @@ fn which_responses() {
             ("/text", "200\nContent-Length: 3\n\nfoo"),
             ("/types", "200\n\nbar"),
             ("/any", "200\n\nbar"),
+            ("/no-type", "200\n!Content-Type\n\nbar"),
+            ("/no-type/one", "200\n!Content-Type\n\nfoo"),
             ("/html", "200\nLast-Modified: *\nETag: W/*\n\nbar"),
             ("/empty", "200\nContent-Length: 0\nETag: \"*\n\n"),
         ],

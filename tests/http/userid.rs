@@ -2,7 +2,7 @@
 
 use nowait_testkit::Server;
 
-use crate::stage::{ask, on_each_driver, refused, server};
+use crate::stage::{ask, on_each_driver, refused, server, site};
 
 /// The cookie that is set, without what follows its value.
 fn given(server: &Server, target: &str, headers: &[&str]) -> Option<String> {
@@ -69,6 +69,28 @@ fn cookies_are_set_and_known_again() {
             assert_eq!(answer.header("x-got"), None);
             assert!(answer.header("set-cookie").is_some());
         }
+    });
+}
+
+#[test]
+fn a_map_may_say_who_is_reset() {
+    let builder = site(
+        "map $arg_x $uid_reset { default 0; y log; }
+         server {
+             listen 127.0.0.1:%%PORT%%; root %%DIR%%/html; userid on;
+             add_header X-Reset [$uid_reset];
+         }",
+    )
+    .file("html/a", "x");
+    on_each_driver(&builder, |server| {
+        let cookie = given(server, "/a", &[]).unwrap();
+        let header = format!("Cookie: {}", cookie.split(';').next().unwrap());
+        let kept = ask(server, "/a", &[&header]);
+        assert_eq!((kept.header("set-cookie"), kept.header("x-reset")), (None, Some("[0]")));
+        let reset = ask(server, "/a?x=y", &[&header]);
+        assert!(reset.header("set-cookie").is_some());
+        assert_eq!(reset.header("x-reset"), Some("[log]"));
+        server.wait_log("userid cookie \"uid=");
     });
 }
 

@@ -34,7 +34,10 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "uid_set" => |r, out| append(r, Ids::given, out);
     /// If it is not empty or `0`, the client is given another identifier; with `log` the old one is
     /// logged.
-    "uid_reset" => |r, out| { out.extend_from_slice(&reset(r)); true };
+    "uid_reset" => |r, out| {
+        out.extend_from_slice(&r.shared.changed("uid_reset").unwrap_or_default());
+        true
+    };
 };
 
 /// The variables that `set` may change.
@@ -75,8 +78,11 @@ impl Ids {
     }
 }
 
-fn reset(request: &Request) -> Bytes {
-    request.shared.changed("uid_reset").unwrap_or_default()
+/// `$uid_reset`, which `map` and its like may define, too.
+fn reset(request: &Request) -> Vec<u8> {
+    let mut value = Vec::new();
+    request.current.conf.variables.append_named("uid_reset", request, &mut value);
+    value
 }
 
 fn append(request: &Request, which: fn(&Ids) -> Option<Id>, out: &mut Vec<u8>) -> bool {
@@ -141,7 +147,7 @@ fn give(request: &Request, conf: &UserIdConf, ids: &mut Ids) {
     }
     if let Some(got) = ids.got {
         let reset = reset(request);
-        if reset.is_empty() || reset == b"0"[..] {
+        if reset.is_empty() || reset == b"0" {
             let padding = ids.cookie.get(ENCODED_BYTES..ENCODED_BYTES + 2);
             let marked = |mark: u8| padding == Some(&[mark, b'='][..]);
             if conf.userid_mark.0.is_some_and(|mark| !marked(mark)) {
@@ -150,7 +156,7 @@ fn give(request: &Request, conf: &UserIdConf, ids: &mut Ids) {
             return;
         }
         ids.was_reset = true;
-        if reset == b"log"[..] {
+        if reset == b"log" {
             let [a, b, c, d] = got;
             request.log(
                 Level::Notice,

@@ -65,6 +65,12 @@ pub enum ContentTypes {
 }
 
 impl ContentTypes {
+    /// Whether a response with this type, if it has one, is meant: `*` means also those without.
+    /// nginx: `ngx_http_test_content_type`.
+    pub fn mean(&self, kind: Option<&Bytes>) -> bool {
+        *self == Self::All || kind.is_some_and(|kind| self.contains(kind))
+    }
+
     /// Whether a type belongs to the set.
     pub fn contains(&self, kind: &[u8]) -> bool {
         match self {

@@ -15,7 +15,7 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
     let adds = response.head.status == 200
         && conf.uris() != [None, None]
         && !request.is_nested()
-        && response.head.content_type.as_ref().is_some_and(|t| conf.addition_types.contains(t));
+        && conf.addition_types.mean(response.head.content_type.as_ref());
     request.filters.addition = adds;
     if adds {
         super::compress::recode(response);

@@ -71,7 +71,7 @@ fn is_compressible(coding: Coding, location: &Location, head: &Head) -> bool {
     on && matches!(head.status, 200 | 403 | 404)
         && head.content_encoding.as_ref().is_none_or(Bytes::is_empty)
         && head.content_length.is_none_or(|length| length >= min.0)
-        && head.content_type.as_ref().is_some_and(|kind| types.contains(kind))
+        && types.mean(head.content_type.as_ref())
 }
 
 /// Compresses the body.

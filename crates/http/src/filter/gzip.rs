@@ -52,7 +52,7 @@ fn is_compressible(conf: &GzipConf, response: &Response) -> bool {
     matches!(head.status, 200 | 403 | 404)
         && head.content_encoding.as_ref().is_none_or(Bytes::is_empty)
         && head.content_length.is_none_or(|length| length >= conf.gzip_min_length.0)
-        && head.content_type.as_ref().is_some_and(|kind| conf.gzip_types.contains(kind))
+        && conf.gzip_types.mean(head.content_type.as_ref())
 }
 
 /// Compresses the body.

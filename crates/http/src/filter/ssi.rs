@@ -16,7 +16,7 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
     let conf = &request.location().ssi;
     let applies = conf.ssi
         && head.content_length != Some(0)
-        && head.content_type.as_ref().is_some_and(|kind| conf.ssi_types.contains(kind));
+        && conf.ssi_types.mean(head.content_type.as_ref());
     let keeps_time = conf.ssi_last_modified;
     request.filters.ssi = applies;
     if applies && !request.is_nested() {

@@ -18,8 +18,8 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     let Some(filter) = &current.conf.location(request.location).sub_filter else { return Ok(()) };
     let conf = &filter.conf;
     let head = &mut response.head;
-    let applies = head.content_length != Some(0)
-        && head.content_type.as_ref().is_some_and(|kind| conf.sub_filter_types.contains(kind));
+    let applies =
+        head.content_length != Some(0) && conf.sub_filter_types.mean(head.content_type.as_ref());
     if !applies {
         return Ok(());
     }

@@ -14,7 +14,8 @@ use crate::stage::{ask, asks_nginx, on_each_driver, refused, server, site};
 fn checked(check: &str, rest: &str) -> nowait_testkit::ServerBuilder {
     site(&format!(
         "upstream u {{ zone u 64k; server 127.0.0.1:%%PORT_1%%; }}\n{rest}\n\
-         server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://u; health_check interval=20ms {check}; }} }}\n\
+         server {{ listen 127.0.0.1:%%PORT%%; location /status/ {{ status_api; }}\n\
+         location / {{ proxy_pass http://u; health_check interval=20ms {check}; }} }}\n\
          server {{ listen 127.0.0.1:%%PORT_1%%; root %%DIR%%/html; default_type text/plain;\n\
          add_header X-Host $http_host; location = /asked {{ return 200 $http_user_agent; }} }}"
     ))
@@ -137,6 +138,11 @@ fn a_server_that_is_not_there_is_unhealthy() {
         server.wait_log("connect() failed (111: Connection refused) while connecting to upstream, health check \"\" of peer 127.0.0.1:");
         server.wait_log("peer is unhealthy while connecting to upstream");
         assert_eq!(ask(server, "/", &[]).status, 502);
+        let part =
+            |part: &str| ask(server, &format!("/status/upstreams/u/peers/0/{part}"), &[]).text();
+        assert_eq!(part("state"), "\"unhealthy\"\n");
+        assert_eq!(part("health_checks/unhealthy"), "1\n");
+        assert_eq!(part("health_checks/last_passed"), "false\n");
     });
 }
 

@@ -8,7 +8,7 @@ use nowait_testkit::dns::{self, A, AAAA, Answer, Query, SRV};
 use nowait_testkit::origin::Step;
 use nowait_testkit::{DnsServer, Driver, Origin, Server, wait};
 
-use crate::stage::{ask, on_each_driver, refused, server, site};
+use crate::stage::{ask, asks_nginx, on_each_driver, refused, server, site};
 
 /// An origin that answers so many requests, each on a connection of its own, with this body.
 fn origin(body: &str, connections: usize) -> Origin {
@@ -226,4 +226,33 @@ fn what_is_wrong_with_resolvers_is_said_in_nginx_s_words() {
     ] {
         refused(&server(directive), reason);
     }
+}
+
+#[test]
+fn status_pages_show_what_resolvers_did() {
+    let dns = ipv4(|query| match query.name.as_str() {
+        "a.example" => Answer::address(&query.name, 3600, "127.0.0.1"),
+        _ => Answer::failure(dns::NXDOMAIN),
+    });
+    if asks_nginx() {
+        return;
+    }
+    let conf = format!(
+        "resolver {} ipv6=off status_zone=inside;\nlocation /status/ {{ status_api; }}\n\
+         location = /metrics {{ metrics; }}\nlocation /x {{ proxy_pass http://$arg_name:%%PORT%%/status/; }}",
+        dns.addr()
+    );
+    on_each_driver(&server(&conf), |server| {
+        for name in ["a.example", "a.example", "b.example"] {
+            ask(server, &format!("/x?name={name}"), &[]);
+        }
+        let part =
+            |part: &str| ask(server, &format!("/status/resolvers/inside/{part}"), &[]).text();
+        assert_eq!(part("requests/name"), "2\n");
+        assert_eq!(part("responses/noerror"), "1\n");
+        assert_eq!(part("responses/nxdomain"), "1\n");
+        let metrics = ask(server, "/metrics", &[]).text();
+        let line = "nowait_resolver_responses_total{resolver=\"inside\",result=\"nxdomain\"} 1\n";
+        assert!(metrics.contains(line), "{metrics}");
+    });
 }

@@ -8,6 +8,7 @@
 
 mod json;
 mod openmetrics;
+mod resolvers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::counts::{self, Totals};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
+use resolvers::ResolverReport;
 
 /// Media type of OpenMetrics text.
 const OPENMETRICS: &[u8] = b"application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -42,6 +44,8 @@ struct Report {
     mounts: Vec<MountSnapshot>,
     /// Groups of upstream servers that have a block.
     upstreams: Vec<Arc<Group>>,
+    /// Resolvers that directives name.
+    resolvers: Vec<ResolverReport>,
 }
 
 impl Report {
@@ -54,6 +58,7 @@ impl Report {
             pools: pools.values().map(|pool| pool.snapshot()).collect(),
             mounts: mounts::snapshot(),
             upstreams: request.current.conf.upstreams.of_blocks().cloned().collect(),
+            resolvers: request.current.resolvers.iter().map(ResolverReport::new).collect(),
         }
     }
 }

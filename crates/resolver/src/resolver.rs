@@ -32,6 +32,10 @@ const RESEND: Duration = Duration::from_secs(5);
 /// of upstream servers after so long.
 const NEGATIVE_MAX: Duration = Duration::from_secs(10);
 
+/// The longest wait where `resolver_timeout` is zero, which is none for nginx: by then the last message
+/// of a lookup was sent.
+const UNLIMITED: Duration = Duration::from_secs(320);
+
 /// How often one who waits takes a lookup over that another worker has given up.
 const TAKE_OVERS_MAX: usize = 3;
 
@@ -123,7 +127,7 @@ impl Resolver {
     /// The addresses of `name`, which may be an address itself.
     ///
     /// # Errors
-    /// [`ResolveError::TimedOut`] after `timeout` (`resolver_timeout`); what the servers say.
+    /// [`ResolveError::TimedOut`] after `timeout` (`resolver_timeout`; zero: none); what the servers say.
     pub async fn resolve(&self, name: &[u8], timeout: Duration) -> Result<Addresses, ResolveError> {
         if let Some(address) = literal(name) {
             return Ok(address_itself(address, nowait_runtime::now()));
@@ -182,6 +186,7 @@ impl Resolver {
 
     /// From the table, or by asking.
     async fn look_up(&self, key: Key, limit: Duration) -> Outcome {
+        let limit = if limit.is_zero() { UNLIMITED } else { limit };
         let start = nowait_runtime::now();
         let failed = |error| (Err(error), nowait_runtime::now());
         for _ in 0..TAKE_OVERS_MAX {

@@ -9,6 +9,7 @@ use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
 use nowait_upstream::Group;
 use serde_json::{Map, Value, json};
 
+use super::resolvers::ResolverReport;
 use super::{Report, buckets};
 use crate::special_pages::PRODUCT_VERSION;
 use crate::variables::system::NGINX_VERSION;
@@ -48,6 +49,7 @@ fn whole(report: &Report) -> Value {
         "thread_pools": report.pools.iter().map(pool).collect::<Vec<_>>(),
         "file_systems": report.mounts.iter().map(file_system).collect::<Vec<_>>(),
         "upstreams": report.upstreams.iter().map(|group| upstream(group)).collect::<Vec<_>>(),
+        "resolvers": report.resolvers.iter().map(ResolverReport::json).collect::<Vec<_>>(),
     })
 }
 
@@ -137,6 +139,12 @@ fn upstream(group: &Group) -> Value {
             "received": stats.received,
             "fails": stats.fails,
             "unavail": stats.unavailable,
+            "health_checks": {
+                "checks": stats.checks,
+                "fails": stats.failed_checks,
+                "unhealthy": stats.unhealthy,
+                "last_passed": stats.last_check_passed,
+            },
             "downtime_us": stats.downtime_ms * 1000,
             "header_time_us": stats.header_time_ms * 1000,
             "response_time_us": stats.response_time_ms * 1000,

@@ -21,6 +21,7 @@ pub fn render(report: &Report) -> String {
     of_pools(report, &mut text);
     of_file_systems(report, &mut text);
     of_upstreams(report, &mut text);
+    of_resolvers(report, &mut text);
     text.0.push_str("# EOF\n");
     text.0
 }
@@ -162,10 +163,12 @@ fn of_upstreams(report: &Report, text: &mut Text) {
         let up = peer.availability(now) == Availability::Up;
         text.sample(UP, &labels, u64::from(up));
     });
-    let counters: [(&str, &str, Count); 5] = [
+    let counters: [(&str, &str, Count); 7] = [
         ("nowait_upstream_requests", "Requests sent.", |stats| stats.requests),
         ("nowait_upstream_fails", "Attempts that failed.", |stats| stats.fails),
         ("nowait_upstream_unavailable", "How often it was given up.", |stats| stats.unavailable),
+        ("nowait_upstream_checks", "Health checks.", |stats| stats.checks),
+        ("nowait_upstream_failed_checks", "Failed health checks.", |stats| stats.failed_checks),
         ("nowait_upstream_sent_bytes", "Bytes sent.", |stats| stats.sent),
         ("nowait_upstream_received_bytes", "Bytes received.", |stats| stats.received),
     ];
@@ -182,6 +185,28 @@ fn of_upstreams(report: &Report, text: &mut Text) {
             text.sample(&format!("{RESPONSES}_total"), &labels, count);
         }
     });
+}
+
+fn of_resolvers(report: &Report, text: &mut Text) {
+    const ASKED: &str = "nowait_resolver_requests";
+    const ANSWERED: &str = "nowait_resolver_responses";
+    if report.resolvers.is_empty() {
+        return;
+    }
+    text.family(ASKED, "counter", "", "Questions to name servers, by what they asked for.");
+    for resolver in &report.resolvers {
+        for (kind, count) in [("name", resolver.counts.name), ("srv", resolver.counts.srv)] {
+            let labels = [("resolver", &*resolver.name), ("type", kind)];
+            text.sample(&format!("{ASKED}_total"), &labels, count);
+        }
+    }
+    text.family(ANSWERED, "counter", "", "Answers of name servers, by what they said.");
+    for resolver in &report.resolvers {
+        for (result, count) in resolver.responses() {
+            let labels = [("resolver", &*resolver.name), ("result", result)];
+            text.sample(&format!("{ANSWERED}_total"), &labels, count);
+        }
+    }
 }
 
 fn each_operation(report: &Report, mut each: impl FnMut(&str, &OpSnapshot)) {

@@ -1,0 +1,69 @@
+//! What resolvers have done, for both forms of the report. The numbers are those of NGINX Plus.
+
+use nowait_resolver::{NameServer, Resolver, Statistics};
+use serde_json::{Value, json};
+
+/// A resolver's counters under its name.
+pub struct ResolverReport {
+    /// `status_zone`, else its first name server.
+    pub name: String,
+    /// Names that it remembers.
+    pub remembered: usize,
+    /// What it has done.
+    pub counts: Statistics,
+}
+
+impl ResolverReport {
+    /// Now.
+    pub fn new(resolver: &Resolver) -> Self {
+        Self {
+            name: name(resolver),
+            remembered: resolver.remembered(),
+            counts: resolver.statistics(),
+        }
+    }
+
+    /// Answers by what they said.
+    pub fn responses(&self) -> [(&'static str, u64); 8] {
+        let counts = &self.counts;
+        [
+            ("noerror", counts.noerror),
+            ("formerr", counts.formerr),
+            ("servfail", counts.servfail),
+            ("nxdomain", counts.nxdomain),
+            ("notimp", counts.notimp),
+            ("refused", counts.refused),
+            ("timedout", counts.timedout),
+            ("unknown", counts.unknown),
+        ]
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        let Self { name, remembered, counts } = self;
+        let responses: serde_json::Map<String, Value> = self
+            .responses()
+            .into_iter()
+            .map(|(what, count)| (what.to_owned(), count.into()))
+            .collect();
+        json!({
+            "name": name,
+            "names": remembered,
+            "cached": counts.cached,
+            "overloaded": counts.overloaded,
+            "rejected": counts.rejected,
+            "requests": { "name": counts.name, "srv": counts.srv },
+            "responses": responses,
+        })
+    }
+}
+
+fn name(resolver: &Resolver) -> String {
+    let Some(settings) = resolver.settings() else { return "system".to_owned() };
+    match (&settings.status_zone, settings.servers.first()) {
+        (Some(zone), _) => zone.to_string(),
+        (None, Some(NameServer::Address(address))) => address.to_string(),
+        (None, Some(NameServer::Name { host, port })) => format!("{host}:{port}"),
+        (None, None) => String::new(),
+    }
+}

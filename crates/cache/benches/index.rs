@@ -42,7 +42,7 @@ fn main() {
                 Names { main: key, key_text: b"httporigin/a/b.jpg", tags: &[], created: NOW };
             let commit =
                 Commit { names, length: 20_000, blocks: 5, head_bytes: 800, valid_until: NOW };
-            if let Ok(hold) = filled.hold(key, NOW) {
+            if let Ok(mut hold) = filled.hold(key, NOW) {
                 let _ = black_box(hold.commit(&commit, NOW));
             }
         }

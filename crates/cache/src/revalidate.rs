@@ -97,11 +97,14 @@ impl Store {
         &self,
         io: &Io,
         target: &Target,
-        hold: Hold,
+        mut hold: Hold,
         object: &Object,
         state: State,
     ) -> io::Result<Option<Hit>> {
         let identity = Identity { created: now(), ..object.head.identity.clone() };
+        if !hold.may_publish(names_of(&identity)) {
+            return Ok(None);
+        }
         let Ok(encoded) = format::encode(&identity, &state) else { return Ok(None) };
         let temp = self.names().temp_beside(target.key);
         let copied = self.copy_with_head(io, target, object, &encoded, &temp).await;

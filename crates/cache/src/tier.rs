@@ -147,7 +147,7 @@ impl Store {
 
     /// Copies an object to another store. False: it is not there, not whole, or not wanted there.
     async fn copy_to(&self, to: &Store, key: Key) -> io::Result<bool> {
-        let Ok(hold) = to.index().hold(&key, now()) else { return Ok(false) };
+        let Ok(mut hold) = to.index().hold(&key, now()) else { return Ok(false) };
         let (from_io, to_io) = (self.own_io(), to.own_io());
         let options = OpenOptions { symlinks: Symlinks::Follow, prefetch: FIRST_READ_BYTES };
         let path = self.names().object(key);
@@ -179,11 +179,21 @@ impl Store {
                 to.watch(copy.write_at(&to_io, offset, vec![bytes])).await?;
                 offset = next;
             }
+            // A purge that had begun before the hold is seen by what was copied, a later one by the
+            // hold.
+            let names = names_of(&head.identity);
+            if !self.index().is_valid(&key, names) || !hold.may_publish(names) {
+                return Ok(None);
+            }
             let place = to.names().object(key);
-            to.watch(copy.publish(&to_io, Bytes::new(), &temp, &place, DIR_MODE)).await
+            to.watch(copy.publish(&to_io, Bytes::new(), &temp, &place, DIR_MODE)).await.map(Some)
         };
         let metadata = match copied.await {
-            Ok(metadata) => metadata,
+            Ok(Some(metadata)) => metadata,
+            Ok(None) => {
+                to.remove_file(&to_io, &temp).await;
+                return Ok(false);
+            }
             Err(error) => {
                 to.remove_file(&to_io, &temp).await;
                 return Err(error);

@@ -114,7 +114,7 @@ impl Writer {
 
     /// The file has its name: tells the index.
     async fn commit(&mut self, body_length: u64, blocks: u64) -> bool {
-        let Some(hold) = self.hold.take() else { return false };
+        let Some(mut hold) = self.hold.take() else { return false };
         let identity = &self.head.identity;
         let head_bytes = self.head.layout.body_offset;
         let commit = Commit {
@@ -185,6 +185,12 @@ impl Writer {
         place.turn().await;
     }
 
+    /// Whether the file may get its name: no purge has overtaken the object.
+    fn may_publish(&mut self) -> bool {
+        let names = names_of(&self.head.identity);
+        self.hold.as_mut().is_some_and(|hold| hold.may_publish(names))
+    }
+
     /// All in one trip.
     async fn write_whole(&mut self, pieces: Vec<Bytes>) -> io::Result<Outcome> {
         let count = pieces.len();
@@ -192,7 +198,7 @@ impl Writer {
         if self.store.is_too_large(body_length) {
             return Ok(Outcome::TooLarge);
         }
-        if self.growth.is_doomed() {
+        if self.growth.is_doomed() || !self.may_publish() {
             return Ok(Outcome::Ended);
         }
         let patch = self.encoded.completed(body_length).bytes;
@@ -236,7 +242,7 @@ impl Writer {
 
     /// The last trip.
     async fn finish(&mut self, body_length: u64) -> io::Result<Outcome> {
-        if self.growth.is_doomed() {
+        if self.growth.is_doomed() || !self.may_publish() {
             return Ok(Outcome::Ended);
         }
         let file = self.file.as_ref().expect("finishing comes after writing");

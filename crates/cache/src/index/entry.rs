@@ -42,6 +42,8 @@ pub(super) struct Entry {
     pub tags: u32,
     /// The status of the remembered error; `valid_until` is the error's then.
     pub error: u16,
+    /// A fill is giving its file the key's name.
+    pub publishing: bool,
 }
 
 /// Kept below what nginx needs for a key: 120 bytes, rounded to 128 by its slab allocator.
@@ -85,6 +87,7 @@ impl Entry {
             head_bytes: 0,
             tags: NONE,
             error: 0,
+            publishing: false,
         }
     }
 

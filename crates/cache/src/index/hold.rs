@@ -22,7 +22,8 @@ pub enum NoHold {
     Full(Option<Victim>),
 }
 
-/// Keeps an entry while its object is fetched. Dropped without [`Hold::commit`]: nothing changed.
+/// Keeps an entry while its object is fetched. Its way to be stored: [`Hold::may_publish`], the file
+/// gets the key's name, [`Hold::commit`]. Dropped without [`Hold::commit`]: nothing changed.
 #[derive(Debug)]
 #[must_use]
 pub struct Hold {
@@ -30,6 +31,7 @@ pub struct Hold {
     slot: u32,
     key: Key,
     begun: u64,
+    publishing: bool,
 }
 
 /// What an object can be purged by.
@@ -105,7 +107,13 @@ impl Index {
         entry.holds += 1;
         entry.updating = entry.updating.saturating_add(1);
         let begun = self.stamp.load(Ordering::Acquire);
-        Ok(Hold { index: Arc::clone(self), slot: self.global(number, slot), key: *key, begun })
+        Ok(Hold {
+            index: Arc::clone(self),
+            slot: self.global(number, slot),
+            key: *key,
+            begun,
+            publishing: false,
+        })
     }
 }
 
@@ -115,18 +123,34 @@ impl Hold {
         &self.key
     }
 
-    /// Whether an object may still be stored: false after a purge of this key. For fills that are
-    /// under way for long; [`Hold::commit`] has the last word.
+    /// Whether an object may still be stored: false after a purge. For fills that are under way for
+    /// long; [`Hold::commit`] has the last word.
     pub fn check(&self, names: Names<'_>) -> bool {
         read(&self.index.bans).since(self.begun, names) != Some(How::Hard)
     }
 
-    /// The key's file is a new object. Called after the file has the key's name, or right before:
-    /// in between, a reader may find the old or the new one.
+    /// Whether a file may get the key's name now; asked right before. If so no other fill's may until
+    /// this hold is dropped: an object that a purge has overtaken must not take the place of one that
+    /// was fetched after the purge. False: it was purged, or another one is being stored.
+    pub fn may_publish(&mut self, names: Names<'_>) -> bool {
+        let bans = read(&self.index.bans);
+        let (_, mut shard, slot) = self.index.local(self.slot);
+        let entry = shard.get_mut(slot);
+        let may = self.publishing
+            || !(entry.publishing
+                || entry.is(DELETING)
+                || bans.since(self.begun, names) == Some(How::Hard));
+        entry.publishing |= may;
+        self.publishing |= may;
+        may
+    }
+
+    /// The key's file is a new object. Called after the file has the key's name: in between, a
+    /// reader may find the old or the new one. When it is refused the file must go before the hold.
     ///
     /// # Errors
     /// See [`CommitError`].
-    pub fn commit(self, object: &Commit<'_>, now: UnixMs) -> Result<Committed, CommitError> {
+    pub fn commit(&mut self, object: &Commit<'_>, now: UnixMs) -> Result<Committed, CommitError> {
         let index = &*self.index;
         // Held to the end: a purge comes either before, and is seen here, or after, and sees the
         // entry.
@@ -195,6 +219,7 @@ impl Drop for Hold {
         let entry = shard.get_mut(slot);
         entry.holds -= 1;
         entry.updating = entry.updating.saturating_sub(1);
+        entry.publishing &= !self.publishing;
         self.index.remove_if_unused(&mut shard, slot);
     }
 }

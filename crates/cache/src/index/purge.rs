@@ -131,6 +131,19 @@ impl Index {
         self.is_cold() || self.unlearned.load(Ordering::Acquire)
     }
 
+    /// Whether the key's object is in the index and no purge concerns it, one whose walk has not
+    /// come to it included.
+    pub fn is_valid(&self, key: &Key, names: Names<'_>) -> bool {
+        let bans = super::read(&self.bans);
+        let (_, shard) = self.shard(key);
+        let stamp = shard
+            .find(key)
+            .map(|slot| shard.get(slot))
+            .filter(|entry| entry.is(EXISTS))
+            .map(|entry| entry.stamp);
+        stamp.is_some_and(|stamp| bans.since(stamp, names) != Some(How::Hard))
+    }
+
     /// Whether any purge is remembered.
     pub fn has_purges(&self) -> bool {
         let bans = super::read(&self.bans);

@@ -32,7 +32,7 @@ fn commit<'a>(main: &'a Key, text: &'a [u8], tags: &'a [Tag]) -> Commit<'a> {
 
 fn store(index: &Arc<Index>, text: &str, tags: &[Tag], now: UnixMs) -> Key {
     let key = Key::new(text.as_bytes());
-    let hold = index.hold(&key, now).expect("room");
+    let mut hold = index.hold(&key, now).expect("room");
     hold.commit(&commit(&key, text.as_bytes(), tags), now).expect("not purged");
     key
 }
@@ -208,7 +208,7 @@ fn a_key_is_purged_with_its_variants() {
     let main = store(&index, "a", &[], NOW);
     let other = store(&index, "b", &[], NOW);
     let variant = main.variant(b"gzip");
-    let hold = index.hold(&variant, NOW).unwrap();
+    let mut hold = index.hold(&variant, NOW).unwrap();
     hold.commit(&commit(&main, b"a", &[]), NOW).unwrap();
     let purge = index.purge(What::Key(main), How::Soft, NOW).unwrap();
     assert_eq!(run(purge, no_names), (0, 2));
@@ -285,7 +285,8 @@ fn a_fill_begun_before_a_purge_is_not_stored() {
     let prefix = What::Prefix(b"httporigin/".as_slice().into());
     for what in [What::Key(key), What::Tag(tag), prefix, What::All] {
         let index = index();
-        let (before, soft) = (index.hold(&key, NOW).unwrap(), index.hold(&key, NOW).unwrap());
+        let mut before = index.hold(&key, NOW).unwrap();
+        let mut soft = index.hold(&key, NOW).unwrap();
         run(index.purge(what.clone(), How::Soft, NOW).unwrap(), no_names);
         let object = commit(&key, b"httporigin/a", std::slice::from_ref(&tag));
         assert!(soft.commit(&object, NOW).unwrap().soft_purged, "{what:?}");
@@ -293,9 +294,32 @@ fn a_fill_begun_before_a_purge_is_not_stored() {
         drop(index.purge(what.clone(), How::Hard, NOW).unwrap());
         assert!(!before.check(object.names));
         assert_eq!(before.commit(&object, NOW), Err(CommitError::Purged));
-        let after = index.hold(&key, NOW).unwrap();
+        let mut after = index.hold(&key, NOW).unwrap();
         assert!(!after.commit(&object, NOW).unwrap().soft_purged);
     }
+}
+
+/// An old answer must not be renamed over a newer object while nobody looks.
+#[test]
+fn one_file_at_a_time_gets_the_name() {
+    let index = index();
+    let key = Key::new(b"a");
+    let object = commit(&key, b"a", &[]);
+    let hold = || index.hold(&key, NOW).unwrap();
+    let (mut old, mut late) = (hold(), hold());
+    assert!(old.may_publish(object.names) && old.may_publish(object.names));
+    run(index.purge(What::Key(key), How::Hard, NOW).unwrap(), no_names);
+    assert!(!late.may_publish(object.names), "purged");
+    let mut new = hold();
+    assert!(!new.may_publish(object.names), "the old one may have the name at this moment");
+    assert_eq!(old.commit(&object, NOW), Err(CommitError::Purged));
+    drop(late);
+    assert!(!new.may_publish(object.names), "its file is to be removed first");
+    drop(old);
+    assert!(new.may_publish(object.names));
+    assert!(new.commit(&object, NOW).is_ok());
+    drop(new);
+    assert!(hold().may_publish(object.names));
 }
 
 #[test]

@@ -132,7 +132,7 @@ impl Model {
             return;
         }
         let at = self.random.below(self.open.len() as u64) as usize;
-        let Open { hold, number, purges } = self.open.swap_remove(at);
+        let Open { mut hold, number, purges } = self.open.swap_remove(at);
         if self.random.below(4) == 0 {
             return;
         }
@@ -146,16 +146,17 @@ impl Model {
             purges.any(|(what, _)| matches(what, number, &tags))
         };
         let deleting = self.victims.iter().any(|(victim, _)| *victim == number);
+        let published = hold.may_publish(object.names);
         match hold.commit(&object, self.now) {
             Ok(committed) => {
-                assert!(!purged(How::Hard) && !deleting);
+                assert!(published && !purged(How::Hard) && !deleting);
                 assert_eq!(committed.soft_purged, purged(How::Soft));
                 let soft_purged = committed.soft_purged;
                 let object = Object { used: self.now, turn: 0, blocks, tags, soft_purged };
                 self.objects.insert(number, object);
                 self.touch(number);
             }
-            Err(CommitError::Purged) => assert!(purged(How::Hard) || deleting),
+            Err(CommitError::Purged) => assert!(!published && (purged(How::Hard) || deleting)),
         }
     }
 
@@ -345,7 +346,7 @@ fn a_bounded_index_keeps_the_newest() {
     for number in 0..5 * keys_max {
         let (key, now) = (name(number), UnixMs(number));
         match index.hold(&key, now) {
-            Ok(hold) => drop(hold.commit(&commit(&key, b"", &[]), now)),
+            Ok(mut hold) => drop(hold.commit(&commit(&key, b"", &[]), now)),
             Err(NoHold::Full(victim)) => drop(victim),
             Err(NoHold::Deleting) => panic!("nobody deletes it"),
         }
@@ -379,7 +380,7 @@ fn threads_share_it() {
                         }
                         60..95 => {
                             let tags = [Tag(random.below(50)), Tag(random.below(50))];
-                            if let Ok(hold) = index.hold(&key, NOW) {
+                            if let Ok(mut hold) = index.hold(&key, NOW) {
                                 let _ = hold.commit(&commit(&key, &text, &tags), NOW);
                             }
                         }

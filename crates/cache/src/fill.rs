@@ -25,6 +25,7 @@ pub use crate::growth::Ended;
 use crate::growth::{Growth, Slot};
 use crate::health::Why;
 use crate::index::{Hold, Tag};
+use crate::object::names_of;
 use crate::store::{Hit, Store, Target, now};
 use crate::time::UnixMs;
 use crate::write_behind::{self, Job};
@@ -93,7 +94,10 @@ impl Fill {
         if target == self.target() {
             return Ok(());
         }
-        let hold = self.store.index().hold(&target.key, now()).map_err(|_| FillEnded)?;
+        let mut hold = self.store.index().hold(&target.key, now()).map_err(|_| FillEnded)?;
+        if let Some(old) = &self.hold {
+            hold.asked_at(old.begun());
+        }
         let growth = Arc::new(Growth::new(target.clone()));
         // If somebody fills that key already, both go on and the later one stays.
         let _ = self.store.fills().enter(&growth);
@@ -107,7 +111,8 @@ impl Fill {
     /// Tells the response's head: from now on others may read along. Does no I/O itself.
     ///
     /// # Errors
-    /// [`FillEnded`]: a part of it is beyond the bounds of [`crate::format`].
+    /// [`FillEnded`]: a part of it is beyond the bounds of [`crate::format`], or it was purged since
+    /// the origin was asked.
     pub fn head(&mut self, state: State, tags: Vec<Tag>) -> Result<(), FillEnded> {
         let Some(hold) = self.hold.take() else { return Err(FillEnded) };
         let target = self.growth.target();
@@ -125,8 +130,15 @@ impl Fill {
                 return Err(FillEnded);
             }
         };
+        if !hold.check(names_of(&identity)) {
+            return Err(FillEnded);
+        }
         let head = Arc::new(Head { identity, state, layout: encoded.layout, body_length: None });
         self.growth.set_head(head.clone());
+        // A purge by tag that came in between did not know the tags.
+        if !hold.check(names_of(&head.identity)) {
+            return Err(FillEnded);
+        }
         let job = Job {
             store: self.store.clone(),
             growth: self.growth.clone(),

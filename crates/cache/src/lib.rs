@@ -61,5 +61,5 @@ pub use key::{Key, Levels};
 pub use options::{Steps, StoreOptions};
 pub use purge::Purged;
 pub use statistics::Statistics;
-pub use store::{FillOptions, Hit, HitBody, Lookup, LookupOptions, Store, Target, Why};
+pub use store::{FillOptions, Hit, HitBody, Lookup, LookupOptions, Moment, Store, Target, Why};
 pub use time::UnixMs;

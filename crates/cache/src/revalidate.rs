@@ -102,7 +102,9 @@ impl Store {
         state: State,
     ) -> io::Result<Option<Hit>> {
         let identity = Identity { created: now(), ..object.head.identity.clone() };
-        if !hold.may_publish(names_of(&identity)) {
+        // A purge that has begun may not have come to it yet.
+        let is_valid = self.index().is_valid(&target.key, names_of(&object.head.identity));
+        if !is_valid || !hold.may_publish(names_of(&identity)) {
             return Ok(None);
         }
         let Ok(encoded) = format::encode(&identity, &state) else { return Ok(None) };

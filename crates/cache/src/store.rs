@@ -185,6 +185,16 @@ pub struct FillOptions {
     pub lock_age: Option<Duration>,
     /// Who waits is woken as soon as the head is known, to read along.
     pub read_while_filling: bool,
+    /// When the origin was asked ([`Store::moment`]), if that was before: what was purged since is
+    /// not stored.
+    pub asked: Option<Moment>,
+}
+
+/// A moment among the purges of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    here: u64,
+    slower: u64,
 }
 
 /// A disk cache.
@@ -459,9 +469,18 @@ impl Store {
         // New objects go to the slower disk: most are never asked for again.
         if let Some(slower) = self.slower().filter(|slower| slower.health.why().is_none()) {
             let io = slower.io_from(self, io);
-            return slower.begin_fill_here(&io, target, options);
+            let asked = options.asked.map(|moment| moment.slower);
+            return slower.begin_fill_here(&io, target, options, asked);
         }
-        self.begin_fill_here(io, target, options)
+        self.begin_fill_here(io, target, options, options.asked.map(|moment| moment.here))
+    }
+
+    /// Now, among the purges: for fills that begin when the origin has answered.
+    pub fn moment(&self) -> Moment {
+        Moment {
+            here: self.index.newest_stamp(),
+            slower: self.slower().map_or(0, |slower| slower.index.newest_stamp()),
+        }
     }
 
     fn begin_fill_here(
@@ -469,6 +488,7 @@ impl Store {
         io: &Io,
         target: &Target,
         options: FillOptions,
+        asked: Option<u64>,
     ) -> FillStart {
         if let Some(why) = self.health.why() {
             return FillStart::Unavailable(why);
@@ -486,7 +506,12 @@ impl Store {
             return FillStart::Busy(Waiter::new(other, options.read_while_filling));
         }
         match self.index.hold(&target.key, now()) {
-            Ok(hold) => FillStart::Fill(Fill::new(self.clone(), growth, io.clone(), hold)),
+            Ok(mut hold) => {
+                if let Some(stamp) = asked {
+                    hold.asked_at(stamp);
+                }
+                FillStart::Fill(Fill::new(self.clone(), growth, io.clone(), hold))
+            }
             Err(reason) => {
                 self.fills.leave(&growth);
                 growth.end(Ended::Failed);

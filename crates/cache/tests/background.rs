@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nowait_cache::format::{self, Identity};
 use nowait_cache::index::{How, Tag, What};
-use nowait_cache::{Key, Levels, Lookup, Steps, UnixMs};
+use nowait_cache::{FillOptions, FillStart, Key, Levels, Lookup, Steps, UnixMs};
 use nowait_testkit::TempDir;
 
 use common::*;
@@ -172,6 +172,24 @@ fn a_fill_that_is_purged_is_not_stored() {
     });
     // Before the disk was checked: a crash must not undo it.
     assert_eq!(files(dir.path()), [".nowait-purges"]);
+}
+
+/// As when the cache is bypassed: the fill begins with the origin's answer.
+#[test]
+fn what_was_asked_for_before_a_purge_is_not_stored() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        let asked = Some(store.moment());
+        store.purge(What::Tag(Tag(7)), How::Hard).await.unwrap();
+        for (tags, stored) in [(vec![Tag(7)], false), (vec![Tag(8)], true)] {
+            let options = FillOptions { asked, ..LOCKED };
+            let start = store.begin_fill(&io, &target("late"), options);
+            let FillStart::Fill(mut fill) = start else { panic!("{start:?}") };
+            assert_eq!(fill.head(state(), tags).is_ok(), stored);
+        }
+    });
 }
 
 #[test]

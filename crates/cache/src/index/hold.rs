@@ -123,6 +123,16 @@ impl Hold {
         &self.key
     }
 
+    /// Orders it among purges: those that came later concern its object.
+    pub fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// What is stored was asked for when [`Index::newest_stamp`] was this.
+    pub fn asked_at(&mut self, stamp: u64) {
+        self.begun = self.begun.min(stamp);
+    }
+
     /// Whether an object may still be stored: false after a purge. For fills that are under way for
     /// long; [`Hold::commit`] has the last word.
     pub fn check(&self, names: Names<'_>) -> bool {

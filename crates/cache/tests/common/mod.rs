@@ -107,7 +107,7 @@ pub fn body(len: usize) -> Bytes {
 pub const PLAIN: LookupOptions = LookupOptions { read_while_filling: false, min_uses: 1 };
 pub const ALONG: LookupOptions = LookupOptions { read_while_filling: true, min_uses: 1 };
 pub const LOCKED: FillOptions =
-    FillOptions { lock: true, lock_age: None, read_while_filling: true };
+    FillOptions { lock: true, lock_age: None, read_while_filling: true, asked: None };
 
 #[track_caller]
 pub fn begin(store: &Arc<Store>, io: &Io, target: &Target) -> Fill {

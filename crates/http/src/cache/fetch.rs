@@ -96,7 +96,7 @@ impl Run<'_> {
     fn open(&self, place: Place, entry: super::filling::Entry) -> Option<Fill> {
         let mut fill = match place {
             Place::Fill(fill) => fill,
-            Place::Later => match self.begin() {
+            Place::Later(asked) => match self.begin(Some(asked)) {
                 FillStart::Fill(fill) => fill,
                 FillStart::Busy(_) | FillStart::Unavailable(_) => return None,
             },

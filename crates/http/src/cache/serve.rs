@@ -17,7 +17,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use nowait_cache::{Ended, Fill, FillOptions, FillStart, Hit, Store, Target, Waiter, Woken};
+use nowait_cache::{
+    Ended, Fill, FillOptions, FillStart, Hit, Moment, Store, Target, Waiter, Woken,
+};
 use nowait_h1::Method;
 use nowait_runtime::fs::Io;
 use nowait_runtime::task::{Either, select};
@@ -170,8 +172,8 @@ fn asked(request: &Request) -> Asked {
 pub(super) enum Place {
     /// In this fill.
     Fill(Fill),
-    /// In a fill that is begun when the response has come (BYPASS).
-    Later,
+    /// In a fill that is begun when the response has come (BYPASS); the origin was asked then.
+    Later(Moment),
     /// It must not be stored.
     Nowhere,
 }
@@ -180,7 +182,8 @@ impl<'a> Run<'a> {
     async fn serve(&mut self) -> Outcome {
         if self.conf.bypass.any(self.request) {
             self.note(Status::Bypass);
-            return self.fetch(Place::Later, None, Forward::Bypass).await;
+            let place = Place::Later(self.store.moment());
+            return self.fetch(place, None, Forward::Bypass).await;
         }
         self.note(Status::Miss);
         let deadline = now() + self.conf.lock_timeout;
@@ -210,7 +213,7 @@ impl<'a> Run<'a> {
                 Found::Absent { wanted: false } => {
                     return self.fetch(Place::Nowhere, None, Forward::UriMiss).await;
                 }
-                Found::Absent { wanted: true } => match self.begin() {
+                Found::Absent { wanted: true } => match self.begin(None) {
                     FillStart::Fill(fill) => {
                         let why = self.miss();
                         return self.fetch(Place::Fill(fill), None, why).await;
@@ -248,12 +251,13 @@ impl<'a> Run<'a> {
     }
 
     /// Asks for the right to store the response.
-    pub(super) fn begin(&self) -> FillStart {
+    pub(super) fn begin(&self, asked: Option<Moment>) -> FillStart {
         let background = self.request.nested.is_some_and(|nested| nested.background);
         let options = FillOptions {
             lock: self.conf.lock || background,
             lock_age: (!background).then_some(self.conf.lock_age),
             read_while_filling: self.conf.read_while_filling,
+            asked,
         };
         self.store.begin_fill(&self.io, &self.target, options)
     }
@@ -273,7 +277,7 @@ impl<'a> Run<'a> {
             }
         }
         self.note(Status::Expired);
-        let place = match self.begin() {
+        let place = match self.begin(None) {
             FillStart::Fill(fill) => Place::Fill(fill),
             FillStart::Unavailable(_) => Place::Nowhere,
             FillStart::Busy(_) if background => return Next::Answer(Outcome::status(204)),

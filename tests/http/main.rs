@@ -53,6 +53,7 @@ mod stage;
 mod status;
 mod stub_status;
 mod sub_filter;
+mod subrequests;
 mod symlinks;
 mod timeouts;
 mod try_files;

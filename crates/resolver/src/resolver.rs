@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nowait_runtime::pool::Pool;
+use nowait_runtime::task::{Either, select};
 use nowait_runtime::time::timeout;
+use nowait_runtime::{sleep, worker};
 
 use crate::answer::{Addresses, ResolveError, Service, Services};
 use crate::counters::{Counters, Statistics};
@@ -38,6 +40,9 @@ const UNLIMITED: Duration = Duration::from_secs(320);
 
 /// How often one who waits takes a lookup over that another worker has given up.
 const TAKE_OVERS_MAX: usize = 3;
+
+/// How often a worker that is to end looks whether its lookups are still wanted.
+const STOP_PAUSE: Duration = Duration::from_millis(50);
 
 /// Targets of a service whose addresses are looked up.
 const TARGETS_MAX: usize = 64;
@@ -406,7 +411,15 @@ struct Asking {
 impl Asking {
     async fn run(self) {
         let wanted = || self.pending.is_wanted();
-        let outcome = self.resolver.ask(&self.key, &wanted).await;
+        let ask = self.resolver.ask(&self.key, &wanted);
+        // A worker that is to end is not held up by a question whose answer nobody wants.
+        let needless = async {
+            worker::stopping().await;
+            while wanted() {
+                sleep(STOP_PAUSE).await;
+            }
+        };
+        let Either::Left(outcome) = select(ask, needless).await else { return };
         self.resolver.table().finish(&self.key, &self.pending, outcome.clone());
         self.pending.end(Some(outcome));
     }

@@ -263,3 +263,32 @@ fn a_resolver_without_servers_says_so() {
     })
     .unwrap();
 }
+
+#[test]
+fn a_lookup_that_nobody_wants_does_not_hold_up_the_end_of_its_worker() {
+    let (tell, told) = mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    // Never answers.
+    let dns = DnsServer::start(move |_| {
+        let _ = tell.lock().unwrap().send(());
+        vec![]
+    });
+    for kind in drivers() {
+        let resolver = resolver(&[dns.addr()]);
+        let workers = Workers::new(1).unwrap();
+        let remote = workers.remote(0);
+        let worker = std::thread::spawn(move || {
+            worker::run(WorkerConfig::new(0, kind), &workers, |_| async move {
+                let asking =
+                    nowait_runtime::spawn(async move { text(&resolver, "a.example").await });
+                worker::stopping().await;
+                asking.abort();
+            })
+            .unwrap()
+        });
+        told.recv_timeout(TIMEOUT).unwrap();
+        remote.stop();
+        assert_eq!(worker.join().unwrap(), worker::End::Graceful);
+    }
+    assert_eq!(dns.queries().len(), drivers().len());
+}

@@ -24,7 +24,7 @@ const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
 /// The rest of a response. Dropped, it closes the connection unless the response is complete.
 pub struct UpstreamBody {
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     /// The exchange is finished, or broken.
     more: More,
     /// Content that has come already.
@@ -45,7 +45,7 @@ pub struct BodyOptions {
 
 impl UpstreamBody {
     /// What follows the head that the exchange has received.
-    pub(super) fn new(exchange: Exchange, io: Rc<Io>) -> Self {
+    pub(super) fn new(exchange: Box<Exchange>, io: Rc<Io>) -> Self {
         let first = VecDeque::new();
         let mut body = Self { exchange, more: More::Yes, first, limit_rate: 0, io, watch: None };
         if !body.is_tunnel() {
@@ -195,7 +195,7 @@ impl From<Part> for Body {
 
 /// A body that is read as the client takes it.
 struct Unbuffered {
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     more: More,
     first: VecDeque<Part>,
     _watch: Option<Watch>,

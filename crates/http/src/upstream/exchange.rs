@@ -72,9 +72,10 @@ impl Exchange {
         settings: Arc<Settings>,
         state: Rc<State>,
         (number, began): (usize, Instant),
-    ) -> Self {
+    ) -> Box<Self> {
         let before = (link.stream.bytes_sent(), link.stream.bytes_received());
-        Self {
+        // Boxed, since it is handed on from one future to the next.
+        Box::new(Self {
             link: Some(link),
             input: Received::empty(),
             codec: Some(codec),
@@ -88,7 +89,7 @@ impl Exchange {
             content: 0,
             learning: None,
             closed: false,
-        }
+        })
     }
 
     /// The connection.
@@ -106,7 +107,7 @@ impl Exchange {
     }
 
     /// Ends the exchange; its connection is closed.
-    pub(super) fn into_parts(mut self) -> (Box<dyn Codec>, Option<Link>) {
+    pub(super) fn into_parts(mut self: Box<Self>) -> (Box<dyn Codec>, Option<Link>) {
         self.close();
         let codec = self.codec.take().expect("there until the exchange ends");
         (codec, self.link.take())

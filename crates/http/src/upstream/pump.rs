@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 
 /// What a pump is made of.
 pub(super) struct Plan {
-    pub(super) exchange: Exchange,
+    pub(super) exchange: Box<Exchange>,
     pub(super) more: More,
     pub(super) first: VecDeque<Part>,
     pub(super) tee: Option<Box<dyn Tee>>,
@@ -177,7 +177,7 @@ impl Drop for Ahead {
 
 /// The side that reads.
 struct Pump {
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     queue: Rc<Queue>,
     tee: Option<Box<dyn Tee>>,
     rate: Option<Rate>,

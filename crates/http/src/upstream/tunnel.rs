@@ -23,7 +23,7 @@ use crate::response::{LocalFuture, Takeover};
 
 /// A connection to an upstream that belongs to a client's connection now.
 pub(super) struct Tunnel {
-    exchange: Exchange,
+    exchange: Box<Exchange>,
 }
 
 /// How one direction ended.
@@ -39,7 +39,7 @@ enum Ended {
 }
 
 impl Tunnel {
-    pub(super) fn new(exchange: Exchange, watch: Option<Watch>) -> Self {
+    pub(super) fn new(exchange: Box<Exchange>, watch: Option<Watch>) -> Self {
         // The end of the client's sending is the other side's to know.
         drop(watch);
         Self { exchange }

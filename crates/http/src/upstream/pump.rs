@@ -274,7 +274,7 @@ impl Pump {
         let step = self.exchange.settings.temp_file_write_size;
         !self.file_is_full()
             && !self.queue.abandoned.get()
-            && !self.queue.parts.borrow().is_empty()
+            && matches!(self.queue.parts.borrow().back(), Some(Part::Bytes(_)))
             && self.queue.in_memory.get() >= self.memory_max() + step
     }
 

@@ -127,9 +127,8 @@ fn tuned_site() {
 
 /// A caching example, in front of an origin that serves the files in `storage` with this header.
 fn caching(text: &str, header: &str) -> ServerBuilder {
-    let origin = format!(
-        "server {{ listen 127.0.0.1:%%PORT_1%%; root /storage; {header} }}\n    server {{"
-    );
+    let origin =
+        format!("server {{ listen 127.0.0.1:%%PORT_1%%; root /storage; {header} }}\n    server {{");
     let text = text
         .replacen(
             "    server {\n        listen 8000",

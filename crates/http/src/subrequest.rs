@@ -236,6 +236,8 @@ impl Subrequest {
         }
         request.internal = true;
         if self.entry == Entry::Content {
+            // What is asked for, and its key in a cache, are the same.
+            request.uri_unparsed = parent.uri_unparsed;
             copy_place(&mut request, parent);
         }
         request.entry = self.entry;

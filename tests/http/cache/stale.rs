@@ -151,6 +151,22 @@ fn updates_in_the_background() {
 }
 
 #[test]
+fn what_is_updated_has_the_same_key() {
+    with_origin(
+        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_background_update on; }",
+        &[&updatable(), NEW],
+        |server, origin| {
+            assert_eq!(get(server, "/%61").header("X-Cache"), Some("MISS"));
+            assert_eq!(get(server, "/%61").header("X-Cache"), Some("STALE"));
+            wait::until("the update", wait::PATIENCE, || {
+                (get(server, "/%61").text() == "new").then_some(())
+            });
+            assert!(origin.received()[1].starts_with(b"GET /%61 "));
+        },
+    );
+}
+
+#[test]
 fn others_are_served_while_one_updates() {
     let (go, wait) = std::sync::mpsc::channel();
     let origin = Origin::start([

@@ -12,8 +12,8 @@ const ZONE_BYTES_MIN: u64 = 2 * 4096;
 nowait_conf::rows! {
     pub static PROXY_CACHE_PATH_ROWS, module "proxy";
 
-    /// A cache: its directory, and the zone that holds what is known of its objects. A key takes about
-    /// 128 bytes of the zone, so `10m` holds some 80 thousand; when it is full, those that were not used
+    /// A cache: its directory, and the zone that holds what is known of its objects. A key takes
+    /// 100 bytes of the zone, so `10m` holds some 98 thousand; when it is full, those that were not used
     /// for longest make room.
     ///
     /// Files are named by the MD5 of the key, below directories of `levels`. They are written beside

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use nowait_cache::Index;
 use nowait_cache::index::{BYTES_MIN, Config};
 use nowait_cache::snapshot::{BLOCK_BYTES, Decoder, Encoder, VERSION};
+use nowait_cache::{Index, UnixMs};
 
 const HEADER_BYTES: usize = 32;
 
@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
     block[..4].copy_from_slice(&checksum.to_le_bytes());
 
     let index = index();
-    let mut decoder = Decoder::new(&index);
+    let mut decoder = Decoder::new(&index, UnixMs(7));
     decoder.push(&block).expect("the frame is good");
     let restored = decoder.finish();
     let usage = index.usage();
@@ -38,8 +38,8 @@ fuzz_target!(|data: &[u8]| {
     assert!(usage.keys <= usage.keys_max && usage.tags <= usage.tags_max);
 
     let again = self::index();
-    let mut encoder = Encoder::new(&index, kind >> 7 != 0);
-    let mut decoder = Decoder::new(&again);
+    let mut encoder = Encoder::new(&index, kind >> 7 != 0, UnixMs(5));
+    let mut decoder = Decoder::new(&again, UnixMs(7));
     while let Some(block) = encoder.next_block() {
         decoder.push(&block).expect("our own");
     }

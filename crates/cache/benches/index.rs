@@ -63,7 +63,7 @@ fn main() {
 
     let mut saved = Vec::new();
     time("saved", || {
-        let mut encoder = Encoder::new(&filled, true);
+        let mut encoder = Encoder::new(&filled, true, NOW);
         while let Some(block) = encoder.next_block() {
             saved.extend_from_slice(&block);
         }
@@ -71,7 +71,7 @@ fn main() {
     println!("  {} bytes, {:.1} per key", saved.len(), saved.len() as f64 / KEYS as f64);
     let restored = index();
     time("restored and sorted", || {
-        let mut decoder = Decoder::new(&restored);
+        let mut decoder = Decoder::new(&restored, NOW);
         for piece in saved.chunks(1 << 20) {
             decoder.push(piece).expect("our own");
         }

@@ -21,7 +21,7 @@ use nowait_runtime::pool;
 
 use crate::key::Key;
 use crate::snapshot::{Decoder, Encoder, Restored, SnapshotError};
-use crate::store::Store;
+use crate::store::{Store, now};
 use crate::tend::pause;
 use crate::write_behind::{DIR_MODE, FILE_MODE};
 
@@ -55,7 +55,7 @@ impl Store {
     /// # Errors
     /// Those of the disk and of the pool.
     async fn save(&self, clean: bool) -> io::Result<()> {
-        self.write(Encoder::new(self.index(), clean), &self.names().snapshot()).await
+        self.write(Encoder::new(self.index(), clean, now()), &self.names().snapshot()).await
     }
 
     /// Resolves when the purge with this stamp is safe from a crash: its objects are known and gone,
@@ -73,7 +73,7 @@ impl Store {
     async fn keep_purges(&self) {
         let newest = self.index().newest_stamp();
         let path = self.names().purges();
-        match self.write(Encoder::of_purges(self.index()), &path).await {
+        match self.write(Encoder::of_purges(self.index(), now()), &path).await {
             Ok(()) => self.kept.store(newest, Relaxed),
             Err(error) => self.note_error("saving purges in", &path, &error),
         }
@@ -169,7 +169,7 @@ impl Store {
         let io = self.own_io();
         let options = OpenOptions::default();
         let file = self.watch(fs::open(&io, path, &options)).await?;
-        let (mut decoder, mut offset) = (Decoder::new(self.index()), 0);
+        let (mut decoder, mut offset) = (Decoder::new(self.index(), now()), 0);
         while offset < file.size() {
             let bytes = self.watch(file.read_at(&io, offset, TRIP_BYTES)).await?;
             if bytes.is_empty() {

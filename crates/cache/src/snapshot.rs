@@ -23,7 +23,7 @@ pub const BLOCK_BYTES: usize = 64 << 10;
 pub const VERSION: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"\x89NWX\r\n\x1a\n";
-/// Checksum, kind, flags, version, items, bytes in use, magic.
+/// Checksum, kind, flags, version, items, bytes in use, magic, time.
 const HEADER_BYTES: usize = 32;
 const PAYLOAD_MAX: usize = BLOCK_BYTES - HEADER_BYTES;
 /// How many entries one step of a walk looks at, under a shard's lock.
@@ -50,6 +50,7 @@ enum Kind {
 pub struct Encoder {
     index: Arc<Index>,
     clean: bool,
+    now: UnixMs,
     only_purges: bool,
     stage: Stage,
     /// Read from the index, and not in a block yet.
@@ -66,7 +67,7 @@ enum Stage {
 
 impl Encoder {
     /// A snapshot of an index. `clean`: nothing is stored or purged any more.
-    pub fn new(index: &Arc<Index>, clean: bool) -> Self {
+    pub fn new(index: &Arc<Index>, clean: bool, now: UnixMs) -> Self {
         let (active, remembered) = index.purges();
         let purges: Vec<_> = active
             .into_iter()
@@ -76,6 +77,7 @@ impl Encoder {
         Self {
             index: Arc::clone(index),
             clean,
+            now,
             only_purges: false,
             stage: Stage::Purges(purges.into_iter()),
             records: Vec::new(),
@@ -83,8 +85,8 @@ impl Encoder {
     }
 
     /// Only the purges of an index, to be restored besides a snapshot or without one.
-    pub fn of_purges(index: &Arc<Index>) -> Self {
-        Self { only_purges: true, ..Self::new(index, false) }
+    pub fn of_purges(index: &Arc<Index>, now: UnixMs) -> Self {
+        Self { only_purges: true, ..Self::new(index, false, now) }
     }
 
     /// The next block; `None` after the last. Takes about a tenth of a millisecond.
@@ -102,7 +104,7 @@ impl Encoder {
                         purges.next();
                     }
                     if block.items > 0 {
-                        return Some(block.seal(self.clean));
+                        return Some(block.seal(self.clean, self.now));
                     }
                     self.stage = match self.only_purges {
                         true => Stage::End,
@@ -110,12 +112,12 @@ impl Encoder {
                     };
                 }
                 Stage::Entries(_) => match self.entries() {
-                    Some(block) => return Some(block.seal(self.clean)),
+                    Some(block) => return Some(block.seal(self.clean, self.now)),
                     None => self.stage = Stage::End,
                 },
                 Stage::End => {
                     self.stage = Stage::Done;
-                    return Some(Block::new(Kind::End).seal(self.clean));
+                    return Some(Block::new(Kind::End).seal(self.clean, self.now));
                 }
                 Stage::Done => return None,
             }
@@ -172,7 +174,7 @@ impl Block {
         fits
     }
 
-    fn seal(self, clean: bool) -> Bytes {
+    fn seal(self, clean: bool, now: UnixMs) -> Bytes {
         let mut bytes = self.bytes;
         let used = bytes.len() as u32;
         bytes.resize(BLOCK_BYTES, 0);
@@ -182,6 +184,7 @@ impl Block {
         bytes[8..12].copy_from_slice(&self.items.to_le_bytes());
         bytes[12..16].copy_from_slice(&used.to_le_bytes());
         bytes[16..24].copy_from_slice(&MAGIC);
+        bytes[24..32].copy_from_slice(&now.0.to_le_bytes());
         let checksum = crc32fast::hash(&bytes[4..]);
         bytes[..4].copy_from_slice(&checksum.to_le_bytes());
         bytes.into()
@@ -227,6 +230,7 @@ impl std::error::Error for SnapshotError {}
 #[derive(Debug)]
 pub struct Decoder {
     index: Arc<Index>,
+    now: UnixMs,
     /// The beginning of a block that is not whole yet.
     partial: Vec<u8>,
     restored: Restored,
@@ -234,10 +238,11 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Restores into this index, which may be in use already: what it knows stays.
-    pub fn new(index: &Arc<Index>) -> Self {
+    /// Restores into this index, which may be in use already: what it knows stays. The time since
+    /// the snapshot doesn't count as inactive: nobody could ask.
+    pub fn new(index: &Arc<Index>, now: UnixMs) -> Self {
         let index = Arc::clone(index);
-        Self { index, partial: Vec::new(), restored: Restored::default(), blocks: 0 }
+        Self { index, now, partial: Vec::new(), restored: Restored::default(), blocks: 0 }
     }
 
     /// Takes the next bytes of the stream, of any length.
@@ -298,10 +303,13 @@ impl Decoder {
             return None;
         }
         let clean = flags & 1 != 0;
+        header.array::<8>()?;
+        let pause = self.now.since(UnixMs(header.u64()?));
         let mut reader = Reader(block.get(HEADER_BYTES..used)?);
         if kind == Kind::Entries as u8 {
             for _ in 0..items {
-                let record = decode_record(&mut reader)?;
+                let mut record = decode_record(&mut reader)?;
+                record.used = record.used.after(pause);
                 match self.index.restore(&record, clean) {
                     Load::Added => self.restored.entries += 1,
                     Load::Full => self.restored.no_room += 1,
@@ -477,7 +485,7 @@ mod tests {
     }
 
     fn blocks(index: &Arc<Index>, clean: bool) -> Vec<Bytes> {
-        let mut encoder = Encoder::new(index, clean);
+        let mut encoder = Encoder::new(index, clean, UnixMs(2_000_000));
         std::iter::from_fn(|| encoder.next_block()).collect()
     }
 
@@ -499,7 +507,7 @@ mod tests {
         let stream = blocks(&saved, true).concat();
         for piece in [stream.len(), 997, BLOCK_BYTES, BLOCK_BYTES + 1] {
             let index = index();
-            let mut decoder = Decoder::new(&index);
+            let mut decoder = Decoder::new(&index, UnixMs(2_000_000));
             stream.chunks(piece).for_each(|piece| decoder.push(piece).unwrap());
             let restored = decoder.finish();
             assert_eq!((restored.entries, restored.damaged), (5000, 0));
@@ -513,7 +521,7 @@ mod tests {
     fn the_order_of_use_is_restored() {
         let saved = filled(5000);
         let index = index();
-        let mut decoder = Decoder::new(&index);
+        let mut decoder = Decoder::new(&index, UnixMs(2_000_000));
         blocks(&saved, true).iter().for_each(|block| decoder.push(block).unwrap());
         decoder.finish();
         // The last number was used longest ago.
@@ -524,6 +532,18 @@ mod tests {
         }
     }
 
+    /// Else a stop that is longer than `inactive` would cost the whole cache.
+    #[test]
+    fn the_time_without_a_process_is_not_inactive() {
+        let saved = filled(1);
+        let index = index();
+        let mut decoder = Decoder::new(&index, UnixMs(9_000_000));
+        blocks(&saved, true).iter().for_each(|block| decoder.push(block).unwrap());
+        decoder.finish();
+        // Used at 1,000,000, saved at 2,000,000.
+        assert_eq!(records(&index)[0].used, UnixMs(8_000_000));
+    }
+
     #[test]
     fn a_damaged_block_costs_its_own_entries() {
         let saved = filled(5000);
@@ -532,7 +552,7 @@ mod tests {
         bad[4000] ^= 1;
         blocks[1] = bad.into();
         let index = index();
-        let mut decoder = Decoder::new(&index);
+        let mut decoder = Decoder::new(&index, UnixMs(2_000_000));
         blocks.iter().for_each(|block| decoder.push(block).unwrap());
         let restored = decoder.finish();
         assert_eq!(restored.damaged, 1);
@@ -544,15 +564,21 @@ mod tests {
     fn a_cut_stream_is_not_complete_and_another_one_is_refused() {
         let saved = filled(100);
         let stream = blocks(&saved, true).concat();
-        let mut decoder = Decoder::new(&index());
+        let mut decoder = Decoder::new(&index(), UnixMs(2_000_000));
         decoder.push(&stream[..stream.len() - 1]).unwrap();
         let restored = decoder.finish();
         assert!(!restored.complete && restored.entries == 100);
 
-        assert_eq!(Decoder::new(&index()).push(&[0; BLOCK_BYTES]), Err(SnapshotError::Foreign));
+        assert_eq!(
+            Decoder::new(&index(), UnixMs(2_000_000)).push(&[0; BLOCK_BYTES]),
+            Err(SnapshotError::Foreign)
+        );
         let mut other = stream.clone();
         other[6] = 9;
-        assert_eq!(Decoder::new(&index()).push(&other), Err(SnapshotError::Version(9)));
+        assert_eq!(
+            Decoder::new(&index(), UnixMs(2_000_000)).push(&other),
+            Err(SnapshotError::Version(9))
+        );
     }
 
     #[test]
@@ -563,8 +589,8 @@ mod tests {
         saved.purge(What::Tag(Tag(3)), How::Hard, UnixMs(8)).unwrap().finish();
         saved.purge(What::Key(Key::new(b"x")), How::Hard, UnixMs(9)).unwrap().finish();
         let index = index();
-        let mut decoder = Decoder::new(&index);
-        let mut encoder = Encoder::of_purges(&saved);
+        let mut decoder = Decoder::new(&index, UnixMs(2_000_000));
+        let mut encoder = Encoder::of_purges(&saved, UnixMs(0));
         std::iter::from_fn(|| encoder.next_block()).for_each(|block| decoder.push(&block).unwrap());
         let restored = decoder.finish();
         assert!(restored.complete && !restored.clean && restored.entries == 0);
@@ -578,7 +604,7 @@ mod tests {
     fn tags_of_an_unclean_snapshot_are_taken_from_the_files() {
         let saved = filled(10);
         let index = index();
-        let mut decoder = Decoder::new(&index);
+        let mut decoder = Decoder::new(&index, UnixMs(2_000_000));
         blocks(&saved, false).iter().for_each(|block| decoder.push(block).unwrap());
         decoder.finish();
         let key = Key::new(b"httporigin/2/2");

@@ -125,7 +125,8 @@ impl UpstreamBody {
         if self.limit_rate == 0 {
             self.take_ready();
         }
-        if self.is_complete() {
+        let waits = options.tee.as_ref().is_some_and(|tee| tee.comes_first());
+        if self.is_complete() && !waits {
             if let Some(tee) = options.tee {
                 copy(&self.first, tee);
             }

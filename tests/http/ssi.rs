@@ -376,6 +376,16 @@ fn long_pages() {
 }
 
 #[test]
+fn pages_of_which_nothing_is_written() {
+    let includes = "<!--#include virtual='/empty' -->".repeat(2000);
+    let hidden = String::from_utf8(pattern(2_000_000)).unwrap();
+    let site = pages("location /empty { return 200 ''; }")
+        .file("html/many", format!("a{includes}b"))
+        .file("html/hidden", format!("a<!--#if expr='$none' -->{hidden}<!--#endif -->b"));
+    gets(&site, &[("/many", "200\n\nab"), ("/hidden", "200\n\nab")]);
+}
+
+#[test]
 fn charsets_and_compression_see_the_whole() {
     let builder = site(
         "charset_map latin1 utf-8 { E4 C3A4; FC C3BC; }

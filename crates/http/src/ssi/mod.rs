@@ -20,6 +20,7 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
+use nowait_runtime::yield_now;
 
 use crate::body::{Piece, Sequence, collect};
 use crate::filter::Pull;
@@ -373,7 +374,11 @@ impl BodySource for Page {
                     }
                     Some(Out::Include(_)) => match self.first().await? {
                         Some(part) => return Ok(Some(part)),
-                        None => drop(self.out.pop_front()),
+                        None => {
+                            self.out.pop_front();
+                            // Many empty answers must not keep the loop.
+                            yield_now().await;
+                        }
                     },
                     None if self.keeping.is_some() => self.keep().await?,
                     None if self.ended => return Ok(None),
@@ -391,6 +396,10 @@ impl BodySource for Page {
                             }
                         }
                         self.scan();
+                        if self.out.is_empty() {
+                            // Nor must a long text of which nothing is written.
+                            yield_now().await;
+                        }
                     }
                 }
             }

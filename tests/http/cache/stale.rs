@@ -125,7 +125,10 @@ fn becomes_new(server: &Server) {
         let response = get(server, "/a");
         let status = response.header("X-Cache").unwrap_or_default().to_owned();
         match &*response.text() {
-            "new" => Some(assert_eq!(status, "HIT")),
+            "new" => {
+                assert_eq!(status, "HIT");
+                Some(())
+            }
             _ => {
                 assert!(status == "UPDATING" || status == "STALE", "{status}");
                 std::thread::sleep(Duration::from_millis(5));

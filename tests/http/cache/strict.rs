@@ -161,7 +161,7 @@ fn date(unix: u64) -> Vec<u8> {
     let (day, second) = (unix / 86_400, unix % 86_400);
     let mut year = 1970;
     let mut left = day;
-    let leap = |y: u64| (y % 4 == 0 && y % 100 != 0) || y % 400 == 0;
+    let leap = |y: u64| (y.is_multiple_of(4) && !y.is_multiple_of(100)) || y.is_multiple_of(400);
     while left >= 365 + u64::from(leap(year)) {
         left -= 365 + u64::from(leap(year));
         year += 1;

@@ -135,13 +135,16 @@ fn of_file_systems(report: &Report, text: &mut Text) {
 /// Takes a number out of what was counted of a peer.
 type Count = fn(&PeerStats) -> u64;
 
+/// Writes a sample of a peer with these labels.
+type Put<'a> = dyn Fn(&mut Text, [(&str, &str); 2], &Peer, &PeerStats) + 'a;
+
 fn of_upstreams(report: &Report, text: &mut Text) {
     let groups: Vec<_> = report.upstreams.iter().map(|group| (group, group.stats())).collect();
     if groups.is_empty() {
         return;
     }
     let now = nowait_runtime::now();
-    let each = |text: &mut Text, put: &dyn Fn(&mut Text, [(&str, &str); 2], &Peer, &PeerStats)| {
+    let each = |text: &mut Text, put: &Put<'_>| {
         for (group, peers) in &groups {
             let name = String::from_utf8_lossy(group.name());
             for (peer, stats) in peers {

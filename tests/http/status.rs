@@ -199,3 +199,38 @@ fn the_state_of_upstreams() {
         assert!(text.contains(&line), "{text}");
     });
 }
+
+#[test]
+fn the_state_of_caches() {
+    let site = site_with(
+        "proxy_cache_path %%DIR%%/cache keys_zone=things:1m max_size=8m memory=2m;
+         server { listen 127.0.0.1:%%PORT_1%%; expires 1h; return 200 a; }
+         server { listen 127.0.0.1:%%PORT%%;
+             location / { proxy_pass http://127.0.0.1:%%PORT_1%%; proxy_cache things; }
+             location /status/ { status_api; }
+             location = /metrics { metrics; }
+         }",
+    );
+    on_each_driver(&site, |server| {
+        let cache = status(server, "caches/things");
+        assert_eq!((&cache["in_use"], &cache["objects"]), (&true.into(), &0.into()), "{cache}");
+        assert_eq!(cache["max_size"], 8 << 20);
+        for _ in 0..3 {
+            assert_eq!(server.get("/a").text(), "a");
+        }
+        let cache = status(server, "caches/things");
+        let operations = &cache["operations"];
+        assert_eq!((&operations["misses"], &operations["stored"]), (&1.into(), &1.into()));
+        assert_eq!(cache["objects"], 1, "{cache}");
+        assert!(cache["size"].as_u64() > Some(0), "{cache}");
+        let text = server.get("/metrics").text();
+        for line in [
+            "nowait_cache_up{cache=\"things\"} 1\n",
+            "nowait_cache_operations_total{cache=\"things\",operation=\"misses\"} 1\n",
+        ] {
+            assert!(text.contains(line), "{line} {text}");
+        }
+        let samples = parsed(&text);
+        assert!(samples.is_none_or(|samples| samples.contains("nowait_cache_max_size_bytes{")));
+    });
+}

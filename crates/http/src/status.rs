@@ -6,6 +6,7 @@
 //! a thread, and how long disks took; that is here. Everything is read from counters that exist
 //! anyway; a page costs what it takes to write it, and nothing is reset by reading.
 
+mod caches;
 mod json;
 mod openmetrics;
 mod resolvers;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use nowait_cache::Statistics;
 use nowait_h1::Method;
 use nowait_runtime::loops::{self, LoopSnapshot};
 use nowait_runtime::mounts::{self, MountSnapshot};
@@ -44,6 +46,8 @@ struct Report {
     mounts: Vec<MountSnapshot>,
     /// Groups of upstream servers that have a block.
     upstreams: Vec<Arc<Group>>,
+    /// Caches, by their numbers.
+    caches: Vec<Statistics>,
     /// Resolvers that directives name.
     resolvers: Vec<ResolverReport>,
 }
@@ -58,6 +62,7 @@ impl Report {
             pools: pools.values().map(|pool| pool.snapshot()).collect(),
             mounts: mounts::snapshot(),
             upstreams: request.current.conf.upstreams.of_blocks().cloned().collect(),
+            caches: request.current.caches.iter().map(|store| store.statistics()).collect(),
             resolvers: request.current.resolvers.iter().map(ResolverReport::new).collect(),
         }
     }

@@ -66,8 +66,9 @@ nowait_conf::rows! {
     "stub_status" => stub_status, in SERVER | LOCATION, take between(0, 1), args "";
     /// Answers with the state of the server as JSON: connections and requests, per worker the
     /// `event_loop_blocked` histogram, per thread pool and operation the queue, busy threads and times,
-    /// per file system what was done on the loop and what in a pool. What follows the location's name in
-    /// the URI chooses a part: `/status/thread_pools/default/busy`.
+    /// per file system what was done on the loop and what in a pool, and the state of upstream servers,
+    /// caches and resolvers. What follows the location's name in the URI chooses a part:
+    /// `/status/thread_pools/default/busy`.
     "status_api" => status_api, in LOCATION, take none(), args "";
     /// Answers with the same as `status_api` as OpenMetrics text, which Prometheus reads.
     "metrics" => metrics, in LOCATION, take none(), args "";

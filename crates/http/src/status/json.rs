@@ -10,7 +10,7 @@ use nowait_upstream::Group;
 use serde_json::{Map, Value, json};
 
 use super::resolvers::ResolverReport;
-use super::{Report, buckets};
+use super::{Report, buckets, caches};
 use crate::special_pages::PRODUCT_VERSION;
 use crate::variables::system::NGINX_VERSION;
 
@@ -49,6 +49,7 @@ fn whole(report: &Report) -> Value {
         "thread_pools": report.pools.iter().map(pool).collect::<Vec<_>>(),
         "file_systems": report.mounts.iter().map(file_system).collect::<Vec<_>>(),
         "upstreams": report.upstreams.iter().map(|group| upstream(group)).collect::<Vec<_>>(),
+        "caches": report.caches.iter().map(caches::json).collect::<Vec<_>>(),
         "resolvers": report.resolvers.iter().map(ResolverReport::json).collect::<Vec<_>>(),
     })
 }

@@ -21,6 +21,7 @@ pub fn render(report: &Report) -> String {
     of_pools(report, &mut text);
     of_file_systems(report, &mut text);
     of_upstreams(report, &mut text);
+    super::caches::openmetrics(report, &mut text);
     of_resolvers(report, &mut text);
     text.0.push_str("# EOF\n");
     text.0
@@ -229,11 +230,11 @@ fn seconds(time: Duration) -> String {
 
 /// Text under construction. Samples follow their family's head.
 #[derive(Default)]
-struct Text(String);
+pub struct Text(String);
 
 impl Text {
     /// The head of a metric family.
-    fn family(&mut self, name: &str, kind: &str, unit: &str, help: &str) {
+    pub fn family(&mut self, name: &str, kind: &str, unit: &str, help: &str) {
         let _ = writeln!(self.0, "# TYPE {name} {kind}");
         if !unit.is_empty() {
             let _ = writeln!(self.0, "# UNIT {name} {unit}");
@@ -241,7 +242,7 @@ impl Text {
         let _ = writeln!(self.0, "# HELP {name} {help}");
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
         self.labels(name, labels);
         let _ = writeln!(self.0, " {value}");
     }

@@ -1,0 +1,80 @@
+//! The state of caches, for both forms of the report.
+
+use nowait_cache::{Statistics, Why};
+use serde_json::{Map, Value, json};
+
+use super::Report;
+use super::openmetrics::Text;
+
+/// As JSON.
+pub fn json(cache: &Statistics) -> Value {
+    let operations: Map<String, Value> =
+        cache.counts().map(|(name, count)| (name.to_owned(), count.into())).collect();
+    json!({
+        "name": cache.zone,
+        "in_use": cache.out_of_use.is_none(),
+        "out_of_use_because": cache.out_of_use.map(Why::name),
+        "cold": cache.loading,
+        "objects": cache.entries,
+        "objects_max": cache.entries_max,
+        "size": cache.bytes,
+        "max_size": cache.bytes_max,
+        "filling": cache.filling,
+        "under_way": cache.under_way,
+        "memory": cache.memory.as_ref().map(|memory| json!({
+            "objects": memory.objects,
+            "size": memory.bytes,
+            "max_size": memory.bytes_max,
+            "hits": memory.hits,
+        })),
+        "operations": operations,
+    })
+}
+
+/// Takes a number out of what a cache tells; `None`: it has none.
+type Number = fn(&Statistics) -> Option<u64>;
+
+/// As OpenMetrics.
+pub fn openmetrics(report: &Report, text: &mut Text) {
+    if report.caches.is_empty() {
+        return;
+    }
+    let gauges: [(&str, &str, Number); 9] = [
+        ("nowait_cache_up", "Whether the cache is in use.", |cache| {
+            Some(u64::from(cache.out_of_use.is_none()))
+        }),
+        ("nowait_cache_cold", "Whether its disk is still being read after the start.", |cache| {
+            Some(u64::from(cache.loading))
+        }),
+        ("nowait_cache_objects", "Objects in the cache.", |cache| Some(cache.entries)),
+        ("nowait_cache_objects_max", "Objects that the keys zone has room for.", |cache| {
+            Some(cache.entries_max)
+        }),
+        ("nowait_cache_size_bytes", "Bytes on the disk.", |cache| Some(cache.bytes)),
+        ("nowait_cache_max_size_bytes", "Bytes that there may be.", |cache| cache.bytes_max),
+        ("nowait_cache_filling", "Objects being stored.", |cache| Some(cache.filling)),
+        ("nowait_cache_under_way", "Operations that wait for the disk.", |cache| {
+            Some(cache.under_way)
+        }),
+        ("nowait_cache_memory_bytes", "Bytes in the memory tier.", |cache| {
+            cache.memory.as_ref().map(|memory| memory.bytes)
+        }),
+    ];
+    for (name, help, get) in gauges {
+        let unit = if name.ends_with("_bytes") { "bytes" } else { "" };
+        text.family(name, "gauge", unit, help);
+        for cache in &report.caches {
+            if let Some(value) = get(cache) {
+                text.sample(name, &[("cache", &cache.zone)], value);
+            }
+        }
+    }
+    const NAME: &str = "nowait_cache_operations";
+    text.family(NAME, "counter", "", "What became of look-ups, fills and objects.");
+    for cache in &report.caches {
+        for (operation, count) in cache.counts() {
+            let labels = [("cache", &*cache.zone), ("operation", operation)];
+            text.sample(&format!("{NAME}_total"), &labels, count);
+        }
+    }
+}

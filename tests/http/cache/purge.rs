@@ -1,11 +1,12 @@
 //! `proxy_cache_purge` and its relatives.
 
-use nowait_testkit::Server;
+use nowait_testkit::{Server, wait};
 
 use super::{get, with_origin};
 
 const PURGING: &str = "map $request_method $purge { PURGE 1; default ''; }
     %%SERVER%%
+    location = /objects { status_api; }
     location / {
         proxy_pass http://%%ORIGIN%%;
         proxy_cache_key $uri;
@@ -24,6 +25,16 @@ fn purge(server: &Server, target: &str, lines: &str) -> (u16, Option<String>) {
     client.send(format!("PURGE {target} HTTP/1.1\r\nHost: a\r\n{lines}\r\n"));
     let response = client.response();
     (response.status, response.header("X-Purged").map(str::to_owned))
+}
+
+/// Waits until so many objects are stored: a response reaches its client before.
+fn wait_objects(server: &Server, count: u64) {
+    wait::until("objects to be stored", wait::PATIENCE, || {
+        let report: serde_json::Value =
+            serde_json::from_str(&server.get("/objects").text()).ok()?;
+        let cache = &report["caches"][0];
+        (cache["objects"] == count && cache["filling"] == 0).then_some(())
+    });
 }
 
 fn status(server: &Server, target: &str) -> String {
@@ -75,6 +86,8 @@ fn softly() {
     let unchanged = "HTTP/1.1 304 Not Modified\nCache-Control: max-age=60\nConnection: close\n\n";
     with_origin(PURGING, &[REPLY, unchanged], |server, _| {
         assert_eq!(status(server, "/a"), "MISS");
+        // While it is on its way into the cache, nobody is given it after a soft purge.
+        wait_objects(server, 1);
         assert_eq!(purge(server, "/a", "X-Soft: 1\r\n"), (204, Some("1".into())));
         assert_eq!(status(server, "/a"), "REVALIDATED");
         assert_eq!(status(server, "/a"), "HIT");

@@ -38,6 +38,15 @@ pub(crate) struct Tiers {
     faster: Vec<Weak<Store>>,
 }
 
+/// What is copied to another store.
+#[derive(Clone, Copy)]
+enum Source {
+    /// An object that stays.
+    Stored,
+    /// One that is about to be removed to make room.
+    Victim,
+}
+
 impl Store {
     /// Puts this store before a slower one, or before none. Called when a configuration becomes the
     /// one in use. A store that itself stands before another is never the slower one.
@@ -112,7 +121,7 @@ impl Store {
         }
         let (slower, faster) = (self.clone(), faster.clone());
         drop(nowait_runtime::spawn(async move {
-            match slower.copy_to(&faster, key).await {
+            match slower.copy_to(&faster, key, Source::Stored).await {
                 Ok(true) => {
                     count(&faster.counters.promoted);
                     // It may have been replaced or purged meanwhile.
@@ -138,7 +147,7 @@ impl Store {
         if fate == Demotion::Drop || slower.health.why().is_some() || slower.is_short_of_space() {
             return;
         }
-        match self.copy_to(&slower, key).await {
+        match self.copy_to(&slower, key, Source::Victim).await {
             Ok(true) => count(&self.counters.demoted),
             Ok(false) => {}
             Err(error) => slower.refused(slower.names().directory(), &error),
@@ -146,7 +155,7 @@ impl Store {
     }
 
     /// Copies an object to another store. False: it is not there, not whole, or not wanted there.
-    async fn copy_to(&self, to: &Store, key: Key) -> io::Result<bool> {
+    async fn copy_to(&self, to: &Store, key: Key, source: Source) -> io::Result<bool> {
         let Ok(mut hold) = to.index().hold(&key, now()) else { return Ok(false) };
         let (from_io, to_io) = (self.own_io(), to.own_io());
         let options = OpenOptions { symlinks: Symlinks::Follow, prefetch: FIRST_READ_BYTES };
@@ -182,7 +191,11 @@ impl Store {
             // A purge that had begun before the hold is seen by what was copied, a later one by the
             // hold.
             let names = names_of(&head.identity);
-            if !self.index().is_valid(&key, names) || !hold.may_publish(names) {
+            let is_valid = match source {
+                Source::Stored => self.index().is_valid(&key, names),
+                Source::Victim => self.index().is_valid_victim(&key, names),
+            };
+            if !is_valid || !hold.may_publish(names) {
                 return Ok(None);
             }
             let place = to.names().object(key);

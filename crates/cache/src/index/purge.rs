@@ -22,7 +22,7 @@ use crate::key::Key;
 use crate::time::UnixMs;
 
 use super::bans::{Ban, How, What};
-use super::entry::{EXISTS, SOFT_PURGED, TAGS_IN_FILE, UNVERIFIED};
+use super::entry::{DELETING, EXISTS, SOFT_PURGED, TAGS_IN_FILE, UNVERIFIED};
 use super::hold::Names;
 use super::load::Cursor;
 use super::shard::Shard;
@@ -134,12 +134,22 @@ impl Index {
     /// Whether the key's object is in the index and no purge concerns it, one whose walk has not
     /// come to it included.
     pub fn is_valid(&self, key: &Key, names: Names<'_>) -> bool {
+        self.is_unpurged(key, names, EXISTS)
+    }
+
+    /// As [`is_valid`](Self::is_valid), for an object that is a victim: on its way out, but not
+    /// because it was purged.
+    pub fn is_valid_victim(&self, key: &Key, names: Names<'_>) -> bool {
+        self.is_unpurged(key, names, DELETING)
+    }
+
+    fn is_unpurged(&self, key: &Key, names: Names<'_>, state: u8) -> bool {
         let bans = super::read(&self.bans);
         let (_, shard) = self.shard(key);
         let stamp = shard
             .find(key)
             .map(|slot| shard.get(slot))
-            .filter(|entry| entry.is(EXISTS))
+            .filter(|entry| entry.is(state))
             .map(|entry| entry.stamp);
         stamp.is_some_and(|stamp| bans.since(stamp, names) != Some(How::Hard))
     }

@@ -23,7 +23,6 @@ use nowait_sys::listen::ListenAddress;
 
 use crate::conf::ServerId;
 use crate::conf::client::HeadConf;
-use crate::conf::listen::Virtual;
 use crate::generation::Current;
 use crate::proxied;
 use crate::proxy_protocol::ProxyProtocol;
@@ -31,6 +30,7 @@ use crate::request::Request;
 use crate::worker::Worker;
 pub(crate) use exchange::{flush, send_timeout};
 pub use hangup::{OnHangup, Watch};
+use nowait_front::servers::Virtual;
 use waiting::{Idle, Received, Wait};
 
 /// After this time without a request a connection gives up what it needs for serving them.

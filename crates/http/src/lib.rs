@@ -5,10 +5,10 @@
 //! makes a [`conf::HttpConf`] per generation and one [`worker::Worker`] per worker thread.
 #![forbid(unsafe_code)]
 
+pub use nowait_front::{address, proxy_protocol};
 pub use nowait_variables::{cidr, names as server_name};
 
 pub mod access;
-pub mod address;
 pub mod auth;
 pub mod auth_request;
 pub mod autoindex;
@@ -44,7 +44,6 @@ pub mod path;
 pub mod phases;
 mod proxied;
 pub mod proxy;
-pub mod proxy_protocol;
 pub mod random;
 pub mod range;
 pub mod realip;

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span, Word};
+use nowait_front::listen::{ListenDirective, Rules};
+use nowait_front::servers::{self, Named, ServerListens, ServerName};
 
 use super::access::{AccessConf, LimitExcept, LimitExceptLayer};
-use super::listen::{ListenDirective, ServerListens, ServerName};
 use super::proxy::{PassLayer, ProxyConf};
 use super::{Content, HttpConf, Location, LocationId, Regex, Server, ServerId};
 use super::{body, client, content, files, headers, pages, rewrite, try_files};
@@ -20,6 +21,7 @@ use crate::log::access::AccessLogs;
 use crate::log::directives::{AccessLog, Destination, LogConf, LogLayer};
 use crate::mime::Types;
 use crate::path::{Append, FilePath};
+use crate::request::Request;
 use crate::rewrite::Program;
 use crate::variables::complex::Complex;
 use crate::variables::{Mentions, Table};
@@ -45,7 +47,7 @@ nowait_conf::rows! {
     /// `reuseport` gives each worker a socket of its own. The sizes, times and numbers are those of the
     /// kernel's socket options of these names; `backlog` is 511 unless given. `proxy_protocol` expects
     /// the PROXY protocol, version 1 or 2, before the first request.
-    "listen" => super::listen::listen, in SERVER, take at_least(1), default "*:80", args "address[:port] [default_server] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
+    "listen" => listen, in SERVER, take at_least(1), default "*:80", args "address[:port] [default_server] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
     /// Names of a virtual server: exact, with a wildcard at one end, or regular expressions.
     "server_name" => server_name, in SERVER, take at_least(1), default "\"\"", args "name ...";
     /// Directory in which files are looked for: the whole URI is appended to it, so that with
@@ -85,6 +87,9 @@ nowait_conf::rows! {
     "variables_hash_bucket_size" => accepted, in HTTP, take exactly(1), default "64", args "size";
 }
 
+/// What `listen` may say.
+const LISTEN: Rules = Rules { default_port: Some(80) };
+
 /// What `http` holds besides its settings.
 #[derive(Default)]
 struct HttpLayer {
@@ -94,14 +99,8 @@ struct HttpLayer {
 /// What `server` holds besides its settings.
 #[derive(Default)]
 pub struct ServerLayer {
-    pub(super) listens: Vec<ListenDirective>,
-    names: Vec<Name>,
-}
-
-/// A `server_name` as it stands, and compiled if it is a regular expression.
-struct Name {
-    shown: Bytes,
-    name: ServerName,
+    listens: Vec<ListenDirective>,
+    names: Vec<Named>,
 }
 
 /// What both `server` and `location` hold: the locations in them.
@@ -178,22 +177,14 @@ pub fn compile_regex(
 }
 
 fn server_name(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    for word in &node.args {
-        let hostname = nowait_sys::process::hostname();
-        let parsed = crate::server_name::parse(&word.text, hostname.as_bytes())
-            .map_err(|error| word.error(error.to_string()))?;
-        if let Some(warning) = crate::server_name::suspicious(&word.text) {
-            cx.report(Diagnostic::warn(warning).at(word.span));
-        }
-        let shown = parsed.variable_text().into();
-        let name = match parsed {
-            crate::server_name::ServerName::Regex { pattern, caseless } => {
-                ServerName::Regex(compile_regex(cx, word, &pattern, caseless)?)
-            }
-            crate::server_name::ServerName::Plain(text) => ServerName::Plain(text.into()),
-        };
-        cx.layer::<ServerLayer>().names.push(Name { shown, name });
-    }
+    let names = servers::read_names::<Request>(cx, node)?;
+    cx.layer::<ServerLayer>().names.extend(names);
+    Ok(())
+}
+
+fn listen(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let listens = nowait_front::listen::read(cx, node, LISTEN)?;
+    cx.layer::<ServerLayer>().listens.extend(listens);
     Ok(())
 }
 
@@ -331,7 +322,9 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         let id = ServerId(u32::try_from(n).unwrap_or(u32::MAX));
         let ServerLayer { listens: directives, names } = scope.take::<ServerLayer>();
         let directives = if directives.is_empty() {
-            vec![ListenDirective::default_at(span)]
+            // nginx: `ngx_http_core_server`.
+            let port = if nowait_sys::process::is_root() { 80 } else { 8000 };
+            vec![ListenDirective::of_port(port, span)]
         } else {
             directives
         };
@@ -345,7 +338,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         first_locations.push(build.locations.len());
         made.push(build.server(cx, &http, scope, name));
     }
-    let listens = super::listen::build(cx, &listens);
+    let listens = servers::build(cx, &listens);
     let caches = cx.take_global::<super::cache_path::CachePaths>().resolve(cx);
     let limit_zones = cx.take_global::<super::limit::Named>().resolve(cx);
     let upstreams = cx.take_global::<super::upstream::Groups>().resolve(cx);

@@ -21,7 +21,6 @@ pub mod gzip;
 pub mod headers;
 pub mod health;
 pub mod limit;
-pub mod listen;
 pub mod mirror;
 pub mod pages;
 pub mod predicates;
@@ -53,12 +52,8 @@ use crate::variables::Resolved;
 use crate::variables::complex::Complex;
 
 pub use blocks::{HTTP_ROWS, build};
-pub use listen::{Listen, ListenId};
+pub use nowait_front::servers::{Listen, ListenId, ServerId};
 pub use nowait_variables::Regex;
-
-/// Number of a virtual server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ServerId(pub u32);
 
 /// Number of a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

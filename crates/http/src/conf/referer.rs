@@ -5,8 +5,8 @@ use std::sync::Arc;
 use nowait_conf::{Cx, Diagnostic, Node, Regex as Compiled, Scope, Word};
 
 use super::Regex;
-use super::listen::ServerName;
 use crate::server_name::{Inserted, Names};
+use nowait_front::servers::ServerName;
 
 nowait_conf::directives! {
     /// Tuning that is not needed.

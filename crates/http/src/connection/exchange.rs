@@ -19,13 +19,13 @@ use nowait_runtime::task::{Either, select};
 use super::{Connection, Next};
 use crate::body_reader::Reader;
 use crate::conf::client::LingeringClose;
-use crate::conf::listen::Virtual;
 use crate::log::Level;
 use crate::phases::{self, Progress};
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Response;
 use crate::sender;
 use crate::upstream::State;
+use nowait_front::servers::Virtual;
 
 /// A pipelined response is kept back, to be sent together with the next ones, up to this size.
 const BATCH_BYTES_MAX: usize = 16 * 1024;

@@ -1,90 +1,47 @@
-//! `listen`: addresses, socket parameters, and which servers answer at an address.
-//! nginx: `ngx_http_core_listen`, `ngx_http_add_listen`, `ngx_http_optimize_servers`.
+//! `listen`: addresses and socket parameters. nginx: `ngx_http_core_listen`,
+//! `ngx_stream_core_listen`.
+//!
+//! Protocols have the row, and call [`read`] for what it says.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use nowait_conf::{Cx, Diagnostic, Node, Seconds, Size, Span, Word};
-use nowait_runtime::net::Address;
 use nowait_sys::listen::{Keepalive, ListenAddress, ListenSpec};
 
-use super::Regex;
-use super::ServerId;
-use crate::server_name::Names;
-
-/// Number of a listening socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ListenId(pub u32);
-
-/// A listening socket and the servers behind it.
-pub struct Listen {
-    /// How the socket is opened.
-    pub spec: ListenSpec,
-    /// Servers by the local address of a connection; a wildcard socket may serve several.
-    addresses: Vec<(ListenAddress, Virtual)>,
-}
-
-/// The servers of one address.
-pub struct Virtual {
-    /// Answers when no name matches.
-    pub default_server: ServerId,
-    /// All others by name; absent when the default is the only one and has no name that captures.
-    pub names: Names<ServerId, Regex>,
-    /// The PROXY protocol comes first on its connections.
-    pub proxy_protocol: bool,
-}
-
-impl Listen {
-    /// The servers for a connection's local address.
-    pub fn at(&self, local: &Address) -> &Virtual {
-        let exact = self.addresses.iter().find(|(address, _)| match (address, local) {
-            (ListenAddress::Inet(a), Address::Inet(b)) => a == b,
-            _ => false,
-        });
-        // The last one is the socket's own address: the wildcard, if there are several.
-        match exact.or(self.addresses.last()) {
-            Some((_, virtual_servers)) => virtual_servers,
-            None => unreachable!("a listening socket is made for an address"),
-        }
-    }
-
-    /// The servers when the local address makes no difference; `None` when it has to be asked for.
-    pub fn only(&self) -> Option<&Virtual> {
-        match &self.addresses[..] {
-            [(_, only)] => Some(only),
-            _ => None,
-        }
-    }
-
-    /// Whether the address is a wildcard, so that connections have another local address.
-    pub fn is_wildcard(&self) -> bool {
-        matches!(&self.spec.address, ListenAddress::Inet(address) if address.ip().is_unspecified())
-    }
+/// What `listen` may say for a protocol.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// The port of an address without one; `None`: it needs one.
+    pub default_port: Option<u16>,
 }
 
 /// One `listen` directive.
 #[derive(Clone, Debug)]
 pub struct ListenDirective {
-    spec: ListenSpec,
+    pub(crate) spec: ListenSpec,
     /// Socket parameters were given: they belong to one directive per address.
-    set: bool,
+    pub(crate) set: bool,
     /// Bind to this address even when a wildcard listens at its port.
-    bind: bool,
-    default_server: bool,
-    proxy_protocol: bool,
-    span: Span,
+    pub(crate) bind: bool,
+    pub(crate) default_server: bool,
+    pub(crate) proxy_protocol: bool,
+    pub(crate) span: Span,
 }
 
-/// The function of the directive.
+/// Reads a directive: one for each of its addresses.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn listen(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+pub fn read(
+    cx: &mut Cx<'_>,
+    node: &Node,
+    rules: Rules,
+) -> Result<Vec<ListenDirective>, Diagnostic> {
     let (first, parameters) = node.args.split_first().ok_or_else(|| node.arity_error())?;
-    let addresses = addresses(first)?;
+    let addresses = addresses(first, rules.default_port)?;
     let mut directive = ListenDirective {
         spec: ListenSpec::new(addresses[0].clone()),
         set: false,
@@ -107,14 +64,12 @@ pub fn listen(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         directive.spec.address = address;
         directives.push(directive);
     }
-    cx.layer::<super::blocks::ServerLayer>().listens.extend(directives);
-    Ok(())
+    Ok(directives)
 }
 
 impl ListenDirective {
-    /// `listen *:80` (or 8000 without privileges), for servers without a `listen`.
-    pub fn default_at(span: Span) -> Self {
-        let port = if nowait_sys::process::is_root() { 80 } else { 8000 };
+    /// `listen *:PORT`, for servers without a `listen`.
+    pub fn of_port(port: u16, span: Span) -> Self {
         Self {
             spec: ListenSpec::new(ListenAddress::Inet(SocketAddr::new(
                 Ipv4Addr::UNSPECIFIED.into(),
@@ -246,7 +201,7 @@ fn keepalive(value: &[u8]) -> Option<Keepalive> {
 }
 
 /// Reads an address; a name may have several.
-fn addresses(word: &Word) -> Result<Vec<ListenAddress>, Diagnostic> {
+fn addresses(word: &Word, default_port: Option<u16>) -> Result<Vec<ListenAddress>, Diagnostic> {
     let text = word.to_str()?;
     let error = |problem: &str| {
         word.error(format!("{problem} in \"{text}\" of the \"listen\" directive")).expected(
@@ -269,6 +224,7 @@ fn addresses(word: &Word) -> Result<Vec<ListenAddress>, Diagnostic> {
         Ok(port @ 1..) => Ok(port),
         _ => Err(error("invalid port")),
     };
+    let no_port = || default_port.map(|port| port..=port).ok_or_else(|| error("no port"));
     // A range of ports is as many addresses.
     let parse_port = |text: &str| match text.split_once('-') {
         None => one_port(text).map(|port| port..=port),
@@ -282,7 +238,7 @@ fn addresses(word: &Word) -> Result<Vec<ListenAddress>, Diagnostic> {
         let ip: Ipv6Addr = ip.parse().map_err(|_| error("invalid IPv6 address"))?;
         let port = match rest.strip_prefix(':') {
             Some(port) => parse_port(port)?,
-            None if rest.is_empty() => 80..=80,
+            None if rest.is_empty() => no_port()?,
             None => return Err(error("invalid port")),
         };
         return Ok(inet(ip.into(), port));
@@ -290,7 +246,7 @@ fn addresses(word: &Word) -> Result<Vec<ListenAddress>, Diagnostic> {
     let (host, port) = match text.split_once(':') {
         Some((host, port)) => (host, parse_port(port)?),
         None if text.bytes().all(|b| b.is_ascii_digit() || b == b'-') => ("*", parse_port(text)?),
-        None => (text, 80..=80),
+        None => (text, no_port()?),
     };
     if host == "*" {
         return Ok(inet(Ipv4Addr::UNSPECIFIED.into(), port));
@@ -308,165 +264,12 @@ fn addresses(word: &Word) -> Result<Vec<ListenAddress>, Diagnostic> {
     if found.is_empty() { Err(error("host not found")) } else { Ok(found) }
 }
 
-/// What a server contributes to its addresses.
-pub struct ServerListens {
-    /// The server.
-    pub id: ServerId,
-    /// Its `listen` directives.
-    pub listens: Vec<ListenDirective>,
-    /// Its names.
-    pub names: Vec<ServerName>,
-}
-
-/// One `server_name`.
-#[derive(Clone, Debug)]
-pub enum ServerName {
-    /// Exact or with a wildcard.
-    Plain(Vec<u8>),
-    /// `~expression`
-    Regex(Regex),
-}
-
-struct Address_ {
-    directive: ListenDirective,
-    servers: Vec<ServerId>,
-    default: Option<(ServerId, Span)>,
-    first: ServerId,
-    proxy_protocol: bool,
-}
-
-/// Makes the listening sockets of all servers.
-pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
-    let mut addresses: BTreeMap<ListenAddress, Address_> = BTreeMap::new();
-    let mut order = Vec::new();
-    for server in servers {
-        for directive in &server.listens {
-            let address = directive.spec.address.clone();
-            let entry = addresses.entry(address.clone()).or_insert_with(|| {
-                order.push(address.clone());
-                Address_ {
-                    directive: directive.clone(),
-                    servers: Vec::new(),
-                    default: None,
-                    first: server.id,
-                    proxy_protocol: false,
-                }
-            });
-            if entry.servers.contains(&server.id) {
-                cx.report(
-                    Diagnostic::emerg(format!("a duplicate listen {address}")).at(directive.span),
-                );
-                continue;
-            }
-            if directive.set {
-                if entry.directive.set && !entry.servers.is_empty() {
-                    cx.report(
-                        Diagnostic::emerg(format!("duplicate listen options for {address}"))
-                            .at(directive.span)
-                            .note(entry.directive.span, "first given here"),
-                    );
-                    continue;
-                }
-                entry.directive = directive.clone();
-            }
-            entry.proxy_protocol |= directive.proxy_protocol;
-            if directive.default_server {
-                if let Some((_, first)) = entry.default {
-                    cx.report(
-                        Diagnostic::emerg(format!("a duplicate default server for {address}"))
-                            .at(directive.span)
-                            .note(first, "first given here"),
-                    );
-                    continue;
-                }
-                entry.default = Some((server.id, directive.span));
-            }
-            entry.servers.push(server.id);
-        }
-    }
-    let wildcards: Vec<ListenAddress> =
-        order.iter().filter(|address| is_wildcard(address)).cloned().collect();
-    let mut listens: Vec<Listen> = Vec::new();
-    let mut covered: Vec<(ListenAddress, ListenAddress, Virtual)> = Vec::new();
-    for address in order {
-        let Some(entry) = addresses.remove(&address) else { continue };
-        let virtual_servers = virtual_servers(cx, &entry, servers);
-        let wildcard = wildcards.iter().find(|wildcard| covers(wildcard, &address));
-        match wildcard {
-            Some(wildcard) if !entry.directive.bind => {
-                covered.push((wildcard.clone(), address, virtual_servers));
-            }
-            _ => listens.push(Listen {
-                spec: entry.directive.spec,
-                addresses: vec![(address, virtual_servers)],
-            }),
-        }
-    }
-    for (wildcard, address, virtual_servers) in covered {
-        let listen = listens.iter_mut().find(|listen| listen.spec.address == wildcard);
-        if let Some(listen) = listen {
-            listen.addresses.insert(0, (address, virtual_servers));
-        }
-    }
-    listens
-}
-
-fn is_wildcard(address: &ListenAddress) -> bool {
-    matches!(address, ListenAddress::Inet(address) if address.ip().is_unspecified())
-}
-
-/// Whether a wildcard address receives the connections to another one.
-fn covers(wildcard: &ListenAddress, address: &ListenAddress) -> bool {
-    match (wildcard, address) {
-        (ListenAddress::Inet(wildcard), ListenAddress::Inet(address)) => {
-            wildcard != address
-                && wildcard.is_ipv4() == address.is_ipv4()
-                && wildcard.port() == address.port()
-        }
-        _ => false,
-    }
-}
-
-fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens]) -> Virtual {
-    let mut names = Names::new();
-    let address = &entry.directive.spec.address;
-    for server in servers.iter().filter(|server| entry.servers.contains(&server.id)) {
-        let own = server.listens.iter().find(|listen| listen.spec.address == *address);
-        let span = own.map_or(entry.directive.span, |listen| listen.span);
-        for name in &server.names {
-            match name {
-                ServerName::Regex(regex) => names.insert_regex(regex.clone(), server.id),
-                ServerName::Plain(text) => match names.insert(text, server.id) {
-                    Ok(inserted) => {
-                        if inserted == crate::server_name::Inserted::Conflict {
-                            let warning = format!(
-                                "conflicting server name \"{}\" on {}, ignored",
-                                String::from_utf8_lossy(text),
-                                address
-                            );
-                            cx.report(Diagnostic::warn(warning).at(span));
-                        }
-                    }
-                    Err(error) => {
-                        cx.report(Diagnostic::emerg(error.to_string()).at(span));
-                    }
-                },
-            }
-        }
-    }
-    Virtual {
-        default_server: entry.default.map_or(entry.first, |(id, _)| id),
-        names,
-        proxy_protocol: entry.proxy_protocol,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<Vec<String>> {
-        let found = addresses(&Word::built_in(text)).ok()?;
+        let found = addresses(&Word::built_in(text), Some(80)).ok()?;
         Some(found.iter().map(ToString::to_string).collect())
     }
 

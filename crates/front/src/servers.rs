@@ -1,0 +1,256 @@
+//! Virtual servers: their names, and which of them answers at an address. nginx: `server_name`,
+//! `ngx_http_add_listen`, `ngx_http_optimize_servers`, and their copies for `stream`.
+//!
+//! Protocols have the row of `server_name`, and call [`read_names`] for what it says, and [`build`]
+//! once all servers are known.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node, Span};
+use nowait_runtime::net::Address;
+use nowait_sys::listen::{ListenAddress, ListenSpec};
+use nowait_variables::names::{self, Inserted, Names};
+use nowait_variables::{Regex, Subject};
+
+use crate::listen::ListenDirective;
+
+/// Number of a virtual server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServerId(pub u32);
+
+/// Number of a listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListenId(pub u32);
+
+/// A listening socket and the servers behind it.
+pub struct Listen {
+    /// How the socket is opened.
+    pub spec: ListenSpec,
+    /// Servers by the local address of a connection; a wildcard socket may serve several.
+    addresses: Vec<(ListenAddress, Virtual)>,
+}
+
+/// The servers of one address.
+pub struct Virtual {
+    /// Answers when no name matches.
+    pub default_server: ServerId,
+    /// All others by name; absent when the default is the only one and has no name that captures.
+    pub names: Names<ServerId, Regex>,
+    /// The PROXY protocol comes first on its connections.
+    pub proxy_protocol: bool,
+}
+
+impl Listen {
+    /// The servers for a connection's local address.
+    pub fn at(&self, local: &Address) -> &Virtual {
+        let exact = self.addresses.iter().find(|(address, _)| match (address, local) {
+            (ListenAddress::Inet(a), Address::Inet(b)) => a == b,
+            _ => false,
+        });
+        // The last one is the socket's own address: the wildcard, if there are several.
+        match exact.or(self.addresses.last()) {
+            Some((_, virtual_servers)) => virtual_servers,
+            None => unreachable!("a listening socket is made for an address"),
+        }
+    }
+
+    /// The servers when the local address makes no difference; `None` when it has to be asked for.
+    pub fn only(&self) -> Option<&Virtual> {
+        match &self.addresses[..] {
+            [(_, only)] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// Whether the address is a wildcard, so that connections have another local address.
+    pub fn is_wildcard(&self) -> bool {
+        matches!(&self.spec.address, ListenAddress::Inet(address) if address.ip().is_unspecified())
+    }
+}
+
+/// A name of a server.
+#[derive(Clone, Debug)]
+pub enum ServerName {
+    /// Exact or with a wildcard.
+    Plain(Vec<u8>),
+    /// `~expression`
+    Regex(Regex),
+}
+
+/// A name of a server as it stands, and compiled if it is a regular expression.
+pub struct Named {
+    /// What `$server_name` shows of it.
+    pub shown: Bytes,
+    /// The name.
+    pub name: ServerName,
+}
+
+/// Reads a `server_name`; names captured by expressions are variables of `S`.
+///
+/// # Errors
+/// A name that is none.
+pub fn read_names<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<Vec<Named>, Diagnostic> {
+    let mut all = Vec::with_capacity(node.args.len());
+    for word in &node.args {
+        let hostname = nowait_sys::process::hostname();
+        let parsed = names::parse(&word.text, hostname.as_bytes())
+            .map_err(|error| word.error(error.to_string()))?;
+        if let Some(warning) = names::suspicious(&word.text) {
+            cx.report(Diagnostic::warn(warning).at(word.span));
+        }
+        let shown = parsed.variable_text().into();
+        let name = match parsed {
+            names::ServerName::Regex { pattern, caseless } => {
+                ServerName::Regex(Regex::compile::<S>(cx, word, &pattern, caseless)?)
+            }
+            names::ServerName::Plain(text) => ServerName::Plain(text.into()),
+        };
+        all.push(Named { shown, name });
+    }
+    Ok(all)
+}
+
+/// What a server contributes to its addresses.
+pub struct ServerListens {
+    /// The server.
+    pub id: ServerId,
+    /// Its `listen` directives.
+    pub listens: Vec<ListenDirective>,
+    /// Its names.
+    pub names: Vec<ServerName>,
+}
+
+struct Address_ {
+    directive: ListenDirective,
+    servers: Vec<ServerId>,
+    default: Option<(ServerId, Span)>,
+    first: ServerId,
+    proxy_protocol: bool,
+}
+
+/// Makes the listening sockets of all servers.
+pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
+    let mut addresses: BTreeMap<ListenAddress, Address_> = BTreeMap::new();
+    let mut order = Vec::new();
+    for server in servers {
+        for directive in &server.listens {
+            let address = directive.spec.address.clone();
+            let entry = addresses.entry(address.clone()).or_insert_with(|| {
+                order.push(address.clone());
+                Address_ {
+                    directive: directive.clone(),
+                    servers: Vec::new(),
+                    default: None,
+                    first: server.id,
+                    proxy_protocol: false,
+                }
+            });
+            if entry.servers.contains(&server.id) {
+                cx.report(
+                    Diagnostic::emerg(format!("a duplicate listen {address}")).at(directive.span),
+                );
+                continue;
+            }
+            if directive.set {
+                if entry.directive.set && !entry.servers.is_empty() {
+                    cx.report(
+                        Diagnostic::emerg(format!("duplicate listen options for {address}"))
+                            .at(directive.span)
+                            .note(entry.directive.span, "first given here"),
+                    );
+                    continue;
+                }
+                entry.directive = directive.clone();
+            }
+            entry.proxy_protocol |= directive.proxy_protocol;
+            if directive.default_server {
+                if let Some((_, first)) = entry.default {
+                    cx.report(
+                        Diagnostic::emerg(format!("a duplicate default server for {address}"))
+                            .at(directive.span)
+                            .note(first, "first given here"),
+                    );
+                    continue;
+                }
+                entry.default = Some((server.id, directive.span));
+            }
+            entry.servers.push(server.id);
+        }
+    }
+    let wildcards: Vec<ListenAddress> =
+        order.iter().filter(|address| is_wildcard(address)).cloned().collect();
+    let mut listens: Vec<Listen> = Vec::new();
+    let mut covered: Vec<(ListenAddress, ListenAddress, Virtual)> = Vec::new();
+    for address in order {
+        let Some(entry) = addresses.remove(&address) else { continue };
+        let virtual_servers = virtual_servers(cx, &entry, servers);
+        let wildcard = wildcards.iter().find(|wildcard| covers(wildcard, &address));
+        match wildcard {
+            Some(wildcard) if !entry.directive.bind => {
+                covered.push((wildcard.clone(), address, virtual_servers));
+            }
+            _ => listens.push(Listen {
+                spec: entry.directive.spec,
+                addresses: vec![(address, virtual_servers)],
+            }),
+        }
+    }
+    for (wildcard, address, virtual_servers) in covered {
+        let listen = listens.iter_mut().find(|listen| listen.spec.address == wildcard);
+        if let Some(listen) = listen {
+            listen.addresses.insert(0, (address, virtual_servers));
+        }
+    }
+    listens
+}
+
+fn is_wildcard(address: &ListenAddress) -> bool {
+    matches!(address, ListenAddress::Inet(address) if address.ip().is_unspecified())
+}
+
+/// Whether a wildcard address receives the connections to another one.
+fn covers(wildcard: &ListenAddress, address: &ListenAddress) -> bool {
+    match (wildcard, address) {
+        (ListenAddress::Inet(wildcard), ListenAddress::Inet(address)) => {
+            wildcard != address
+                && wildcard.is_ipv4() == address.is_ipv4()
+                && wildcard.port() == address.port()
+        }
+        _ => false,
+    }
+}
+
+fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens]) -> Virtual {
+    let mut names = Names::new();
+    let address = &entry.directive.spec.address;
+    for server in servers.iter().filter(|server| entry.servers.contains(&server.id)) {
+        let own = server.listens.iter().find(|listen| listen.spec.address == *address);
+        let span = own.map_or(entry.directive.span, |listen| listen.span);
+        for name in &server.names {
+            match name {
+                ServerName::Regex(regex) => names.insert_regex(regex.clone(), server.id),
+                ServerName::Plain(text) => match names.insert(text, server.id) {
+                    Ok(inserted) => {
+                        if inserted == Inserted::Conflict {
+                            let warning = format!(
+                                "conflicting server name \"{}\" on {}, ignored",
+                                String::from_utf8_lossy(text),
+                                address
+                            );
+                            cx.report(Diagnostic::warn(warning).at(span));
+                        }
+                    }
+                    Err(error) => {
+                        cx.report(Diagnostic::emerg(error.to_string()).at(span));
+                    }
+                },
+            }
+        }
+    }
+    Virtual {
+        default_server: entry.default.map_or(entry.first, |(id, _)| id),
+        names,
+        proxy_protocol: entry.proxy_protocol,
+    }
+}

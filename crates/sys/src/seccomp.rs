@@ -1,15 +1,20 @@
 //! The filter on loop threads: system calls that may wait for a disk (or for anything else than the
 //! loop's own poll) raise SIGSYS, whose handler tells a hook and then makes the call.
 //!
-//! Used by `nowait_runtime::guard`. Never: policy; the hook decides whether the process goes on.
+//! Used by `nowait_runtime::guard`. Never: policy; the hook decides whether the process goes on. One
+//! exception: opening a setting of the kernel below `/proc/sys` is made without telling the hook. No
+//! disk is behind it, and it is the allocator that does so: glibc reads
+//! `/proc/sys/vm/overcommit_memory` inside of `free`, when it gives memory back for the first time,
+//! with its lock held. A hook that allocates would wait for that lock for ever.
 //!
 //! What the filter can't see, since it sees numbers and not what they stand for: `openat2` (allowed:
 //! only used with RESOLVE_CACHED), `read`, `write` and their vector forms (sockets and event
 //! descriptors need them), `sendfile` and `splice` of cold pages, page faults of mapped files.
 //!
 //! Ownership: the program handed to the kernel is copied there during the call. The handler touches
-//! the interrupted thread's saved registers through the pointer that the kernel gave it, and nothing
-//! else; it runs only where this thread made a system call, never at an arbitrary instruction.
+//! the interrupted thread's saved registers through the pointer that the kernel gave it, reads the
+//! path that the thread passed to `open` or `openat`, and nothing else; it runs only where this
+//! thread made a system call, never at an arbitrary instruction.
 
 use std::io;
 use std::sync::OnceLock;
@@ -296,11 +301,14 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     // SAFETY: likewise a valid ucontext_t, which nobody else uses while the handler runs.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let number = c_long::from(number);
-    let name = CALLS.iter().find(|call| call.1 == number).map_or("?", |call| call.0);
-    if let Some(hook) = HOOK.get() {
+    let arguments = registers::arguments(context);
+    if !opens_a_kernel_setting(number, &arguments)
+        && let Some(hook) = HOOK.get()
+    {
+        let name = CALLS.iter().find(|call| call.1 == number).map_or("?", |call| call.0);
         hook(&Trap { name, number, address: registers::address(context) });
     }
-    let result = remake(number, registers::arguments(context));
+    let result = remake(number, arguments);
     registers::set_result(context, result);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = saved_errno };
@@ -308,6 +316,25 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 extern "C" fn handler(_signal: c_int, _info: *mut libc::siginfo_t, _context: *mut c_void) {}
+
+/// Whether the call opens something below `/proc/sys`.
+fn opens_a_kernel_setting(number: c_long, arguments: &[c_long; 6]) -> bool {
+    const SETTINGS: &[u8] = b"/proc/sys/";
+    let path = match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open => arguments[0],
+        libc::SYS_openat => arguments[1],
+        _ => return false,
+    };
+    let path = path as *const u8;
+    !path.is_null()
+        && SETTINGS.iter().enumerate().all(|(at, wanted)| {
+            // SAFETY: the caller passed a string that ends in a zero byte, alive during its call,
+            // which has not returned. All bytes before this one were like those wanted, which are
+            // not zero, so this one is still within the string.
+            unsafe { path.add(at).read() == *wanted }
+        })
+}
 
 /// Makes the stopped call, marked. The kernel's result: a negative errno is an error.
 fn remake(number: c_long, args: [c_long; 6]) -> c_long {
@@ -466,6 +493,9 @@ mod tests {
             assert_eq!(stopped(|| drop(std::fs::metadata(&executable))), "statx");
             let error = std::fs::File::open("/nonexistent").unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::NotFound, "errors come through");
+            let setting = "/proc/sys/vm/overcommit_memory";
+            assert_eq!(stopped(|| drop(std::fs::File::open(setting).unwrap())), "");
+            assert_eq!(stopped(|| drop(std::fs::File::open("/proc/sy"))), "openat");
             assert_eq!(stopped(|| drop(std::fs::remove_file("/nonexistent"))), "unlink");
             assert_eq!(stopped(|| drop(std::fs::rename("/nonexistent", "/x"))), "rename");
             assert_eq!(stopped(|| drop(file.sync_all())), "fsync");

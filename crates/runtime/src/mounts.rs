@@ -97,7 +97,7 @@ pub struct Mount {
     read_ms: AtomicU64,
     /// Open files that missed inline and whose read from the disk has not ended.
     misses: AtomicU64,
-    /// Not unmounted since it was last looked at; else the number may have a new owner.
+    /// Mounted, as far as is known; else the number may have a new owner.
     mounted: AtomicBool,
     pub(crate) counters: Counters,
 }

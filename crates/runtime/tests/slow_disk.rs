@@ -17,7 +17,7 @@ use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::fs::{self, CreateOptions, Io, OpenOptions, ReadDirOptions, Symlinks};
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::worker::{self, End, Remote, WorkerConfig, Workers};
-use nowait_runtime::{guard, worker::stopping};
+use nowait_runtime::{guard, mounts, worker::stopping};
 use nowait_testkit::slow_disk::{
     DiskOptions, EIO, ExtImage, ExtOptions, Gate, Ops, Quiet, SlowDisk, alone, mount_elsewhere,
     quiet,
@@ -374,10 +374,12 @@ fn hot_files_on_a_stuck_pool(driver: DriverKind, quiet: fn() -> Quiet, disturb: 
         })
         .collect();
     gate.wait_waiting(1);
-    for _ in 0..TURNS {
+    for turn in 0..TURNS {
         disturb();
-        let content = result(&the_loop.spawn(read_hot.clone()), "the hot file").unwrap();
-        assert_eq!(content.len(), 20_000);
+        let read = the_loop.spawn(read_hot.clone()).recv_timeout(PATIENCE);
+        // What took it to the pool shows in the counters.
+        let read = read.unwrap_or_else(|e| panic!("turn {turn}: {e}: {:#?}", mounts::snapshot()));
+        assert_eq!(read.unwrap().len(), 20_000);
     }
     assert!(cold.iter().all(|cold| cold.try_recv().is_err()));
     gate.open();

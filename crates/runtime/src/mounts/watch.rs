@@ -11,10 +11,13 @@ use std::sync::Once;
 use std::sync::atomic::Ordering::Release;
 use std::thread;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{FsType, slots};
+use super::{FsType, Mount, slots};
+
+/// How often the list is read again at once because it has changed while it was read.
+const READS_MAX: usize = 8;
 
 /// Stack of the watching thread.
 const STACK_BYTES: usize = 64 * 1024;
@@ -43,26 +46,53 @@ pub(crate) fn watch() {
 
 fn watch_file(mut mountinfo: File) {
     let mut before = parse(&read(&mut mountinfo));
-    loop {
-        // proc_pid_mountinfo(5): a change is POLLERR and POLLPRI, until the next poll.
-        let mut fds = [PollFd::new(&mountinfo, PollFlags::PRI)];
-        match poll(&mut fds, None) {
-            Ok(_) => {}
-            Err(Errno::INTR) => continue,
-            Err(_) => return,
+    while wait(&mountinfo, None).is_some() {
+        let mut now = read_doubting(&mut mountinfo);
+        // Something that is mounted now may be missing in a list that is old already: a file system
+        // that goes and comes back at once.
+        for _ in 1..READS_MAX {
+            if wait(&mountinfo, Some(&Timespec::default())) != Some(true) {
+                break;
+            }
+            now = read_doubting(&mut mountinfo);
         }
-        // First of all: whoever reads the list below may already use a new mount.
-        crate::fs::known::doubt_places();
-        let now = parse(&read(&mut mountinfo));
         let is_kept = |(dev, fs_type): (&u64, &FsType)| {
             *fs_type != FsType::Btrfs || now.get(dev) == Some(fs_type)
         };
         let has_all_btrfs = before.iter().all(is_kept);
         let mounted = Mounted { list: now, has_all_btrfs };
-        slots()
-            .filter(|mount| !mount.is_among(&mounted))
-            .for_each(|gone| gone.mounted.store(false, Release));
+        slots().for_each(|mount| note(mount, &mounted));
         before = mounted.list;
+    }
+}
+
+/// Waits for a change since the last call; `Some(false)`: there was none in this time. `None`: this
+/// will never work.
+fn wait(mountinfo: &File, time: Option<&Timespec>) -> Option<bool> {
+    // proc_pid_mountinfo(5): a change is POLLERR and POLLPRI, until the next poll.
+    let mut fds = [PollFd::new(mountinfo, PollFlags::PRI)];
+    loop {
+        match poll(&mut fds, time) {
+            Ok(count) => return Some(count > 0),
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+fn read_doubting(mountinfo: &mut File) -> HashMap<u64, FsType> {
+    // First of all: whoever reads the list below may already use a new mount.
+    crate::fs::known::doubt_places();
+    parse(&read(mountinfo))
+}
+
+/// A file system that was missing in an earlier list may be back, or may never have been away when
+/// that list was old.
+fn note(mount: &Mount, mounted: &Mounted) {
+    let is_mounted = mount.is_among(mounted);
+    // Of subvolumes the list says only that they are gone.
+    if !is_mounted || mount.fs_type != FsType::Btrfs {
+        mount.mounted.store(is_mounted, Release);
     }
 }
 
@@ -90,6 +120,7 @@ fn parse_line(line: &str) -> Option<(u64, FsType)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn lines_are_understood() {
@@ -102,6 +133,24 @@ mod tests {
         assert_eq!(mounts[&rustix::fs::makedev(98, 0)], FsType::Ext4);
         assert_eq!(mounts[&rustix::fs::makedev(0, 43)], FsType::Other);
         assert_eq!(mounts[&rustix::fs::makedev(0, 44)], FsType::Tmpfs);
+    }
+
+    #[test]
+    fn what_comes_back_is_mounted_again() {
+        let list = |types: &[(u64, FsType)]| types.iter().copied().collect::<HashMap<_, _>>();
+        let mounted = |types, has_all_btrfs| Mounted { list: list(types), has_all_btrfs };
+        let after = |mount: &Mount, mounted: &Mounted| {
+            note(mount, mounted);
+            mount.mounted.load(Relaxed)
+        };
+        let ext4 = Mount::new(7, 0xEF53, 1);
+        assert!(!after(&ext4, &mounted(&[], true)));
+        assert!(!after(&ext4, &mounted(&[(7, FsType::Xfs)], true)), "another one");
+        assert!(after(&ext4, &mounted(&[(7, FsType::Ext4)], true)));
+        let btrfs = Mount::new(8, 0x9123_683E, 2);
+        assert!(after(&btrfs, &mounted(&[], true)));
+        assert!(!after(&btrfs, &mounted(&[], false)));
+        assert!(!after(&btrfs, &mounted(&[], true)), "may be another subvolume's number");
     }
 
     #[test]

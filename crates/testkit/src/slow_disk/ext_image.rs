@@ -118,9 +118,9 @@ impl ExtImage {
         });
         // The name is gone, but the kernel may still be at work on the ext4 itself: mounted again
         // too early, there would be two of it on one image.
-        wait::until("the loop device to be free", wait::PATIENCE, || {
-            (!self.device_is_ours()).then_some(())
-        });
+        let what = "the loop device to be free (a process in another mount namespace, made while \
+                    this was mounted, keeps a copy of the mount)";
+        wait::until(what, wait::PATIENCE, || (!self.device_is_ours()).then_some(()));
         self.attach();
     }
 

@@ -4,9 +4,12 @@
 //! kernel's walk through cached names fail for a moment. Tests that run side by side would disturb
 //! each other so, at random. Therefore the kit mounts only while no test holds a [`Quiet`], in this
 //! process or another one: a lock on a file, shared by those who want quiet, exclusive for mounting.
+//! Who waits for it holds a second lock, the door: otherwise those who want quiet could take turns for
+//! ever, and nobody would get to mount.
 
 use std::cell::Cell;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
@@ -16,7 +19,7 @@ use crate::temp::TempDir;
 use crate::wait::try_until;
 
 /// How long to wait for the others, who all run tests that are bounded themselves.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 thread_local! {
     /// How many [`Quiet`]s this thread holds; it would wait for itself.
@@ -34,8 +37,9 @@ pub struct Quiet {
 
 /// Waits until mounting is done and keeps others from it.
 pub fn quiet() -> Quiet {
+    let lock = if HELD.get() == 0 { lock(FlockOperation::NonBlockingLockShared) } else { None };
     HELD.set(HELD.get() + 1);
-    Quiet { _lock: lock(FlockOperation::NonBlockingLockShared) }
+    Quiet { _lock: lock }
 }
 
 /// Like [`quiet`] for a test that makes the noise itself: no other test measures meanwhile, and the
@@ -76,8 +80,48 @@ pub(super) fn while_nobody_measures<T>(work: impl FnOnce() -> T) -> T {
 
 /// Without a lock (a full disk, a strange system) tests disturb each other, no more.
 fn lock(operation: FlockOperation) -> Option<File> {
-    let path = std::env::temp_dir().join("nowait-tests-mount.lock");
-    let file = File::options().create(true).truncate(false).write(true).open(path).ok()?;
-    try_until(PATIENCE, || flock(&file, operation).ok())?;
-    Some(file)
+    let door = lock_file("door", FlockOperation::NonBlockingLockExclusive)?;
+    let lock = lock_file("lock", operation);
+    drop(door);
+    lock
+}
+
+fn lock_file(extension: &str, operation: FlockOperation) -> Option<File> {
+    let path = std::env::temp_dir().join("nowait-tests-mount").with_extension(extension);
+    let file = File::options().create(true).truncate(false).write(true).open(&path).ok()?;
+    let locked = try_until(PATIENCE, || flock(&file, operation).ok());
+    if locked.is_none() {
+        let holders = holders(&file);
+        eprintln!("{} was held for {PATIENCE:?} by {holders:?}: going on", path.display());
+    }
+    locked.map(|()| file)
+}
+
+/// The processes that have a lock on the file.
+fn holders(file: &File) -> Vec<String> {
+    let Ok(inode) = file.metadata().map(|metadata| format!(":{}", metadata.ino())) else {
+        return Vec::new();
+    };
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    // proc_locks(5): the fifth field is the process, the sixth MAJOR:MINOR:INODE.
+    let of = |line: &str| {
+        let mut fields = line.split_whitespace().skip(4);
+        let (pid, place) = (fields.next()?, fields.next()?);
+        place.ends_with(&inode).then(|| pid.to_owned())
+    };
+    locks.lines().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_who_holds_a_lock() {
+        let dir = TempDir::new("lock");
+        let file = File::create(dir.path().join("lock")).unwrap();
+        assert_eq!(holders(&file), Vec::<String>::new());
+        flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert_eq!(holders(&file), [std::process::id().to_string()]);
+    }
 }

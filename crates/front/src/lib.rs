@@ -1,4 +1,5 @@
-//! What stands in front of any protocol: listening sockets, the PROXY protocol, addresses of clients.
+//! What stands in front of any protocol: listening sockets, the PROXY protocol, addresses of clients,
+//! rules of access, limits, resolvers, groups of servers, logs.
 //!
 //! `http` and `stream` are made of these pieces. What asks for variables is generic over the
 //! [`Subject`](nowait_variables::Subject) that has them. Nothing here knows a protocol, or serves
@@ -6,7 +7,17 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod access;
 pub mod address;
+pub mod bind;
+pub mod limit;
 pub mod listen;
+pub mod log;
 pub mod proxy_protocol;
+pub mod realip;
+pub mod resolvers;
+pub mod resolving;
+#[cfg(test)]
+mod sample;
 pub mod servers;
+pub mod upstreams;

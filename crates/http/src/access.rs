@@ -5,13 +5,12 @@
 //! [`check`], which never waits; the rest, `auth_request`, and the delay of refusals, by
 //! [`authenticate`].
 
-use std::net::IpAddr;
-
+pub use nowait_front::access::Verdict;
+use nowait_front::access::by_address;
 use nowait_runtime::sleep;
 
 use crate::auth::{self, Authentication};
 use crate::auth_request::{self, Asked};
-use crate::conf::access::{Rule, Who};
 use crate::conf::client::Satisfy;
 use crate::log::Level;
 use crate::outcome::Outcome;
@@ -22,17 +21,6 @@ const FORBIDDEN: u16 = 403;
 
 /// Status of a request that needs a name and a password.
 const UNAUTHORIZED: u16 = 401;
-
-/// What one kind of check says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// It has no opinion.
-    None,
-    /// The client is welcome: with `satisfy any` that is enough.
-    Allowed,
-    /// The client is not; with `satisfy any` another check may be content.
-    Refused,
-}
 
 /// What the phase has come to.
 #[derive(Debug)]
@@ -150,70 +138,4 @@ async fn delayed(request: &Request, outcome: Outcome) -> Outcome {
 fn forbidden(request: &Request) -> Outcome {
     request.log(Level::Error, format_args!("access forbidden by rule"));
     Outcome::status(FORBIDDEN)
-}
-
-/// `allow` and `deny`: the first rule that fits decides.
-fn by_address(rules: &[Rule], peer: &nowait_runtime::net::Address) -> Verdict {
-    let fits = |who: &Who| match (who, peer.inet().map(|inet| inet.ip())) {
-        (Who::All, _) | (Who::Unix, None) => true,
-        (Who::Network(network), Some(IpAddr::V4(ip))) => network.contains_v4(ip),
-        // An IPv4 client of an IPv6 socket is one of IPv4.
-        (Who::Network(network), Some(IpAddr::V6(ip))) => match ip.to_ipv4_mapped() {
-            Some(ip) if rules.iter().any(Rule::is_v4) => network.contains_v4(ip),
-            _ => network.contains_v6(ip),
-        },
-        (Who::Network(_), None) | (Who::Unix, Some(_)) => false,
-    };
-    match rules.iter().find(|rule| fits(&rule.who)) {
-        None => Verdict::None,
-        Some(rule) if rule.allow => Verdict::Allowed,
-        Some(_) => Verdict::Refused,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cidr::Cidr;
-    use nowait_runtime::net::Address;
-
-    fn rule(text: &str) -> Rule {
-        let (verb, who) = text.split_once(' ').expect("a verb and an object");
-        let who = match who {
-            "all" => Who::All,
-            "unix:" => Who::Unix,
-            network => Who::Network(Cidr::parse(network.as_bytes()).expect("a network").0),
-        };
-        Rule { allow: verb == "allow", who }
-    }
-
-    fn verdict(rules: &[&str], peer: &str) -> Verdict {
-        let rules: Vec<Rule> = rules.iter().map(|text| rule(text)).collect();
-        let peer = Address::Inet(peer.parse().expect("an address"));
-        by_address(&rules, &peer)
-    }
-
-    #[test]
-    fn the_first_rule_that_fits_decides() {
-        let rules = ["deny 192.0.2.7", "allow 192.0.2.0/24", "allow 2001:db8::/32", "deny all"];
-        assert_eq!(verdict(&rules, "192.0.2.7:1"), Verdict::Refused);
-        assert_eq!(verdict(&rules, "192.0.2.8:1"), Verdict::Allowed);
-        assert_eq!(verdict(&rules, "198.51.100.1:1"), Verdict::Refused);
-        assert_eq!(verdict(&rules, "[2001:db8::1]:1"), Verdict::Allowed);
-        assert_eq!(verdict(&rules, "[2001:db9::1]:1"), Verdict::Refused);
-        assert_eq!(verdict(&["deny 192.0.2.7"], "192.0.2.8:1"), Verdict::None);
-    }
-
-    #[test]
-    fn a_mapped_address_is_one_of_ipv4() {
-        assert_eq!(verdict(&["deny 192.0.2.7"], "[::ffff:192.0.2.7]:1"), Verdict::Refused);
-        assert_eq!(verdict(&["deny ::/0"], "[::ffff:192.0.2.7]:1"), Verdict::Refused);
-        let both = ["allow 198.51.100.0/24", "deny ::/0"];
-        assert_eq!(verdict(&both, "[::ffff:192.0.2.7]:1"), Verdict::None);
-    }
-
-    #[test]
-    fn unix_clients_are_known_as_such() {
-        assert_eq!(verdict(&["deny unix:"], "192.0.2.7:1"), Verdict::None);
-    }
 }

@@ -298,7 +298,7 @@ fn json(chunks: &mut Chunks, entries: &[Entry], callback: Option<&[u8]>) {
         } else {
             b",\r\n{ \"name\":\""
         });
-        escape::push_json(out, &entry.name);
+        nowait_front::log::escape::push_json(out, &entry.name);
         put!(out, "\", \"type\":\"{}\", \"mtime\":\"", type_name(entry.kind));
         out.extend_from_slice(&http_date::format(entry.mtime));
         if entry.kind == Kind::File {

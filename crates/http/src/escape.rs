@@ -1,4 +1,5 @@
-//! Escaping: URIs, HTML, JSON and log lines, byte for byte as nginx writes them.
+//! Escaping: URIs and HTML, byte for byte as nginx writes them. JSON and log lines:
+//! [`nowait_front::log::escape`].
 //!
 //! Pure functions over bytes. Each `push_*` appends to a buffer that the caller reuses; [`uri`]
 //! borrows its input when nothing needs escaping, which is the usual case.
@@ -164,55 +165,6 @@ pub fn push_html(out: &mut Vec<u8>, input: &[u8]) {
     }
 }
 
-/// Whether [`push_json`] would change anything.
-pub fn needs_json(input: &[u8]) -> bool {
-    input.iter().any(|&byte| byte < 0x20 || byte == b'"' || byte == b'\\')
-}
-
-/// Appends `input` as the inside of a JSON string. Bytes from 0x80 are copied: it is valid JSON
-/// if the input is UTF-8.
-pub fn push_json(out: &mut Vec<u8>, input: &[u8]) {
-    for &byte in input {
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            0x08 => out.extend_from_slice(b"\\b"),
-            0x0c => out.extend_from_slice(b"\\f"),
-            0..=0x1f => {
-                out.extend_from_slice(b"\\u00");
-                out.push(b'0' + (byte >> 4));
-                out.push(HEX[usize::from(byte & 15)]);
-            }
-            _ => out.push(byte),
-        }
-    }
-}
-
-static LOG: [bool; 256] = table(b"\"\\", true);
-
-/// Whether [`push_log`] would change anything.
-pub fn needs_log(input: &[u8]) -> bool {
-    input.iter().any(|&byte| LOG[byte as usize])
-}
-
-/// Appends `input` as a value of an access log line with `escape=default`: `"`, `\` and all bytes
-/// that are not printable ASCII as `\xXX`.
-pub fn push_log(out: &mut Vec<u8>, input: &[u8]) {
-    // Values are mostly clean: copy runs, not bytes.
-    let mut rest = input;
-    while let Some(at) = rest.iter().position(|&byte| LOG[byte as usize]) {
-        out.extend_from_slice(&rest[..at]);
-        let byte = rest[at];
-        out.extend_from_slice(b"\\x");
-        out.push(HEX[usize::from(byte >> 4)]);
-        out.push(HEX[usize::from(byte & 15)]);
-        rest = &rest[at + 1..];
-    }
-    out.extend_from_slice(rest);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,18 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn html_json_log() {
+    fn html() {
         let run = |push: fn(&mut Vec<u8>, &[u8]), input: &[u8]| {
             let mut out = Vec::new();
             push(&mut out, input);
             String::from_utf8(out).unwrap()
         };
         assert_eq!(run(push_html, b"<a href=\"x\">'&"), "&lt;a href=&quot;x&quot;&gt;'&amp;");
-        assert_eq!(
-            run(push_json, b"\"\\\n\r\t\x08\x0c\x00\x1f\x7f/"),
-            "\\\"\\\\\\n\\r\\t\\b\\f\\u0000\\u001F\x7f/"
-        );
-        assert_eq!(run(push_log, b"a\"b\\\x00\x7f\xff'~"), "a\\x22b\\x5C\\x00\\x7F\\xFF'~");
-        assert_eq!(run(push_log, b""), "");
     }
 }

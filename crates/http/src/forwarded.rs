@@ -7,6 +7,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use nowait_front::realip::is_trusted;
+
 use crate::cidr::Cidr;
 
 /// Walks back through the entries as long as the address is one of the trusted proxies: one entry,
@@ -40,15 +42,6 @@ pub fn client_address<'a>(
         }
     }
     address
-}
-
-/// Whether an address belongs to one of the networks; an IPv4 address mapped into IPv6 is one of
-/// IPv4.
-pub fn is_trusted(address: IpAddr, trusted: &[Cidr]) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(ip) => trusted.iter().any(|network| network.contains_v4(ip)),
-        IpAddr::V6(ip) => trusted.iter().any(|network| network.contains_v6(ip)),
-    }
 }
 
 /// Reads an address that a port may follow.

@@ -56,9 +56,14 @@ impl Current {
         Rc::new(Self { generation, io: RefCell::new(vec![None; locations]) })
     }
 
-    /// The generation, as other threads have it.
-    pub(crate) fn shared(&self) -> &Arc<Generation> {
-        &self.generation
+    /// The error log, for tasks that must not keep the generation.
+    pub(crate) fn error_log(&self) -> nowait_resolver::Log {
+        let generation = Arc::downgrade(&self.generation);
+        Arc::new(move |message| {
+            if let Some(generation) = generation.upgrade() {
+                generation.logs.error(crate::log::Level::Error, message);
+            }
+        })
     }
 
     /// Whether this is a wrapper of the same generation.

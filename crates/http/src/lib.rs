@@ -5,7 +5,7 @@
 //! makes a [`conf::HttpConf`] per generation and one [`worker::Worker`] per worker thread.
 #![forbid(unsafe_code)]
 
-pub use nowait_front::{address, proxy_protocol};
+pub use nowait_front::{address, log, proxy_protocol, resolvers};
 pub use nowait_variables::{cidr, names as server_name};
 
 pub mod access;
@@ -34,7 +34,6 @@ pub mod health;
 pub mod http_date;
 pub mod limit;
 pub mod location_tree;
-pub mod log;
 pub mod logs;
 pub mod mime;
 pub mod mirror;
@@ -52,7 +51,6 @@ pub mod replace;
 pub mod request;
 pub mod request_body;
 pub mod request_log;
-pub mod resolvers;
 pub mod response;
 pub mod response_head;
 pub mod rewrite;

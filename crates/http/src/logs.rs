@@ -4,25 +4,21 @@
 //! opened. Request code calls [`access`] and [`Request::log`]; both only copy a line into the ring
 //! of the log writer.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nowait_conf::Part;
-
 use crate::address;
 use crate::conf::HttpConf;
-use crate::log::access::{OpenAccessLogs, Values};
+use crate::log::access::OpenAccessLogs;
 use crate::log::debug_connection::DebugConnections;
 use crate::log::directives::ErrorTarget;
 use crate::log::error::{Details, Entry, ErrorLog, RequestDetails};
 use crate::log::writer::Writer;
-use crate::log::{Level, Report};
+use crate::log::{Level, Logged, Report};
 use crate::request::Request;
-use crate::variables::Index;
 
 /// The logs of a generation, by location.
 pub struct Logs {
@@ -164,41 +160,20 @@ pub fn access(request: &Request) {
         }
     }
     let logs = &request.current.logs.access;
-    let Some(log) = logs.get(request.location.0 as usize).filter(|log| !log.is_empty()) else {
-        return;
-    };
-    thread_local! {
-        static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    }
-    nowait_runtime::stats::set_label("access log");
-    LINE.with_borrow_mut(|line| log.write(line, &mut Line(request)));
+    let Some(log) = logs.get(request.location.0 as usize) else { return };
+    log.write(request);
 }
 
-/// Values of variables for access log lines.
-struct Line<'a>(&'a Request);
+/// The text of the format that exists without being defined.
+pub const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \
+     \"$request\" $status $body_bytes_sent \
+     \"$http_referer\" \"$http_user_agent\"";
 
-impl Values for Line<'_> {
-    fn append(&mut self, part: &Part, out: &mut Vec<u8>) -> bool {
-        match part {
-            Part::Literal(text) => {
-                out.extend_from_slice(text);
-                true
-            }
-            Part::Variable(index) => {
-                self.0.current.conf.variables.append(Index::from(*index), self.0, out)
-            }
-            Part::Capture(n) => match self.0.captures.borrow().group(usize::from(*n)) {
-                Some(text) => {
-                    out.extend_from_slice(text);
-                    true
-                }
-                None => false,
-            },
-        }
-    }
+impl Logged for Request {
+    const FORMAT: Option<(&'static str, &'static str)> = Some(("combined", COMBINED));
 
-    fn append_root(&mut self, out: &mut Vec<u8>) {
-        self.0.location().path.append_root(self.0, out);
+    fn append_root(&self, out: &mut Vec<u8>) {
+        self.location().path.append_root(self, out);
     }
 }
 

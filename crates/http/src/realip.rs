@@ -6,11 +6,12 @@
 
 use std::net::SocketAddr;
 
+use nowait_front::realip::{Trusted, trusts};
 use nowait_runtime::net::Address;
 
 use crate::address;
 use crate::conf::LocationId;
-use crate::conf::realip::{RealIpConf, Source, Trusted};
+use crate::conf::realip::{RealIpConf, Source};
 use crate::forwarded;
 use crate::request::Request;
 use crate::variables::Builtin;
@@ -29,16 +30,7 @@ pub fn apply(request: &mut Request, settings: LocationId) {
 }
 
 fn find(request: &Request, conf: &RealIpConf) -> Option<SocketAddr> {
-    let peer = request.connection.peer.inet().map(|inet| inet.ip());
-    let mut unix = false;
-    let mut networks = Vec::new();
-    for trusted in &conf.set_real_ip_from {
-        match trusted {
-            Trusted::Unix => unix = true,
-            Trusted::Networks(more) => networks.extend_from_slice(more),
-        }
-    }
-    if !peer.map_or(unix, |ip| forwarded::is_trusted(ip, &networks)) {
+    if !trusts(&conf.set_real_ip_from, &request.connection.peer) {
         return None;
     }
     let lines = |name: &[u8]| {
@@ -53,6 +45,12 @@ fn find(request: &Request, conf: &RealIpConf) -> Option<SocketAddr> {
         Source::ForwardedFor => lines(b"x-forwarded-for"),
         Source::Field(name) => lines(name).into_iter().take(1).collect(),
     };
+    let mut networks = Vec::new();
+    for trusted in &conf.set_real_ip_from {
+        if let Trusted::Networks(more) = trusted {
+            networks.extend_from_slice(more);
+        }
+    }
     forwarded::client_address(values.into_iter(), &networks, conf.real_ip_recursive)
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use nowait_front::resolvers::watch_names;
 use nowait_runtime::{JoinHandle, now, sleep, spawn};
 
 use slab::Slab;
@@ -17,7 +18,6 @@ use crate::connection::Connection;
 use crate::counts::Counts;
 use crate::generation::{Current, Generation};
 use crate::health;
-use crate::resolvers;
 
 /// So many idle connections are closed at once to make room for new ones.
 const MAKE_ROOM: usize = 32;
@@ -91,7 +91,9 @@ impl Worker {
     pub fn activate(self: &Rc<Self>, generation: Arc<Generation>) {
         crate::cache::zone::tend(&generation);
         let current = Current::new(generation);
-        let mut tasks = resolvers::watch_names(&current);
+        let (conf, resolvers) = (&current.conf, &current.resolvers);
+        let log = current.error_log();
+        let mut tasks = watch_names(&conf.upstreams, resolvers, conf.resolving, &log);
         tasks.extend(health::start(self, &current));
         self.tasks.replace(tasks).into_iter().for_each(JoinHandle::abort);
         drop(self.current.replace(current));

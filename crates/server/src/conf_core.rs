@@ -10,9 +10,9 @@ use nowait_conf::{
     Arity, Context, Cx, Diagnostic, Invalid, Msec, Node, Offset, Path, Row, Scope, Setting, Value,
     Words, arity, directives, rows, setting_enum,
 };
-use nowait_http::log::debug_connection::DebugConnections;
-use nowait_http::log::directives::{ErrorLogTo, ErrorTarget};
-use nowait_http::log::syslog::system_resolver;
+use nowait_front::log::debug_connection::DebugConnections;
+use nowait_front::log::directives::{ErrorLogTo, ErrorTarget};
+use nowait_front::log::syslog::system_resolver;
 use nowait_sys::limits;
 use nowait_sys::user::{self, Identity};
 

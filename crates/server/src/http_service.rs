@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_conf::{Cx, Row, Scope};
+use nowait_front::log::error::ErrorLog;
+use nowait_front::log::writer::Writer;
+use nowait_front::log::{Level, Report};
 use nowait_http::cache::purge::Aim;
 use nowait_http::conf::{self, HttpConf, PoolsWanted};
 use nowait_http::connection::{self, Connection};
 use nowait_http::generation::Generation;
-use nowait_http::log::error::ErrorLog;
-use nowait_http::log::writer::Writer;
-use nowait_http::log::{Level, Report};
 use nowait_http::logs::{self, Logs};
 use nowait_http::resolvers::Resolvers;
 use nowait_http::worker::Worker;
@@ -97,7 +97,7 @@ impl Service for HttpService {
         let caches = nowait_http::cache::zone::open(&plan, stores);
         let pool = &pools[nowait_http::generation::DEFAULT_POOL];
         let resolvers = previous.map(|previous| &previous.resolvers);
-        let resolvers = Resolvers::new(&plan, pool, resolvers);
+        let resolvers = Resolvers::new(&plan.resolvers, pool, resolvers);
         Ok(Generation { number, conf: plan, pools, caches, resolvers, logs, lifeline })
     }
 

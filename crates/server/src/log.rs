@@ -10,8 +10,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-use nowait_http::log::syslog;
-use nowait_http::log::time::with_now;
+use nowait_front::log::syslog;
+use nowait_front::log::time::with_now;
 use nowait_sys::localtime::LocalTime;
 
 /// A line longer than this is cut (nginx: NGX_MAX_ERROR_STR).
@@ -20,7 +20,7 @@ const LINE_BYTES_MAX: usize = 2048;
 /// Room for what syslog puts before a line.
 const SYSLOG_HEADER_BYTES: usize = 128;
 
-pub use nowait_http::log::Level;
+pub use nowait_front::log::Level;
 
 /// One place that lines go to.
 #[derive(Debug)]

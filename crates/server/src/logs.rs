@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::log::{Destination, Level, Sink, StartupLog, failed, open_log};
-use nowait_http::log::directives::{ErrorLogTo, ErrorTarget};
+use nowait_front::log::directives::{ErrorLogTo, ErrorTarget};
 
 /// Open logs by path; every path once.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nowait_conf::Bundle;
-use nowait_http::log::directives::{ErrorLogTo, ErrorTarget};
+use nowait_front::log::directives::{ErrorLogTo, ErrorTarget};
 use nowait_sys::signal::{Signal, Signals};
 use nowait_sys::user::{self, DropError};
 use nowait_sys::{limits, process};

@@ -6,8 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nowait_http::log::debug_connection::DebugConnections;
-use nowait_http::log::directives::ErrorLogTo;
+use nowait_front::log::debug_connection::DebugConnections;
+use nowait_front::log::directives::ErrorLogTo;
 use nowait_runtime::driver::Requested;
 use nowait_sys::user::Identity;
 

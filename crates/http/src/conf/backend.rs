@@ -5,18 +5,18 @@
 //! requests resolves them to a [`Backend`], which the module's handler hands to the engine. nginx:
 //! `ngx_http_upstream_conf_t`, whose directives its modules repeat.
 
-mod bind;
 mod names;
 mod store;
 
 use std::sync::Arc;
 
 use nowait_conf::{Buffers, Cx, Diagnostic, Node, Setting, Size, arity};
+use nowait_front::bind::Bind;
 
-pub use bind::Bind;
 pub use names::{HeaderName, NameSet};
 pub use store::{Store, StoreAccess, StoreTarget};
 
+use crate::request::Request;
 use crate::upstream::{self, Cause, Settings};
 use crate::variables::complex::Complex;
 
@@ -121,7 +121,7 @@ pub struct Backend {
     /// What the engine works with.
     pub settings: Arc<Settings>,
     /// Local address of connections.
-    pub bind: Option<Bind>,
+    pub bind: Option<Bind<Request>>,
     /// Bytes per second that are read.
     pub limit_rate: Option<Complex>,
     /// Headers of responses that are not passed on.
@@ -304,7 +304,7 @@ macro_rules! backend_rows {
             /// Local address, with a port if wanted, of connections to servers. With `transparent` it may
             /// be one that is not the machine's own, such as `$remote_addr`. Variables are allowed; an
             /// empty value is as `off`.
-            bind: Option<$crate::conf::backend::BindOrOff>, in HTTP | SERVER | LOCATION, args "address [transparent] | off";
+            bind: Option<nowait_front::bind::BindOrOff<$crate::request::Request>>, in HTTP | SERVER | LOCATION, args "address [transparent] | off";
             /// Whether the kernel tests if idle connections to servers are alive (`SO_KEEPALIVE`).
             socket_keepalive: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
             /// Receive buffer of connections to servers (`SO_RCVBUF`); zero is the kernel's choice.
@@ -394,10 +394,6 @@ macro_rules! backend_rows {
         }
     };
 }
-
-/// `…_bind`: an address, or `off`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BindOrOff(pub Option<Bind>);
 
 /// A size as the engine has it; larger ones are the largest.
 pub fn bytes32(size: u64) -> u32 {

@@ -13,12 +13,11 @@ use nowait_front::listen::{ListenDirective, Rules};
 use nowait_front::servers::{self, Named, ServerListens, ServerName};
 
 use super::access::{AccessConf, LimitExcept, LimitExceptLayer};
+use super::log::{LogConf, access_logs};
 use super::proxy::{PassLayer, ProxyConf};
 use super::{Content, HttpConf, Location, LocationId, Regex, Server, ServerId};
 use super::{body, client, content, files, headers, pages, rewrite, try_files};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
-use crate::log::access::AccessLogs;
-use crate::log::directives::{AccessLog, Destination, LogConf, LogLayer};
 use crate::mime::Types;
 use crate::path::{Append, FilePath};
 use crate::request::Request;
@@ -349,8 +348,8 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
     };
     let health_checks = cx.take_global::<super::health::Pending>();
     let health_checks = health_checks.resolve(cx, &build.locations, &server_of);
-    let resolving = super::resolver::Resolving::resolve(cx, &[&http]);
-    let resolvers = cx.take_global::<super::resolver::Named>().into_settings();
+    let resolving = super::resolver::resolve(cx, &[&http]);
+    let resolvers = cx.global::<nowait_front::resolving::Named>().settings().to_vec();
     let variables = match cx.global::<Table>().resolve() {
         Ok(variables) => variables,
         Err(unknown) => {
@@ -541,7 +540,7 @@ impl Build<'_> {
             brotli_static: super::codings::BrotliStaticConf::resolve(cx, chain),
             zstd: super::codings::ZstdConf::resolve(cx, chain),
             zstd_static: super::codings::ZstdStaticConf::resolve(cx, chain),
-            resolving: super::resolver::Resolving::resolve(cx, chain),
+            resolving: super::resolver::resolve(cx, chain),
             realip: super::realip::RealIpConf::resolve(cx, chain),
             rewrite: rewrite::RewriteConf::resolve(cx, chain),
             program: Program::default(),
@@ -583,36 +582,5 @@ impl Build<'_> {
         }
         let pass = chain.iter().rev().find_map(|scope| scope.get::<PassLayer>()?.pass.clone())?;
         ProxyConf::resolve(cx, chain, pass)
-    }
-}
-
-/// The access logs of a location: the default one if no block says anything.
-fn access_logs(cx: &mut Cx<'_>, log: &LogConf, chain: &[&Scope]) -> AccessLogs {
-    let given = chain
-        .iter()
-        .filter_map(|scope| scope.get::<LogLayer>())
-        .any(|layer| layer.access_log.is_some());
-    let default;
-    let list = if given {
-        &log.access_log[..]
-    } else {
-        default = [AccessLog::default_for(cx)];
-        &default
-    };
-    for log in AccessLog::effective(list) {
-        let path = match &log.destination {
-            Destination::Paths(path) => Some(path),
-            Destination::File(_) | Destination::Syslog(_) => None,
-        };
-        for text in log.format.texts.iter().chain(&log.condition).chain(path) {
-            super::mention(text, cx);
-        }
-    }
-    match AccessLogs::compile(list, log.open_log_file_cache.0, cx.global::<Table>()) {
-        Ok(logs) => logs,
-        Err(errors) => {
-            errors.into_iter().for_each(|error| cx.report(error));
-            AccessLogs::default()
-        }
     }
 }

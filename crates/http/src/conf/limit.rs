@@ -3,22 +3,12 @@
 //! A limit may name a zone that is defined further on, so zones are numbered when they are first
 //! named and looked for when `http` ends.
 
-use std::sync::Arc;
+use nowait_conf::{Bounded, Cx, Diagnostic, Node, Scope, Word};
+use nowait_front::limit::connections::{self, ConnectionLimit, ConnectionLimits};
+use nowait_front::limit::{self, LimitLevel, LimitZone, Milli, ONE, Parameters, Slots, positive};
 
-use bytes::Bytes;
-use nowait_conf::{Bounded, Cx, Diagnostic, Node, Scope, Size, Span, Value, Word, number};
-
-use crate::limit::connections::{self, Counts};
-use crate::limit::requests::{self, Bucket, Milli, ONE};
-use crate::limit::zone::Zone;
-use crate::log::Level;
-use crate::variables::complex::Complex;
-
-/// The smallest zone, in bytes. nginx: eight pages.
-const ZONE_BYTES_MIN: u64 = 8 * 4096;
-
-/// The highest number of `limit_conn`.
-const CONNECTIONS_MAX: u64 = 65_535;
+use crate::limit::requests::{self, Bucket};
+use crate::request::Request;
 
 nowait_conf::rows! {
     pub static LIMIT_REQ_ROWS, module "limit_req";
@@ -73,41 +63,6 @@ nowait_conf::directives! {
     limit_conn_dry_run: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
 }
 
-nowait_conf::setting_enum! {
-    /// A level at which limits are logged.
-    pub enum LimitLevel {
-        /// `info`
-        Info = "info",
-        /// `notice`
-        Notice = "notice",
-        /// `warn`
-        Warn = "warn",
-        /// `error`
-        Error = "error",
-    }
-}
-
-impl LimitLevel {
-    /// For requests that are refused.
-    pub fn level(self) -> Level {
-        match self {
-            Self::Info => Level::Info,
-            Self::Notice => Level::Notice,
-            Self::Warn => Level::Warn,
-            Self::Error => Level::Error,
-        }
-    }
-
-    /// For requests that are delayed.
-    pub fn milder(self) -> Level {
-        match self {
-            Self::Info | Self::Notice => Level::Info,
-            Self::Warn => Level::Notice,
-            Self::Error => Level::Warn,
-        }
-    }
-}
-
 /// The limits of a location.
 #[derive(Debug)]
 pub struct Limits {
@@ -132,27 +87,18 @@ pub struct RequestLimit {
     pub delay: Milli,
 }
 
-/// One `limit_conn`.
-#[derive(Debug, Clone)]
-pub struct ConnectionLimit {
-    /// Position in [`LimitZones::connections`].
-    pub zone: usize,
-    /// So many at once.
-    pub most: u32,
-}
-
 impl Limits {
     /// The limits of the innermost blocks that have any; `None` when there are none.
     pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<Self>> {
         let requests = chain.iter().rev().find_map(|scope| scope.get::<RequestLimits>());
-        let connections = chain.iter().rev().find_map(|scope| scope.get::<ConnectionLimits>());
-        if requests.is_none() && connections.is_none() {
+        let connections = ConnectionLimits::resolve(chain);
+        if requests.is_none() && connections.is_empty() {
             return None;
         }
         Some(Box::new(Self {
             requests: requests.map(|limits| limits.0.clone()).unwrap_or_default().into(),
             request_conf: LimitReqConf::resolve(cx, chain),
-            connections: connections.map(|limits| limits.0.clone()).unwrap_or_default().into(),
+            connections,
             connection_conf: LimitConnConf::resolve(cx, chain),
         }))
     }
@@ -162,31 +108,13 @@ impl Limits {
 #[derive(Default)]
 struct RequestLimits(Vec<RequestLimit>);
 
-/// The `limit_conn` of one block.
-#[derive(Default)]
-struct ConnectionLimits(Vec<ConnectionLimit>);
-
 /// The zones of a configuration.
 #[derive(Default)]
 pub struct LimitZones {
     /// For `limit_req`.
-    pub requests: Box<[LimitZone<Bucket>]>,
+    pub requests: Box<[LimitZone<Request, Bucket>]>,
     /// For `limit_conn`.
-    pub connections: Box<[LimitZone<()>]>,
-}
-
-/// A zone and its key.
-pub struct LimitZone<S> {
-    /// Name, for logs.
-    pub name: Bytes,
-    /// The key.
-    pub key: Complex,
-    /// The key as the configuration writes it.
-    pub key_text: Bytes,
-    /// Requests per second, in thousandths; nothing to `limit_conn`.
-    pub rate: Milli,
-    /// What is known per key.
-    pub table: Arc<Zone<S>>,
+    pub connections: Box<[LimitZone<Request, ()>]>,
 }
 
 impl LimitZones {
@@ -194,59 +122,39 @@ impl LimitZones {
     /// same.
     // nginx differs: it refuses to reload a configuration in which a zone has another key.
     pub fn adopt(&mut self, previous: &Self) {
-        adopt(&mut self.requests, &previous.requests);
-        adopt(&mut self.connections, &previous.connections);
-    }
-}
-
-fn adopt<S: Default>(zones: &mut [LimitZone<S>], previous: &[LimitZone<S>]) {
-    for zone in zones {
-        let same = previous.iter().find(|old| {
-            old.name == zone.name
-                && old.key_text == zone.key_text
-                && old.table.size() == zone.table.size()
-        });
-        if let Some(old) = same {
-            zone.table = old.table.clone();
-        }
+        limit::adopt(&mut self.requests, &previous.requests);
+        limit::adopt(&mut self.connections, &previous.connections);
     }
 }
 
 /// The zones that were named so far.
 #[derive(Default)]
 pub struct Named {
-    requests: Vec<Slot<Bucket>>,
-    connections: Vec<Slot<()>>,
-}
-
-/// A zone that was named, and what it is once it was defined.
-struct Slot<S> {
-    name: Bytes,
-    span: Span,
-    zone: Option<LimitZone<S>>,
+    requests: Slots<Request, Bucket>,
+    connections: Slots<Request, ()>,
 }
 
 impl Named {
     /// The zones, all of which have to be defined now.
     pub fn resolve(self, cx: &mut Cx<'_>) -> LimitZones {
         LimitZones {
-            requests: defined(cx, self.requests, "limit_req_zone"),
-            connections: defined(cx, self.connections, "limit_conn_zone"),
+            requests: self.requests.resolve(cx, "limit_req_zone"),
+            connections: self.connections.resolve(cx, "limit_conn_zone"),
         }
     }
 
     fn request_zone(&mut self, name: &[u8], word: &Word) -> Result<usize, Diagnostic> {
-        if self.connections.iter().any(|slot| slot.name == name) {
+        if self.connections.has(name) {
             return Err(used_otherwise(name, word));
         }
-        Ok(position(&mut self.requests, name, word.span))
+        Ok(self.requests.position(name, word.span))
     }
 
     fn connection_zone(&mut self, name: &[u8], word: &Word) -> Result<usize, Diagnostic> {
-        if self.requests.iter().any(|slot| slot.name == name) {
+        if self.requests.has(name) {
             return Err(used_otherwise(name, word));
         }
-        Ok(position(&mut self.connections, name, word.span))
+        Ok(self.connections.position(name, word.span))
     }
 }
 
@@ -257,139 +165,12 @@ fn used_otherwise(name: &[u8], word: &Word) -> Diagnostic {
     ))
 }
 
-fn position<S>(slots: &mut Vec<Slot<S>>, name: &[u8], span: Span) -> usize {
-    slots.iter().position(|slot| slot.name == name).unwrap_or_else(|| {
-        slots.push(Slot { name: Bytes::copy_from_slice(name), span, zone: None });
-        slots.len() - 1
-    })
-}
-
-fn defined<S>(
-    cx: &mut Cx<'_>,
-    slots: Vec<Slot<S>>,
-    directive: &'static str,
-) -> Box<[LimitZone<S>]> {
-    let mut zones = Vec::with_capacity(slots.len());
-    for slot in slots {
-        match slot.zone {
-            Some(zone) => zones.push(zone),
-            None => cx.report(
-                Diagnostic::emerg(format!(
-                    "zero size shared memory zone \"{}\"",
-                    String::from_utf8_lossy(&slot.name)
-                ))
-                .at(slot.span)
-                .hint(format!("define it in the http block with {directive}")),
-            ),
-        }
-    }
-    zones.into()
-}
-
-/// The parameters of a zone.
-struct Parameters<'a> {
-    key: Complex,
-    key_word: &'a Word,
-    zone: Option<(&'a [u8], u64, &'a Word)>,
-    rate: Milli,
-}
-
-impl<'a> Parameters<'a> {
-    fn read(cx: &mut Cx<'_>, node: &'a Node, rated: bool) -> Result<Self, Diagnostic> {
-        let (key_word, rest) = node.args.split_first().ok_or_else(|| node.arity_error())?;
-        let key = super::complex(key_word, cx)?;
-        let mut read = Self { key, key_word, zone: None, rate: ONE };
-        for word in rest {
-            if let Some(text) = word.text.strip_prefix(b"zone=") {
-                read.zone = Some(sized(text, word)?);
-            } else if let Some(text) = word.text.strip_prefix(b"rate=").filter(|_| rated) {
-                read.rate = rate(text).ok_or_else(|| {
-                    word.error(format!("invalid rate \"{word}\""))
-                        .expected("a rate such as 10r/s or 30r/m")
-                })?;
-            } else {
-                return Err(node.parameter_error(word));
-            }
-        }
-        Ok(read)
-    }
-
-    /// Name and size of the zone.
-    fn zone(&self, node: &Node) -> Result<(&'a [u8], u64, &'a Word), Diagnostic> {
-        self.zone.filter(|zone| !zone.0.is_empty()).ok_or_else(|| lacks_zone(node))
-    }
-
-    /// Defines the zone that was named.
-    fn define<S: Default>(
-        self,
-        node: &Node,
-        slot: &mut Slot<S>,
-        table: Arc<Zone<S>>,
-    ) -> Result<(), Diagnostic> {
-        if let Some(zone) = &slot.zone {
-            let name = String::from_utf8_lossy(&slot.name);
-            let (old, new) = (zone.table.size(), table.size());
-            let message = if old == new {
-                let key = String::from_utf8_lossy(&zone.key_text);
-                format!("{} \"{name}\" is already bound to key \"{key}\"", node.name)
-            } else {
-                format!(
-                    "the size {new} of shared memory zone \"{name}\" conflicts with already \
-                     declared size {old}"
-                )
-            };
-            return Err(node.error(message));
-        }
-        slot.zone = Some(LimitZone {
-            name: slot.name.clone(),
-            key: self.key,
-            key_text: Bytes::copy_from_slice(&self.key_word.text),
-            rate: self.rate,
-            table,
-        });
-        Ok(())
-    }
-}
-
-fn lacks_zone(node: &Node) -> Diagnostic {
-    node.error(format!("\"{}\" must have \"zone\" parameter", node.name))
-}
-
-/// `name:size`
-fn sized<'a>(text: &'a [u8], word: &'a Word) -> Result<(&'a [u8], u64, &'a Word), Diagnostic> {
-    let invalid = || {
-        word.error(format!("invalid zone size \"{word}\"")).expected("a zone such as zone=name:10m")
-    };
-    let at = text.iter().position(|&b| b == b':').ok_or_else(invalid)?;
-    let Size(size) = Size::from_word(&text[at + 1..]).map_err(|_| invalid())?;
-    if size < ZONE_BYTES_MIN {
-        return Err(word
-            .error(format!("zone \"{word}\" is too small"))
-            .expected(format!("{}k or more", ZONE_BYTES_MIN / 1024)));
-    }
-    Ok((&text[..at], size, word))
-}
-
-/// `10r/s` or `30r/m`, in thousandths per second. Without a unit it is per second.
-fn rate(text: &[u8]) -> Option<Milli> {
-    let (text, scale) = match (text.strip_suffix(b"r/s"), text.strip_suffix(b"r/m")) {
-        (Some(text), _) => (text, 1),
-        (_, Some(text)) => (text, 60),
-        (None, None) => (text, 1),
-    };
-    positive(text).map(|rate| rate.saturating_mul(ONE) / scale)
-}
-
-fn positive(text: &[u8]) -> Option<u64> {
-    number(text).filter(|number| *number > 0)
-}
-
 fn limit_req_zone(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let parameters = Parameters::read(cx, node, true)?;
     let (name, size, word) = parameters.zone(node)?;
     let named = cx.global::<Named>();
     let at = named.request_zone(name, word)?;
-    parameters.define(node, &mut named.requests[at], requests::buckets(size))
+    parameters.define(node, &mut named.requests, at, requests::buckets(size))
 }
 
 fn limit_conn_zone(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
@@ -397,8 +178,7 @@ fn limit_conn_zone(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let (name, size, word) = parameters.zone(node)?;
     let named = cx.global::<Named>();
     let at = named.connection_zone(name, word)?;
-    let counts: Arc<Counts> = connections::counts(size);
-    parameters.define(node, &mut named.connections[at], counts)
+    parameters.define(node, &mut named.connections, at, connections::counts(size))
 }
 
 fn limit_req(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
@@ -419,7 +199,7 @@ fn limit_req(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             return Err(node.parameter_error(word));
         }
     }
-    let zone = zone.ok_or_else(|| lacks_zone(node))?;
+    let zone = zone.ok_or_else(|| limit::lacks_zone(node))?;
     let limits = &mut cx.layer::<RequestLimits>().0;
     if limits.iter().any(|limit| limit.zone == zone) {
         return Err(node.directive_error("is duplicate"));
@@ -430,65 +210,7 @@ fn limit_req(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 }
 
 fn limit_conn(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    let [name, most] = &node.args[..] else { return Err(node.arity_error()) };
+    let name = node.args.first().ok_or_else(|| node.arity_error())?;
     let zone = cx.global::<Named>().connection_zone(&name.text, name)?;
-    let limits = &mut cx.layer::<ConnectionLimits>().0;
-    if limits.iter().any(|limit| limit.zone == zone) {
-        return Err(node.directive_error("is duplicate"));
-    }
-    let count = positive(&most.text)
-        .ok_or_else(|| most.error(format!("invalid number of connections \"{most}\"")))?;
-    let most = u32::try_from(count)
-        .ok()
-        .filter(|_| count <= CONNECTIONS_MAX)
-        .ok_or_else(|| most.error("connection limit must be less 65536"))?;
-    limits.push(ConnectionLimit { zone, most });
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates() {
-        assert_eq!(rate(b"10r/s"), Some(10_000));
-        assert_eq!(rate(b"1r/m"), Some(16));
-        assert_eq!(rate(b"90r/m"), Some(1500));
-        assert_eq!(rate(b"2"), Some(2000));
-        assert_eq!(rate(b"0r/s"), None);
-        assert_eq!(rate(b"r/s"), None);
-        assert_eq!(rate(b"1r/h"), None);
-    }
-
-    #[test]
-    fn delays_are_logged_one_level_lower() {
-        assert_eq!(LimitLevel::Error.milder(), Level::Warn);
-        assert_eq!(LimitLevel::Info.milder(), Level::Info);
-    }
-
-    fn zone(name: &'static str, key: &'static str, bytes: u64) -> LimitZone<Bucket> {
-        LimitZone {
-            name: Bytes::from(name),
-            key: Complex::from_literal(key),
-            key_text: Bytes::from(key),
-            rate: ONE,
-            table: requests::buckets(bytes),
-        }
-    }
-
-    #[test]
-    fn a_reload_keeps_zones_that_stay_the_same() {
-        let zones = |list: Vec<LimitZone<Bucket>>| LimitZones {
-            requests: list.into(),
-            connections: Box::default(),
-        };
-        let old = zones(vec![zone("a", "k", 32768), zone("b", "k", 32768), zone("c", "k", 32768)]);
-        let mut new =
-            zones(vec![zone("c", "other", 32768), zone("b", "k", 65536), zone("a", "k", 32768)]);
-        new.adopt(&old);
-        assert!(Arc::ptr_eq(&new.requests[2].table, &old.requests[0].table));
-        assert!(!Arc::ptr_eq(&new.requests[1].table, &old.requests[1].table));
-        assert!(!Arc::ptr_eq(&new.requests[0].table, &old.requests[2].table));
-    }
+    connections::limit_conn(cx, node, zone)
 }

@@ -21,6 +21,7 @@ pub mod gzip;
 pub mod headers;
 pub mod health;
 pub mod limit;
+pub mod log;
 pub mod mirror;
 pub mod pages;
 pub mod predicates;
@@ -43,7 +44,6 @@ use nowait_conf::{Cx, Diagnostic, Node, Row, Template, Value, Word};
 
 use crate::location_tree::Locations;
 use crate::log::access::AccessLogs;
-use crate::log::directives::{LOG_ROWS, LogConf};
 use crate::mime::Types;
 use crate::path::FilePath;
 use crate::request::{Request, Uri};
@@ -77,10 +77,10 @@ pub struct HttpConf {
     pub limit_zones: limit::LimitZones,
     /// Health checks.
     pub health_checks: Vec<health::HealthCheck>,
-    /// Settings of the resolvers, by [`resolver::ResolverId`].
+    /// Settings of the resolvers, by their numbers.
     pub resolvers: Vec<std::sync::Arc<nowait_resolver::Settings>>,
     /// How names are resolved where no inner block says otherwise.
-    pub resolving: resolver::Resolving,
+    pub resolving: nowait_front::resolving::Resolving,
     /// Groups of upstream servers.
     pub upstreams: upstream::Upstreams,
     /// Caches, by their numbers.
@@ -132,7 +132,7 @@ pub struct Location {
     /// Files that are compressed already.
     pub gzip_static: gzip::GzipStaticConf,
     /// How names in variables are resolved.
-    pub resolving: resolver::Resolving,
+    pub resolving: nowait_front::resolving::Resolving,
     /// Compression by Brotli.
     pub brotli: codings::BrotliConf,
     /// Files that are compressed by Brotli already.
@@ -190,7 +190,7 @@ pub struct Location {
     /// `types` and `default_type`.
     pub mime: content::MimeConf,
     /// Error logs.
-    pub log: LogConf,
+    pub log: log::LogConf,
     /// Access logs.
     pub access_logs: AccessLogs,
 }
@@ -326,8 +326,8 @@ pub fn rows() -> Vec<&'static [Row]> {
         content::AutoindexConf::ROWS,
         content::RandomIndexConf::ROWS,
         content::MimeConf::ROWS,
-        LogConf::ROWS,
-        LOG_ROWS,
+        log::LogConf::ROWS,
+        log::LOG_ROWS,
     ]
 }
 

@@ -1,12 +1,7 @@
-//! `resolver` and `resolver_timeout`. nginx: `ngx_http_core_module`.
-//!
-//! Equal directives share one resolver, and with it one cache: they are numbered when locations are
-//! resolved, and the resolvers are made when the configuration comes into use.
-
-use std::sync::Arc;
+//! The rows of `resolver` and `resolver_timeout`. nginx: `ngx_http_core_module`.
 
 use nowait_conf::{Cx, Msec, Scope};
-use nowait_resolver::Settings;
+use nowait_front::resolving::Resolving;
 use nowait_upstream::conf::ResolverSetting;
 
 nowait_conf::directives! {
@@ -31,52 +26,8 @@ nowait_conf::directives! {
     resolver_timeout: Msec = "30s", in HTTP | SERVER | LOCATION, args "time";
 }
 
-/// Number of a resolver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ResolverId(pub u32);
-
-/// How a location's names are resolved.
-#[derive(Clone, Copy, Debug)]
-pub struct Resolving {
-    /// Which resolver; `None`: the system's.
-    pub resolver: Option<ResolverId>,
-    /// How long that may take.
-    pub timeout: Msec,
-}
-
-impl Default for Resolving {
-    fn default() -> Self {
-        Self { resolver: None, timeout: Msec(30_000) }
-    }
-}
-
-/// The resolvers that were named so far, each once.
-#[derive(Debug, Default)]
-pub struct Named(Vec<Arc<Settings>>);
-
-impl Named {
-    /// The number of a resolver with these settings.
-    pub fn number(&mut self, setting: &ResolverSetting) -> ResolverId {
-        let known = self.0.iter().position(|settings| *settings == setting.0);
-        let at = known.unwrap_or_else(|| {
-            self.0.push(setting.0.clone());
-            self.0.len() - 1
-        });
-        ResolverId(u32::try_from(at).unwrap_or(u32::MAX))
-    }
-
-    /// All of them, by number.
-    pub fn into_settings(self) -> Vec<Arc<Settings>> {
-        self.0
-    }
-}
-
-impl Resolving {
-    /// What the innermost of the blocks says.
-    pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Self {
-        let conf = ResolverConf::resolve(cx, chain);
-        let named = cx.global::<Named>();
-        let resolver = conf.resolver.as_ref().map(|setting| named.number(setting));
-        Self { resolver, timeout: conf.resolver_timeout }
-    }
+/// How names of the innermost of the blocks are resolved.
+pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Resolving {
+    let conf = ResolverConf::resolve(cx, chain);
+    Resolving::new(cx, conf.resolver.as_ref(), conf.resolver_timeout)
 }

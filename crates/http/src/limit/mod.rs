@@ -2,33 +2,27 @@
 //! `ngx_http_limit_conn_module`.
 //!
 //! Called by the phases for locations that have limits. Decides at once; a request that has to wait
-//! is sent to sleep by the phases. What is counted is in [`zone`]s, which all workers share.
+//! is sent to sleep by the phases. What is counted is in zones, which all workers share.
 
-pub mod connections;
 pub mod requests;
-pub mod zone;
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use nowait_front::limit::connections::{self, Answer, Held, Refused};
+use nowait_front::limit::{Decision, ONE, key};
 use nowait_runtime::now;
 
-use crate::conf::limit::{LimitZone, Limits};
 use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::variables::Builtin;
 use crate::variables::core::builtins;
 
-use connections::{Held, Refused};
 use requests::{Asked, Verdict};
 
 /// Longer keys are not limited. nginx: the length of a key has two bytes.
 const REQUEST_KEY_BYTES_MAX: usize = 65_535;
-
-/// Longer keys are not limited. nginx: the length of a key has one byte.
-const CONNECTION_KEY_BYTES_MAX: usize = 255;
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
@@ -52,28 +46,6 @@ pub struct Limited {
     requests: Option<Decision>,
     connections: Option<Decision>,
     held: Vec<Held>,
-}
-
-/// What one kind of limits decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Decision {
-    Passed,
-    Delayed,
-    Rejected,
-    DelayedDryRun,
-    RejectedDryRun,
-}
-
-impl Decision {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Passed => "PASSED",
-            Self::Delayed => "DELAYED",
-            Self::Rejected => "REJECTED",
-            Self::DelayedDryRun => "DELAYED_DRY_RUN",
-            Self::RejectedDryRun => "REJECTED_DRY_RUN",
-        }
-    }
 }
 
 impl Limited {
@@ -132,8 +104,8 @@ pub fn requests(request: &mut Request) -> Turn {
                 level.milder(),
                 format_args!(
                     "delaying request{dry}, excess: {}.{:03}, by zone \"{}\"",
-                    excess / requests::ONE,
-                    excess % requests::ONE,
+                    excess / ONE,
+                    excess % ONE,
                     name(limit)
                 ),
             );
@@ -144,8 +116,8 @@ pub fn requests(request: &mut Request) -> Turn {
                 level.level(),
                 format_args!(
                     "limiting requests{dry}, excess: {}.{:03} by zone \"{}\"",
-                    excess / requests::ONE,
-                    excess % requests::ONE,
+                    excess / ONE,
+                    excess % ONE,
                     name(limit)
                 ),
             );
@@ -171,75 +143,37 @@ pub fn connections(request: &mut Request) -> Turn {
     if request.limits.connections.is_some() {
         return Turn::Go;
     }
-    for limit in &limits.connections {
-        let zone = &current.conf.limit_zones.connections[limit.zone];
-        let Some(key) = key(request, zone, CONNECTION_KEY_BYTES_MAX) else { continue };
-        match connections::hold(&zone.table, &key, limit.most) {
-            Ok(held) => {
-                request.limits.held.push(held);
-                request.limits.connections = Some(Decision::Passed);
-            }
-            Err(refused) => return too_many(request, limits, zone, refused),
+    let zones = &current.conf.limit_zones.connections;
+    let (zone, why) = match connections::ask(request, &limits.connections, zones) {
+        Answer::Unlimited => return Turn::Go,
+        Answer::Counted(held) => {
+            request.limits.held = held;
+            request.limits.connections = Some(Decision::Passed);
+            return Turn::Go;
         }
+        Answer::Refused { zone, why } => (zone, why),
+    };
+    let conf = &limits.connection_conf;
+    let dry_run = conf.limit_conn_dry_run;
+    if why == Refused::TooMany {
+        let text = connections::message(zone, dry_run);
+        request.log(conf.limit_conn_log_level.level(), format_args!("{text}"));
     }
-    Turn::Go
-}
-
-fn too_many(
-    request: &mut Request,
-    limits: &Limits,
-    zone: &LimitZone<()>,
-    refused: Refused,
-) -> Turn {
-    let dry_run = limits.connection_conf.limit_conn_dry_run;
-    if refused == Refused::TooMany {
-        request.log(
-            limits.connection_conf.limit_conn_log_level.level(),
-            format_args!(
-                "limiting connections{} by zone \"{}\"",
-                if dry_run { ", dry run," } else { "" },
-                String::from_utf8_lossy(&zone.name)
-            ),
-        );
-    }
-    request.limits.release();
-    let status = limits.connection_conf.limit_conn_status.get();
-    let (decision, turn) = (Decision::Rejected, refuse(status));
-    let (decision, turn) = if dry_run { dried(decision) } else { (decision, turn) };
+    let turn = refuse(conf.limit_conn_status.get());
+    let (decision, turn) =
+        if dry_run { dried(Decision::Rejected) } else { (Decision::Rejected, turn) };
     request.limits.connections = Some(decision);
     turn
 }
 
 /// What a decision is worth when limits are only tried.
 fn dried(decision: Decision) -> (Decision, Turn) {
-    let decision = match decision {
-        Decision::Delayed => Decision::DelayedDryRun,
-        Decision::Rejected => Decision::RejectedDryRun,
-        other => other,
-    };
-    (decision, Turn::Go)
+    (decision.dried(), Turn::Go)
 }
 
 fn refuse(status: u64) -> Turn {
     // The configuration takes statuses from 400 to 599 only.
     Turn::Refuse(Outcome::status(u16::try_from(status).unwrap_or(503)))
-}
-
-/// The key of a request in a zone; `None`: it is not limited there.
-fn key<S>(request: &Request, zone: &LimitZone<S>, bytes_max: usize) -> Option<Bytes> {
-    let key = request.evaluate(&zone.key);
-    if key.len() > bytes_max {
-        request.log(
-            Level::Error,
-            format_args!(
-                "the value of the \"{}\" key is more than {bytes_max} bytes: \"{}\"",
-                String::from_utf8_lossy(&zone.key_text),
-                String::from_utf8_lossy(&key)
-            ),
-        );
-        return None;
-    }
-    (!key.is_empty()).then_some(key)
 }
 
 /// Milliseconds on a clock that all workers share and that a reload does not reset.

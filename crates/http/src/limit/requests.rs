@@ -10,13 +10,8 @@
 
 use std::sync::Arc;
 
-use super::zone::{Full, Place, Zone};
-
-/// Thousandths of a request.
-pub type Milli = u64;
-
-/// One request.
-pub const ONE: Milli = 1000;
+use nowait_front::limit::zone::{Full, Place, Zone};
+use nowait_front::limit::{Milli, ONE};
 
 /// Charged to each key of a zone besides its length, as in nginx: an address of either kind takes
 /// 128 bytes.

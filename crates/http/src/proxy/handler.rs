@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use nowait_conf::{Size, Value};
+use nowait_front::resolvers::{self, Named};
 use nowait_runtime::net::Address;
-use nowait_upstream::Group;
 
 use super::cached::Cached;
 use super::codec::Http1;
@@ -19,7 +19,6 @@ use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::{BodyLength, Request};
 use crate::request_body;
-use crate::resolvers;
 use crate::response::Response;
 use crate::upstream::{self, BodyOptions, Failed, LogUri, Reply, Target};
 
@@ -66,14 +65,14 @@ impl Server {
             Server::Of(upstream) => return Ok(upstream),
             Server::Named { server, host, port } => (server, host, port),
         };
-        match server.get(..5) {
-            Some(start) if start.eq_ignore_ascii_case(b"unix:") => {
-                let shown = String::from_utf8_lossy(&server);
-                let address = Address::Unix(server[5..].into());
-                Ok(Upstream::of_group(Group::of_addresses(&shown, vec![address])))
-            }
-            _ => resolvers::find(request, &host, port, HTTP_PORT).await,
-        }
+        let named = Named { text: &server, host: &host, port, default_port: Some(HTTP_PORT) };
+        let current = &request.current;
+        let (upstreams, resolving) = (&current.conf.upstreams, request.location().resolving);
+        let found = resolvers::find(named, upstreams, &current.resolvers, resolving).await;
+        found.map_err(|error| {
+            request.log(Level::Error, format_args!("{error}"));
+            502
+        })
     }
 }
 

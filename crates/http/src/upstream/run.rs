@@ -19,6 +19,7 @@ use super::exchange::{Exchange, ReceiveFault};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
 use super::state::PeerName;
+use super::sticky_cookie;
 use super::{Cause, Codec, Fault, Settings, State, Target, UpstreamHead};
 use crate::connection::OnHangup;
 use crate::log::{Level, OsError};
@@ -205,7 +206,7 @@ impl Run<'_> {
         let number = self.state.begin_try(Some(PeerName::Peer(peer.peer().clone())));
         let began = now();
         let who = peer.peer().clone();
-        if let Some(cookie) = self.target.upstream.set_cookie(self.request, &who) {
+        if let Some(cookie) = sticky_cookie::set_cookie(&self.target.upstream, self.request, &who) {
             self.state.set_cookie(cookie);
         }
         let link = match connect::connect(peer, &self.target, self.settings, self.tag).await {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bytes::Bytes;
-use nowait_conf::{Cx, Diagnostic, Node, Seconds, Value, Word, number};
+use nowait_conf::{Context, Cx, Diagnostic, Node, Seconds, Value, Word, number};
 use nowait_runtime::net::Address;
 
 use super::UpstreamLayer;
@@ -70,6 +70,18 @@ pub enum Target {
         /// Whether `resolve` was given.
         resolve: bool,
     },
+}
+
+impl Target {
+    /// Whether a port is missing: the default was 0.
+    fn has_no_port(&self) -> bool {
+        match self {
+            Self::Addresses(all) => {
+                all.iter().any(|address| address.inet().is_some_and(|inet| inet.port() == 0))
+            }
+            Self::Name { port, .. } => *port == 0,
+        }
+    }
 }
 
 impl ServerConf {
@@ -165,8 +177,15 @@ pub(super) fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             service.error(format!("service upstream \"{address}\" requires \"resolve\" parameter"))
         );
     }
-    server.target = target(&address.text, PORT)
+    // A protocol in `stream` has no port of its own.
+    let port = if cx.context() == Context::STREAM_UPSTREAM { 0 } else { PORT };
+    server.target = target(&address.text, port)
         .map_err(|problem| address.error(format!("{problem} in upstream \"{address}\"")))?;
+    if named.service.is_none() && server.target.has_no_port() {
+        return Err(address
+            .error(format!("no port in upstream \"{address}\""))
+            .expected("HOST:PORT or unix:PATH"));
+    }
     match &mut server.target {
         Target::Name { service, resolve, .. } => {
             *resolve = named.resolve;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Span};
 
 use crate::conf::blocks::{Place, place, set_content};
-use crate::conf::upstream::{GroupId, Groups};
+use crate::conf::upstream::{GroupId, Groups, Server};
 use crate::conf::{Content, complex};
 use crate::proxy::url::{Destination, HTTP_PORT, Url, UrlError};
 use crate::variables::complex::Complex;
@@ -102,8 +102,14 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             ));
         }
     };
-    let group =
-        cx.global::<Groups>().implicit(&parsed.server, &parsed.host, parsed.port, HTTP_PORT);
+    let server = Server {
+        text: parsed.server,
+        host: parsed.host,
+        port: parsed.port,
+        default_port: Some(HTTP_PORT),
+        span: word.span,
+    };
+    let group = cx.global::<Groups>().implicit(server);
     let group = group.map_err(|text| word.error(text))?;
     let pass =
         StaticPass { url, group, destination: parsed.destination, location, span: word.span };

@@ -3,12 +3,13 @@
 //! Request code renders a line ([`format`], [`error`]) and hands it to a [`writer::Sink`], which
 //! copies it into a bounded ring and returns. Files, pipes and syslog sockets are touched by the
 //! log writer's threads only, so that a stuck log disk costs lines, which are counted and said, and
-//! never a request. Nothing here knows requests or connections: values come through closures.
+//! never a request. Nothing here knows requests or connections: values come from a [`Logged`] subject.
 
 pub mod access;
 pub mod debug_connection;
 pub mod directives;
 pub mod error;
+pub mod escape;
 pub mod format;
 mod paths;
 mod ring;
@@ -19,6 +20,8 @@ pub mod time;
 pub mod writer;
 
 use std::fmt;
+
+use nowait_variables::Subject;
 
 /// How bad a message is; the order and the words of the `error_log` directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +81,19 @@ impl Level {
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// A subject about which access log lines are written.
+pub trait Logged: Subject {
+    /// The name and the text of the format that exists without being defined, and is used where
+    /// none is named.
+    const FORMAT: Option<(&'static str, &'static str)>;
+
+    /// Appends the document root: nothing is written to a log whose path has variables unless this
+    /// directory exists. May append nothing, for no such test.
+    fn append_root(&self, out: &mut Vec<u8>) {
+        let _ = out;
     }
 }
 

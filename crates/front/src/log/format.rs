@@ -6,12 +6,7 @@
 
 use nowait_conf::{Compiled, Diagnostic, Part, Template, VariableNames};
 
-use crate::escape;
-
-/// The text of the format that exists without being defined.
-pub const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \
-     \"$request\" $status $body_bytes_sent \
-     \"$http_referer\" \"$http_user_agent\"";
+use super::escape;
 
 /// `escape=` of `log_format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -159,15 +154,6 @@ mod tests {
     fn literals_are_joined() {
         let texts: Vec<Compiled> = ["a", "b"].map(|text| Compiled::literal(text.as_bytes())).into();
         assert_eq!(Format::new(Escape::Default, &texts).parts.len(), 1);
-    }
-
-    #[test]
-    fn combined() {
-        assert_eq!(
-            render(Escape::Default, &[COMBINED]),
-            "before remote_addr - remote_user [time_local] \"request\" status body_bytes_sent \
-             \"http_referer\" \"http_user_agent\""
-        );
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The directives of logs: `log_format`, `access_log`, `open_log_file_cache`, and `error_log` below
-//! the main context.
+//! the main context. Protocols have the rows; here is what they say.
 //!
 //! Reading them opens nothing, so that testing a configuration touches nothing; see
 //! [`super::access`] for what a generation makes of them.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fmt;
+use std::marker::PhantomData;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,73 +17,40 @@ use nowait_conf::{
     Cx, Diagnostic, Msec, Node, Seconds, Setting, Size, Template, Value, Word, arity, number,
 };
 
-use super::Level;
-use super::format::{COMBINED, Escape, LogFormat};
+use super::format::{Escape, LogFormat};
 use super::syslog;
 use super::writer::{Buffering, OpenFileCache};
+use super::{Level, Logged};
 
 /// `buffer=` when only `gzip` is given, bytes.
 const GZIP_BUFFER: usize = 64 * 1024;
 /// `gzip` without level.
 const GZIP_LEVEL: u32 = 1;
-/// The log of configurations without `access_log`, below the prefix.
-pub const DEFAULT_ACCESS_LOG: &str = "logs/access.log";
 
-nowait_conf::directives! {
-    /// Logs of a location.
-    #[derive(Debug)]
-    module "log";
-    pub struct LogConf with LogLayer;
-
-    /// Writes a line for every request to a file, in a format (`combined` if none is given). With
-    /// `buffer` lines are written when so many bytes are together, or, with `flush`, when they are
-    /// so old; `gzip` compresses what is written (level 1 to 9; a buffer of 64k if none is given).
-    /// Requests for which the condition is `0` or empty are not logged. A path may contain
-    /// variables, but not together with a buffer. `syslog:` sends lines to a syslog server. `off`
-    /// ends the logging of the level. Lines are written by threads of their own: a disk that
-    /// hangs holds up no request, and lines that had to be dropped are counted in the error log.
-    access_log: Vec<AccessLog>, in HTTP | SERVER | LOCATION | LOCATION_IF | LIMIT_EXCEPT,
-    args "path [format [buffer=size] [gzip[=level]] [flush=time] [if=condition]] | off";
-    /// Keeps descriptors of logs whose path contains variables: at most `max` files, each from
-    /// its `min_uses`-th use (1) within the time of `inactive` (10s) on, checking the path again
-    /// after `valid` (60s).
-    open_log_file_cache: LogFileCache = "off", in HTTP | SERVER | LOCATION,
-    args "max=number [inactive=time] [min_uses=number] [valid=time] | off";
-    /// Writes messages about requests to a file, standard error (`stderr`) or a syslog server
-    /// (`syslog:`), down to a level (`error`): `debug`, `info`, `notice`, `warn`, `error`, `crit`,
-    /// `alert` or `emerg`. Several may be given. Without any the log of the main context is used.
-    error_log: Vec<ErrorLogTo>, in HTTP | SERVER | LOCATION, args "file [level]";
+/// The formats that were defined so far.
+struct LogFormats<S> {
+    list: Vec<Arc<LogFormat>>,
+    of: PhantomData<fn(&S)>,
 }
 
-nowait_conf::rows! {
-    pub static LOG_ROWS, module "log";
-
-    /// Names a format of `access_log`: text with variables, of which several strings are joined.
-    /// `escape` says how values are written: by default `"`, `\` and what is not printable ASCII
-    /// become `\xXX` and a missing value `-`; `json` makes them fit for JSON strings and `none`
-    /// leaves them alone, both with nothing for a missing value. The format `combined` exists.
-    "log_format" => log_format, in HTTP, take at_least(2),
-    default "combined \"...\"", args "name [escape=default | json | none] string ...";
-}
-
-/// The formats of a configuration.
-struct LogFormats(Vec<Arc<LogFormat>>);
-
-impl Default for LogFormats {
+impl<S: Logged> Default for LogFormats<S> {
     fn default() -> Self {
-        let text = Template::parse(&Word::built_in(COMBINED))
-            .expect("the text of the combined format is well-formed: tested below");
-        LogFormats(vec![Arc::new(LogFormat {
-            name: "combined".into(),
-            escape: Escape::Default,
-            texts: vec![text],
-        })])
+        let built_in = S::FORMAT.map(|(name, text)| {
+            let text = Template::parse(&Word::built_in(text))
+                .expect("the text of a built-in format is well-formed: protocols test it");
+            Arc::new(LogFormat { name: name.into(), escape: Escape::Default, texts: vec![text] })
+        });
+        Self { list: built_in.into_iter().collect(), of: PhantomData }
     }
 }
 
-fn log_format(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+/// Reads a `log_format`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn log_format<S: Logged>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [name, texts @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
-    let known = &cx.global::<LogFormats>().0;
+    let known = &cx.global::<LogFormats<S>>().list;
     if known.iter().any(|format| *name == format.name.as_str()) {
         return Err(name.error(format!("duplicate \"log_format\" name \"{name}\"")));
     }
@@ -95,10 +64,10 @@ fn log_format(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let texts = texts.iter().map(Template::parse).collect::<Result<Vec<_>, _>>()?;
     for text in &texts {
         // A format that no log uses must be right, too.
-        crate::conf::compile(text, cx)?;
+        nowait_variables::compile::<S>(text, cx)?;
     }
     let format = LogFormat { name: name.lossy().into_owned(), escape, texts };
-    cx.global::<LogFormats>().0.push(Arc::new(format));
+    cx.global::<LogFormats<S>>().list.push(Arc::new(format));
     Ok(())
 }
 
@@ -113,13 +82,24 @@ fn parse_escape(word: &Word) -> Result<Escape, Diagnostic> {
     }
 }
 
-/// One `access_log`.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AccessLog {
-    /// `off`: nothing is logged on this level, whatever else is given.
-    Off,
-    /// A log.
-    To(Box<AccessLogTo>),
+/// One `access_log` of a protocol.
+pub struct AccessLog<S> {
+    /// `None`: `off`: nothing is logged on this level, whatever else is given.
+    to: Option<Box<AccessLogTo>>,
+    of: PhantomData<fn(&S)>,
+}
+
+// Derived, these would ask the same of the subject.
+impl<S> Clone for AccessLog<S> {
+    fn clone(&self) -> Self {
+        Self { to: self.to.clone(), of: PhantomData }
+    }
+}
+
+impl<S> fmt::Debug for AccessLog<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AccessLog").field(&self.to).finish()
+    }
 }
 
 /// Where and how an access log is written.
@@ -146,29 +126,33 @@ pub enum Destination {
     Syslog(syslog::Options),
 }
 
-impl AccessLog {
-    /// The logs that a level's list amounts to: none if one of them is `off`.
-    pub fn effective(list: &[AccessLog]) -> Vec<&AccessLogTo> {
-        let mut logs = Vec::new();
-        for log in list {
-            match log {
-                AccessLog::Off => return Vec::new(),
-                AccessLog::To(log) => logs.push(&**log),
-            }
-        }
-        logs
+impl<S> AccessLog<S> {
+    /// `off`
+    pub const OFF: Self = Self { to: None, of: PhantomData };
+
+    /// A log.
+    pub fn to(to: AccessLogTo) -> Self {
+        Self { to: Some(Box::new(to)), of: PhantomData }
     }
 
-    /// The log of a configuration that gives none.
-    pub fn default_for(cx: &mut Cx<'_>) -> AccessLog {
-        let path = cx.paths().full(DEFAULT_ACCESS_LOG.as_bytes());
-        let format = cx.global::<LogFormats>().0[0].clone();
-        AccessLog::To(Box::new(AccessLogTo {
+    /// The logs that a level's list amounts to: none if one of them is `off`.
+    pub fn effective(list: &[Self]) -> Vec<&AccessLogTo> {
+        list.iter().map(|log| log.to.as_deref()).collect::<Option<_>>().unwrap_or_default()
+    }
+}
+
+impl<S: Logged> AccessLog<S> {
+    /// A log at a path below the prefix, in the built-in format; `off` if there is none.
+    pub fn built_in(cx: &mut Cx<'_>, path: &str) -> Self {
+        let path = cx.paths().full(path.as_bytes());
+        let format = S::FORMAT.and_then(|_| cx.global::<LogFormats<S>>().list.first().cloned());
+        let Some(format) = format else { return Self::OFF };
+        Self::to(AccessLogTo {
             destination: Destination::File(path_of(path)),
             format,
             buffering: Buffering::default(),
             condition: None,
-        }))
+        })
     }
 }
 
@@ -180,19 +164,19 @@ fn path_of(bytes: Vec<u8>) -> PathBuf {
 #[derive(Default)]
 struct Buffered(HashMap<PathBuf, Buffering>);
 
-impl Setting for AccessLog {
+impl<S: Logged> Setting for AccessLog<S> {
     const ARITY: arity::Arity = arity::at_least(1);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
         let [path, rest @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
         if *path == "off" {
             return match rest.first() {
-                None => Ok(AccessLog::Off),
+                None => Ok(Self::OFF),
                 Some(word) => Err(node.parameter_error(word)),
             };
         }
         let destination = parse_destination(path, cx)?;
-        let format = find_format(rest.first(), node, cx)?;
+        let format = find_format::<S>(rest.first(), node, cx)?;
         let options = parse_options(rest.get(1..).unwrap_or_default(), node)?;
         let buffering = options.buffering;
         if buffering.flush.is_some() && buffering.buffer_bytes == 0 {
@@ -218,7 +202,7 @@ impl Setting for AccessLog {
             }
         }
         let condition = options.condition;
-        Ok(AccessLog::To(Box::new(AccessLogTo { destination, format, buffering, condition })))
+        Ok(Self::to(AccessLogTo { destination, format, buffering, condition }))
     }
 }
 
@@ -245,13 +229,20 @@ fn parse_syslog(word: &Word) -> Result<Option<syslog::Options>, Diagnostic> {
     options.map(Some).map_err(|error| word.error(error.to_string()))
 }
 
-fn find_format(
+fn find_format<S: Logged>(
     name: Option<&Word>,
     node: &Node,
     cx: &mut Cx<'_>,
 ) -> Result<Arc<LogFormat>, Diagnostic> {
-    let formats = &cx.global::<LogFormats>().0;
-    let wanted = name.map_or("combined".into(), Word::lossy);
+    let formats = &cx.global::<LogFormats<S>>().list;
+    let wanted = match (name, S::FORMAT) {
+        (Some(name), _) => name.lossy(),
+        (None, Some((name, _))) => name.into(),
+        (None, None) => {
+            let error = node.error("log format is not specified");
+            return Err(error.hint("name one that \"log_format\" defines above this line"));
+        }
+    };
     if let Some(found) = formats.iter().find(|format| format.name.eq_ignore_ascii_case(&wanted)) {
         return Ok(found.clone());
     }
@@ -425,14 +416,32 @@ pub fn parse_levels(words: &[Word]) -> Result<Level, Diagnostic> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::Sample;
     use nowait_conf::{Bundle, Context, Diagnostics, Paths, Registry, Scope, parse};
     use std::path::Path;
+
+    nowait_conf::directives! {
+        /// The rows of a protocol.
+        #[derive(Debug)]
+        module "log";
+        struct LogConf with LogLayer;
+
+        /// Somewhere.
+        access_log: Vec<AccessLog<Sample>>, in HTTP, args "";
+        /// Some files.
+        open_log_file_cache: LogFileCache = "off", in HTTP, args "";
+        /// Somewhere else.
+        error_log: Vec<ErrorLogTo>, in HTTP, args "";
+    }
 
     #[derive(Default)]
     struct Blocks(Vec<Scope>);
 
     nowait_conf::rows! {
         static STRUCTURE, module "test";
+
+        /// The one of the sample.
+        "log_format" => log_format::<Sample>, in HTTP, take at_least(2), args "";
 
         /// Opens the levels of these tests.
         block "http" => |cx: &mut Cx<'_>, node: &Node| {
@@ -447,7 +456,7 @@ mod tests {
         files.add("/etc/test.conf", text);
         let main = Path::new("/etc/test.conf");
         let (tree, mut diagnostics) = parse(&files, main, None);
-        let registry = Registry::new(&[LogConf::ROWS, LOG_ROWS, STRUCTURE]);
+        let registry = Registry::new(&[LogConf::ROWS, STRUCTURE]);
         assert_eq!(registry.conflicts(), Vec::<String>::new());
         let mut cx = Cx::new(&registry, Paths::new(Path::new("/srv"), main), &mut diagnostics);
         cx.run(&tree);

@@ -1,22 +1,24 @@
 //! The access and error logs of a location, ready for requests.
 //!
 //! Built in three steps, each where it belongs: the directives are read ([`super::directives`]),
-//! variables become numbers with the rest of the configuration ([`AccessLogs::compile`]), and the
+//! variables become numbers with the rest of the configuration ([`AccessLogs::resolve`]), and the
 //! generation opens the logs ([`AccessLogs::open`]), with descriptors that the master opened.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nowait_conf::{Compiled, Diagnostic, Part, VariableNames};
+use nowait_conf::{Compiled, Cx, Diagnostic, Part, VariableNames};
+use nowait_variables::{Index, Table};
 
-use super::Level;
-use super::directives::{AccessLog, Destination, ErrorLogTo, ErrorTarget};
+use super::directives::{AccessLog, Destination, ErrorLogTo, ErrorTarget, LogFileCache};
 use super::error::Output;
 use super::format::Format;
 use super::syslog;
 use super::time;
 use super::writer::{Buffering, OpenFileCache, Sink, Writer};
+use super::{Level, Logged};
 
 /// Gives the file of a path that the master opened, once; `None` from then on, and for paths that it
 /// did not open.
@@ -43,10 +45,34 @@ enum To {
 }
 
 impl AccessLogs {
-    /// Replaces names of variables by numbers. `list` is the level's `access_log` list, `cache` its
-    /// `open_log_file_cache`. All errors are returned.
-    pub fn compile(
-        list: &[AccessLog],
+    /// Those of a level. `list` is its `access_log` list, `cache` its `open_log_file_cache`. Errors
+    /// are told to `cx`.
+    pub fn resolve<S: Logged>(
+        cx: &mut Cx<'_>,
+        list: &[AccessLog<S>],
+        cache: LogFileCache,
+    ) -> AccessLogs {
+        for log in AccessLog::effective(list) {
+            let path = match &log.destination {
+                Destination::Paths(path) => Some(path),
+                Destination::File(_) | Destination::Syslog(_) => None,
+            };
+            for text in log.format.texts.iter().chain(&log.condition).chain(path) {
+                nowait_variables::mention::<S>(text, cx);
+            }
+        }
+        match Self::compile(list, cache.0, cx.global::<Table<S>>()) {
+            Ok(logs) => logs,
+            Err(errors) => {
+                errors.into_iter().for_each(|error| cx.report(error));
+                Self::default()
+            }
+        }
+    }
+
+    /// Replaces names of variables by numbers. All errors are returned.
+    fn compile<S>(
+        list: &[AccessLog<S>],
         cache: Option<OpenFileCache>,
         names: &mut dyn VariableNames,
     ) -> Result<AccessLogs, Vec<Diagnostic>> {
@@ -118,13 +144,35 @@ enum Kind {
     Syslog(syslog::Options),
 }
 
-/// What a request lends to its log lines.
-pub trait Values {
+/// What a subject lends to its log lines.
+trait Values {
     /// Appends the raw value of a variable or capture; false, appending nothing, if there is none.
-    fn append(&mut self, part: &Part, out: &mut Vec<u8>) -> bool;
-    /// Appends the document root of the request: nothing is written to a log whose path has
-    /// variables unless this directory exists. May append nothing, for no such test.
-    fn append_root(&mut self, out: &mut Vec<u8>);
+    fn append(&self, part: &Part, out: &mut Vec<u8>) -> bool;
+    /// As [`Logged::append_root`].
+    fn append_root(&self, out: &mut Vec<u8>);
+}
+
+impl<S: Logged> Values for S {
+    fn append(&self, part: &Part, out: &mut Vec<u8>) -> bool {
+        match part {
+            Part::Literal(text) => {
+                out.extend_from_slice(text);
+                true
+            }
+            Part::Variable(index) => self.variables().append(Index::from(*index), self, out),
+            Part::Capture(n) => match self.captures().borrow().group(usize::from(*n)) {
+                Some(text) => {
+                    out.extend_from_slice(text);
+                    true
+                }
+                None => false,
+            },
+        }
+    }
+
+    fn append_root(&self, out: &mut Vec<u8>) {
+        Logged::append_root(self, out);
+    }
 }
 
 impl OpenAccessLogs {
@@ -133,8 +181,20 @@ impl OpenAccessLogs {
         self.logs.is_empty()
     }
 
-    /// Writes the lines of a request. `line` is a buffer of the caller's to reuse.
-    pub fn write(&self, line: &mut Vec<u8>, values: &mut dyn Values) {
+    /// Writes the lines of a subject.
+    pub fn write(&self, subject: &impl Logged) {
+        if self.is_empty() {
+            return;
+        }
+        thread_local! {
+            static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        nowait_runtime::stats::set_label("access log");
+        LINE.with_borrow_mut(|line| self.write_values(line, subject));
+    }
+
+    /// `line` is a buffer to use.
+    fn write_values(&self, line: &mut Vec<u8>, values: &impl Values) {
         for log in &self.logs {
             if let Some(condition) = &log.condition {
                 line.clear();
@@ -207,6 +267,7 @@ mod tests {
     use crate::log::directives::AccessLogTo;
     use crate::log::error::ErrorLog;
     use crate::log::format::{Escape, LogFormat};
+    use crate::sample::Sample;
     use nowait_conf::{Template, Word};
     use std::time::Duration;
 
@@ -226,13 +287,13 @@ mod tests {
     struct Request<'a>([&'a str; 3], &'a str);
 
     impl Values for Request<'_> {
-        fn append(&mut self, part: &Part, out: &mut Vec<u8>) -> bool {
+        fn append(&self, part: &Part, out: &mut Vec<u8>) -> bool {
             let Part::Variable(index) = part else { return false };
             out.extend_from_slice(self.0[*index as usize].as_bytes());
             true
         }
 
-        fn append_root(&mut self, out: &mut Vec<u8>) {
+        fn append_root(&self, out: &mut Vec<u8>) {
             out.extend_from_slice(self.1.as_bytes());
         }
     }
@@ -241,15 +302,15 @@ mod tests {
         Template::parse(&Word::built_in(text)).unwrap()
     }
 
-    fn log(destination: Destination, format: &str, condition: Option<&str>) -> AccessLog {
+    fn log(destination: Destination, format: &str, condition: Option<&str>) -> AccessLog<Sample> {
         let format =
             LogFormat { name: "f".into(), escape: Escape::Default, texts: vec![template(format)] };
-        AccessLog::To(Box::new(AccessLogTo {
+        AccessLog::to(AccessLogTo {
             destination,
             format: Arc::new(format),
             buffering: Buffering::default(),
             condition: condition.map(template),
-        }))
+        })
     }
 
     #[test]
@@ -273,9 +334,9 @@ mod tests {
         let open = logs.open(&writer, &mut |_| None);
         let mut line = Vec::new();
         let missing = format!("{text}/missing");
-        open.write(&mut line, &mut Request(["/1", "a", "0"], &text));
-        open.write(&mut line, &mut Request(["/2\"", "b", "1"], &missing));
-        open.write(&mut line, &mut Request(["/3", "", ""], ""));
+        open.write_values(&mut line, &Request(["/1", "a", "0"], &text));
+        open.write_values(&mut line, &Request(["/2\"", "b", "1"], &missing));
+        open.write_values(&mut line, &Request(["/3", "", ""], ""));
         assert!(writer.flush(LONG));
         let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
         assert_eq!(read("plain"), "/1\n/2\\x22\n/3\n");
@@ -309,7 +370,7 @@ mod tests {
         let errors = AccessLogs::compile(&list, None, &mut Names).unwrap_err();
         let messages: Vec<&str> = errors.iter().map(Diagnostic::message).collect();
         assert_eq!(messages, ["unknown \"nope\" variable", "unknown \"nope2\" variable"]);
-        let off = [log(Destination::File("/a".into()), "$uri", None), AccessLog::Off];
+        let off = [log(Destination::File("/a".into()), "$uri", None), AccessLog::OFF];
         assert!(AccessLogs::compile(&off, None, &mut Names).unwrap().logs.is_empty());
     }
 }

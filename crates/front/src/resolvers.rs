@@ -1,13 +1,14 @@
 //! The resolvers of a configuration, and what uses them: names of upstream servers, kept current by
 //! tasks of the workers, and names in variables.
 //!
-//! Called by the program when a configuration comes into use, by each worker then, and by handlers.
+//! Called by protocols when a configuration comes into use, by each worker then, and for requests and
+//! sessions whose server a variable names.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nowait_resolver::{Log, Resolver, Settings};
+use nowait_resolver::{Log, ResolveError, Resolver, Settings};
 use nowait_runtime::net::Address;
 use nowait_runtime::pool::Pool;
 use nowait_runtime::task::select;
@@ -15,12 +16,8 @@ use nowait_runtime::{JoinHandle, now, worker};
 use nowait_upstream::Group;
 use nowait_upstream::conf::Target;
 
-use crate::conf::HttpConf;
-use crate::conf::resolver::ResolverId;
-use crate::conf::upstream::Upstream;
-use crate::generation::{Current, Generation};
-use crate::log::Level;
-use crate::request::Request;
+use crate::resolving::{ResolverId, Resolving};
+use crate::upstreams::{Upstream, Upstreams, is_unix};
 
 /// The resolvers of a configuration.
 pub struct Resolvers {
@@ -31,7 +28,7 @@ pub struct Resolvers {
 impl Resolvers {
     /// Makes those that the configuration names. One whose settings stay is taken over from the
     /// previous configuration with all that it knows. Files are read in `pool`.
-    pub fn new(conf: &HttpConf, pool: &Pool, previous: Option<&Self>) -> Self {
+    pub fn new(settings: &[Arc<Settings>], pool: &Pool, previous: Option<&Self>) -> Self {
         let system = match previous {
             Some(previous) => {
                 previous.system.set_pool(pool.clone());
@@ -44,17 +41,11 @@ impl Resolvers {
             let old = previous.and_then(|previous| previous.all.iter().find(same)).cloned();
             old.unwrap_or_else(|| Resolver::new(Settings::clone(settings), &system))
         };
-        Self { all: conf.resolvers.iter().map(make).collect(), system }
+        Self { all: settings.iter().map(make).collect(), system }
     }
 
-    /// What name servers do wrong goes to the error log of this generation.
-    fn report_to(&self, generation: &Arc<Generation>) {
-        let generation = Arc::downgrade(generation);
-        let log: Log = Arc::new(move |message| {
-            if let Some(generation) = generation.upgrade() {
-                generation.logs.error(Level::Error, message);
-            }
-        });
+    /// What name servers do wrong is told to `log`.
+    fn report_to(&self, log: &Log) {
         self.all.iter().chain([&self.system]).for_each(|resolver| resolver.set_log(log.clone()));
     }
 
@@ -70,13 +61,18 @@ impl Resolvers {
 }
 
 /// Starts the tasks of this worker that keep names of servers current. Each name is one worker's.
-/// They end with their handles, and when the worker is told to stop.
-pub fn watch_names(current: &Current) -> Vec<JoinHandle<()>> {
+/// They end with their handles, and when the worker is told to stop. `default`: how names are
+/// resolved where no group says otherwise; `log`: the error log of the configuration.
+pub fn watch_names<S>(
+    upstreams: &Upstreams<S>,
+    resolvers: &Resolvers,
+    default: Resolving,
+    log: &Log,
+) -> Vec<JoinHandle<()>> {
     let (index, workers) = (worker::index(), worker::count());
     if index == 0 {
-        current.resolvers.report_to(current.shared());
+        resolvers.report_to(log);
     }
-    let upstreams = &current.conf.upstreams;
     let mut seen: Vec<&Arc<Group>> = Vec::new();
     let mut number = 0;
     let mut tasks = Vec::new();
@@ -91,36 +87,76 @@ pub fn watch_names(current: &Current) -> Vec<JoinHandle<()>> {
                 continue;
             }
             let follows = matches!(conf.target, Target::Name { resolve: true, .. });
-            let own = upstream.resolver.or(current.conf.resolving.resolver);
-            let resolver = current.resolvers.get(own.filter(|_| follows)).clone();
+            let own = upstream.resolver.or(default.resolver);
+            let resolver = resolvers.get(own.filter(|_| follows)).clone();
             let timeout = upstream.group.conf().resolver_timeout;
-            let timeout = timeout.unwrap_or(current.conf.resolving.timeout).duration();
-            tasks.push(watch(current, upstream.group.clone(), server, resolver, timeout));
+            let timeout = timeout.unwrap_or(default.timeout).duration();
+            tasks.push(watch(upstream.group.clone(), server, resolver, timeout, log.clone()));
         }
     }
     tasks
 }
 
+/// A server that a text with variables names.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    /// Host and port, or `unix:` and a path.
+    pub text: &'a [u8],
+    /// A name or an address; the name of an `upstream` block.
+    pub host: &'a [u8],
+    /// The port, if there is one.
+    pub port: Option<u16>,
+    /// The port of the protocol; `None`: one has to be there, but for a block.
+    pub default_port: Option<u16>,
+}
+
+/// There are no servers of a name. Shows as nginx words it.
+#[derive(Debug)]
+pub enum NotFound {
+    /// No name server knows it, or none has answered.
+    Unresolved(String, ResolveError),
+    /// It is no block, and has no port.
+    NoPort(String),
+}
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unresolved(host, error) => write!(f, "{host} could not be resolved ({error})"),
+            Self::NoPort(text) => write!(f, "no port in upstream \"{text}\""),
+        }
+    }
+}
+
+impl std::error::Error for NotFound {}
+
 /// The servers that a text with variables names: those of an `upstream` block, else those that its
-/// host has now. A name is resolved by the location's resolver. nginx:
-/// `ngx_http_upstream_init_request`.
+/// host has now. A name is resolved as `resolving` says. nginx: `ngx_http_upstream_init_request`,
+/// `ngx_stream_proxy_handler`.
 ///
 /// # Errors
-/// The status to answer with. What went wrong has been logged.
-pub async fn find(
-    request: &Request,
-    host: &[u8],
-    port: Option<u16>,
-    default_port: u16,
-) -> Result<Upstream, u16> {
-    let current = &request.current;
-    if port.is_none()
-        && let Some(named) = current.conf.upstreams.named(host)
-    {
-        return Ok(named.clone());
+/// [`NotFound`].
+pub async fn find<S>(
+    named: Named<'_>,
+    upstreams: &Upstreams<S>,
+    resolvers: &Resolvers,
+    resolving: Resolving,
+) -> Result<Upstream<S>, NotFound> {
+    let Named { text, host, port, default_port } = named;
+    if is_unix(text) {
+        let address = Address::Unix(text[5..].into());
+        let shown = String::from_utf8_lossy(text);
+        return Ok(Upstream::of_group(Group::of_addresses(&shown, vec![address])));
     }
-    let resolving = request.location().resolving;
-    let resolver = current.resolvers.get(resolving.resolver);
+    if port.is_none()
+        && let Some(block) = upstreams.named(host)
+    {
+        return Ok(block.clone());
+    }
+    let Some(port) = port.or(default_port) else {
+        return Err(NotFound::NoPort(String::from_utf8_lossy(text).into_owned()));
+    };
+    let resolver = resolvers.get(resolving.resolver);
     let found = match resolver.known(host, now()) {
         Some(found) => Ok(found),
         None => resolver.resolve(host, resolving.timeout.duration()).await,
@@ -128,31 +164,21 @@ pub async fn find(
     let shown = String::from_utf8_lossy(host);
     match found {
         Ok(found) => {
-            let port = port.unwrap_or(default_port);
             let addresses = found.sockets(port).map(Address::Inet).collect();
             Ok(Upstream::of_group(Group::of_addresses(&shown, addresses)))
         }
-        Err(error) => {
-            let text = format_args!("{shown} could not be resolved ({error})");
-            request.log(Level::Error, text);
-            Err(502)
-        }
+        Err(error) => Err(NotFound::Unresolved(shown.into_owned(), error)),
     }
 }
 
 fn watch(
-    current: &Current,
     group: Arc<Group>,
     server: usize,
     resolver: Resolver,
     timeout: Duration,
+    log: Log,
 ) -> JoinHandle<()> {
-    let generation = Arc::downgrade(current.shared());
-    let log = move |message: fmt::Arguments<'_>| {
-        if let Some(generation) = generation.upgrade() {
-            generation.logs.error(Level::Error, message);
-        }
-    };
+    let log = move |message: fmt::Arguments<'_>| log(message);
     nowait_runtime::spawn(async move {
         let watch = nowait_upstream::names::watch(group, server, resolver, timeout, log);
         select(worker::stopping(), watch).await;

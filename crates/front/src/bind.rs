@@ -1,35 +1,70 @@
 //! `proxy_bind` and its like: the local address of connections to servers.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
 
-use super::BindOrOff;
-use crate::log::Level;
-use crate::request::Request;
-use crate::variables::complex::Complex;
+use nowait_variables::{Complex, Subject};
 
 /// The local address of connections.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bind {
+pub struct Bind<S> {
     /// The address.
-    address: BindAddress,
+    address: BindAddress<S>,
     /// It need not be one of the machine's own (`IP_TRANSPARENT`).
     pub transparent: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum BindAddress {
+enum BindAddress<S> {
     Constant(SocketAddr),
-    Variable(Complex),
+    Variable(Complex<S>),
 }
 
-impl Bind {
-    /// The address for a request; none if the text is empty or, which is logged, no address.
-    pub fn address(&self, request: &Request) -> Option<SocketAddr> {
+/// The value of `proxy_bind`; nothing for `off`.
+pub struct BindOrOff<S>(pub Option<Bind<S>>);
+
+// Derived, these would ask the same of the subject.
+impl<S> Clone for Bind<S> {
+    fn clone(&self) -> Self {
+        let address = match &self.address {
+            BindAddress::Constant(address) => BindAddress::Constant(*address),
+            BindAddress::Variable(text) => BindAddress::Variable(text.clone()),
+        };
+        Self { address, transparent: self.transparent }
+    }
+}
+
+impl<S> Clone for BindOrOff<S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<S> fmt::Debug for Bind<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address: &dyn fmt::Debug = match &self.address {
+            BindAddress::Constant(address) => address,
+            BindAddress::Variable(text) => text,
+        };
+        f.debug_struct("Bind")
+            .field("address", address)
+            .field("transparent", &self.transparent)
+            .finish()
+    }
+}
+
+impl<S> fmt::Debug for BindOrOff<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<S: Subject> Bind<S> {
+    /// The address for a subject; none if the text is empty or, which is logged, no address.
+    pub fn address(&self, subject: &S) -> Option<SocketAddr> {
         let text = match &self.address {
             BindAddress::Constant(address) => return Some(*address),
-            BindAddress::Variable(text) => request.evaluate(text),
+            BindAddress::Variable(text) => subject.evaluate(text),
         };
         if text.is_empty() {
             return None;
@@ -37,7 +72,7 @@ impl Bind {
         let address = parse(&text);
         if address.is_none() {
             let text = String::from_utf8_lossy(&text);
-            request.log(Level::Error, format_args!("invalid local address \"{text}\""));
+            subject.fault(format_args!("invalid local address \"{text}\""));
         }
         address
     }
@@ -53,7 +88,7 @@ fn parse(text: &[u8]) -> Option<SocketAddr> {
     }
 }
 
-impl Setting for BindOrOff {
+impl<S: Subject> Setting for BindOrOff<S> {
     const ARITY: arity::Arity = arity::between(1, 2);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
@@ -61,7 +96,7 @@ impl Setting for BindOrOff {
         if *word == *"off" && rest.is_empty() {
             return Ok(Self(None));
         }
-        let text = crate::conf::complex(word, cx)?;
+        let text = nowait_variables::text(word, cx)?;
         let address = match text.literal() {
             None => BindAddress::Variable(text),
             Some(text) => BindAddress::Constant(

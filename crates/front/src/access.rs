@@ -1,0 +1,155 @@
+//! `allow` and `deny`: which clients may come in. nginx: `ngx_http_access_module`,
+//! `ngx_stream_access_module`. Protocols have the rows, and ask [`by_address`].
+
+use std::net::IpAddr;
+
+use nowait_conf::{Cx, Diagnostic, Node, Scope};
+use nowait_runtime::net::Address;
+use nowait_variables::cidr::Cidr;
+
+/// What one kind of check says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It has no opinion.
+    None,
+    /// The client is welcome: with `satisfy any` that is enough.
+    Allowed,
+    /// The client is not; with `satisfy any` another check may be content.
+    Refused,
+}
+
+/// One `allow` or `deny`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Whether the clients are let in.
+    pub allow: bool,
+    /// Which clients.
+    pub who: Who,
+}
+
+/// The clients that a rule means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Who {
+    /// `all`
+    All,
+    /// `unix:`
+    Unix,
+    /// Those with addresses in a network.
+    Network(Cidr),
+}
+
+impl Rule {
+    /// Whether the rule is about IPv4 clients.
+    pub fn is_v4(&self) -> bool {
+        matches!(self.who, Who::All | Who::Network(Cidr::V4 { .. }))
+    }
+}
+
+/// `allow` and `deny` of a location or a server.
+#[derive(Debug, Clone, Default)]
+pub struct AccessConf {
+    /// The rules in order.
+    pub rules: Box<[Rule]>,
+}
+
+/// The rules of one block.
+#[derive(Default)]
+struct AccessLayer(Vec<Rule>);
+
+impl AccessConf {
+    /// The rules of the innermost block that has any.
+    pub fn resolve(chain: &[&Scope]) -> Self {
+        let layers = chain.iter().rev().filter_map(|scope| scope.get::<AccessLayer>());
+        let rules = layers.map(|layer| &layer.0).find(|rules| !rules.is_empty());
+        Self { rules: rules.cloned().unwrap_or_default().into() }
+    }
+}
+
+/// Reads an `allow` or a `deny`.
+///
+/// # Errors
+/// It names no address.
+pub fn rule(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let word = node.args.first().ok_or_else(|| node.arity_error())?;
+    let who = match &word.text[..] {
+        b"all" => Who::All,
+        b"unix:" => Who::Unix,
+        text => {
+            let Some((network, surplus)) = Cidr::parse(text) else {
+                let expected = "an address, a network such as 192.0.2.0/24, \"unix:\" or \"all\"";
+                return Err(node.parameter_error(word).expected(expected));
+            };
+            if surplus {
+                let text = format!("low address bits of {word} are meaningless");
+                cx.report(Diagnostic::warn(text).at(word.span));
+            }
+            Who::Network(network)
+        }
+    };
+    cx.layer::<AccessLayer>().0.push(Rule { allow: node.name == *"allow", who });
+    Ok(())
+}
+
+/// `allow` and `deny`: the first rule that fits decides.
+pub fn by_address(rules: &[Rule], peer: &Address) -> Verdict {
+    let fits = |who: &Who| match (who, peer.inet().map(|inet| inet.ip())) {
+        (Who::All, _) | (Who::Unix, None) => true,
+        (Who::Network(network), Some(IpAddr::V4(ip))) => network.contains_v4(ip),
+        // An IPv4 client of an IPv6 socket is one of IPv4.
+        (Who::Network(network), Some(IpAddr::V6(ip))) => match ip.to_ipv4_mapped() {
+            Some(ip) if rules.iter().any(Rule::is_v4) => network.contains_v4(ip),
+            _ => network.contains_v6(ip),
+        },
+        (Who::Network(_), None) | (Who::Unix, Some(_)) => false,
+    };
+    match rules.iter().find(|rule| fits(&rule.who)) {
+        None => Verdict::None,
+        Some(rule) if rule.allow => Verdict::Allowed,
+        Some(_) => Verdict::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(text: &str) -> Rule {
+        let (verb, who) = text.split_once(' ').expect("a verb and an object");
+        let who = match who {
+            "all" => Who::All,
+            "unix:" => Who::Unix,
+            network => Who::Network(Cidr::parse(network.as_bytes()).expect("a network").0),
+        };
+        Rule { allow: verb == "allow", who }
+    }
+
+    fn verdict(rules: &[&str], peer: &str) -> Verdict {
+        let rules: Vec<Rule> = rules.iter().map(|text| rule(text)).collect();
+        let peer = Address::Inet(peer.parse().expect("an address"));
+        by_address(&rules, &peer)
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let rules = ["deny 192.0.2.7", "allow 192.0.2.0/24", "allow 2001:db8::/32", "deny all"];
+        assert_eq!(verdict(&rules, "192.0.2.7:1"), Verdict::Refused);
+        assert_eq!(verdict(&rules, "192.0.2.8:1"), Verdict::Allowed);
+        assert_eq!(verdict(&rules, "198.51.100.1:1"), Verdict::Refused);
+        assert_eq!(verdict(&rules, "[2001:db8::1]:1"), Verdict::Allowed);
+        assert_eq!(verdict(&rules, "[2001:db9::1]:1"), Verdict::Refused);
+        assert_eq!(verdict(&["deny 192.0.2.7"], "192.0.2.8:1"), Verdict::None);
+    }
+
+    #[test]
+    fn a_mapped_address_is_one_of_ipv4() {
+        assert_eq!(verdict(&["deny 192.0.2.7"], "[::ffff:192.0.2.7]:1"), Verdict::Refused);
+        assert_eq!(verdict(&["deny ::/0"], "[::ffff:192.0.2.7]:1"), Verdict::Refused);
+        let both = ["allow 198.51.100.0/24", "deny ::/0"];
+        assert_eq!(verdict(&both, "[::ffff:192.0.2.7]:1"), Verdict::None);
+    }
+
+    #[test]
+    fn unix_clients_are_known_as_such() {
+        assert_eq!(verdict(&["deny unix:"], "192.0.2.7:1"), Verdict::None);
+    }
+}

@@ -1,0 +1,187 @@
+//! How many at once: `limit_conn`. nginx: `ngx_http_limit_conn_module`,
+//! `ngx_stream_limit_conn_module`.
+//!
+//! Counts the requests or sessions in work per key. Called by the preaccess phase, which asks
+//! [`ask`]; a subject holds a [`Held`] per limit until it has ended. Never waits.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node, Scope};
+use nowait_variables::Subject;
+
+use super::zone::{Full, Place, Zone};
+use super::{LimitZone, key, positive};
+
+/// Longer keys are not limited. nginx: the length of a key has one byte.
+const KEY_BYTES_MAX: usize = 255;
+
+/// The highest number of `limit_conn`.
+const CONNECTIONS_MAX: u64 = 65_535;
+
+/// Charged to each key of a zone besides its length, as in nginx: an address of either kind takes
+/// 64 bytes.
+const FIXED: u64 = 36;
+
+/// The counts of a zone: the pins of each key.
+pub type Counts = Zone<()>;
+
+/// Makes the counts of a zone of this many bytes.
+pub fn counts(bytes: u64) -> Arc<Counts> {
+    Arc::new(Zone::new(bytes, FIXED))
+}
+
+/// A request or a session is counted as long as this exists.
+#[derive(Debug)]
+pub struct Held {
+    counts: Arc<Counts>,
+    /// Taken by `drop` only.
+    place: Option<Place>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.counts.unpin_and_forget(place);
+        }
+    }
+}
+
+/// What the limits say about a subject.
+#[derive(Debug)]
+pub enum Answer<'a> {
+    /// None of them is about it.
+    Unlimited,
+    /// It is within the limits, and counts as long as these exist.
+    Counted(Vec<Held>),
+    /// It is refused.
+    Refused {
+        /// The name of the zone.
+        zone: &'a Bytes,
+        /// Why.
+        why: Refused,
+    },
+}
+
+/// Asks the limits of a location or a server.
+pub fn ask<'a, S: Subject>(
+    subject: &S,
+    limits: &[ConnectionLimit],
+    zones: &'a [LimitZone<S, ()>],
+) -> Answer<'a> {
+    let mut held = Vec::new();
+    for limit in limits {
+        let zone = &zones[limit.zone];
+        let Some(key) = key(subject, zone, KEY_BYTES_MAX) else { continue };
+        match hold(&zone.table, &key, limit.most) {
+            Ok(one) => held.push(one),
+            Err(why) => return Answer::Refused { zone: &zone.name, why },
+        }
+    }
+    if held.is_empty() { Answer::Unlimited } else { Answer::Counted(held) }
+}
+
+/// What is logged of a refusal for want of room below the limit.
+pub fn message(zone: &[u8], dry_run: bool) -> String {
+    let dry = if dry_run { ", dry run," } else { "" };
+    format!("limiting connections{dry} by zone \"{}\"", String::from_utf8_lossy(zone))
+}
+
+/// Why a request is not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// There are as many already.
+    TooMany,
+    /// There was no room for its key.
+    Full,
+}
+
+/// Counts a request, if there are less than `most` with this key.
+///
+/// # Errors
+/// [`Refused`].
+fn hold(counts: &Arc<Counts>, key: &[u8], most: u32) -> Result<Held, Refused> {
+    let visited = counts.visit(
+        key,
+        |()| false,
+        |entry| {
+            let free = entry.pins < most;
+            entry.pins += u32::from(free);
+            free
+        },
+    );
+    match visited {
+        Ok((place, true)) => Ok(Held { counts: counts.clone(), place: Some(place) }),
+        Ok((_, false)) => Err(Refused::TooMany),
+        Err(Full) => Err(Refused::Full),
+    }
+}
+
+/// One `limit_conn`.
+#[derive(Debug, Clone)]
+pub struct ConnectionLimit {
+    /// The number of the zone.
+    pub zone: usize,
+    /// So many at once.
+    pub most: u32,
+}
+
+/// The `limit_conn` of one block.
+#[derive(Default)]
+pub struct ConnectionLimits(Vec<ConnectionLimit>);
+
+impl ConnectionLimits {
+    /// The limits of the innermost block that has any.
+    pub fn resolve(chain: &[&Scope]) -> Box<[ConnectionLimit]> {
+        let limits = chain.iter().rev().find_map(|scope| scope.get::<Self>());
+        limits.map(|limits| limits.0.clone()).unwrap_or_default().into()
+    }
+}
+
+/// Reads a `limit_conn` whose zone has this number.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn limit_conn(cx: &mut Cx<'_>, node: &Node, zone: usize) -> Result<(), Diagnostic> {
+    let [_, most] = &node.args[..] else { return Err(node.arity_error()) };
+    let limits = &mut cx.layer::<ConnectionLimits>().0;
+    if limits.iter().any(|limit| limit.zone == zone) {
+        return Err(node.directive_error("is duplicate"));
+    }
+    let count = positive(&most.text)
+        .ok_or_else(|| most.error(format!("invalid number of connections \"{most}\"")))?;
+    let most = u32::try_from(count)
+        .ok()
+        .filter(|_| count <= CONNECTIONS_MAX)
+        .ok_or_else(|| most.error("connection limit must be less 65536"))?;
+    limits.push(ConnectionLimit { zone, most });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_at_once() {
+        let counts = counts(32 * 1024);
+        let first = hold(&counts, b"a", 2).unwrap();
+        let second = hold(&counts, b"a", 2).unwrap();
+        assert_eq!(hold(&counts, b"a", 2).err(), Some(Refused::TooMany));
+        let other = hold(&counts, b"b", 1).unwrap();
+        drop(first);
+        let third = hold(&counts, b"a", 2).unwrap();
+        drop((second, third, other));
+        assert!(counts.is_empty());
+    }
+
+    #[test]
+    fn nobody_is_pushed_out() {
+        let counts = counts(32 * 1024);
+        let held: Vec<Held> =
+            (0..512_u32).map(|n| hold(&counts, &n.to_be_bytes(), 1).unwrap()).collect();
+        assert_eq!(hold(&counts, b"more", 1).err(), Some(Refused::Full));
+        drop(held);
+        assert!(hold(&counts, b"more", 1).is_ok());
+    }
+}

@@ -1,0 +1,67 @@
+//! A subject for tests: its variables are `$uri`, `$host` and those of a family, `$arg_`.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::net::IpAddr;
+
+use nowait_variables::{Builtin, Captures, Changeable, Family, Resolved, Slots, Subject};
+
+use crate::log::Logged;
+
+/// The subject.
+#[derive(Default)]
+pub(crate) struct Sample {
+    variables: Resolved<Sample>,
+    slots: Slots,
+    captures: RefCell<Captures>,
+    depth: Cell<u8>,
+}
+
+impl Subject for Sample {
+    const HAS_PROXIES: bool = false;
+
+    fn builtins() -> impl Iterator<Item = &'static Builtin<Self>> {
+        const ROWS: &[Builtin<Sample>] = &[
+            Builtin { name: "uri", doc: "", get: |_, _| true },
+            Builtin { name: "host", doc: "", get: |_, _| true },
+        ];
+        ROWS.iter()
+    }
+
+    fn families() -> impl Iterator<Item = &'static Family<Self>> {
+        const ROWS: &[Family<Sample>] = &[Family { prefix: "arg_", doc: "", get: |_, _, _| true }];
+        ROWS.iter()
+    }
+
+    fn changeable() -> impl Iterator<Item = &'static Changeable<Self>> {
+        std::iter::empty()
+    }
+
+    fn variables(&self) -> &Resolved<Self> {
+        &self.variables
+    }
+
+    fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    fn captures(&self) -> &RefCell<Captures> {
+        &self.captures
+    }
+
+    fn depth(&self) -> &Cell<u8> {
+        &self.depth
+    }
+
+    fn uninitialized(&self, _name: &str) {}
+
+    fn fault(&self, _message: fmt::Arguments<'_>) {}
+
+    fn peer_ip(&self) -> Option<IpAddr> {
+        None
+    }
+}
+
+impl Logged for Sample {
+    const FORMAT: Option<(&'static str, &'static str)> = Some(("combined", "$uri"));
+}

@@ -1,0 +1,452 @@
+//! Groups of servers: those of `upstream` blocks, and those that an address or a name in
+//! `proxy_pass` and its like stands for. nginx: `ngx_http_upstream_add`, `ngx_stream_upstream_add`.
+//!
+//! While the configuration is read, directives refer to groups by number ([`Groups`]); a block may
+//! follow the directives that name it. What serves sees [`Upstreams`]. What a block says, and how
+//! a peer is chosen, is the `upstream` crate's; here are the texts with variables. Protocols have
+//! the row of `upstream`, and call [`Groups::read`] for it. Each has groups of its own.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_conf::{Context, Cx, Diagnostic, Node, Span, Template};
+use nowait_upstream::conf::{GroupConf, ServerConf, Sticky, StickyCookie};
+use nowait_upstream::{Ask, Attempt, Group, Learning, Peer};
+
+use nowait_variables::{Complex, Subject};
+
+use crate::resolving::{Named, ResolverId};
+
+/// Number of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u32);
+
+/// The groups that were named so far.
+pub struct Groups<S> {
+    entries: Vec<Entry>,
+    blocks: Vec<Block>,
+    of: PhantomData<fn(&S)>,
+}
+
+// Derived, it would ask the same of the subject.
+impl<S> Default for Groups<S> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), blocks: Vec::new(), of: PhantomData }
+    }
+}
+
+/// A server that a directive refers to: an `upstream` of that name, or one of its own.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Host and port, or `unix:` and a path, as written.
+    pub text: Bytes,
+    /// The host without its port; the name of a block.
+    pub host: Bytes,
+    /// The port, if one was written.
+    pub port: Option<u16>,
+    /// The port of the protocol; `None`: one has to be written, but for a block.
+    pub default_port: Option<u16>,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// A group that a directive refers to.
+#[derive(Debug, Clone)]
+struct Entry {
+    server: Server,
+    /// The block of that name.
+    block: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Block {
+    conf: GroupConf,
+    span: Span,
+}
+
+impl<S> Groups<S> {
+    /// The group of a server: an `upstream` of that name, else one of its own.
+    ///
+    /// # Errors
+    /// A port for an `upstream`, in nginx's words.
+    pub fn implicit(&mut self, server: Server) -> Result<GroupId, String> {
+        let block = self.block(&server.host);
+        if let (Some(_), Some(port)) = (block, server.port) {
+            let host = String::from_utf8_lossy(&server.host);
+            return Err(format!("upstream \"{host}\" may not have port {port}"));
+        }
+        let same = |entry: &Entry| {
+            entry.server.host.eq_ignore_ascii_case(&server.host)
+                && (block.is_some() || entry.server.final_port() == server.final_port())
+        };
+        if let Some(known) = self.entries.iter().position(same) {
+            return Ok(id(known));
+        }
+        self.entries.push(Entry { server, block });
+        Ok(id(self.entries.len() - 1))
+    }
+
+    fn block(&self, name: &[u8]) -> Option<usize> {
+        self.blocks.iter().position(|block| block.conf.name.eq_ignore_ascii_case(name))
+    }
+
+    /// Adds a block, to which earlier directives may have referred.
+    fn add(&mut self, conf: GroupConf, span: Span) -> Result<(), String> {
+        let name = conf.name.clone();
+        let shown = String::from_utf8_lossy(&name);
+        if self.block(&name).is_some() {
+            return Err(format!("duplicate upstream \"{shown}\""));
+        }
+        let at = self.blocks.len();
+        let mut referred = false;
+        for entry in &mut self.entries {
+            if !entry.server.host.eq_ignore_ascii_case(&name) {
+                continue;
+            }
+            if let Some(port) = entry.server.port {
+                return Err(format!("upstream \"{shown}\" may not have port {port}"));
+            }
+            entry.block = Some(at);
+            referred = true;
+        }
+        self.blocks.push(Block { conf, span });
+        if !referred {
+            let (text, host) = (name.clone(), name);
+            let server = Server { text, host, port: None, default_port: None, span };
+            self.entries.push(Entry { server, block: Some(at) });
+        }
+        Ok(())
+    }
+}
+
+impl<S: Subject> Groups<S> {
+    /// Reads an `upstream` block.
+    ///
+    /// # Errors
+    /// What is wrong with it; faults of its lines go to `cx`.
+    pub fn read(cx: &mut Cx<'_>, node: &Node, inside: Context) -> Result<(), Diagnostic> {
+        let conf = nowait_upstream::conf::read(cx, node, inside)?;
+        let name = node.args.first().ok_or_else(|| node.arity_error())?;
+        let added = cx.global::<Self>().add(conf, node.name.span);
+        added.map_err(|error| name.error(error))
+    }
+
+    /// All groups, once everything is read.
+    pub fn resolve(self, cx: &mut Cx<'_>) -> Upstreams<S> {
+        let mut names = HashMap::new();
+        let mut blocks = Vec::with_capacity(self.blocks.len());
+        for Block { conf, span } in self.blocks {
+            let made = Upstream::compile(conf, cx).map_err(|error| error.or_at(span));
+            blocks.push(cx.accept(made));
+        }
+        let mut all = Vec::with_capacity(self.entries.len());
+        for (n, entry) in self.entries.into_iter().enumerate() {
+            let upstream = match entry.block {
+                Some(block) => {
+                    names.entry(entry.server.host.to_ascii_lowercase()).or_insert(id(n));
+                    blocks[block].clone()
+                }
+                None => {
+                    if let Some(error) = entry.server.portless() {
+                        cx.report(error);
+                    }
+                    None
+                }
+            };
+            all.push(upstream.unwrap_or_else(|| entry.server.implicit()));
+        }
+        Upstreams { all: all.into(), names }
+    }
+}
+
+fn id(n: usize) -> GroupId {
+    GroupId(u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+impl Server {
+    fn final_port(&self) -> Option<u16> {
+        self.port.or(self.default_port)
+    }
+
+    /// The error of a server without a port that needs one, and is no `upstream`.
+    fn portless(&self) -> Option<Diagnostic> {
+        if self.final_port().is_some() || is_unix(&self.text) {
+            return None;
+        }
+        let text = String::from_utf8_lossy(&self.text);
+        let error = Diagnostic::emerg(format!("no port in upstream \"{text}\"")).at(self.span);
+        Some(error.expected("HOST:PORT, unix:PATH or the name of an \"upstream\""))
+    }
+
+    /// The group that an address or a name stands for.
+    fn implicit<S>(self) -> Upstream<S> {
+        // Whoever refers to it has checked it; else there is no server, and no answer.
+        let target = nowait_upstream::conf::target(&self.text, self.final_port().unwrap_or(0));
+        let servers = target.map(|target| ServerConf::new(self.text.clone(), target));
+        let conf = GroupConf::of_servers(self.host, servers.into_iter().collect());
+        Upstream::of_group(Group::new(conf))
+    }
+}
+
+/// Whether a server is a Unix-domain socket.
+pub(crate) fn is_unix(text: &[u8]) -> bool {
+    text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"unix:"))
+}
+
+/// A group, and its texts. Cheap to clone.
+pub struct Upstream<S> {
+    /// The servers.
+    pub group: Arc<Group>,
+    /// An `upstream` block describes it.
+    pub explicit: bool,
+    /// Its own resolver.
+    pub resolver: Option<ResolverId>,
+    /// `None` where the subject is asked for nothing.
+    texts: Option<Arc<Texts<S>>>,
+}
+
+impl<S> Clone for Upstream<S> {
+    fn clone(&self) -> Self {
+        let Self { group, explicit, resolver, texts } = self;
+        Self {
+            group: group.clone(),
+            explicit: *explicit,
+            resolver: *resolver,
+            texts: texts.clone(),
+        }
+    }
+}
+
+impl<S> fmt::Debug for Upstream<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upstream").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+/// What is evaluated for a subject.
+struct Texts<S> {
+    /// What `hash` hashes.
+    hash_key: Option<Complex<S>>,
+    /// `sticky`: who the request belongs to.
+    lookup: Vec<Complex<S>>,
+    /// `sticky learn`: the session that a response creates.
+    create: Vec<Complex<S>>,
+    /// Attributes of the cookie.
+    domain: Option<Complex<S>>,
+    samesite: Option<Complex<S>>,
+}
+
+/// `sticky cookie`, with its attributes for a request.
+pub struct CookieTexts<'a> {
+    /// The directive.
+    pub conf: &'a StickyCookie,
+    /// `domain`, if it is not empty.
+    pub domain: Option<Bytes>,
+    /// `samesite`, if it is not empty.
+    pub samesite: Option<Bytes>,
+}
+
+impl<S> Upstream<S> {
+    /// A group that no block describes: of addresses that a variable had.
+    pub fn of_group(group: Arc<Group>) -> Self {
+        Self { group, explicit: false, resolver: None, texts: None }
+    }
+}
+
+impl<S: Subject> Upstream<S> {
+    fn compile(conf: GroupConf, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let texts = Texts::compile(&conf, cx)?.map(Arc::new);
+        let named = cx.global::<Named>();
+        let resolver = conf.resolver.as_ref().map(|setting| named.number(setting));
+        Ok(Self { group: Group::new(conf), explicit: true, resolver, texts })
+    }
+
+    /// Begins the search for a peer that serves the subject.
+    pub fn begin(&self, subject: &S) -> Attempt {
+        let client = subject.peer_ip();
+        let Some(texts) = self.texts.as_deref() else {
+            return self.group.begin(Ask { client, ..Ask::default() });
+        };
+        let hash_key = texts.hash_key.as_ref().map(|key| subject.evaluate(key));
+        let sticky = first(&texts.lookup, subject);
+        self.group.begin(Ask {
+            client,
+            hash_key: hash_key.as_deref().unwrap_or_default(),
+            sticky: sticky.as_deref(),
+        })
+    }
+
+    /// `sticky cookie`: what the cookie has besides its value.
+    pub fn cookie(&self, subject: &S) -> Option<CookieTexts<'_>> {
+        let texts = self.texts.as_deref()?;
+        let Some(Sticky::Cookie(conf)) = &self.group.conf().sticky else { return None };
+        let evaluate = |text: &Option<Complex<S>>| {
+            text.as_ref().map(|text| subject.evaluate(text)).filter(|text| !text.is_empty())
+        };
+        let (domain, samesite) = (evaluate(&texts.domain), evaluate(&texts.samesite));
+        Some(CookieTexts { conf, domain, samesite })
+    }
+
+    /// `sticky learn`: what there is to learn of a response of `peer`, whose variables the subject
+    /// has by now. True: its header is enough.
+    pub fn learning(
+        &self,
+        subject: &S,
+        attempt: &Attempt,
+        peer: &Arc<Peer>,
+    ) -> Option<(Learning, bool)> {
+        let texts = self.texts.as_deref()?;
+        let header = attempt.learns()?.header;
+        let created = first(&texts.create, subject);
+        Some((attempt.learning(peer, created.as_deref())?, header))
+    }
+}
+
+impl<S: Subject> Texts<S> {
+    /// `None` if there are none.
+    fn compile(conf: &GroupConf, cx: &mut Cx<'_>) -> Result<Option<Self>, Diagnostic> {
+        if conf.hash_key().is_none() && conf.sticky.is_none() {
+            return Ok(None);
+        }
+        let mut list = |texts: &[Template]| {
+            let texts = texts.iter().map(|text| nowait_variables::compile(text, cx));
+            texts.collect::<Result<Vec<_>, _>>()
+        };
+        let mut texts = Self {
+            hash_key: list(conf.hash_key().cloned().as_slice())?.pop(),
+            lookup: Vec::new(),
+            create: Vec::new(),
+            domain: None,
+            samesite: None,
+        };
+        let Some(sticky) = &conf.sticky else { return Ok(Some(texts)) };
+        texts.lookup = list(sticky.lookup())?;
+        match sticky {
+            Sticky::Cookie(cookie) => {
+                texts.domain = list(cookie.domain.as_slice())?.pop();
+                texts.samesite = list(cookie.samesite.as_slice())?.pop();
+            }
+            Sticky::Route { .. } => {}
+            Sticky::Learn(learn) => texts.create = list(&learn.create)?,
+        }
+        Ok(Some(texts))
+    }
+}
+
+/// The first value that is not empty.
+fn first<S: Subject>(texts: &[Complex<S>], subject: &S) -> Option<Bytes> {
+    texts.iter().map(|text| subject.evaluate(text)).find(|value| !value.is_empty())
+}
+
+/// The groups of a configuration.
+#[derive(Debug)]
+pub struct Upstreams<S> {
+    all: Box<[Upstream<S>]>,
+    /// Those of blocks, by name in lower case.
+    names: HashMap<Vec<u8>, GroupId>,
+}
+
+impl<S> Default for Upstreams<S> {
+    fn default() -> Self {
+        Self { all: Box::default(), names: HashMap::new() }
+    }
+}
+
+impl<S> Upstreams<S> {
+    /// A group.
+    pub fn get(&self, id: GroupId) -> &Upstream<S> {
+        &self.all[id.0 as usize]
+    }
+
+    /// The group of the `upstream` block of this name.
+    pub fn named(&self, name: &[u8]) -> Option<&Upstream<S>> {
+        let id = match name.iter().any(u8::is_ascii_uppercase) {
+            true => self.names.get(&name.to_ascii_lowercase()),
+            false => self.names.get(name),
+        };
+        id.map(|id| self.get(*id))
+    }
+
+    /// All groups; one that several numbers stand for comes several times.
+    pub fn iter(&self) -> impl Iterator<Item = &Upstream<S>> {
+        self.all.iter()
+    }
+
+    /// The groups of blocks, in the order of their names.
+    pub fn of_blocks(&self) -> impl Iterator<Item = &Arc<Group>> {
+        let mut names: Vec<_> = self.names.iter().collect();
+        names.sort();
+        names.into_iter().map(|(_, id)| &self.get(*id).group)
+    }
+
+    /// Takes over what the previous configuration's groups of the same names know of their peers.
+    // nginx differs: it begins anew with every reload, but for addresses of names.
+    pub fn adopt(&self, previous: &Self) {
+        for new in &self.all {
+            let conf = new.group.conf();
+            let same = previous.all.iter().find(|old| {
+                let old_conf = old.group.conf();
+                old.explicit == new.explicit
+                    && old_conf.name.eq_ignore_ascii_case(&conf.name)
+                    && (new.explicit || old_conf.servers == conf.servers)
+            });
+            if let Some(old) = same {
+                new.group.adopt(&old.group);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(host: &str, port: Option<u16>, default_port: Option<u16>) -> Server {
+        let text = port.map_or(host.to_owned(), |port| format!("{host}:{port}")).into();
+        Server { text, host: host.to_owned().into(), port, default_port, span: Span::BUILT_IN }
+    }
+
+    fn implicit(groups: &mut Groups<()>, host: &str, port: Option<u16>) -> Result<GroupId, String> {
+        groups.implicit(server(host, port, Some(80)))
+    }
+
+    fn block(name: &'static str) -> GroupConf {
+        GroupConf::of_addresses(name, vec![])
+    }
+
+    #[test]
+    fn the_same_server_is_one_group() {
+        let mut groups = Groups::<()>::default();
+        let first = implicit(&mut groups, "a", None).unwrap();
+        assert_eq!(implicit(&mut groups, "A", Some(80)).unwrap(), first);
+        assert_ne!(implicit(&mut groups, "a", Some(81)).unwrap(), first);
+        assert_ne!(implicit(&mut groups, "b", None).unwrap(), first);
+    }
+
+    #[test]
+    fn blocks_have_names_without_ports() {
+        let mut groups = Groups::<()>::default();
+        let before = implicit(&mut groups, "u", None).unwrap();
+        groups.add(block("U"), Span::BUILT_IN).unwrap();
+        assert_eq!(implicit(&mut groups, "u", None).unwrap(), before);
+        let refused = "upstream \"u\" may not have port 80";
+        assert_eq!(implicit(&mut groups, "u", Some(80)).unwrap_err(), refused);
+        let duplicate = groups.add(block("u"), Span::BUILT_IN).unwrap_err();
+        assert_eq!(duplicate, "duplicate upstream \"u\"");
+        implicit(&mut groups, "v", Some(8080)).unwrap();
+        let refused = groups.add(block("v"), Span::BUILT_IN).unwrap_err();
+        assert_eq!(refused, "upstream \"v\" may not have port 8080");
+    }
+
+    #[test]
+    fn a_port_has_to_come_from_somewhere() {
+        let refused = |server: Server| server.portless().map(|error| error.message().to_owned());
+        assert_eq!(refused(server("a", None, None)).unwrap(), "no port in upstream \"a\"");
+        assert_eq!(refused(server("a", Some(80), None)), None);
+        assert_eq!(refused(server("a", None, Some(80))), None);
+        assert_eq!(refused(server("unix:/a", None, None)), None);
+    }
+}

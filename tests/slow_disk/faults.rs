@@ -3,7 +3,7 @@
 use nowait_testkit::slow_disk::{EIO, Ops};
 use nowait_testkit::wait::{PATIENCE, until};
 
-use crate::stage::{Case, Medium, Setup, Stage, content, on_every_case, paths};
+use crate::stage::{Case, Setup, Stage, content, on_every_case, paths};
 
 on_every_case!(broken_names, broken_reads, hang_and_leave, cancelled);
 
@@ -19,7 +19,7 @@ fn broken_names(case: Case) {
     }
     run.assert_hot_is_served();
     run.disk().heal();
-    if run.medium() == Medium::Fuse {
+    if !run.is_local() {
         // An ext4 whose disk has failed may refuse to go on.
         run.request(paths(&names)).assert_right();
     }
@@ -95,7 +95,7 @@ fn cancelled(case: Case) {
     let opened = run.disk().seen(Ops::OPEN);
     gate.open();
     run.request(["/other/file"]).assert_right();
-    if run.medium() == Medium::Fuse {
+    if !run.is_local() {
         // Those under way when the clients left, and the one of this request.
         let opened = run.disk().seen(Ops::OPEN) - opened;
         assert!(opened <= THREADS as u64 + 1, "{opened} files were opened for nobody");

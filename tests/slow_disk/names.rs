@@ -2,7 +2,7 @@
 
 use nowait_testkit::slow_disk::Ops;
 
-use crate::stage::{Case, Medium, Stage, content, on_every_case, paths};
+use crate::stage::{Case, Stage, content, on_every_case, paths};
 
 on_every_case!(open, open_file_cache, try_files, conditions, index, autoindex, error_page, missing);
 
@@ -33,7 +33,7 @@ fn open_file_cache(case: Case) {
         open_file_cache max=1000; open_file_cache_valid 0; open_file_cache_min_uses 1;
     }";
     let Some(mut run) = stage.start(cache) else { return };
-    if run.medium() == Medium::Ext4 {
+    if run.is_local() {
         // Nothing of it is cold once it is in the cache; let it fill while the disk is held.
         let gate = run.hold(looks());
         let mut cold = run.request(paths(&names));

@@ -136,6 +136,11 @@ mod far_extents {
     fn io_uring() {
         far_extents(Case::new(Medium::Ext4, IoUring, 1));
     }
+
+    #[test]
+    fn xfs() {
+        far_extents(Case::new(Medium::Xfs, IoUring, 1));
+    }
 }
 
 /// A file that is known, but whose map of extents is in memory only in part: asking for a far block
@@ -143,7 +148,7 @@ mod far_extents {
 fn far_extents(case: Case) {
     const BLOCKS: usize = 2000;
     let Some(stage) = Stage::new(case) else { return };
-    let Some(image) = stage.ext4() else { return };
+    let Some(image) = stage.local_disk() else { return };
     image.write_fragmented("cold/fragments", &vec![b'x'; BLOCKS * 4096]);
     let Some(mut run) = stage.start("") else { return };
     let range = |from: usize| format!("Range: bytes={from}-{}\r\n", from + 99);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nowait_testkit::client::Arrival;
 use nowait_testkit::slow_disk::{
-    DiskOptions, ExtImage, ExtOptions, Gate, Ops, Quiet, SlowDisk, quiet,
+    DiskImage, DiskOptions, Format, Gate, ImageOptions, Ops, Quiet, SlowDisk, quiet,
 };
 use nowait_testkit::{Binary, Client, Driver, Response, Server, skip};
 
@@ -21,6 +21,8 @@ pub const COLD_REQUESTS: usize = 64;
 pub enum Medium {
     /// A local disk.
     Ext4,
+    /// A local disk as media servers have it.
+    Xfs,
     /// A file system that answers when it likes, like a network's.
     Fuse,
 }
@@ -39,11 +41,11 @@ impl Case {
     }
 }
 
-/// Makes one test per combination of each function `fn(Case)`.
+/// Makes one test per combination of each function `fn(Case)`; of xfs two, as it behaves like ext4.
 macro_rules! on_every_case {
     ($($name:ident),* $(,)?) => {
         $(mod $name {
-            use crate::stage::{Case, Medium::{Ext4, Fuse}};
+            use crate::stage::{Case, Medium::{Ext4, Fuse, Xfs}};
             use nowait_testkit::Driver::{Epoll, IoUring};
 
             #[test]
@@ -61,6 +63,14 @@ macro_rules! on_every_case {
             #[test]
             fn ext4_io_uring_2_workers() {
                 super::$name(Case::new(Ext4, IoUring, 2));
+            }
+            #[test]
+            fn xfs_epoll_2_workers() {
+                super::$name(Case::new(Xfs, Epoll, 2));
+            }
+            #[test]
+            fn xfs_io_uring_1_worker() {
+                super::$name(Case::new(Xfs, IoUring, 1));
             }
             #[test]
             fn fuse_epoll_1_worker() {
@@ -84,7 +94,7 @@ macro_rules! on_every_case {
 pub(crate) use on_every_case;
 
 enum Disk {
-    Ext4(Box<ExtImage>),
+    Local(Box<DiskImage>),
     Fuse(SlowDisk),
 }
 
@@ -109,17 +119,15 @@ impl Stage {
         Stage::with(case, false)
     }
 
-    /// One on which a write waits for the disk, on ext4 too.
+    /// One on which a write waits for the disk, on a local one too.
     pub fn synchronous(case: Case) -> Option<Stage> {
         Stage::with(case, true)
     }
 
     fn with(case: Case, synchronous: bool) -> Option<Stage> {
         let disk = match case.medium {
-            Medium::Ext4 => {
-                let options = ExtOptions { synchronous, ..ExtOptions::default() };
-                Disk::Ext4(Box::new(ExtImage::or_skip(options)?))
-            }
+            Medium::Ext4 => Stage::local(Format::Ext4, synchronous)?,
+            Medium::Xfs => Stage::local(Format::Xfs, synchronous)?,
             Medium::Fuse => Disk::Fuse(SlowDisk::or_skip(DiskOptions::default())?),
         };
         let stage = Stage { case, disk };
@@ -127,10 +135,15 @@ impl Stage {
         Some(stage)
     }
 
+    fn local(format: Format, synchronous: bool) -> Option<Disk> {
+        let options = ImageOptions { format, synchronous, ..ImageOptions::default() };
+        Some(Disk::Local(Box::new(DiskImage::or_skip(options)?)))
+    }
+
     /// Puts a file on the disk. Its content is [`content`] of its name unless given.
     pub fn write(&self, relative: &str, content: impl AsRef<[u8]>) {
         match &self.disk {
-            Disk::Ext4(image) => image.write(relative, content),
+            Disk::Local(image) => image.write(relative, content),
             Disk::Fuse(disk) => disk.write_cold(relative, content),
         };
     }
@@ -153,7 +166,7 @@ impl Stage {
     pub fn make_shared_dir(&self, relative: &str) {
         use std::os::unix::fs::PermissionsExt;
         let root = match &self.disk {
-            Disk::Ext4(image) => image.path().to_owned(),
+            Disk::Local(image) => image.path().to_owned(),
             Disk::Fuse(disk) => disk.backing(),
         };
         let path = root.join(relative);
@@ -161,9 +174,9 @@ impl Stage {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
 
-    pub fn ext4(&self) -> Option<&ExtImage> {
+    pub fn local_disk(&self) -> Option<&DiskImage> {
         match &self.disk {
-            Disk::Ext4(image) => Some(image),
+            Disk::Local(image) => Some(image),
             Disk::Fuse(_) => None,
         }
     }
@@ -187,7 +200,7 @@ impl Stage {
     pub fn start_as(mut self, setup: Setup<'_>) -> Option<Running> {
         // On FUSE every open asks the file system, so what is in memory lies elsewhere.
         let hot_root = match &mut self.disk {
-            Disk::Ext4(image) => {
+            Disk::Local(image) => {
                 image.make_cold();
                 "%%DISK%%"
             }
@@ -224,7 +237,7 @@ impl Stage {
 
     fn path(&self) -> PathBuf {
         match &self.disk {
-            Disk::Ext4(image) => image.path().to_owned(),
+            Disk::Local(image) => image.path().to_owned(),
             Disk::Fuse(disk) => disk.path(),
         }
     }
@@ -279,7 +292,7 @@ impl Running {
     /// The disk that holds and counts.
     pub fn disk(&self) -> &SlowDisk {
         match &self.stage.disk {
-            Disk::Ext4(image) => image.disk(),
+            Disk::Local(image) => image.disk(),
             Disk::Fuse(disk) => disk,
         }
     }
@@ -289,23 +302,24 @@ impl Running {
         self.stage.path()
     }
 
-    pub fn medium(&self) -> Medium {
-        self.stage.case.medium
+    /// Whether the disk is a local one, which knows blocks only.
+    pub fn is_local(&self) -> bool {
+        matches!(self.stage.disk, Disk::Local(_))
     }
 
-    /// Lets the kernel learn names and inodes, so that on ext4 only data is cold.
+    /// Lets the kernel learn names and inodes, so that on a local disk only data is cold.
     pub fn know(&self, names: &[String]) {
-        if self.medium() == Medium::Ext4 {
+        if self.is_local() {
             for name in names {
                 std::fs::metadata(self.stage.path().join(name)).unwrap();
             }
         }
     }
 
-    /// Holds `ops`; on ext4, whose disk sees blocks only, every read and write.
+    /// Holds `ops`; on a local one, whose disk sees blocks only, every read and write.
     pub fn hold(&self, ops: Ops) -> Gate {
         match &self.stage.disk {
-            Disk::Ext4(image) => image.hold(),
+            Disk::Local(image) => image.hold(),
             Disk::Fuse(disk) => disk.hold(ops),
         }
     }

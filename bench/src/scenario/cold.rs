@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use nowait_testkit::slow_disk::{ExtImage, ExtOptions, Ops};
+use nowait_testkit::slow_disk::{DiskImage, ImageOptions, Ops};
 
 use super::throughput::random_bytes;
 use super::{Bench, Candidate, Scenario, variant};
@@ -37,8 +37,8 @@ struct Sample {
 }
 
 pub fn run(bench: &Bench, scenario: &Scenario) -> Result<Outcome, String> {
-    let options = ExtOptions { size: 2 << 30, ..ExtOptions::default() };
-    let mut image = ExtImage::or_skip(options).ok_or("there is no slow disk on this machine")?;
+    let options = ImageOptions { size: 2 << 30, ..ImageOptions::default() };
+    let mut image = DiskImage::or_skip(options).ok_or("there is no slow disk on this machine")?;
     println!("{:14} writing {COLD_FILES} files of 4 MB", scenario.name);
     image.write("hot.bin", random_bytes(FILE_BYTES));
     for nth in 0..COLD_FILES {
@@ -87,7 +87,7 @@ fn variants(bench: &Bench) -> Vec<Variant> {
     variants
 }
 
-fn measure(bench: &Bench, image: &ExtImage, variant: &Variant) -> Result<Sample, String> {
+fn measure(bench: &Bench, image: &DiskImage, variant: &Variant) -> Result<Sample, String> {
     let setup = Setup { root: image.path().to_path_buf(), ..bench.setup(WORKERS) };
     let directory = bench.directory.join("server");
     let server = Server::start(bench.binary(variant.side), &directory, &setup, variant)?;

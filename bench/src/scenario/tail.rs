@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use nowait_testkit::slow_disk::{ExtImage, ExtOptions, Latency, Ops, Spike};
+use nowait_testkit::slow_disk::{DiskImage, ImageOptions, Latency, Ops, Spike};
 
 use super::throughput::{fetch_hit, random_bytes};
 use super::{Bench, Candidate, Scenario, variant};
@@ -39,8 +39,8 @@ struct Sample {
 }
 
 pub fn run(bench: &Bench, scenario: &Scenario) -> Result<Outcome, String> {
-    let options = ExtOptions { size: 1 << 30, ..ExtOptions::default() };
-    let mut image = ExtImage::or_skip(options).ok_or("there is no slow disk on this machine")?;
+    let options = ImageOptions { size: 1 << 30, ..ImageOptions::default() };
+    let mut image = DiskImage::or_skip(options).ok_or("there is no slow disk on this machine")?;
     let sizes = write_objects(bench)?;
     let variants = variants(bench, &image);
     let mut samples: Vec<Samples> =
@@ -59,7 +59,7 @@ pub fn run(bench: &Bench, scenario: &Scenario) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-fn variants(bench: &Bench, image: &ExtImage) -> Vec<Variant> {
+fn variants(bench: &Bench, image: &DiskImage) -> Vec<Variant> {
     let cache = format!(
         "sendfile on; proxy_cache_path {}/cache levels=2:2 keys_zone=objects:64m inactive=7d \
          max_size=100g use_temp_path=off;",
@@ -101,7 +101,7 @@ fn request(nth: usize) -> Vec<u8> {
 
 fn measure(
     bench: &Bench,
-    image: &mut ExtImage,
+    image: &mut DiskImage,
     variant: &Variant,
     sizes: &[usize],
 ) -> Result<Sample, String> {

@@ -9,7 +9,7 @@ use nowait_cache::{FillStart, Why};
 use nowait_runtime::{spawn, yield_now};
 use nowait_testkit::TempDir;
 use nowait_testkit::slow_disk::{
-    DiskOptions, EIO, ENOSPC, ExtImage, ExtOptions, Ops, SlowDisk, quiet,
+    DiskImage, DiskOptions, EIO, ENOSPC, ImageOptions, Ops, SlowDisk, quiet,
 };
 
 use common::*;
@@ -199,7 +199,7 @@ fn a_client_does_not_wait_for_a_disk_that_takes_nothing() {
 #[test]
 fn what_is_in_memory_does_not_wait_for_its_disk() {
     let _quiet = quiet();
-    let Some(mut image) = ExtImage::or_skip(ExtOptions::default()) else { return };
+    let Some(mut image) = DiskImage::or_skip(ImageOptions::default()) else { return };
     let path = image.path().join("cache");
     let filled = path.clone();
     on_worker(move || async move {

@@ -19,7 +19,7 @@ use std::thread::Thread;
 use nowait_runtime::fs::{self, File, Io, OpenOptions, Sent, Steps, Symlinks, try_open, try_stat};
 use nowait_runtime::guard;
 use nowait_runtime::pool::{Pool, PoolConfig};
-use nowait_testkit::slow_disk::{ExtImage, ExtOptions, evict, quiet};
+use nowait_testkit::slow_disk::{DiskImage, ImageOptions, evict, quiet};
 use nowait_testkit::wait::PATIENCE;
 
 const MIB: usize = 1 << 20;
@@ -71,11 +71,11 @@ fn on_a_loop<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 's
     result
 }
 
-fn image() -> Option<ExtImage> {
-    ExtImage::or_skip(ExtOptions::default())
+fn image() -> Option<DiskImage> {
+    DiskImage::or_skip(ImageOptions::default())
 }
 
-fn names(image: &mut ExtImage, count: usize, size: usize) -> Vec<PathBuf> {
+fn names(image: &mut DiskImage, count: usize, size: usize) -> Vec<PathBuf> {
     let paths = (0..count).map(|n| image.write(&format!("dir/{n}"), vec![b'x'; size])).collect();
     image.make_cold();
     paths

@@ -19,8 +19,8 @@ use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::worker::{self, End, Remote, WorkerConfig, Workers};
 use nowait_runtime::{guard, mounts, worker::stopping};
 use nowait_testkit::slow_disk::{
-    DiskOptions, EIO, ExtImage, ExtOptions, Gate, Ops, Quiet, SlowDisk, alone, mount_elsewhere,
-    quiet,
+    DiskImage, DiskOptions, EIO, Format, Gate, ImageOptions, Ops, Quiet, SlowDisk, alone,
+    mount_elsewhere, quiet,
 };
 use nowait_testkit::wait::PATIENCE;
 
@@ -102,11 +102,16 @@ macro_rules! on_every_driver {
 
 on_every_driver!(
     every_operation_on_ext4,
+    every_operation_on_xfs,
     every_operation_on_fuse,
     every_operation_reports_a_broken_disk,
     what_is_in_memory_is_served_while_the_pool_is_stuck,
+    what_is_in_memory_is_served_on_xfs,
+    what_is_in_memory_is_served_on_btrfs,
     a_mount_elsewhere_does_not_send_hot_files_to_a_stuck_pool,
     a_cold_extent_map_leaves_the_loop_alone,
+    a_cold_extent_map_on_xfs,
+    a_cold_extent_map_on_btrfs,
     dropped_work_is_not_done,
 );
 
@@ -121,14 +126,14 @@ fn result<T>(receiver: &Receiver<T>, of: &str) -> T {
 
 /// A disk with a directory tree that each action works on.
 enum Disk {
-    Ext(Box<ExtImage>),
+    Ext(Box<DiskImage>),
     Fuse(SlowDisk),
 }
 
 impl Disk {
-    fn ext() -> Option<Disk> {
-        let options = ExtOptions { synchronous: true, ..ExtOptions::default() };
-        ExtImage::or_skip(options).map(|image| Disk::Ext(Box::new(image)))
+    fn local(format: Format) -> Option<Disk> {
+        let options = ImageOptions { format, synchronous: true, ..ImageOptions::default() };
+        DiskImage::or_skip(options).map(|image| Disk::Ext(Box::new(image)))
     }
 
     fn fuse() -> Option<Disk> {
@@ -295,10 +300,19 @@ fn every_operation_leaves_the_loop_alone(driver: DriverKind, mut disk: Disk) {
     }
 }
 
-fn every_operation_on_ext4(driver: DriverKind) {
-    if let Some(disk) = Disk::ext() {
+/// Not on btrfs, whose tree of so few names is one block: once it is read, nothing waits.
+fn every_operation_on(driver: DriverKind, format: Format) {
+    if let Some(disk) = Disk::local(format) {
         every_operation_leaves_the_loop_alone(driver, disk);
     }
+}
+
+fn every_operation_on_ext4(driver: DriverKind) {
+    every_operation_on(driver, Format::Ext4);
+}
+
+fn every_operation_on_xfs(driver: DriverKind) {
+    every_operation_on(driver, Format::Xfs);
 }
 
 fn every_operation_on_fuse(driver: DriverKind) {
@@ -330,18 +344,32 @@ fn every_operation_reports_a_broken_disk(driver: DriverKind) {
 
 /// The heart of it: a stuck pool, and files that are in memory.
 fn what_is_in_memory_is_served_while_the_pool_is_stuck(driver: DriverKind) {
-    hot_files_on_a_stuck_pool(driver, quiet, || {});
+    hot_files_on_a_stuck_pool(driver, Format::Ext4, quiet, || {});
+}
+
+fn what_is_in_memory_is_served_on_xfs(driver: DriverKind) {
+    hot_files_on_a_stuck_pool(driver, Format::Xfs, quiet, || {});
+}
+
+fn what_is_in_memory_is_served_on_btrfs(driver: DriverKind) {
+    hot_files_on_a_stuck_pool(driver, Format::Btrfs, quiet, || {});
 }
 
 /// The same when a file system is mounted somewhere meanwhile, and what was known of paths must be
 /// looked at anew: without the pool.
 fn a_mount_elsewhere_does_not_send_hot_files_to_a_stuck_pool(driver: DriverKind) {
-    hot_files_on_a_stuck_pool(driver, alone, mount_elsewhere);
+    hot_files_on_a_stuck_pool(driver, Format::Ext4, alone, mount_elsewhere);
 }
 
-fn hot_files_on_a_stuck_pool(driver: DriverKind, quiet: fn() -> Quiet, disturb: fn()) {
+fn hot_files_on_a_stuck_pool(
+    driver: DriverKind,
+    format: Format,
+    quiet: fn() -> Quiet,
+    disturb: fn(),
+) {
     const COLD: usize = 50;
-    let Some(mut image) = ExtImage::or_skip(ExtOptions::default()) else { return };
+    let options = ImageOptions { format, ..ImageOptions::default() };
+    let Some(mut image) = DiskImage::or_skip(options) else { return };
     let hot = image.write("hot/file", vec![b'h'; 20_000]);
     for n in 0..COLD {
         image.write(&format!("cold/{n}"), vec![b'c'; 20_000]);
@@ -392,8 +420,21 @@ fn hot_files_on_a_stuck_pool(driver: DriverKind, quiet: fn() -> Quiet, disturb: 
 /// A file that was touched long ago, whose map of extents is not all in memory: reading beyond the
 /// part that is known would block inside `preadv2(RWF_NOWAIT)`.
 fn a_cold_extent_map_leaves_the_loop_alone(driver: DriverKind) {
+    a_cold_extent_map_on(driver, Format::Ext4);
+}
+
+fn a_cold_extent_map_on_xfs(driver: DriverKind) {
+    a_cold_extent_map_on(driver, Format::Xfs);
+}
+
+fn a_cold_extent_map_on_btrfs(driver: DriverKind) {
+    a_cold_extent_map_on(driver, Format::Btrfs);
+}
+
+fn a_cold_extent_map_on(driver: DriverKind, format: Format) {
     const BLOCKS: usize = 2000;
-    let Some(mut image) = ExtImage::or_skip(ExtOptions::default()) else { return };
+    let options = ImageOptions { format, ..ImageOptions::default() };
+    let Some(mut image) = DiskImage::or_skip(options) else { return };
     let path = image.write_fragmented("file", &vec![b'x'; BLOCKS * 4096]);
     image.make_cold();
     let path = path.as_os_str().as_bytes().to_vec();

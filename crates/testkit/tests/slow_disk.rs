@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nowait_testkit::slow_disk::{
-    DiskOptions, EIO, ExtImage, ExtOptions, Latency, Ops, SlowDisk, evict,
+    DiskImage, DiskOptions, EIO, ImageOptions, Latency, Ops, SlowDisk, evict,
 };
 
 #[test]
@@ -150,7 +150,7 @@ fn dropping_a_hung_disk_frees_who_waits() {
 
 #[test]
 fn ext4_is_cold_after_mounting_and_hot_after_reading() {
-    let Some(mut image) = ExtImage::or_skip(ExtOptions::default()) else { return };
+    let Some(mut image) = DiskImage::or_skip(ImageOptions::default()) else { return };
     let path = image.write("dir/file", vec![7; 100_000]);
     image.make_cold();
     let before = image.disk().seen(Ops::READ);
@@ -167,7 +167,7 @@ fn ext4_is_cold_after_mounting_and_hot_after_reading() {
 #[test]
 fn ext4_waits_for_its_disk_and_serves_what_is_cached() {
     const N: usize = 20;
-    let Some(mut image) = ExtImage::or_skip(ExtOptions::default()) else { return };
+    let Some(mut image) = DiskImage::or_skip(ImageOptions::default()) else { return };
     let hot = image.write("hot/file", "hot");
     let cold: Vec<_> =
         (0..N).map(|n| image.write(&format!("cold/{n}"), vec![n as u8; 300_000])).collect();
@@ -190,7 +190,8 @@ fn ext4_waits_for_its_disk_and_serves_what_is_cached() {
 
 #[test]
 fn synchronous_ext4_writes_wait_for_the_disk() {
-    let Some(image) = ExtImage::or_skip(ExtOptions { synchronous: true, ..ExtOptions::default() })
+    let Some(image) =
+        DiskImage::or_skip(ImageOptions { synchronous: true, ..ImageOptions::default() })
     else {
         return;
     };
@@ -209,7 +210,7 @@ fn synchronous_ext4_writes_wait_for_the_disk() {
 
 #[test]
 fn ext4_reports_a_broken_disk() {
-    let Some(mut image) = ExtImage::or_skip(ExtOptions::default()) else { return };
+    let Some(mut image) = DiskImage::or_skip(ImageOptions::default()) else { return };
     let path = image.write("file", vec![1; 5000]);
     image.make_cold();
     let file = File::open(&path).unwrap();
@@ -222,7 +223,7 @@ fn ext4_reports_a_broken_disk() {
 
 #[test]
 fn a_fragmented_file_needs_its_map_first() {
-    let Some(mut image) = ExtImage::or_skip(ExtOptions::default()) else { return };
+    let Some(mut image) = DiskImage::or_skip(ImageOptions::default()) else { return };
     let path = image.write_fragmented("file", &vec![1; 200 * 4096]);
     image.make_cold();
     let file = File::open(&path).unwrap();

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use nowait_testkit::client::Arrival;
-use nowait_testkit::slow_disk::{ExtImage, ExtOptions, Ops};
+use nowait_testkit::slow_disk::{DiskImage, ImageOptions, Ops};
 use nowait_testkit::{Binary, Server, ServerBuilder, skip, wait};
 
 /// How long a blocked worker is given to prove that it is not. Long enough that an answer would
@@ -13,12 +13,12 @@ use nowait_testkit::{Binary, Server, ServerBuilder, skip, wait};
 const SILENCE: Duration = Duration::from_millis(300);
 
 /// An nginx with one worker that serves `hot/file` from memory and `cold/file` from the disk.
-fn setup() -> Option<(ExtImage, ServerBuilder)> {
+fn setup() -> Option<(DiskImage, ServerBuilder)> {
     let Some(nginx) = Binary::nginx() else {
         skip("nginx", "nginx is not installed");
         return None;
     };
-    let mut image = ExtImage::or_skip(ExtOptions::default())?;
+    let mut image = DiskImage::or_skip(ImageOptions::default())?;
     image.write("hot/file", "hot");
     image.write("cold/file", vec![b'c'; 100_000]);
     image.make_cold();

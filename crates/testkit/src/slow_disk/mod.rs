@@ -6,10 +6,10 @@
 //! make tests causal instead of timed: nothing cold can have been answered while the gate is
 //! closed, so whatever is answered did not wait for the disk. Rules can be limited to a directory.
 //!
-//! [`ExtImage`] puts an ordinary ext4 on a loop device over it: to the server a local disk with
+//! [`DiskImage`] puts an ordinary ext4, xfs or btrfs on a loop device over it: to the server a local disk with
 //! page cache, inodes and extent maps of the kernel, whose block reads and writes obey the test.
 //!
-//! Both need root and `/dev/fuse`; [`SlowDisk::or_skip`] and [`ExtImage::or_skip`] say so and yield
+//! Both need root and `/dev/fuse`; [`SlowDisk::or_skip`] and [`DiskImage::or_skip`] say so and yield
 //! nothing where that is missing.
 //!
 //! The daemon runs in threads of the test process that never touch the mount. The test itself must
@@ -18,7 +18,7 @@
 //! for a test process that is killed.
 
 mod control;
-mod ext_image;
+mod image;
 mod mounts;
 mod ops;
 mod passthrough;
@@ -34,7 +34,7 @@ use std::time::Duration;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
 pub use control::{Latency, Spike};
-pub use ext_image::{ExtImage, ExtOptions};
+pub use image::{DiskImage, Format, ImageOptions};
 pub use mounts::evict;
 pub use ops::{Ops, Target};
 pub use quiet::{Quiet, alone, mount_elsewhere, quiet};
@@ -278,7 +278,7 @@ impl std::fmt::Debug for Gate {
     }
 }
 
-/// Root of the slow disk's own files; for [`ExtImage`].
+/// Root of the slow disk's own files; for [`DiskImage`].
 pub(crate) fn dir_of(disk: &SlowDisk) -> &Path {
     disk.dir.path()
 }

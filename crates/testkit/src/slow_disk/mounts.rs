@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::image::Format;
 use super::quiet::while_nobody_measures;
 use crate::wait::try_until;
 use rustix::fs::{Advice, fadvise};
@@ -28,15 +29,27 @@ pub(super) fn missing_for_fuse() -> Option<&'static str> {
     None
 }
 
-/// What this machine lacks for an ext4 on a loop device.
-pub(super) fn missing_for_loop() -> Option<&'static str> {
+/// What this machine lacks for a file system on a loop device.
+pub(super) fn missing_for_loop(format: Format) -> Option<String> {
     if File::open("/dev/loop-control").is_err() {
-        return Some("the ext4 image needs loop devices");
+        return Some("the image needs loop devices".to_owned());
     }
-    if find_program("mkfs.ext4").is_none() || find_program("losetup").is_none() {
-        return Some("the ext4 image needs mkfs.ext4 and losetup");
+    let programs = [format.maker().0, "losetup"];
+    let missing = programs.iter().find(|program| find_program(program).is_none());
+    if let Some(program) = missing {
+        return Some(format!("the image needs {program}"));
     }
-    None
+    // Filled when a file system is built in, or its module was loaded before.
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let is_known = known.lines().any(|line| line.split('\t').next_back() == Some(format.name()));
+    (!is_known && !loads(format.name())).then(|| format!("the kernel has no {}", format.name()))
+}
+
+/// Loads a module of the kernel.
+fn loads(module: &str) -> bool {
+    find_program("modprobe").is_some_and(|program| {
+        Command::new(program).args(["-q", module]).status().is_ok_and(|status| status.success())
+    })
 }
 
 /// A program of the system administrator.
@@ -60,7 +73,7 @@ pub(super) fn unmount(mount_point: &Path) -> bool {
 pub(super) fn remove_stale() {
     let is_stale = |path: &String| owner(path).is_some_and(|pid| !is_alive(pid));
     let stale = mount_points().into_iter().filter(is_stale);
-    // FUSE mounts first: whoever syncs an ext4 would wait for the disk below.
+    // FUSE mounts first: whoever syncs a file system on one would wait for the disk below.
     let (disks, others): (Vec<_>, Vec<_>) = stale.partition(|point| point.ends_with("/disk"));
     for point in disks.into_iter().chain(others) {
         let flags = UnmountFlags::FORCE | UnmountFlags::DETACH;
@@ -108,7 +121,7 @@ impl Watchdog {
             while grep -q '^State:.[^ZX]' "/proc/$0/status" 2>/dev/null; do sleep 0.5; done
             loops=$(grep -ls "^$1/" /sys/block/loop*/loop/backing_file | cut -d/ -f4)
             umount -f -l "$1"
-            umount -l "${1%/*}/ext4"
+            umount -l "${1%/*}/local"
             for loop in $loops; do losetup -d "/dev/$loop"; done"#;
         let child = Command::new("/bin/sh")
             .args(["-c", SCRIPT, &std::process::id().to_string()])

@@ -1,9 +1,10 @@
-//! An ordinary ext4 whose disk is slow: an image file on a [`SlowDisk`], a loop device on the
-//! image, an ext4 on the loop device.
+//! An ordinary file system whose disk is slow: an image file on a [`SlowDisk`], a loop device on the
+//! image, an ext4, xfs or btrfs on the loop device.
 //!
-//! The image is opened past the page cache (direct I/O), so every block that ext4 reads or writes
-//! is an operation that the slow disk sees, and the only cache is ext4's own.
+//! The image is opened past the page cache (direct I/O), so every block that the file system reads or
+//! writes is an operation that the slow disk sees, and the only cache is the file system's own.
 
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -18,10 +19,65 @@ use crate::skip::skip;
 use crate::temp::write_below;
 use crate::wait;
 
-/// How the ext4 is made and mounted.
+/// Name of the directory where it is mounted, beside the disk; the watchdog knows it.
+pub(super) const MOUNTED: &str = "local";
+
+/// What is on the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// The usual one, and the one with most ways to wait: its maps of extents are read apart.
+    Ext4,
+    /// Media servers have it.
+    Xfs,
+    /// Copy on write, with a device number per subvolume.
+    Btrfs,
+}
+
+impl Format {
+    /// Its name for mount(2), and of the directory where it is mounted.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Format::Ext4 => "ext4",
+            Format::Xfs => "xfs",
+            Format::Btrfs => "btrfs",
+        }
+    }
+
+    /// The program that makes it, with its arguments; the image comes last.
+    pub(super) fn maker(self) -> (&'static str, &'static [&'static str]) {
+        const EXT: &str = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
+        match self {
+            Format::Ext4 => ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", EXT]),
+            Format::Xfs => ("mkfs.xfs", &["-q", "-f", "-K"]),
+            Format::Btrfs => ("mkfs.btrfs", &["-q", "-f", "-K", "-m", "single"]),
+        }
+    }
+
+    /// Options for mounting: without background work of its own that a test would see as
+    /// operations.
+    fn data(self) -> &'static CStr {
+        match self {
+            Format::Ext4 => c"noinit_itable,inode_readahead_blks=0",
+            Format::Xfs => c"",
+            Format::Btrfs => c"space_cache=v2",
+        }
+    }
+
+    /// The smallest image that the makers accept, and room to work in.
+    fn size_min(self) -> u64 {
+        match self {
+            Format::Ext4 => 0,
+            Format::Xfs | Format::Btrfs => 512 << 20,
+        }
+    }
+}
+
+/// How the file system is made and mounted.
 #[derive(Clone, Copy, Debug)]
-pub struct ExtOptions {
-    /// Size of the image, which is sparse.
+pub struct ImageOptions {
+    /// Which one.
+    pub format: Format,
+    /// Size of the image, which is sparse; more for formats that need more.
     pub size: u64,
     /// Mounted with `sync`: a write returns when the disk has it, so a held disk holds it.
     pub synchronous: bool,
@@ -29,30 +85,30 @@ pub struct ExtOptions {
     pub seed: u64,
 }
 
-impl Default for ExtOptions {
+impl Default for ImageOptions {
     fn default() -> Self {
-        ExtOptions { size: 256 << 20, synchronous: false, seed: 1 }
+        ImageOptions { format: Format::Ext4, size: 256 << 20, synchronous: false, seed: 1 }
     }
 }
 
-/// A mounted ext4 on a slow disk.
+/// A mounted file system on a slow disk.
 #[derive(Debug)]
-pub struct ExtImage {
+pub struct DiskImage {
     disk: SlowDisk,
     mount_point: PathBuf,
     device: PathBuf,
-    options: ExtOptions,
+    options: ImageOptions,
 }
 
-impl ExtImage {
+impl DiskImage {
     /// Makes and mounts one, or says what is missing and yields nothing.
     ///
     /// # Panics
     /// If the machine has all that is needed and it fails nevertheless.
     #[track_caller]
-    pub fn or_skip(options: ExtOptions) -> Option<ExtImage> {
-        if let Some(missing) = mounts::missing_for_loop() {
-            skip("loop", missing);
+    pub fn or_skip(options: ImageOptions) -> Option<DiskImage> {
+        if let Some(missing) = mounts::missing_for_loop(options.format) {
+            skip("loop", &missing);
             return None;
         }
         // Attributes of the image stay cached: whoever asks the loop driver about its devices
@@ -64,16 +120,13 @@ impl ExtImage {
         })?;
         let image = disk.backing().join("image");
         File::create(&image)
-            .and_then(|file| file.set_len(options.size))
+            .and_then(|file| file.set_len(options.size.max(options.format.size_min())))
             .unwrap_or_else(|e| panic!("create {}: {e}", image.display()));
-        run(
-            "mkfs.ext4",
-            &["-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"],
-            &image,
-        );
-        let mount_point = dir_of(&disk).join("ext4");
+        let (maker, arguments) = options.format.maker();
+        run(maker, arguments, &image);
+        let mount_point = dir_of(&disk).join(MOUNTED);
         fs::create_dir(&mount_point).unwrap_or_else(|e| panic!("mkdir: {e}"));
-        let mut image = ExtImage { disk, mount_point, device: PathBuf::new(), options };
+        let mut image = DiskImage { disk, mount_point, device: PathBuf::new(), options };
         image.attach();
         Some(image)
     }
@@ -88,10 +141,9 @@ impl ExtImage {
         if self.options.synchronous {
             flags |= MountFlags::SYNCHRONOUS;
         }
-        // Without background work of its own that a test would see as operations.
-        let data = c"noinit_itable,inode_readahead_blks=0";
+        let (name, data) = (self.options.format.name(), self.options.format.data());
         let mounted =
-            while_nobody_measures(|| mount(&self.device, &self.mount_point, "ext4", flags, data));
+            while_nobody_measures(|| mount(&self.device, &self.mount_point, name, flags, data));
         // From now on the kernel frees the device with its last user (LO_FLAGS_AUTOCLEAR), even
         // if this process is killed.
         run("losetup", &["--detach"], &self.device);
@@ -116,7 +168,7 @@ impl ExtImage {
                 Err(e) => panic!("unmount {}: {e}", point.display()),
             }
         });
-        // The name is gone, but the kernel may still be at work on the ext4 itself: mounted again
+        // The name is gone, but the kernel may still be at work on the file system: mounted again
         // too early, there would be two of it on one image.
         let what = "the loop device to be free (a process in another mount namespace, made while \
                     this was mounted, keeps a copy of the mount)";
@@ -132,7 +184,7 @@ impl ExtImage {
         fs::read_to_string(backing).is_ok_and(|path| Path::new(path.trim_end()) == image)
     }
 
-    /// Where the ext4 is mounted.
+    /// Where it is mounted.
     pub fn path(&self) -> &Path {
         &self.mount_point
     }
@@ -148,7 +200,7 @@ impl ExtImage {
         self.disk.hold(Ops::ALL)
     }
 
-    /// Writes a file through the ext4; it is cached until [`ExtImage::make_cold`].
+    /// Writes a file through the file system; it is cached until [`DiskImage::make_cold`].
     #[track_caller]
     pub fn write(&self, relative: &str, content: impl AsRef<[u8]>) -> PathBuf {
         write_below(&self.mount_point, relative, content.as_ref())
@@ -172,7 +224,7 @@ impl ExtImage {
     }
 }
 
-impl Drop for ExtImage {
+impl Drop for DiskImage {
     fn drop(&mut self) {
         self.disk.heal();
         mounts::unmount(&self.mount_point);

@@ -12,21 +12,23 @@ mod uring_datagram;
 mod uring_setup;
 mod uring_slot;
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags};
 
 use crate::buf::{self, Chain, Chunk, LargeBuf, Received, RecvBuf};
 use crate::inbox::Inbox;
-use crate::net::Address;
+use crate::net::{Address, Packet};
 use crate::sim::Weather;
 use crate::worker::WorkerConfig;
 use epoll::Epoll;
@@ -104,6 +106,15 @@ pub(crate) enum Wait {
     Write,
     /// The peer is gone.
     Hangup,
+}
+
+/// Where a datagram goes, and where from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ends {
+    /// `None`: the peer that the socket is connected to.
+    pub(crate) to: Option<SocketAddr>,
+    /// `None`: what the kernel chooses.
+    pub(crate) local: Option<IpAddr>,
 }
 
 /// The driver of one worker.
@@ -255,25 +266,43 @@ impl Driver {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<(RecvBuf, Option<SocketAddr>)>> {
         match self {
-            Driver::Epoll(driver) => driver.poll_recv_from(key, fd, cx),
-            Driver::Uring(driver) => driver.poll_recv_from(key, fd, cx),
+            Driver::Epoll(driver) => driver.poll_datagram(key, fd, cx, receive_datagram),
+            Driver::Uring(driver) => driver.poll_datagram(key, fd, cx, receive_datagram),
             Driver::Sim(driver) => driver.poll_recv_from(key, cx),
         }
     }
 
-    /// Sends a datagram whole, to the address or to the connected peer.
+    /// As `poll_recv_from`, but nothing is cut, and the local address is told.
+    pub(crate) fn poll_recv_packet(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Packet>> {
+        match self {
+            Driver::Epoll(driver) => driver.poll_datagram(key, fd, cx, receive_packet),
+            Driver::Uring(driver) => driver.poll_datagram(key, fd, cx, receive_packet),
+            Driver::Sim(driver) => driver.poll_recv_from(key, cx).map(|received| {
+                let (data, from) = received?;
+                Ok(Packet { data: data.into_bytes(), from, local: None })
+            }),
+        }
+    }
+
+    /// Sends a datagram whole, to the address or to the connected peer, from `local` or from the
+    /// address that the kernel chooses.
     pub(crate) fn poll_send_to(
         &mut self,
         key: Key,
         fd: BorrowedFd<'_>,
         data: &[u8],
-        to: Option<SocketAddr>,
+        ends: Ends,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         match self {
-            Driver::Epoll(driver) => driver.poll_send_to(key, fd, data, to, cx),
-            Driver::Uring(driver) => driver.poll_send_to(key, fd, data, to, cx),
-            Driver::Sim(driver) => Poll::Ready(driver.send_to(key, data, to)),
+            Driver::Epoll(driver) => driver.poll_send_to(key, fd, data, ends, cx),
+            Driver::Uring(driver) => driver.poll_send_to(key, fd, data, ends, cx),
+            Driver::Sim(driver) => Poll::Ready(driver.send_to(key, data, ends.to)),
         }
     }
 
@@ -502,13 +531,30 @@ fn receive_datagram(fd: BorrowedFd<'_>) -> Result<(RecvBuf, Option<SocketAddr>),
     }
 }
 
-/// Sends one datagram without waiting.
-fn send_datagram(fd: BorrowedFd<'_>, data: &[u8], to: Option<SocketAddr>) -> Result<(), Errno> {
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    // A datagram is sent whole or not at all.
-    retry(|| match &to {
-        Some(to) => net::sendto(fd, data, flags, to),
-        None => net::send(fd, data, flags),
+/// The longest datagram of IP: 65535 bytes less the headers of IPv4 and UDP, and to spare.
+const DATAGRAM_BYTES_MAX: usize = 64 * 1024;
+
+thread_local! {
+    /// Where datagrams of any length are received before they get memory of their size.
+    static SCRATCH: RefCell<Box<[u8]>> =
+        RefCell::new(vec![0; DATAGRAM_BYTES_MAX].into_boxed_slice());
+}
+
+/// Receives one datagram of any length without waiting.
+fn receive_packet(fd: BorrowedFd<'_>) -> Result<Packet, Errno> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let received = nowait_sys::datagram::receive(fd, scratch).map_err(errno)?;
+        let nowait_sys::datagram::Received { len, from, local, .. } = received;
+        Ok(Packet { data: Bytes::copy_from_slice(&scratch[..len]), from, local })
     })
-    .map(|_| ())
+}
+
+/// Sends one datagram without waiting.
+fn send_datagram(fd: BorrowedFd<'_>, data: &[u8], ends: Ends) -> Result<(), Errno> {
+    // A datagram is sent whole or not at all.
+    nowait_sys::datagram::send(fd, data, ends.to, ends.local).map_err(errno)
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

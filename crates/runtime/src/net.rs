@@ -7,14 +7,16 @@ mod address;
 mod connect;
 mod datagram;
 mod listener;
+mod relay;
 mod send;
 mod stream;
 
 pub use address::Address;
 pub use connect::{ConnectError, ConnectOptions};
-pub use datagram::Datagram;
+pub use datagram::{Datagram, Packet};
 pub(crate) use listener::Handovers;
 pub use listener::{Accepted, Listener, ListenerOptions};
+pub use relay::{AfterEnd, Observer, RelayEnd, RelayOptions, Side, Sides, relay};
 pub use send::{Send, SendOptions};
 pub use stream::{Hangup, Recv, RecvLarge, Stream};
 

@@ -1,5 +1,6 @@
 //! System-call layer: safe functions over the kernel calls that Nowait needs. The one crate with unsafe code besides the io_uring driver.
 pub mod connect;
+pub mod datagram;
 pub mod fdpass;
 pub mod fiemap;
 pub mod fs;

@@ -1,6 +1,6 @@
 //! Listening sockets with every parameter of nginx's `listen` directive.
 //!
-//! [`ListenSpec`] is what the `http` crate fills from the configuration and the master of the
+//! [`ListenSpec`] is what `http` and `stream` fill from the configuration and the master of the
 //! `server` crate opens, as root. Nothing here retries or logs.
 //!
 //! Ownership argument for the unsafe code: `setsockopt` with a pointer to a local integer and its
@@ -28,13 +28,35 @@ pub enum ListenAddress {
     Inet(SocketAddr),
     /// A Unix-domain stream socket at this path.
     Unix(PathBuf),
+    /// UDP over IPv4 or IPv6.
+    Udp(SocketAddr),
+}
+
+impl ListenAddress {
+    /// The IP address and port, whatever the transport.
+    pub fn inet(&self) -> Option<SocketAddr> {
+        match self {
+            ListenAddress::Inet(address) | ListenAddress::Udp(address) => Some(*address),
+            ListenAddress::Unix(_) => None,
+        }
+    }
+
+    /// Whether connections are accepted there; datagrams come to the others.
+    pub fn is_stream(&self) -> bool {
+        !matches!(self, ListenAddress::Udp(_))
+    }
+
+    /// Whether it stands for all addresses of the machine.
+    pub fn is_wildcard(&self) -> bool {
+        self.inet().is_some_and(|address| address.ip().is_unspecified())
+    }
 }
 
 impl fmt::Display for ListenAddress {
     /// As nginx writes it: `0.0.0.0:80`, `[::]:80`, `unix:/run/x.sock`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ListenAddress::Inet(address) => write!(f, "{address}"),
+            ListenAddress::Inet(address) | ListenAddress::Udp(address) => write!(f, "{address}"),
             ListenAddress::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -137,25 +159,31 @@ pub fn open(spec: &ListenSpec) -> Result<OwnedFd, ListenError> {
         ListenAddress::Inet(SocketAddr::V4(_)) => (AddressFamily::INET, spec.multipath),
         ListenAddress::Inet(SocketAddr::V6(_)) => (AddressFamily::INET6, spec.multipath),
         ListenAddress::Unix(_) => (AddressFamily::UNIX, false),
+        ListenAddress::Udp(SocketAddr::V4(_)) => (AddressFamily::INET, false),
+        ListenAddress::Udp(SocketAddr::V6(_)) => (AddressFamily::INET6, false),
     };
+    let kind = if spec.address.is_stream() { SocketType::STREAM } else { SocketType::DGRAM };
     let protocol = protocol
         .then(|| std::num::NonZeroU32::new(MPTCP))
         .flatten()
         .map(rustix::net::Protocol::from_raw);
     let socket = rustix::net::socket_with(
         family,
-        SocketType::STREAM,
+        kind,
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         protocol,
     )
     .map_err(ListenError::at(format!("socket() {text}")))?;
-    sockopt::set_socket_reuseaddr(&socket, true)
-        .map_err(ListenError::at(format!("setsockopt(SO_REUSEADDR) {text}")))?;
+    // Two UDP sockets that are allowed to would share an address, and one of them get nothing.
+    if spec.address.is_stream() {
+        sockopt::set_socket_reuseaddr(&socket, true)
+            .map_err(ListenError::at(format!("setsockopt(SO_REUSEADDR) {text}")))?;
+    }
     if spec.reuseport {
         set_reuseport(&socket, &text)?;
     }
     let bound = match &spec.address {
-        ListenAddress::Inet(address) => {
+        ListenAddress::Inet(address) | ListenAddress::Udp(address) => {
             if address.is_ipv6() {
                 sockopt::set_ipv6_v6only(&socket, spec.ipv6only)
                     .map_err(ListenError::at(format!("setsockopt(IPV6_V6ONLY) {text}")))?;
@@ -172,7 +200,15 @@ pub fn open(spec: &ListenSpec) -> Result<OwnedFd, ListenError> {
         rustix::fs::chmod(path, mode)
             .map_err(ListenError::at(format!("chmod() \"{}\"", path.display())))?;
     }
-    listen(&socket, spec)?;
+    if spec.address.is_stream() {
+        listen(&socket, spec)?;
+    } else if spec.address.is_wildcard() {
+        crate::datagram::set_packet_info(&socket, spec.address.inet().is_some_and(|a| a.is_ipv6()))
+            .map_err(|error| ListenError {
+                step: format!("setsockopt(IP_PKTINFO) {text}"),
+                error,
+            })?;
+    }
     Ok(socket)
 }
 
@@ -276,13 +312,17 @@ fn set(socket: impl AsFd, level: i32, option: i32, value: u32) -> io::Result<()>
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Where an inherited listener listens; `None` when it is not a listening stream socket of a kind
-/// that `listen` can name.
+/// Where an inherited listener listens; `None` when it is neither a listening stream socket nor a
+/// bound UDP socket.
 pub fn address_of(socket: impl AsFd) -> Option<ListenAddress> {
+    let address = rustix::net::getsockname(&socket).ok()?;
+    if sockopt::socket_type(&socket).ok()? == SocketType::DGRAM {
+        let inet = SocketAddr::try_from(address).ok()?;
+        return (inet.port() != 0).then_some(ListenAddress::Udp(inet));
+    }
     if !sockopt::socket_acceptconn(&socket).ok()? {
         return None;
     }
-    let address = rustix::net::getsockname(&socket).ok()?;
     if let Ok(inet) = SocketAddr::try_from(address.clone()) {
         return Some(ListenAddress::Inet(inet));
     }
@@ -327,6 +367,21 @@ mod tests {
         // A second socket joins it.
         spec.address = ListenAddress::Inet(bound);
         open(&spec).unwrap();
+    }
+
+    #[test]
+    fn udp_sockets_are_bound_and_found_again() {
+        let at = |address: &str| ListenSpec::new(ListenAddress::Udp(address.parse().unwrap()));
+        let socket = open(&at("127.0.0.1:0")).unwrap();
+        let Some(ListenAddress::Udp(bound)) = address_of(&socket) else { panic!("no address") };
+        let taken = open(&ListenSpec::new(ListenAddress::Udp(bound))).unwrap_err();
+        assert!(taken.is_in_use());
+        // A TCP listener at the same address is another one.
+        open(&ListenSpec::new(ListenAddress::Inet(bound))).unwrap();
+        for wildcard in ["0.0.0.0:0", "[::]:0"] {
+            let socket = open(&at(wildcard)).unwrap();
+            assert!(configure(&socket, &at(wildcard), None).is_empty());
+        }
     }
 
     #[test]

@@ -10,7 +10,6 @@
 //! workers get theirs; shared ones are exclusive (one worker is woken per connection).
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -24,8 +23,7 @@ use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 use slab::Slab;
 
 use super::{
-    Key, Role, Wait, Waiters, receive_datagram, receive_large, remember, retry, send_datagram,
-    send_memory,
+    Ends, Key, Role, Wait, Waiters, receive_large, remember, retry, send_datagram, send_memory,
 };
 use crate::buf::{self, Chain, Received, RecvBuf};
 use crate::inbox::Inbox;
@@ -274,15 +272,17 @@ impl Epoll {
             .map_or_else(|e| Poll::Ready(Err(e)), pending)
     }
 
-    pub(crate) fn poll_recv_from(
+    /// Receives a datagram as `receive` does, which says EAGAIN when there is none.
+    pub(crate) fn poll_datagram<T>(
         &mut self,
         key: Key,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<(RecvBuf, Option<SocketAddr>)>> {
+        receive: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,
+    ) -> Poll<io::Result<T>> {
         let slot = &mut self.slots[key.0 as usize];
         if slot.readable {
-            match receive_datagram(fd) {
+            match receive(fd) {
                 // There may be more: a datagram says nothing of the next one.
                 Ok(received) => return Poll::Ready(Ok(received)),
                 Err(Errno::AGAIN) => slot.readable = false,
@@ -300,12 +300,12 @@ impl Epoll {
         key: Key,
         fd: BorrowedFd<'_>,
         data: &[u8],
-        to: Option<SocketAddr>,
+        ends: Ends,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         let slot = &mut self.slots[key.0 as usize];
         if slot.writable {
-            match send_datagram(fd, data, to) {
+            match send_datagram(fd, data, ends) {
                 Ok(()) => return Poll::Ready(Ok(())),
                 Err(Errno::AGAIN) => slot.writable = false,
                 Err(error) => return Poll::Ready(Err(error.into())),

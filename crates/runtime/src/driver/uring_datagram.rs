@@ -2,7 +2,6 @@
 //! the ring's receive does not say where a datagram is from.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 
@@ -11,17 +10,18 @@ use rustix::io::Errno;
 
 use super::uring::Uring;
 use super::uring_slot::Op;
-use super::{Key, receive_datagram, remember, send_datagram};
-use crate::buf::RecvBuf;
+use super::{Ends, Key, remember, send_datagram};
 
 impl Uring {
-    pub(crate) fn poll_recv_from(
+    /// Receives a datagram as `receive` does, which says EAGAIN when there is none.
+    pub(crate) fn poll_datagram<T>(
         &mut self,
         key: Key,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<(RecvBuf, Option<SocketAddr>)>> {
-        match receive_datagram(fd) {
+        receive: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,
+    ) -> Poll<io::Result<T>> {
+        match receive(fd) {
             Ok(received) => return Poll::Ready(Ok(received)),
             Err(Errno::AGAIN) => {}
             Err(error) => return Poll::Ready(Err(error.into())),
@@ -40,10 +40,10 @@ impl Uring {
         key: Key,
         fd: BorrowedFd<'_>,
         data: &[u8],
-        to: Option<SocketAddr>,
+        ends: Ends,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        match send_datagram(fd, data, to) {
+        match send_datagram(fd, data, ends) {
             Ok(()) => return Poll::Ready(Ok(())),
             Err(Errno::AGAIN) => {}
             Err(error) => return Poll::Ready(Err(error.into())),

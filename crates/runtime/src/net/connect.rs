@@ -91,7 +91,7 @@ impl Stream {
         options: &ConnectOptions<'_>,
     ) -> Result<Stream, ConnectError> {
         let any = address.to_any().map_err(ConnectError::Connect)?;
-        let fd = open(&any, options)?;
+        let fd = open(&any, SocketType::STREAM, options)?;
         let started = match net::connect(&fd, &any) {
             Ok(()) => true,
             // A Unix socket whose queue is full says so at once.
@@ -112,10 +112,14 @@ impl Stream {
 }
 
 /// A socket that is ready to connect.
-fn open(to: &SocketAddrAny, options: &ConnectOptions<'_>) -> Result<OwnedFd, ConnectError> {
+pub(super) fn open(
+    to: &SocketAddrAny,
+    kind: SocketType,
+    options: &ConnectOptions<'_>,
+) -> Result<OwnedFd, ConnectError> {
     let family = to.address_family();
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd = net::socket_with(family, SocketType::STREAM, flags, None);
+    let fd = net::socket_with(family, kind, flags, None);
     let fd = fd.map_err(|error| ConnectError::Socket(error.into()))?;
     if options.keepalive {
         let set = sockopt::set_socket_keepalive(&fd, true);
@@ -132,7 +136,7 @@ fn open(to: &SocketAddrAny, options: &ConnectOptions<'_>) -> Result<OwnedFd, Con
     if family == net::AddressFamily::UNIX {
         return Ok(fd);
     }
-    if options.nodelay {
+    if options.nodelay && kind == SocketType::STREAM {
         let set = sockopt::set_tcp_nodelay(&fd, true);
         set.map_err(|error| ConnectError::Option("TCP_NODELAY", error.into()))?;
     }

@@ -6,16 +6,30 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto};
 
+use super::{ConnectError, ConnectOptions};
 use crate::buf::RecvBuf;
-use crate::driver::{Driver, Key, Role, Wait};
+use crate::driver::{Driver, Ends, Key, Role, Wait};
 use crate::local::{self, Local};
+
+/// A datagram that was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// What it says; may be empty.
+    pub data: Bytes,
+    /// Whose it is, if the sender has an IP address.
+    pub from: Option<SocketAddr>,
+    /// The address that it was sent to, where the socket stands for several.
+    pub local: Option<IpAddr>,
+}
 
 /// A UDP socket. It is no connection: it does not count against `connections_max`. Closed on drop.
 ///
@@ -71,6 +85,36 @@ impl Datagram {
         Ok(socket)
     }
 
+    /// As [`connect`](Datagram::connect), from our own address and with what else `options` say of
+    /// a socket; its port may be 0.
+    ///
+    /// # Errors
+    /// [`ConnectError`], which says which call has failed.
+    pub fn connect_with(
+        peer: SocketAddr,
+        options: &ConnectOptions<'_>,
+    ) -> Result<Datagram, ConnectError> {
+        let fd = super::connect::open(&peer.into(), SocketType::DGRAM, options)?;
+        let key = local::current().driver.borrow_mut().attach(fd.as_fd(), Role::Datagram);
+        let key = key.map_err(ConnectError::Socket)?;
+        let socket = Datagram { local: local::current(), fd: Some(fd), key };
+        socket.set_peer(peer).map_err(ConnectError::Connect)?;
+        Ok(socket)
+    }
+
+    /// Takes over a socket that is bound already, such as one that the master has opened.
+    ///
+    /// # Errors
+    /// When the descriptor is not one that can be watched.
+    ///
+    /// # Panics
+    /// Outside of a worker.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Datagram> {
+        let local = local::current();
+        let key = local.driver.borrow_mut().attach(fd.as_fd(), Role::Datagram)?;
+        Ok(Datagram { local, fd: Some(fd), key })
+    }
+
     /// From now on what others than this peer send is not received.
     ///
     /// # Errors
@@ -111,12 +155,31 @@ impl Datagram {
         }
     }
 
+    /// Receives a datagram of any length, of anybody. What the network says of datagrams sent before
+    /// is returned, too.
+    ///
+    /// # Errors
+    /// As [`recv`](Datagram::recv), without a limit of time.
+    pub async fn recv_packet(&self) -> io::Result<Packet> {
+        let _interest = Interest { socket: self, wait: Wait::Read };
+        poll_fn(|cx| self.poll_recv_packet(cx)).await
+    }
+
+    /// As [`recv_packet`](Datagram::recv_packet), for whoever waits for other things, too: the waker
+    /// stays until the next call.
+    ///
+    /// # Errors
+    /// As those of `recv_packet`.
+    pub fn poll_recv_packet(&self, cx: &mut Context<'_>) -> Poll<io::Result<Packet>> {
+        self.local.driver.borrow_mut().poll_recv_packet(self.key, self.fd(), cx)
+    }
+
     /// Sends a datagram to the peer. Waits only while the socket's buffer is full.
     ///
     /// # Errors
     /// `ConnectionRefused` for what was sent before; what the network says (too long, no route).
     pub async fn send(&self, data: &[u8]) -> io::Result<()> {
-        self.transmit(data, None).await
+        self.transmit(data, Ends::default()).await
     }
 
     /// Sends a datagram to this address.
@@ -124,13 +187,36 @@ impl Datagram {
     /// # Errors
     /// As [`send`](Datagram::send).
     pub async fn send_to(&self, data: &[u8], to: SocketAddr) -> io::Result<()> {
-        self.transmit(data, Some(to)).await
+        self.transmit(data, Ends { to: Some(to), local: None }).await
     }
 
-    async fn transmit(&self, data: &[u8], to: Option<SocketAddr>) -> io::Result<()> {
+    /// Sends a datagram to this address, from `local` (one of the addresses of a wildcard socket), if
+    /// there is room in the socket's buffer. False: there is none.
+    ///
+    /// # Errors
+    /// As [`send`](Datagram::send).
+    pub fn try_send_from(
+        &self,
+        data: &[u8],
+        to: SocketAddr,
+        local: Option<IpAddr>,
+    ) -> io::Result<bool> {
+        let ends = Ends { to: Some(to), local };
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut driver = self.local.driver.borrow_mut();
+        match driver.poll_send_to(self.key, self.fd(), data, ends, &mut cx) {
+            Poll::Ready(sent) => sent.map(|()| true),
+            Poll::Pending => Ok(false),
+        }
+    }
+
+    async fn transmit(&self, data: &[u8], ends: Ends) -> io::Result<()> {
         let _interest = Interest { socket: self, wait: Wait::Write };
-        poll_fn(|cx| self.local.driver.borrow_mut().poll_send_to(self.key, self.fd(), data, to, cx))
-            .await
+        poll_fn(|cx| {
+            let mut driver = self.local.driver.borrow_mut();
+            driver.poll_send_to(self.key, self.fd(), data, ends, cx)
+        })
+        .await
     }
 
     /// Our side's address.

@@ -1,0 +1,374 @@
+//! Two connections joined: what comes from one side goes to the other, in both directions.
+//!
+//! The one data path of everything that passes bytes on without looking at them: sessions of
+//! `stream`, and connections of HTTP that have changed their protocol. Each direction has one piece
+//! under way, so that a side that takes nothing stops the reading from the other, and memory is
+//! bounded by two pieces. An idle relay holds no buffers. Knows no logs and no protocol: what
+//! happens is told to an [`Observer`].
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use super::{NO_TIMEOUT, SendOptions, Stream};
+use crate::buf::{Chain, LARGE_BUF_BYTES, RECV_BUF_BYTES, Received};
+use crate::{now, sleep, yield_now};
+
+/// After so many bytes in one direction without a pause other tasks have their turn.
+const TURN_BYTES_MAX: usize = 1024 * 1024;
+
+/// One of the two connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The one that was accepted.
+    Client,
+    /// The one that was made for it.
+    Upstream,
+}
+
+impl Side {
+    /// The other one.
+    pub fn other(self) -> Side {
+        match self {
+            Side::Client => Side::Upstream,
+            Side::Upstream => Side::Client,
+        }
+    }
+}
+
+/// A value for each side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sides<T> {
+    /// Of the client.
+    pub client: T,
+    /// Of the upstream.
+    pub upstream: T,
+}
+
+impl<T> Sides<T> {
+    fn of(&self, side: Side) -> &T {
+        match side {
+            Side::Client => &self.client,
+            Side::Upstream => &self.upstream,
+        }
+    }
+}
+
+/// What follows when one side has ended its sending, and the other has got all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterEnd {
+    /// All is over, whatever the other side still wants to say.
+    Close,
+    /// The end is passed on, and the other direction lives on until its own end.
+    HalfClose,
+    /// As `HalfClose`; but after the end of the upstream only for as long as the client sends
+    /// something now and then: with pauses shorter than this.
+    Linger(Duration),
+}
+
+/// How a relay works.
+#[derive(Clone, Copy, Debug)]
+pub struct RelayOptions {
+    /// It ends when nothing was received or sent on either side for so long. Time in which a rate
+    /// holds a direction up does not count.
+    pub idle: Duration,
+    /// It ends when a side has taken nothing of what is sent to it for so long.
+    pub stuck: Sides<Duration>,
+    /// When one side has ended.
+    pub after_end: AfterEnd,
+    /// So many bytes are received at once at most; less than a usual receive buffer counts as one.
+    pub buffer_bytes: usize,
+    /// Bytes per second that are taken from each side; zero: any number.
+    pub rate: Sides<u64>,
+}
+
+impl RelayOptions {
+    /// Without limits of rates, and with pieces as large as pays.
+    pub fn new(idle: Duration, after_end: AfterEnd) -> RelayOptions {
+        RelayOptions {
+            idle,
+            stuck: Sides { client: NO_TIMEOUT, upstream: NO_TIMEOUT },
+            after_end,
+            buffer_bytes: LARGE_BUF_BYTES,
+            rate: Sides::default(),
+        }
+    }
+}
+
+/// Is told what happens. All bodies default to nothing.
+pub trait Observer {
+    /// So many bytes came from a side.
+    fn received(&self, _from: Side, _bytes: usize) {}
+    /// So many bytes were handed to a side's kernel.
+    fn sent(&self, _to: Side, _bytes: usize) {}
+    /// A call on a side's connection has failed: `recv()`, `send()`, `shutdown()`. A connection that
+    /// can't be read any more has ended as far as the relay is concerned.
+    fn failed(&self, _side: Side, _call: &'static str, _error: &io::Error) {}
+}
+
+/// How a relay ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RelayEnd {
+    /// A side has ended (the last one, where the first did not end all), and the other has got
+    /// everything.
+    Closed(Side),
+    /// What is sent to this side does not get there any more.
+    Broken(Side),
+    /// This side took nothing for too long.
+    Stuck(Side),
+    /// Nothing has moved for too long.
+    Idle,
+}
+
+/// Joins two connections until one of them ends, or both do. `first` are bytes that go to each side
+/// before all others, such as what was received before.
+pub async fn relay(
+    streams: Sides<&Stream>,
+    first: Sides<Chain>,
+    options: &RelayOptions,
+    observer: &dyn Observer,
+) -> RelayEnd {
+    let shared = Shared {
+        streams,
+        options,
+        observer,
+        moved: Cell::new(now()),
+        counted: Cell::new(0),
+        held_up: Cell::new(0),
+        lingering: Cell::new(None),
+        started: now(),
+    };
+    shared.note_move();
+    let Sides { client: to_client, upstream: to_upstream } = first;
+    let mut down = pin!(shared.pump(Side::Upstream, to_client));
+    let mut up = pin!(shared.pump(Side::Client, to_upstream));
+    let mut silence = pin!(shared.silence());
+    let mut open = Sides { client: true, upstream: true };
+    poll_fn(|cx| {
+        if open.upstream
+            && let Poll::Ready(ended) = down.as_mut().poll(cx)
+        {
+            open.upstream = false;
+            if let Some(end) = shared.ended(Side::Upstream, ended, open.client) {
+                return Poll::Ready(end);
+            }
+        }
+        if open.client
+            && let Poll::Ready(ended) = up.as_mut().poll(cx)
+        {
+            open.client = false;
+            if let Some(end) = shared.ended(Side::Client, ended, open.upstream) {
+                return Poll::Ready(end);
+            }
+        }
+        silence.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Why a direction ended early.
+enum Fault {
+    Broken,
+    Stuck,
+}
+
+/// What both directions and the watch over them know.
+struct Shared<'a> {
+    streams: Sides<&'a Stream>,
+    options: &'a RelayOptions,
+    observer: &'a dyn Observer,
+    /// When something was last received or sent.
+    moved: Cell<Instant>,
+    /// What [`bytes_moved`](Self::bytes_moved) was then.
+    counted: Cell<u64>,
+    /// Directions that wait for their rate.
+    held_up: Cell<u8>,
+    /// The upstream has ended, and the client may pause for so long at most.
+    lingering: Cell<Option<Duration>>,
+    started: Instant,
+}
+
+impl Shared<'_> {
+    /// What the end of a direction means for the whole; `None`: the other one goes on.
+    fn ended(&self, from: Side, ended: Result<(), Fault>, other_is_open: bool) -> Option<RelayEnd> {
+        match ended {
+            Err(Fault::Broken) => return Some(RelayEnd::Broken(from.other())),
+            Err(Fault::Stuck) => return Some(RelayEnd::Stuck(from.other())),
+            Ok(()) => {}
+        }
+        if let (AfterEnd::Linger(pause), Side::Upstream) = (self.options.after_end, from) {
+            self.lingering.set(Some(pause));
+        }
+        let over = self.options.after_end == AfterEnd::Close || !other_is_open;
+        over.then_some(RelayEnd::Closed(from))
+    }
+
+    /// From one side to the other, until it has ended and the other has got everything.
+    async fn pump(&self, from: Side, first: Chain) -> Result<(), Fault> {
+        let source = *self.streams.of(from);
+        let rate = *self.options.rate.of(from);
+        self.forward(from, first).await?;
+        let mut taken = 0;
+        let mut turn = 0;
+        // The last piece has filled a usual buffer: more is there than fits into one.
+        let mut bulk = false;
+        loop {
+            let received = match bulk && self.options.buffer_bytes > RECV_BUF_BYTES {
+                true => source.recv_large(NO_TIMEOUT, self.options.buffer_bytes).await,
+                false => source.recv(NO_TIMEOUT).await.map(Received::Lent),
+            };
+            let piece = received.unwrap_or_else(|error| {
+                self.observer.failed(from, "recv()", &error);
+                Received::empty()
+            });
+            if piece.is_empty() {
+                self.pass_end_on(from);
+                return Ok(());
+            }
+            let bytes = piece.len();
+            bulk = bytes >= RECV_BUF_BYTES;
+            self.note_move();
+            self.observer.received(from, bytes);
+            match rate {
+                0 => self.forward(from, Chain::from(piece)).await?,
+                rate => self.forward_slowly(from, Chain::from(piece), rate, &mut taken).await?,
+            }
+            turn += bytes;
+            if turn >= TURN_BYTES_MAX {
+                turn = 0;
+                yield_now().await;
+            }
+        }
+    }
+
+    /// Sends to the other side.
+    async fn forward(&self, from: Side, chain: Chain) -> Result<(), Fault> {
+        if chain.is_empty() {
+            return Ok(());
+        }
+        let to = from.other();
+        let bytes = chain.len() as usize;
+        let options = SendOptions::new(*self.options.stuck.of(to));
+        match self.streams.of(to).send(chain, options).await {
+            Ok(()) => {
+                self.note_move();
+                self.observer.sent(to, bytes);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Fault::Stuck),
+            Err(error) => {
+                self.observer.failed(to, "send()", &error);
+                Err(Fault::Broken)
+            }
+        }
+    }
+
+    /// Sends to the other side no faster than the rate. In each second since the start as much may go
+    /// as the rate says, and a pause follows what went. nginx: `ngx_stream_proxy_process`.
+    async fn forward_slowly(
+        &self,
+        from: Side,
+        mut chain: Chain,
+        rate: u64,
+        taken: &mut u64,
+    ) -> Result<(), Fault> {
+        let pause = |bytes: u64| {
+            let ms = u128::from(bytes) * 1000 / u128::from(rate);
+            Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
+        };
+        while !chain.is_empty() {
+            let seconds = now().saturating_duration_since(self.started).as_secs() + 1;
+            let allowed = rate.saturating_mul(seconds);
+            if allowed <= *taken {
+                self.hold_up(pause(*taken - allowed) + Duration::from_millis(1)).await;
+                continue;
+            }
+            let part = chain.split_to(allowed - *taken);
+            let bytes = part.len();
+            self.forward(from, part).await?;
+            *taken += bytes;
+            let pause = pause(bytes);
+            if !pause.is_zero() {
+                self.hold_up(pause).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the sake of a rate: time that does not count as idle.
+    async fn hold_up(&self, pause: Duration) {
+        self.held_up.set(self.held_up.get() + 1);
+        sleep(pause).await;
+        self.held_up.set(self.held_up.get() - 1);
+        self.note_move();
+    }
+
+    /// The other side learns that nothing more will come.
+    fn pass_end_on(&self, from: Side) {
+        if self.options.after_end == AfterEnd::Close {
+            return;
+        }
+        // One that is not connected any more needs not be told.
+        if let Err(error) = self.streams.of(from.other()).shutdown_write()
+            && error.kind() != io::ErrorKind::NotConnected
+        {
+            self.observer.failed(from.other(), "shutdown()", &error);
+        }
+    }
+
+    fn note_move(&self) {
+        self.moved.set(now());
+        self.counted.set(self.bytes_moved());
+    }
+
+    /// Bytes that have moved on both connections: parts of a large piece count here first.
+    fn bytes_moved(&self) -> u64 {
+        let Sides { client, upstream } = self.streams;
+        [client.bytes_sent(), client.bytes_received()]
+            .into_iter()
+            .chain([upstream.bytes_sent(), upstream.bytes_received()])
+            .fold(0, u64::wrapping_add)
+    }
+
+    /// Resolves when nothing has moved for too long.
+    async fn silence(&self) -> RelayEnd {
+        loop {
+            let limit = match self.lingering.get() {
+                Some(pause) => pause.min(self.options.idle),
+                None => self.options.idle,
+            };
+            let idle = now().saturating_duration_since(self.moved.get());
+            let left = limit.saturating_sub(idle);
+            if !left.is_zero() {
+                self.wait(left).await;
+                continue;
+            }
+            // Of a large piece a part may have gone.
+            if self.bytes_moved() == self.counted.get() && self.held_up.get() == 0 {
+                return match self.lingering.get() {
+                    Some(_) => RelayEnd::Closed(Side::Upstream),
+                    None => RelayEnd::Idle,
+                };
+            }
+            self.note_move();
+        }
+    }
+
+    /// Sleeps for `left`, or until a shorter limit applies.
+    async fn wait(&self, left: Duration) {
+        let known = self.lingering.get();
+        /// Longer times are waited for in parts: clocks end somewhere.
+        const PART: Duration = Duration::from_secs(86_400);
+        let mut sleep = pin!(sleep(left.min(PART)));
+        poll_fn(|cx| {
+            if self.lingering.get() != known {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().poll(cx)
+        })
+        .await;
+    }
+}

@@ -21,3 +21,6 @@ pub mod resolving;
 mod sample;
 pub mod servers;
 pub mod upstreams;
+
+/// Version of nginx whose behaviour is followed.
+pub const NGINX_VERSION: &str = "1.31.4";

@@ -16,7 +16,13 @@ use nowait_sys::listen::{Keepalive, ListenAddress, ListenSpec};
 pub struct Rules {
     /// The port of an address without one; `None`: it needs one.
     pub default_port: Option<u16>,
+    /// Whether `udp` may be given.
+    pub udp: bool,
 }
+
+/// Parameters that are about connections.
+const TCP_ONLY: [&str; 6] =
+    ["fastopen=", "backlog=", "deferred", "multipath", "so_keepalive=", "proxy_protocol"];
 
 /// One `listen` directive.
 #[derive(Clone, Debug)]
@@ -50,14 +56,28 @@ pub fn read(
         proxy_protocol: false,
         span: node.span,
     };
-    for word in parameters {
+    let (udp, others): (Vec<&Word>, Vec<&Word>) =
+        parameters.iter().partition(|word| rules.udp && **word == *"udp");
+    for word in others {
         directive.parameter(node, word, cx)?;
     }
+    if !udp.is_empty() {
+        incompatible_with_udp(node, parameters)?;
+    }
     let mut directives = Vec::new();
-    for address in addresses {
+    for mut address in addresses {
+        if !udp.is_empty() {
+            address = match address {
+                ListenAddress::Inet(inet) | ListenAddress::Udp(inet) => ListenAddress::Udp(inet),
+                ListenAddress::Unix(_) => {
+                    let text = format!("\"udp\" is not supported for \"{first}\"");
+                    return Err(node.error(text));
+                }
+            };
+        }
         let mut directive = directive.clone();
         if directive.spec.ipv6only != ListenSpec::new(address.clone()).ipv6only
-            && !matches!(address, ListenAddress::Inet(SocketAddr::V6(_)))
+            && !address.inet().is_some_and(|inet| inet.is_ipv6())
         {
             return Err(node.error(format!("ipv6only is not supported for \"{first}\"")));
         }
@@ -65,6 +85,17 @@ pub fn read(
         directives.push(directive);
     }
     Ok(directives)
+}
+
+fn incompatible_with_udp(node: &Node, parameters: &[Word]) -> Result<(), Diagnostic> {
+    for word in parameters {
+        if let Some(name) = TCP_ONLY.iter().find(|name| word.text.starts_with(name.as_bytes())) {
+            let name = name.trim_end_matches('=');
+            let problem = format!("\"{name}\" parameter is incompatible with \"udp\"");
+            return Err(node.directive_error(&problem));
+        }
+    }
+    Ok(())
 }
 
 impl ListenDirective {

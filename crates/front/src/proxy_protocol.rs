@@ -21,6 +21,12 @@ const FIXED_BYTES: usize = 16;
 /// Type of the TLV that describes the proxy's own TLS connection (`PP2_TYPE_SSL`).
 const TLV_SSL: u8 = 0x20;
 
+/// Type of the TLV with a checksum of the header (`PP2_TYPE_CRC32C`).
+const TLV_CRC32C: u8 = 3;
+
+/// Length of that TLV.
+const CHECKSUM_BYTES: u16 = 7;
+
 /// Names of TLVs in variables. nginx: `ngx_proxy_protocol_tlv_entries`.
 const NAMES: &[(&[u8], u8)] =
     &[(b"alpn", 1), (b"authority", 2), (b"unique_id", 5), (b"ssl", TLV_SSL), (b"netns", 0x30)];
@@ -137,6 +143,68 @@ fn version_2(bytes: &[u8]) -> Result<Option<Parsed>, Broken> {
         tlvs: rest[addresses.len()..].into(),
     };
     Ok(Some((Some(header), end)))
+}
+
+/// A header of version 1 for a connection from one address to another; `None`: they are no IP
+/// addresses.
+pub fn encode_1(ends: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
+    let Some((source, destination)) = ends else { return b"PROXY UNKNOWN\r\n".to_vec() };
+    let family = if source.is_ipv4() { "TCP4" } else { "TCP6" };
+    let (from, to) = (source.ip(), destination.ip());
+    format!("PROXY {family} {from} {to} {} {}\r\n", source.port(), destination.port()).into_bytes()
+}
+
+/// A header of version 2, with a checksum (`PP2_TYPE_CRC32C`). Where one of the addresses is of IPv6,
+/// both are written so.
+pub fn encode_2(ends: Option<(SocketAddr, SocketAddr)>, datagrams: bool) -> Vec<u8> {
+    let mut out = SIGNATURE.to_vec();
+    let transport = if datagrams { 2 } else { 1 };
+    // Mapped addresses on both sides are those of IPv4.
+    let ips = ends.map(|(a, b)| (a.ip().to_canonical(), b.ip().to_canonical()));
+    let ips = ips.map(|ips| match ips {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (1, a.octets().to_vec(), b.octets().to_vec()),
+        (a, b) => (2, v6(a).octets().to_vec(), v6(b).octets().to_vec()),
+    });
+    match (ips, ends) {
+        (Some((family, source, destination)), Some((a, b))) => {
+            let addresses = source.len() as u16 * 2 + 4;
+            out.extend_from_slice(&[0x21, family << 4 | transport]);
+            out.extend_from_slice(&(addresses + CHECKSUM_BYTES).to_be_bytes());
+            out.extend_from_slice(&source);
+            out.extend_from_slice(&destination);
+            out.extend_from_slice(&a.port().to_be_bytes());
+            out.extend_from_slice(&b.port().to_be_bytes());
+        }
+        // LOCAL, of no family.
+        _ => {
+            out.extend_from_slice(&[0x20, 0]);
+            out.extend_from_slice(&CHECKSUM_BYTES.to_be_bytes());
+        }
+    }
+    out.extend_from_slice(&[TLV_CRC32C, 0, 4, 0, 0, 0, 0]);
+    let checksum = crc32c(&out);
+    let at = out.len() - 4;
+    out[at..].copy_from_slice(&checksum.to_be_bytes());
+    out
+}
+
+fn v6(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
+}
+
+/// The checksum of Castagnoli (RFC 3720 appendix B.4), bit by bit: headers are short.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+        }
+    }
+    !crc
 }
 
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
@@ -256,6 +324,29 @@ mod tests {
         for (command, family) in [(0, 0x11), (1, 0x12), (1, 0x31)] {
             assert_eq!(parse(&version_2(command, family, &four)), Ok(Some((None, 28))));
         }
+    }
+
+    #[test]
+    fn what_is_encoded_is_read_again() {
+        let inet = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let four = (inet("192.0.2.1:1234"), inet("192.0.2.2:80"));
+        let text = encode_1(Some(four));
+        assert_eq!(text, b"PROXY TCP4 192.0.2.1 192.0.2.2 1234 80\r\n");
+        assert_eq!(encode_1(None), b"PROXY UNKNOWN\r\n");
+        for ends in [four, (inet("[2001:db8::1]:1"), inet("[2001:db8::2]:2"))] {
+            for header in [encode_1(Some(ends)), encode_2(Some(ends), false)] {
+                let (read, length) = super::tests::header(&header);
+                assert_eq!((read.source, read.destination, length), (ends.0, ends.1, header.len()));
+            }
+        }
+        let both = encode_2(Some((inet("192.0.2.1:1"), inet("[2001:db8::2]:2"))), true);
+        assert_eq!(both[12..16], [0x21, 0x22, 0, 43]);
+        let mapped =
+            encode_2(Some((inet("[::ffff:192.0.2.1]:1"), inet("[::ffff:192.0.2.2]:2"))), false);
+        assert_eq!(mapped[12..16], [0x21, 0x11, 0, 19]);
+        let local = encode_2(None, false);
+        assert_eq!(parse(&local), Ok(Some((None, local.len()))));
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     }
 
     #[test]

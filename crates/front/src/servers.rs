@@ -44,10 +44,9 @@ pub struct Virtual {
 impl Listen {
     /// The servers for a connection's local address.
     pub fn at(&self, local: &Address) -> &Virtual {
-        let exact = self.addresses.iter().find(|(address, _)| match (address, local) {
-            (ListenAddress::Inet(a), Address::Inet(b)) => a == b,
-            _ => false,
-        });
+        let local = local.inet();
+        let exact =
+            self.addresses.iter().find(|(address, _)| local.is_some() && address.inet() == local);
         // The last one is the socket's own address: the wildcard, if there are several.
         match exact.or(self.addresses.last()) {
             Some((_, virtual_servers)) => virtual_servers,
@@ -65,7 +64,7 @@ impl Listen {
 
     /// Whether the address is a wildcard, so that connections have another local address.
     pub fn is_wildcard(&self) -> bool {
-        matches!(&self.spec.address, ListenAddress::Inet(address) if address.ip().is_unspecified())
+        self.spec.address.is_wildcard()
     }
 }
 
@@ -179,7 +178,7 @@ pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
         }
     }
     let wildcards: Vec<ListenAddress> =
-        order.iter().filter(|address| is_wildcard(address)).cloned().collect();
+        order.iter().filter(|address| address.is_wildcard()).cloned().collect();
     let mut listens: Vec<Listen> = Vec::new();
     let mut covered: Vec<(ListenAddress, ListenAddress, Virtual)> = Vec::new();
     for address in order {
@@ -205,17 +204,14 @@ pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
     listens
 }
 
-fn is_wildcard(address: &ListenAddress) -> bool {
-    matches!(address, ListenAddress::Inet(address) if address.ip().is_unspecified())
-}
-
-/// Whether a wildcard address receives the connections to another one.
+/// Whether a wildcard address receives what is for another one.
 fn covers(wildcard: &ListenAddress, address: &ListenAddress) -> bool {
-    match (wildcard, address) {
-        (ListenAddress::Inet(wildcard), ListenAddress::Inet(address)) => {
-            wildcard != address
-                && wildcard.is_ipv4() == address.is_ipv4()
-                && wildcard.port() == address.port()
+    match (wildcard.inet(), address.inet()) {
+        (Some(wild), Some(inet)) => {
+            wild != inet
+                && wildcard.is_stream() == address.is_stream()
+                && wild.is_ipv4() == inet.is_ipv4()
+                && wild.port() == inet.port()
         }
         _ => false,
     }

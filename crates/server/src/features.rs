@@ -89,7 +89,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_slice_module", Optional, true),
     ("http_stub_status_module", Optional, true),
     // stream
-    ("stream", Optional, false),
+    ("stream", Optional, true),
     ("stream_ssl_module", Optional, false),
     ("stream_realip_module", Optional, false),
     ("stream_ssl_preread_module", Optional, false),
@@ -101,11 +101,11 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("stream_return_module", Default, false),
     ("stream_set_module", Default, false),
     ("stream_split_clients_module", Default, false),
-    ("stream_upstream_hash_module", Default, false),
-    ("stream_upstream_least_conn_module", Default, false),
-    ("stream_upstream_least_time_module", Default, false),
-    ("stream_upstream_random_module", Default, false),
-    ("stream_upstream_zone_module", Default, false),
+    ("stream_upstream_hash_module", Default, true),
+    ("stream_upstream_least_conn_module", Default, true),
+    ("stream_upstream_least_time_module", Default, true),
+    ("stream_upstream_random_module", Default, true),
+    ("stream_upstream_zone_module", Default, true),
     // mail
     ("mail", Optional, false),
     ("mail_pop3_module", Default, false),
@@ -175,7 +175,7 @@ mod tests {
         assert!(text.contains(" --without-http_fastcgi_module "));
         assert!(text.contains(" --with-threads "));
         // Absent optional modules must not be named at all: tools search for the bare word.
-        for word in ["http_ssl", "http_v2", "--with-stream", "--with-mail", "OpenSSL", "perl"] {
+        for word in ["http_ssl", "http_v2", "stream_ssl_module", "--with-mail", "OpenSSL", "perl"] {
             assert!(!text.contains(word), "{word}");
         }
         assert!(!text.split(' ').any(|word| word == "--without-http"));

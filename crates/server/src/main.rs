@@ -22,8 +22,10 @@ mod program;
 mod reference;
 mod server_process;
 mod service;
+mod services;
 mod settings;
 mod sockets;
+mod stream_service;
 mod wire;
 mod worker;
 

@@ -1,10 +1,10 @@
 //! Which service the program runs.
 
-use crate::http_service::HttpService;
 use crate::service::Service;
+use crate::services::Services;
 
 /// The service.
-pub type Program = HttpService;
+pub type Program = Services;
 
 /// Its configuration before use.
 pub type Plan = <Program as Service>::Plan;

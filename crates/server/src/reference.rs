@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 
 use nowait_conf::docs;
-use nowait_http::variables;
+use nowait_variables::Subject;
 
 use crate::config;
 
@@ -39,14 +39,22 @@ pub fn asked(arguments: impl IntoIterator<Item = OsString>) -> Option<Result<Str
     )
 }
 
-/// The variables, by name, then the families with a common prefix.
+/// The variables of requests, then those of sessions.
 fn variables_page() -> String {
-    let mut rows: Vec<(String, &str)> = variables::builtins()
-        .map(|variable| (format!("`${}`", variable.name), variable.doc))
-        .collect();
-    rows.extend(variables::families().map(|f| (format!("`${}`*name*", f.prefix), f.doc)));
+    format!(
+        "# Variables\n\n## In http\n\n{}\n## In stream\n\n{}",
+        table::<nowait_http::request::Request>(),
+        table::<nowait_stream::session::Session>()
+    )
+}
+
+/// Variables by name, then the families with a common prefix.
+fn table<S: Subject>() -> String {
+    let mut rows: Vec<(String, &str)> =
+        S::builtins().map(|variable| (format!("`${}`", variable.name), variable.doc)).collect();
+    rows.extend(S::families().map(|f| (format!("`${}`*name*", f.prefix), f.doc)));
     rows.sort();
-    let mut page = "# Variables\n\n| Variable | Meaning |\n|---|---|\n".to_owned();
+    let mut page = "| Variable | Meaning |\n|---|---|\n".to_owned();
     for (name, doc) in rows {
         let doc = doc.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
         let _ = writeln!(page, "| {name} | {doc} |");
@@ -75,8 +83,9 @@ mod tests {
             docs::undocumented(&config::registry()).iter().map(|row| format!("{row:?}")).collect();
         assert_eq!(rows, Vec::<String>::new());
         assert_eq!(config::registry().conflicts(), Vec::<String>::new());
-        assert!(variables::builtins().all(|variable| !variable.doc.trim().is_empty()));
-        assert!(variables::families().all(|family| !family.doc.trim().is_empty()));
+        let page = variables_page();
+        assert!(page.contains("| `$upstream_first_byte_time` |"));
+        assert!(!page.contains("|  |"), "a variable without a text");
     }
 
     #[test]

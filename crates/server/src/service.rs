@@ -1,7 +1,8 @@
 //! What the program needs from the protocols it serves, so that processes, sockets, signals and
 //! reloads know no HTTP.
 //!
-//! [`Service`] is implemented by `http_service.rs` over the `http` crate. The order of events:
+//! [`Service`] is implemented by `services.rs` over the crates `http` and `stream`. The order of
+//! events:
 //!
 //! 1. the master reads the configuration (every directive of every table) and gets a plan;
 //! 2. it opens the plan's listeners and logs, as root, and makes its directories;
@@ -101,12 +102,8 @@ pub trait Service: 'static {
     /// The worker ends: idle connections are closed at once, busy ones after their request.
     fn close(worker: &Rc<Self::Worker>);
 
-    /// Serves a connection to its end; runs as a task of the worker that accepted it.
-    fn serve(
-        worker: &Rc<Self::Worker>,
-        listener: &Arc<ListenAddress>,
-        accepted: Accepted,
-    ) -> impl Future<Output = ()> + 'static;
+    /// Starts the task that serves a connection to its end, on the worker that accepted it.
+    fn serve(worker: &Rc<Self::Worker>, listener: &Arc<ListenAddress>, accepted: Accepted);
 
     /// Purges a cache; how many objects there were. Runs as a task of a worker.
     fn purge(

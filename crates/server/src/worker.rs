@@ -191,7 +191,7 @@ async fn accept_all(listener: Rc<Listener>, address: Arc<ListenAddress>, state: 
     loop {
         match listener.accept().await {
             Ok(accepted) => {
-                drop(spawn(Program::serve(&state.service, &address, accepted)));
+                Program::serve(&state.service, &address, accepted);
             }
             Err(error) if error.kind() == io::ErrorKind::NotConnected => return,
             Err(error) => {

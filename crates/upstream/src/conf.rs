@@ -68,8 +68,9 @@ nowait_conf::rows! {
     /// less moves only a small part of all texts to other servers (ketama). Both choose as nginx does.
     "hash" => balancing::hash, in UPSTREAM | STREAM_UPSTREAM, take between(1, 2), args "key [consistent]";
     /// Each request goes to a server chosen at random, by weight; with `two` to the better one of two
-    /// such servers: that with fewer requests under way, or with the shorter time.
-    "random" => balancing::random, in UPSTREAM | STREAM_UPSTREAM, take between(0, 2), args "[two [least_conn | least_time=header | least_time=last_byte]]";
+    /// such servers: that with fewer requests under way, or with the shorter time, which is one of those
+    /// that `least_time` knows.
+    "random" => balancing::random, in UPSTREAM | STREAM_UPSTREAM, take between(0, 2), args "[two [least_conn | least_time=time]]";
     /// The resolver for the names of the group, with the parameters of `resolver` elsewhere.
     "resolver" => resolver, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address ... [valid=time] [ipv4=on|off] [ipv6=on|off] [status_zone=zone]";
     /// How long a name may take to be resolved.
@@ -113,6 +114,16 @@ nowait_conf::rows! {
     /// Requests for which no server can be used now wait, so many at most, and no longer than `timeout`
     /// (60 seconds by default): they get 502 then. Without the directive they get it at once.
     "queue" => queue, in UPSTREAM, take between(1, 2), args "number [timeout=time]";
+}
+
+nowait_conf::rows! {
+    pub static STREAM_ROWS, module "upstream";
+
+    /// Each session goes to the server with the least average time and the fewest sessions under way,
+    /// by weight: the time until the connection stands (`connect`), to the `first_byte` that comes or
+    /// to the end of the session (`last_byte`). With `inflight` sessions that are not that far yet
+    /// count, too.
+    "least_time" => balancing::least_time, in STREAM_UPSTREAM, take between(1, 2), args "connect | first_byte | last_byte [inflight]";
 }
 
 /// A group as its block describes it.

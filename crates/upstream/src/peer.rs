@@ -77,6 +77,8 @@ pub(crate) struct PeerState {
     /// Set when failures have made it unavailable; for statistics.
     pub(crate) unavailable: AtomicBool,
     /// For `least_time`: averages in ms.
+    pub(crate) connect_time: AtomicU64,
+    /// To the header, or to the first byte.
     pub(crate) header_time: AtomicU64,
     pub(crate) response_time: AtomicU64,
     pub(crate) inflight_time: AtomicU64,
@@ -139,6 +141,7 @@ impl PeerState {
             recovering_since: AtomicU64::new(0),
             health: AtomicU8::new(HEALTHY),
             unavailable: AtomicBool::new(false),
+            connect_time: AtomicU64::new(0),
             header_time: AtomicU64::new(0),
             response_time: AtomicU64::new(0),
             inflight_time: AtomicU64::new(0),

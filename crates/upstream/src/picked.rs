@@ -76,12 +76,28 @@ impl Picked {
         self.peer.server_name()
     }
 
-    /// The header of the response came, so long after the choice. For `least_time header`; may be
-    /// left out for other methods.
+    /// The connection stands, so long after the choice: what has failed before works again. For
+    /// protocols whose answers may take long.
+    pub fn connected(&mut self, now: Instant, time: Duration) {
+        use crate::conf::{Balancer, Time};
+        if !self.single {
+            self.peer.worked(ms(now));
+        }
+        let time = time.as_millis() as u64;
+        balance::average(&self.peer.state.connect_time, time);
+        let balancer = &self.group.conf().balancer;
+        if matches!(balancer, Balancer::LeastTime { time: Time::Connect, .. }) {
+            self.end_inflight(ms(now), time);
+        }
+    }
+
+    /// The header of the response, or the first byte, came, so long after the choice. For
+    /// `least_time header` and `first_byte`; may be left out for other methods.
     pub fn header_received(&mut self, now: Instant, time: Duration) {
         use crate::conf::{Balancer, Time};
         let balancer = &self.group.conf().balancer;
-        let Balancer::LeastTime { time: Time::Header, inflight: true } = balancer else {
+        let Balancer::LeastTime { time: Time::Header | Time::FirstByte, inflight: true } = balancer
+        else {
             return;
         };
         let time = time.as_millis() as u64;

@@ -87,7 +87,7 @@ nowait_conf::rows! {
 }
 
 /// What `listen` may say.
-const LISTEN: Rules = Rules { default_port: Some(80) };
+const LISTEN: Rules = Rules { default_port: Some(80), udp: false };
 
 /// What `http` holds besides its settings.
 #[derive(Default)]

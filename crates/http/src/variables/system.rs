@@ -6,8 +6,7 @@ use crate::request::Request;
 use nowait_runtime::clock;
 use nowait_sys::tcp_info::{TcpInfo, tcp_info};
 
-/// Version of nginx whose behaviour is followed.
-pub const NGINX_VERSION: &str = "1.31.4";
+pub use nowait_front::NGINX_VERSION;
 
 /// The table of this module.
 pub const BUILTINS: &[Builtin] = builtins! {

@@ -87,7 +87,8 @@ impl View<'_> {
 fn estimate(peer: &Peer, time: Time, now: u64) -> u64 {
     let state = &peer.state;
     let mut ms = match time {
-        Time::Header => state.header_time.load(Relaxed),
+        Time::Header | Time::FirstByte => state.header_time.load(Relaxed),
+        Time::Connect => state.connect_time.load(Relaxed),
         Time::LastByte => state.response_time.load(Relaxed),
     };
     // A slow peer that is not asked any more gets another chance: its time is halved once in

@@ -1,6 +1,6 @@
 //! The methods of balancing: `hash`, `ip_hash`, `least_conn`, `least_time`, `random`.
 
-use nowait_conf::{Cx, Diagnostic, Node, Template};
+use nowait_conf::{Context, Cx, Diagnostic, Node, Template};
 
 use super::UpstreamLayer;
 use super::server::Supports;
@@ -42,6 +42,10 @@ pub enum Balancer {
 pub enum Time {
     /// To the header of the response.
     Header,
+    /// Until the connection stands.
+    Connect,
+    /// To the first byte that comes.
+    FirstByte,
     /// To the end of the response.
     LastByte,
 }
@@ -90,14 +94,13 @@ pub(super) fn hash(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 
 pub(super) fn least_time(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let (what, rest) = node.args.split_first().ok_or_else(|| node.arity_error())?;
-    let time = match what.text.to_ascii_lowercase().as_slice() {
-        b"header" => Time::Header,
-        b"last_byte" => Time::LastByte,
-        _ => {
-            return Err(what
-                .error(format!("invalid value \"{what}\""))
-                .expected("\"header\" or \"last_byte\""));
-        }
+    let times = times(cx);
+    let word = what.text.to_ascii_lowercase();
+    let known = times.iter().find(|(name, _)| name.as_bytes() == word.as_slice());
+    let Some((_, time)) = known.copied() else {
+        let names: Vec<String> = times.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+        let error = what.error(format!("invalid value \"{what}\""));
+        return Err(error.expected(names.join(" or ")));
     };
     let inflight = match rest {
         [] => false,
@@ -108,17 +111,31 @@ pub(super) fn least_time(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
     Ok(())
 }
 
+/// The times that servers of the block being read are measured by.
+fn times(cx: &Cx<'_>) -> &'static [(&'static str, Time)] {
+    match cx.context() {
+        Context::STREAM_UPSTREAM => &[
+            ("connect", Time::Connect),
+            ("first_byte", Time::FirstByte),
+            ("last_byte", Time::LastByte),
+        ],
+        _ => &[("header", Time::Header), ("last_byte", Time::LastByte)],
+    }
+}
+
 pub(super) fn random(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let balancer = match &node.args[..] {
         [] => Balancer::Random,
         [two, ..] if *two != "two" => return Err(node.parameter_error(two)),
         [_] => Balancer::RandomTwo(By::Connections),
-        [_, method, ..] => Balancer::RandomTwo(match method.as_bytes() {
-            b"least_conn" => By::Connections,
-            b"least_time=header" => By::Time(Time::Header),
-            b"least_time=last_byte" => By::Time(Time::LastByte),
-            _ => return Err(node.parameter_error(method)),
-        }),
+        [_, method, ..] if *method == "least_conn" => Balancer::RandomTwo(By::Connections),
+        [_, method, ..] => {
+            let named = method.strip_prefix("least_time=");
+            let known = named.and_then(|word| {
+                times(cx).iter().find(|(name, _)| word == *name).map(|(_, time)| *time)
+            });
+            Balancer::RandomTwo(By::Time(known.ok_or_else(|| node.parameter_error(method))?))
+        }
     };
     set(cx, node, balancer, Supports::NoBackup);
     Ok(())

@@ -1,0 +1,187 @@
+//! All protocols as the program's service: `http` and `stream` side by side.
+//!
+//! What they share in a generation (the threads that write logs, pools, the number) is made here and
+//! lent to both ([`Shared`]). Whose connection it is, its listening address says.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nowait_conf::{Cx, Diagnostic, Row, Scope};
+use nowait_front::log::error::ErrorLog;
+use nowait_front::log::writer::Writer;
+use nowait_front::log::{Level, Report};
+use nowait_http::conf::HttpConf;
+use nowait_http::connection::{self, Connection};
+use nowait_runtime::net::Accepted;
+use nowait_runtime::pool::Pool;
+use nowait_runtime::spawn;
+use nowait_stream::conf::StreamConf;
+use nowait_sys::listen::ListenAddress;
+
+use crate::events::{Event, Events};
+use crate::service::{Needs, Resources, Service};
+use crate::settings::Settings;
+use crate::wire::PurgeOrder;
+use crate::{http_service, stream_service};
+
+/// The service.
+pub struct Services;
+
+/// What all protocols understand of a configuration.
+pub struct Plan {
+    http: HttpConf,
+    stream: StreamConf,
+}
+
+/// A configuration in use.
+pub struct Generation {
+    http: Arc<nowait_http::generation::Generation>,
+    stream: Arc<nowait_stream::generation::Generation>,
+}
+
+/// What the protocols keep on a worker's thread.
+pub struct Worker {
+    http: Rc<nowait_http::worker::Worker>,
+    stream: Rc<nowait_stream::worker::Worker>,
+}
+
+/// What the protocols share in a generation.
+pub struct Shared {
+    /// Number of the generation.
+    pub number: u64,
+    /// The main and `events` contexts.
+    pub settings: Arc<Settings>,
+    /// Every `thread_pool`.
+    pub pools: HashMap<String, Pool>,
+    /// The threads that write logs.
+    pub writer: Arc<Writer>,
+    /// The error log of the main context.
+    pub main: ErrorLog,
+    /// Logs that the master has opened and nobody has taken yet.
+    pub files: HashMap<PathBuf, File>,
+    /// Kept by each protocol's generation.
+    pub lifeline: Arc<dyn Any + Send + Sync>,
+}
+
+impl Service for Services {
+    type Plan = Plan;
+    type Generation = Generation;
+    type Worker = Worker;
+
+    fn tables() -> Vec<&'static [Row]> {
+        let mut tables = nowait_http::conf::rows();
+        tables.extend(nowait_stream::conf::rows());
+        tables
+    }
+
+    fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> Plan {
+        let http = http_service::plan(cx, main, settings);
+        let stream = nowait_stream::conf::build(cx, main).unwrap_or_default();
+        for listen in stream.listens() {
+            let address = &listen.spec.address;
+            if http.listens().iter().any(|other| other.spec.address == *address) {
+                let text = format!("{address} is listened on in \"http\" and in \"stream\"");
+                cx.report(Diagnostic::emerg(text).hint("give one of them another port"));
+            }
+        }
+        Plan { http, stream }
+    }
+
+    fn needs(plan: &Plan) -> Needs {
+        let mut needs = http_service::needs(&plan.http);
+        let stream = stream_service::needs(&plan.stream);
+        needs.listens.extend(stream.listens);
+        for log in stream.logs {
+            if !needs.logs.contains(&log) {
+                needs.logs.push(log);
+            }
+        }
+        needs.stderr |= stream.stderr;
+        needs
+    }
+
+    fn activate(
+        plan: Plan,
+        resources: Resources,
+        previous: Option<&Arc<Generation>>,
+    ) -> Result<Generation, String> {
+        let Resources { number, settings, logs: mut files, pools, events, lifeline } = resources;
+        let writer = match previous {
+            Some(previous) => previous.http.logs.writer().clone(),
+            None => Arc::new(
+                Writer::start().map_err(|error| format!("the log thread can't start: {error}"))?,
+            ),
+        };
+        writer.set_reporter(Arc::new(Reporter(events)));
+        let mut opened = |path: &Path| files.remove(path);
+        let main = settings.error_logs.iter().map(|log| log.open(&writer, &mut opened)).collect();
+        let main = ErrorLog::new(main);
+        let lifeline = Arc::new(lifeline);
+        let mut shared = Shared { number, settings, pools, writer, main, files, lifeline };
+        let http = previous.map(|previous| &previous.http);
+        let http = Arc::new(http_service::activate(plan.http, &mut shared, http));
+        let stream = previous.map(|previous| &previous.stream);
+        let stream = stream_service::activate(plan.stream, &mut shared, &http.resolvers, stream);
+        Ok(Generation { http, stream: Arc::new(stream) })
+    }
+
+    fn worker(generation: Arc<Generation>) -> Rc<Worker> {
+        Rc::new(Worker {
+            http: nowait_http::worker::Worker::new(generation.http.clone()),
+            stream: nowait_stream::worker::Worker::new(generation.stream.clone()),
+        })
+    }
+
+    fn update(worker: &Rc<Worker>, generation: Arc<Generation>) {
+        worker.http.activate(generation.http.clone());
+        worker.stream.activate(generation.stream.clone());
+    }
+
+    fn make_room(worker: &Rc<Worker>) -> bool {
+        worker.http.make_room()
+    }
+
+    /// Sessions of `stream` go on to their end, as in nginx.
+    fn close(worker: &Rc<Worker>) {
+        worker.http.close();
+    }
+
+    fn serve(worker: &Rc<Worker>, listener: &Arc<ListenAddress>, accepted: Accepted) {
+        if worker.stream.current().conf.listen_at(listener).is_some() {
+            drop(spawn(worker.stream.serve(listener, accepted)));
+            return;
+        }
+        let Accepted { stream, peer } = accepted;
+        let connection = Connection::new(worker.http.clone(), stream, peer, listener.clone());
+        drop(spawn(connection::serve(connection)));
+    }
+
+    async fn purge(generation: Arc<Generation>, order: PurgeOrder) -> Result<u64, String> {
+        http_service::purge(&generation.http, order).await
+    }
+
+    fn reopen(generation: &Arc<Generation>, mut logs: HashMap<PathBuf, File>) {
+        // The writer is that of all protocols.
+        generation.http.logs.reopen(|path| logs.remove(path));
+    }
+
+    fn flush(generation: &Arc<Generation>, limit: Duration) {
+        generation.http.caches.iter().for_each(|cache| cache.close(limit));
+        generation.http.logs.flush(limit);
+    }
+}
+
+/// Failures of logs are told to the control thread, which writes the main error log itself.
+struct Reporter(Events);
+
+impl Report for Reporter {
+    fn report(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.0.send(Event::Log(level, message.to_string()));
+    }
+}

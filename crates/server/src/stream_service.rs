@@ -1,0 +1,48 @@
+//! The `stream` crate as a part of the program's service.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use nowait_front::resolvers::Resolvers;
+use nowait_http::generation::DEFAULT_POOL;
+use nowait_stream::conf::StreamConf;
+use nowait_stream::generation::Generation;
+use nowait_stream::logs::{self, Logs};
+
+use crate::service::Needs;
+use crate::services::Shared;
+
+/// What has to be opened for the plan.
+pub fn needs(plan: &StreamConf) -> Needs {
+    Needs {
+        listens: plan.listens().iter().map(|listen| listen.spec.clone()).collect(),
+        logs: logs::files(plan),
+        stderr: logs::uses_stderr(plan),
+        directories: Vec::new(),
+    }
+}
+
+/// Puts a plan to use. `resolvers` are those of `http`, whose caches are shared.
+pub fn activate(
+    plan: StreamConf,
+    shared: &mut Shared,
+    resolvers: &Resolvers,
+    previous: Option<&Arc<Generation>>,
+) -> Generation {
+    if let Some(previous) = previous {
+        plan.upstreams.adopt(&previous.conf.upstreams);
+    }
+    let Shared { settings, pools, writer, main, files, lifeline, .. } = shared;
+    let mut opened = |path: &Path| files.remove(path);
+    let debug = settings.debug_connections.clone();
+    let logs = Logs::open(&plan, writer.clone(), main.clone(), debug, &mut opened);
+    let resolvers = Resolvers::new(&plan.resolvers, &pools[DEFAULT_POOL], Some(resolvers));
+    Generation {
+        conf: plan,
+        resolvers,
+        logs: Arc::new(logs),
+        shutdown_timeout: settings.shutdown_timeout,
+        connections_max: settings.events.connections,
+        lifeline: Box::new(lifeline.clone()),
+    }
+}

@@ -1,0 +1,187 @@
+//! The blocks: `stream`, `server`, `upstream`; and how their scopes become one configuration.
+//!
+//! While the tree is read every block only keeps its scope, since directives of `stream` may follow
+//! a `server`. When all is read the chains of scopes are resolved. nginx: `ngx_stream_block`.
+
+use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span};
+use nowait_front::listen::{self, ListenDirective, Rules};
+use nowait_front::servers::{self, Named, ServerId, ServerListens, ServerName};
+use nowait_front::upstreams::Groups;
+use nowait_variables::{Mentions, Subject, Table};
+
+use super::core::{CoreConf, resolving};
+use super::log::LogConf;
+use super::proxy::{PassLayer, ProxyConf};
+use super::{Content, Server, StreamConf};
+use crate::session::Session;
+
+nowait_conf::rows! {
+    pub static STREAM_ROWS, module "stream_core";
+
+    /// The settings of the TCP and UDP proxy, and its servers.
+    block "stream" => stream, in MAIN, take none(), args "{ ... }";
+    /// A server: what becomes of the sessions of some addresses (`listen`).
+    block "server" => server, in STREAM, take none(), args "{ ... }";
+    /// Address and port, or path of a Unix-domain socket, on which the server accepts connections:
+    /// `12345`, `127.0.0.1:12345`, `[::1]:12345`, `unix:/run/db.sock`; a range of ports
+    /// (`12345-12399`) is as many addresses. Names of hosts are looked up when the configuration is
+    /// read. A server needs at least one.
+    ///
+    /// `reuseport` gives each worker a socket of its own. `proxy_protocol` expects the PROXY protocol, version 1 or 2, before anything else. The sizes,
+    /// times and numbers are those of the kernel's socket options of these names. Where servers
+    /// have the same address, the first one, or the one with `default_server`, gets the sessions,
+    /// unless the name that a client asks for in its TLS handshake leads to another one
+    /// (`ssl_preread`, `server_name`).
+    "listen" => listen, in STREAM_SERVER, take at_least(1), args "address:port [default_server] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
+    /// Names of the server: exact, with a wildcard at one end, or regular expressions.
+    "server_name" => server_name, in STREAM_SERVER, take at_least(1), default "\"\"", args "name ...";
+    /// A group of servers, to which `proxy_pass` refers by name.
+    block "upstream" => upstream, in STREAM, take exactly(1), args "name { ... }";
+    /// Accepted for compatibility: the table needs no tuning.
+    "server_names_hash_max_size" => accepted, in STREAM, take exactly(1), default "512", args "size";
+    /// Accepted for compatibility: the table needs no tuning.
+    "server_names_hash_bucket_size" => accepted, in STREAM, take exactly(1), default "64", args "size";
+    /// Accepted for compatibility: the table needs no tuning.
+    "variables_hash_max_size" => accepted, in STREAM, take exactly(1), default "1024", args "size";
+    /// Accepted for compatibility: the table needs no tuning.
+    "variables_hash_bucket_size" => accepted, in STREAM, take exactly(1), default "64", args "size";
+}
+
+/// What `stream` holds besides its settings.
+#[derive(Default)]
+struct StreamLayer {
+    servers: Vec<(Scope, Span)>,
+}
+
+/// What `server` holds besides its settings.
+#[derive(Default)]
+struct ServerLayer {
+    listens: Vec<ListenDirective>,
+    names: Vec<Named>,
+}
+
+/// The `stream` block as it was read, until it is resolved.
+#[derive(Default)]
+struct Pending(Option<Scope>);
+
+fn stream(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    cx.once(node)?;
+    let scope = cx.block(Context::STREAM, node.children());
+    cx.global::<Pending>().0 = Some(scope);
+    Ok(())
+}
+
+fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let mut scope = cx.block(Context::STREAM_SERVER, node.children());
+    if scope.layer::<ServerLayer>().listens.is_empty() && scope.seen("listen").is_none() {
+        let error = node.error("no \"listen\" is defined for server");
+        return Err(error.hint("say where it listens: listen 12345;"));
+    }
+    cx.layer::<StreamLayer>().servers.push((scope, node.span));
+    Ok(())
+}
+
+fn listen(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let read = listen::read(cx, node, Rules { default_port: None, udp: false })?;
+    cx.layer::<ServerLayer>().listens.extend(read);
+    Ok(())
+}
+
+fn server_name(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let names = servers::read_names::<Session>(cx, node)?;
+    cx.layer::<ServerLayer>().names.extend(names);
+    Ok(())
+}
+
+fn upstream(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    Groups::<Session>::read(cx, node, Context::STREAM_UPSTREAM)
+}
+
+fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    cx.once(node)?;
+    let word = node.args.first().ok_or_else(|| node.arity_error())?;
+    <u32 as nowait_conf::Value>::from_word(&word.text)
+        .map(drop)
+        .map_err(|invalid| invalid.in_node(node, word))
+}
+
+/// Resolves what the `stream` block said. `None` when there is none.
+///
+/// Errors are reported to `cx`; the result is usable only if there were none.
+pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
+    let mut stream = cx.global::<Pending>().0.take()?;
+    let scopes = std::mem::take(&mut stream.layer::<StreamLayer>().servers);
+    let mut listens = Vec::with_capacity(scopes.len());
+    let mut servers = Vec::with_capacity(scopes.len());
+    for (n, (mut scope, span)) in scopes.into_iter().enumerate() {
+        let id = ServerId(u32::try_from(n).unwrap_or(u32::MAX));
+        let ServerLayer { listens: directives, names } = scope.take::<ServerLayer>();
+        let name = names.first().map(|name| name.shown.clone()).unwrap_or_default();
+        let mut names: Vec<ServerName> = names.into_iter().map(|name| name.name).collect();
+        if names.is_empty() {
+            names.push(ServerName::Plain(Vec::new()));
+        }
+        listens.push(ServerListens { id, listens: directives, names });
+        let chain = [main, &stream, &scope];
+        let content = match scope.get::<PassLayer>().and_then(|layer| layer.pass.clone()) {
+            Some(pass) => Content::Proxy(pass),
+            None => {
+                let warning = Diagnostic::warn("no handler for server: its sessions end at once");
+                cx.report(warning.at(span).hint("say where they go: proxy_pass 127.0.0.1:12345;"));
+                Content::Nothing
+            }
+        };
+        let log = LogConf::resolve(cx, &chain);
+        servers.push(Server {
+            name,
+            core: CoreConf::resolve(cx, &chain),
+            resolving: resolving(cx, &chain),
+            content,
+            proxy: ProxyConf::resolve(cx, &chain),
+            access_logs: log.access_logs(cx),
+            log,
+        });
+    }
+    let mut listens = servers::build(cx, &listens);
+    for listen in &mut listens {
+        // Connections inherit it, which spares a call for each.
+        let default = listen.only().map(|only| only.default_server);
+        let nodelay = default.is_none_or(|id| servers[id.0 as usize].core.tcp_nodelay);
+        listen.spec.nodelay = listen.spec.address.is_stream() && nodelay;
+    }
+    let upstreams = cx.take_global::<Groups<Session>>().resolve(cx);
+    let resolving = resolving(cx, &[main, &stream]);
+    let resolvers = cx.global::<nowait_front::resolving::Named>().settings().to_vec();
+    let variables = match cx.global::<Table<Session>>().resolve() {
+        Ok(variables) => variables,
+        Err(unknown) => {
+            report_unknown(cx, &unknown);
+            nowait_variables::Resolved::default()
+        }
+    };
+    Some(StreamConf {
+        servers: servers.into(),
+        listens: listens.into(),
+        variables,
+        upstreams,
+        resolvers,
+        resolving,
+    })
+}
+
+fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
+    let mentions = std::mem::take(&mut cx.global::<Mentions<Session>>().names);
+    for name in unknown {
+        let span =
+            mentions.iter().find(|(mentioned, _)| mentioned.eq_ignore_ascii_case(name.as_bytes()));
+        let mut error = Diagnostic::emerg(format!("unknown \"{name}\" variable"));
+        if let Some((_, span)) = span {
+            error = error.at(*span);
+        }
+        let known = Session::builtins().map(|row| row.name);
+        if let Some(near) = nowait_conf::nearest(name, known) {
+            error = error.hint(format!("did you mean \"${near}\"?"));
+        }
+        cx.report(error);
+    }
+}

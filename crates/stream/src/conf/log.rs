@@ -1,0 +1,45 @@
+//! Logs of sessions. nginx: `ngx_stream_log_module`, `ngx_stream_core_module`.
+
+use nowait_conf::{Cx, Diagnostic, Node};
+use nowait_front::log::access::AccessLogs;
+use nowait_front::log::directives::{self, AccessLog, ErrorLogTo, LogFileCache};
+
+use crate::session::Session;
+
+nowait_conf::directives! {
+    /// Logs of a server.
+    #[derive(Debug)]
+    module "stream_log";
+    pub struct LogConf with LogLayer;
+
+    /// Writes a line for every session when it has ended, in a format that `log_format` in `stream`
+    /// defines; there is none by itself. Everything else is as with `access_log` in `http`.
+    access_log: Vec<AccessLog<Session>>, in STREAM | STREAM_SERVER,
+    args "path format [buffer=size] [gzip[=level]] [flush=time] [if=condition] | off";
+    /// Keeps descriptors of logs whose path contains variables, as in `http`.
+    open_log_file_cache: LogFileCache = "off", in STREAM | STREAM_SERVER,
+    args "max=number [inactive=time] [min_uses=number] [valid=time] | off";
+    /// Writes messages about sessions to a file, standard error (`stderr`) or a syslog server
+    /// (`syslog:`), down to a level. Without any the log of the main context is used.
+    error_log: Vec<ErrorLogTo>, in STREAM | STREAM_SERVER, args "file [level]";
+}
+
+nowait_conf::rows! {
+    pub static LOG_ROWS, module "stream_log";
+
+    /// Names a format of `access_log` in `stream`: text with variables of sessions, of which several
+    /// strings are joined. `escape` says how values are written, as in `http`.
+    "log_format" => log_format, in STREAM, take at_least(2),
+    args "name [escape=default | json | none] string ...";
+}
+
+fn log_format(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    directives::log_format::<Session>(cx, node)
+}
+
+impl LogConf {
+    /// The access logs, with their variables resolved.
+    pub fn access_logs(&self, cx: &mut Cx<'_>) -> AccessLogs {
+        AccessLogs::resolve(cx, &self.access_log, self.open_log_file_cache)
+    }
+}

@@ -1,0 +1,103 @@
+//! From the `stream` block to plain structs: servers, listeners, groups of upstream servers.
+//!
+//! Called once per generation by the program ([`build`]). Sessions see only what this module made.
+
+pub mod blocks;
+pub mod core;
+pub mod log;
+pub mod proxy;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_conf::Row;
+use nowait_front::resolving::Resolving;
+use nowait_front::servers::{Listen, ServerId};
+use nowait_front::upstreams::Upstreams;
+use nowait_sys::listen::ListenAddress;
+
+use crate::session::Session;
+
+pub use blocks::{STREAM_ROWS, build};
+
+/// Text with variables of a session.
+pub type Complex = nowait_variables::Complex<Session>;
+
+/// Everything that the `stream` block says; nothing if there is none.
+#[derive(Default)]
+pub struct StreamConf {
+    pub(crate) servers: Box<[Server]>,
+    pub(crate) listens: Box<[Listen]>,
+    /// The variables that are mentioned.
+    pub variables: nowait_variables::Resolved<Session>,
+    /// Groups of upstream servers.
+    pub upstreams: Upstreams<Session>,
+    /// Settings of the resolvers, by their numbers.
+    pub resolvers: Vec<Arc<nowait_resolver::Settings>>,
+    /// How names are resolved where no server says otherwise.
+    pub resolving: Resolving,
+}
+
+/// A server of the `stream` block.
+pub struct Server {
+    /// The first `server_name`.
+    pub name: Bytes,
+    /// Connections, and what is read of them beforehand.
+    pub core: core::CoreConf,
+    /// How names in variables are resolved.
+    pub resolving: Resolving,
+    /// What is done with sessions.
+    pub content: Content,
+    /// How sessions are passed on.
+    pub proxy: proxy::ProxyConf,
+    /// Logs.
+    pub log: log::LogConf,
+    /// Access logs, not yet open.
+    pub access_logs: nowait_front::log::access::AccessLogs,
+}
+
+/// What is done with the sessions of a server.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// No directive says what: sessions end at once.
+    Nothing,
+    /// `proxy_pass`
+    Proxy(proxy::Pass),
+}
+
+impl StreamConf {
+    /// A server.
+    pub fn server(&self, id: ServerId) -> &Server {
+        &self.servers[id.0 as usize]
+    }
+
+    /// All servers, in order.
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// All listeners, in the order of their numbers.
+    pub fn listens(&self) -> &[Listen] {
+        &self.listens
+    }
+
+    /// The listener at an address, if the block has one.
+    pub fn listen_at(&self, address: &ListenAddress) -> Option<&Listen> {
+        self.listens.iter().find(|listen| listen.spec.address == *address)
+    }
+}
+
+/// Rows of all tables of this crate, for the registry and the reference.
+pub fn rows() -> Vec<&'static [Row]> {
+    vec![
+        STREAM_ROWS,
+        core::CoreConf::ROWS,
+        core::ResolverConf::ROWS,
+        log::LogConf::ROWS,
+        log::LOG_ROWS,
+        proxy::PASS_ROWS,
+        proxy::ProxyConf::ROWS,
+        proxy::DEPRECATED_ROWS,
+        nowait_upstream::conf::STREAM_ROWS,
+    ]
+}

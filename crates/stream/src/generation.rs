@@ -1,0 +1,102 @@
+//! A generation of the configuration as one worker uses it.
+//!
+//! The program makes a [`Generation`] per reload and hands it to every worker; a worker wraps it in a
+//! [`Current`], whose reference counts stay on the worker's own core. A session keeps the one that
+//! it began with until it ends, as nginx's old workers do. With `worker_shutdown_timeout` it has to
+//! end that long after the reload.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use slab::Slab;
+
+use crate::conf::StreamConf;
+use crate::logs::Logs;
+use nowait_front::resolvers::Resolvers;
+
+/// A configuration in use, shared by all workers.
+pub struct Generation {
+    /// What the `stream` block says.
+    pub conf: StreamConf,
+    /// The resolvers.
+    pub resolvers: Resolvers,
+    /// The logs.
+    pub logs: Arc<Logs>,
+    /// `worker_shutdown_timeout`
+    pub shutdown_timeout: Option<Duration>,
+    /// `worker_connections`: sessions of UDP that a worker has at most.
+    pub connections_max: usize,
+    /// Dropped with the generation: tells the program that it has drained.
+    pub lifeline: Box<dyn Any + Send + Sync>,
+}
+
+/// A generation as one worker sees it.
+pub struct Current {
+    generation: Arc<Generation>,
+    expired: Cell<bool>,
+    waiting: RefCell<Slab<Waker>>,
+}
+
+impl std::ops::Deref for Current {
+    type Target = Generation;
+
+    fn deref(&self) -> &Generation {
+        &self.generation
+    }
+}
+
+impl Current {
+    /// For this worker.
+    pub fn new(generation: Arc<Generation>) -> Rc<Self> {
+        Rc::new(Self { generation, expired: Cell::new(false), waiting: RefCell::default() })
+    }
+
+    /// Ends the sessions that still use it.
+    pub(crate) fn expire(&self) {
+        self.expired.set(true);
+        let waiting: Vec<Waker> = self.waiting.borrow_mut().drain().collect();
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Resolves when its sessions have to end.
+    pub(crate) async fn expired(&self) {
+        let mut place = Place { current: self, key: None };
+        poll_fn(|cx| {
+            if self.expired.get() {
+                place.key = None;
+                return Poll::Ready(());
+            }
+            let mut waiting = self.waiting.borrow_mut();
+            match place.key {
+                Some(key) if waiting[key].will_wake(cx.waker()) => {}
+                Some(key) => waiting[key] = cx.waker().clone(),
+                None => place.key = Some(waiting.insert(cx.waker().clone())),
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// A place among those who wait, given up on drop.
+struct Place<'a> {
+    current: &'a Current,
+    key: Option<usize>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        // When the generation expired all places were given up at once.
+        if let Some(key) = self.key
+            && !self.current.expired.get()
+        {
+            let waker = self.current.waiting.borrow_mut().try_remove(key);
+            drop(waker);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The life of a session: phases named and ordered as nginx's.
+//!
+//! 1. post-accept: who the client is;
+//! 2. preaccess: limits;
+//! 3. access: who may come in;
+//! 4. preread: what the client says first, where the server's settings ask for it;
+//! 5. content: what the server does with the session;
+//! 6. log: one line, when the session is dropped.
+//!
+//! nginx: `ngx_stream_core_run_phases`.
+
+use nowait_front::log::{Level, OsError};
+use nowait_front::proxy_protocol;
+use nowait_runtime::net::Stream;
+use nowait_runtime::now;
+use nowait_runtime::task::{Either, select};
+
+use crate::conf::Content;
+use crate::proxy;
+use crate::session::Session;
+use crate::status::Status;
+
+/// So much of what is no header of the PROXY protocol is shown in the log.
+const SHOWN_BYTES: usize = 107;
+
+/// Serves a connection to its end.
+pub async fn serve(session: &Session) {
+    session.log_bare(
+        Level::Info,
+        format_args!("client {} connected to {}", session.connection_peer, session.listen),
+    );
+    let status = match session.current.shutdown_timeout {
+        None => run(session).await,
+        Some(_) => {
+            let current = session.current.clone();
+            let expired = std::pin::pin!(current.expired());
+            match select(std::pin::pin!(run(session)), expired).await {
+                Either::Left(status) => status,
+                Either::Right(()) => {
+                    session.log(Level::Info, format_args!("shutdown timeout"));
+                    Status::Ok
+                }
+            }
+        }
+    };
+    session.set_status(status);
+}
+
+async fn run(session: &Session) -> Status {
+    let Some(stream) = session.stream() else { return Status::InternalServerError };
+    let proxied = session.virtual_servers().is_some_and(|servers| servers.proxy_protocol);
+    if proxied && let Err(status) = Box::pin(receive_header(session, stream)).await {
+        return status;
+    }
+    match before_content(session).await {
+        Ok(()) => content(session, stream).await,
+        Err(status) => status,
+    }
+}
+
+/// All phases before content.
+///
+/// # Errors
+/// The status of a session that ends here.
+pub(crate) async fn before_content(_session: &Session) -> Result<(), Status> {
+    Ok(())
+}
+
+/// nginx: `ngx_stream_core_content_phase`.
+async fn content(session: &Session, stream: &Stream) -> Status {
+    session.set_action(None);
+    let server = session.server();
+    if !server.core.tcp_nodelay && session.has_nodelay() {
+        // A socket that can't be set is gone already.
+        let _ = stream.set_nodelay(false);
+    }
+    match &server.content {
+        Content::Nothing => Status::InternalServerError,
+        Content::Proxy(pass) => proxy::tcp(session, stream, pass).await,
+    }
+}
+
+/// Receives what a proxy in front says first. nginx: `ngx_stream_proxy_protocol_handler`.
+async fn receive_header(session: &Session, stream: &Stream) -> Result<(), Status> {
+    session.set_action(Some("reading PROXY protocol"));
+    let until = now() + session.server().core.proxy_protocol_timeout.duration();
+    let mut bytes = Vec::new();
+    loop {
+        let left = until.saturating_duration_since(now());
+        match stream.recv(left).await {
+            Ok(received) if received.is_empty() => return Err(Status::BadRequest),
+            Ok(received) => bytes.extend_from_slice(&received),
+            Err(error) => {
+                let timed_out = error.kind() == std::io::ErrorKind::TimedOut;
+                match timed_out && error.raw_os_error().is_none() {
+                    true => session.log(
+                        Level::Info,
+                        format_args!("client timed out (110: Connection timed out)"),
+                    ),
+                    false => {
+                        session.log(Level::Info, format_args!("recv() failed{}", OsError(&error)))
+                    }
+                }
+                return Err(Status::Ok);
+            }
+        }
+        match proxy_protocol::parse(&bytes) {
+            Ok(Some((header, length))) => {
+                session.input.replace(bytes.split_off(length));
+                if let Some(header) = header {
+                    // The cell is filled here only, once.
+                    let _ = session.proxy_protocol.set(Box::new(header));
+                }
+                session.set_action(Some("initializing session"));
+                return Ok(());
+            }
+            Ok(None) if bytes.len() < proxy_protocol::HEADER_BYTES_MAX => {}
+            Ok(None) | Err(proxy_protocol::Broken) => {
+                let shown = bytes[..bytes.len().min(SHOWN_BYTES)].escape_ascii();
+                session.log(Level::Error, format_args!("broken header: \"{shown}\""));
+                return Err(Status::BadRequest);
+            }
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! The proxy: sessions are passed on to servers behind this one. nginx: `ngx_stream_proxy_module`.
+//!
+//! Servers are tried until one can be reached; then the runtime's [`relay`] passes bytes on in both
+//! directions until a side ends.
+
+pub mod server_name;
+pub mod state;
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use nowait_front::log::{Level, OsError};
+use nowait_front::proxy_protocol;
+use nowait_front::resolvers::{self, Named};
+use nowait_front::upstreams::Upstream;
+use nowait_runtime::buf::Chain;
+use nowait_runtime::net::{
+    Address, AfterEnd, ConnectError, ConnectOptions, Observer, RelayEnd, RelayOptions, Side, Sides,
+    Stream, relay,
+};
+use nowait_runtime::now;
+use nowait_runtime::time::timeout;
+use nowait_upstream::{Attempt, Next, Picked, Times};
+use nowait_variables::Subject;
+use rustix::io::Errno;
+
+use crate::conf::Complex;
+use crate::conf::proxy::{Pass, ProxyConf, ProxyVersion};
+use crate::session::{Session, take_input};
+use crate::status::Status;
+use server_name::ServerText;
+use state::{PeerName, Try};
+
+/// Passes a connection on, to its end.
+pub async fn tcp(session: &Session, client: &Stream, pass: &Pass) -> Status {
+    let conf = &session.server().proxy;
+    let connected = match connect(session, conf, pass).await {
+        Ok(connected) => connected,
+        Err(status) => return status,
+    };
+    session.set_action(Some("proxying connection"));
+    let Connected { stream, peer, began } = connected;
+    let first = session_start(session, conf);
+    let mut options = RelayOptions::new(
+        conf.timeout.duration(),
+        if conf.half_close { AfterEnd::HalfClose } else { AfterEnd::Close },
+    );
+    if let Some(size) = conf.buffer_size {
+        options.buffer_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
+    }
+    options.rate = Sides {
+        client: rate(session, conf.upload_rate.as_ref()),
+        upstream: rate(session, conf.download_rate.as_ref()),
+    };
+    let meter = Meter { session, peer: RefCell::new(peer), began, first_byte: Cell::new(None) };
+    let streams = Sides { client, upstream: &stream };
+    let end =
+        relay(streams, Sides { client: Chain::new(), upstream: first }, &options, &meter).await;
+    meter.finish();
+    match end {
+        RelayEnd::Closed(side) => {
+            let who = match side {
+                Side::Client => "client",
+                Side::Upstream => "upstream",
+            };
+            session.log_bare(Level::Info, format_args!("{who} disconnected, {}", session.totals()));
+        }
+        RelayEnd::Idle | RelayEnd::Stuck(_) => session
+            .log(Level::Info, format_args!("connection timed out (110: Connection timed out)")),
+        // It was said when it happened.
+        RelayEnd::Broken(_) => {}
+    }
+    Status::Ok
+}
+
+/// What goes to the upstream before all that the client will send: the PROXY protocol, and what was
+/// read already.
+fn session_start(session: &Session, conf: &ProxyConf) -> Chain {
+    let mut first = Chain::new();
+    let (source, destination) = (session.peer().inet(), session.local().inet());
+    let ends = source.zip(destination);
+    match conf.protocol {
+        ProxyVersion::Off => {}
+        ProxyVersion::One => first.push(Bytes::from(proxy_protocol::encode_1(ends))),
+        ProxyVersion::Two => {
+            first.push(Bytes::from(proxy_protocol::encode_2(ends, session.is_udp())));
+        }
+    }
+    let input = take_input(session);
+    session.count_received(input.len() as u64);
+    first.push(input);
+    first
+}
+
+/// Bytes per second; zero: no limit. What is no size is no limit either, which is logged.
+pub(crate) fn rate(session: &Session, text: Option<&Complex>) -> u64 {
+    let Some(text) = text else { return 0 };
+    let value = session.evaluate(text);
+    if value.is_empty() {
+        return 0;
+    }
+    match <nowait_conf::Size as nowait_conf::Value>::from_word(&value) {
+        Ok(size) => size.0,
+        Err(_) => {
+            let value = String::from_utf8_lossy(&value);
+            session.log(Level::Error, format_args!("invalid size \"{value}\""));
+            0
+        }
+    }
+}
+
+/// Counts what is passed on.
+struct Meter<'a> {
+    session: &'a Session,
+    peer: RefCell<Picked>,
+    /// When the peer was chosen.
+    began: Instant,
+    first_byte: Cell<Option<Duration>>,
+}
+
+impl Meter<'_> {
+    /// The session has ended, and the peer is given back.
+    fn finish(self) {
+        let now = now();
+        let response = now.saturating_duration_since(self.began);
+        let (mut received, mut sent) = (0, 0);
+        self.session.update_try(|last| {
+            last.session = Some(response);
+            (received, sent) = (last.received, last.sent);
+        });
+        let peer = self.peer.into_inner();
+        peer.count_bytes(sent, received);
+        let times = self.first_byte.get().map(|header| Times { header, response });
+        peer.succeeded(now, times);
+    }
+}
+
+impl Observer for Meter<'_> {
+    fn received(&self, from: Side, bytes: usize) {
+        let bytes = bytes as u64;
+        match from {
+            Side::Client => self.session.count_received(bytes),
+            Side::Upstream => {
+                if self.first_byte.get().is_none() {
+                    let time = now().saturating_duration_since(self.began);
+                    self.first_byte.set(Some(time));
+                    self.session.update_try(|last| last.first_byte = Some(time));
+                    self.peer.borrow_mut().header_received(now(), time);
+                }
+                self.session.update_try(|last| last.received += bytes);
+            }
+        }
+    }
+
+    fn sent(&self, to: Side, bytes: usize) {
+        let bytes = bytes as u64;
+        match to {
+            Side::Client => self.session.count_sent(bytes),
+            Side::Upstream => self.session.update_try(|last| last.sent += bytes),
+        }
+    }
+
+    fn failed(&self, side: Side, call: &'static str, error: &io::Error) {
+        let (level, action) = match (side, call) {
+            (Side::Client, "recv()") => (Level::Info, "proxying and reading from client"),
+            (Side::Client, _) => (Level::Info, "proxying and sending to client"),
+            (Side::Upstream, "recv()") => (Level::Error, "proxying and reading from upstream"),
+            (Side::Upstream, _) => (Level::Error, "proxying and sending to upstream"),
+        };
+        self.session.set_action(Some(action));
+        self.session.log(level, format_args!("{call} failed{}", OsError(error)));
+        self.session.set_action(Some("proxying connection"));
+    }
+}
+
+/// A server that was reached.
+struct Connected {
+    stream: Stream,
+    peer: Picked,
+    /// When it was chosen.
+    began: Instant,
+}
+
+/// Reaches a server.
+///
+/// # Errors
+/// The status of the session. What went wrong has been logged.
+async fn connect(session: &Session, conf: &ProxyConf, pass: &Pass) -> Result<Connected, Status> {
+    let mut search = Search::new(session, conf, pass).await?;
+    loop {
+        let peer = search.next().await?;
+        let began = now();
+        match search.try_tcp(&peer).await {
+            Ok(stream) => {
+                let peer = search.reached(peer, began);
+                search.log_connected(stream.local_addr().ok(), &peer);
+                return Ok(Connected { stream, peer, began });
+            }
+            Err(error) => search.missed(peer, began, error)?,
+        }
+    }
+}
+
+/// A session's search for a server.
+pub(crate) struct Search<'a> {
+    session: &'a Session,
+    conf: &'a ProxyConf,
+    attempt: Attempt,
+    bind: Option<Address>,
+    /// When the first server was tried.
+    started: Instant,
+    is_first: bool,
+}
+
+impl<'a> Search<'a> {
+    /// Begins it.
+    ///
+    /// # Errors
+    /// The status of a session whose server is not known.
+    pub(crate) async fn new(
+        session: &'a Session,
+        conf: &'a ProxyConf,
+        pass: &Pass,
+    ) -> Result<Search<'a>, Status> {
+        let bind = conf.bind.as_ref().and_then(|bind| bind.0.as_ref());
+        let bind = bind.and_then(|bind| bind.address(session)).map(Address::Inet);
+        let upstream = match pass {
+            Pass::Static(group) => session.current.conf.upstreams.get(*group).clone(),
+            Pass::Variable(text) => find(session, text).await?,
+        };
+        let attempt = upstream.begin(session);
+        Ok(Search { session, conf, attempt, bind, started: now(), is_first: true })
+    }
+
+    /// Chooses a server.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) async fn next(&mut self) -> Result<Picked, Status> {
+        self.session.set_action(Some("connecting to upstream"));
+        let peer = loop {
+            match self.attempt.next(now()) {
+                Next::Peer(peer) => break Some(peer),
+                Next::Unresolved => {
+                    let group = self.attempt.group().clone();
+                    let limit = group.conf().resolver_timeout;
+                    let limit = limit.unwrap_or(self.session.current.conf.resolving.timeout);
+                    if timeout(limit.duration(), group.resolved()).await.is_err() {
+                        break None;
+                    }
+                }
+                Next::Busy | Next::NoLive => break None,
+            }
+        };
+        let Some(peer) = peer else {
+            let name = String::from_utf8_lossy(self.attempt.group().name());
+            let mut failed = Try::new(PeerName::Text(name.into()));
+            failed.session = Some(Duration::ZERO);
+            self.session.tries.borrow_mut().push(failed);
+            self.session.log(Level::Error, format_args!("no live upstreams"));
+            return Err(Status::BadGateway);
+        };
+        if std::mem::take(&mut self.is_first) && self.conf.next_upstream_tries > 0 {
+            self.attempt.limit_tries(self.conf.next_upstream_tries as usize - 1);
+        }
+        let one = Try::new(PeerName::Peer(peer.peer().clone()));
+        self.session.tries.borrow_mut().push(one);
+        Ok(peer)
+    }
+
+    /// How sockets are made.
+    pub(crate) fn options(&self) -> ConnectOptions<'_> {
+        let bytes = |size: nowait_conf::Size| u32::try_from(size.0).unwrap_or(u32::MAX);
+        let bind = self.conf.bind.as_ref().and_then(|bind| bind.0.as_ref());
+        ConnectOptions {
+            bind: self.bind.as_ref(),
+            transparent: self.bind.is_some() && bind.is_some_and(|bind| bind.transparent),
+            keepalive: self.conf.socket_keepalive,
+            nodelay: self.session.server().core.tcp_nodelay,
+            receive_buffer: bytes(self.conf.socket_rcvbuf),
+            send_buffer: bytes(self.conf.socket_sndbuf),
+            ..ConnectOptions::new(self.conf.connect_timeout.duration())
+        }
+    }
+
+    async fn try_tcp(&self, peer: &Picked) -> Result<Stream, ConnectError> {
+        Stream::connect_with(peer.address(), &self.options()).await
+    }
+
+    /// The server was reached.
+    pub(crate) fn reached(&self, mut peer: Picked, began: Instant) -> Picked {
+        let time = now().saturating_duration_since(began);
+        self.session.update_try(|last| last.connect = Some(time));
+        peer.connected(now(), time);
+        peer
+    }
+
+    /// For those who watch: which connection is whose.
+    pub(crate) fn log_connected(&self, local: Option<Address>, peer: &Picked) {
+        if let Some(local) = local
+            && self.session.current.logs.enabled(self.session, Level::Info)
+        {
+            let (kind, name) = (self.session.kind(), peer.name());
+            let text = format_args!("{kind}proxy {local} connected to {name}");
+            self.session.log_bare(Level::Info, text);
+        }
+    }
+
+    /// The server was not reached.
+    ///
+    /// # Errors
+    /// No other one may be tried.
+    pub(crate) fn missed(
+        &self,
+        peer: Picked,
+        began: Instant,
+        error: ConnectError,
+    ) -> Result<(), Status> {
+        let time = now().saturating_duration_since(began);
+        self.session.update_try(|last| last.session = Some(time));
+        let log = |level, what: fmt::Arguments<'_>, error: &io::Error| {
+            let name = peer.name();
+            self.session.log(level, format_args!("{what} to {name} failed{}", OsError(error)));
+        };
+        match error {
+            ConnectError::TimedOut => self
+                .session
+                .log(Level::Error, format_args!("upstream timed out (110: Connection timed out)")),
+            ConnectError::Connect(error) => self
+                .session
+                .log(connect_level(&error), format_args!("connect() failed{}", OsError(&error))),
+            // These are ours: there is no sense in another try.
+            ConnectError::Bind(error) => {
+                log(Level::Crit, format_args!("bind()"), &error);
+                return Err(Status::InternalServerError);
+            }
+            ConnectError::Option(name, error) => {
+                log(Level::Alert, format_args!("setsockopt({name})"), &error);
+                return Err(Status::InternalServerError);
+            }
+            ConnectError::Socket(error) => {
+                log(Level::Alert, format_args!("socket()"), &error);
+                return Err(Status::InternalServerError);
+            }
+        }
+        if peer.failed(now()) {
+            self.session.log(Level::Warn, format_args!("upstream server temporarily disabled"));
+        }
+        let limit = self.conf.next_upstream_timeout.duration();
+        let spent = now().saturating_duration_since(self.started);
+        let may_go_on = self.attempt.tries_left() > 0
+            && self.conf.next_upstream
+            && (limit.is_zero() || spent < limit);
+        if may_go_on { Ok(()) } else { Err(Status::BadGateway) }
+    }
+}
+
+/// The servers that a text with variables names.
+async fn find(session: &Session, text: &Complex) -> Result<Upstream<Session>, Status> {
+    let text = session.evaluate(text);
+    let parsed = ServerText::parse(&text).map_err(|problem| {
+        let shown = String::from_utf8_lossy(&text);
+        session.log(Level::Error, format_args!("{problem} in upstream \"{shown}\""));
+        Status::InternalServerError
+    })?;
+    let current = &session.current;
+    let named =
+        Named { text: &parsed.text, host: &parsed.host, port: parsed.port, default_port: None };
+    let resolving = session.server().resolving;
+    let found =
+        resolvers::find(named, &current.conf.upstreams, &current.resolvers, resolving).await;
+    found.map_err(|error| {
+        session.log(Level::Error, format_args!("{error}"));
+        Status::InternalServerError
+    })
+}
+
+/// nginx: `ngx_event_connect_peer`.
+fn connect_level(error: &io::Error) -> Level {
+    let usual = [
+        Errno::CONNREFUSED,
+        Errno::AGAIN,
+        Errno::CONNRESET,
+        Errno::NETDOWN,
+        Errno::NETUNREACH,
+        Errno::HOSTDOWN,
+        Errno::HOSTUNREACH,
+        Errno::TIMEDOUT,
+    ];
+    match Errno::from_io_error(error) {
+        Some(errno) if usual.contains(&errno) => Level::Error,
+        _ => Level::Crit,
+    }
+}

@@ -1,0 +1,355 @@
+//! A session: one client's connection, or its datagrams, with everything that variables and logs say
+//! of it. nginx: `ngx_stream_session_t`.
+//!
+//! Made when a connection is accepted, and dropped when the session has ended: then, whatever ended
+//! it, it has written its line to the access logs.
+
+use std::cell::{Cell, OnceCell, Ref, RefCell};
+use std::fmt;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use nowait_front::address;
+use nowait_front::log::error::{Details, Entry};
+use nowait_front::log::{Level, Logged};
+use nowait_front::proxy_protocol::ProxyProtocol;
+use nowait_front::servers::{ServerId, Virtual};
+use nowait_runtime::net::{Address, Stream};
+use nowait_runtime::{now, worker};
+use nowait_sys::listen::ListenAddress;
+use nowait_variables::{Builtin, Captures, Changeable, Family, Resolved, Slots, Subject};
+
+use crate::conf::Server;
+use crate::counts::Counted;
+use crate::generation::Current;
+use crate::proxy::state::Try;
+use crate::status::Status;
+use crate::variables;
+
+/// Numbers the sessions of the process.
+static SESSIONS: AtomicU64 = AtomicU64::new(1);
+
+/// How a client talks to us.
+pub enum Transport {
+    /// Over its own connection.
+    Tcp(Stream),
+    /// By datagrams, to this address of ours.
+    Udp(Address),
+}
+
+/// What a session begins with.
+pub struct Arrival {
+    /// How the client talks to us.
+    pub transport: Transport,
+    /// The client's address.
+    pub peer: Address,
+    /// Address of the listening socket that it came in by.
+    pub listen: Arc<ListenAddress>,
+    /// Counts it among the worker's sessions.
+    pub counted: Counted,
+}
+
+/// A session.
+pub struct Session {
+    /// Serial number in this process.
+    pub number: u64,
+    /// The configuration that it began with, and keeps.
+    pub current: Rc<Current>,
+    /// How the client talks to us.
+    pub transport: Transport,
+    /// The peer of the connection; see [`peer`](Self::peer).
+    pub connection_peer: Address,
+    /// Address of the listening socket.
+    pub listen: Arc<ListenAddress>,
+    /// When it began.
+    pub started: Instant,
+    /// What the PROXY protocol said.
+    pub proxy_protocol: OnceCell<Box<ProxyProtocol>>,
+    /// The client's address, if somebody trusted has told another one than the peer's.
+    pub real_peer: OnceCell<Box<Address>>,
+    /// Bytes received and not yet passed on.
+    pub input: RefCell<Vec<u8>>,
+    /// Bytes that came from the client.
+    pub received: Cell<u64>,
+    /// Bytes that went to the client.
+    pub sent: Cell<u64>,
+    /// The upstream servers that were tried.
+    pub tries: RefCell<Vec<Try>>,
+    server: Cell<ServerId>,
+    status: Cell<Option<Status>>,
+    local: OnceCell<Box<Address>>,
+    action: Cell<Option<&'static str>>,
+    slots: Slots,
+    captures: RefCell<Captures>,
+    variable_depth: Cell<u8>,
+    _counted: Counted,
+}
+
+impl Session {
+    /// A session that begins; `None` when nobody serves its address any more.
+    pub fn new(current: Rc<Current>, arrival: Arrival) -> Option<Self> {
+        let Arrival { transport, peer, listen, counted } = arrival;
+        let session = Self {
+            number: SESSIONS.fetch_add(1, Ordering::Relaxed),
+            current,
+            transport,
+            connection_peer: peer,
+            listen,
+            started: now(),
+            proxy_protocol: OnceCell::new(),
+            real_peer: OnceCell::new(),
+            input: RefCell::default(),
+            received: Cell::new(0),
+            sent: Cell::new(0),
+            tries: RefCell::default(),
+            server: Cell::new(ServerId(0)),
+            status: Cell::new(None),
+            local: OnceCell::new(),
+            action: Cell::new(Some("initializing session")),
+            slots: Slots::default(),
+            captures: RefCell::default(),
+            variable_depth: Cell::new(0),
+            _counted: counted,
+        };
+        let default = session.virtual_servers()?.default_server;
+        session.server.set(default);
+        Some(session)
+    }
+
+    /// The servers of the address that the client has connected to.
+    pub fn virtual_servers(&self) -> Option<&Virtual> {
+        let listen = self.current.conf.listen_at(&self.listen)?;
+        Some(listen.only().unwrap_or_else(|| listen.at(self.local())))
+    }
+
+    /// The server that it belongs to.
+    pub fn server_id(&self) -> ServerId {
+        self.server.get()
+    }
+
+    /// The settings of that server.
+    pub fn server(&self) -> &Server {
+        self.current.conf.server(self.server.get())
+    }
+
+    /// Another server takes over: the name that the client asks for leads there.
+    pub fn set_server(&self, server: ServerId) {
+        self.server.set(server);
+    }
+
+    /// The client's connection; `None` for datagrams.
+    pub fn stream(&self) -> Option<&Stream> {
+        match &self.transport {
+            Transport::Tcp(stream) => Some(stream),
+            Transport::Udp(_) => None,
+        }
+    }
+
+    /// Whether the connection has inherited `TCP_NODELAY` from its listening socket.
+    pub(crate) fn has_nodelay(&self) -> bool {
+        self.current.conf.listen_at(&self.listen).is_some_and(|listen| listen.spec.nodelay)
+    }
+
+    /// Whether the client sends datagrams.
+    pub fn is_udp(&self) -> bool {
+        matches!(self.transport, Transport::Udp(_))
+    }
+
+    /// The client's address.
+    pub fn peer(&self) -> &Address {
+        self.real_peer.get().map_or(&self.connection_peer, |real| real)
+    }
+
+    /// Our side's address; asked for only when needed and where it differs from the listener's.
+    pub fn local(&self) -> &Address {
+        self.local.get_or_init(|| {
+            Box::new(match (&self.transport, &*self.listen) {
+                (Transport::Udp(local), _) => local.clone(),
+                (_, ListenAddress::Inet(inet)) if !inet.ip().is_unspecified() => {
+                    Address::Inet(*inet)
+                }
+                (Transport::Tcp(stream), _) => {
+                    stream.local_addr().unwrap_or_else(|_| Address::Unix(Box::default()))
+                }
+            })
+        })
+    }
+
+    /// What it came to; `None` while it goes on.
+    pub fn status(&self) -> Option<Status> {
+        self.status.get()
+    }
+
+    /// It has come to this.
+    pub fn set_status(&self, status: Status) {
+        self.status.set(Some(status));
+    }
+
+    /// What is being done, for log lines: `connecting to upstream`.
+    pub fn set_action(&self, action: Option<&'static str>) {
+        self.action.set(action);
+    }
+
+    /// The last upstream server that was tried.
+    pub fn last_try(&self) -> Option<Ref<'_, Try>> {
+        Ref::filter_map(self.tries.borrow(), |tries| tries.last()).ok()
+    }
+
+    /// Changes what is known of the last upstream server that was tried.
+    pub fn update_try(&self, change: impl FnOnce(&mut Try)) {
+        if let Some(last) = self.tries.borrow_mut().last_mut() {
+            change(last);
+        }
+    }
+
+    /// Counts bytes that came from the client.
+    pub fn count_received(&self, bytes: u64) {
+        self.received.set(self.received.get() + bytes);
+    }
+
+    /// Counts bytes that went to the client.
+    pub fn count_sent(&self, bytes: u64) {
+        self.sent.set(self.sent.get() + bytes);
+    }
+
+    /// Writes a line about it to the error logs of its server, with all that is known of it.
+    pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.current.logs.session_error(self, level, Some(&About(self)), message);
+    }
+
+    /// Writes a line that says all by itself.
+    pub fn log_bare(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.current.logs.session_error(self, level, None, message);
+    }
+
+    /// `udp `, for log lines.
+    pub fn kind(&self) -> &'static str {
+        if self.is_udp() { "udp " } else { "" }
+    }
+
+    /// What came and went, as log lines say it.
+    pub fn totals(&self) -> Totals<'_> {
+        Totals(self)
+    }
+}
+
+/// Bytes that came and went.
+pub struct Totals<'a>(&'a Session);
+
+impl fmt::Display for Totals<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let session = self.0;
+        let (received, sent) = session.last_try().map_or((0, 0), |last| (last.received, last.sent));
+        write!(
+            f,
+            "bytes from/to client:{}/{}, bytes from/to upstream:{received}/{sent}",
+            session.received.get(),
+            session.sent.get()
+        )
+    }
+}
+
+/// What error lines say about a session. nginx: `ngx_stream_log_error`,
+/// `ngx_stream_proxy_log_error`.
+struct About<'a>(&'a Session);
+
+impl Details for About<'_> {
+    fn append(&self, out: &mut Vec<u8>) {
+        let session = self.0;
+        if let Some(action) = session.action.get() {
+            out.extend_from_slice(b" while ");
+            out.extend_from_slice(action.as_bytes());
+        }
+        out.extend_from_slice(b", ");
+        out.extend_from_slice(session.kind().as_bytes());
+        out.extend_from_slice(b"client: ");
+        address::append_ip(session.peer(), out);
+        out.extend_from_slice(format!(", server: {}", session.listen).as_bytes());
+        if let Some(last) = session.last_try() {
+            out.extend_from_slice(format!(", upstream: \"{}\"", last.name()).as_bytes());
+            drop(last);
+            out.extend_from_slice(format!(", {}", session.totals()).as_bytes());
+        }
+    }
+}
+
+impl Session {
+    pub(crate) fn entry<'a>(&self, details: Option<&'a dyn Details>, debug: bool) -> Entry<'a> {
+        Entry { connection: Some(self.number), os_error: None, details, debug_connection: debug }
+    }
+}
+
+impl Drop for Session {
+    /// The log phase: no session ends without its line.
+    fn drop(&mut self) {
+        if self.status.get().is_none() {
+            // Its worker ends without waiting for it, or it has broken off by a panic.
+            let ended =
+                if worker::is_stopping() { Status::Ok } else { Status::InternalServerError };
+            self.status.set(Some(ended));
+        }
+        self.current.logs.access(self);
+    }
+}
+
+impl Logged for Session {
+    const FORMAT: Option<(&'static str, &'static str)> = None;
+}
+
+impl Subject for Session {
+    const HAS_PROXIES: bool = false;
+
+    fn builtins() -> impl Iterator<Item = &'static Builtin<Self>> {
+        variables::builtins()
+    }
+
+    fn families() -> impl Iterator<Item = &'static Family<Self>> {
+        variables::families()
+    }
+
+    fn changeable() -> impl Iterator<Item = &'static Changeable<Self>> {
+        std::iter::empty()
+    }
+
+    fn variables(&self) -> &Resolved<Self> {
+        &self.current.conf.variables
+    }
+
+    fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    fn captures(&self) -> &RefCell<Captures> {
+        &self.captures
+    }
+
+    fn depth(&self) -> &Cell<u8> {
+        &self.variable_depth
+    }
+
+    /// nginx says nothing of it in `stream`.
+    fn uninitialized(&self, _name: &str) {}
+
+    fn fault(&self, message: fmt::Arguments<'_>) {
+        self.log(Level::Error, message);
+    }
+
+    fn peer_ip(&self) -> Option<IpAddr> {
+        Some(self.peer().inet()?.ip())
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// What is left of the input, taken out.
+pub(crate) fn take_input(session: &Session) -> Bytes {
+    std::mem::take(&mut *session.input.borrow_mut()).into()
+}

@@ -1,0 +1,44 @@
+//! `$upstream_*`: what servers behind this one did for a session. Of several tries the values are
+//! joined by `, `. nginx: `ngx_stream_upstream_vars`.
+
+use std::time::Duration;
+
+use super::{Builtin, builtin_rows, number, seconds};
+use crate::proxy::state::Try;
+use crate::session::Session;
+
+/// The variables of this module.
+pub const BUILTINS: &[Builtin] = builtin_rows! {
+    /// Addresses of the servers that were tried.
+    "upstream_addr" => |s, out| each(s, out, |one, out| out.extend_from_slice(one.name().as_bytes()));
+    /// Bytes that came from the servers.
+    "upstream_bytes_received" => |s, out| each(s, out, |one, out| { number(one.received, out); });
+    /// Bytes that went to the servers.
+    "upstream_bytes_sent" => |s, out| each(s, out, |one, out| { number(one.sent, out); });
+    /// Times until the connections stood, in seconds with milliseconds; `-` if they did not.
+    "upstream_connect_time" => |s, out| each(s, out, |one, out| time(one.connect, out));
+    /// Times until the first byte came; `-` if none did.
+    "upstream_first_byte_time" => |s, out| each(s, out, |one, out| time(one.first_byte, out));
+    /// Times until the servers' part of the session had ended; `-` if it goes on.
+    "upstream_session_time" => |s, out| each(s, out, |one, out| time(one.session, out));
+};
+
+fn each(s: &Session, out: &mut Vec<u8>, append: fn(&Try, &mut Vec<u8>)) -> bool {
+    let tries = s.tries.borrow();
+    for (n, one) in tries.iter().enumerate() {
+        if n > 0 {
+            out.extend_from_slice(b", ");
+        }
+        append(one, out);
+    }
+    !tries.is_empty()
+}
+
+fn time(time: Option<Duration>, out: &mut Vec<u8>) {
+    match time {
+        Some(time) => {
+            seconds(time, out);
+        }
+        None => out.push(b'-'),
+    }
+}

@@ -45,17 +45,26 @@ impl Missing {
 
 /// What to write instead, or what follows from leaving the lines out.
 fn advice(module: &str) -> Option<&'static str> {
-    const APPLICATION: &str =
-        "nowait serves files; let the server that you have answer for what is not a file";
+    const BACKEND: &str = "nowait asks servers behind it by HTTP/1.1 (proxy_pass): let one that \
+                           speaks HTTP stand before the application";
     const TLS: &str =
         "where TLS is used, let a server in front of nowait end it; else remove the lines";
+    const TLS_TO_SERVERS: &str = "servers behind nowait are asked without TLS: let them listen to \
+                                  plain HTTP, too, or put a program that adds TLS in between";
     let rest = module.strip_prefix("ngx_")?;
     Some(match rest.strip_suffix("_module").unwrap_or(rest) {
-        "http_dav" => "nowait serves files and does not store any",
-        "http_ssl" | "http_v2" | "http_v3" | "openssl" => TLS,
-        "http_upstream" | "http_tunnel" | "http_memcached" | "http_slice_filter" => APPLICATION,
-        "http_proxy" | "http_fastcgi" | "http_uwsgi" | "http_scgi" | "http_grpc" => APPLICATION,
-        part if part.starts_with("http_upstream_") => APPLICATION,
+        "http_dav" => {
+            "nowait stores nothing for clients: pass PUT, DELETE and the like to a server that does \
+             (proxy_pass), or remove the lines to have them refused"
+        }
+        "http_ssl" | "http_v2" | "http_v3" | "openssl" | "stream_ssl" => TLS,
+        "http_proxy" | "stream_proxy" => TLS_TO_SERVERS,
+        "http_fastcgi" | "http_uwsgi" | "http_scgi" | "http_grpc" | "http_memcached" => BACKEND,
+        "http_tunnel" => "nowait is no proxy for CONNECT; let the server that you have be one",
+        "http_mp4" | "http_flv" => {
+            "players that ask for ranges need nothing of it; remove the lines if yours do"
+        }
+        "http_browser" => "test $http_user_agent in a map instead",
         part if part.starts_with("stream_") || part == "stream" => {
             "nowait serves HTTP only; let the server that you have pass on the rest"
         }
@@ -84,14 +93,23 @@ mod tests {
             missing.summary(),
             "nowait: 3 directives used here that nowait does not have:\n  \
              ngx_http_dav_module: dav_methods, dav_access\n    \
-             = hint: nowait serves files and does not store any\n  \
+             = hint: nowait stores nothing for clients: pass PUT, DELETE and the like to a server \
+             that does (proxy_pass), or remove the lines to have them refused\n  \
              ngx_http_perl_module: perl\n"
         );
     }
 
     #[test]
     fn advice_is_for_modules_of_nginx() {
-        for module in ["http_dav", "http_fastcgi", "stream_ssl"] {
+        for module in [
+            "http_dav",
+            "http_fastcgi",
+            "http_proxy",
+            "http_tunnel",
+            "http_mp4",
+            "http_browser",
+            "stream_ssl",
+        ] {
             let module = format!("ngx_{module}_module");
             assert!(advice(&module).is_some(), "{module}");
             assert!(unsupported::all().any(|entry| entry.module == module), "{module}");

@@ -308,7 +308,11 @@ impl<'a> Cx<'a> {
             node.children().iter().partition(|entry| entry.block.is_none());
         for entry in nested {
             let at = Span { start: entry.span.end.saturating_sub(1), ..entry.span };
-            self.report(Diagnostic::emerg("unexpected \"{\"").at(at));
+            let mut error = Diagnostic::emerg("unexpected \"{\"").at(at);
+            if entry.name.text.starts_with(b"~") {
+                error = error.hint("a regular expression with \"{\" has to be quoted");
+            }
+            self.report(error);
         }
         flat
     }

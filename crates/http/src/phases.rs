@@ -242,7 +242,7 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                     Some(_) => match limit::requests(request) {
                         Turn::Go => Stage::Connections,
                         Turn::Wait(time) => Stage::Delayed(time),
-                        Turn::Refuse(outcome) => return Some(outcome),
+                        Turn::Refuse(status) => return Some(Outcome::status(status)),
                     },
                 }
             }
@@ -252,7 +252,7 @@ fn phases(request: &mut Request) -> Option<Outcome> {
             }
             Stage::Connections => match limit::connections(request) {
                 Turn::Go | Turn::Wait(_) => Stage::Access,
-                Turn::Refuse(outcome) => return Some(outcome),
+                Turn::Refuse(status) => return Some(Outcome::status(status)),
             },
             // Whoever may make the request may make what it is made of.
             // nginx: `ngx_http_core_access_phase`

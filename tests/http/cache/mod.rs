@@ -2,6 +2,7 @@
 
 mod conf;
 mod filling;
+mod limits;
 mod purge;
 mod slice;
 mod stale;

@@ -134,7 +134,31 @@ impl ConnectionLimits {
     /// The limits of the innermost block that has any.
     pub fn resolve(chain: &[&Scope]) -> Box<[ConnectionLimit]> {
         let limits = chain.iter().rev().find_map(|scope| scope.get::<Self>());
-        limits.map(|limits| limits.0.clone()).unwrap_or_default().into()
+        limits.map(Self::list).unwrap_or_default()
+    }
+
+    /// The limits.
+    pub fn list(&self) -> Box<[ConnectionLimit]> {
+        self.0.clone().into()
+    }
+
+    /// Adds a `limit_conn` whose zone has this number.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn add(&mut self, node: &Node, zone: usize) -> Result<(), Diagnostic> {
+        let most = node.args.get(1).ok_or_else(|| node.arity_error())?;
+        if self.0.iter().any(|limit| limit.zone == zone) {
+            return Err(node.directive_error("is duplicate"));
+        }
+        let count = positive(&most.text)
+            .ok_or_else(|| most.error(format!("invalid number of connections \"{most}\"")))?;
+        let most = u32::try_from(count)
+            .ok()
+            .filter(|_| count <= CONNECTIONS_MAX)
+            .ok_or_else(|| most.error("connection limit must be less 65536"))?;
+        self.0.push(ConnectionLimit { zone, most });
+        Ok(())
     }
 }
 
@@ -143,19 +167,7 @@ impl ConnectionLimits {
 /// # Errors
 /// What is wrong with it.
 pub fn limit_conn(cx: &mut Cx<'_>, node: &Node, zone: usize) -> Result<(), Diagnostic> {
-    let [_, most] = &node.args[..] else { return Err(node.arity_error()) };
-    let limits = &mut cx.layer::<ConnectionLimits>().0;
-    if limits.iter().any(|limit| limit.zone == zone) {
-        return Err(node.directive_error("is duplicate"));
-    }
-    let count = positive(&most.text)
-        .ok_or_else(|| most.error(format!("invalid number of connections \"{most}\"")))?;
-    let most = u32::try_from(count)
-        .ok()
-        .filter(|_| count <= CONNECTIONS_MAX)
-        .ok_or_else(|| most.error("connection limit must be less 65536"))?;
-    limits.push(ConnectionLimit { zone, most });
-    Ok(())
+    cx.layer::<ConnectionLimits>().add(node, zone)
 }
 
 #[cfg(test)]

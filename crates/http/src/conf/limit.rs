@@ -10,6 +10,9 @@ use nowait_front::limit::{self, LimitLevel, LimitZone, Milli, ONE, Parameters, S
 use crate::limit::requests::{self, Bucket};
 use crate::request::Request;
 
+/// The parameter of limits that count how upstreams are asked.
+const FETCHES: &[u8] = b"fetches";
+
 nowait_conf::rows! {
     pub static LIMIT_REQ_ROWS, module "limit_req";
 
@@ -20,7 +23,14 @@ nowait_conf::rows! {
     /// Limits how often requests come. Those above the rate wait, up to `burst` of them; with
     /// `delay` only those beyond that number wait, with `nodelay` none. Others are refused. With
     /// several limits all have to agree.
-    "limit_req" => limit_req, in HTTP | SERVER | LOCATION, take between(1, 3), args "zone=name [burst=number] [nodelay | delay=number]";
+    ///
+    /// With `fetches` what is counted is not the client's request, but each time that a server behind
+    /// this one is asked for it: what a cache answers, or waits for, costs nothing; a response that is
+    /// fetched, revalidated or renewed in the background counts, and so does each part of `slice`. A
+    /// fetch that is refused is to `proxy_cache_use_stale` as if the server had answered with the
+    /// status; a part of a response that has begun breaks it off, so let these wait. Limits with
+    /// `fetches` are inherited apart from those without.
+    "limit_req" => limit_req, in HTTP | SERVER | LOCATION, take between(1, 4), args "zone=name [burst=number] [nodelay | delay=number] [fetches]";
 }
 
 nowait_conf::rows! {
@@ -32,7 +42,10 @@ nowait_conf::rows! {
     "limit_conn_zone" => limit_conn_zone, in HTTP, take exactly(2), args "key zone=name:size";
     /// Limits how many requests are in work at once for each value of the zone's key. With several
     /// limits all have to agree.
-    "limit_conn" => limit_conn, in HTTP | SERVER | LOCATION, take exactly(2), args "zone number";
+    ///
+    /// With `fetches` it is limited how many requests to servers behind this one are in work at once,
+    /// as described for [`limit_req`](#limit_req-limit_req): each counts until its response was received.
+    "limit_conn" => limit_conn, in HTTP | SERVER | LOCATION, take between(2, 3), args "zone number [fetches]";
 }
 
 nowait_conf::directives! {
@@ -74,6 +87,10 @@ pub struct Limits {
     pub connections: Box<[ConnectionLimit]>,
     /// What goes with that.
     pub connection_conf: LimitConnConf,
+    /// How often upstreams are asked.
+    pub fetches: Box<[RequestLimit]>,
+    /// How many requests to upstreams at once.
+    pub fetches_at_once: Box<[ConnectionLimit]>,
 }
 
 /// One `limit_req`.
@@ -92,7 +109,10 @@ impl Limits {
     pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<Self>> {
         let requests = chain.iter().rev().find_map(|scope| scope.get::<RequestLimits>());
         let connections = ConnectionLimits::resolve(chain);
-        if requests.is_none() && connections.is_empty() {
+        let fetches = chain.iter().rev().find_map(|scope| scope.get::<FetchLimits>());
+        let at_once = chain.iter().rev().find_map(|scope| scope.get::<FetchesAtOnce>());
+        let some = requests.is_some() || !connections.is_empty();
+        if !some && fetches.is_none() && at_once.is_none() {
             return None;
         }
         Some(Box::new(Self {
@@ -100,6 +120,8 @@ impl Limits {
             request_conf: LimitReqConf::resolve(cx, chain),
             connections,
             connection_conf: LimitConnConf::resolve(cx, chain),
+            fetches: fetches.map(|limits| limits.0.clone()).unwrap_or_default().into(),
+            fetches_at_once: at_once.map(|limits| limits.0.list()).unwrap_or_default(),
         }))
     }
 }
@@ -107,6 +129,14 @@ impl Limits {
 /// The `limit_req` of one block.
 #[derive(Default)]
 struct RequestLimits(Vec<RequestLimit>);
+
+/// The `limit_req ... fetches` of one block.
+#[derive(Default)]
+struct FetchLimits(Vec<RequestLimit>);
+
+/// The `limit_conn ... fetches` of one block.
+#[derive(Default)]
+struct FetchesAtOnce(ConnectionLimits);
 
 /// The zones of a configuration.
 #[derive(Default)]
@@ -184,6 +214,7 @@ fn limit_conn_zone(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 fn limit_req(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let mut zone = None;
     let (mut burst, mut delay) = (0, 0);
+    let mut fetches = false;
     for word in &node.args {
         if let Some(name) = word.text.strip_prefix(b"zone=") {
             zone = Some(cx.global::<Named>().request_zone(name, word)?);
@@ -195,12 +226,17 @@ fn limit_req(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
                 .ok_or_else(|| word.error(format!("invalid delay value \"{word}\"")))?;
         } else if word.text == b"nodelay" {
             delay = u64::MAX;
+        } else if word.text == FETCHES {
+            fetches = true;
         } else {
             return Err(node.parameter_error(word));
         }
     }
     let zone = zone.ok_or_else(|| limit::lacks_zone(node))?;
-    let limits = &mut cx.layer::<RequestLimits>().0;
+    let limits = match fetches {
+        true => &mut cx.layer::<FetchLimits>().0,
+        false => &mut cx.layer::<RequestLimits>().0,
+    };
     if limits.iter().any(|limit| limit.zone == zone) {
         return Err(node.directive_error("is duplicate"));
     }
@@ -212,5 +248,9 @@ fn limit_req(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 fn limit_conn(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let name = node.args.first().ok_or_else(|| node.arity_error())?;
     let zone = cx.global::<Named>().connection_zone(&name.text, name)?;
-    connections::limit_conn(cx, node, zone)
+    match node.args.get(2) {
+        None => connections::limit_conn(cx, node, zone),
+        Some(word) if word.text == FETCHES => cx.layer::<FetchesAtOnce>().0.add(node, zone),
+        Some(word) => Err(node.parameter_error(word)),
+    }
 }

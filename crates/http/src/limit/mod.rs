@@ -4,21 +4,24 @@
 //! Called by the phases for locations that have limits. Decides at once; a request that has to wait
 //! is sent to sleep by the phases. What is counted is in zones, which all workers share.
 
+mod fetches;
 pub mod requests;
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use nowait_front::limit::connections::{self, Answer, Held, Refused};
+pub use nowait_front::limit::connections::Held;
+use nowait_front::limit::connections::{self, Answer, ConnectionLimit, Refused};
 use nowait_front::limit::{Decision, ONE, key};
 use nowait_runtime::now;
 
+use crate::conf::limit::{Limits, RequestLimit};
 use crate::log::Level;
-use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::variables::Builtin;
 use crate::variables::core::builtins;
 
+pub use fetches::fetch;
 use requests::{Asked, Verdict};
 
 /// Longer keys are not limited. nginx: the length of a key has two bytes.
@@ -26,11 +29,12 @@ const REQUEST_KEY_BYTES_MAX: usize = 65_535;
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
-    /// What `limit_conn` decided: `PASSED`, `REJECTED` or `REJECTED_DRY_RUN`.
-    "limit_conn_status" => |r, out| said(r.limits.connections, out);
+    /// What `limit_conn` decided: `PASSED`, `REJECTED` or `REJECTED_DRY_RUN`. Limits with `fetches`
+    /// decide last.
+    "limit_conn_status" => |r, out| said(r.limits.fetches_at_once.or(r.limits.connections), out);
     /// What `limit_req` decided: `PASSED`, `DELAYED`, `REJECTED`, `DELAYED_DRY_RUN` or
-    /// `REJECTED_DRY_RUN`.
-    "limit_req_status" => |r, out| said(r.limits.requests, out);
+    /// `REJECTED_DRY_RUN`. Limits with `fetches` decide last.
+    "limit_req_status" => |r, out| said(r.limits.fetches.or(r.limits.requests), out);
 };
 
 fn said(decision: Option<Decision>, out: &mut Vec<u8>) -> bool {
@@ -46,12 +50,16 @@ pub struct Limited {
     requests: Option<Decision>,
     connections: Option<Decision>,
     held: Vec<Held>,
+    /// What the limits with `fetches` have said last.
+    fetches: Option<Decision>,
+    fetches_at_once: Option<Decision>,
 }
 
 impl Limited {
     /// What is known of the limits to a subrequest: they don't count it again.
     pub(crate) fn nested(&self) -> Self {
-        Self { requests: self.requests, connections: self.connections, held: Vec::new() }
+        let Self { requests, connections, .. } = *self;
+        Self { requests, connections, ..Self::default() }
     }
 
     /// The request has ended: it is counted no more.
@@ -66,24 +74,32 @@ pub enum Turn {
     Go,
     /// It goes on later.
     Wait(Duration),
-    /// It is refused.
-    Refuse(Outcome),
+    /// It is refused, with this status.
+    Refuse(u16),
 }
 
 /// Asks `limit_req`.
 pub fn requests(request: &mut Request) -> Turn {
     let current = request.current.clone();
     let Some(limits) = &current.conf.location(request.location).limits else { return Turn::Go };
-    if request.limits.requests.is_some() || limits.requests.is_empty() {
+    if request.limits.requests.is_some() {
         return Turn::Go;
     }
+    let (decision, turn) = ask(request, limits, &limits.requests);
+    request.limits.requests = decision;
+    turn
+}
+
+/// Asks some of a location's limits; `None`: none concerns the request.
+fn ask(request: &Request, limits: &Limits, asked: &[RequestLimit]) -> (Option<Decision>, Turn) {
+    let current = request.current.clone();
     let zones = &current.conf.limit_zones.requests;
-    let limited = limits.requests.iter().map(|limit| (limit, &zones[limit.zone]));
+    let limited = asked.iter().map(|limit| (limit, &zones[limit.zone]));
     let keyed: Vec<_> = limited
         .filter_map(|(limit, zone)| Some((limit, zone, key(request, zone, REQUEST_KEY_BYTES_MAX)?)))
         .collect();
     if keyed.is_empty() {
-        return Turn::Go;
+        return (None, Turn::Go);
     }
     let asked = keyed.iter().map(|(limit, zone, key)| Asked {
         buckets: &zone.table,
@@ -132,8 +148,7 @@ pub fn requests(request: &mut Request) -> Turn {
         }
     };
     let (decision, turn) = if dry_run { dried(decision) } else { (decision, turn) };
-    request.limits.requests = Some(decision);
-    turn
+    (Some(decision), turn)
 }
 
 /// Asks `limit_conn`.
@@ -143,14 +158,22 @@ pub fn connections(request: &mut Request) -> Turn {
     if request.limits.connections.is_some() {
         return Turn::Go;
     }
-    let zones = &current.conf.limit_zones.connections;
-    let (zone, why) = match connections::ask(request, &limits.connections, zones) {
-        Answer::Unlimited => return Turn::Go,
-        Answer::Counted(held) => {
-            request.limits.held = held;
-            request.limits.connections = Some(Decision::Passed);
-            return Turn::Go;
-        }
+    let (held, decision, turn) = hold(request, limits, &limits.connections);
+    (request.limits.held, request.limits.connections) = (held, decision);
+    turn
+}
+
+/// Counts a request in the zones of some of a location's limits, unless there are too many. The
+/// decision is `None` when none concerns the request.
+fn hold(
+    request: &Request,
+    limits: &Limits,
+    asked: &[ConnectionLimit],
+) -> (Vec<Held>, Option<Decision>, Turn) {
+    let zones = &request.current.conf.limit_zones.connections;
+    let (zone, why) = match connections::ask(request, asked, zones) {
+        Answer::Unlimited => return (Vec::new(), None, Turn::Go),
+        Answer::Counted(held) => return (held, Some(Decision::Passed), Turn::Go),
         Answer::Refused { zone, why } => (zone, why),
     };
     let conf = &limits.connection_conf;
@@ -162,8 +185,7 @@ pub fn connections(request: &mut Request) -> Turn {
     let turn = refuse(conf.limit_conn_status.get());
     let (decision, turn) =
         if dry_run { dried(Decision::Rejected) } else { (Decision::Rejected, turn) };
-    request.limits.connections = Some(decision);
-    turn
+    (Vec::new(), Some(decision), turn)
 }
 
 /// What a decision is worth when limits are only tried.
@@ -173,7 +195,7 @@ fn dried(decision: Decision) -> (Decision, Turn) {
 
 fn refuse(status: u64) -> Turn {
     // The configuration takes statuses from 400 to 599 only.
-    Turn::Refuse(Outcome::status(u16::try_from(status).unwrap_or(503)))
+    Turn::Refuse(u16::try_from(status).unwrap_or(503))
 }
 
 /// Milliseconds on a clock that all workers share and that a reload does not reset.

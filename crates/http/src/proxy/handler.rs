@@ -15,12 +15,13 @@ use super::url::{HTTP, HTTP_PORT, Url, UrlError};
 use super::{cookies, redirect, store, target};
 use crate::conf::proxy::{HttpVersion, Pass, ProxyConf};
 use crate::conf::upstream::Upstream;
+use crate::limit;
 use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::{BodyLength, Request};
 use crate::request_body;
 use crate::response::Response;
-use crate::upstream::{self, BodyOptions, Failed, LogUri, Reply, Target};
+use crate::upstream::{self, BodyOptions, Cause, Failed, LogUri, Reply, Target};
 
 /// Answers with what a server answers.
 pub async fn run(request: &mut Request) -> Outcome {
@@ -118,10 +119,12 @@ pub async fn ask(
 ) -> Result<Reply, Failed> {
     let failed = |status| Failed { status, cause: None };
     let backend = &conf.backend;
-    if !backend.settings.request_buffering && !streams(request, conf) {
+    if backend.settings.request_buffering || !streams(request, conf) {
         request_body::read(request).await.map_err(failed)?;
     }
     let uri = uri(request, conf).map_err(failed)?;
+    let held = limit::fetch(request, options.for_cache).await;
+    let held = held.map_err(|status| Failed { status, cause: Cause::of_status(status) })?;
     let bind = backend.bind.as_ref();
     let bind = bind.and_then(|bind| Some((bind.address(request)?, bind.transparent)));
     let outlives_client = options.for_cache;
@@ -131,6 +134,7 @@ pub async fn ask(
     let attempt = upstream.begin(request);
     let target = Target { upstream, attempt, scheme: HTTP, uri, bind, outlives_client };
     let mut reply = upstream::run(request, codec, &backend.settings, target).await?;
+    reply.body.hold(held);
     if let Some(rate) = &backend.limit_rate {
         let rate = Size::from_word(&request.evaluate(rate)).map_or(0, |size| size.0);
         reply.body.set_limit_rate(rate);

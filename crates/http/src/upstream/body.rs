@@ -17,6 +17,7 @@ use super::pump;
 use super::tunnel::Tunnel;
 use super::{Fault, Tee};
 use crate::connection::Watch;
+use crate::limit::Held;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
 
 /// A body up to about this size is taken at once, if it has come already.
@@ -66,6 +67,13 @@ impl UpstreamBody {
         match self.is_complete() {
             true => learning.note(nowait_runtime::now()),
             false => self.exchange.learning = Some(Box::new(learning)),
+        }
+    }
+
+    /// Keeps what counts the request at limits, until the response was received.
+    pub fn hold(&mut self, held: Vec<Held>) {
+        if !self.is_complete() {
+            self.exchange.held = held;
         }
     }
 

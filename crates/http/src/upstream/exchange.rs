@@ -19,6 +19,7 @@ use nowait_upstream::Learning;
 use super::connect::Link;
 use super::upload::Upload;
 use super::{BodyEvent, Cause, Codec, Fault, Settings, State};
+use crate::limit::Held;
 use crate::request::ReadError;
 
 /// A request under way on a connection to an upstream.
@@ -44,6 +45,8 @@ pub(super) struct Exchange {
     pub(super) content: u64,
     /// What is learnt when the response has ended well (`sticky learn`).
     pub(super) learning: Option<Box<Learning>>,
+    /// Counts the request at limits.
+    pub(super) held: Vec<Held>,
     closed: bool,
 }
 
@@ -88,6 +91,7 @@ impl Exchange {
             before,
             content: 0,
             learning: None,
+            held: Vec::new(),
             closed: false,
         })
     }
@@ -268,6 +272,7 @@ impl Exchange {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
+        self.held.clear();
         let elapsed = self.elapsed();
         let Some(link) = &self.link else { return };
         let sent = link.stream.bytes_sent() - self.before.0;

@@ -1,0 +1,41 @@
+//! Limits of what upstreams are asked for: `limit_req ... fetches`, `limit_conn ... fetches`.
+//!
+//! Called by the handlers of protocols towards upstreams, once per fetch, when all that is needed for
+//! it is there. What a cache answers never comes here.
+
+use nowait_runtime::sleep;
+
+use super::{Held, Turn, ask, hold};
+use crate::connection::OnHangup;
+use crate::request::Request;
+
+/// Waits for the turn of a fetch. It counts as long as what is given back exists.
+///
+/// `outlives_client`: it goes on when the client has left.
+///
+/// # Errors
+/// The status to answer with: there are too many. The log says so.
+pub async fn fetch(request: &mut Request, outlives_client: bool) -> Result<Vec<Held>, u16> {
+    let current = request.current.clone();
+    let Some(limits) = &current.conf.location(request.location).limits else {
+        return Ok(Vec::new());
+    };
+    let (decision, turn) = ask(request, limits, &limits.fetches);
+    request.limits.fetches = decision;
+    match turn {
+        Turn::Go => {}
+        Turn::Wait(time) => {
+            // Nothing was begun for the client yet.
+            let on_hangup = if outlives_client { OnHangup::Ignore } else { OnHangup::EndAtOnce };
+            let _watch = request.connection.clone().watch(on_hangup);
+            sleep(time).await;
+        }
+        Turn::Refuse(status) => return Err(status),
+    }
+    let (held, decision, turn) = hold(request, limits, &limits.fetches_at_once);
+    request.limits.fetches_at_once = decision;
+    match turn {
+        Turn::Refuse(status) => Err(status),
+        Turn::Go | Turn::Wait(_) => Ok(held),
+    }
+}

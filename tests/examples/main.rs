@@ -1,5 +1,11 @@
-//! The examples in `conf/examples/` run as they stand: only paths, ports and the words that a test
-//! needs are put in. Those in `later/` need modules that do not exist yet; they tell precisely which.
+//! The examples in `examples/` run as they stand: only paths, ports and the words that a test needs are
+//! put in.
+
+mod api_gateway;
+mod curl;
+mod download_mirror;
+mod lan_cache;
+mod static_site;
 
 use std::process::Output;
 
@@ -10,6 +16,8 @@ fn example(text: &str) -> ServerBuilder {
     let mut text = text
         .replace("listen 8000", "listen %%PORT%%")
         .replace("/storage", "%%DIR%%/storage")
+        .replace("/srv/", "%%DIR%%/srv/")
+        .replace("/var/cache/", "%%DIR%%/var/cache/")
         .replace("/etc/nginx/", "%%DIR%%/etc/")
         .replace("/var/log/nginx/", "%%DIR%%/log/")
         .replace("pid /var/run/nginx.pid;", "")
@@ -31,7 +39,7 @@ fn content(len: usize) -> Vec<u8> {
 #[test]
 fn static_benchmark() {
     let large = content(3 << 20);
-    let server = example(include_str!("../../conf/examples/static-benchmark.conf"))
+    let server = example(include_str!("../../examples/static-benchmark.conf"))
         .file("storage/page.html", "<p>hello")
         .file("storage/deep/large.bin", &large)
         .file("storage/index.html", "the index")
@@ -50,7 +58,7 @@ fn static_benchmark() {
 
 #[test]
 fn types_beside_the_configuration_come_first() {
-    let server = example(include_str!("../../conf/examples/static-benchmark.conf"))
+    let server = example(include_str!("../../examples/static-benchmark.conf"))
         .file("mime.types", "types { text/own own; }")
         .file("storage/a.own", "a")
         .start();
@@ -62,7 +70,7 @@ fn types_beside_the_configuration_come_first() {
 #[test]
 fn named_pools() {
     let large = content(300_000);
-    let server = example(include_str!("../../conf/examples/named-pools.conf"))
+    let server = example(include_str!("../../examples/named-pools.conf"))
         .file("storage/a", "default")
         .file("storage/one/a", "one")
         .file("storage/two/a", &large)
@@ -76,7 +84,7 @@ fn named_pools() {
 #[test]
 fn direct_io() {
     let large = content(300_000);
-    let server = example(include_str!("../../conf/examples/direct-io.conf"))
+    let server = example(include_str!("../../examples/direct-io.conf"))
         .file("storage/small/a", "small")
         .file("storage/archive/large", &large)
         .file("storage/archive/tiny", "below 4k")
@@ -97,7 +105,7 @@ fn direct_io() {
 #[test]
 fn tuned_site() {
     // The site itself stands in a file that the example includes.
-    let text = include_str!("../../conf/examples/tuned-site.conf").replace(
+    let text = include_str!("../../examples/tuned-site.conf").replace(
         "include /etc/nginx/sites-enabled/*;",
         "include /etc/nginx/sites-enabled/*; server { listen 8000; return 404; }",
     );
@@ -105,6 +113,7 @@ fn tuned_site() {
     let dir = TempDir::new("site");
     dir.write("a.css", "p {}");
     dir.write("b", "no extension");
+    dir.write("long.css", "p { color: black } ".repeat(100));
     let root = dir.path().display();
     let server = example(&text)
         .file("etc/conf.d/ignored.txt", "not a configuration")
@@ -119,6 +128,9 @@ fn tuned_site() {
     assert_eq!(style.header("Content-Type"), Some("text/css"));
     assert_eq!(style.header("Server"), Some("nowait"));
     assert_eq!(get("/b").header("Content-Type"), Some("text/html; charset=UTF-8"));
+    let mut client = nowait_testkit::Client::to_port(port);
+    client.send("GET /long.css HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n");
+    assert_eq!(client.response().header("Content-Encoding"), Some("gzip"));
     assert_eq!(get("/none").status, 404);
     // The errors that open_file_cache_errors keeps are the same the second time.
     assert_eq!(get("/none").status, 404);
@@ -156,7 +168,7 @@ fn files(directory: &std::path::Path) -> usize {
 fn cdn_node_three_disks() {
     const OBJECTS: usize = 30;
     let large = content(3 << 20);
-    let text = include_str!("../../conf/examples/cdn-node-three-disks.conf");
+    let text = include_str!("../../examples/cdn-node-three-disks.conf");
     let server = caching(text, "add_header Cache-Control max-age=600;")
         .file("mnt/kept", "")
         .file("storage/large", &large)
@@ -183,7 +195,7 @@ fn cdn_node_three_disks() {
 
 #[test]
 fn cache_tail_latency() {
-    let text = include_str!("../../conf/examples/cache-tail-latency.conf");
+    let text = include_str!("../../examples/cache-tail-latency.conf");
     let server = caching(text, "").file("storage/a", "an object").start();
     assert_eq!(server.get("/a").text(), "an object");
     server.write("storage/a", "something else");
@@ -239,32 +251,5 @@ fn check_refused(text: &str, directives: &[(usize, &str)]) {
 
 #[test]
 fn streams_are_all_that_reuseport_lacks() {
-    check_refused(include_str!("later/reuseport.conf"), &[(19, "stream")]);
-}
-
-#[test]
-fn what_the_tuned_site_lacks() {
-    let text = include_str!("later/tuned-site.conf")
-        .replace("include /etc/nginx/conf.d/*.conf;", "")
-        .replace("include /etc/nginx/sites-enabled/*;", "");
-    check_refused(
-        &text,
-        &[
-            (28, "limit_conn_zone"),
-            (29, "limit_conn"),
-            (35, "gzip"),
-            (36, "gzip_disable"),
-            (38, "gzip_proxied"),
-            (39, "gzip_min_length"),
-            (40, "gzip_comp_level"),
-            (41, "gzip_types"),
-        ],
-    );
-    // Without the lines that it names the rest is accepted.
-    let lines = text.lines().filter(|line| {
-        let line = line.trim_start();
-        !["limit_conn", "gzip"].iter().any(|name| line.starts_with(name))
-    });
-    let (output, said) = tested(&lines.collect::<Vec<_>>().join("\n"));
-    assert!(output.status.success(), "{said}");
+    check_refused(include_str!("../../examples/reuseport.conf"), &[(19, "stream")]);
 }

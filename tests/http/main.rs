@@ -25,6 +25,7 @@ mod geo;
 mod gzip;
 mod heads;
 mod health;
+mod hostile;
 mod keep_alive;
 mod lifecycle;
 mod limit;

@@ -162,6 +162,41 @@ fn one_healthy_server_of_two_gets_all_requests() {
     });
 }
 
+/// One check that passes does not outweigh another one that fails.
+#[test]
+fn all_checks_of_a_group_have_to_pass() {
+    let builder = site(
+        "upstream u { zone u 64k; server 127.0.0.1:%%PORT_1%%; }\n\
+         server { listen 127.0.0.1:%%PORT%%;\n\
+         location / { proxy_pass http://u; health_check interval=10ms uri=/one; }\n\
+         location /x/ { proxy_pass http://u/; health_check interval=10ms uri=/two mandatory; }\n\
+         location /status/ { status_api; } }\n\
+         server { listen 127.0.0.1:%%PORT_1%%; root %%DIR%%/html; }",
+    )
+    .file("html/index.html", "page")
+    .file("html/one", "1")
+    .file("html/two", "2");
+    each(&builder, |server| {
+        server.allow_log("open()");
+        server.allow_log("is unhealthy");
+        let counted = |server: &Server| {
+            let target = "/status/upstreams/u/peers/0/health_checks/checks";
+            ask(server, target, &[]).text().trim().parse::<u64>().unwrap()
+        };
+        for file in ["html/two", "html/one"] {
+            wait_status(server, 200);
+            std::fs::remove_file(server.dir().join(file)).unwrap();
+            wait_status(server, 502);
+            // The other check has passed many times since.
+            let before = counted(server);
+            wait::until("checks", wait::PATIENCE, || (counted(server) > before + 6).then_some(()));
+            assert_eq!(ask(server, "/", &[]).status, 502);
+            server.write(file, "again");
+        }
+        wait_status(server, 200);
+    });
+}
+
 #[test]
 fn connections_of_checks_may_be_kept() {
     if asks_nginx() {

@@ -92,6 +92,13 @@ impl BodySource for Sequence {
             Ok(None)
         })
     }
+
+    fn is_urgent(&self) -> bool {
+        match self.pieces.front() {
+            Some(Piece::Body(body) | Piece::IfEmpty(body)) => body.is_urgent(),
+            Some(Piece::Subrequest(_) | Piece::Running(_)) | None => false,
+        }
+    }
 }
 
 /// A body as one piece in memory; `None` if it is longer than `max` bytes.

@@ -7,6 +7,7 @@
 mod check;
 pub mod matcher;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault};
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use nowait_upstream::{Availability, Group, Peer};
 use rustc_hash::FxHasher;
 
 use crate::conf::HttpConf;
-use crate::conf::health::{Check, HealthCheck};
+use crate::conf::health::HealthCheck;
 use crate::generation::Current;
 use crate::log::Level;
 use crate::worker::Worker;
@@ -33,25 +34,35 @@ const ROSTER_INTERVAL: Duration = Duration::from_secs(1);
 pub fn prepare(conf: &HttpConf) {
     for upstream in conf.upstreams.iter() {
         let group = &upstream.group;
-        match of_group(conf, group) {
-            Some(check) => group.begin_checks(check.mandatory, check.persistent),
-            None => group.end_checks(),
+        let numbers = of_group(conf, group);
+        if numbers.is_empty() {
+            group.end_checks();
+            continue;
         }
+        let checks = || numbers.iter().map(|number| &conf.health_checks[*number].check);
+        let mandatory = checks().any(|check| check.mandatory);
+        let persistent = checks().filter(|check| check.mandatory).all(|check| check.persistent);
+        group.begin_checks(mandatory, persistent);
     }
 }
 
-fn of_group<'a>(conf: &'a HttpConf, group: &Arc<Group>) -> Option<&'a Check> {
-    let same = |check: &&HealthCheck| Arc::ptr_eq(&conf.upstreams.get(check.group).group, group);
-    conf.health_checks.iter().find(same).map(|check| &check.check)
+/// The numbers of a group's checks: several locations may have one.
+fn of_group(conf: &HttpConf, group: &Arc<Group>) -> Vec<usize> {
+    let same = |check: &HealthCheck| Arc::ptr_eq(&conf.upstreams.get(check.group).group, group);
+    let checks = conf.health_checks.iter().enumerate();
+    checks.filter(|(_, check)| same(check)).map(|(number, _)| number).collect()
 }
 
 /// Starts this worker's part of the checks. They end with their handles, and when the worker is told to
 /// stop.
 pub fn start(worker: &Rc<Worker>, current: &Rc<Current>) -> Vec<JoinHandle<()>> {
-    let checks = 0..current.conf.health_checks.len();
-    checks
-        .map(|number| {
-            let watch = Rc::new(Watch { worker: worker.clone(), current: current.clone(), number });
+    let groups = current.conf.upstreams.iter().map(|upstream| &upstream.group);
+    let watched = groups.map(|group| (group, of_group(&current.conf, group)));
+    watched
+        .filter(|(_, numbers)| !numbers.is_empty())
+        .map(|(group, numbers)| {
+            let (worker, current) = (worker.clone(), current.clone());
+            let watch = Rc::new(Watch { worker, current, group: group.clone(), numbers });
             spawn(async move {
                 select(worker::stopping(), watch.run()).await;
             })
@@ -59,46 +70,84 @@ pub fn start(worker: &Rc<Worker>, current: &Rc<Current>) -> Vec<JoinHandle<()>> 
         .collect()
 }
 
-/// One `health_check` as one worker sees it.
+/// The checks of one group as one worker sees them.
 struct Watch {
     worker: Rc<Worker>,
     current: Rc<Current>,
-    number: usize,
+    group: Arc<Group>,
+    /// Which of the configuration's checks.
+    numbers: Vec<usize>,
 }
 
-/// The task of a server; ends with this.
+/// The tasks of a server, one for each check; they end with this.
 struct Checked {
     peer: Arc<Peer>,
-    task: Option<JoinHandle<()>>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Checked {
     fn drop(&mut self) {
-        self.task.take().into_iter().for_each(JoinHandle::abort);
+        self.tasks.drain(..).for_each(JoinHandle::abort);
+    }
+}
+
+/// What each check of a group says of a server: it is as healthy as the worst of them says.
+struct Verdict(RefCell<Vec<Finding>>);
+
+/// What one check says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finding {
+    /// Nothing yet.
+    Nothing,
+    /// Nothing yet, and requests wait for it.
+    Awaited,
+    Passed,
+    Failed,
+}
+
+impl Verdict {
+    fn new(peer: &Peer, checks: impl Iterator<Item = bool>) -> Self {
+        // One that was unhealthy before a reload, for whatever reason, has to pass everything.
+        let failed = peer.availability(now()) == Availability::Unhealthy;
+        let first = |mandatory| match mandatory {
+            _ if failed => Finding::Failed,
+            true => Finding::Awaited,
+            false => Finding::Nothing,
+        };
+        Self(RefCell::new(checks.map(first).collect()))
+    }
+
+    fn note(&self, check: usize, finding: Finding) {
+        self.0.borrow_mut()[check] = finding;
+    }
+
+    fn is_good(&self) -> bool {
+        self.0.borrow().iter().all(|one| matches!(one, Finding::Nothing | Finding::Passed))
     }
 }
 
 impl Watch {
-    fn health_check(&self) -> &HealthCheck {
-        &self.current.conf.health_checks[self.number]
+    /// The group's check of this place.
+    fn health_check(&self, place: usize) -> &HealthCheck {
+        &self.current.conf.health_checks[self.numbers[place]]
     }
 
-    fn group(&self) -> &Arc<Group> {
-        &self.current.conf.upstreams.get(self.health_check().group).group
-    }
-
-    /// Keeps a task for each of this worker's servers.
+    /// Keeps the tasks of each of this worker's servers.
     async fn run(self: Rc<Self>) {
         let mut checked: Vec<Checked> = Vec::new();
-        let changes = self.group().names().next().is_some();
+        let changes = self.group.names().next().is_some();
         loop {
-            let peers = self.group().peers();
+            let peers = self.group.peers();
             checked.retain(|known| peers.iter().any(|peer| Arc::ptr_eq(peer, &known.peer)));
             for peer in peers {
                 let known = checked.iter().any(|known| Arc::ptr_eq(&known.peer, &peer));
                 if !known && is_mine(&peer) {
-                    let task = spawn(self.clone().check(peer.clone()));
-                    checked.push(Checked { peer, task: Some(task) });
+                    let places = 0..self.numbers.len();
+                    let mandatory = places.clone().map(|n| self.health_check(n).check.mandatory);
+                    let verdict = Rc::new(Verdict::new(&peer, mandatory));
+                    let check = |n| self.clone().check(peer.clone(), n, verdict.clone());
+                    let tasks = places.map(|place| spawn(check(place))).collect();
+                    checked.push(Checked { peer, tasks });
                 }
             }
             if changes { sleep(ROSTER_INTERVAL).await } else { std::future::pending().await }
@@ -106,8 +155,8 @@ impl Watch {
     }
 
     /// Checks a server again and again.
-    async fn check(self: Rc<Self>, peer: Arc<Peer>) {
-        let health_check = self.health_check();
+    async fn check(self: Rc<Self>, peer: Arc<Peer>, place: usize, verdict: Rc<Verdict>) {
+        let health_check = self.health_check(place);
         let check = &health_check.check;
         let checker = Checker::new(&self.worker, &self.current, health_check);
         let mut checker = match checker {
@@ -125,19 +174,25 @@ impl Watch {
             }
             if peer.availability(now()) != Availability::Down {
                 let result = checker.check(&peer).await;
-                self.judge(&peer, &mut row, result);
+                self.judge(&peer, place, (&mut row, &verdict), result);
             }
             sleep(check.interval).await;
         }
     }
 
     /// Draws conclusions.
-    fn judge(&self, peer: &Peer, row: &mut Row, result: Result<(), Failure>) {
-        let check = &self.health_check().check;
+    fn judge(
+        &self,
+        peer: &Peer,
+        place: usize,
+        (row, verdict): (&mut Row, &Verdict),
+        result: Result<(), Failure>,
+    ) {
+        let check = &self.health_check(place).check;
         let availability = peer.availability(now());
         let healthy = !matches!(availability, Availability::Unhealthy | Availability::Checking);
         let log = |level, what: fmt::Arguments<'_>| {
-            let (name, group) = (&check.match_name, self.group().name());
+            let (name, group) = (&check.match_name, self.group.name());
             let text = format_args!(
                 "{what}, health check \"{}\" of peer {} in upstream \"{}\"",
                 name.escape_ascii(),
@@ -151,9 +206,12 @@ impl Watch {
             Ok(()) => {
                 row.fails = 0;
                 row.passes = row.passes.saturating_add(1);
-                if !healthy && row.passes >= check.passes {
-                    self.group().set_healthy(peer, true, now());
-                    log(Level::Notice, format_args!("peer is healthy"));
+                if row.passes >= check.passes {
+                    verdict.note(place, Finding::Passed);
+                    if !healthy && verdict.is_good() {
+                        self.group.set_healthy(peer, true, now());
+                        log(Level::Notice, format_args!("peer is healthy"));
+                    }
                 }
             }
             Err(failure) => {
@@ -162,10 +220,13 @@ impl Watch {
                 if let Some(fault) = failure.fault().filter(|_| row.fails == 1) {
                     log(Level::Error, format_args!("{fault} while {}", failure.action()));
                 }
-                if availability != Availability::Unhealthy && row.fails >= check.fails {
-                    self.group().set_healthy(peer, false, now());
-                    let action = failure.action();
-                    log(Level::Warn, format_args!("peer is unhealthy while {action}"));
+                if row.fails >= check.fails {
+                    verdict.note(place, Finding::Failed);
+                    if availability != Availability::Unhealthy {
+                        self.group.set_healthy(peer, false, now());
+                        let action = failure.action();
+                        log(Level::Warn, format_args!("peer is unhealthy while {action}"));
+                    }
                 }
             }
         }

@@ -190,10 +190,10 @@ pub trait BodySource {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>>;
 
     /// Whether what it has given must be passed on before it is waited for again: filters flush
-    /// what they hold back.
-    fn is_urgent(&self) -> bool {
-        false
-    }
+    /// what they hold back. To do so they may drop the future of [`next`](Self::next) and make
+    /// another one: nothing may be lost by that. Whoever gives what another source gives answers as
+    /// that one does.
+    fn is_urgent(&self) -> bool;
 
     /// From now on gives only these bytes of what it would have given. Asked before the first piece.
     /// False: it can't, and gives all.
@@ -252,6 +252,11 @@ impl Body {
     /// Whether there is certainly nothing to send.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
+    }
+
+    /// Whether what it has given must be passed on before it is waited for again.
+    pub fn is_urgent(&self) -> bool {
+        matches!(self, Self::Stream(source) if source.is_urgent())
     }
 }
 

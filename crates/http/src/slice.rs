@@ -13,7 +13,7 @@ use nowait_h1::Known;
 use crate::log::Level;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, FileBody, Head, LocalFuture, Part, Response};
-use crate::subrequest::{self, Subrequest};
+use crate::subrequest::{self, Answer, Refused, Subrequest};
 use crate::variables::Builtin;
 
 /// The variables of this module.
@@ -143,7 +143,7 @@ pub(crate) fn begin(request: &mut Request, response: &mut Response) -> bool {
         whole,
         wanted: slice.start..whole,
         at: slice.start,
-        body: Some(std::mem::take(&mut response.body)),
+        body: Content::Here(std::mem::take(&mut response.body)),
     };
     response.body = Body::Stream(Box::new(parts));
     true
@@ -193,37 +193,44 @@ struct Parts {
     wanted: Range<u64>,
     /// Where the body stands.
     at: u64,
-    /// What is left of the part; `None`: the next part has to be fetched.
-    body: Option<Body>,
+    body: Content,
+}
+
+/// What is known of the part whose turn it is.
+enum Content {
+    /// It has to be fetched.
+    Wanted,
+    /// It is being fetched.
+    Coming(LocalFuture<'static, Result<Answer, Refused>>),
+    /// What is left of it.
+    Here(Body),
 }
 
 impl Parts {
     /// The next piece of the part whose turn it is; `None` at its end.
     async fn piece(body: &mut Body) -> Result<Option<Part>, BodyError> {
-        match std::mem::take(body) {
-            Body::Empty | Body::Tunnel(_) => Ok(None),
-            Body::Bytes(bytes) => Ok(Some(Part::Bytes(bytes))),
-            Body::File(file) => Ok(Some(Part::File(file))),
-            Body::Parts(mut parts) => {
-                let part = parts.pop_front();
-                *body = Body::Parts(parts);
-                Ok(part)
-            }
-            Body::Stream(mut source) => {
-                let part = source.next().await?;
-                *body = Body::Stream(source);
-                Ok(part)
-            }
+        match body {
+            Body::Parts(parts) => Ok(parts.pop_front()),
+            Body::Stream(source) => source.next().await,
+            body => Ok(match std::mem::take(body) {
+                Body::Bytes(bytes) => Some(Part::Bytes(bytes)),
+                Body::File(file) => Some(Part::File(file)),
+                Body::Empty | Body::Parts(_) | Body::Stream(_) | Body::Tunnel(_) => None,
+            }),
         }
     }
 
-    /// Fetches the part in which the position is.
-    async fn fetch(&mut self) -> Result<Body, BodyError> {
+    /// Asks for the part in which the position is.
+    fn fetch(&mut self) -> Result<LocalFuture<'static, Result<Answer, Refused>>, BodyError> {
         self.slice = Slice::at(self.at, self.slice.size);
         self.at = self.slice.start;
         let next = Subrequest::copy(&self.template).begin(&self.template)?;
         next.slice.set(Some(self.slice));
-        let answer = subrequest::run(next).await?;
+        Ok(subrequest::run(next))
+    }
+
+    /// What is answered, if it is that part.
+    fn fetched(&mut self, answer: Answer) -> Result<Body, BodyError> {
         self.template.shared.ended();
         match check(self.slice, &answer.request().out, Some(&self.etag)) {
             Ok(whole) if whole == self.whole => Ok(answer.into_body()),
@@ -267,12 +274,24 @@ impl BodySource for Parts {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(async move {
             while self.at < self.wanted.end {
-                let mut body = match self.body.take() {
-                    Some(body) => body,
-                    None => self.fetch().await?,
+                // Where it stands is kept: this future may be dropped at each wait.
+                let part = match &mut self.body {
+                    Content::Here(body) => Self::piece(body).await?,
+                    Content::Coming(answer) => {
+                        let answer = answer.await;
+                        self.body = Content::Wanted;
+                        self.body = Content::Here(self.fetched(answer?)?);
+                        continue;
+                    }
+                    Content::Wanted => {
+                        self.body = Content::Coming(self.fetch()?);
+                        continue;
+                    }
                 };
-                let Some(part) = Self::piece(&mut body).await? else { continue };
-                self.body = Some(body);
+                let Some(part) = part else {
+                    self.body = Content::Wanted;
+                    continue;
+                };
                 let length = part.len();
                 let piece = self.taken(part);
                 self.at += length;
@@ -284,13 +303,17 @@ impl BodySource for Parts {
         })
     }
 
+    fn is_urgent(&self) -> bool {
+        matches!(&self.body, Content::Here(body) if body.is_urgent())
+    }
+
     fn cut(&mut self, wanted: &Range<u64>) -> bool {
         self.wanted = wanted.clone();
         if wanted.start >= self.slice.start.saturating_add(self.slice.size)
             || wanted.start < self.slice.start
         {
             // Not in the part that has been fetched.
-            self.body = None;
+            self.body = Content::Wanted;
             self.at = wanted.start;
         }
         true

@@ -429,6 +429,10 @@ impl BodySource for Logged {
             Ok(piece.map(Part::Bytes))
         })
     }
+
+    fn is_urgent(&self) -> bool {
+        self.pull.is_urgent()
+    }
 }
 
 impl RequestBody {

@@ -27,5 +27,5 @@ pub mod system;
 pub use answer::{Addresses, ResolveError, Service, Services};
 pub use counters::Statistics;
 pub use name::Name;
-pub use resolver::{Log, Resolver};
+pub use resolver::{Log, Resolver, limit};
 pub use settings::{NameServer, Settings};

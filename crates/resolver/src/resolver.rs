@@ -38,6 +38,11 @@ const NEGATIVE_MAX: Duration = Duration::from_secs(10);
 /// of a lookup was sent.
 const UNLIMITED: Duration = Duration::from_secs(320);
 
+/// How long `resolver_timeout` allows to wait: zero sets no limit.
+pub fn limit(timeout: Duration) -> Duration {
+    if timeout.is_zero() { UNLIMITED } else { timeout }
+}
+
 /// How often one who waits takes a lookup over that another worker has given up.
 const TAKE_OVERS_MAX: usize = 3;
 
@@ -191,7 +196,7 @@ impl Resolver {
 
     /// From the table, or by asking.
     async fn look_up(&self, key: Key, limit: Duration) -> Outcome {
-        let limit = if limit.is_zero() { UNLIMITED } else { limit };
+        let limit = self::limit(limit);
         let start = nowait_runtime::now();
         let failed = |error| (Err(error), nowait_runtime::now());
         for _ in 0..TAKE_OVERS_MAX {

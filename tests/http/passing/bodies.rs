@@ -171,6 +171,45 @@ fn unbuffered_pieces_come_as_they_are_sent() {
     });
 }
 
+/// Whatever stands between the server and the compression, it knows that nothing may be held back.
+#[test]
+fn unbuffered_pieces_are_compressed_as_they_are_sent() {
+    let gzip = "proxy_buffering off; gzip on; gzip_types *; gzip_min_length 0;";
+    for (status, conf) in [
+        ("200 OK", ""),
+        ("200 OK", "add_before_body /before; add_after_body /before; addition_types *;"),
+        (
+            "206 Part\r\nContent-Range: bytes 0-5/6",
+            "slice 10; proxy_set_header Range $slice_range;",
+        ),
+    ] {
+        let gate = super::Gate::default();
+        let script = || {
+            vec![vec![
+                Step::expect("\r\n\r\n"),
+                Step::reply(format!("HTTP/1.1 {status}\r\nContent-Length: 6\r\n\r\none")),
+                gate.step(),
+                Step::reply("two"),
+            ]]
+        };
+        let conf = format!("{gzip} {conf} location /before {{ return 200 ''; }}");
+        on_each(script, &conf, |server, _| {
+            let mut client = server.client();
+            client.send("GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n");
+            // What zlib ends a flush with, and the end of a chunk.
+            let flushed = b"\x00\x00\xff\xff\r\n";
+            let mut got = Vec::new();
+            while !got.ends_with(flushed) {
+                got.extend(client.read_some(usize::MAX));
+            }
+            gate.open();
+            while !got.ends_with(b"\r\n0\r\n\r\n") {
+                got.extend(client.read_some(usize::MAX));
+            }
+        });
+    }
+}
+
 #[test]
 fn trailers_pass() {
     let response = "HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n\

@@ -114,7 +114,8 @@ fn requests_wait_in_the_queue() {
     for driver in [Driver::Epoll, Driver::IoUring] {
         let slow = SlowOrigin::new(2);
         let block = format!("server {} max_conns=1; queue 1;", slow.origin.addr());
-        let server = group(&block, "").driver(driver).start();
+        let times = "add_header X-Queue '$upstream_queue_time' always;";
+        let server = group(&block, times).driver(driver).start();
         if server.binary().is_nginx() {
             // Only its commercial build has a queue.
             return;
@@ -129,11 +130,16 @@ fn requests_wait_in_the_queue() {
         send(&mut third, "/", &[]);
         server.wait_log("no live upstreams");
         slow.answer_next();
-        assert_eq!(first.response().text(), "slow");
+        let answered = first.response();
+        assert_eq!(answered.text(), "slow");
+        assert_eq!(answered.header("X-Queue"), Some("-"));
         slow.answer_next();
-        let mut statuses = [second.response().status, third.response().status];
-        statuses.sort_unstable();
-        assert_eq!(statuses, [200, 502]);
+        let mut answers = [second.response(), third.response()];
+        answers.sort_by_key(|answer| answer.status);
+        assert_eq!(answers.each_ref().map(|answer| answer.status), [200, 502]);
+        let queued = answers[0].header("X-Queue").unwrap();
+        assert!(queued.parse::<f64>().is_ok(), "{queued}");
+        assert_eq!(answers[1].header("X-Queue"), Some("-"));
         server.stop();
     }
 }

@@ -157,6 +157,11 @@ impl BodySource for GrowingBody {
         })
     }
 
+    /// What is stored is buffered.
+    fn is_urgent(&self) -> bool {
+        false
+    }
+
     fn cut(&mut self, wanted: &Range<u64>) -> bool {
         self.growing.seek(wanted.start);
         self.left = wanted.end.saturating_sub(wanted.start);

@@ -24,7 +24,8 @@ nowait_conf::rows! {
     /// The servers of the group that the location's `proxy_pass` names are asked for a page again and
     /// again, by one of the workers; those that do not answer as they should get no requests. What is
     /// sent follows the location's settings: `proxy_set_header`, `proxy_http_version`, timeouts. One
-    /// directive per location.
+    /// directive per location; where several locations check the same group, a server is healthy as long
+    /// as all of them say so.
     ///
     /// * `interval=time`: the pause between two checks, 5 seconds by default.
     /// * `jitter=time`: each check is delayed by a random time up to this one.

@@ -145,6 +145,11 @@ impl BodySource for Compressed {
             Ok(None)
         })
     }
+
+    /// What comes after it holds nothing back.
+    fn is_urgent(&self) -> bool {
+        false
+    }
 }
 
 impl Compressed {

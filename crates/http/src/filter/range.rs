@@ -142,6 +142,10 @@ impl BodySource for Skipping {
             if self.at < self.wanted.end { Err(BodyError::Truncated) } else { Ok(None) }
         })
     }
+
+    fn is_urgent(&self) -> bool {
+        self.source.is_urgent()
+    }
 }
 
 /// A piece of a body; `None` when the body is not one that can be cut.

@@ -162,6 +162,11 @@ impl BodySource for Ahead {
             Poll::Pending
         }))
     }
+
+    /// Whoever buffers is in no hurry.
+    fn is_urgent(&self) -> bool {
+        false
+    }
 }
 
 impl Drop for Ahead {

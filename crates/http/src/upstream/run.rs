@@ -134,11 +134,11 @@ impl Run<'_> {
         let mut first = true;
         loop {
             self.state.set_action(Some("connecting to upstream"));
-            let peer = self.pick().await?;
+            let (peer, queued) = self.pick().await?;
             if std::mem::take(&mut first) && self.settings.next_upstream_tries > 0 {
                 self.target.attempt.limit_tries(self.settings.next_upstream_tries as usize - 1);
             }
-            let Missed { miss, sent, stale } = match self.attempt(peer).await {
+            let Missed { miss, sent, stale } = match self.attempt(peer, queued).await {
                 Ok(answer) => return Ok(answer),
                 Err(missed) => missed,
             };
@@ -155,20 +155,27 @@ impl Run<'_> {
         }
     }
 
-    /// Chooses a peer; waits for one where the group has a queue.
-    async fn pick(&mut self) -> Result<Picked, Failed> {
+    /// Chooses a peer; waits for one where the group has a queue. Also how long it has waited there.
+    async fn pick(&mut self) -> Result<(Picked, Option<Duration>), Failed> {
+        let mut queued = None;
         let nobody = loop {
             match self.target.attempt.next(now()) {
-                Next::Peer(peer) => return Ok(peer),
-                Next::Busy => match self.target.attempt.queue(now()).await {
-                    Ok(peer) => return Ok(peer),
-                    Err(error) => break error.to_string(),
-                },
+                Next::Peer(peer) => return Ok((peer, queued)),
+                Next::Busy => {
+                    let since = now();
+                    let waited = self.target.attempt.queue(since).await;
+                    queued = Some(now().saturating_duration_since(since));
+                    match waited {
+                        Ok(peer) => return Ok((peer, queued)),
+                        Err(error) => break error.to_string(),
+                    }
+                }
                 Next::Unresolved => {
                     let group = self.target.attempt.group().clone();
                     let limit = group.conf().resolver_timeout;
                     let limit = limit.unwrap_or(self.request.current.conf.resolving.timeout);
-                    if timeout(limit.duration(), group.resolved()).await.is_err() {
+                    let limit = nowait_resolver::limit(limit.duration());
+                    if timeout(limit, group.resolved()).await.is_err() {
                         break "no live upstreams".to_owned();
                     }
                 }
@@ -180,6 +187,7 @@ impl Run<'_> {
         self.state.update(number, |one| {
             one.status = Cause::NoLive.status();
             one.response = Some(Duration::ZERO);
+            one.queue = queued;
         });
         self.request.log(Level::Error, format_args!("{nobody}"));
         Err(Failed { status: Cause::NoLive.status(), cause: Some(Cause::NoLive) })
@@ -201,9 +209,12 @@ impl Run<'_> {
     }
 
     /// Asks a peer.
-    async fn attempt(&mut self, peer: Picked) -> Result<Answer, Missed> {
+    async fn attempt(&mut self, peer: Picked, queued: Option<Duration>) -> Result<Answer, Missed> {
         let codec = self.codec.take().expect("given back after each failed try");
         let number = self.state.begin_try(Some(PeerName::Peer(peer.peer().clone())));
+        if queued.is_some() {
+            self.state.update(number, |one| one.queue = queued);
+        }
         let began = now();
         let who = peer.peer().clone();
         if let Some(cookie) = sticky_cookie::set_cookie(&self.target.upstream, self.request, &who) {

@@ -23,6 +23,8 @@ pub struct Try {
     pub peer: Option<PeerName>,
     /// Status of the response; of what came instead of one (502, 504); 0: there was none yet.
     pub status: u16,
+    /// Time spent in the `queue` of the group; `None`: there was no need for that.
+    pub queue: Option<Duration>,
     /// Time until the connection stood.
     pub connect: Option<Duration>,
     /// Time until the head had come.

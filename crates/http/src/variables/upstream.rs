@@ -52,6 +52,12 @@ pub const BUILTINS: &[Builtin] = &[
         },
     },
     Builtin {
+        name: "upstream_queue_time",
+        doc: "Times that the request has spent in the `queue` of the group, in seconds with \
+              milliseconds; `-` where it did not have to.",
+        get: |r, out| each(r, out, |one, out| time(one.queue, out)),
+    },
+    Builtin {
         name: "upstream_connect_time",
         doc: "Times until the connections stood, in seconds with milliseconds; `-` if they did not.",
         get: |r, out| each(r, out, |one, out| time(one.connect, out)),

@@ -46,7 +46,7 @@ pub use bans::{ACTIVE_BANS_MAX, Ban, How, What};
 pub use evict::{Expired, Victim};
 pub use hold::{Commit, CommitError, Committed, Hold, Names, NoHold};
 pub use load::{Cursor, Learn, Learned, Load, Record};
-pub use purge::{Purge, PurgeError, Step, Verified};
+pub use purge::{Purge, PurgeError, Standing, Step, UNLEARNED_READS_MAX, Verified};
 pub use sketch::Sketch;
 pub use tags::Tag;
 

@@ -33,15 +33,16 @@ impl Store {
     /// # Errors
     /// [`PurgeError::TooMany`]: too many purges by prefix are under way.
     pub async fn purge(self: &Arc<Self>, what: What, how: How) -> Result<Purged, PurgeError> {
-        let slower = self.slower();
-        let here = self.begin_purge(what.clone(), how)?;
-        let behind = slower.map(|slower| slower.begin_purge(what, how)).transpose()?;
-        let mut purged = here.await;
-        if let Some(behind) = behind {
-            // What is here is there, too, as long as it has not been removed there.
-            let behind = behind.await;
-            purged.objects = purged.objects.max(behind.objects);
-            purged.fills += behind.fills;
+        let neighbours = self.neighbours();
+        let all: Vec<&Arc<Store>> = [self].into_iter().chain(&neighbours).collect();
+        let begin = |store: &&Arc<Store>| store.begin_purge(what.clone(), how);
+        let begun = Store::tell(&all, || all.iter().map(begin).collect::<Result<Vec<_>, _>>())?;
+        let mut purged = Purged::default();
+        for one in begun {
+            // What is in one is in the other, too, as long as it has not been removed there.
+            let one = one.await;
+            purged.objects = purged.objects.max(one.objects);
+            purged.fills += one.fills;
         }
         Ok(purged)
     }

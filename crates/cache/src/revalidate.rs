@@ -12,7 +12,7 @@ use nowait_runtime::fs::{self, Io, Patched};
 
 use crate::fill::FillEnded;
 use crate::format::{self, Encoded, Head, Identity, State};
-use crate::index::{Commit, Hold};
+use crate::index::{Commit, Hold, Standing};
 use crate::object::{NoObject, Object, names_of};
 use crate::statistics::count;
 use crate::store::{Hit, Store, Target, now};
@@ -103,8 +103,8 @@ impl Store {
     ) -> io::Result<Option<Hit>> {
         let identity = Identity { created: now(), ..object.head.identity.clone() };
         // A purge that has begun may not have come to it yet.
-        let is_valid = self.index().is_valid(&target.key, names_of(&object.head.identity));
-        if !is_valid || !hold.may_publish(names_of(&identity)) {
+        let standing = self.index().standing(&target.key, names_of(&object.head.identity));
+        if standing == Standing::Gone || !hold.may_publish(names_of(&identity)) {
             return Ok(None);
         }
         let Ok(encoded) = format::encode(&identity, &state) else { return Ok(None) };

@@ -39,7 +39,7 @@ use crate::object::Object;
 use crate::options::StoreOptions;
 use crate::statistics::{Counters, Statistics, count};
 use crate::tend::Lease;
-use crate::tier::Tiers;
+use crate::tier::{Purges, Tiers};
 use crate::time::UnixMs;
 
 /// Threads of a store's own pool; started when first needed.
@@ -221,6 +221,7 @@ pub struct Store {
     /// The stores before and behind this one.
     pub(crate) tiers: RwLock<Tiers>,
     pub(crate) has_slower: AtomicBool,
+    pub(crate) purges: Purges,
     /// Who does the background work.
     pub(crate) lease: Lease,
     /// One at a time saves purges.
@@ -277,6 +278,7 @@ impl Store {
             saved: AtomicU64::new(0),
             tiers: RwLock::default(),
             has_slower: AtomicBool::new(false),
+            purges: Purges::default(),
             lease: Lease::default(),
             keeping: Lease::default(),
             kept: AtomicU64::new(0),

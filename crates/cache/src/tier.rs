@@ -9,14 +9,15 @@
 //! Never: makes a request wait for a copy.
 
 use std::io;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::{Arc, PoisonError, Weak};
 
 use bytes::Bytes;
 use nowait_runtime::fs::{self, Io, OpenOptions, Symlinks};
 
 use crate::format::{self, FIRST_READ_BYTES, HeadError};
-use crate::index::{Commit, Victim};
+use crate::index::{Commit, Standing, Victim};
 use crate::key::Key;
 use crate::object::names_of;
 use crate::policy::{self, Demotion, Room};
@@ -36,6 +37,26 @@ pub(crate) struct Tiers {
     slower: Option<Arc<Store>>,
     /// Those of which this is the slower one; gone ones are taken out when another one comes.
     faster: Vec<Weak<Store>>,
+}
+
+/// Purges of a store, so that a copy out of it or to it knows whether one began meanwhile: one store
+/// is told before the other, and what is copied in between must not stay.
+#[derive(Default)]
+pub(crate) struct Purges {
+    begun: AtomicU64,
+    told: AtomicU64,
+}
+
+impl Purges {
+    /// The number of purges so far; `None`: one is being told just now.
+    fn seen(&self) -> Option<u64> {
+        let told = self.told.load(SeqCst);
+        (self.begun.load(SeqCst) == told).then_some(told)
+    }
+
+    fn is_still(&self, seen: u64) -> bool {
+        self.begun.load(SeqCst) == seen
+    }
 }
 
 /// What is copied to another store.
@@ -73,6 +94,23 @@ impl Store {
     fn faster(&self) -> Vec<Arc<Store>> {
         let tiers = self.tiers.read().unwrap_or_else(PoisonError::into_inner);
         tiers.faster.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The stores before and behind this one.
+    pub(crate) fn neighbours(&self) -> Vec<Arc<Store>> {
+        self.slower().into_iter().chain(self.faster()).collect()
+    }
+
+    /// Tells all of these stores something that copies between them must not miss.
+    pub(crate) fn tell<T>(stores: &[&Arc<Store>], tell: impl FnOnce() -> T) -> T {
+        for store in stores {
+            store.purges.begun.fetch_add(1, SeqCst);
+        }
+        let told = tell();
+        for store in stores {
+            store.purges.told.fetch_add(1, SeqCst);
+        }
+        told
     }
 
     /// The faster store with this number.
@@ -156,6 +194,9 @@ impl Store {
 
     /// Copies an object to another store. False: it is not there, not whole, or not wanted there.
     async fn copy_to(&self, to: &Store, key: Key, source: Source) -> io::Result<bool> {
+        let Some(purges) = self.purges.seen() else { return Ok(false) };
+        // Given up after the hold.
+        let mut place = None;
         let Ok(mut hold) = to.index().hold(&key, now()) else { return Ok(false) };
         let (from_io, to_io) = (self.own_io(), to.own_io());
         let options = OpenOptions { symlinks: Symlinks::Follow, prefetch: FIRST_READ_BYTES };
@@ -188,18 +229,25 @@ impl Store {
                 to.watch(copy.write_at(&to_io, offset, vec![bytes])).await?;
                 offset = next;
             }
+            // What was fetched meanwhile comes either before, and stays, or after, and takes its place.
+            place.insert(to.commits.place(key, to.commits.enter(key))).turn().await;
             // A purge that had begun before the hold is seen by what was copied, a later one by the
-            // hold.
+            // hold; and one that has been told to one of the two stores only by its number.
             let names = names_of(&head.identity);
-            let is_valid = match source {
-                Source::Stored => self.index().is_valid(&key, names),
-                Source::Victim => self.index().is_valid_victim(&key, names),
+            let standing = match source {
+                Source::Stored => self.index().standing(&key, names),
+                Source::Victim => self.index().standing_of_victim(&key, names),
             };
-            if !is_valid || !hold.may_publish(names) {
+            match (standing, source) {
+                (Standing::Valid, _) => {}
+                (Standing::Stale, Source::Victim) => hold.soften(),
+                (Standing::Stale, Source::Stored) | (Standing::Gone, _) => return Ok(None),
+            }
+            if !self.purges.is_still(purges) || !hold.may_publish_copy(names) {
                 return Ok(None);
             }
-            let place = to.names().object(key);
-            to.watch(copy.publish(&to_io, Bytes::new(), &temp, &place, DIR_MODE)).await.map(Some)
+            let path = to.names().object(key);
+            to.watch(copy.publish(&to_io, Bytes::new(), &temp, &path, DIR_MODE)).await.map(Some)
         };
         let metadata = match copied.await {
             Ok(Some(metadata)) => metadata,

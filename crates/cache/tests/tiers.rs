@@ -68,6 +68,47 @@ fn what_is_used_twice_comes_forward_and_goes_back() {
     });
 }
 
+/// What was purged softly is stale wherever it goes, and who purges one of two stores means both.
+#[test]
+fn what_goes_back_stays_purged() {
+    let (fast_dir, slow_dir) = (TempDir::new("fast"), TempDir::new("slow"));
+    let (fast_path, slow_path) = (fast_dir.path().to_owned(), slow_dir.path().to_owned());
+    on_worker(move || async move {
+        let io = io(4);
+        let fast = store_with(&fast_path, |options| {
+            options.manager = Steps { sleep: Duration::from_millis(1), ..Steps::NGINX };
+            options.max_bytes = Some(4 << 20);
+        });
+        let slow_dir = slow_path;
+        let slow = store_with(&slow_dir, |options| {
+            options.inactive = Duration::from_millis(300);
+        });
+        fast.set_slower(Some(&slow));
+        fast.tend();
+        slow.tend();
+        until("the loaders", || !fast.statistics().loading && !slow.statistics().loading).await;
+        promote(&fast, &io, "key", 100_000).await;
+        // Nobody asks the slow one for what the fast one has.
+        until("the slow one to forget it", || slow.statistics().entries == 0).await;
+        slow.reconfigure(nowait_cache::StoreOptions::clone(&store(&slow_dir).options()));
+        let key = What::Key(target("key").key);
+        assert_eq!(fast.purge(key, How::Soft).await.unwrap().objects, 1);
+        for n in 0..45 {
+            promote(&fast, &io, &format!("other/{n}"), 100_000).await;
+        }
+        until("it to go back", || fast.statistics().demoted >= 1).await;
+        let Lookup::File(hit) = slow.lookup(&io, &target("key"), PLAIN).await else {
+            panic!("it is there")
+        };
+        assert!(hit.soft_purged, "it is still stale");
+
+        promote(&fast, &io, "other", 1000).await;
+        assert_eq!(slow.purge(What::All, How::Hard).await.unwrap().fills, 0);
+        assert_eq!(look(&fast, &io, "other").await, Found::Absent);
+        assert_eq!(look(&fast, &io, "key").await, Found::Absent);
+    });
+}
+
 #[test]
 fn purges_and_revalidations_reach_both() {
     let (fast_dir, slow_dir) = (TempDir::new("fast"), TempDir::new("slow"));

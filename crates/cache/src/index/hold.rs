@@ -32,6 +32,8 @@ pub struct Hold {
     key: Key,
     begun: u64,
     publishing: bool,
+    /// What is stored is stale from the beginning.
+    stale: bool,
 }
 
 /// What an object can be purged by.
@@ -113,6 +115,7 @@ impl Index {
             key: *key,
             begun,
             publishing: false,
+            stale: false,
         })
     }
 }
@@ -126,6 +129,11 @@ impl Hold {
     /// Orders it among purges: those that came later concern its object.
     pub fn begun(&self) -> u64 {
         self.begun
+    }
+
+    /// What is stored was purged softly before: it is stale from the beginning.
+    pub fn soften(&mut self) {
+        self.stale = true;
     }
 
     /// What is stored was asked for when [`Index::newest_stamp`] was this.
@@ -143,12 +151,23 @@ impl Hold {
     /// this hold is dropped: an object that a purge has overtaken must not take the place of one that
     /// was fetched after the purge. False: it was purged, or another one is being stored.
     pub fn may_publish(&mut self, names: Names<'_>) -> bool {
+        self.may_publish_over(names, EXISTS)
+    }
+
+    /// As [`may_publish`](Self::may_publish) for a copy out of another store: whatever is here already
+    /// is newer.
+    pub fn may_publish_copy(&mut self, names: Names<'_>) -> bool {
+        self.may_publish_over(names, 0)
+    }
+
+    /// `flags`: those that the entry may have.
+    fn may_publish_over(&mut self, names: Names<'_>, flags: u8) -> bool {
         let bans = read(&self.index.bans);
         let (_, mut shard, slot) = self.index.local(self.slot);
         let entry = shard.get_mut(slot);
         let may = self.publishing
             || !(entry.publishing
-                || entry.is(DELETING)
+                || entry.is((EXISTS | DELETING) & !flags)
                 || bans.since(self.begun, names) == Some(How::Hard));
         entry.publishing |= may;
         self.publishing |= may;
@@ -176,9 +195,11 @@ impl Hold {
         let tags = object.names.tags.iter().copied().chain(variants);
         index.attach_tags(number, &mut shard, slot, tags);
         let entry = shard.get_mut(slot);
-        if purged == Some(How::Soft) {
+        if purged == Some(How::Soft) || self.stale {
             entry.set(SOFT_PURGED);
         }
+        // The next one may come.
+        entry.publishing &= !std::mem::take(&mut self.publishing);
         entry.stamp = index.next_stamp();
         entry.length = object.length;
         entry.head_bytes = object.head_bytes;

@@ -6,13 +6,14 @@
 //! | Purge of | Takes effect by | The walk reads |
 //! |---|---|---|
 //! | a key | its entry, and those of its variants | nothing |
-//! | a tag | the entries of the tag, step by step | nothing |
+//! | a tag | the entries of the tag, step by step | heads of files whose tags are not in memory |
 //! | a prefix | a rule checked on hits | heads of files whose sketch matches: nearly those purged |
 //! | everything | a rule checked on hits | nothing |
 //!
 //! Objects whose tags are in their files only (the side index was full, or the loader found the
-//! file) are checked when their heads are read on a hit: see [`Index::learn`]. They are purged then,
-//! and not counted by the purge.
+//! file) are checked when their heads are read: by the walk of a purge by tag, which reads
+//! [`UNLEARNED_READS_MAX`] of them at most, and on a hit in any case ([`Index::learn`]). What is read
+//! is known from then on, as far as there is room.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,10 +24,14 @@ use crate::time::UnixMs;
 
 use super::bans::{Ban, How, What};
 use super::entry::{DELETING, EXISTS, SOFT_PURGED, TAGS_IN_FILE, UNVERIFIED};
-use super::hold::Names;
+use super::hold::{Names, variants_tag};
 use super::load::Cursor;
 use super::shard::Shard;
 use super::{Index, Tag, Victim, lock, write};
+
+/// The most heads that one purge by tag reads of objects whose tags are not in memory. Of more than
+/// that the others are purged when they are asked for, and are not counted.
+pub const UNLEARNED_READS_MAX: usize = 10_000;
 
 /// Why a purge can't begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +67,8 @@ enum Stage {
     Key,
     /// The entries of a tag.
     Tag(Tag, Option<u32>),
+    /// Entries whose tags only their files know; so many more are read.
+    Unlearned(Cursor, usize),
     /// All entries.
     All(Cursor),
     Done,
@@ -89,6 +96,17 @@ pub enum Verified {
     Marked,
     /// Its file must be removed.
     Victim(Victim),
+}
+
+/// What purges have left of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// All of it.
+    Valid,
+    /// It is stale, and stays so wherever it is copied to.
+    Stale,
+    /// Nothing, or it is not there.
+    Gone,
 }
 
 impl Index {
@@ -131,27 +149,27 @@ impl Index {
         self.is_cold() || self.unlearned.load(Ordering::Acquire)
     }
 
-    /// Whether the key's object is in the index and no purge concerns it, one whose walk has not
-    /// come to it included.
-    pub fn is_valid(&self, key: &Key, names: Names<'_>) -> bool {
-        self.is_unpurged(key, names, EXISTS)
+    /// What is left of the key's object after all purges, those whose walk has not come to it
+    /// included.
+    pub fn standing(&self, key: &Key, names: Names<'_>) -> Standing {
+        self.standing_in(key, names, EXISTS)
     }
 
-    /// As [`is_valid`](Self::is_valid), for an object that is a victim: on its way out, but not
+    /// As [`standing`](Self::standing), for an object that is a victim: on its way out, but not
     /// because it was purged.
-    pub fn is_valid_victim(&self, key: &Key, names: Names<'_>) -> bool {
-        self.is_unpurged(key, names, DELETING)
+    pub fn standing_of_victim(&self, key: &Key, names: Names<'_>) -> Standing {
+        self.standing_in(key, names, DELETING)
     }
 
-    fn is_unpurged(&self, key: &Key, names: Names<'_>, state: u8) -> bool {
+    fn standing_in(&self, key: &Key, names: Names<'_>, state: u8) -> Standing {
         let bans = super::read(&self.bans);
         let (_, shard) = self.shard(key);
-        let stamp = shard
-            .find(key)
-            .map(|slot| shard.get(slot))
-            .filter(|entry| entry.is(state))
-            .map(|entry| entry.stamp);
-        stamp.is_some_and(|stamp| bans.since(stamp, names) != Some(How::Hard))
+        let entry = shard.find(key).map(|slot| shard.get(slot)).filter(|entry| entry.is(state));
+        match entry.map(|entry| bans.since(entry.stamp, names)) {
+            None | Some(Some(How::Hard)) => Standing::Gone,
+            Some(Some(How::Soft)) => Standing::Stale,
+            Some(None) => Standing::Valid,
+        }
     }
 
     /// Whether any purge is remembered.
@@ -195,6 +213,7 @@ impl Purge {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Key => self.step_key(&mut step),
             Stage::Tag(tag, cursor) => self.step_tag(tag, cursor, limit, &mut step),
+            Stage::Unlearned(cursor, left) => self.step_unlearned(cursor, left, limit, &mut step),
             Stage::All(cursor) => match self.step_all(cursor, limit, &mut step) {
                 Some(cursor) => Stage::All(cursor),
                 None => Stage::Done,
@@ -223,6 +242,9 @@ impl Purge {
         let found = shard.find(key);
         let stamp = found.map_or(0, |slot| shard.get(slot).stamp);
         if !self.ban.matches(key, stamp, names) {
+            if let Some(slot) = found {
+                self.learn_tags(number, &mut shard, slot, key, names);
+            }
             return Verified::Kept;
         }
         let slot = match found {
@@ -265,7 +287,37 @@ impl Purge {
         }
         match cursor {
             Some(cursor) => Stage::Tag(tag, Some(cursor)),
+            None if matches!(self.ban.what, What::Tag(_)) && self.index.must_keep_purges() => {
+                Stage::Unlearned(Cursor::default(), UNLEARNED_READS_MAX)
+            }
             None => Stage::Done,
+        }
+    }
+
+    /// What may carry the tag, since nobody knows yet.
+    fn step_unlearned(&self, cursor: Cursor, left: usize, limit: usize, step: &mut Step) -> Stage {
+        let next = self.index.step(cursor, limit.max(1), |shard, _, slot| {
+            let entry = shard.get(slot);
+            let unknown = entry.is(EXISTS) && entry.is(TAGS_IN_FILE);
+            if unknown && entry.stamp < self.ban.stamp && step.verify.len() < left {
+                step.verify.push_back(entry.key);
+            }
+        });
+        let left = left - step.verify.len();
+        match next {
+            Some(next) if left > 0 => Stage::Unlearned(next, left),
+            _ => Stage::Done,
+        }
+    }
+
+    /// The tags of an object that stays are known from now on, if there is room for them.
+    fn learn_tags(&self, number: u32, shard: &mut Shard, slot: u32, key: &Key, names: Names<'_>) {
+        let entry = shard.get(slot);
+        // A newer one is not the one whose head was read.
+        if entry.is(EXISTS) && entry.is(TAGS_IN_FILE) && entry.stamp < self.ban.stamp {
+            let tags = names.tags.iter().copied().chain(variants_tag(key, names.main));
+            self.index.detach_tags(shard, slot);
+            self.index.attach_tags(number, shard, slot, tags);
         }
     }
 

@@ -339,10 +339,17 @@ fn a_file_with_unknown_tags_is_checked_by_its_head() {
 
     let other = Key::new(b"httporigin/b");
     assert_eq!(index.found(&Record::found(other, 900, 2, NOW)), Load::Added);
-    run(index.purge(What::Tag(tag), How::Hard, NOW).unwrap(), no_names);
+    // On a hit that comes before the walk.
+    drop(index.purge(What::Tag(tag), How::Hard, NOW).unwrap());
     let names = Names { main: &other, ..names };
     let learned = index.learn(&Learn { key: other, names, ..learn }, NOW);
     assert!(matches!(learned, Learned::Purged(Some(_))));
+
+    // By the walk, which counts it.
+    let third = Key::new(b"httporigin/c");
+    assert_eq!(index.found(&Record::found(third, 900, 2, NOW)), Load::Added);
+    let names = |key: &Key| (*key, b"httporigin/c".to_vec(), vec![tag]);
+    assert_eq!(run(index.purge(What::Tag(tag), How::Hard, NOW).unwrap(), names), (2, 0));
 }
 
 #[test]
@@ -354,10 +361,58 @@ fn tags_that_do_not_fit_are_left_to_the_files() {
     let two = store(&index, "two", &tags, NOW);
     assert!(!index.peek(&one).unwrap().names_in_file);
     assert!(index.peek(&two).unwrap().names_in_file);
-    run(index.purge(What::Tag(Tag(2)), How::Hard, NOW).unwrap(), no_names);
-    let names = Names { main: &two, key_text: b"two", tags: &tags, created: NOW };
-    let learn = Learn { key: two, names, length: 1, blocks: 1, head_bytes: 1, valid_until: NOW };
-    assert!(matches!(index.learn(&learn, NOW), Learned::Purged(Some(_))));
+    let names = |key: &Key| (*key, b"two".to_vec(), tags.to_vec());
+    assert_eq!(run(index.purge(What::Tag(Tag(4)), How::Hard, NOW).unwrap(), names), (0, 0));
+    assert!(index.peek(&two).unwrap().names_in_file, "no room yet");
+    assert_eq!(index.evict(1).len(), 1);
+    assert_eq!(run(index.purge(What::Tag(Tag(4)), How::Hard, NOW).unwrap(), names), (0, 0));
+    assert!(!index.peek(&two).unwrap().names_in_file, "what was read is known");
+    let three = store(&index, "three", &tags, NOW);
+    assert!(index.peek(&three).unwrap().names_in_file);
+    assert_eq!(run(index.purge(What::Tag(Tag(2)), How::Hard, NOW).unwrap(), names), (2, 0));
+}
+
+/// A copy out of another store is older than whatever is here.
+#[test]
+fn a_copy_takes_no_place() {
+    let index = index();
+    let key = Key::new(b"a");
+    let object = commit(&key, b"a", &[]);
+    let mut copy = index.hold(&key, NOW).unwrap();
+    let mut fill = index.hold(&key, NOW).unwrap();
+    assert!(fill.may_publish(object.names));
+    assert!(!copy.may_publish_copy(object.names), "one is being stored");
+    fill.commit(&object, NOW).unwrap();
+    assert!(!copy.may_publish_copy(object.names), "one is there");
+    // With its commit it has given way to the next one.
+    let mut other = index.hold(&key, NOW).unwrap();
+    assert!(other.may_publish(object.names));
+    drop((copy, fill, other));
+    let _ = index.evict(1);
+
+    let mut copy = index.hold(&key, NOW).unwrap();
+    copy.soften();
+    assert!(copy.may_publish_copy(object.names));
+    copy.commit(&object, NOW).unwrap();
+    assert!(index.peek(&key).unwrap().soft_purged);
+}
+
+#[test]
+fn what_purges_leave_of_an_object() {
+    let index = index();
+    let tag = Tag::new(b"news");
+    let key = store(&index, "a", &[tag], NOW);
+    let names = Names { main: &key, key_text: b"a", tags: &[tag], created: NOW };
+    assert_eq!(index.standing(&key, names), Standing::Valid);
+    assert_eq!(index.standing_of_victim(&key, names), Standing::Gone);
+    drop(index.purge(What::Tag(tag), How::Soft, NOW).unwrap());
+    assert_eq!(index.standing(&key, names), Standing::Stale);
+    let victims = index.evict(1);
+    assert_eq!(index.standing_of_victim(&key, names), Standing::Stale);
+    drop(index.purge(What::Key(key), How::Hard, NOW).unwrap());
+    assert_eq!(index.standing_of_victim(&key, names), Standing::Gone);
+    drop(victims);
+    assert_eq!(index.standing_of_victim(&key, names), Standing::Gone);
 }
 
 #[test]

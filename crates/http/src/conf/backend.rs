@@ -269,8 +269,8 @@ macro_rules! backend_rows {
             buffer_size: nowait_conf::Size = "4k" => $crate::conf::backend::page, in HTTP | SERVER | LOCATION, args "size";
             /// Number and size of the buffers for the body of a response, at least two.
             buffers: $crate::conf::backend::BackendBuffers = "8 4k" => $crate::conf::backend::eight_pages, in HTTP | SERVER | LOCATION, args "number size";
-            /// How much of the buffers may be on its way to the client while the rest is filled or
-            /// written to a temporary file. By default twice the size of the larger of
+            /// How much of the buffers may be on its way to a client that does not keep up, while the rest
+            /// is filled or written to a temporary file. By default twice the size of the larger of
             /// the two kinds of buffers.
             busy_buffers_size: Option<nowait_conf::Size>, in HTTP | SERVER | LOCATION, args "size";
             /// Largest temporary file for a response that does not fit the buffers, by default `1024m`.

@@ -264,5 +264,6 @@ pub(super) fn unreceived(fault: ReceiveFault) -> BodyError {
         }
         ReceiveFault::Network(error) => format!("recv() failed{}", crate::log::OsError(&error)),
         ReceiveFault::Client(_) => "client prematurely closed connection".into(),
+        ReceiveFault::Ours(error) => return error,
     })
 }

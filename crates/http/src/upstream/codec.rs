@@ -24,6 +24,13 @@ pub trait Codec: 'static {
     /// The status to answer with.
     fn begin(&mut self, request: &Request, out: &mut OutBuf) -> Result<Content, u16>;
 
+    /// Whether all content goes through [`encode_body`](Self::encode_body) and
+    /// [`encode_end`](Self::encode_end). If not, only that does which is sent on while it comes; what
+    /// is in memory or in a file follows the head as it is.
+    fn frames_content(&self) -> bool {
+        false
+    }
+
     /// Frames a piece of content that was received from the client just now
     /// (`proxy_request_buffering off`), and appends it to what is sent. Never empty.
     fn encode_body(&mut self, piece: Bytes, chain: &mut Chain) {
@@ -32,6 +39,19 @@ pub trait Codec: 'static {
 
     /// Frames the end of such content.
     fn encode_end(&mut self, _chain: &mut Chain) {}
+
+    /// Whether more content can be sent now. If not (the upstream has to open a window first), the
+    /// engine asks again when it has received something.
+    fn takes_content(&self) -> bool {
+        true
+    }
+
+    /// Appends what the protocol has to say by itself: answers to what was received, windows that
+    /// open, content that had to wait. Asked after each [`receive_head`](Self::receive_head) and each
+    /// piece of a body; it is sent while the engine goes on to receive. Whole frames only, since it
+    /// may come between pieces of content. What was not sent when the response is complete closes the
+    /// connection.
+    fn poll_output(&mut self, _chain: &mut Chain) {}
 
     /// Reads a head. The engine calls again with what was not consumed and what came since; it sees
     /// to it that no more than `buffer_size` bytes are consumed for one head.

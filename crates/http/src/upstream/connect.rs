@@ -61,7 +61,7 @@ pub(super) async fn connect(
 }
 
 impl Link {
-    fn new(connection: IdleConnection, reused: bool, peer: Picked, tag: Tag) -> Self {
+    pub(super) fn new(connection: IdleConnection, reused: bool, peer: Picked, tag: Tag) -> Self {
         Self { stream: connection.stream.clone(), reused, peer, tag, connection }
     }
 

@@ -11,16 +11,17 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use nowait_runtime::buf::{RECV_BUF_BYTES, Received};
+use nowait_runtime::buf::{Chain, RECV_BUF_BYTES, Received};
 use nowait_runtime::net::{NO_TIMEOUT, Stream};
 use nowait_runtime::now;
 use nowait_upstream::Learning;
 
 use super::connect::Link;
-use super::upload::Upload;
+use super::upload::{Limits, Sending, Upload};
 use super::{BodyEvent, Cause, Codec, Fault, Settings, State};
 use crate::limit::Held;
 use crate::request::ReadError;
+use crate::response::BodyError;
 
 /// A request under way on a connection to an upstream.
 pub(super) struct Exchange {
@@ -66,6 +67,8 @@ pub(super) enum ReceiveFault {
     Network(io::Error),
     /// The rest of the request could not be had from the client.
     Client(ReadError),
+    /// Nor from where it is kept.
+    Ours(BodyError),
 }
 
 impl Exchange {
@@ -151,7 +154,8 @@ impl Exchange {
     }
 
     /// Receives what has come, as soon as something has, and meanwhile sends what is left of the
-    /// request. Empty: the upstream has ended its side. Time counts from when the request was sent.
+    /// request. Empty: the upstream has ended its side. Time counts from when the request was sent, or
+    /// can't be sent before the upstream has said more.
     pub(super) async fn receive(&mut self, large: usize) -> Result<Received, ReceiveFault> {
         if self.upload.is_some()
             && let Some(received) = self.receive_while_sending(large).await?
@@ -167,7 +171,7 @@ impl Exchange {
         received.map_err(ReceiveFault::Network)
     }
 
-    /// As `receive`; `None`: the request was sent before anything has come.
+    /// As `receive`; `None`: nothing has come, and there is nothing more that can be sent.
     async fn receive_while_sending(
         &mut self,
         large: usize,
@@ -177,16 +181,20 @@ impl Exchange {
         let Some(upload) = &mut self.upload else { return Ok(None) };
         let max = if large == 0 { RECV_BUF_BYTES } else { large };
         let mut recv = pin!(stream.recv_large(NO_TIMEOUT, max));
+        let mut sent = false;
         let outcome = poll_fn(|cx| {
             if let Poll::Ready(received) = recv.as_mut().poll(cx) {
                 return Poll::Ready(received.map(Some).map_err(ReceiveFault::Network));
             }
-            upload.poll(&mut **codec, &stream, cx).map_ok(|()| None)
+            upload.poll(&mut **codec, &stream, cx).map_ok(|sending| {
+                sent = sending == Sending::Done;
+                None
+            })
         })
         .await;
         match outcome {
-            Ok(None) => self.upload = None,
-            Ok(Some(_)) => {}
+            Ok(None) if sent => self.upload = None,
+            Ok(_) => {}
             // The response may have been sent before the connection was closed for the rest.
             Err(ReceiveFault::Network(error)) if error.raw_os_error().is_some() => {
                 upload.fail();
@@ -199,6 +207,22 @@ impl Exchange {
             Err(_) => upload.fail(),
         }
         outcome
+    }
+
+    /// Sends what the codec has to say, as soon as something is received again or sent.
+    pub(super) fn speak(&mut self) {
+        let mut said = Chain::new();
+        self.codec().poll_output(&mut said);
+        if said.is_empty() {
+            return;
+        }
+        match &mut self.upload {
+            Some(upload) => upload.say(said),
+            None => {
+                let limits = Limits::of_output(&self.settings);
+                self.upload = Some(Upload::whole(self.stream(), said, limits));
+            }
+        }
     }
 
     /// Leaves in the input what is content of it. At the end the exchange is finished.
@@ -231,6 +255,7 @@ impl Exchange {
         let leftover = at < input.len();
         input.truncate(kept);
         self.content += kept as u64;
+        self.speak();
         if matches!(more, More::Complete) {
             self.finish(leftover);
         }
@@ -301,3 +326,6 @@ impl Drop for Exchange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

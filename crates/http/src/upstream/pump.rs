@@ -51,6 +51,7 @@ pub(super) struct Plan {
 pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
     let Plan { exchange, more, first, tee, limit_rate, io, watch } = plan;
     let queue = Rc::new(Queue::default());
+    let busy_max = usize::try_from(exchange.settings.busy_buffers_size).unwrap_or(usize::MAX);
     queue.asked.set(Some(now()));
     first.iter().for_each(|part| queue.in_memory.set(queue.in_memory.get() + part.len()));
     let outlives = tee.as_ref().is_some_and(|tee| tee.outlives_client());
@@ -69,7 +70,8 @@ pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
         file_full: false,
     };
     let task = spawn(pump.run(more, early));
-    Box::new(Ahead { queue, task: Some(task).filter(|_| !outlives), _watch: watch })
+    let task = Some(task).filter(|_| !outlives);
+    Box::new(Ahead { queue, task, busy_max, handed: None, _watch: watch })
 }
 
 pub(super) fn bytes_of(part: &Part) -> Option<Bytes> {
@@ -108,6 +110,20 @@ impl Queue {
         wake(&self.reader);
     }
 
+    /// The next part, of what is in memory at most so many bytes: the rest can go to the file while
+    /// they are sent. Once everything has come that has no use.
+    fn take(&self, busy_max: usize) -> Option<Part> {
+        let mut parts = self.parts.borrow_mut();
+        let mut part = parts.pop_front()?;
+        if let Part::Bytes(bytes) = &mut part {
+            if bytes.len() > busy_max && self.end.borrow().is_none() {
+                parts.push_front(Part::Bytes(bytes.split_off(busy_max)));
+            }
+            self.taken.set(bytes.len() as u64);
+        }
+        Some(part)
+    }
+
     fn finish(&self, end: Result<(), BodyError>) {
         self.end.borrow_mut().get_or_insert(end);
         wake(&self.reader);
@@ -132,6 +148,10 @@ fn wake(place: &RefCell<Option<Waker>>) {
 /// The client's side.
 struct Ahead {
     queue: Rc<Queue>,
+    /// `busy_buffers_size`: what a slow client may keep in memory by taking it.
+    busy_max: usize,
+    /// When the last part was handed out.
+    handed: Option<Instant>,
     /// The task, if it ends with the client.
     task: Option<JoinHandle<()>>,
     _watch: Option<Watch>,
@@ -139,15 +159,18 @@ struct Ahead {
 
 impl BodySource for Ahead {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
-        let queue = &self.queue;
+        let Self { queue, busy_max, handed, .. } = self;
+        let now = now();
         queue.sent();
-        queue.asked.set(Some(now()));
+        queue.asked.set(Some(now));
         wake(&queue.writer);
+        // A client that keeps up gets pieces as large as they come: that costs least, and they are
+        // gone at once.
+        let is_slow = handed.is_some_and(|at| now.saturating_duration_since(at) >= PATIENCE);
+        let busy_max = if is_slow { *busy_max } else { usize::MAX };
         Box::pin(poll_fn(move |cx| {
-            if let Some(part) = queue.parts.borrow_mut().pop_front() {
-                if let Part::Bytes(bytes) = &part {
-                    queue.taken.set(bytes.len() as u64);
-                }
+            if let Some(part) = queue.take(busy_max) {
+                *handed = Some(nowait_runtime::now());
                 return Poll::Ready(Ok(Some(part)));
             }
             match &mut *queue.end.borrow_mut() {
@@ -418,5 +441,26 @@ impl Rate {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_busy_is_bounded_until_everything_has_come() {
+        let queue = Queue::default();
+        queue.push(Part::Bytes(Bytes::from(vec![1; 100])));
+        let lens = |count: usize, max| {
+            let part = |_| queue.take(max).map_or(0, |part| part.len());
+            (0..count).map(part).collect::<Vec<_>>()
+        };
+        assert_eq!(lens(2, 30), [30, 30]);
+        assert_eq!((queue.in_memory.get(), queue.taken.get()), (100, 30));
+        queue.finish(Ok(()));
+        assert_eq!(lens(2, 30), [40, 0]);
+        queue.push(Part::Bytes(Bytes::from(vec![1; 100])));
+        assert_eq!(lens(1, usize::MAX), [100]);
     }
 }

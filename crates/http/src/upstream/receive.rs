@@ -45,6 +45,7 @@ pub(super) async fn head(
         let step = codec.receive_head(input)?;
         input.advance(step.consumed);
         bytes += step.consumed;
+        exchange.speak();
         match step.event {
             HeadEvent::NeedMore if bytes >= max => return Err(Fault::HeadTooBig.into()),
             HeadEvent::NeedMore => {}

@@ -352,6 +352,10 @@ impl Run<'_> {
                 Miss::Upstream(self.network_error("recv()", &error))
             }
             HeadFault::Receive(ReceiveFault::Client(error)) => self.client_miss(&error),
+            HeadFault::Receive(ReceiveFault::Ours(error)) => {
+                self.request.log(Level::Crit, format_args!("{error}"));
+                Miss::Final(500)
+            }
             HeadFault::Closed | HeadFault::Protocol(Fault::PrematureClose) => {
                 self.request
                     .log(Level::Error, format_args!("upstream prematurely closed connection"));

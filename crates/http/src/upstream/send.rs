@@ -8,9 +8,10 @@ use nowait_runtime::net::SendOptions;
 
 use super::Content;
 use super::exchange::Exchange;
-use super::upload::{Limits, Upload, file_range};
+use super::upload::{Feed, Limits, Upload, file_range};
+use crate::filter::Pull;
 use crate::request::{BodyReader, Request, RequestBody};
-use crate::response::FileBody;
+use crate::response::{Body, FileBody};
 
 /// A request of at most so many bytes fits into any socket: it is sent without looking for an
 /// answer meanwhile.
@@ -23,6 +24,17 @@ enum Source {
     File(FileBody),
     /// From the client, while it is sent on.
     Client(Box<dyn BodyReader>),
+}
+
+impl Source {
+    /// What is there already.
+    fn into_body(self) -> Body {
+        match self {
+            Self::Memory(bytes) => Body::Bytes(bytes),
+            Self::File(part) => Body::File(part),
+            Self::None | Self::Client(_) => Body::Empty,
+        }
+    }
 }
 
 /// Why a request could not be sent.
@@ -46,14 +58,26 @@ pub(super) async fn request(
     let content = exchange.codec().begin(request, &mut head).map_err(SendFault::Ours)?;
     let mut chain = Chain::from(head);
     let limits = limits(request, exchange);
-    match source(request, content) {
-        Source::None => {}
-        Source::Memory(bytes) => chain.push(Chunk::from(bytes)),
-        Source::File(part) => chain.push(file_range(part, request.connection.number)),
-        Source::Client(reader) => {
-            exchange.upload = Some(Upload::streamed(chain, reader, limits));
-            return Ok(());
+    let codec = exchange.codec();
+    let feed = match (source(request, content), codec.frames_content()) {
+        (Source::None, false) => None,
+        (Source::Memory(bytes), false) => {
+            chain.push(Chunk::from(bytes));
+            None
         }
+        (Source::File(part), false) => {
+            chain.push(file_range(part, request.connection.number));
+            None
+        }
+        (Source::Client(reader), _) => Some((Feed::Client(reader), limits)),
+        (source, true) => {
+            let (pull, content_max) = (Feed::Stored(Pull::new(source.into_body())), 0);
+            Some((pull, Limits { content_max, ..limits }))
+        }
+    };
+    if let Some((feed, limits)) = feed {
+        exchange.upload = Some(Upload::streamed(chain, feed, limits));
+        return Ok(());
     }
     if chain.iter().any(|chunk| !chunk.is_memory()) || chain.len() > SIMPLE_BYTES_MAX {
         exchange.upload = Some(Upload::whole(exchange.stream(), chain, limits));

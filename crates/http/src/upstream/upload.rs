@@ -10,8 +10,9 @@ use nowait_runtime::buf::{Chain, FileRange};
 use nowait_runtime::net::{SendOptions, Stream};
 use nowait_runtime::time::timeout;
 
-use super::Codec;
 use super::exchange::ReceiveFault;
+use super::{Codec, Settings};
+use crate::filter::Pull;
 use crate::request::{BodyReader, ReadError};
 use crate::response::{FileBody, LocalFuture};
 
@@ -29,14 +30,39 @@ pub(super) struct Limits {
     pub(super) content_max: u64,
 }
 
-/// What came from the client, and the reader.
-type Read = (Box<dyn BodyReader>, Result<Option<Bytes>, ReadError>);
+impl Limits {
+    /// Those of what a codec says by itself.
+    pub(super) fn of_output(settings: &Settings) -> Self {
+        let client_timeout = Duration::ZERO;
+        Self { send_timeout: settings.send_timeout, client_timeout, content_max: 0 }
+    }
+}
+
+/// What is left to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sending {
+    /// Nothing.
+    Done,
+    /// Something, when the upstream has said so; or nothing will be sent any more.
+    Waits,
+}
+
+/// Where content comes from that is framed piece by piece.
+pub(super) enum Feed {
+    /// The client, while it is sent on.
+    Client(Box<dyn BodyReader>),
+    /// Memory or a file.
+    Stored(Pull),
+}
+
+/// What came of it, and the rest.
+type Read = (Feed, Result<Option<Bytes>, ReceiveFault>);
 
 /// What is still to be sent of a request.
 pub(super) struct Upload {
     /// Goes to the upstream now.
     sending: Option<LocalFuture<'static, io::Result<()>>>,
-    /// The client is read; `None` when all of its content has come.
+    /// More content is read; `None` when all of it has come.
     reading: Option<LocalFuture<'static, Read>>,
     /// Framed, and not yet on its way.
     chain: Chain,
@@ -55,10 +81,18 @@ impl Upload {
         Self { sending, reading, chain, limits, content: 0, failed: false }
     }
 
-    /// Sends what is in the chain, and then what comes from the client.
-    pub(super) fn streamed(chain: Chain, reader: Box<dyn BodyReader>, limits: Limits) -> Self {
-        let reading = Some(invite(reader, limits.client_timeout));
+    /// Sends what is in the chain, and then content as it is read.
+    pub(super) fn streamed(chain: Chain, feed: Feed, limits: Limits) -> Self {
+        let reading = Some(match feed {
+            Feed::Client(reader) => invite(reader, limits.client_timeout),
+            stored => read(stored, limits.client_timeout),
+        });
         Self { sending: None, reading, chain, limits, content: 0, failed: false }
+    }
+
+    /// Sends this, too, as soon as what is under way was sent.
+    pub(super) fn say(&mut self, said: Chain) {
+        self.chain.append(said);
     }
 
     /// The upstream takes no more: nothing else is sent, and the request is never complete.
@@ -66,16 +100,16 @@ impl Upload {
         (self.sending, self.reading, self.failed) = (None, None, true);
     }
 
-    /// Goes on; ready when all was sent. Never sends more than it has read: a slow upstream stops
-    /// the reading.
+    /// Goes on; ready when all was sent, or when nothing can be sent before something is received.
+    /// Never sends more than it has read: a slow upstream stops the reading.
     pub(super) fn poll(
         &mut self,
         codec: &mut dyn Codec,
         stream: &Rc<Stream>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), ReceiveFault>> {
+    ) -> Poll<Result<Sending, ReceiveFault>> {
         if self.failed {
-            return Poll::Pending;
+            return Poll::Ready(Ok(Sending::Waits));
         }
         loop {
             if let Some(sending) = &mut self.sending {
@@ -84,15 +118,22 @@ impl Upload {
             }
             let Some(reading) = &mut self.reading else {
                 if self.chain.is_empty() {
-                    return Poll::Ready(Ok(()));
+                    return Poll::Ready(Ok(Sending::Done));
                 }
                 self.flush(stream);
                 continue;
             };
+            if !codec.takes_content() {
+                if self.chain.is_empty() {
+                    return Poll::Ready(Ok(Sending::Waits));
+                }
+                self.flush(stream);
+                continue;
+            }
             match reading.as_mut().poll(cx) {
-                Poll::Ready((reader, piece)) => {
+                Poll::Ready((feed, piece)) => {
                     self.reading = None;
-                    self.take(reader, piece, codec)?;
+                    self.take(feed, piece, codec)?;
                     if self.chain.len() >= COLLECT_BYTES_MAX {
                         self.flush(stream);
                     }
@@ -108,14 +149,14 @@ impl Upload {
         self.sending = Some(send(stream, chain, self.limits.send_timeout));
     }
 
-    /// Takes what came from the client.
+    /// Takes what was read.
     fn take(
         &mut self,
-        reader: Box<dyn BodyReader>,
-        piece: Result<Option<Bytes>, ReadError>,
+        feed: Feed,
+        piece: Result<Option<Bytes>, ReceiveFault>,
         codec: &mut dyn Codec,
     ) -> Result<(), ReceiveFault> {
-        let Some(piece) = piece.map_err(ReceiveFault::Client)? else {
+        let Some(piece) = piece? else {
             codec.encode_end(&mut self.chain);
             return Ok(());
         };
@@ -124,7 +165,7 @@ impl Upload {
             return Err(ReceiveFault::Client(ReadError::TooLarge));
         }
         codec.encode_body(piece, &mut self.chain);
-        self.reading = Some(read(reader, self.limits.client_timeout));
+        self.reading = Some(read(feed, self.limits.client_timeout));
         Ok(())
     }
 }
@@ -138,19 +179,27 @@ fn send(
     Box::pin(async move { stream.send(chain, SendOptions::new(timeout)).await })
 }
 
-fn read(mut reader: Box<dyn BodyReader>, limit: Duration) -> LocalFuture<'static, Read> {
+fn read(mut feed: Feed, limit: Duration) -> LocalFuture<'static, Read> {
     Box::pin(async move {
-        let piece = timeout(limit, reader.next()).await;
-        (reader, piece.unwrap_or(Err(ReadError::TimedOut)))
+        let piece = match &mut feed {
+            Feed::Client(reader) => {
+                let piece = timeout(limit, reader.next()).await;
+                piece.unwrap_or(Err(ReadError::TimedOut)).map_err(ReceiveFault::Client)
+            }
+            Feed::Stored(pull) => pull.next().await.map_err(ReceiveFault::Ours),
+        };
+        (feed, piece)
     })
 }
 
 /// Tells the client to send, if it waits for that, and reads the first piece.
 fn invite(mut reader: Box<dyn BodyReader>, limit: Duration) -> LocalFuture<'static, Read> {
     Box::pin(async move {
-        match reader.wanted().await {
-            Ok(()) => read(reader, limit).await,
-            Err(error) => (reader, Err(error)),
+        let wanted = reader.wanted().await;
+        let feed = Feed::Client(reader);
+        match wanted {
+            Ok(()) => read(feed, limit).await,
+            Err(error) => (feed, Err(ReceiveFault::Client(error))),
         }
     })
 }

@@ -1,0 +1,200 @@
+//! A protocol that has to answer while it receives, and whose content waits for windows, as HTTP/2's
+//! does: what other backends need of the engine besides HTTP/1.1.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use bytes::Bytes;
+use nowait_runtime::buf::OutBuf;
+use nowait_runtime::driver::DriverKind;
+use nowait_runtime::worker::{self, WorkerConfig, Workers};
+use nowait_upstream::{Ask, Group, GroupConf, IdleConnection, Next, ServerConf, Tag, Target};
+
+use super::*;
+use crate::filter::Pull;
+use crate::request::Request;
+use crate::response::Body;
+use crate::upstream::upload::Feed;
+use crate::upstream::{BodyStep, Content, HeadStep};
+
+/// The upstream sends `P` (answer with `A`), `W` and a digit (so many more bytes), `D` and a byte of
+/// content, `E` (the end). It gets `C` and a byte of content, and `F` at the end.
+#[derive(Default)]
+struct Windowed {
+    pings: usize,
+    window: usize,
+    waiting: Bytes,
+    ended: bool,
+    finished: bool,
+}
+
+impl Windowed {
+    fn drain(&mut self, chain: &mut Chain) {
+        let now = self.waiting.split_to(self.waiting.len().min(self.window));
+        self.window -= now.len();
+        let frames: Vec<u8> = now.iter().flat_map(|byte| [b'C', *byte]).collect();
+        chain.push(Bytes::from(frames));
+        if self.ended && self.waiting.is_empty() && !std::mem::replace(&mut self.finished, true) {
+            chain.push(Bytes::from_static(b"F"));
+        }
+    }
+}
+
+impl Codec for Windowed {
+    fn begin(&mut self, _request: &Request, _out: &mut OutBuf) -> Result<Content, u16> {
+        Ok(Content::Request)
+    }
+
+    fn frames_content(&self) -> bool {
+        true
+    }
+
+    fn encode_body(&mut self, piece: Bytes, chain: &mut Chain) {
+        assert!(self.takes_content());
+        self.waiting = piece;
+        self.drain(chain);
+    }
+
+    fn encode_end(&mut self, chain: &mut Chain) {
+        self.ended = true;
+        self.drain(chain);
+    }
+
+    fn takes_content(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    fn poll_output(&mut self, chain: &mut Chain) {
+        chain.push(Bytes::from(vec![b'A'; std::mem::take(&mut self.pings)]));
+        self.drain(chain);
+    }
+
+    fn receive_head(&mut self, _input: &[u8]) -> Result<HeadStep, Fault> {
+        unreachable!("this protocol has none")
+    }
+
+    fn receive_body(&mut self, input: &[u8]) -> Result<BodyStep, Fault> {
+        let mut consumed = 0;
+        loop {
+            let rest = &input[consumed..];
+            consumed += match rest {
+                [b'P', ..] => {
+                    self.pings += 1;
+                    1
+                }
+                [b'W', digit, ..] => {
+                    self.window += usize::from(digit - b'0');
+                    2
+                }
+                [b'D', _, ..] => {
+                    let event = BodyEvent::Data(consumed + 1..consumed + 2);
+                    return Ok(BodyStep { consumed: consumed + 2, event });
+                }
+                [b'E', ..] => {
+                    return Ok(BodyStep { consumed: consumed + 1, event: BodyEvent::End });
+                }
+                _ => return Ok(BodyStep { consumed, event: BodyEvent::NeedMore }),
+            };
+        }
+    }
+
+    fn receive_eof(&mut self) -> Result<(), Fault> {
+        Err(Fault::PrematureClose)
+    }
+
+    fn body_left(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_reusable(&self, leftover: bool) -> bool {
+        !leftover
+    }
+}
+
+/// Has an exchange with an upstream that plays `script`: what it sends, and what has to come then.
+fn exchange(
+    content: &'static str,
+    script: &'static [(&str, &str)],
+    read_timeout: Duration,
+) -> Result<Vec<u8>, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let origin = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        for (sent, expected) in script {
+            stream.write_all(sent.as_bytes()).unwrap();
+            let mut got = vec![0; expected.len()];
+            stream.read_exact(&mut got).unwrap();
+            assert_eq!(String::from_utf8_lossy(&got), *expected);
+        }
+        // What it has not asked for does not come.
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        rest
+    });
+    let (tell, told) = std::sync::mpsc::channel();
+    let address = nowait_runtime::net::Address::Inet(address);
+    let config = WorkerConfig::new(0, DriverKind::Epoll);
+    let ended = worker::run(config, &Workers::new(1).unwrap(), |remote| async move {
+        let servers = vec![ServerConf::new("peer", Target::Addresses(vec![address.clone()]))];
+        let group = Group::new(GroupConf::of_servers("u", servers));
+        let Next::Peer(peer) = group.begin(Ask::default()).next(now()) else { panic!("one peer") };
+        let stream = Stream::connect(&address, Duration::from_secs(30)).await.unwrap();
+        let connection = IdleConnection::new(stream, now());
+        let link = Link::new(connection, false, peer, Tag { kind: 0, owner: 0 });
+        let settings = Settings { read_timeout, ..Settings::default() };
+        let codec = Box::new(Windowed::default());
+        let state = Rc::new(State::default());
+        let mut exchange = Exchange::new(link, codec, Arc::new(settings), state, (0, now()));
+        let feed = Feed::Stored(Pull::new(Body::from_static(content.as_bytes())));
+        let limits = Limits::of_output(&exchange.settings);
+        exchange.upload = Some(Upload::streamed(Chain::new(), feed, limits));
+        let mut got = Vec::new();
+        let result = loop {
+            match exchange.receive(0).await {
+                Ok(received) if received.is_empty() => break Err("closed".to_owned()),
+                Ok(received) => exchange.input = received,
+                Err(ReceiveFault::Network(error)) => break Err(error.kind().to_string()),
+                Err(_) => break Err("content".to_owned()),
+            }
+            let more = exchange.decode();
+            got.extend_from_slice(&exchange.input);
+            exchange.input = Received::empty();
+            match more {
+                More::Yes => {}
+                More::Complete => break Ok(got),
+                More::Broken(fault) => break Err(fault.to_string()),
+            }
+        };
+        drop(exchange);
+        tell.send(result).unwrap();
+        remote.stop();
+    });
+    ended.unwrap();
+    let result = told.recv().unwrap();
+    assert_eq!(origin.join().unwrap(), b"");
+    result
+}
+
+#[test]
+fn a_codec_answers_while_it_only_receives() {
+    let script: &[_] = &[
+        // Nothing may be sent yet.
+        ("P", "A"),
+        ("W2", "ChCe"),
+        ("DaPP", "AA"),
+        ("W1DbW1", "ClCl"),
+        ("PW9", "ACoF"),
+        // All of the request was sent.
+        ("P", "A"),
+        ("DcPDd", "A"),
+        ("E", ""),
+    ];
+    assert_eq!(exchange("hello", script, Duration::from_secs(30)), Ok(b"abcd".to_vec()));
+}
+
+#[test]
+fn an_upstream_that_opens_no_window_is_too_slow() {
+    let result = exchange("hello", &[("W1", "Ch")], Duration::from_millis(200));
+    assert_eq!(result, Err("timed out".to_owned()));
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nowait_testkit::client::Arrival;
 use nowait_testkit::slow_disk::{
-    DiskImage, DiskOptions, Format, Gate, ImageOptions, Ops, Quiet, SlowDisk, quiet,
+    DiskImage, DiskOptions, Format, Gate, ImageOptions, Ops, Pinned, Quiet, SlowDisk, pin, quiet,
 };
 use nowait_testkit::{Binary, Client, Driver, Response, Server, skip};
 
@@ -230,8 +230,14 @@ impl Stage {
             skip("io_uring", "the server does not use io_uring here");
             return None;
         }
-        let mut running = Running { hot: Vec::new(), server, quiet, stage: self, http };
+        let mut running =
+            Running { hot: Vec::new(), pinned: None, server, quiet, stage: self, http };
         running.warm_up();
+        let hot_dir = match running.medium() {
+            Medium::Ext4 | Medium::Xfs => running.disk_root(),
+            Medium::Fuse => running.server.dir().join("elsewhere"),
+        };
+        running.pinned = Some(pin(&hot_dir.join("hot/file")));
         Some(running)
     }
 
@@ -248,6 +254,8 @@ impl Stage {
 /// Fields are dropped in order: the server goes before its disk.
 pub struct Running {
     hot: Vec<Client>,
+    /// The hot file.
+    pinned: Option<Pinned>,
     pub server: Server,
     quiet: Quiet,
     pub stage: Stage,
@@ -349,8 +357,8 @@ impl Running {
     /// Stops the server, which must be sound to the end.
     #[track_caller]
     pub fn finish(self) {
-        let Running { hot, server, quiet, stage, .. } = self;
-        drop(hot);
+        let Running { hot, pinned, server, quiet, stage, .. } = self;
+        drop((hot, pinned));
         assert_eq!(server.stop().code(), Some(0));
         drop(quiet);
         drop(stage);

@@ -1,17 +1,14 @@
 //! Writing to a disk that does not answer: logs and request bodies.
 
-use std::time::Duration;
-
+use nowait_testkit::origin::Step;
 use nowait_testkit::slow_disk::Ops;
 use nowait_testkit::wait::{PATIENCE, until};
-use nowait_testkit::{Client, skip};
+use nowait_testkit::{Client, Origin};
 
 use crate::stage::{Case, Running, Stage, on_every_case};
 
 on_every_case!(access_log, error_log, reopened_log, request_body);
 
-/// How long a server is given to begin to write a request body to a file, if it does at all.
-const BODY_PATIENCE: Duration = Duration::from_secs(2);
 /// Requests served while their log line can't be written.
 const LOGGED: usize = 500;
 
@@ -94,36 +91,55 @@ fn reopened_log(case: Case) {
     run.finish();
 }
 
-/// A request's content that is put into a file.
+/// Requests whose content is put into files on its way to a server behind this one.
 fn request_body(case: Case) {
-    const SIZE: usize = 200_000;
+    const CLIENTS: usize = 20;
     let Some(stage) = Stage::synchronous(case) else { return };
     stage.make_shared_dir("temp");
-    let locations = "location /upload/ {
-        client_body_temp_path %%DISK%%/temp; client_body_buffer_size 4k;
-        client_body_in_file_only clean; client_max_body_size 1m;
-        error_page 405 =200 @taken;
-    }
-    location @taken { return 200 taken; }";
-    let Some(mut run) = stage.start(locations) else { return };
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\ntaken";
+    let script = || vec![Step::expect(END), Step::reply(answer)];
+    let origin = Origin::start((0..CLIENTS).map(|_| script()));
+    let locations = format!(
+        "location /upload/ {{
+            client_body_temp_path %%DISK%%/temp; client_body_buffer_size 4k;
+            client_max_body_size 1m; proxy_pass http://{};
+        }}",
+        origin.addr()
+    );
+    let Some(mut run) = stage.start(&locations) else { return };
     let gate = run.disk().hold(writes());
-    let mut clients: Vec<_> = (0..20).map(|_| run.server.client()).collect();
-    for client in &mut clients {
-        send_body(client, SIZE);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| run.server.client()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        send_body(client, n);
     }
-    if !gate.comes_to_wait(1, BODY_PATIENCE) {
-        skip("request_body", "no handler of this server puts request bodies into files");
-        return;
-    }
+    gate.wait_waiting(1);
     run.assert_hot_is_served();
+    assert!(origin.received().is_empty(), "the content has not come whole");
     gate.open();
-    for mut client in clients {
-        assert_eq!(client.response().status, 200);
+    for client in &mut clients {
+        let response = client.response();
+        assert_eq!((response.status, response.text()), (200, "taken".into()));
     }
+    for n in 0..CLIENTS {
+        let body = body(n);
+        assert!(origin.received().iter().any(|received| received.ends_with(&body)), "{n}");
+    }
+    drop(clients);
     run.finish();
+    origin.finish();
 }
 
-fn send_body(client: &mut Client, size: usize) {
+/// What no other content has in it.
+const END: &str = "the end";
+
+fn body(n: usize) -> Vec<u8> {
+    const SIZE: usize = 200_000;
+    [format!("{n}|").repeat(SIZE / 3).as_bytes(), END.as_bytes()].concat()
+}
+
+fn send_body(client: &mut Client, n: usize) {
+    let body = body(n);
+    let size = body.len();
     client.send(format!("POST /upload/x HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n"));
-    client.send(vec![b'b'; size]);
+    client.send(body);
 }

@@ -5,11 +5,11 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nowait_cache::{FillStart, Why};
+use nowait_cache::{FillStart, Levels, Why};
 use nowait_runtime::{spawn, yield_now};
 use nowait_testkit::TempDir;
 use nowait_testkit::slow_disk::{
-    DiskImage, DiskOptions, EIO, ENOSPC, ImageOptions, Ops, SlowDisk, quiet,
+    DiskImage, DiskOptions, EIO, ENOSPC, ImageOptions, Ops, SlowDisk, pin, quiet,
 };
 
 use common::*;
@@ -29,7 +29,8 @@ fn a_disk_that_hangs_is_taken_out_of_use_and_comes_back() {
     // It is unmounted here, not on the worker.
     let (disk, _kept) = shared(disk);
     on_worker(move || async move {
-        let hangs = store_with(&path, |options| options.hang_after = Duration::from_millis(200));
+        // Longer than a busy machine keeps a thread from its processor.
+        let hangs = store_with(&path, |options| options.hang_after = Duration::from_secs(4));
         let (good, io, good_io) = (store(&other_path), io(4), io(4));
         hangs.tend();
         until("the loader", || !hangs.statistics().loading).await;
@@ -217,6 +218,13 @@ fn what_is_in_memory_does_not_wait_for_its_disk() {
         for n in 0..10 {
             assert_eq!(look(&store, &io, &format!("key/{n}")).await, Found::File(body(50_000)));
         }
+        let levels = Levels::new(&[1, 2]).unwrap();
+        let hot = (0..10).map(|n| target(&format!("key/{n}")).key);
+        let hot: Vec<_> = hot.map(|key| path.join(levels.file_name(&key).as_str())).collect();
+        // Not on the loop: it opens files.
+        let pinned =
+            std::thread::spawn(move || hot.iter().map(|path| pin(path)).collect::<Vec<_>>());
+        let _pinned = pinned.join().unwrap();
         let gate = image.hold();
         let cold: Vec<_> = (10..20)
             .map(|n| {

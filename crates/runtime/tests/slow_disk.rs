@@ -20,7 +20,7 @@ use nowait_runtime::worker::{self, End, Remote, WorkerConfig, Workers};
 use nowait_runtime::{guard, mounts, worker::stopping};
 use nowait_testkit::slow_disk::{
     DiskImage, DiskOptions, EIO, Format, Gate, ImageOptions, Ops, Quiet, SlowDisk, alone,
-    mount_elsewhere, quiet,
+    mount_elsewhere, pin, quiet,
 };
 use nowait_testkit::wait::PATIENCE;
 
@@ -377,7 +377,8 @@ fn hot_files_on_a_stuck_pool(
     image.make_cold();
     let _quiet = quiet();
     let (io, root) = (io_with(2), image.path().to_owned());
-    let hot = hot.as_os_str().as_bytes().to_vec();
+    let hot_path = hot;
+    let hot = hot_path.as_os_str().as_bytes().to_vec();
     let the_loop = Loop::start(driver);
     let read_hot = {
         let io = io.clone();
@@ -391,6 +392,7 @@ fn hot_files_on_a_stuck_pool(
         let content = result(&the_loop.spawn(read_hot.clone()), "the hot file").unwrap();
         assert_eq!(content, vec![b'h'; 20_000]);
     }
+    let _pinned = pin(&hot_path);
     let gate = image.hold();
     let cold: Vec<_> = (0..COLD)
         .map(|n| {

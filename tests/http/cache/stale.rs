@@ -1,7 +1,5 @@
 //! Responses that are too old: revalidated, updated, or served all the same.
 
-use std::time::Duration;
-
 use nowait_testkit::{Origin, Server, wait};
 
 use super::{get, gets, now, with_origin};
@@ -131,7 +129,6 @@ fn becomes_new(server: &Server) {
             }
             _ => {
                 assert!(status == "UPDATING" || status == "STALE", "{status}");
-                std::thread::sleep(Duration::from_millis(5));
                 None
             }
         }

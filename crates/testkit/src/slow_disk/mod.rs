@@ -22,6 +22,7 @@ mod image;
 mod mounts;
 mod ops;
 mod passthrough;
+mod pin;
 mod quiet;
 mod store;
 mod tree;
@@ -37,6 +38,7 @@ pub use control::{Latency, Spike};
 pub use image::{DiskImage, Format, ImageOptions};
 pub use mounts::evict;
 pub use ops::{Ops, Target};
+pub use pin::{Pinned, pin};
 pub use quiet::{Quiet, alone, mount_elsewhere, quiet};
 
 use crate::skip::skip;

@@ -7,8 +7,9 @@
 //! Who waits for it holds a second lock, the door: otherwise those who want quiet could take turns for
 //! ever, and nobody would get to mount.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fs::File;
+use std::marker::PhantomData;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
@@ -21,33 +22,58 @@ use crate::wait::try_until;
 /// How long to wait for the others, who all run tests that are bounded themselves.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-thread_local! {
-    /// How many [`Quiet`]s this thread holds; it would wait for itself.
-    static HELD: Cell<usize> = const { Cell::new(0) };
-}
-
-/// As long as it lives, the kit mounts and unmounts nothing, on the whole machine.
-///
-/// Take it after the last mount of your own, drop it before the disk.
-#[derive(Debug)]
-pub struct Quiet {
+/// What a thread has of the lock.
+struct Held {
+    /// Nobody else has it; else it is shared with others who want quiet.
+    alone: bool,
     /// The lock ends with the file.
     _lock: Option<File>,
 }
 
+impl Held {
+    fn shared() -> Held {
+        Held { alone: false, _lock: lock(FlockOperation::NonBlockingLockShared) }
+    }
+
+    /// One more on a thread that has it already: it would wait for those who wait for it.
+    fn again() -> Held {
+        Held { alone: false, _lock: None }
+    }
+}
+
+thread_local! {
+    static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+}
+
+/// As long as it lives, others mount and unmount nothing, on the whole machine.
+///
+/// Take it after the last mount of your own and drop it before the disk: what this thread mounts
+/// itself interrupts the quiet.
+#[derive(Debug)]
+pub struct Quiet {
+    /// The lock is this thread's.
+    _not_send: PhantomData<*const ()>,
+}
+
 /// Waits until mounting is done and keeps others from it.
 pub fn quiet() -> Quiet {
-    let lock = if HELD.get() == 0 { lock(FlockOperation::NonBlockingLockShared) } else { None };
-    HELD.set(HELD.get() + 1);
-    Quiet { _lock: lock }
+    let is_first = HELD.with_borrow(Vec::is_empty);
+    hold(if is_first { Held::shared() } else { Held::again() })
 }
 
 /// Like [`quiet`] for a test that makes the noise itself: no other test measures meanwhile, and the
 /// kit's mounts on this thread go on.
+///
+/// # Panics
+/// If the thread has a [`Quiet`].
 pub fn alone() -> Quiet {
-    let _lock = lock(FlockOperation::NonBlockingLockExclusive);
-    HELD.set(HELD.get() + 1);
-    Quiet { _lock }
+    assert!(HELD.with_borrow(Vec::is_empty), "one at a time");
+    hold(Held { alone: true, _lock: lock(FlockOperation::NonBlockingLockExclusive) })
+}
+
+fn hold(held: Held) -> Quiet {
+    HELD.with_borrow_mut(|all| all.push(held));
+    Quiet { _not_send: PhantomData }
 }
 
 /// Mounts something unimportant somewhere and takes it away again, as a container engine on the same
@@ -65,16 +91,26 @@ pub fn mount_elsewhere() {
 
 impl Drop for Quiet {
     fn drop(&mut self) {
-        HELD.set(HELD.get().saturating_sub(1));
+        HELD.with_borrow_mut(Vec::pop);
     }
 }
 
 /// Does what mounts or unmounts, when nobody wants quiet.
 pub(super) fn while_nobody_measures<T>(work: impl FnOnce() -> T) -> T {
-    // A test that fails may drop its disk first; then it disturbs nobody but itself.
-    let lock = if HELD.get() == 0 { lock(FlockOperation::NonBlockingLockExclusive) } else { None };
+    if HELD.with_borrow(|all| all.first().is_some_and(|held| held.alone)) {
+        return work();
+    }
+    // Given up first: two that want to mount would wait for each other's share.
+    let shares = HELD.with_borrow_mut(std::mem::take);
+    let count = shares.len();
+    drop(shares);
+    let lock = lock(FlockOperation::NonBlockingLockExclusive);
     let result = work();
     drop(lock);
+    if count > 0 {
+        let others = (1..count).map(|_| Held::again());
+        HELD.set(std::iter::once(Held::shared()).chain(others).collect());
+    }
     result
 }
 

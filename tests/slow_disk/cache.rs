@@ -1,6 +1,8 @@
 //! A cache over three disks: one that hangs, fails or is full hurts only what is on it, and nobody
 //! gets an error for it.
 
+use std::path::Path;
+
 use nowait_testkit::slow_disk::{DiskOptions, EIO, ENOSPC, Gate, Ops, Quiet, SlowDisk, quiet};
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Binary, Driver, Server};
@@ -28,7 +30,23 @@ macro_rules! on_every_loop {
     };
 }
 
-on_every_loop!(one_hangs, one_fails, one_is_full);
+on_every_loop!(
+    one_hangs,
+    one_fails,
+    one_is_full,
+    eviction_hangs,
+    eviction_fails,
+    revalidation_hangs,
+    revalidation_fails,
+    a_purge_hangs,
+);
+
+/// Bytes of each cache: less than what a test asks for that wants evictions.
+const MAX_SIZE: u64 = 2 << 20;
+/// More objects than there is room for.
+const MANY: usize = 40;
+/// Objects that are too old as soon as they are stored.
+const OLD: usize = 4;
 
 /// Three caches with [`OBJECTS`] each. Fields are dropped in order: the server goes before its
 /// disks.
@@ -49,17 +67,25 @@ impl Node {
             .allow_log("cache");
         for (n, disk) in disks.iter().enumerate() {
             builder = builder.variable(&format!("DISK_{n}"), disk.path().display());
-            for name in (0..OBJECTS).map(|at| format!("{n}/{at}")).chain([format!("{n}/new")]) {
+            let kept = (0..OBJECTS).map(|at| format!("{n}/{at}"));
+            let many = (0..MANY).map(|at| format!("{n}/many/{at}"));
+            let old = (0..OLD).map(|at| format!("{n}/old/{at}"));
+            for name in kept.chain(many).chain(old).chain([format!("{n}/new")]) {
                 builder = builder.file(&format!("origin/{name}"), content(&name));
             }
         }
         let server = builder
             .main("thread_pool pool_0 threads=4; thread_pool pool_1 threads=4; thread_pool pool_2 threads=4;")
             .http(
-                "proxy_cache_path %%DISK_0%%/cache levels=1:2 keys_zone=cache_0:1m use_temp_path=off;
-                proxy_cache_path %%DISK_1%%/cache levels=1:2 keys_zone=cache_1:1m use_temp_path=off;
-                proxy_cache_path %%DISK_2%%/cache levels=1:2 keys_zone=cache_2:1m use_temp_path=off;
-                server { listen 127.0.0.1:%%PORT_1%%; root %%DIR%%/origin; }
+                "proxy_cache_path %%DISK_0%%/cache levels=1:2 keys_zone=cache_0:1m use_temp_path=off max_size=2m;
+                proxy_cache_path %%DISK_1%%/cache levels=1:2 keys_zone=cache_1:1m use_temp_path=off max_size=2m;
+                proxy_cache_path %%DISK_2%%/cache levels=1:2 keys_zone=cache_2:1m use_temp_path=off max_size=2m;
+                map $request_method $purge { default ''; PURGE 1; }
+                server {
+                    listen 127.0.0.1:%%PORT_1%%;
+                    root %%DIR%%/origin;
+                    location ~ ^/[012]/old/ { add_header X-Accel-Expires @1; }
+                }
                 server {
                     listen 127.0.0.1:%%PORT%%;
                     location ~ ^/(?<disk>[012])/ {
@@ -67,6 +93,8 @@ impl Node {
                         proxy_cache cache_$disk;
                         proxy_cache_key $uri;
                         proxy_cache_valid 200 1h;
+                        proxy_cache_revalidate on;
+                        proxy_cache_purge $purge;
                         aio threads=pool_$disk;
                         add_header X-Cache $upstream_cache_status;
                     }
@@ -95,6 +123,32 @@ impl Node {
         for at in 0..OBJECTS {
             until("a hit", PATIENCE, || (self.get(&format!("{disk}/{at}")) == "HIT").then_some(()));
         }
+    }
+
+    /// Waits until the objects that are always too old are in a disk's cache.
+    #[track_caller]
+    fn revalidates(&self, disk: usize) {
+        for at in 0..OLD {
+            until("a revalidation", PATIENCE, || {
+                (self.get(&format!("{disk}/old/{at}")) == "REVALIDATED").then_some(())
+            });
+        }
+    }
+
+    /// Fetches more than there is room for: each is answered, whatever becomes of it.
+    #[track_caller]
+    fn fetch_many(&self, disk: usize) {
+        for at in 0..MANY {
+            self.get(&format!("{disk}/many/{at}"));
+        }
+    }
+
+    /// Waits until a disk's cache is not larger than it may be.
+    #[track_caller]
+    fn shrinks(&self, disk: usize) {
+        until("the cache to become smaller", PATIENCE, || {
+            (bytes_below(&self.disks[disk].backing()) <= MAX_SIZE).then_some(())
+        });
     }
 
     /// The other two disks serve what they have.
@@ -166,4 +220,106 @@ fn one_is_full(driver: Driver, workers: usize) {
     node.disks[0].heal();
     until("room", PATIENCE, || (node.get("0/new") == "HIT").then_some(()));
     assert!(node.server.quit().success());
+}
+
+/// Files that have to go can't be removed: new ones are stored and all are served meanwhile.
+fn eviction_hangs(driver: Driver, workers: usize) {
+    let Some(node) = Node::start(driver, workers) else { return };
+    let gate = node.disks[0].hold(Ops::UNLINK);
+    node.fetch_many(0);
+    gate.wait_waiting(1);
+    node.fetch_many(0);
+    node.assert_others_hit();
+    // Now it does not answer at all.
+    let all = node.disks[0].hold(Ops::ALL);
+    assert_eq!(node.get("0/new"), "MISS", "while its disk hangs");
+    node.assert_others_hit();
+    all.open();
+    gate.open();
+    node.shrinks(0);
+    node.hits(0);
+    assert!(node.server.quit().success());
+}
+
+fn eviction_fails(driver: Driver, workers: usize) {
+    let Some(node) = Node::start(driver, workers) else { return };
+    node.disks[0].fail(Ops::UNLINK, EIO);
+    node.fetch_many(0);
+    node.fetch_many(0);
+    node.assert_others_hit();
+    node.disks[0].heal();
+    node.hits(0);
+    node.fetch_many(0);
+    node.shrinks(0);
+    assert!(node.server.quit().success());
+}
+
+/// The origin says that what is stored is still good, and the disk can't be told.
+fn revalidation_hangs(driver: Driver, workers: usize) {
+    let Some(node) = Node::start(driver, workers) else { return };
+    node.revalidates(0);
+    let gate = node.disks[0].hold(Ops::WRITE | Ops::SETATTR | Ops::CREATE | Ops::RENAME);
+    let mut waiting: Vec<_> = Vec::new();
+    for at in 0..OLD {
+        let mut client = node.server.client();
+        client.send_get(&format!("/0/old/{at}"));
+        waiting.push((format!("0/old/{at}"), client));
+    }
+    gate.wait_waiting(1);
+    node.assert_others_hit();
+    gate.open();
+    for (path, client) in &mut waiting {
+        let response = client.response();
+        assert!(response.status == 200 && response.body == content(path), "{path}: {response}");
+    }
+    node.revalidates(0);
+    assert!(node.server.quit().success());
+}
+
+fn revalidation_fails(driver: Driver, workers: usize) {
+    let Some(node) = Node::start(driver, workers) else { return };
+    node.revalidates(0);
+    node.disks[0].fail(Ops::ALL, EIO);
+    for _ in 0..3 {
+        for at in 0..OLD {
+            node.get(&format!("0/old/{at}"));
+        }
+    }
+    node.assert_others_hit();
+    node.disks[0].heal();
+    node.revalidates(0);
+    assert!(node.server.quit().success());
+}
+
+/// What is purged is not served any more, although its file can't be removed yet.
+fn a_purge_hangs(driver: Driver, workers: usize) {
+    let Some(node) = Node::start(driver, workers) else { return };
+    let gate = node.disks[0].hold(Ops::UNLINK);
+    let mut purging = node.server.client();
+    purging.send("PURGE /0/0 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    gate.wait_waiting(1);
+    assert_eq!(node.get("0/0"), "MISS", "purged");
+    node.assert_others_hit();
+    let purge = |path: &str| {
+        let mut client = node.server.client();
+        client.send(format!("PURGE /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        client.response().status
+    };
+    assert_eq!(purge("1/1"), 204, "another disk's");
+    assert_eq!(node.get("1/1"), "MISS");
+    gate.open();
+    assert_eq!(purging.response().status, 204);
+    node.hits(0);
+    assert!(node.server.quit().success());
+}
+
+/// Bytes of all files below a directory.
+fn bytes_below(directory: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
+    let bytes = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    };
+    entries.flatten().map(bytes).sum()
 }

@@ -233,7 +233,7 @@ impl Stage {
         let mut running =
             Running { hot: Vec::new(), pinned: None, server, quiet, stage: self, http };
         running.warm_up();
-        let hot_dir = match running.medium() {
+        let hot_dir = match running.stage.case.medium {
             Medium::Ext4 | Medium::Xfs => running.disk_root(),
             Medium::Fuse => running.server.dir().join("elsewhere"),
         };

@@ -1,4 +1,7 @@
 //! Sessions of `stream` as clients and operators see them.
 
+mod access;
+mod preread;
 mod stage;
 mod tcp;
+mod variables;

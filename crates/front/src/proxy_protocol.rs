@@ -12,6 +12,9 @@ pub const HEADER_BYTES_MAX: usize = 4096;
 /// Longest header of version 1, line end included.
 const LINE_BYTES_MAX: usize = 107;
 
+/// What follows `PROXY ` in version 1.
+const FAMILIES: [&[u8]; 3] = [b"TCP4 ", b"TCP6 ", b"UNKNOWN"];
+
 /// What every header of version 2 begins with.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
@@ -78,7 +81,14 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Parsed>, Broken> {
 fn version_1(bytes: &[u8]) -> Result<Option<Parsed>, Broken> {
     let line = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
     let Some(end) = line.windows(2).position(|two| two == b"\r\n") else {
-        return if bytes.len() < LINE_BYTES_MAX { Ok(None) } else { Err(Broken) };
+        // What can't become a header is not waited for.
+        let family = line.get(b"PROXY ".len()..).unwrap_or_default();
+        let begins = |start: &[u8]| {
+            let length = start.len().min(family.len());
+            family[..length] == start[..length]
+        };
+        let possible = FAMILIES.iter().any(|family| begins(family));
+        return if possible && bytes.len() < LINE_BYTES_MAX { Ok(None) } else { Err(Broken) };
     };
     let text = std::str::from_utf8(&line[..end]).map_err(|_| Broken)?;
     let mut words = text.split(' ').skip(1);
@@ -302,6 +312,8 @@ mod tests {
             b"PROXY TCP4 192.0.2.1 192.0.2.2 1234\r\n",
             b"PROXY TCP4 192.0.2.1 192.0.2.2 1234 80 x\r\n",
             b"PROXY \r\n",
+            b"PROXY IN",
+            b"PROXY TCP46",
             &[b"PROXY UNKNOWN ".as_slice(), &[b'x'; 100]].concat(),
             b"\r\n\r\n\0\r\nQUIT\n\x11\x11\0\0",
             b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x01x",

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use nowait_front::limit;
 use nowait_front::resolvers::Resolvers;
 use nowait_http::generation::DEFAULT_POOL;
 use nowait_stream::conf::StreamConf;
@@ -24,12 +25,13 @@ pub fn needs(plan: &StreamConf) -> Needs {
 
 /// Puts a plan to use. `resolvers` are those of `http`, whose caches are shared.
 pub fn activate(
-    plan: StreamConf,
+    mut plan: StreamConf,
     shared: &mut Shared,
     resolvers: &Resolvers,
     previous: Option<&Arc<Generation>>,
 ) -> Generation {
     if let Some(previous) = previous {
+        limit::adopt(&mut plan.limit_zones, &previous.conf.limit_zones);
         plan.upstreams.adopt(&previous.conf.upstreams);
     }
     let Shared { settings, pools, writer, main, files, lifeline, .. } = shared;

@@ -108,13 +108,15 @@ pub fn uses_stderr(conf: &StreamConf) -> bool {
 /// Files that the logs of a configuration are written to, each once.
 pub fn files(conf: &StreamConf) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
+    let mut add = |file: &Path| {
+        if !files.iter().any(|known| known == file) {
+            files.push(file.to_path_buf());
+        }
+    };
+    conf.access_logs.files().for_each(&mut add);
     for server in conf.servers() {
         let error = server.log.error_log.iter().filter_map(|log| log.file());
-        for file in server.access_logs.files().chain(error) {
-            if !files.iter().any(|known| known == file) {
-                files.push(file.to_path_buf());
-            }
-        }
+        server.access_logs.files().chain(error).for_each(&mut add);
     }
     files
 }

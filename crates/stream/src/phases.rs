@@ -9,19 +9,26 @@
 //!
 //! nginx: `ngx_stream_core_run_phases`.
 
+use std::time::Duration;
+
+use nowait_front::access::{Verdict, by_address};
 use nowait_front::log::{Level, OsError};
 use nowait_front::proxy_protocol;
-use nowait_runtime::net::Stream;
+use nowait_runtime::net::{SendOptions, Stream};
 use nowait_runtime::now;
 use nowait_runtime::task::{Either, select};
+use nowait_variables::Subject;
 
-use crate::conf::Content;
-use crate::proxy;
+use crate::conf::{Complex, Content};
 use crate::session::Session;
 use crate::status::Status;
+use crate::{limit, preread, proxy, realip};
 
 /// So much of what is no header of the PROXY protocol is shown in the log.
 const SHOWN_BYTES: usize = 107;
+
+/// So long a client may take to take what `return` says.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves a connection to its end.
 pub async fn serve(session: &Session) {
@@ -62,8 +69,32 @@ async fn run(session: &Session) -> Status {
 ///
 /// # Errors
 /// The status of a session that ends here.
-pub(crate) async fn before_content(_session: &Session) -> Result<(), Status> {
-    Ok(())
+pub(crate) async fn before_content(session: &Session) -> Result<(), Status> {
+    realip::apply(session);
+    for set in &session.server().sets {
+        session.set_slot(set.slot, Some(session.evaluate(&set.value)));
+    }
+    limit::ask(session)?;
+    if by_address(&session.server().access.rules, session.peer()) == Verdict::Refused {
+        session.log(Level::Error, format_args!("access forbidden by rule"));
+        return Err(Status::Forbidden);
+    }
+    preread::run(session).await
+}
+
+/// `return`. nginx: `ngx_stream_return_handler`.
+async fn answer(session: &Session, stream: &Stream, text: &Complex) -> Status {
+    session.set_action(Some("returning text"));
+    let text = session.evaluate(text);
+    if text.is_empty() {
+        return Status::Ok;
+    }
+    let length = text.len() as u64;
+    match stream.send(text, SendOptions::new(ANSWER_TIMEOUT)).await {
+        Ok(()) => session.count_sent(length),
+        Err(error) => session.log(Level::Info, format_args!("send() failed{}", OsError(&error))),
+    }
+    Status::Ok
 }
 
 /// nginx: `ngx_stream_core_content_phase`.
@@ -76,6 +107,7 @@ async fn content(session: &Session, stream: &Stream) -> Status {
     }
     match &server.content {
         Content::Nothing => Status::InternalServerError,
+        Content::Return(text) => answer(session, stream, text).await,
         Content::Proxy(pass) => proxy::tcp(session, stream, pass).await,
     }
 }

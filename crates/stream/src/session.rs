@@ -23,9 +23,11 @@ use nowait_runtime::{now, worker};
 use nowait_sys::listen::ListenAddress;
 use nowait_variables::{Builtin, Captures, Changeable, Family, Resolved, Slots, Subject};
 
+use crate::client_hello::ClientHello;
 use crate::conf::Server;
 use crate::counts::Counted;
 use crate::generation::Current;
+use crate::limit::Limited;
 use crate::proxy::state::Try;
 use crate::status::Status;
 use crate::variables;
@@ -71,6 +73,10 @@ pub struct Session {
     pub proxy_protocol: OnceCell<Box<ProxyProtocol>>,
     /// The client's address, if somebody trusted has told another one than the peer's.
     pub real_peer: OnceCell<Box<Address>>,
+    /// What a TLS client has said first, if the server wants to know.
+    pub hello: OnceCell<Box<ClientHello>>,
+    /// What the limits have said.
+    pub limited: RefCell<Limited>,
     /// Bytes received and not yet passed on.
     pub input: RefCell<Vec<u8>>,
     /// Bytes that came from the client.
@@ -102,6 +108,8 @@ impl Session {
             started: now(),
             proxy_protocol: OnceCell::new(),
             real_peer: OnceCell::new(),
+            hello: OnceCell::new(),
+            limited: RefCell::default(),
             input: RefCell::default(),
             received: Cell::new(0),
             sent: Cell::new(0),

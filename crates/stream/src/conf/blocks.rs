@@ -4,14 +4,19 @@
 //! a `server`. When all is read the chains of scopes are resolved. nginx: `ngx_stream_block`.
 
 use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span};
+use nowait_front::access::AccessConf;
 use nowait_front::listen::{self, ListenDirective, Rules};
 use nowait_front::servers::{self, Named, ServerId, ServerListens, ServerName};
 use nowait_front::upstreams::Groups;
 use nowait_variables::{Mentions, Subject, Table};
 
+use super::access::RealIpConf;
 use super::core::{CoreConf, resolving};
+use super::limit::{Limits, Zones};
 use super::log::LogConf;
-use super::proxy::{PassLayer, ProxyConf};
+use super::proxy::ProxyConf;
+use super::ssl_preread::SslPrereadConf;
+use super::variables::SetLayer;
 use super::{Content, Server, StreamConf};
 use crate::session::Session;
 
@@ -60,6 +65,10 @@ struct ServerLayer {
     names: Vec<Named>,
 }
 
+/// What is done with the sessions of a server. The last directive that says something about it wins.
+#[derive(Default)]
+pub(super) struct ContentLayer(pub(super) Option<Content>);
+
 /// The `stream` block as it was read, until it is resolved.
 #[derive(Default)]
 struct Pending(Option<Scope>);
@@ -97,7 +106,7 @@ fn upstream(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Groups::<Session>::read(cx, node, Context::STREAM_UPSTREAM)
 }
 
-fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+pub(super) fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     cx.once(node)?;
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
     <u32 as nowait_conf::Value>::from_word(&word.text)
@@ -122,9 +131,11 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
             names.push(ServerName::Plain(Vec::new()));
         }
         listens.push(ServerListens { id, listens: directives, names });
+        let content = scope.take::<ContentLayer>().0;
+        let sets = scope.take::<SetLayer>().0.into();
         let chain = [main, &stream, &scope];
-        let content = match scope.get::<PassLayer>().and_then(|layer| layer.pass.clone()) {
-            Some(pass) => Content::Proxy(pass),
+        let content = match content {
+            Some(content) => content,
             None => {
                 let warning = Diagnostic::warn("no handler for server: its sessions end at once");
                 cx.report(warning.at(span).hint("say where they go: proxy_pass 127.0.0.1:12345;"));
@@ -138,6 +149,11 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
             resolving: resolving(cx, &chain),
             content,
             proxy: ProxyConf::resolve(cx, &chain),
+            access: AccessConf::resolve(&chain),
+            realip: RealIpConf::resolve(cx, &chain),
+            limits: Limits::resolve(cx, &chain),
+            sets,
+            ssl_preread: SslPrereadConf::resolve(cx, &chain).ssl_preread,
             access_logs: log.access_logs(cx),
             log,
         });
@@ -149,9 +165,11 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
         let nodelay = default.is_none_or(|id| servers[id.0 as usize].core.tcp_nodelay);
         listen.spec.nodelay = listen.spec.address.is_stream() && nodelay;
     }
+    let limit_zones = cx.take_global::<Zones>().resolve(cx, "limit_conn_zone");
     let upstreams = cx.take_global::<Groups<Session>>().resolve(cx);
     let resolving = resolving(cx, &[main, &stream]);
     let resolvers = cx.global::<nowait_front::resolving::Named>().settings().to_vec();
+    let access_logs = LogConf::resolve(cx, &[main, &stream]).access_logs(cx);
     let variables = match cx.global::<Table<Session>>().resolve() {
         Ok(variables) => variables,
         Err(unknown) => {
@@ -165,6 +183,8 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
         variables,
         upstreams,
         resolvers,
+        limit_zones,
+        access_logs,
         resolving,
     })
 }

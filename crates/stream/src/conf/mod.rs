@@ -2,15 +2,21 @@
 //!
 //! Called once per generation by the program ([`build`]). Sessions see only what this module made.
 
+pub mod access;
+pub mod answer;
 pub mod blocks;
 pub mod core;
+pub mod limit;
 pub mod log;
 pub mod proxy;
+pub mod ssl_preread;
+pub mod variables;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_conf::Row;
+use nowait_front::access::AccessConf;
 use nowait_front::resolving::Resolving;
 use nowait_front::servers::{Listen, ServerId};
 use nowait_front::upstreams::Upstreams;
@@ -34,6 +40,11 @@ pub struct StreamConf {
     pub upstreams: Upstreams<Session>,
     /// Settings of the resolvers, by their numbers.
     pub resolvers: Vec<Arc<nowait_resolver::Settings>>,
+    /// The access logs of the block itself: their files are opened even if every server has logs of
+    /// its own, as in nginx.
+    pub access_logs: nowait_front::log::access::AccessLogs,
+    /// Zones of `limit_conn`.
+    pub limit_zones: limit::LimitZones,
     /// How names are resolved where no server says otherwise.
     pub resolving: Resolving,
 }
@@ -50,6 +61,16 @@ pub struct Server {
     pub content: Content,
     /// How sessions are passed on.
     pub proxy: proxy::ProxyConf,
+    /// Which clients may come in.
+    pub access: AccessConf,
+    /// Proxies whose word about clients is trusted.
+    pub realip: access::RealIpConf,
+    /// How many sessions at once.
+    pub limits: limit::Limits,
+    /// `set`, in order.
+    pub sets: Box<[variables::Set]>,
+    /// Whether TLS clients are listened to.
+    pub ssl_preread: bool,
     /// Logs.
     pub log: log::LogConf,
     /// Access logs, not yet open.
@@ -61,6 +82,8 @@ pub struct Server {
 pub enum Content {
     /// No directive says what: sessions end at once.
     Nothing,
+    /// `return`
+    Return(Complex),
     /// `proxy_pass`
     Proxy(proxy::Pass),
 }
@@ -95,6 +118,16 @@ pub fn rows() -> Vec<&'static [Row]> {
         core::ResolverConf::ROWS,
         log::LogConf::ROWS,
         log::LOG_ROWS,
+        access::ACCESS_ROWS,
+        access::RealIpConf::ROWS,
+        limit::LIMIT_CONN_ROWS,
+        limit::LimitConnConf::ROWS,
+        variables::MAP_ROWS,
+        variables::GEO_ROWS,
+        variables::SPLIT_CLIENTS_ROWS,
+        variables::SET_ROWS,
+        ssl_preread::SslPrereadConf::ROWS,
+        answer::RETURN_ROWS,
         proxy::PASS_ROWS,
         proxy::ProxyConf::ROWS,
         proxy::DEPRECATED_ROWS,

@@ -4,7 +4,8 @@ use nowait_conf::{Cx, Diagnostic, Field, Msec, Node, Size};
 use nowait_front::bind::BindOrOff;
 use nowait_front::upstreams::{GroupId, Groups};
 
-use super::Complex;
+use super::blocks::ContentLayer;
+use super::{Complex, Content};
 use crate::proxy::server_name::ServerText;
 use crate::session::Session;
 
@@ -99,18 +100,10 @@ pub enum Pass {
     Variable(Complex),
 }
 
-/// The `proxy_pass` of a server.
-#[derive(Default)]
-pub(super) struct PassLayer {
-    pub(super) pass: Option<Pass>,
-}
-
 /// nginx: `ngx_stream_proxy_pass`.
 fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
-    if cx.layer::<PassLayer>().pass.is_some() {
-        return Err(node.directive_error("is duplicate"));
-    }
+    cx.once(node)?;
     let text = nowait_variables::text::<Session>(word, cx)?;
     let pass = match text.literal() {
         None => Pass::Variable(text),
@@ -121,7 +114,7 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             Pass::Static(group.map_err(|text| word.error(text))?)
         }
     };
-    cx.layer::<PassLayer>().pass = Some(pass);
+    cx.layer::<ContentLayer>().0 = Some(Content::Proxy(pass));
     Ok(())
 }
 

@@ -21,7 +21,12 @@ pub(crate) use builtin_rows;
 
 /// All built-in variables, module by module.
 pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
-    core::BUILTINS.iter().chain(upstream::BUILTINS)
+    core::BUILTINS
+        .iter()
+        .chain(upstream::BUILTINS)
+        .chain(crate::limit::BUILTINS)
+        .chain(crate::preread::BUILTINS)
+        .chain(crate::realip::BUILTINS)
 }
 
 /// All families of variables.

@@ -4,4 +4,5 @@ mod access;
 mod preread;
 mod stage;
 mod tcp;
+mod udp;
 mod variables;

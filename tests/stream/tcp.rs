@@ -328,3 +328,32 @@ fn a_listener_that_nobody_answers_on() {
         client.expect_closed();
     });
 }
+
+#[test]
+fn status_pages_tell_of_sessions() {
+    let up = Upstream::echo();
+    let text = "%%MAIN%% events { %%EVENTS%% }
+                http { %%HTTP%% server { listen 127.0.0.1:%%PORT%%;
+                       location /status/ { status_api; } location /metrics { metrics; } } }
+                stream { upstream u { server %%UP%%; }
+                         server { listen 127.0.0.1:%%PORT_1%%; proxy_pass u; } }";
+    on_each(&stream("").config(text).variable("UP", up.addr()), |server| {
+        let mut client = Client::to_port(server.port_n(1));
+        say(&mut client, "hello", "hello");
+        let status = server.get("/status/stream").text();
+        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        assert_eq!(status["sessions"]["total"], 1);
+        assert_eq!(status["sessions"]["active"], 1);
+        assert_eq!(status["udp"]["active"], 0);
+        assert_eq!(status["upstreams"][0]["name"], "u");
+        assert_eq!(status["upstreams"][0]["peers"][0]["active"], 1);
+        let metrics = server.get("/metrics").text();
+        for line in [
+            "nowait_stream_sessions_total 1\n",
+            "nowait_stream_sessions_active{protocol=\"tcp\"} 1\n",
+            "nowait_stream_upstream_sessions_total{upstream=\"u\",peer=",
+        ] {
+            assert!(metrics.contains(line), "{line} is missing in {metrics}");
+        }
+    });
+}

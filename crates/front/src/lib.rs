@@ -20,6 +20,7 @@ pub mod resolving;
 #[cfg(test)]
 mod sample;
 pub mod servers;
+pub mod sessions;
 pub mod upstreams;
 
 /// Version of nginx whose behaviour is followed.

@@ -30,6 +30,8 @@ pub struct Generation {
     pub resolvers: crate::resolvers::Resolvers,
     /// The logs.
     pub logs: crate::logs::Logs,
+    /// What status pages tell of `stream`; `None`: there is no such block.
+    pub sessions: Option<nowait_front::sessions::ReportSessions>,
     /// Dropped with the generation: tells the program that it has drained.
     pub lifeline: Box<dyn std::any::Any + Send + Sync>,
 }

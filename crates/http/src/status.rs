@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_cache::Statistics;
+use nowait_front::sessions::SessionsReport;
 use nowait_h1::Method;
 use nowait_runtime::loops::{self, LoopSnapshot};
 use nowait_runtime::mounts::{self, MountSnapshot};
@@ -46,6 +47,8 @@ struct Report {
     mounts: Vec<MountSnapshot>,
     /// Groups of upstream servers that have a block.
     upstreams: Vec<Arc<Group>>,
+    /// The state of `stream`, if the configuration has it.
+    sessions: Option<SessionsReport>,
     /// Caches, by their numbers.
     caches: Vec<Statistics>,
     /// Resolvers that directives name.
@@ -61,6 +64,7 @@ impl Report {
             workers: loops::snapshot(),
             pools: pools.values().map(|pool| pool.snapshot()).collect(),
             mounts: mounts::snapshot(),
+            sessions: request.current.sessions.as_ref().map(|report| report()),
             upstreams: request.current.conf.upstreams.of_blocks().cloned().collect(),
             caches: request.current.caches.iter().map(|store| store.statistics()).collect(),
             resolvers: request.current.resolvers.iter().map(ResolverReport::new).collect(),

@@ -388,7 +388,7 @@ impl Crew {
                     fd,
                     shared,
                 };
-                if total == 1 && workers > 1 {
+                if total == 1 && workers > 1 && address.is_stream() {
                     for update in &mut updates {
                         match socket.as_fd().try_clone_to_owned() {
                             Ok(copy) => update.joins.push(join(copy, true)),
@@ -396,8 +396,10 @@ impl Crew {
                         }
                     }
                 } else {
-                    // More sockets than workers: they share what nobody else would read.
-                    updates[index % workers].joins.push(join(socket, false));
+                    // More sockets than workers: they share what nobody else would read. A single
+                    // socket for datagrams is one worker's, so that those of a client stay together.
+                    let first = if total == 1 { known.id as usize } else { 0 };
+                    updates[(first + index) % workers].joins.push(join(socket, false));
                 }
             }
             known.sockets = known.sockets.max(total);

@@ -54,7 +54,7 @@ pub fn activate(
         plan.upstreams.adopt(&previous.conf.upstreams);
     }
     nowait_http::health::prepare(&plan);
-    let Shared { number, settings, pools, writer, main, files, lifeline } = shared;
+    let Shared { number, settings, pools, writer, main, files, sessions, lifeline } = shared;
     let mut opened = |path: &Path| files.remove(path);
     let debug = settings.debug_connections.clone();
     let logs = Logs::open(&plan, writer.clone(), main.clone(), debug, &mut opened);
@@ -64,7 +64,8 @@ pub fn activate(
     let resolvers = previous.map(|previous| &previous.resolvers);
     let resolvers = Resolvers::new(&plan.resolvers, pool, resolvers);
     let (number, pools, lifeline) = (*number, pools.clone(), Box::new(lifeline.clone()));
-    Generation { number, conf: plan, pools, caches, resolvers, logs, lifeline }
+    let sessions = sessions.take();
+    Generation { number, conf: plan, pools, caches, resolvers, logs, sessions, lifeline }
 }
 
 /// Purges a cache; how many objects there were.

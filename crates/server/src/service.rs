@@ -14,6 +14,8 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fs::File;
 use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -67,6 +69,8 @@ pub trait Service: 'static {
     type Generation: Send + Sync + 'static;
     /// What the service keeps on each worker's thread.
     type Worker: 'static;
+    /// Receives datagrams until it is dropped.
+    type Receiving: 'static;
 
     /// The directive tables, for the registry.
     fn tables() -> Vec<&'static [Row]>;
@@ -104,6 +108,16 @@ pub trait Service: 'static {
 
     /// Starts the task that serves a connection to its end, on the worker that accepted it.
     fn serve(worker: &Rc<Self::Worker>, listener: &Arc<ListenAddress>, accepted: Accepted);
+
+    /// Receives datagrams from a socket, on the worker whose it is.
+    ///
+    /// # Errors
+    /// When the socket can't be watched.
+    fn receive(
+        worker: &Rc<Self::Worker>,
+        listener: &Arc<ListenAddress>,
+        socket: OwnedFd,
+    ) -> io::Result<Self::Receiving>;
 
     /// Purges a cache; how many objects there were. Runs as a task of a worker.
     fn purge(

@@ -7,6 +7,8 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use nowait_conf::{Cx, Diagnostic, Row, Scope};
 use nowait_front::log::error::ErrorLog;
 use nowait_front::log::writer::Writer;
 use nowait_front::log::{Level, Report};
+use nowait_front::sessions::ReportSessions;
 use nowait_http::conf::HttpConf;
 use nowait_http::connection::{self, Connection};
 use nowait_runtime::net::Accepted;
@@ -65,6 +68,8 @@ pub struct Shared {
     pub main: ErrorLog,
     /// Logs that the master has opened and nobody has taken yet.
     pub files: HashMap<PathBuf, File>,
+    /// What status pages tell of `stream`.
+    pub sessions: Option<ReportSessions>,
     /// Kept by each protocol's generation.
     pub lifeline: Arc<dyn Any + Send + Sync>,
 }
@@ -73,6 +78,7 @@ impl Service for Services {
     type Plan = Plan;
     type Generation = Generation;
     type Worker = Worker;
+    type Receiving = nowait_stream::udp::Receiving;
 
     fn tables() -> Vec<&'static [Row]> {
         let mut tables = nowait_http::conf::rows();
@@ -123,7 +129,9 @@ impl Service for Services {
         let main = settings.error_logs.iter().map(|log| log.open(&writer, &mut opened)).collect();
         let main = ErrorLog::new(main);
         let lifeline = Arc::new(lifeline);
-        let mut shared = Shared { number, settings, pools, writer, main, files, lifeline };
+        let sessions = stream_service::report(&plan.stream);
+        let mut shared =
+            Shared { number, settings, pools, writer, main, files, sessions, lifeline };
         let http = previous.map(|previous| &previous.http);
         let http = Arc::new(http_service::activate(plan.http, &mut shared, http));
         let stream = previous.map(|previous| &previous.stream);
@@ -160,6 +168,14 @@ impl Service for Services {
         let Accepted { stream, peer } = accepted;
         let connection = Connection::new(worker.http.clone(), stream, peer, listener.clone());
         drop(spawn(connection::serve(connection)));
+    }
+
+    fn receive(
+        worker: &Rc<Worker>,
+        listener: &Arc<ListenAddress>,
+        socket: OwnedFd,
+    ) -> io::Result<Self::Receiving> {
+        worker.stream.receive(listener, socket)
     }
 
     async fn purge(generation: Arc<Generation>, order: PurgeOrder) -> Result<u64, String> {

@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use nowait_front::limit;
 use nowait_front::resolvers::Resolvers;
+use nowait_front::sessions::{ReportSessions, SessionsReport};
 use nowait_http::generation::DEFAULT_POOL;
 use nowait_stream::conf::StreamConf;
+use nowait_stream::counts;
 use nowait_stream::generation::Generation;
 use nowait_stream::logs::{self, Logs};
+use nowait_upstream::Group;
 
 use crate::service::Needs;
 use crate::services::Shared;
@@ -21,6 +24,24 @@ pub fn needs(plan: &StreamConf) -> Needs {
         stderr: logs::uses_stderr(plan),
         directories: Vec::new(),
     }
+}
+
+/// What status pages tell of it; `None` where there are no servers.
+pub fn report(plan: &StreamConf) -> Option<ReportSessions> {
+    if plan.servers().is_empty() {
+        return None;
+    }
+    let groups: Vec<Arc<Group>> = plan.upstreams.of_blocks().cloned().collect();
+    Some(Box::new(move || {
+        let totals = counts::totals();
+        SessionsReport {
+            total: totals.sessions,
+            active: totals.active,
+            udp_active: totals.udp_active,
+            udp_dropped: totals.udp_dropped,
+            upstreams: groups.clone(),
+        }
+    }))
 }
 
 /// Puts a plan to use. `resolvers` are those of `http`, whose caches are shared.

@@ -85,8 +85,26 @@ pub struct Leave {
 /// The state of the worker on this thread.
 struct State {
     service: Rc<<Program as Service>::Worker>,
-    accepting: RefCell<Vec<(u64, Rc<Listener>)>>,
+    accepting: RefCell<Vec<(u64, Accepting)>>,
     reports: Events,
+}
+
+/// What comes in by a socket.
+enum Accepting {
+    Connections(Rc<Listener>),
+    /// Until it is dropped.
+    Datagrams {
+        _receiving: <Program as Service>::Receiving,
+    },
+}
+
+impl Accepting {
+    /// Nothing more is to come in.
+    fn stop(&self) {
+        if let Accepting::Connections(listener) = self {
+            listener.stop();
+        }
+    }
 }
 
 thread_local! {
@@ -144,8 +162,8 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
     runtime_worker::run(config, &seat.workers, |_| async move {
         apply(first);
         runtime_worker::stopping().await;
-        for (_, listener) in state.accepting.take() {
-            listener.stop();
+        for (_, accepting) in state.accepting.take() {
+            accepting.stop();
         }
         Program::close(&state.service);
     })?;
@@ -164,26 +182,35 @@ pub fn apply(update: Update) {
         return;
     }
     let mut accepting = state.accepting.borrow_mut();
-    accepting.retain(|(id, listener)| {
+    accepting.retain(|(id, accepting)| {
         let left = leaves.iter().any(|leave| leave.id == *id);
         if left {
-            listener.stop();
+            accepting.stop();
         }
         !left
     });
-    for Join { id, address, fd, shared } in joins {
-        match Listener::from_fd(fd, ListenerOptions { id, shared }) {
-            Ok(listener) => {
-                let listener = Rc::new(listener);
-                accepting.push((id, listener.clone()));
-                drop(spawn(accept_all(listener, address, state.clone())));
-            }
+    for join in joins {
+        let (id, address) = (join.id, join.address.clone());
+        match accept(join, &state) {
+            Ok(new) => accepting.push((id, new)),
             Err(error) => {
                 state.reports.alert(format!("cannot accept from {address}: {}", Reason(&error)));
             }
         }
     }
     drop(applied);
+}
+
+/// Begins to take what comes in by a socket.
+fn accept(join: Join, state: &Rc<State>) -> io::Result<Accepting> {
+    let Join { id, address, fd, shared } = join;
+    if !address.is_stream() {
+        let receiving = Program::receive(&state.service, &address, fd)?;
+        return Ok(Accepting::Datagrams { _receiving: receiving });
+    }
+    let listener = Rc::new(Listener::from_fd(fd, ListenerOptions { id, shared })?);
+    drop(spawn(accept_all(listener.clone(), address, state.clone())));
+    Ok(Accepting::Connections(listener))
 }
 
 /// Accepts until the listener is stopped, and then what had been accepted before.

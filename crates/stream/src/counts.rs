@@ -78,6 +78,16 @@ impl Counts {
         }
         Counted { counts: self.clone(), udp }
     }
+
+    /// A datagram was dropped.
+    pub(crate) fn dropped(&self) {
+        add(&self.0.udp_dropped);
+    }
+
+    /// Sessions of UDP that go on in this worker.
+    pub(crate) fn udp_active(&self) -> u64 {
+        self.0.udp_active.load(Ordering::Relaxed)
+    }
 }
 
 /// A session that is counted.
@@ -108,12 +118,13 @@ mod tests {
         };
         let tcp = counts.session(false);
         let udp = counts.session(true);
-        assert_eq!(now(), [2, 2, 1]);
+        assert_eq!((now(), counts.udp_active()), ([2, 2, 1], 1));
         drop(udp);
         assert_eq!(now(), [2, 1, 0]);
         drop(tcp);
+        counts.dropped();
         assert_eq!(now(), [2, 0, 0]);
         let totals = totals();
-        assert!(totals.sessions >= 2);
+        assert!(totals.sessions >= 2 && totals.udp_dropped >= 1);
     }
 }

@@ -19,5 +19,6 @@ pub mod proxy;
 pub mod realip;
 pub mod session;
 pub mod status;
+pub mod udp;
 pub mod variables;
 pub mod worker;

@@ -20,7 +20,7 @@ use nowait_runtime::task::{Either, select};
 use nowait_variables::Subject;
 
 use crate::conf::{Complex, Content};
-use crate::session::Session;
+use crate::session::{Session, Transport};
 use crate::status::Status;
 use crate::{limit, preread, proxy, realip};
 
@@ -30,11 +30,16 @@ const SHOWN_BYTES: usize = 107;
 /// So long a client may take to take what `return` says.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves a connection to its end.
+/// Serves a session to its end.
 pub async fn serve(session: &Session) {
     session.log_bare(
         Level::Info,
-        format_args!("client {} connected to {}", session.connection_peer, session.listen),
+        format_args!(
+            "{}client {} connected to {}",
+            session.kind(),
+            session.connection_peer,
+            session.listen
+        ),
     );
     let status = match session.current.shutdown_timeout {
         None => run(session).await,
@@ -54,13 +59,15 @@ pub async fn serve(session: &Session) {
 }
 
 async fn run(session: &Session) -> Status {
-    let Some(stream) = session.stream() else { return Status::InternalServerError };
     let proxied = session.virtual_servers().is_some_and(|servers| servers.proxy_protocol);
-    if proxied && let Err(status) = Box::pin(receive_header(session, stream)).await {
+    if let Some(stream) = session.stream()
+        && proxied
+        && let Err(status) = Box::pin(receive_header(session, stream)).await
+    {
         return status;
     }
     match before_content(session).await {
-        Ok(()) => content(session, stream).await,
+        Ok(()) => content(session).await,
         Err(status) => status,
     }
 }
@@ -83,14 +90,18 @@ pub(crate) async fn before_content(session: &Session) -> Result<(), Status> {
 }
 
 /// `return`. nginx: `ngx_stream_return_handler`.
-async fn answer(session: &Session, stream: &Stream, text: &Complex) -> Status {
+async fn answer(session: &Session, text: &Complex) -> Status {
     session.set_action(Some("returning text"));
     let text = session.evaluate(text);
     if text.is_empty() {
         return Status::Ok;
     }
     let length = text.len() as u64;
-    match stream.send(text, SendOptions::new(ANSWER_TIMEOUT)).await {
+    let sent = match &session.transport {
+        Transport::Tcp(stream) => stream.send(text, SendOptions::new(ANSWER_TIMEOUT)).await,
+        Transport::Udp(client) => client.send(&text),
+    };
+    match sent {
         Ok(()) => session.count_sent(length),
         Err(error) => session.log(Level::Info, format_args!("send() failed{}", OsError(&error))),
     }
@@ -98,17 +109,22 @@ async fn answer(session: &Session, stream: &Stream, text: &Complex) -> Status {
 }
 
 /// nginx: `ngx_stream_core_content_phase`.
-async fn content(session: &Session, stream: &Stream) -> Status {
+async fn content(session: &Session) -> Status {
     session.set_action(None);
     let server = session.server();
-    if !server.core.tcp_nodelay && session.has_nodelay() {
+    if let Some(stream) = session.stream()
+        && server.core.tcp_nodelay != session.has_nodelay()
+    {
         // A socket that can't be set is gone already.
-        let _ = stream.set_nodelay(false);
+        let _ = stream.set_nodelay(server.core.tcp_nodelay);
     }
     match &server.content {
         Content::Nothing => Status::InternalServerError,
-        Content::Return(text) => answer(session, stream, text).await,
-        Content::Proxy(pass) => proxy::tcp(session, stream, pass).await,
+        Content::Return(text) => answer(session, text).await,
+        Content::Proxy(pass) => match &session.transport {
+            Transport::Tcp(stream) => proxy::tcp(session, stream, pass).await,
+            Transport::Udp(client) => proxy::udp::udp(session, client, pass).await,
+        },
     }
 }
 

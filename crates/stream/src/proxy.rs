@@ -5,6 +5,7 @@
 
 pub mod server_name;
 pub mod state;
+pub mod udp;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -30,6 +30,7 @@ use crate::generation::Current;
 use crate::limit::Limited;
 use crate::proxy::state::Try;
 use crate::status::Status;
+use crate::udp::UdpClient;
 use crate::variables;
 
 /// Numbers the sessions of the process.
@@ -39,8 +40,8 @@ static SESSIONS: AtomicU64 = AtomicU64::new(1);
 pub enum Transport {
     /// Over its own connection.
     Tcp(Stream),
-    /// By datagrams, to this address of ours.
-    Udp(Address),
+    /// By datagrams.
+    Udp(UdpClient),
 }
 
 /// What a session begins with.
@@ -176,7 +177,7 @@ impl Session {
     pub fn local(&self) -> &Address {
         self.local.get_or_init(|| {
             Box::new(match (&self.transport, &*self.listen) {
-                (Transport::Udp(local), _) => local.clone(),
+                (Transport::Udp(client), _) => client.local().clone(),
                 (_, ListenAddress::Inet(inet)) if !inet.ip().is_unspecified() => {
                     Address::Inet(*inet)
                 }

@@ -3,6 +3,8 @@
 //! Made by the program on each worker's thread. Everything in it belongs to that thread.
 
 use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ use crate::counts::Counts;
 use crate::generation::{Current, Generation};
 use crate::phases;
 use crate::session::{Arrival, Session, Transport};
+use crate::udp::{self, Receiving};
 
 /// Stream in one worker.
 pub struct Worker {
@@ -70,6 +73,18 @@ impl Worker {
                 }
             }));
         }
+    }
+
+    /// Begins to receive datagrams from a socket that the master has opened.
+    ///
+    /// # Errors
+    /// When the descriptor is not one that can be watched.
+    pub fn receive(
+        self: &Rc<Self>,
+        listen: &Arc<ListenAddress>,
+        fd: OwnedFd,
+    ) -> io::Result<Receiving> {
+        udp::receive(self, listen, fd)
     }
 
     /// Serves a connection to its end.

@@ -32,7 +32,7 @@ pub fn render(report: &Report, path: &str) -> Option<String> {
 
 fn whole(report: &Report) -> Value {
     let totals = &report.totals;
-    json!({
+    let mut whole = json!({
         "version": PRODUCT_VERSION,
         "nginx_version": NGINX_VERSION,
         "generation": report.generation,
@@ -51,7 +51,15 @@ fn whole(report: &Report) -> Value {
         "upstreams": report.upstreams.iter().map(|group| upstream(group)).collect::<Vec<_>>(),
         "caches": report.caches.iter().map(caches::json).collect::<Vec<_>>(),
         "resolvers": report.resolvers.iter().map(ResolverReport::json).collect::<Vec<_>>(),
-    })
+    });
+    if let Some(sessions) = &report.sessions {
+        whole["stream"] = json!({
+            "sessions": { "total": sessions.total, "active": sessions.active },
+            "udp": { "active": sessions.udp_active, "dropped": sessions.udp_dropped },
+            "upstreams": sessions.upstreams.iter().map(|group| upstream(group)).collect::<Vec<_>>(),
+        });
+    }
+    whole
 }
 
 fn worker(worker: &LoopSnapshot) -> Value {

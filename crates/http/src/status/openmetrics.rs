@@ -2,10 +2,11 @@
 //! seconds. nginx: what exporters make of `stub_status`, and what it does not tell.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
-use nowait_upstream::{Availability, Peer, PeerStats};
+use nowait_upstream::{Availability, Group, Peer, PeerStats};
 
 use super::{Report, buckets};
 use crate::special_pages::PRODUCT_VERSION;
@@ -20,7 +21,8 @@ pub fn render(report: &Report) -> String {
     of_loops(report, &mut text);
     of_pools(report, &mut text);
     of_file_systems(report, &mut text);
-    of_upstreams(report, &mut text);
+    of_upstreams("nowait_upstream", "Requests", &report.upstreams, &mut text);
+    of_sessions(report, &mut text);
     super::caches::openmetrics(report, &mut text);
     of_resolvers(report, &mut text);
     text.0.push_str("# EOF\n");
@@ -139,8 +141,25 @@ type Count = fn(&PeerStats) -> u64;
 /// Writes a sample of a peer with these labels.
 type Put<'a> = dyn Fn(&mut Text, [(&str, &str); 2], &Peer, &PeerStats) + 'a;
 
-fn of_upstreams(report: &Report, text: &mut Text) {
-    let groups: Vec<_> = report.upstreams.iter().map(|group| (group, group.stats())).collect();
+fn of_sessions(report: &Report, text: &mut Text) {
+    let Some(sessions) = &report.sessions else { return };
+    const SESSIONS: &str = "nowait_stream_sessions";
+    text.family(SESSIONS, "counter", "", "Sessions of stream begun.");
+    text.sample("nowait_stream_sessions_total", &[], sessions.total);
+    const ACTIVE: &str = "nowait_stream_sessions_active";
+    text.family(ACTIVE, "gauge", "", "Sessions of stream under way, by protocol.");
+    let tcp = sessions.active.saturating_sub(sessions.udp_active);
+    text.sample(ACTIVE, &[("protocol", "tcp")], tcp);
+    text.sample(ACTIVE, &[("protocol", "udp")], sessions.udp_active);
+    let help = "Datagrams of clients that were dropped for want of room.";
+    text.family("nowait_stream_datagrams_dropped", "counter", "", help);
+    text.sample("nowait_stream_datagrams_dropped_total", &[], sessions.udp_dropped);
+    of_upstreams("nowait_stream_upstream", "Sessions", &sessions.upstreams, text);
+}
+
+/// The peers of groups, in metrics that begin with `prefix`; `what` they are asked for.
+fn of_upstreams(prefix: &str, what: &str, groups: &[Arc<Group>], text: &mut Text) {
+    let groups: Vec<_> = groups.iter().map(|group| (group, group.stats())).collect();
     if groups.is_empty() {
         return;
     }
@@ -153,40 +172,42 @@ fn of_upstreams(report: &Report, text: &mut Text) {
             }
         }
     };
-    let gauges: [(&str, &str, Count); 2] = [
-        ("nowait_upstream_active", "Requests under way.", |stats| u64::from(stats.active)),
-        ("nowait_upstream_idle", "Connections kept for reuse.", |stats| u64::from(stats.idle)),
+    let gauges: [(&str, String, Count); 2] = [
+        ("active", format!("{what} under way."), |stats| u64::from(stats.active)),
+        ("idle", "Connections kept for reuse.".into(), |stats| u64::from(stats.idle)),
     ];
-    for (name, help, get) in gauges {
-        text.family(name, "gauge", "", help);
-        each(text, &|text, labels, _, stats| text.sample(name, &labels, get(stats)));
+    for (name, help, get) in &gauges {
+        let name = format!("{prefix}_{name}");
+        text.family(&name, "gauge", "", help);
+        each(text, &|text, labels, _, stats| text.sample(&name, &labels, get(stats)));
     }
-    const UP: &str = "nowait_upstream_up";
-    text.family(UP, "gauge", "", "Whether requests may go there.");
+    let up = format!("{prefix}_up");
+    text.family(&up, "gauge", "", &format!("Whether {} may go there.", what.to_lowercase()));
     each(text, &|text, labels, peer, _| {
-        let up = peer.availability(now) == Availability::Up;
-        text.sample(UP, &labels, u64::from(up));
+        let is_up = peer.availability(now) == Availability::Up;
+        text.sample(&up, &labels, u64::from(is_up));
     });
     let counters: [(&str, &str, Count); 7] = [
-        ("nowait_upstream_requests", "Requests sent.", |stats| stats.requests),
-        ("nowait_upstream_fails", "Attempts that failed.", |stats| stats.fails),
-        ("nowait_upstream_unavailable", "How often it was given up.", |stats| stats.unavailable),
-        ("nowait_upstream_checks", "Health checks.", |stats| stats.checks),
-        ("nowait_upstream_failed_checks", "Failed health checks.", |stats| stats.failed_checks),
-        ("nowait_upstream_sent_bytes", "Bytes sent.", |stats| stats.sent),
-        ("nowait_upstream_received_bytes", "Bytes received.", |stats| stats.received),
+        (&what.to_lowercase(), &format!("{what} sent."), |stats| stats.requests),
+        ("fails", "Attempts that failed.", |stats| stats.fails),
+        ("unavailable", "How often it was given up.", |stats| stats.unavailable),
+        ("checks", "Health checks.", |stats| stats.checks),
+        ("failed_checks", "Failed health checks.", |stats| stats.failed_checks),
+        ("sent_bytes", "Bytes sent.", |stats| stats.sent),
+        ("received_bytes", "Bytes received.", |stats| stats.received),
     ];
     for (name, help, get) in counters {
-        text.family(name, "counter", "", help);
+        let name = format!("{prefix}_{name}");
+        text.family(&name, "counter", "", help);
         let total = format!("{name}_total");
         each(text, &|text, labels, _, stats| text.sample(&total, &labels, get(stats)));
     }
-    const RESPONSES: &str = "nowait_upstream_responses";
-    text.family(RESPONSES, "counter", "", "Responses by the first digit of their status.");
+    let responses = format!("{prefix}_responses");
+    text.family(&responses, "counter", "", "Responses by the first digit of their status.");
+    let total = format!("{responses}_total");
     each(text, &|text, [upstream, peer], _, stats| {
         for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(stats.responses) {
-            let labels = [upstream, peer, ("status", class)];
-            text.sample(&format!("{RESPONSES}_total"), &labels, count);
+            text.sample(&total, &[upstream, peer, ("status", class)], count);
         }
     });
 }

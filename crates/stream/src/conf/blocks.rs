@@ -32,12 +32,14 @@ nowait_conf::rows! {
     /// (`12345-12399`) is as many addresses. Names of hosts are looked up when the configuration is
     /// read. A server needs at least one.
     ///
-    /// `reuseport` gives each worker a socket of its own. `proxy_protocol` expects the PROXY protocol, version 1 or 2, before anything else. The sizes,
+    /// With `udp` it gets datagrams instead; those of one client are a session. `reuseport` gives each
+    /// worker a socket of its own; without it, one of the workers gets all datagrams of the address.
+    /// `proxy_protocol` expects the PROXY protocol, version 1 or 2, before anything else. The sizes,
     /// times and numbers are those of the kernel's socket options of these names. Where servers
     /// have the same address, the first one, or the one with `default_server`, gets the sessions,
     /// unless the name that a client asks for in its TLS handshake leads to another one
     /// (`ssl_preread`, `server_name`).
-    "listen" => listen, in STREAM_SERVER, take at_least(1), args "address:port [default_server] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
+    "listen" => listen, in STREAM_SERVER, take at_least(1), args "address:port [default_server] [udp] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
     /// Names of the server: exact, with a wildcard at one end, or regular expressions.
     "server_name" => server_name, in STREAM_SERVER, take at_least(1), default "\"\"", args "name ...";
     /// A group of servers, to which `proxy_pass` refers by name.
@@ -91,7 +93,7 @@ fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 }
 
 fn listen(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    let read = listen::read(cx, node, Rules { default_port: None, udp: false })?;
+    let read = listen::read(cx, node, Rules { default_port: None, udp: true })?;
     cx.layer::<ServerLayer>().listens.extend(read);
     Ok(())
 }

@@ -1,0 +1,293 @@
+//! Datagrams that are passed on: one socket of ours per session, towards the server. nginx: the parts
+//! of `ngx_stream_proxy_module` for `SOCK_DGRAM`.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use nowait_front::log::{Level, OsError};
+use nowait_runtime::net::{Address, ConnectError, Datagram};
+use nowait_runtime::{now, sleep};
+use nowait_upstream::{Picked, Times};
+
+use super::{Search, rate, session_start};
+use crate::conf::proxy::{Pass, ProxyConf};
+use crate::session::Session;
+use crate::status::Status;
+use crate::udp::UdpClient;
+
+/// Passes the datagrams of a client on, until the session is over.
+pub async fn udp(session: &Session, client: &UdpClient, pass: &Pass) -> Status {
+    let conf = &session.server().proxy;
+    let (socket, peer, began) = match connect(session, conf, pass).await {
+        Ok(connected) => connected,
+        Err(status) => return status,
+    };
+    session.set_action(Some("proxying connection"));
+    let relay = Relay {
+        session,
+        client,
+        conf,
+        socket,
+        peer: RefCell::new(peer),
+        began,
+        requests: Cell::new(0),
+        responses: Cell::new(0),
+        first_byte: Cell::new(None),
+        moved: Cell::new(now()),
+        held_up: Cell::new(0),
+    };
+    let end = relay.run().await;
+    relay.finish(end)
+}
+
+/// A socket that talks to a server. None is asked whether it is there.
+async fn connect(
+    session: &Session,
+    conf: &ProxyConf,
+    pass: &Pass,
+) -> Result<(Datagram, Picked, Instant), Status> {
+    let mut search = Search::new(session, conf, pass).await?;
+    loop {
+        let peer = search.next().await?;
+        let began = now();
+        let connected = match peer.address() {
+            Address::Inet(address) => Datagram::connect_with(*address, &search.options()),
+            Address::Unix(_) => {
+                let error = io::Error::other("datagrams go to IP addresses only");
+                Err(ConnectError::Connect(error))
+            }
+        };
+        match connected {
+            Ok(socket) => {
+                let time = now().saturating_duration_since(began);
+                session.update_try(|last| last.connect = Some(time));
+                search.log_connected(socket.local_addr().ok().map(Address::Inet), &peer);
+                return Ok((socket, peer, began));
+            }
+            Err(error) => search.missed(peer, began, error)?,
+        }
+    }
+}
+
+/// How a session ends.
+enum End {
+    /// What was expected came.
+    Done,
+    /// Nothing has come for too long.
+    Idle,
+    /// The server can't be reached.
+    Broken,
+}
+
+/// A session under way.
+struct Relay<'a> {
+    session: &'a Session,
+    client: &'a UdpClient,
+    conf: &'a ProxyConf,
+    socket: Datagram,
+    peer: RefCell<Picked>,
+    /// When the peer was chosen.
+    began: Instant,
+    /// Datagrams of the client, and of the server.
+    requests: Cell<u64>,
+    responses: Cell<u64>,
+    first_byte: Cell<Option<Duration>>,
+    /// When something was last received.
+    moved: Cell<Instant>,
+    /// Directions that wait for their rate.
+    held_up: Cell<u8>,
+}
+
+impl Relay<'_> {
+    async fn run(&self) -> End {
+        let mut up = pin!(self.up());
+        let mut down = pin!(self.down());
+        let mut silence = pin!(self.silence());
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(end) = up.as_mut().poll(cx) {
+                return Poll::Ready(end);
+            }
+            if let Poll::Ready(end) = down.as_mut().poll(cx) {
+                return Poll::Ready(end);
+            }
+            silence.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// From the client to the server.
+    async fn up(&self) -> End {
+        let rate = rate(self.session, self.conf.upload_rate.as_ref());
+        // The PROXY protocol stands before the first datagram.
+        let header = session_start(self.session, self.conf);
+        let mut header: Vec<u8> = header.iter().flat_map(|chunk| chunk.memory().to_vec()).collect();
+        let mut taken = 0;
+        loop {
+            let mut data = self.client.receive().await;
+            // The first one was counted when the session began.
+            if self.requests.get() > 0 {
+                self.session.count_received(data.len() as u64);
+            }
+            taken += data.len() as u64;
+            self.moved.set(now());
+            self.requests.set(self.requests.get() + 1);
+            let bytes = data.len() as u64;
+            if !header.is_empty() {
+                header.extend_from_slice(&data);
+                data = Bytes::from(std::mem::take(&mut header));
+            }
+            if let Err(error) = self.socket.send(&data).await {
+                self.failed("proxying and sending to upstream", "send()", &error);
+                return End::Broken;
+            }
+            self.session.update_try(|last| last.sent += data.len() as u64);
+            if self.is_done() {
+                return End::Done;
+            }
+            self.hold_up(rate, bytes, taken).await;
+        }
+    }
+
+    /// From the server to the client.
+    async fn down(&self) -> End {
+        let rate = rate(self.session, self.conf.download_rate.as_ref());
+        let mut taken = 0;
+        loop {
+            let data = match self.socket.recv_packet().await {
+                Ok(packet) => packet.data,
+                Err(error) => {
+                    self.failed("proxying and reading from upstream", "recv()", &error);
+                    return End::Broken;
+                }
+            };
+            let bytes = data.len() as u64;
+            taken += bytes;
+            self.moved.set(now());
+            self.responses.set(self.responses.get() + 1);
+            if self.first_byte.get().is_none() {
+                let time = now().saturating_duration_since(self.began);
+                self.first_byte.set(Some(time));
+                self.session.update_try(|last| last.first_byte = Some(time));
+                self.peer.borrow_mut().header_received(now(), time);
+            }
+            self.session.update_try(|last| last.received += bytes);
+            match self.client.send(&data) {
+                Ok(()) => self.session.count_sent(bytes),
+                Err(error) => {
+                    self.session.set_action(Some("proxying and sending to client"));
+                    self.session.log(Level::Info, format_args!("send() failed{}", OsError(&error)));
+                    self.session.set_action(Some("proxying connection"));
+                }
+            }
+            if self.is_done() {
+                return End::Done;
+            }
+            self.hold_up(rate, bytes, taken).await;
+        }
+    }
+
+    /// Whether all that was expected came. nginx: `ngx_stream_proxy_test_finalize`.
+    fn is_done(&self) -> bool {
+        self.requests.get() >= u64::from(self.conf.requests) && self.has_responses()
+    }
+
+    /// Whether as many responses came as are expected; where any number is, more may always come.
+    fn has_responses(&self) -> bool {
+        self.conf.responses.is_some_and(|each| {
+            self.responses.get() >= u64::from(each).saturating_mul(self.requests.get())
+        })
+    }
+
+    /// Waits for the sake of a rate.
+    async fn hold_up(&self, rate: u64, bytes: u64, taken: u64) {
+        if rate == 0 {
+            return;
+        }
+        let pause = |bytes: u64| {
+            let ms = u128::from(bytes) * 1000 / u128::from(rate);
+            Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
+        };
+        self.held_up.set(self.held_up.get() + 1);
+        sleep(pause(bytes)).await;
+        loop {
+            let seconds = now().saturating_duration_since(self.began).as_secs() + 1;
+            let allowed = rate.saturating_mul(seconds);
+            if allowed > taken {
+                break;
+            }
+            sleep(pause(taken - allowed) + Duration::from_millis(1)).await;
+        }
+        self.held_up.set(self.held_up.get() - 1);
+        self.moved.set(now());
+    }
+
+    /// Resolves when nothing was received for too long.
+    async fn silence(&self) -> End {
+        let limit = self.conf.timeout.duration();
+        loop {
+            let idle = now().saturating_duration_since(self.moved.get());
+            let left = limit.saturating_sub(idle);
+            if !left.is_zero() {
+                sleep(left.min(Duration::from_secs(86_400))).await;
+            } else if self.held_up.get() > 0 {
+                self.moved.set(now());
+            } else {
+                return End::Idle;
+            }
+        }
+    }
+
+    fn failed(&self, action: &'static str, call: &str, error: &io::Error) {
+        self.session.set_action(Some(action));
+        self.session.log(Level::Error, format_args!("{call} failed{}", OsError(error)));
+        self.session.set_action(Some("proxying connection"));
+    }
+
+    /// What the session has come to.
+    fn finish(self, end: End) -> Status {
+        let response = now().saturating_duration_since(self.began);
+        let (mut received, mut sent) = (0, 0);
+        self.session.update_try(|last| {
+            last.session = Some(response);
+            (received, sent) = (last.received, last.sent);
+        });
+        let complete = match end {
+            End::Done => true,
+            End::Idle => self.conf.responses.is_none() || self.has_responses(),
+            End::Broken => false,
+        };
+        let what = match end {
+            End::Done => Some("udp done"),
+            End::Idle if complete => Some("udp timed out"),
+            End::Idle => {
+                let text = format_args!("upstream timed out (110: Connection timed out)");
+                self.session.log(Level::Error, text);
+                None
+            }
+            End::Broken => None,
+        };
+        if let Some(what) = what {
+            let (requests, responses) = (self.requests.get(), self.responses.get());
+            let totals = self.session.totals();
+            let text =
+                format_args!("{what}, packets from/to client:{requests}/{responses}, {totals}");
+            self.session.log_bare(Level::Info, text);
+        }
+        let times = self.first_byte.get().map(|header| Times { header, response });
+        let peer = self.peer.into_inner();
+        peer.count_bytes(sent, received);
+        if complete {
+            peer.succeeded(now(), times);
+            return Status::Ok;
+        }
+        if peer.failed(now()) {
+            self.session.log(Level::Warn, format_args!("upstream server temporarily disabled"));
+        }
+        Status::BadGateway
+    }
+}

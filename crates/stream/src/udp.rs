@@ -1,0 +1,278 @@
+//! Datagrams: whose they are, and the sessions that they belong to. nginx: `ngx_event_udp.c`.
+//!
+//! One task per socket receives what clients send and hands each datagram to the session of its
+//! client, or begins one. Queues and the number of sessions are bounded: what comes beyond is
+//! dropped and counted, as a network may drop datagrams anyway. Each session is a task of its own.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use nowait_front::log::{Level, OsError};
+use nowait_runtime::net::{Address, Datagram, Packet};
+use nowait_runtime::task::{Either, select};
+use nowait_runtime::{now, spawn, worker, yield_now};
+use nowait_sys::listen::ListenAddress;
+use rustc_hash::FxHashMap;
+
+use crate::conf::Content;
+use crate::phases;
+use crate::session::{Arrival, Session, Transport};
+use crate::worker::Worker;
+
+/// Datagrams of a client that wait for its session.
+const QUEUE_DATAGRAMS_MAX: usize = 64;
+
+/// Bytes of them.
+const QUEUE_BYTES_MAX: usize = 256 * 1024;
+
+/// After so many datagrams other tasks have their turn.
+const TURN_DATAGRAMS: usize = 64;
+
+/// How often the log tells that there is no room for further sessions.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Who sends, and where to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Ends {
+    client: SocketAddr,
+    /// Our address, where the socket stands for several.
+    local: Option<IpAddr>,
+}
+
+/// A socket of a listening address, and its sessions.
+struct Socket {
+    datagram: Rc<Datagram>,
+    listen: Arc<ListenAddress>,
+    sessions: RefCell<FxHashMap<Ends, Rc<Inbox>>>,
+    stopped: Cell<bool>,
+    stop: RefCell<Option<Waker>>,
+    complained: Cell<Option<Instant>>,
+}
+
+/// Receives from a socket until it is dropped.
+pub struct Receiving(Rc<Socket>);
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        self.0.stopped.set(true);
+        let waker = self.0.stop.take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Datagrams that wait for their session.
+#[derive(Default)]
+struct Inbox {
+    queue: RefCell<VecDeque<Bytes>>,
+    bytes: Cell<usize>,
+    /// Datagrams that have come so far.
+    taken: Cell<u32>,
+    /// After so many the client's next one begins another session; zero: none does.
+    taken_max: Cell<u32>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Inbox {
+    /// False: there is no room.
+    fn push(&self, data: Bytes) -> bool {
+        let mut queue = self.queue.borrow_mut();
+        let bytes = self.bytes.get() + data.len();
+        if queue.len() >= QUEUE_DATAGRAMS_MAX || bytes > QUEUE_BYTES_MAX {
+            return false;
+        }
+        queue.push_back(data);
+        self.bytes.set(bytes);
+        self.taken.set(self.taken.get().saturating_add(1));
+        drop(queue);
+        let waker = self.waker.take();
+        waker.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// Whether it gets no more.
+    fn is_complete(&self) -> bool {
+        let max = self.taken_max.get();
+        max > 0 && self.taken.get() >= max
+    }
+
+    fn pop(&self) -> Option<Bytes> {
+        let data = self.queue.borrow_mut().pop_front()?;
+        self.bytes.set(self.bytes.get() - data.len());
+        Some(data)
+    }
+}
+
+/// A session's client, who sends datagrams.
+pub struct UdpClient {
+    socket: Rc<Socket>,
+    ends: Ends,
+    inbox: Rc<Inbox>,
+    local: Address,
+}
+
+impl UdpClient {
+    /// Our address that the client sends to.
+    pub fn local(&self) -> &Address {
+        &self.local
+    }
+
+    /// The next datagram of the client.
+    pub async fn receive(&self) -> Bytes {
+        poll_fn(|cx| match self.inbox.pop() {
+            Some(data) => Poll::Ready(data),
+            None => {
+                *self.inbox.waker.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    /// Sends a datagram to the client. While the socket's buffer is full it is lost, as datagrams are.
+    ///
+    /// # Errors
+    /// What the network says: too long, no route.
+    pub fn send(&self, data: &[u8]) -> io::Result<()> {
+        let Ends { client, local } = self.ends;
+        self.socket.datagram.try_send_from(data, client, local).map(drop)
+    }
+}
+
+impl Drop for UdpClient {
+    fn drop(&mut self) {
+        self.socket.detach(&self.ends, &self.inbox);
+    }
+}
+
+/// Begins to receive from a socket that the master has opened.
+///
+/// # Errors
+/// When the descriptor is not one that can be watched.
+pub fn receive(
+    worker: &Rc<Worker>,
+    listen: &Arc<ListenAddress>,
+    fd: OwnedFd,
+) -> io::Result<Receiving> {
+    let socket = Rc::new(Socket {
+        datagram: Rc::new(Datagram::from_fd(fd)?),
+        listen: listen.clone(),
+        sessions: RefCell::default(),
+        stopped: Cell::new(false),
+        stop: RefCell::default(),
+        complained: Cell::new(None),
+    });
+    let (receiver, worker) = (socket.clone(), worker.clone());
+    drop(spawn(async move { receiver.run(&worker).await }));
+    Ok(Receiving(socket))
+}
+
+impl Socket {
+    async fn run(self: &Rc<Self>, worker: &Worker) {
+        let mut turn = 0;
+        loop {
+            let received = select(self.datagram.recv_packet(), self.stopped()).await;
+            match received {
+                Either::Right(()) => return,
+                Either::Left(Ok(packet)) => self.arrived(worker, packet),
+                Either::Left(Err(error)) => {
+                    let logs = &worker.current().logs;
+                    logs.error(Level::Alert, format_args!("recvmsg() failed{}", OsError(&error)));
+                }
+            }
+            turn += 1;
+            if turn == TURN_DATAGRAMS {
+                turn = 0;
+                yield_now().await;
+            }
+        }
+    }
+
+    /// Resolves when nothing is to be received any more.
+    async fn stopped(&self) {
+        poll_fn(|cx| {
+            if self.stopped.get() {
+                return Poll::Ready(());
+            }
+            *self.stop.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// What a client sends from now on begins another session.
+    fn detach(&self, ends: &Ends, inbox: &Rc<Inbox>) {
+        let mut sessions = self.sessions.borrow_mut();
+        if sessions.get(ends).is_some_and(|known| Rc::ptr_eq(known, inbox)) {
+            sessions.remove(ends);
+        }
+    }
+
+    fn arrived(self: &Rc<Self>, worker: &Worker, packet: Packet) {
+        // Who has no IP address can't be answered.
+        let Some(client) = packet.from else { return };
+        let ends = Ends { client, local: packet.local };
+        let known = self.sessions.borrow().get(&ends).cloned();
+        if let Some(inbox) = known {
+            if !inbox.push(packet.data) {
+                worker.counts.dropped();
+            }
+            if inbox.is_complete() {
+                self.detach(&ends, &inbox);
+            }
+            return;
+        }
+        let current = worker.current();
+        if worker.counts.udp_active() >= current.connections_max as u64 {
+            worker.counts.dropped();
+            let quiet = |at: Instant| now().saturating_duration_since(at) < COMPLAINT_INTERVAL;
+            if !self.complained.get().is_some_and(quiet) {
+                self.complained.set(Some(now()));
+                let max = current.connections_max;
+                let text = format_args!("{max} worker_connections are not enough");
+                current.logs.error(Level::Alert, text);
+            }
+            return;
+        }
+        let inbox = Rc::new(Inbox::default());
+        let bytes = packet.data.len() as u64;
+        inbox.push(packet.data);
+        let local = self.listen.inet().map_or(client, |mut local| {
+            local.set_ip(packet.local.unwrap_or(local.ip()));
+            local
+        });
+        let client =
+            UdpClient { socket: self.clone(), ends, inbox: inbox.clone(), local: local.into() };
+        let arrival = Arrival {
+            transport: Transport::Udp(client),
+            peer: ends.client.into(),
+            listen: self.listen.clone(),
+            counted: worker.counts.session(true),
+        };
+        let Some(session) = Session::new(current, arrival) else { return };
+        session.count_received(bytes);
+        // What is not passed on is about one datagram only.
+        let server = session.server();
+        let is_passed_on = matches!(server.content, Content::Proxy(_));
+        inbox.taken_max.set(if is_passed_on { server.proxy.requests } else { 1 });
+        if !inbox.is_complete() {
+            self.sessions.borrow_mut().insert(ends, inbox);
+        }
+        drop(spawn(async move {
+            match select(phases::serve(&session), worker::stopping()).await {
+                Either::Left(()) => {}
+                Either::Right(()) => {
+                    session.log_bare(Level::Info, format_args!("disconnected on shutdown"));
+                }
+            }
+        }));
+    }
+}

@@ -234,7 +234,10 @@ impl Fill {
     pub fn commit(mut self) -> Committing {
         // Without a head there is nothing to store: the drop ends it.
         if self.growth.head().is_some() {
-            self.growth.complete(|| self.store.commits.enter(self.growth.key()));
+            let key = self.growth.key();
+            if self.growth.complete(|| self.store.commits.enter(key)) {
+                self.store.fills().show(&self.growth);
+            }
             // The task behind it has it now.
             self.open = false;
         }

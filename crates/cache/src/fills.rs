@@ -64,6 +64,17 @@ impl Fills {
         }
     }
 
+    /// From now on this one is found, which is whole: of several that fill a key at the same time the
+    /// one that is complete last stays, and whoever was answered with it finds it when asking again.
+    pub(crate) fn show(&self, growth: &Arc<Growth>) {
+        let hidden = self.shard(growth.key()).insert(growth.key(), growth.clone());
+        drop(hidden);
+        // Whoever ends it takes it out, and may have looked before.
+        if growth.ended().is_some() {
+            self.leave(growth);
+        }
+    }
+
     /// Takes it out, if it is this one.
     pub(crate) fn leave(&self, growth: &Arc<Growth>) {
         let key = growth.key();

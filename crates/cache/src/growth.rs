@@ -300,18 +300,20 @@ impl Growth {
         Poll::Pending
     }
 
-    /// All of the body was added. `order` gives it its number, if it is still being written.
-    pub(crate) fn complete(&self, order: impl FnOnce() -> u64) {
+    /// All of the body was added. `order` gives it its number, if it is still being written: then true.
+    pub(crate) fn complete(&self, order: impl FnOnce() -> u64) -> bool {
         let mut state = self.lock();
         state.complete = true;
         // Else nobody would give the number back.
-        if state.ended.is_none() && !state.adrift {
+        let is_written = state.ended.is_none() && !state.adrift;
+        if is_written {
             state.order = order();
         }
         let mut wakers = state.watchers();
         wakers.extend(state.sink.take());
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+        is_written
     }
 
     /// What is to be written next, at most `max` bytes (or one piece).

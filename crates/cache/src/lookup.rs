@@ -98,12 +98,14 @@ impl Store {
         }
         let known = match self.index().lookup(&target.key, ask) {
             Found::Stored(stored) => {
-                if stored.updating
-                    && let Some(growing) = self.growing(target, false)
-                {
-                    return Looked::Is(Lookup::Filling(growing));
+                if stored.updating {
+                    if let Some(growing) = self.growing(target, false) {
+                        return Looked::Is(Lookup::Filling(growing));
+                    }
+                    Known::Stored(self.named_meanwhile(target).unwrap_or(stored))
+                } else {
+                    Known::Stored(stored)
                 }
-                Known::Stored(stored)
             }
             Found::Error { status, valid_until } => {
                 return Looked::Is(Lookup::Error { status, valid_until });
@@ -114,11 +116,14 @@ impl Store {
                 {
                     return Looked::Is(Lookup::Filling(growing));
                 }
-                if !self.index().is_cold() {
-                    count(&self.counters.misses);
-                    return Looked::Is(Lookup::Absent { wanted: absent.wanted });
+                match absent.updating.then(|| self.named_meanwhile(target)).flatten() {
+                    Some(stored) => Known::Stored(stored),
+                    None if self.index().is_cold() => Known::Perhaps { wanted: absent.wanted },
+                    None => {
+                        count(&self.counters.misses);
+                        return Looked::Is(Lookup::Absent { wanted: absent.wanted });
+                    }
                 }
-                Known::Perhaps { wanted: absent.wanted }
             }
         };
         // One whose tags aren't in memory must be checked by its head each time.
@@ -219,6 +224,12 @@ impl Store {
             stamp: stored.stamp,
             store: self.id(),
         }
+    }
+
+    /// What is stored now: an object that was being filled a moment ago, and is not any more, has got
+    /// its name since the index was asked.
+    fn named_meanwhile(&self, target: &Target) -> Option<Stored> {
+        self.index().peek(&target.key)
     }
 
     /// The reader of an object that is being filled and whose head is known.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use nowait_cache::{Ended, FillStart, Lookup, Woken};
+use nowait_cache::{Ended, FillOptions, FillStart, Lookup, Woken};
 use nowait_runtime::{spawn, yield_now};
 use nowait_testkit::TempDir;
 
@@ -139,5 +139,36 @@ fn the_last_of_several_stays() {
             }
             assert_eq!(look(&store, &io, &format!("key/{round}")).await.body(), body(4000));
         }
+    });
+}
+
+/// Several fill one key at the same time: what was complete last is found, long before it has its name.
+#[test]
+fn the_last_of_several_is_found_at_once() {
+    let dir = TempDir::new("fills");
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let (io, store) = (io(2), store(&path));
+        store.tend();
+        until("the loader", || !store.statistics().loading).await;
+        let options = FillOptions { lock: false, ..LOCKED };
+        let whole = |len: usize| {
+            let FillStart::Fill(mut fill) = store.begin_fill(&io, &target("key"), options) else {
+                panic!("without the lock each one fills")
+            };
+            fill.head(state(), Vec::new()).unwrap();
+            fill.push(body(len)).unwrap();
+            fill
+        };
+        let fills = [whole(10), whole(20), whole(30)];
+        for fill in fills {
+            drop(fill.commit());
+        }
+        let Lookup::Filling(growing) = store.lookup(&io, &target("key"), PLAIN).await else {
+            panic!("none has its name yet")
+        };
+        assert_eq!(growing.received(), (30, true));
+        until("the last one", || store.statistics().filling == 0).await;
+        assert_eq!(look(&store, &io, "key").await.body(), body(30));
     });
 }

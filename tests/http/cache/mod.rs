@@ -3,6 +3,7 @@
 mod conf;
 mod filling;
 mod limits;
+mod paths;
 mod purge;
 mod slice;
 mod stale;

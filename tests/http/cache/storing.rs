@@ -3,7 +3,7 @@
 use nowait_testkit::{Origin, wait};
 
 use super::{Case, builder, cached, gets, scripts, with_origin};
-use crate::stage::{ask, on_each_driver};
+use crate::stage::{ask, asks_nginx, on_each_driver};
 
 const HOUR: &str = "200 OK\nCache-Control: max-age=3600\nX-A: 1\n\nbody";
 
@@ -216,6 +216,33 @@ fn head_stays_head_where_it_is_not_converted() {
             assert!(origin.received()[0].starts_with(b"HEAD /a "));
         },
     );
+}
+
+/// Whatever the key is: a response without content is none to GET.
+#[test]
+fn what_head_was_answered_is_not_served_to_get() {
+    let content = "location / {
+        proxy_pass http://%%ORIGIN%%; proxy_cache_convert_head off; proxy_cache_key $uri; }";
+    let replies = [
+        "HTTP/1.1 200 OK\nCache-Control: max-age=60\nContent-Length: 4\nConnection: close\n\n",
+        "HTTP/1.1 200 OK\nCache-Control: max-age=60\nContent-Length: 4\nConnection: close\n\nbody",
+    ];
+    if asks_nginx() {
+        return;
+    }
+    with_origin(content, &replies, |server, _| {
+        let mut client = server.client();
+        client.send("HEAD /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response_to_head().header("X-Cache"), Some("MISS"));
+        for status in ["MISS", "HIT"] {
+            let response = ask(server, "/a", &[]);
+            assert_eq!(response.header("X-Cache"), Some(status));
+            assert_eq!(response.text(), "body");
+        }
+        let mut client = server.client();
+        client.send("HEAD /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response_to_head().header("X-Cache"), Some("HIT"));
+    });
 }
 
 #[test]

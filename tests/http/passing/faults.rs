@@ -62,6 +62,90 @@ fn framing_that_is_in_doubt() {
     }
 }
 
+/// What a client could take for another header, or for a response of its own.
+#[test]
+fn header_lines_that_split_a_response() {
+    for line in [
+        "X: a\rSet-Cookie: b",
+        "X: a\r\r\nSet-Cookie: b",
+        "X: a\0b",
+        "X\0: a",
+        "no colon",
+        ": no name",
+        "X : a",
+    ] {
+        refused(
+            format!("HTTP/1.1 200 OK\r\n{line}\r\nContent-Length: 0\r\n\r\n"),
+            "upstream sent ",
+        );
+    }
+}
+
+/// Bytes where there must be none are no response to the next request.
+#[test]
+fn content_where_there_is_none() {
+    let second = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled";
+    for (method, response) in [
+        ("HEAD", format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{second}", second.len())),
+        ("GET", format!("HTTP/1.1 204 No Content\r\n\r\n{second}")),
+        ("GET", format!("HTTP/1.1 304 Not Modified\r\n\r\n{second}")),
+    ] {
+        on_each(
+            || vec![answer(&response), answer(ok("second"))],
+            "",
+            |server, _| {
+                let mut client = server.client();
+                client.send(format!("{method} /first HTTP/1.1\r\nHost: a\r\n\r\n"));
+                let first = client.response_to_head();
+                assert!([200, 204, 304].contains(&first.status), "{first}");
+                assert_eq!(server.get("/").text(), "second");
+            },
+        );
+    }
+}
+
+/// However slowly a head comes, it is one as long as it comes in time.
+#[test]
+fn a_head_byte_by_byte() {
+    let script = || {
+        let mut steps = vec![Step::expect("\r\n\r\n")];
+        steps.extend(ok("whole").bytes().map(|byte| Step::reply([byte])));
+        vec![steps]
+    };
+    on_each(script, "", |server, _| assert_eq!(server.get("/").text(), "whole"));
+}
+
+/// Requests whose length is in doubt never get to the server behind.
+#[test]
+fn requests_that_hide_another_one() {
+    on_each(
+        || vec![answer(ok("asked"))],
+        "",
+        |server, origin| {
+            server.allow_log("client sent");
+            for lines in [
+                "Content-Length: 4\r\nTransfer-Encoding: chunked",
+                "Transfer-Encoding: chunked, identity",
+                "Transfer-Encoding: xchunked",
+                "Content-Length: 4\r\nContent-Length: 5",
+                "Content-Length: +4",
+                "Content-Length: 4, 4",
+            ] {
+                let mut client = server.client();
+                client.send(format!(
+                    "POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n\r\n0\r\n\r\nGET /hidden HTTP/1.1\r\n\
+                     Host: a\r\n\r\n"
+                ));
+                let status = client.response().status;
+                assert!(matches!(status, 400 | 501), "{lines}: {status}");
+                client.expect_closed();
+            }
+            assert_eq!(server.get("/").text(), "asked");
+            assert_eq!(origin.received().len(), 1);
+        },
+    );
+}
+
 #[test]
 fn an_endless_series_of_interim_responses() {
     let storm = "HTTP/1.1 102 Processing\r\n\r\n".repeat(100);
@@ -218,6 +302,31 @@ fn a_client_that_leaves_within_the_body_takes_the_connection_along() {
             },
         );
     }
+}
+
+/// A file that can't be written does not keep a response going that nobody reads.
+#[test]
+fn nobody_wants_the_rest() {
+    let start = "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n01234";
+    let conf = "location / { proxy_pass http://u; proxy_store %%DIR%%/stored; \
+                proxy_temp_path %%DIR%%/temp; }";
+    on_each(
+        || vec![vec![Step::expect("\r\n\r\n"), Step::reply(start), Step::Closed]],
+        conf,
+        |server, _| {
+            server.allow_log("temp");
+            let temp = server.dir().join("temp");
+            if temp.exists() {
+                std::fs::remove_dir_all(&temp).unwrap();
+            }
+            std::fs::write(&temp, "no directory").unwrap();
+            let mut client = server.client();
+            client.send_get("/");
+            read_until(&mut client, "01234");
+            server.wait_log("/temp");
+            drop(client);
+        },
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! framing, timeouts, retries, buffers. What the directives of the proxy do is in `proxy`.
 
 mod bodies;
+mod bounds;
 mod faults;
 mod requests;
 mod retries;

@@ -7,7 +7,7 @@ use nowait_cache::{Growing, Hit, Lookup, LookupOptions, Target, UnixMs};
 
 use super::freshness::{self, Stale, Stored, Use};
 use super::meta::Meta;
-use super::serve::Run;
+use super::serve::{Run, is_head};
 use super::vary::{self, Form};
 use crate::log::Level;
 
@@ -60,6 +60,9 @@ impl Run<'_> {
             let Some(meta) = Meta::decode(head.state.meta.clone()) else {
                 return Found::Absent { wanted: true };
             };
+            if !self.has_content_for(&meta) {
+                return Found::Absent { wanted: true };
+            }
             if let Some(other) = self.other_variant(&meta) {
                 if self.target.key != self.main.key {
                     let key = self.target.key;
@@ -96,6 +99,14 @@ impl Run<'_> {
                 _ => Found::Unavailable,
             };
         }
+    }
+
+    /// Whether a stored response is of use for the request: that to HEAD is none to GET, even if both
+    /// have the same key (`proxy_cache_convert_head off`, and no `$request_method` in the key).
+    ///
+    /// nginx differs: there it is.
+    pub(super) fn has_content_for(&self, meta: &Meta) -> bool {
+        !meta.headless || is_head(self.request.method)
     }
 
     /// Where the variant for this request is, if the response that was found is another one.

@@ -79,8 +79,9 @@ impl Run<'_> {
     pub(super) fn join(&mut self, growing: Growing) -> Option<Object<Growing>> {
         let head = growing.head().clone();
         let meta = Meta::decode(head.state.meta.clone())?;
-        let fits =
+        let same =
             meta.vary.is_empty() || self.variant(&meta.vary, meta.strict).key.0 == meta.variant;
+        let fits = same && self.has_content_for(&meta);
         let _ = self.judge(&head, &meta, false);
         fits.then(|| Object { inner: growing, meta })
     }

@@ -183,6 +183,11 @@ impl Tee for Storing {
         })
     }
 
+    /// A file that can't be written needs no rest.
+    fn outlives_client(&self) -> bool {
+        !self.failed
+    }
+
     /// Whoever has the response finds the file.
     fn comes_first(&self) -> bool {
         true

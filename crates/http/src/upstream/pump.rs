@@ -54,7 +54,7 @@ pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
     let busy_max = usize::try_from(exchange.settings.busy_buffers_size).unwrap_or(usize::MAX);
     queue.asked.set(Some(now()));
     first.iter().for_each(|part| queue.in_memory.set(queue.in_memory.get() + part.len()));
-    let outlives = tee.as_ref().is_some_and(|tee| tee.outlives_client());
+    queue.outlives.set(tee.as_ref().is_some_and(|tee| tee.outlives_client()));
     let early: Vec<Bytes> = match &tee {
         None => Vec::new(),
         Some(_) => first.iter().filter_map(bytes_of).collect(),
@@ -70,7 +70,7 @@ pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
         file_full: false,
     };
     let task = spawn(pump.run(more, early));
-    let task = Some(task).filter(|_| !outlives);
+    let task = Some(task);
     Box::new(Ahead { queue, task, busy_max, handed: None, _watch: watch })
 }
 
@@ -94,6 +94,8 @@ struct Queue {
     end: RefCell<Option<Result<(), BodyError>>>,
     /// The client's side is gone.
     abandoned: Cell<bool>,
+    /// Somebody else wants the rest then.
+    outlives: Cell<bool>,
     reader: RefCell<Option<Waker>>,
     writer: RefCell<Option<Waker>>,
 }
@@ -152,7 +154,7 @@ struct Ahead {
     busy_max: usize,
     /// When the last part was handed out.
     handed: Option<Instant>,
-    /// The task, if it ends with the client.
+    /// The task, which may end with the client.
     task: Option<JoinHandle<()>>,
     _watch: Option<Watch>,
 }
@@ -197,7 +199,7 @@ impl Drop for Ahead {
         self.queue.abandoned.set(true);
         self.queue.parts.borrow_mut().clear();
         wake(&self.queue.writer);
-        if let Some(task) = self.task.take() {
+        if let Some(task) = self.task.take().filter(|_| !self.queue.outlives.get()) {
             task.abort();
         }
     }
@@ -231,6 +233,7 @@ impl Pump {
             for piece in early {
                 tee.write(piece).await;
             }
+            self.queue.outlives.set(tee.outlives_client());
         }
         let end = self.read(more).await;
         let complete = end.is_ok();
@@ -271,6 +274,10 @@ impl Pump {
             self.queue.push(Part::Bytes(piece.clone()));
             if let Some(tee) = &mut self.tee {
                 tee.write(piece).await;
+                self.queue.outlives.set(tee.outlives_client());
+                if self.queue.abandoned.get() && !self.queue.outlives.get() {
+                    return Err(BodyError::Upstream("nobody wants the rest".into()));
+                }
             }
             // The client's side first: most clients take at once what there is for them.
             yield_now().await;

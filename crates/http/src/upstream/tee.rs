@@ -22,7 +22,7 @@ pub trait Tee {
         false
     }
 
-    /// Whether the rest is wanted when the client has left.
+    /// Whether the rest is wanted when the client has left. Asked after each piece.
     fn outlives_client(&self) -> bool {
         true
     }

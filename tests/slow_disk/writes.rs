@@ -7,7 +7,7 @@ use nowait_testkit::{Client, Origin};
 
 use crate::stage::{Case, Running, Stage, on_every_case};
 
-on_every_case!(access_log, error_log, reopened_log, request_body);
+on_every_case!(access_log, error_log, reopened_log, request_body, response_body);
 
 /// Requests served while their log line can't be written.
 const LOGGED: usize = 500;
@@ -142,4 +142,37 @@ fn send_body(client: &mut Client, n: usize) {
     let size = body.len();
     client.send(format!("POST /upload/x HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n"));
     client.send(body);
+}
+
+/// A response that is read ahead of a slow client, into a file that can't be written: when the client
+/// is fast again, it gets everything and the disk is not waited for.
+fn response_body(case: Case) {
+    const LINES: usize = 2_500_000;
+    let Some(stage) = Stage::synchronous(case) else { return };
+    stage.make_shared_dir("temp");
+    let content: String = (0..LINES).map(|n| format!("{n:09}|")).collect();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        content.len()
+    );
+    let origin =
+        Origin::start([[Step::expect("\r\n\r\n"), Step::reply(head), Step::reply(&content)]]);
+    let locations = format!(
+        "location /large {{ proxy_temp_path %%DISK%%/temp; proxy_pass http://{}; }}",
+        origin.addr()
+    );
+    let Some(mut run) = stage.start(&locations) else { return };
+    let gate = run.disk().hold(writes());
+    let mut client = run.server.client();
+    client.send_get("/large");
+    // As long as it reads nothing, more comes than may be in memory.
+    gate.wait_waiting(1);
+    run.assert_hot_is_served();
+    let response = client.response();
+    assert_eq!(response.status, 200);
+    assert!(response.body == content.as_bytes(), "{} bytes", response.body.len());
+    gate.open();
+    drop(client);
+    run.finish();
+    origin.finish();
 }

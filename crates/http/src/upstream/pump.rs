@@ -3,29 +3,34 @@
 //! A task of its own reads, so that the upstream is free again as soon as it has sent everything.
 //! The client's side ([`Ahead`]) takes from the queue between them. While it keeps up, pieces are
 //! large and stay in memory; when it does not, no more than `buffers` are kept there, and what
-//! comes beyond goes to the file in steps of `temp_file_write_size`, through the location's pool.
+//! comes beyond goes to the file in steps of `temp_file_write_size`, through the location's pool. A
+//! client that catches up with what is being written gets it from memory, and does not wait for the
+//! disk.
 //! nginx: `ngx_event_pipe.c`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nowait_runtime::buf::{LARGE_BUF_BYTES, RECV_BUF_BYTES, Received};
 use nowait_runtime::fs::Io;
-use nowait_runtime::task::JoinHandle;
+use nowait_runtime::task::{Gone, JoinHandle};
 use nowait_runtime::time::timeout;
 use nowait_runtime::{now, sleep, spawn, yield_now};
 
 use super::Tee;
 use super::body::{broken, unreceived};
 use super::exchange::{Exchange, More};
+use super::settings::Settings;
 use crate::connection::Watch;
 use crate::log::Level;
-use crate::response::{BodyError, BodySource, FileBody, LocalFuture, Part};
+use crate::response::{BodyError, BodySource, LocalFuture, Part};
 use crate::temp_file::TempFile;
 
 /// Bytes of content and of what holds on to them that a client which keeps up may have in memory,
@@ -68,6 +73,7 @@ pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
         io,
         file: None,
         file_full: false,
+        writing: None,
     };
     let task = spawn(pump.run(more, early));
     let task = Some(task);
@@ -85,6 +91,10 @@ pub(super) fn bytes_of(part: &Part) -> Option<Bytes> {
 #[derive(Default)]
 struct Queue {
     parts: RefCell<VecDeque<Part>>,
+    /// What comes after `parts` and is being written to the file.
+    writing: RefCell<VecDeque<Bytes>>,
+    /// Bytes that the client's side took of what is being written.
+    overtaken: Cell<u64>,
     /// Bytes in memory, those included that the client's side took last.
     in_memory: Cell<u64>,
     /// Bytes in memory that the client's side took last.
@@ -116,7 +126,7 @@ impl Queue {
     /// they are sent. Once everything has come that has no use.
     fn take(&self, busy_max: usize) -> Option<Part> {
         let mut parts = self.parts.borrow_mut();
-        let mut part = parts.pop_front()?;
+        let Some(mut part) = parts.pop_front() else { return self.overtake() };
         if let Part::Bytes(bytes) = &mut part {
             if bytes.len() > busy_max && self.end.borrow().is_none() {
                 parts.push_front(Part::Bytes(bytes.split_off(busy_max)));
@@ -124,6 +134,25 @@ impl Queue {
             self.taken.set(bytes.len() as u64);
         }
         Some(part)
+    }
+
+    /// Takes what is being written to the file from memory.
+    fn overtake(&self) -> Option<Part> {
+        let bytes = self.writing.borrow_mut().pop_front()?;
+        self.overtaken.set(self.overtaken.get() + bytes.len() as u64);
+        self.taken.set(bytes.len() as u64);
+        Some(Part::Bytes(bytes))
+    }
+
+    /// The client's side has all there was and waits for more, or is gone. Else the task is woken
+    /// when it comes again.
+    fn has_caught_up(&self, cx: &mut Context<'_>) -> bool {
+        let is_empty = self.parts.borrow().is_empty() && self.writing.borrow().is_empty();
+        if self.abandoned.get() || (is_empty && self.reader.borrow().is_some()) {
+            return true;
+        }
+        *self.writer.borrow_mut() = Some(cx.waker().clone());
+        false
     }
 
     fn finish(&self, end: Result<(), BodyError>) {
@@ -198,6 +227,7 @@ impl Drop for Ahead {
     fn drop(&mut self) {
         self.queue.abandoned.set(true);
         self.queue.parts.borrow_mut().clear();
+        self.queue.writing.borrow_mut().clear();
         wake(&self.queue.writer);
         if let Some(task) = self.task.take().filter(|_| !self.queue.outlives.get()) {
             task.abort();
@@ -215,6 +245,19 @@ struct Pump {
     file: Option<TempFile>,
     /// The file takes no more.
     file_full: bool,
+    /// A write that the client did not wait for. It has the file.
+    writing: Option<JoinHandle<Written>>,
+}
+
+/// What became of a write to the file.
+struct Written {
+    /// `None`: it could not be made.
+    file: Option<TempFile>,
+    /// The path that it had at first, if it was made for this.
+    made: Option<Vec<u8>>,
+    /// Where in it.
+    offset: u64,
+    result: Result<(), String>,
 }
 
 /// Tells the client's side that the task has ended, however it has.
@@ -254,6 +297,10 @@ impl Pump {
                 More::Complete => return Ok(()),
                 More::Broken(fault) => return Err(broken(&fault)),
                 More::Yes => {}
+            }
+            if let Some(write) = self.writing.take_if(|write| write.is_finished()) {
+                let written = write.await;
+                self.wrote(written, self.queue.overtaken.get());
             }
             let mut max = self.room().await;
             if let Some(rate) = &self.rate {
@@ -315,7 +362,9 @@ impl Pump {
 
     fn file_is_full(&self) -> bool {
         let max = self.exchange.settings.max_temp_file_size;
-        self.file_full || self.file.as_ref().map_or(0, TempFile::len) >= max
+        self.file_full
+            || self.writing.is_some()
+            || self.file.as_ref().map_or(0, TempFile::len) >= max
     }
 
     /// Waits until more may be received; how many bytes at most.
@@ -379,47 +428,97 @@ impl Pump {
             self.file_full = true;
             return;
         }
-        match self.write(moved.iter().cloned().collect()).await {
-            Ok(part) => {
-                self.queue.in_memory.set(self.queue.in_memory.get() - bytes);
-                let mut parts = self.queue.parts.borrow_mut();
-                match parts.back_mut() {
-                    Some(Part::File(last)) => last.len += part.len,
-                    _ => parts.push_back(Part::File(part)),
-                }
-            }
-            Err(error) => {
-                // The client gets its response, at its own pace.
-                self.file_full = true;
-                self.exchange.state.notice(Level::Crit, format_args!("{error}"));
-                self.queue.parts.borrow_mut().extend(moved.into_iter().map(Part::Bytes));
-            }
+        let queue = self.queue.clone();
+        queue.overtaken.set(0);
+        *queue.writing.borrow_mut() = moved.clone();
+        wake(&queue.reader);
+        let settings = self.exchange.settings.clone();
+        let mut write =
+            spawn(append(self.file.take(), self.io.clone(), settings, moved.into_iter().collect()));
+        let written = poll_fn(|cx| match Pin::new(&mut write).poll(cx) {
+            Poll::Ready(written) => Poll::Ready(Some(written)),
+            Poll::Pending if queue.has_caught_up(cx) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        match written.await {
+            Some(written) => self.wrote(written, bytes),
+            // The disk is slower than the client. What comes meanwhile is kept in memory.
+            None => self.writing = Some(write),
         }
-        wake(&self.queue.reader);
     }
 
-    /// Appends to the temporary file.
-    async fn write(&mut self, pieces: Vec<Bytes>) -> Result<FileBody, String> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => {
-                let directory = &self.exchange.settings.temp_path;
-                let mut file = TempFile::make(self.io.clone(), directory).await?;
-                self.exchange.state.notice(
-                    Level::Warn,
-                    format_args!(
-                        "an upstream response is buffered to a temporary file {} while reading upstream",
-                        String::from_utf8_lossy(file.path())
-                    ),
-                );
-                file.unlink().await;
-                self.file.insert(file)
-            }
+    /// So many bytes were to be written to the file.
+    fn wrote(&mut self, written: Result<Written, Gone>, bytes: u64) {
+        let lost = |gone: Gone| Written {
+            file: None,
+            made: None,
+            offset: 0,
+            result: Err(format!("writing a temporary file: {gone}")),
         };
-        let offset = file.len();
-        file.append(pieces).await?;
-        Ok(file.range(offset, file.len() - offset))
+        let Written { file, made, offset, result } = written.unwrap_or_else(lost);
+        self.file = file;
+        if let Some(path) = made {
+            self.exchange.state.notice(
+                Level::Warn,
+                format_args!(
+                    "an upstream response is buffered to a temporary file {} while reading upstream",
+                    String::from_utf8_lossy(&path)
+                ),
+            );
+        }
+        let queue = &self.queue;
+        let rest = queue.writing.take();
+        let overtaken = queue.overtaken.get();
+        match (result, &self.file) {
+            (Ok(()), Some(file)) => {
+                queue.in_memory.set(queue.in_memory.get() - (bytes - overtaken));
+                if overtaken < bytes && !queue.abandoned.get() {
+                    let part = file.range(offset + overtaken, bytes - overtaken);
+                    let mut parts = queue.parts.borrow_mut();
+                    match parts.back_mut() {
+                        Some(Part::File(last)) if last.offset + last.len == part.offset => {
+                            last.len += part.len;
+                        }
+                        _ => parts.push_back(Part::File(part)),
+                    }
+                }
+            }
+            (result, _) => {
+                // The client gets its response, at its own pace.
+                self.file_full = true;
+                if let Err(error) = result {
+                    self.exchange.state.notice(Level::Crit, format_args!("{error}"));
+                }
+                queue.parts.borrow_mut().extend(rest.into_iter().map(Part::Bytes));
+            }
+        }
+        wake(&queue.reader);
     }
+}
+
+/// Appends to the temporary file, which is made if there is none.
+async fn append(
+    file: Option<TempFile>,
+    io: Rc<Io>,
+    settings: Arc<Settings>,
+    pieces: Vec<Bytes>,
+) -> Written {
+    let (mut file, made) = match file {
+        Some(file) => (file, None),
+        None => match TempFile::make(io, &settings.temp_path).await {
+            Ok(mut file) => {
+                let path = file.path().to_vec();
+                file.unlink().await;
+                (file, Some(path))
+            }
+            Err(error) => {
+                return Written { file: None, made: None, offset: 0, result: Err(error) };
+            }
+        },
+    };
+    let offset = file.len();
+    let result = file.append(pieces).await;
+    Written { file: Some(file), made, offset, result }
 }
 
 /// `limit_rate` towards an upstream. nginx: `ngx_event_pipe_read_upstream`.

@@ -155,9 +155,19 @@ impl Fill {
     /// place if that fits. Returns the object as it is now. Those who wait look again.
     ///
     /// # Errors
-    /// [`FillEnded`]: it was replaced or purged meanwhile, or the disk refused. The client is
-    /// served from `hit`.
-    pub async fn revalidated(mut self, hit: &Hit, state: State) -> Result<Hit, FillEnded> {
+    /// [`FillEnded`]: it was replaced or purged meanwhile, the disk refused, or took longer than
+    /// [`STALL_MAX`]. The client is served from `hit`.
+    pub async fn revalidated(self, hit: &Hit, state: State) -> Result<Hit, FillEnded> {
+        let hit = hit.clone();
+        // It goes on by itself: what it has begun on the disk must come to an end.
+        let update = nowait_runtime::spawn(async move { self.update(&hit, state).await });
+        match timeout(STALL_MAX, update).await {
+            Ok(updated) => updated.unwrap_or(Err(FillEnded)),
+            Err(_) => Err(FillEnded),
+        }
+    }
+
+    async fn update(mut self, hit: &Hit, state: State) -> Result<Hit, FillEnded> {
         let Some(hold) = self.hold.take() else { return Err(FillEnded) };
         let updated = match self.store.faster_with(hit.store) {
             // It is the copy of a faster store.

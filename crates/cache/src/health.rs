@@ -114,6 +114,14 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// Whether removing files would help.
+    pub(crate) fn is_lack_of_space(error: &io::Error) -> bool {
+        let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+        matches!(errno, Some(Errno::NOSPC | Errno::DQUOT))
+    }
+}
+
 /// The breaker of one store.
 pub(crate) struct Health {
     /// 0: in use; else one more than the [`Why`]'s number.

@@ -1,5 +1,6 @@
 //! The manager of a store: removes what was not used for long (`inactive`), what is beyond
-//! `max_size`, `min_free` and the keys zone, and tries a disk that is out of use.
+//! `max_size`, `min_free` and the keys zone, or has no room on a full disk, and tries a disk that is out
+//! of use.
 //!
 //! One task per store, see [`crate::tend`]. It works in steps (`manager_files`, `manager_threshold`,
 //! `manager_sleep`), is woken when space or keys run out, and looks by itself when the next object
@@ -64,15 +65,22 @@ impl Store {
     /// Removes what has to go. Returns when to look again.
     async fn manage(self: &Arc<Self>) -> Duration {
         let mut pace = Pace::new(self.options().manager);
+        // A full disk says so before `min_free` does, or although there is none.
+        let mut wanted = self.take_wanted_bytes();
         loop {
             let expired = self.index().expire(crate::store::now(), BATCH);
             let mut removed = self.remove(expired.victims, &self.counters.expired).await;
             let surplus = self.index().relieve(BATCH);
             removed += self.evict(surplus).await;
-            let excess = self.excess_bytes().await;
+            let excess = self.excess_bytes().await.max(wanted);
             if excess > 0 {
+                let before = self.bytes();
                 let victims = self.index().evict(self.objects_in(excess));
-                removed += self.evict(victims).await;
+                let evicted = self.evict(victims).await;
+                removed += evicted;
+                // A small file may take no block of its own.
+                let freed = before.saturating_sub(self.bytes());
+                wanted = wanted.saturating_sub(freed.max(evicted as u64 * BLOCK_BYTES));
             }
             if removed == 0 && !expired.next.is_zero() {
                 return expired.next.min(IDLE);

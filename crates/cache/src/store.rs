@@ -14,7 +14,7 @@
 //! sending the bodies of [`Hit`]s. All futures must run on a worker.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -50,6 +50,13 @@ const OWN_QUEUE_MAX: usize = 65_536;
 
 /// After the disk had no room, nothing is filled for so long; the manager makes room meanwhile.
 const FULL_PAUSE_MS: u64 = 1_000;
+
+/// The part of a cache that is removed when its disk has no room: one in so many bytes.
+const ROOM_PART: u64 = 64;
+
+/// So many times room is made in vain, without anything being stored in between: then the disk is
+/// full of something else, and to remove more would not help.
+const ROOM_TRIES_MAX: u32 = 8;
 
 /// The unit of `st_blocks`, in which the index counts.
 pub(crate) const BLOCK_BYTES: u64 = 512;
@@ -212,6 +219,10 @@ pub struct Store {
     pool: Pool,
     /// Nothing is filled before this time (ms since 1970): the disk had no room.
     full_until: AtomicU64,
+    /// Bytes that the manager is to remove, since the disk had no room.
+    wanted_bytes: AtomicU64,
+    /// How often room was made since something was stored.
+    room_tries: AtomicU32,
     /// The memory tier.
     pub(crate) memory: Option<Memory<Arc<Object>>>,
     /// Objects that are being copied to it.
@@ -271,6 +282,8 @@ impl Store {
             counters: Counters::default(),
             pool: Pool::new(config),
             full_until: AtomicU64::new(0),
+            wanted_bytes: AtomicU64::new(0),
+            room_tries: AtomicU32::new(0),
             memory: options
                 .memory_bytes
                 .and_then(|bytes| Memory::new(usize::try_from(bytes).unwrap_or(usize::MAX))),
@@ -409,9 +422,33 @@ impl Store {
         count(&self.counters.fills_refused);
         self.note_error("storing in", path, error);
         if Fault::of(error) == Fault::Limit {
-            self.full_until.store(now().0 + FULL_PAUSE_MS, Relaxed);
+            let now = now().0;
+            // Others that were under way meet the same lack of room.
+            let is_new = self.full_until.swap(now + FULL_PAUSE_MS, Relaxed) <= now;
+            if is_new && Fault::is_lack_of_space(error) {
+                self.want_room();
+            }
             self.index.wake_manager();
         }
+    }
+
+    /// The disk is full: lets the manager remove what was used longest ago.
+    fn want_room(&self) {
+        if self.room_tries.fetch_add(1, Relaxed) < ROOM_TRIES_MAX {
+            self.wanted_bytes.store((self.bytes() / ROOM_PART).max(1), Relaxed);
+        }
+    }
+
+    /// Something was stored: there is room.
+    pub(crate) fn note_stored(&self) {
+        if self.room_tries.load(Relaxed) != 0 {
+            self.room_tries.store(0, Relaxed);
+        }
+    }
+
+    /// Bytes that are to be removed since the disk had no room; told once.
+    pub(crate) fn take_wanted_bytes(&self) -> u64 {
+        self.wanted_bytes.swap(0, Relaxed)
     }
 
     /// The disk took nothing for a while: a client went on without it.

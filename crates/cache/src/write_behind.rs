@@ -127,6 +127,7 @@ impl Writer {
         match hold.commit(&commit, now()) {
             Ok(_) => {
                 self.store.supersede(&self.io, identity.key).await;
+                self.store.note_stored();
                 self.store.feel_size();
                 true
             }

@@ -14,11 +14,16 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// The text of a request as browsers of the lean kind send it.
 pub fn request(uri: &str, close: bool) -> Vec<u8> {
     let connection = if close { "Connection: close\r\n" } else { "" };
-    format!("GET {uri} HTTP/1.1\r\nHost: localhost\r\n{connection}\r\n").into_bytes()
+    request_with(uri, connection)
+}
+
+/// A request with these header lines.
+pub fn request_with(uri: &str, headers: &str) -> Vec<u8> {
+    format!("GET {uri} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n").into_bytes()
 }
 
 /// Sends one request on a new connection and reads the response to its end, which must be a 200
-/// with a Content-Length.
+/// with a Content-Length or in chunks; the body of the latter is what was sent, frames included.
 pub fn fetch(target: SocketAddr, request: &[u8]) -> Result<Expect, String> {
     exchange(target, request).map_err(|what| {
         let line = String::from_utf8_lossy(request);
@@ -45,6 +50,16 @@ fn exchange(target: SocketAddr, request: &[u8]) -> Result<Expect, String> {
         head.extend_from_slice(&chunk[..read]);
     };
     let mut body = head.split_off(head_bytes);
+    if is_chunked(&head) {
+        while !body.ends_with(LAST_CHUNK) {
+            let read = stream.read(&mut chunk).map_err(text)?;
+            if read == 0 {
+                return Err(format!("the body ended after {} bytes", body.len()));
+            }
+            body.extend_from_slice(&chunk[..read]);
+        }
+        return Ok(Expect { head: Arc::from(head), body: Arc::from(body) });
+    }
     let length = content_length(&head)?;
     body.reserve_exact(length.saturating_sub(body.len()));
     while body.len() < length {
@@ -58,6 +73,33 @@ fn exchange(target: SocketAddr, request: &[u8]) -> Result<Expect, String> {
         return Err(format!("{} bytes after the body", body.len() - length));
     }
     Ok(Expect { head: Arc::from(head), body: Arc::from(body) })
+}
+
+/// What ends a body in chunks.
+const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
+
+/// Whether a successful response comes in chunks.
+fn is_chunked(head: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
+    head.starts_with("http/1.1 200") && head.contains("\r\ntransfer-encoding: chunked\r\n")
+}
+
+/// The content of a response, without the frames of chunks.
+pub fn content(response: &Expect) -> Option<Vec<u8>> {
+    if !is_chunked(&response.head) {
+        return Some(response.body.to_vec());
+    }
+    let (mut rest, mut content) = (&response.body[..], Vec::new());
+    loop {
+        let end = rest.windows(2).position(|pair| pair == b"\r\n")?;
+        let size = usize::from_str_radix(std::str::from_utf8(&rest[..end]).ok()?, 16).ok()?;
+        let data = rest.get(end + 2..)?;
+        if size == 0 {
+            return Some(content);
+        }
+        content.extend_from_slice(data.get(..size)?);
+        rest = data.get(size + 2..)?;
+    }
 }
 
 /// The Content-Length of a successful response.
@@ -78,6 +120,14 @@ fn content_length(head: &[u8]) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chunks_are_put_together() {
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let body = b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+        let response = Expect { head: Arc::from(&head[..]), body: Arc::from(&body[..]) };
+        assert_eq!(content(&response).as_deref(), Some(&b"abcde"[..]));
+    }
 
     #[test]
     fn heads_are_judged() {

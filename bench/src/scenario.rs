@@ -59,9 +59,10 @@ const MB: usize = 1024 * KB;
 
 /// All scenarios, in the order of the report.
 pub fn all() -> Vec<Scenario> {
-    use throughput::{Throughput, Uri};
+    use throughput::{Coding, Throughput, Uri};
     let tiny = Throughput { uri: Uri::Tiny, workers: 1, connections: 64, close: false };
     let file = |bytes| Throughput { uri: Uri::File(bytes), ..tiny };
+    let coded = |coding, level, bytes| Throughput { uri: Uri::Coded(coding, level, bytes), ..tiny };
     let throughput = |name, title, what| Scenario { name, title, what: What::Throughput(what) };
     vec![
         throughput("tiny", "return 200, keep-alive", tiny),
@@ -112,6 +113,20 @@ pub fn all() -> Vec<Scenario> {
             "cache-1m",
             "1 MB from the disk cache",
             Throughput { uri: Uri::Cached(MB), ..tiny },
+        ),
+        throughput("gzip-1k", "1 KB of text, gzip level 1", coded(Coding::Gzip, 1, KB)),
+        throughput("gzip-16k", "16 KB of text, gzip level 6", coded(Coding::Gzip, 6, 16 * KB)),
+        throughput("gzip-100k", "100 KB of text, gzip level 6", coded(Coding::Gzip, 6, 100 * KB)),
+        throughput("brotli-1k", "1 KB of text, Brotli level 6", coded(Coding::Brotli, 6, KB)),
+        throughput(
+            "brotli-16k",
+            "16 KB of text, Brotli level 6",
+            coded(Coding::Brotli, 6, 16 * KB),
+        ),
+        throughput(
+            "brotli-100k",
+            "100 KB of text, Brotli level 6",
+            coded(Coding::Brotli, 6, 100 * KB),
         ),
         throughput("tiny-2w", "return 200, 2 workers", Throughput { workers: 2, ..tiny }),
         throughput("file-1k-2w", "1 KB file, 2 workers", Throughput { workers: 2, ..file(KB) }),
@@ -266,6 +281,20 @@ impl Bench {
                 let label = format!("{name}, memory tier");
                 let memory = format!("{} sendfile on;", cache(" memory=64m"));
                 variants.push(variant(&label, Side::Nowait, events, &memory));
+            }
+        }
+        variants
+    }
+
+    /// Both servers with the same compression and open_file_cache.
+    fn coding_variants(&self, coding: throughput::Coding, level: u8) -> Vec<Variant> {
+        const MODULE: &str = "load_module /usr/lib/nginx/modules/ngx_http_brotli_filter_module.so;";
+        let mut variants = self.plain_variants();
+        for variant in &mut variants {
+            let lines = coding.lines(level);
+            variant.http = format!("sendfile on; open_file_cache max=1000; {lines}");
+            if variant.side == Side::Nginx && coding == throughput::Coding::Brotli {
+                variant.main = MODULE.to_owned();
             }
         }
         variants

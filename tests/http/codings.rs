@@ -4,7 +4,7 @@ use std::io::Read;
 
 use nowait_testkit::{Response, Server};
 
-use crate::stage::{ask, gets, on_each_driver, pattern, refused, server, wait_file};
+use crate::stage::{ask, gets, on_each_driver, pattern, refused, server, site, wait_file};
 
 fn plain(response: &Response) -> Vec<u8> {
     let mut out = Vec::new();
@@ -180,7 +180,43 @@ fn ratios_are_logged() {
 }
 
 #[test]
+fn a_dictionary_may_be_given() {
+    let text = pattern(3000);
+    let text = &text;
+    let site = site(
+        "zstd_dict_file known;
+         server {
+             listen 127.0.0.1:%%PORT%%;
+             root %%DIR%%/html;
+             zstd on;
+             zstd_types *;
+         }",
+    )
+    .file("known", text)
+    .file("html/a", text)
+    .file("html/long", text.repeat(50));
+    on_each_driver(&site, |server| {
+        for (target, text) in [("/a", text.clone()), ("/long", text.repeat(50))] {
+            let answer = ask(server, target, &["Accept-Encoding: zstd"]);
+            assert_eq!(answer.header("content-encoding"), Some("zstd"));
+            assert!(answer.body.len() < 500, "{}", answer.body.len());
+            let mut context = zstd_safe::DCtx::create();
+            context.load_dictionary(&pattern(3000)).unwrap();
+            let mut out = Vec::with_capacity(text.len());
+            context.decompress(&mut out, &answer.body).unwrap();
+            assert!(out == text, "{target}");
+        }
+    });
+}
+
+#[test]
 fn mistakes_are_told() {
+    let dictionary =
+        |lines: &str| site(&format!("{lines} server {{ listen 127.0.0.1:%%PORT%%; }}"));
+    let missing = "/none\" failed (2: No such file or directory)";
+    refused(&dictionary("zstd_dict_file none;"), missing);
+    refused(&dictionary("zstd_dict_file empty;").file("empty", ""), "is empty");
+    refused(&server("zstd_dict_file x;"), "\"zstd_dict_file\" directive is not allowed here");
     refused(&server("brotli_comp_level 12;"), "value must be between 0 and 11");
     refused(&server("zstd_comp_level 0;"), "value must be between 1 and 22");
     refused(&server("brotli_window 3k;"), "must be a power of two from 1k to 16m");

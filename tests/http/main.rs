@@ -36,6 +36,7 @@ mod mirror;
 mod open_file_cache;
 mod passing;
 mod paths;
+mod post_action;
 mod proxy;
 mod proxy_protocol;
 mod ranges;

@@ -18,6 +18,25 @@ fn refused(http: &str, server: &str, message: &str) {
 }
 
 #[test]
+fn conditions_and_quotes() {
+    let hint = "a regular expression with \"{\" or \"}\" has to be quoted";
+    for (line, reason) in [
+        ("location ~ ^/a{2}$ { return 200; }", hint),
+        ("rewrite ^/(a{3})$ /b last; return 200; }", hint),
+        ("if ($uri ~ ^/x{2}) { return 200; }", hint),
+        ("if ($arg_a = b && $arg_c) { return 200; }", "conditions can't be combined"),
+        ("if (!$arg_a) { return 200; }", "if ($arg_a = \"\") tests for an empty value"),
+        ("limit_rate 5z;", "\"limit_rate\" directive invalid value"),
+        ("limit_rate_after 5z;", "\"limit_rate_after\" directive invalid value"),
+        ("proxy_limit_rate 5z;", "\"proxy_limit_rate\" directive invalid value"),
+    ] {
+        crate::stage::refused(&crate::stage::server(line), reason);
+    }
+    let map = "map $uri $x { ~a{2} 1; } server { listen 127.0.0.1:%%PORT%%; }";
+    crate::stage::refused(&crate::stage::site(map), hint);
+}
+
+#[test]
 fn rewrite() {
     refused("", "rewrite ^ \"\";", "empty replacement in");
     refused("", "rewrite ^ /x always;", "invalid parameter \"always\" in");

@@ -1,5 +1,6 @@
 //! Server CPU per request at saturation: the main figure.
 
+use std::io::Read as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,45 @@ pub enum Uri {
     ProxiedFile(usize),
     /// A file of the origin's, from the cache.
     Cached(usize),
+    /// A text of so many bytes, compressed at this level.
+    Coded(Coding, u8, usize),
+}
+
+/// A compression that both servers have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Coding {
+    Gzip,
+    Brotli,
+}
+
+impl Coding {
+    /// Its name in `Accept-Encoding`.
+    fn name(self) -> &'static str {
+        match self {
+            Coding::Gzip => "gzip",
+            Coding::Brotli => "br",
+        }
+    }
+
+    /// The lines that turn it on for everything.
+    pub fn lines(self, level: u8) -> String {
+        let name = match self {
+            Coding::Gzip => "gzip",
+            Coding::Brotli => "brotli",
+        };
+        format!("{name} on; {name}_comp_level {level}; {name}_types *; {name}_min_length 1;")
+    }
+
+    /// The text that was compressed.
+    fn decode(self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut text = Vec::new();
+        match self {
+            Coding::Gzip => flate2::read::GzDecoder::new(bytes).read_to_end(&mut text),
+            Coding::Brotli => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut text),
+        }
+        .ok()?;
+        Some(text)
+    }
 }
 
 impl Uri {
@@ -60,6 +100,7 @@ impl Uri {
     fn file(self) -> Option<(String, usize)> {
         match self {
             Uri::Tiny | Uri::ProxiedTiny => None,
+            Uri::Coded(_, _, bytes) => Some((format!("{bytes}.txt"), bytes)),
             Uri::File(bytes) | Uri::ProxiedFile(bytes) | Uri::Cached(bytes) => {
                 Some((format!("{bytes}.bin"), bytes))
             }
@@ -69,7 +110,7 @@ impl Uri {
     fn path(self) -> String {
         let name = self.file().map_or_else(|| "tiny".to_owned(), |(name, _)| name);
         match self {
-            Uri::Tiny | Uri::File(_) => format!("/{name}"),
+            Uri::Tiny | Uri::File(_) | Uri::Coded(..) => format!("/{name}"),
             Uri::ProxiedTiny | Uri::ProxiedFile(_) => format!("/proxied/{name}"),
             Uri::Cached(_) => format!("/cached/{name}"),
         }
@@ -86,6 +127,7 @@ impl Uri {
             Uri::File(_) => (bench.file_variants(), Some(USUAL)),
             Uri::ProxiedFile(_) => (bench.proxy_variants(), Some("nginx")),
             Uri::Cached(_) => (bench.cache_variants(), Some(USUAL_CACHE)),
+            Uri::Coded(coding, level, _) => (bench.coding_variants(coding, level), None),
         }
     }
 }
@@ -137,10 +179,13 @@ impl Edge {
 /// Measures all variants, one after the other, in every round.
 pub fn run(bench: &Bench, scenario: &Scenario, what: &Throughput) -> Result<Outcome, String> {
     let (variants, usual) = what.uri.variants(bench);
-    let body = what
-        .uri
-        .file()
-        .map(|(name, bytes)| write_file(&bench.directory.join("www").join(name), bytes));
+    let body = what.uri.file().map(|(name, bytes)| {
+        let body = match what.uri {
+            Uri::Coded(..) => text(bytes),
+            _ => random_bytes(bytes),
+        };
+        write_file(&bench.directory.join("www").join(name), body)
+    });
     let body = body.transpose()?;
     let origin = what.uri.has_origin().then(|| bench.origin()).transpose()?;
     let target = Target { what, body, origin };
@@ -197,7 +242,7 @@ fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Samp
     let setup = Setup {
         http: if target.origin.is_some() { bench.upstream() } else { String::new() },
         server: match what.uri {
-            Uri::Tiny | Uri::File(_) => String::new(),
+            Uri::Tiny | Uri::File(_) | Uri::Coded(..) => String::new(),
             Uri::ProxiedTiny | Uri::ProxiedFile(_) => PROXY.to_owned(),
             Uri::Cached(_) => cached(),
         },
@@ -207,12 +252,22 @@ fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Samp
     // Every server fills its cache itself.
     let _ = std::fs::remove_dir_all(bench.cache());
     let server = Server::start(bench.binary(variant.side), &directory, &setup, variant)?;
-    let request = probe::request(&what.uri.path(), what.close);
+    let request = match what.uri {
+        Uri::Coded(coding, ..) => {
+            let accepted = format!("Accept-Encoding: {}\r\n", coding.name());
+            probe::request_with(&what.uri.path(), &accepted)
+        }
+        _ => probe::request(&what.uri.path(), what.close),
+    };
     let expect = match what.uri {
         Uri::Cached(_) => fetch_hit(&request)?,
         _ => probe::fetch(ADDRESS, &request)?,
     };
-    if target.body.as_deref().is_some_and(|body| body != &*expect.body) {
+    let content = match what.uri {
+        Uri::Coded(coding, ..) => probe::content(&expect).and_then(|bytes| coding.decode(&bytes)),
+        _ => Some(expect.body.to_vec()),
+    };
+    if target.body.is_some() && target.body != content {
         return Err("the body is not the file".to_owned());
     }
     let groups = [Group {
@@ -255,7 +310,7 @@ fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Samp
 }
 
 impl Sample {
-    fn also(&self) -> [(&'static str, f64); 5] {
+    fn also(&self) -> [(&'static str, f64); 6] {
         let micros = |percent| self.seen.latency_at(percent).as_secs_f64() * 1e6;
         [
             ("requests/s", self.requests_per_second),
@@ -263,6 +318,7 @@ impl Sample {
             ("others CPU %", self.others_percent),
             ("p50 µs", micros(50.0)),
             ("p99 µs", micros(99.0)),
+            ("bytes/request", self.seen.bytes as f64 / self.seen.requests()),
         ]
     }
 }
@@ -305,8 +361,13 @@ pub fn fetch_hit(request: &[u8]) -> Result<Expect, String> {
     }
 }
 
-fn write_file(path: &Path, bytes: usize) -> Result<Vec<u8>, String> {
-    let body = random_bytes(bytes);
+/// The beginning of a text as people write it: the reference of directives.
+fn text(bytes: usize) -> Vec<u8> {
+    let text = include_bytes!("../../../docs/reference/directives.md");
+    text.iter().copied().cycle().take(bytes).collect()
+}
+
+fn write_file(path: &Path, body: Vec<u8>) -> Result<Vec<u8>, String> {
     std::fs::write(path, &body).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(body)
 }

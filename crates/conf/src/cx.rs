@@ -21,6 +21,9 @@ fn unsupported_error(name: &Word, entry: &Unsupported) -> Diagnostic {
         .missing(entry)
 }
 
+/// What is wrong with a regular expression that begins a block.
+const QUOTE: &str = "a regular expression with \"{\" or \"}\" has to be quoted";
+
 /// One value per type.
 #[derive(Default)]
 struct TypeMap(HashMap<TypeId, Box<dyn Any>>);
@@ -179,7 +182,13 @@ impl<'a> Cx<'a> {
                 true => node
                     .error(format!("directive \"{name}\" has no opening \"{{\""))
                     .expected(format!("\"{name} {}\"", row.args)),
-                false => node.error(format!("directive \"{name}\" is not terminated by \";\"")),
+                false => {
+                    let error =
+                        node.error(format!("directive \"{name}\" is not terminated by \";\""));
+                    // Such as `rewrite ^/(a{3})$ /b;`.
+                    let text = |word: &Word| word.text.iter().any(|b| b"^([\\".contains(b));
+                    if node.args.iter().any(text) { error.hint(QUOTE) } else { error }
+                }
             });
         }
         if !row.arity.allows(node.args.len()) {
@@ -207,6 +216,9 @@ impl<'a> Cx<'a> {
             return unsupported_error(name, &entry);
         }
         let error = name.error(format!("unknown directive \"{name}\""));
+        if name.text.contains(&b'}') {
+            return error.hint(QUOTE);
+        }
         if name.text.starts_with(b"\xef\xbb\xbf") {
             return error.hint("the file begins with a byte order mark; save it without");
         }
@@ -310,7 +322,7 @@ impl<'a> Cx<'a> {
             let at = Span { start: entry.span.end.saturating_sub(1), ..entry.span };
             let mut error = Diagnostic::emerg("unexpected \"{\"").at(at);
             if entry.name.text.starts_with(b"~") {
-                error = error.hint("a regular expression with \"{\" has to be quoted");
+                error = error.hint(QUOTE);
             }
             self.report(error);
         }

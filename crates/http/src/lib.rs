@@ -41,6 +41,7 @@ pub mod open_file_cache;
 pub mod outcome;
 pub mod path;
 pub mod phases;
+mod post_action;
 mod proxied;
 pub mod proxy;
 pub mod random;

@@ -99,6 +99,7 @@ pub(crate) fn respond_nested(request: &mut Request) -> Progress {
     let start = match request.entry {
         Entry::Server => Start::Server,
         Entry::Content => Start::Content,
+        Entry::Location => Start::Location,
     };
     advance(request, start)
 }

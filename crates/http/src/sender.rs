@@ -549,7 +549,7 @@ impl<'a> Sender<'a> {
 impl Rate {
     fn of(request: &Request) -> Option<Self> {
         let client = &request.location().client;
-        let size = |text: &crate::variables::complex::Complex| {
+        let size = |text: &crate::conf::SizeText| {
             let value = request.evaluate(text);
             <nowait_conf::Size as nowait_conf::Value>::from_word(&value).map_or(0, |size| size.0)
         };

@@ -116,6 +116,8 @@ pub enum Entry {
     /// At the content of its parent's location, whose captures it has, too.
     /// nginx: `NGX_HTTP_SUBREQUEST_CLONE`.
     Content,
+    /// At the code of a location that the caller chooses.
+    Location,
 }
 
 /// A subrequest to be made.

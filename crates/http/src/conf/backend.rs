@@ -18,7 +18,6 @@ pub use store::{Store, StoreAccess, StoreTarget};
 
 use crate::request::Request;
 use crate::upstream::{self, Cause, Settings};
-use crate::variables::complex::Complex;
 
 /// Bytes of a page, from which nginx derives its defaults.
 const PAGE_BYTES: u64 = 4096;
@@ -123,7 +122,7 @@ pub struct Backend {
     /// Local address of connections.
     pub bind: Option<Bind<Request>>,
     /// Bytes per second that are read.
-    pub limit_rate: Option<Complex>,
+    pub limit_rate: Option<crate::conf::SizeText>,
     /// Headers of responses that are not passed on.
     pub hide: NameSet,
     /// Headers of responses that are not acted on.
@@ -313,7 +312,7 @@ macro_rules! backend_rows {
             socket_sndbuf: nowait_conf::Size = "0", in HTTP | SERVER | LOCATION, args "size";
             /// How many bytes per second are read of a response while it is buffered; zero: no limit.
             /// Variables are allowed.
-            limit_rate: Option<$crate::variables::complex::Complex>, in HTTP | SERVER | LOCATION, args "rate";
+            limit_rate: Option<$crate::conf::SizeText>, in HTTP | SERVER | LOCATION, args "rate";
             /// A header of responses that is passed on though it is hidden by default.
             pass_header: Vec<$crate::conf::backend::HeaderName>, in HTTP | SERVER | LOCATION, args "field";
             /// A header of responses that is not passed on to clients, besides those that are

@@ -2,7 +2,7 @@
 
 use nowait_conf::{Buffers, Cx, Diagnostic, Msec, Node, Setting, Size, arity};
 
-use crate::variables::complex::Complex;
+use super::SizeText;
 
 nowait_conf::directives! {
     /// How request heads are read; chosen by the server of the connection's address.
@@ -73,13 +73,18 @@ nowait_conf::directives! {
     /// Whether small packets are sent at once (TCP_NODELAY).
     tcp_nodelay: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// Speed limit of a response in bytes per second; zero is no limit.
-    limit_rate: Option<Complex>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "rate";
+    limit_rate: Option<SizeText>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "rate";
     /// Number of bytes that are sent before the speed limit applies.
-    limit_rate_after: Option<Complex>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "size";
+    limit_rate_after: Option<SizeText>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "size";
     /// Whether `Transfer-Encoding: chunked` may be used in responses.
     chunked_transfer_encoding: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// Whether a client must pass all kinds of access checks (`all`), or one of them is enough (`any`).
     satisfy: Satisfy = "all", in HTTP | SERVER | LOCATION, args "all | any";
+    /// Makes a request of its own for this URI, or at this named location, when a response has been sent:
+    /// to tell somebody of it. It sees the variables of the response, such as `$body_bytes_sent`,
+    /// `$request_completion` and `$status`; what it is answered with is dropped. Nobody waits for it; a
+    /// worker that has 512 of such requests under way drops what would be more, which the log tells.
+    post_action: Option<super::addition::AddUri>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "uri | @name";
     /// Delay of answers with 401, against guessing of passwords.
     auth_delay: Msec = "0s", in HTTP | SERVER | LOCATION, args "time";
     /// Longest answer to a subrequest that is kept in memory: the SSI command `include` with `set`.

@@ -1,7 +1,10 @@
 //! Settings of compression by Brotli and Zstandard, named as in the modules that nginx's users know:
 //! ngx_brotli and zstd-nginx-module.
 
-use nowait_conf::{Bounded, Buffers, Invalid, Size, Value};
+use std::io::Read as _;
+use std::sync::Arc;
+
+use nowait_conf::{Bounded, Buffers, Cx, Diagnostic, Invalid, Node, Setting, Size, Value, arity};
 
 use super::charset::ContentTypes;
 use super::gzip::GzipStatic;
@@ -57,6 +60,50 @@ nowait_conf::directives! {
     zstd_min_length: Size = "20", in HTTP | SERVER | LOCATION, args "length";
     /// Accepted for compatibility: what was compressed is sent before more is.
     zstd_buffers: Buffers = "32 4k", in HTTP | SERVER | LOCATION, args "number size";
+    /// A file with a dictionary for `zstd`, made by `zstd --train` or any text; a relative name starts at
+    /// the directory of the configuration, and the file has to be readable for the `user`. At most 4 MB.
+    /// Only clients that have the same dictionary can read such responses, which browsers don't: it is
+    /// for clients of your own.
+    zstd_dict_file: Option<Dictionary>, in HTTP, args "file";
+}
+
+/// `zstd_dict_file`
+#[derive(Clone, PartialEq, Eq)]
+pub struct Dictionary(pub Arc<[u8]>);
+
+impl std::fmt::Debug for Dictionary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl Dictionary {
+    /// Longer ones are refused: each compression has a copy.
+    const BYTES_MAX: u64 = 4 << 20;
+}
+
+impl Setting for Dictionary {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    // Called when a configuration is read, which no event loop does.
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        let path = cx.paths().conf_full(&word.text);
+        let shown = String::from_utf8_lossy(&path).into_owned();
+        let failed = |error: std::io::Error| {
+            word.error(format!("open() \"{shown}\" failed{}", crate::log::OsError(&error)))
+        };
+        let file = std::fs::File::open(&shown).map_err(failed)?;
+        let mut bytes = Vec::new();
+        file.take(Self::BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+        match bytes.len() as u64 {
+            0 => Err(word.error(format!("the dictionary \"{shown}\" is empty"))),
+            1..=Self::BYTES_MAX => Ok(Self(bytes.into())),
+            _ => Err(word
+                .error(format!("the dictionary \"{shown}\" is too large"))
+                .expected("at most 4 MB")),
+        }
+    }
 }
 
 nowait_conf::directives! {

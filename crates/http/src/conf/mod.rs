@@ -339,6 +339,31 @@ pub fn complex(word: &Word, cx: &mut Cx<'_>) -> Result<Complex, Diagnostic> {
     nowait_variables::text(word, cx)
 }
 
+/// A size that may have variables; without any it is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SizeText(Complex);
+
+impl std::ops::Deref for SizeText {
+    type Target = Complex;
+
+    fn deref(&self) -> &Complex {
+        &self.0
+    }
+}
+
+impl nowait_conf::Setting for SizeText {
+    const ARITY: nowait_conf::Arity = nowait_conf::arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        let text = complex(word, cx)?;
+        if text.literal().is_some() {
+            value::<nowait_conf::Size>(node, 0)?;
+        }
+        Ok(Self(text))
+    }
+}
+
 /// Compiles parsed text with variables.
 ///
 /// # Errors

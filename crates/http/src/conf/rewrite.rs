@@ -204,12 +204,18 @@ fn condition(cx: &mut Cx<'_>, node: &Node) -> Result<Condition, Diagnostic> {
         return match rest {
             [] => Ok(Condition::True(variable(cx, first))),
             [operator, operand] => compare(cx, first, operator, operand),
-            _ => Err(invalid()),
+            _ => Err(invalid()
+                .expected("one comparison: a variable, an operator and a value")
+                .hint("conditions can't be combined; \"map\" tests several variables at once")),
         };
     }
     let (negated, test) = match &first.text[..] {
         [b'-', test] => (false, test),
         [b'!', b'-', test] => (true, test),
+        [b'!', b'$', ..] => {
+            let shown = String::from_utf8_lossy(&first.text[1..]).into_owned();
+            return Err(invalid().hint(format!("if ({shown} = \"\") tests for an empty value")));
+        }
         _ => return Err(invalid().expected("a variable, or a test of a file such as -f")),
     };
     let test = match test {

@@ -91,7 +91,7 @@ pub(super) async fn one(
         };
         request.log(Level::Info, format_args!("client prematurely closed connection{waited}"));
         request.closed_by_client();
-        crate::logs::access(request);
+        ended(request);
         return Next::Close;
     };
     let answer = match request.body {
@@ -114,7 +114,7 @@ pub(super) async fn one(
         Ok(()) => request.keep_alive,
         Err(error) => {
             sender::log_error(request, &error);
-            crate::logs::access(request);
+            ended(request);
             if !error.is_client() {
                 // What was made of the response is sent, so that the client sees where it was cut.
                 let _ = flush(connection, out, send_timeout(request)).await;
@@ -127,6 +127,12 @@ pub(super) async fn one(
         }
     };
     finish(connection, request, out, keep).await
+}
+
+/// The response was sent, or will never be.
+fn ended(request: &Request) {
+    crate::logs::access(request);
+    crate::post_action::run(request);
 }
 
 /// Drops what has come of a body that nobody wanted. If it is malformed the request is refused; it
@@ -190,11 +196,11 @@ async fn finish(
     let batch = keep && body_complete && more && out.len() < BATCH_BYTES_MAX;
     if !batch && let Err(error) = flush(connection, out, send_timeout(request)).await {
         request.log(Level::Info, format_args!("send() failed {}", crate::files::errno(&error)));
-        crate::logs::access(request);
+        ended(request);
         return Next::Close;
     }
     request.sent.complete.set(true);
-    crate::logs::access(request);
+    ended(request);
     request.body = RequestBody::None;
     let client = &request.location().client;
     let linger = Next::Linger {
@@ -302,7 +308,7 @@ async fn refuse(
     };
     let flushed = flush(connection, out, send_timeout(request)).await;
     request.sent.complete.set(sent.is_ok() && flushed.is_ok());
-    crate::logs::access(request);
+    ended(request);
     let client = &request.location().client;
     if error.lingers() && client.lingering_close != LingeringClose::Off {
         return Next::Linger {

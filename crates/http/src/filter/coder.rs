@@ -3,6 +3,8 @@
 //! Sans-IO; the frame is [`super::compress`]. A step takes all of its input, here or on a thread of a
 //! pool.
 
+use std::cell::RefCell;
+
 use brotli::enc::StandardAlloc;
 use brotli::enc::encode::{
     BrotliEncoderOperation, BrotliEncoderParameter, BrotliEncoderStateStruct,
@@ -10,7 +12,9 @@ use brotli::enc::encode::{
 use bytes::Bytes;
 use flate2::{Compress, CompressError, Compression, FlushCompress, Status};
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
-use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
+use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
+
+use crate::conf::codings::Dictionary;
 
 /// Least room for output, in bytes.
 const OUT_BYTES_MIN: usize = 4 * 1024;
@@ -23,6 +27,21 @@ const BROTLI_BLOCK_BYTES: usize = 64 * 1024;
 
 /// Zstandard collects so much.
 const ZSTD_BLOCK_BYTES: usize = 128 * 1024;
+
+/// States of compressions that a worker keeps for the next one, of each kind: to make one anew takes
+/// longer than to compress a short text. One has some 300 KB.
+const SPARE_MAX: usize = 4;
+
+thread_local! {
+    static SPARE: RefCell<Spare> = const { RefCell::new(Spare { gzip: Vec::new(), zstd: Vec::new() }) };
+}
+
+/// States for the next compressions of this worker.
+struct Spare {
+    /// With level and window.
+    gzip: Vec<((u32, u8), Box<Compress>)>,
+    zstd: Vec<CCtx<'static>>,
+}
 
 /// How a step ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +68,7 @@ pub(super) struct Coder {
 }
 
 enum Kind {
-    Gzip(Box<Compress>),
+    Gzip((u32, u8), Box<Compress>),
     Brotli(Box<BrotliEncoderStateStruct<StandardAlloc>>),
     Zstd(CCtx<'static>),
 }
@@ -57,8 +76,36 @@ enum Kind {
 impl Coder {
     /// gzip (RFC 1952) with a window of 2 to the power of `window` bytes.
     pub(super) fn gzip(level: u32, window: u8) -> Self {
-        let compress = Compress::new_gzip(Compression::new(level), window);
-        Self::of(Kind::Gzip(Box::new(compress)), 0)
+        // What is level 1 to zlib is level 2 to this library, which is faster still, and whose own
+        // level 1 leaves a fifth more to be sent.
+        let level = level.max(2);
+        let spare = SPARE.with_borrow_mut(|spare| {
+            let at = spare.gzip.iter().position(|(kind, _)| *kind == (level, window))?;
+            Some(spare.gzip.swap_remove(at).1)
+        });
+        let compress =
+            spare.unwrap_or_else(|| Box::new(Compress::new_gzip(Compression::new(level), window)));
+        Self::of(Kind::Gzip((level, window), compress), 0)
+    }
+
+    /// The compression is complete: its state may serve another one of this worker.
+    pub(super) fn retire(self) {
+        SPARE.with_borrow_mut(|spare| match self.kind {
+            Kind::Gzip(kind, mut compress) => {
+                compress.reset();
+                if spare.gzip.len() >= SPARE_MAX {
+                    spare.gzip.remove(0);
+                }
+                spare.gzip.push((kind, compress));
+            }
+            Kind::Zstd(mut context) => {
+                let reset = context.reset(ResetDirective::SessionAndParameters).is_ok();
+                if reset && spare.zstd.len() < SPARE_MAX {
+                    spare.zstd.push(context);
+                }
+            }
+            Kind::Brotli(_) => {}
+        });
     }
 
     /// Brotli (RFC 7932); `len` is the length of the text if it is known.
@@ -76,13 +123,24 @@ impl Coder {
     ///
     /// # Errors
     /// There is no memory for it.
-    pub(super) fn zstd(level: i32, len: Option<u64>) -> Result<Self, String> {
-        let mut context = CCtx::try_create().ok_or("ZSTD_createCCtx() failed")?;
+    pub(super) fn zstd(
+        level: i32,
+        len: Option<u64>,
+        dictionary: Option<&Dictionary>,
+    ) -> Result<Self, String> {
+        let spare = SPARE.with_borrow_mut(|spare| spare.zstd.pop());
+        let mut context = match spare {
+            Some(context) => context,
+            None => CCtx::try_create().ok_or("ZSTD_createCCtx() failed")?,
+        };
         let set = |context: &mut CCtx<'_>, parameter| context.set_parameter(parameter);
         set(&mut context, CParameter::CompressionLevel(level)).map_err(zstd_failed)?;
         // Lower levels have smaller windows by themselves.
         if level >= 17 {
             set(&mut context, CParameter::WindowLog(ZSTD_WINDOW_BITS_MAX)).map_err(zstd_failed)?;
+        }
+        if let Some(dictionary) = dictionary {
+            context.load_dictionary(&dictionary.0).map_err(zstd_failed)?;
         }
         context.set_pledged_src_size(len).map_err(zstd_failed)?;
         Ok(Self::of(Kind::Zstd(context), ZSTD_BLOCK_BYTES))
@@ -105,7 +163,7 @@ impl Coder {
     pub(super) fn step(&mut self, input: &[u8], flush: Flush) -> Result<Bytes, String> {
         let mut out = Vec::with_capacity((input.len() / 3).max(OUT_BYTES_MIN));
         match &mut self.kind {
-            Kind::Gzip(compress) => gzip_step(compress, input, flush, &mut out)
+            Kind::Gzip(_, compress) => gzip_step(compress, input, flush, &mut out)
                 .map_err(|error| format!("deflate() failed: {error}"))?,
             Kind::Brotli(state) => brotli_step(state, input, flush, &mut out)?,
             Kind::Zstd(context) => {
@@ -232,7 +290,7 @@ pub(super) mod tests {
     fn plain(coder: &Coder, compressed: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         match coder.kind {
-            Kind::Gzip(_) => {
+            Kind::Gzip(..) => {
                 flate2::read::GzDecoder::new(compressed).read_to_end(&mut out).unwrap();
             }
             Kind::Brotli(_) => {
@@ -267,7 +325,7 @@ pub(super) mod tests {
     fn coders(len: Option<u64>) -> Vec<Coder> {
         let mut all: Vec<Coder> = (1..=9).map(|level| Coder::gzip(level, 15)).collect();
         all.extend([0, 1, 4, 5, 9, 11].map(|level| Coder::brotli(level, 19, len)));
-        all.extend([1, 3, 9, 19, 22].map(|level| Coder::zstd(level, len).unwrap()));
+        all.extend([1, 3, 9, 19, 22].map(|level| Coder::zstd(level, len, None).unwrap()));
         all
     }
 
@@ -290,6 +348,56 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn states_serve_again() {
+        let text = noise(20_000);
+        let mut first = Vec::new();
+        for round in 0..3 {
+            let gzip = [1, 3, 6, 9].map(|level| Coder::gzip(level, 15));
+            let zstd = [1, 3, 6, 9].map(|level| Coder::zstd(level, None, None).unwrap());
+            for (n, mut coder) in gzip.into_iter().chain(zstd).enumerate() {
+                let out = coder.step(&text, Flush::Finish).unwrap();
+                assert!(plain(&coder, &out) == text);
+                match round {
+                    0 => first.push(out),
+                    _ => assert!(first[n] == out, "{n}"),
+                }
+                coder.retire();
+            }
+        }
+        SPARE.with_borrow(|spare| {
+            assert_eq!((spare.gzip.len(), spare.zstd.len()), (SPARE_MAX, SPARE_MAX));
+        });
+        // One that has ended in the middle is not used again.
+        let mut broken = Coder::gzip(9, 15);
+        broken.step(&text, Flush::None).unwrap();
+        drop(broken);
+        let mut coder = Coder::gzip(9, 15);
+        let out = coder.step(&text, Flush::Finish).unwrap();
+        assert!(plain(&coder, &out) == text);
+    }
+
+    #[test]
+    fn a_dictionary_is_used() {
+        let text = noise(2000);
+        let dictionary = Dictionary(text.clone().into());
+        let with = |dictionary| {
+            let mut coder = Coder::zstd(3, None, dictionary).unwrap();
+            let out = coder.step(&text, Flush::Finish).unwrap();
+            coder.retire();
+            out
+        };
+        let short = with(Some(&dictionary));
+        assert!(short.len() < 100, "{}", short.len());
+        let mut context = zstd_safe::DCtx::create();
+        context.load_dictionary(&text).unwrap();
+        let mut out = Vec::with_capacity(4000);
+        context.decompress(&mut out, &short).unwrap();
+        assert!(out == text);
+        // The next one without knows nothing of it.
+        assert!(with(None).len() > 1500);
+    }
+
+    #[test]
     fn what_was_flushed_can_be_read() {
         for mut coder in coders(None) {
             let first = coder.step(b"first ", Flush::Sync).unwrap();
@@ -303,7 +411,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_collected_is_compressed_later() {
         let text = noise(40 * 1024);
-        for mut coder in [Coder::brotli(5, 19, None), Coder::zstd(3, None).unwrap()] {
+        for mut coder in [Coder::brotli(5, 19, None), Coder::zstd(3, None, None).unwrap()] {
             let block = coder.block_bytes;
             assert_eq!((coder.work(100, Flush::None), coder.work(100, Flush::Sync)), (0, 100));
             while coder.work(text.len(), Flush::None) == 0 {

@@ -87,6 +87,7 @@ fn in_memory(body: Body, max: usize) -> Result<Bytes, Body> {
 fn at_once(mut coder: Coder, bytes: &[u8], counts: &Counts) -> Result<Bytes, String> {
     let out = coder.step(bytes, Flush::Finish)?;
     count(&coder, counts);
+    coder.retire();
     Ok(out)
 }
 
@@ -135,6 +136,7 @@ impl BodySource for Compressed {
                 let (coder, out) = self.step(coder, input, flush).await?;
                 if flush == Flush::Finish {
                     count(&coder, &self.counts);
+                    coder.retire();
                 } else {
                     self.coder = Some(coder);
                 }

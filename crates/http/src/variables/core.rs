@@ -212,7 +212,8 @@ fn args(r: &Request, out: &mut Vec<u8>) -> bool {
 
 fn uri(r: &Request, out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(&r.uri.path);
-    !r.uri.path.is_empty()
+    // One that is no path is empty; without a request line there is none.
+    !r.uri.path.is_empty() || !r.head.request_line().is_empty()
 }
 
 fn request_method(r: &Request, out: &mut Vec<u8>) -> bool {

@@ -1,0 +1,50 @@
+//! `post_action`: a request of our own when a response has been sent. nginx: `ngx_http_post_action`.
+//!
+//! Called when a request is logged. It runs in the background, sees the variables of the response that
+//! was sent, and what it is answered with is dropped.
+//!
+//! nginx differs: there it is the same request, which is logged afterwards, and the client's next
+//! request waits for it.
+
+use nowait_h1::Method;
+
+use crate::log::Level;
+use crate::request::Request;
+use crate::subrequest::{self, Entry, Subrequest};
+
+/// Begins the action of the request's location, if it has one. What goes wrong is logged.
+pub(crate) fn run(request: &Request) {
+    let current = request.current.clone();
+    let Some(uri) = &current.conf.location(request.location).client.post_action else { return };
+    let to = match uri.0.first() {
+        None => return,
+        Some(b'/') => Subrequest::get(&uri.0[..], None),
+        Some(_) => Subrequest {
+            entry: Entry::Location,
+            ..Subrequest::get(&request.uri.path[..], request.uri.args.clone())
+        },
+    };
+    // There is no other method where no head was understood.
+    let method = match request.method {
+        Method::Other => Method::Get,
+        method => method,
+    };
+    let action = Subrequest { method, background: true, header_only: true, ..to };
+    let Ok(mut action) = action.begin(request) else { return };
+    if action.entry == Entry::Location {
+        let Some(&location) = request.server().locations.named(&uri.0) else {
+            let name = String::from_utf8_lossy(&uri.0);
+            request.log(Level::Error, format_args!("could not find named location \"{name}\""));
+            return;
+        };
+        action.location = location;
+    }
+    action.started = request.started;
+    action.out = request.out.clone();
+    action.upstream = request.upstream.clone();
+    action.sent.bytes.set(request.sent.bytes.get());
+    action.sent.head_bytes.set(request.sent.head_bytes.get());
+    action.sent.complete.set(request.sent.complete.get());
+    // When it is refused, the log says so.
+    let _ = subrequest::background(action);
+}

@@ -7,8 +7,6 @@ mod download_mirror;
 mod lan_cache;
 mod static_site;
 
-use std::process::Output;
-
 use nowait_testkit::{Binary, Server, ServerBuilder, TempDir, wait};
 
 /// An example as a server to start: its port and its paths below the server's directory.
@@ -208,48 +206,19 @@ fn cache_tail_latency() {
     assert!(server.quit().success());
 }
 
-/// `nowait -t` of a text, as an operator runs it.
-fn tested(text: &str) -> (Output, String) {
-    let dir = TempDir::new("later");
-    let path = dir.write("nginx.conf", text);
-    let output = binary().command().arg("-t").arg("-c").arg(&path).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output, said.replace(&path.display().to_string(), "FILE"))
-}
-
-/// Of these directives (with their lines) exactly those that do not exist yet are refused, and the
-/// summary names them.
-#[track_caller]
-fn check_refused(text: &str, directives: &[(usize, &str)]) {
-    let reference = binary().command().args(["reference", "unsupported"]).output().unwrap();
-    let reference = String::from_utf8_lossy(&reference.stdout).into_owned();
-    let is_missing = |name: &str| {
-        let modules = ["| ngx_http_", "| ngx_stream_module "];
-        let mut lines =
-            reference.lines().filter(|line| modules.iter().any(|m| line.starts_with(m)));
-        lines.any(|line| line.contains(&format!("`{name}`")))
-    };
-    let missing: Vec<_> = directives.iter().filter(|(_, name)| is_missing(name)).collect();
-    let (output, said) = tested(text);
-    let errors: Vec<&str> = said.lines().filter(|line| line.contains("[emerg]")).collect();
-    let expected: Vec<String> = missing
-        .iter()
-        .map(|(line, name)| {
-            format!(
-                "nowait: [emerg] directive \"{name}\" is not supported by nowait: \
-                 it is not implemented yet in FILE:{line}"
-            )
-        })
-        .collect();
-    assert_eq!(errors, expected, "{said}");
-    assert_eq!(output.status.success(), missing.is_empty(), "{said}");
-    let summary = said.split("that nowait does not have:\n").nth(1).unwrap_or_default();
-    for (_, name) in missing {
-        assert!(summary.contains(name), "{said}");
-    }
-}
-
 #[test]
-fn streams_are_all_that_reuseport_lacks() {
-    check_refused(include_str!("../../examples/reuseport.conf"), &[(19, "stream")]);
+fn reuseport() {
+    let text = include_str!("../../examples/reuseport.conf")
+        .replace("listen 12345", "listen %%PORT_1%%")
+        .replace("127.0.0.1:8000", "127.0.0.1:%%PORT%%");
+    let server = example(&text).start();
+    let port = server.port_n(1);
+    // Enough connections for each worker's sockets to get some.
+    for _ in 0..32 {
+        assert_eq!(server.get("/").text(), "OK");
+        let passed = nowait_testkit::Client::to_port(port).get("/");
+        assert_eq!((passed.status, passed.text()), (200, "OK".into()));
+        assert_eq!(passed.header("Content-Type"), Some("text/plain"));
+    }
+    assert!(server.quit().success());
 }

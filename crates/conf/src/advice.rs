@@ -65,9 +65,6 @@ fn advice(module: &str) -> Option<&'static str> {
             "players that ask for ranges need nothing of it; remove the lines if yours do"
         }
         "http_browser" => "test $http_user_agent in a map instead",
-        part if part.starts_with("stream_") || part == "stream" => {
-            "nowait serves HTTP only; let the server that you have pass on the rest"
-        }
         _ => return None,
     })
 }

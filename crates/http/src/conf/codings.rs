@@ -1,10 +1,14 @@
 //! Settings of compression by Brotli and Zstandard, named as in the modules that nginx's users know:
 //! ngx_brotli and zstd-nginx-module.
 
-use std::io::Read as _;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
-use nowait_conf::{Bounded, Buffers, Cx, Diagnostic, Invalid, Node, Setting, Size, Value, arity};
+use nowait_conf::{
+    Bounded, Buffers, Cx, Diagnostic, Disk, Files as _, Invalid, Node, Setting, Size, Value, arity,
+};
 
 use super::charset::ContentTypes;
 use super::gzip::GzipStatic;
@@ -93,9 +97,7 @@ impl Setting for Dictionary {
         let failed = |error: std::io::Error| {
             word.error(format!("open() \"{shown}\" failed{}", crate::log::OsError(&error)))
         };
-        let file = std::fs::File::open(&shown).map_err(failed)?;
-        let mut bytes = Vec::new();
-        file.take(Self::BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+        let bytes = Disk.read(Path::new(OsStr::from_bytes(&path))).map_err(failed)?;
         match bytes.len() as u64 {
             0 => Err(word.error(format!("the dictionary \"{shown}\" is empty"))),
             1..=Self::BYTES_MAX => Ok(Self(bytes.into())),

@@ -7,7 +7,7 @@ use nowait_testkit::{Client, Driver, Origin, Server, wait};
 
 use super::{builder, get};
 use crate::proxy::wire;
-use crate::stage::pattern;
+use crate::stage::{ask, pattern, send};
 
 const HEAD: &str =
     "HTTP/1.1 200 OK\nCache-Control: max-age=60\nContent-Length: 6\nConnection: close\n\n";
@@ -77,6 +77,37 @@ fn others_read_along() {
                 assert_eq!(other.read_some(1024), b"def");
             }
             assert_eq!(get(server, "/a").header("X-Cache"), Some("HIT"));
+        },
+    );
+}
+
+/// One range is served as soon as it is there; several are not, before all of it is.
+#[test]
+fn ranges_of_what_is_being_fetched() {
+    let head = HEAD.replace("Cache-Control", "Accept-Ranges: bytes\nCache-Control");
+    on_drivers(
+        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; }",
+        || halting(&format!("{head}abc"), "def", Vec::new()),
+        |server, _, go| {
+            let mut first = server.client();
+            first.send_get("/a");
+            half(&mut first);
+            let part = ask(server, "/a", &["Range: bytes=1-2"]);
+            assert_eq!((part.status, part.text()), (206, "bc".into()));
+            assert_eq!(part.header("Content-Range"), Some("bytes 1-2/6"));
+            let several = ["Range: bytes=0-0,5-5"];
+            let mut client = server.client();
+            send(&mut client, "/a", &several);
+            half(&mut client);
+            let mut late = server.client();
+            send(&mut late, "/a", &["Range: bytes=-2"]);
+            go.send(()).unwrap();
+            assert_eq!(client.read_some(1024), b"def");
+            let late = late.response();
+            assert_eq!((late.status, late.text()), (206, "ef".into()));
+            let parts = ask(server, "/a", &several);
+            assert_eq!(parts.status, 206);
+            assert!(parts.text().contains("Content-Range: bytes 5-5/6"), "{parts}");
         },
     );
 }

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use nowait_cache::format::Head;
 use nowait_cache::{Growing, Hit, Lookup, LookupOptions, Target, UnixMs};
+use nowait_h1::Known;
 
 use super::freshness::{self, Stale, Stored, Use};
 use super::meta::Meta;
@@ -87,6 +88,16 @@ impl Run<'_> {
                     }
                 }
                 Lookup::Filling(growing) => match self.judge(&head, &meta, false) {
+                    // Only its name is missing; with that it can be cut into several ranges.
+                    Use::Fresh | Use::Accepted
+                        if growing.received().1
+                            && settled < SETTLED_MAX
+                            && self.wants_several_ranges() =>
+                    {
+                        growing.settled().await;
+                        settled += 1;
+                        continue;
+                    }
                     Use::Fresh | Use::Accepted => Found::Growing(Object { inner: growing, meta }),
                     // Too old at once; what is stored can be asked about.
                     Use::Validate(_) if growing.received().1 && settled < SETTLED_MAX => {
@@ -99,6 +110,11 @@ impl Run<'_> {
                 _ => Found::Unavailable,
             };
         }
+    }
+
+    fn wants_several_ranges(&self) -> bool {
+        let range = self.request.head.header(Known::Range);
+        range.is_some_and(|range| range.contains(&b','))
     }
 
     /// Whether a stored response is of use for the request: that to HEAD is none to GET, even if both

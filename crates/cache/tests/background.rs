@@ -245,13 +245,18 @@ fn what_is_asked_for_again_is_kept_in_memory() {
     });
 }
 
-/// Many objects on the disk: they are found while they are being counted. 20,000 of them, since
-/// making 100,000 files takes a busy machine's disk minutes; `NOWAIT_TEST_OBJECTS` sets another number.
+/// 100,000 objects are found while they are being counted. They lie in memory, since making so many
+/// files takes a busy machine's disk minutes, or there are fewer; `NOWAIT_TEST_OBJECTS` sets another
+/// number, on the disk.
 #[test]
 fn a_large_cache_is_loaded_in_the_background() {
-    let objects = std::env::var("NOWAIT_TEST_OBJECTS").ok().and_then(|n| n.parse().ok());
-    let objects: usize = objects.unwrap_or(20_000);
-    let dir = TempDir::new("cache");
+    let asked_for: Option<usize> =
+        std::env::var("NOWAIT_TEST_OBJECTS").ok().and_then(|n| n.parse().ok());
+    let (objects, dir) = match (asked_for, TempDir::in_memory("cache", 1 << 30, 200_000)) {
+        (Some(objects), _) => (objects, TempDir::new("cache")),
+        (None, Some(dir)) => (100_000, dir),
+        (None, None) => (20_000, TempDir::new("cache")),
+    };
     let path = dir.path().to_owned();
     let levels = Levels::new(&[1, 2]).unwrap();
     for n in 0..objects {

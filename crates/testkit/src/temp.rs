@@ -24,9 +24,31 @@ impl TempDir {
     /// If it can't be created.
     #[track_caller]
     pub fn new(label: &str) -> TempDir {
+        TempDir::below(&std::env::temp_dir(), label)
+    }
+
+    /// A directory in memory (tmpfs) with room for so many bytes and files, for what would keep a busy
+    /// machine's disk at work for minutes. `None`: there is none, or not enough room.
+    ///
+    /// # Panics
+    /// If it can't be created.
+    #[track_caller]
+    pub fn in_memory(label: &str, bytes: u64, files: u64) -> Option<TempDir> {
+        /// statfs(2).
+        const TMPFS_MAGIC: u64 = 0x0102_1994;
+        let root = Path::new("/dev/shm");
+        let found = rustix::fs::statfs(root).ok()?;
+        let has_room =
+            found.f_bavail.saturating_mul(found.f_bsize as u64) >= bytes && found.f_ffree >= files;
+        let is_tmpfs = found.f_type as u64 == TMPFS_MAGIC;
+        (is_tmpfs && has_room).then(|| TempDir::below(root, label))
+    }
+
+    #[track_caller]
+    fn below(root: &Path, label: &str) -> TempDir {
         let n = COUNTER.fetch_add(1, Ordering::Relaxed);
         let name = format!("nowait-{label}-{}-{n}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = root.join(name);
         fs::create_dir_all(&path).unwrap_or_else(|e| panic!("mkdir {}: {e}", path.display()));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
             .unwrap_or_else(|e| panic!("chmod {}: {e}", path.display()));

@@ -20,7 +20,14 @@ pub use crate::temp_file::TempFile;
 /// # Errors
 /// The status to answer with.
 pub async fn read(request: &mut Request) -> Result<(), u16> {
-    let Some(mut reader) = take_unread(request) else { return Ok(()) };
+    match take_unread(request) {
+        // Most requests have none: their futures need no room for what reads one.
+        None => Ok(()),
+        Some(reader) => Box::pin(read_all(request, reader)).await,
+    }
+}
+
+async fn read_all(request: &mut Request, mut reader: Box<dyn BodyReader>) -> Result<(), u16> {
     let current = request.current.clone();
     let conf = &current.conf.location(request.location).body;
     reader.wanted().await.map_err(|error| answer(request, &error))?;

@@ -175,7 +175,7 @@ async fn files(
     if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
         return Some(answer);
     }
-    if flush(connection, out, timeout).await.is_err() {
+    if !out.is_empty() && Box::pin(flush(connection, out, timeout)).await.is_err() {
         return None;
     }
     match select(answer, connection.gone()).await {

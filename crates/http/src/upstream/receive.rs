@@ -54,7 +54,8 @@ pub(super) async fn head(
                 bytes = 0;
                 if let Some(out) = exchange.codec().interim(request, head) {
                     // Whether the client still takes it shows with the response.
-                    let _ = request.connection.send_interim(out, send_timeout(request)).await;
+                    let sent = request.connection.send_interim(out, send_timeout(request));
+                    let _ = Box::pin(sent).await;
                 }
             }
             HeadEvent::Final(head) => return Ok(head),

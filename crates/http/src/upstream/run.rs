@@ -2,6 +2,7 @@
 //!
 //! Called by protocol modules. What follows the head is [`UpstreamBody`]'s matter.
 
+use std::future::Future;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,45 +49,20 @@ pub struct Failed {
 ///
 /// # Errors
 /// [`Failed`]: the status to answer with.
-pub async fn run(
-    request: &mut Request,
+pub fn run<'a>(
+    request: &'a mut Request,
     codec: Box<dyn Codec>,
-    settings: &Arc<Settings>,
+    settings: &'a Arc<Settings>,
     target: Target,
-) -> Result<Reply, Failed> {
+) -> impl Future<Output = Result<Reply, Failed>> {
     let state = State::of(request);
     state.set_url(target.scheme, target.uri.clone());
-    let read = match settings.request_buffering {
-        true => request_body::read(request).await,
-        false => request_body::read_ready(request).await,
-    };
-    read.map_err(|status| Failed { status, cause: None })?;
-    let on_hangup = if settings.ignore_client_abort || target.outlives_client {
-        OnHangup::Ignore
-    } else {
-        OnHangup::EndAtOnce
-    };
-    let watch = request.connection.clone().watch(on_hangup);
     let tag = target.tag(request);
     let started = now();
-    let streamed = matches!(request.body, RequestBody::Unread(_));
     let mut run =
-        Run { request, settings, streamed, target, tag, state, codec: Some(codec), started };
-    let (head, mut body, peer) = match run.tries().await {
-        Ok(reply) => reply,
-        Err(failed) => {
-            run.state.set_action(None);
-            return Err(failed);
-        }
-    };
-    body.keep(watch);
-    let Target { upstream, attempt, .. } = &run.target;
-    match upstream.learning(run.request, attempt, &peer) {
-        Some((learning, true)) => learning.note(now()),
-        Some((learning, false)) => body.at_end(learning),
-        None => {}
-    }
-    Ok(Reply { head, body })
+        Run { request, settings, streamed: false, target, tag, state, codec: Some(codec), started };
+    // No `async fn`, whose future would hold all of this twice.
+    async move { run.reply().await }
 }
 
 impl State {
@@ -130,6 +106,38 @@ struct Missed {
 type Answer = (Rc<UpstreamHead>, UpstreamBody, Arc<Peer>);
 
 impl Run<'_> {
+    async fn reply(&mut self) -> Result<Reply, Failed> {
+        let settings = self.settings;
+        let read = match settings.request_buffering {
+            true => request_body::read(self.request).await,
+            false => request_body::read_ready(self.request).await,
+        };
+        read.map_err(|status| Failed { status, cause: None })?;
+        let on_hangup = if settings.ignore_client_abort || self.target.outlives_client {
+            OnHangup::Ignore
+        } else {
+            OnHangup::EndAtOnce
+        };
+        let watch = self.request.connection.clone().watch(on_hangup);
+        self.started = now();
+        self.streamed = matches!(self.request.body, RequestBody::Unread(_));
+        let (head, mut body, peer) = match self.tries().await {
+            Ok(reply) => reply,
+            Err(failed) => {
+                self.state.set_action(None);
+                return Err(failed);
+            }
+        };
+        body.keep(watch);
+        let Target { upstream, attempt, .. } = &self.target;
+        match upstream.learning(self.request, attempt, &peer) {
+            Some((learning, true)) => learning.note(now()),
+            Some((learning, false)) => body.at_end(learning),
+            None => {}
+        }
+        Ok(Reply { head, body })
+    }
+
     async fn tries(&mut self) -> Result<Answer, Failed> {
         let mut first = true;
         loop {

@@ -2,9 +2,11 @@
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
+use nowait_testkit::wait::until;
 use nowait_testkit::{Server, skip};
 
 use crate::stage::{ask, exchanges, on_each_driver, server, site as site_with, wait_file};
@@ -218,7 +220,11 @@ fn the_state_of_caches() {
         for _ in 0..3 {
             assert_eq!(server.get("/a").text(), "a");
         }
-        let cache = status(server, "caches/things");
+        // It goes to the disk while it is served already.
+        let cache = until("the object to be stored", Duration::from_secs(20), || {
+            let cache = status(server, "caches/things");
+            (cache["operations"]["stored"] == 1).then_some(cache)
+        });
         let operations = &cache["operations"];
         assert_eq!((&operations["misses"], &operations["stored"]), (&1.into(), &1.into()));
         assert_eq!(cache["objects"], 1, "{cache}");

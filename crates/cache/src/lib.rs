@@ -58,6 +58,7 @@ pub use growing::{Cut, Growing, Piece};
 
 pub use index::Index;
 pub use key::{Key, Levels};
+pub use lookup::Pending;
 pub use options::{Steps, StoreOptions};
 pub use purge::Purged;
 pub use statistics::Statistics;

@@ -1,7 +1,7 @@
 //! Looking an object up: memory, index, the worker's open objects, file.
 //!
-//! [`Store::try_lookup`] answers all that needs no disk, without a future. Never: fills, waits for
-//! another request.
+//! [`Store::try_lookup`] answers all that needs no disk, without a future; [`Store::resume`] goes on
+//! where it could not. Never: fills, waits for another request.
 
 use std::sync::Arc;
 
@@ -14,32 +14,71 @@ use crate::object::{NoObject, Object};
 use crate::statistics::count;
 use crate::store::{Hit, Lookup, LookupOptions, Store, Target, Why, now};
 
+/// A look-up that has to ask the disk: see [`Store::resume`].
+#[derive(Debug)]
+pub struct Pending {
+    known: Known,
+    /// It is the slower store's disk.
+    behind: bool,
+}
+
 impl Store {
-    /// Looks an object up if that needs no disk; `None`: it does, use [`lookup`](Store::lookup).
-    /// Counts a use of the key either way.
+    /// Looks an object up as far as that needs no disk. Counts a use of the key.
+    ///
+    /// # Errors
+    /// The disk has to be asked: [`resume`](Store::resume) does that.
     pub fn try_lookup(
         self: &Arc<Self>,
         io: &Io,
         target: &Target,
         options: LookupOptions,
-    ) -> Option<Lookup> {
+    ) -> Result<Lookup, Pending> {
         let Some(slower) = self.slower() else {
             return match self.look(io, target, options) {
-                Looked::Is(lookup) => Some(lookup),
-                Looked::InFile(_) => None,
+                Looked::Is(lookup) => Ok(lookup),
+                Looked::InFile(known) => Err(Pending { known, behind: false }),
             };
         };
         match self.look(io, target, LookupOptions { min_uses: 1, ..options }) {
             Looked::Is(Lookup::Absent { .. } | Lookup::Unavailable(_)) => {
                 let io = slower.io_from(self, io);
                 match slower.look(&io, target, options) {
-                    Looked::Is(lookup) => Some(self.found_behind(&slower, target, lookup)),
-                    Looked::InFile(_) => None,
+                    Looked::Is(lookup) => Ok(self.found_behind(&slower, target, lookup)),
+                    Looked::InFile(known) => Err(Pending { known, behind: true }),
                 }
             }
-            Looked::Is(lookup) => Some(lookup),
-            Looked::InFile(_) => None,
+            Looked::Is(lookup) => Ok(lookup),
+            Looked::InFile(known) => Err(Pending { known, behind: false }),
         }
+    }
+
+    /// Goes on with a look-up, in the pool.
+    pub async fn resume(
+        self: &Arc<Self>,
+        io: &Io,
+        target: &Target,
+        options: LookupOptions,
+        pending: Pending,
+    ) -> Lookup {
+        let Pending { known, behind } = pending;
+        let Some(slower) = self.slower() else {
+            return self.lookup_in_pool(io, target, known).await;
+        };
+        let from = slower.io_from(self, io);
+        let looked = if behind {
+            Looked::InFile(known)
+        } else {
+            match self.lookup_in_pool(io, target, known).await {
+                Lookup::Absent { .. } | Lookup::Unavailable(_) => {}
+                lookup => return lookup,
+            }
+            slower.look(&from, target, options)
+        };
+        let lookup = match looked {
+            Looked::Is(lookup) => lookup,
+            Looked::InFile(known) => slower.lookup_in_pool(&from, target, known).await,
+        };
+        self.found_behind(&slower, target, lookup)
     }
 
     /// Looks an object up; goes to the pool if it must.
@@ -49,29 +88,9 @@ impl Store {
         target: &Target,
         options: LookupOptions,
     ) -> Lookup {
-        let Some(slower) = self.slower() else {
-            return self.lookup_here(io, target, options).await;
-        };
-        let here = LookupOptions { min_uses: 1, ..options };
-        match self.lookup_here(io, target, here).await {
-            Lookup::Absent { .. } | Lookup::Unavailable(_) => {
-                let io = slower.io_from(self, io);
-                let lookup = slower.lookup_here(&io, target, options).await;
-                self.found_behind(&slower, target, lookup)
-            }
-            lookup => lookup,
-        }
-    }
-
-    async fn lookup_here(
-        self: &Arc<Self>,
-        io: &Io,
-        target: &Target,
-        options: LookupOptions,
-    ) -> Lookup {
-        match self.look(io, target, options) {
-            Looked::Is(lookup) => lookup,
-            Looked::InFile(known) => self.lookup_in_pool(io, target, known).await,
+        match self.try_lookup(io, target, options) {
+            Ok(lookup) => lookup,
+            Err(pending) => self.resume(io, target, options, pending).await,
         }
     }
 
@@ -251,6 +270,7 @@ impl Store {
 }
 
 /// What the index said.
+#[derive(Debug)]
 enum Known {
     Stored(Stored),
     /// It is not complete yet: the file may be there.

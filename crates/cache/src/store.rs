@@ -13,6 +13,8 @@
 //! request's, so that a location without `aio threads=POOL` uses the store's own pool, and also for
 //! sending the bodies of [`Hit`]s. All futures must run on a worker.
 
+use std::cell::RefCell;
+use std::hash::Hasher;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -22,7 +24,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use nowait_runtime::fs::{self, Aio, File, Io};
 use nowait_runtime::pool::{Pool, PoolConfig};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashSet, FxHasher};
 
 use crate::commits::Commits;
 use crate::fill::{Ended, Fill, FillStart, Waiter};
@@ -64,6 +66,18 @@ pub(crate) const BLOCK_BYTES: u64 = 512;
 /// The side index of tags may take so large a part of the keys zone's size besides.
 const TAG_SHARE: u64 = 8;
 
+/// Texts of keys that a thread remembers.
+const RECENT_MAX: usize = 256;
+
+/// Longer ones are not remembered.
+const RECENT_BYTES_MAX: usize = 1024;
+
+thread_local! {
+    /// What was asked for lately, by a hash of the text.
+    static RECENT: RefCell<[Option<Target>; RECENT_MAX]> =
+        const { RefCell::new([const { None }; RECENT_MAX]) };
+}
+
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -80,6 +94,21 @@ impl Target {
     pub fn new(text: Bytes) -> Target {
         let main = Key::new(&text);
         Target { key: main, main, text }
+    }
+
+    /// As [`new`](Target::new), for a text that this thread may have asked for lately: then it is not
+    /// hashed again.
+    pub fn of(text: &[u8]) -> Target {
+        if text.len() > RECENT_BYTES_MAX {
+            return Target::new(Bytes::copy_from_slice(text));
+        }
+        let mut hasher = FxHasher::default();
+        hasher.write(text);
+        let at = (hasher.finish() >> 32) as usize % RECENT_MAX;
+        RECENT.with_borrow_mut(|recent| match &recent[at] {
+            Some(target) if target.text == text => target.clone(),
+            _ => recent[at].insert(Target::new(Bytes::copy_from_slice(text))).clone(),
+        })
     }
 
     /// The variant of the same text that `distinction` tells from others (`Vary`).

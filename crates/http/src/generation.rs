@@ -9,10 +9,12 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use nowait_cache::Store;
 use nowait_runtime::fs::{Aio, Io};
 use nowait_runtime::pool::Pool;
 
 use crate::conf::HttpConf;
+use crate::conf::cache::Zone;
 use crate::conf::files::AioConf;
 use crate::request::Request;
 
@@ -41,6 +43,8 @@ pub struct Current {
     generation: Arc<Generation>,
     /// Settings of file operations, one per location, made at first use.
     io: RefCell<Vec<Option<Rc<Io>>>>,
+    /// The same for the files of the locations' caches.
+    cache_io: RefCell<Vec<Option<Rc<Io>>>>,
 }
 
 impl std::ops::Deref for Current {
@@ -55,7 +59,8 @@ impl Current {
     /// For this worker.
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
         let locations = generation.conf.locations().len();
-        Rc::new(Self { generation, io: RefCell::new(vec![None; locations]) })
+        let none = || RefCell::new(vec![None; locations]);
+        Rc::new(Self { generation, io: none(), cache_io: none() })
     }
 
     /// The error log, for tasks that must not keep the generation.
@@ -87,6 +92,25 @@ impl Current {
         let (io, constant) = self.make_io(request);
         let io = Rc::new(io);
         if constant && let Some(slot) = self.io.borrow_mut().get_mut(at) {
+            *slot = Some(io.clone());
+        }
+        io
+    }
+
+    /// How the location of a request reads the files of its cache, which is `store`.
+    pub(crate) fn cache_io(&self, request: &Request, store: &Store) -> Rc<Io> {
+        let at = request.location.0 as usize;
+        if let Some(Some(io)) = self.cache_io.borrow().get(at) {
+            return io.clone();
+        }
+        let io = Rc::new(store.io(&self.io(request)));
+        let location = request.location();
+        let constant =
+            match &location.files.aio {
+                AioConf::Threads(name) => name.literal().is_some(),
+                AioConf::Off | AioConf::On | AioConf::Blocking => true,
+            } && location.cache.as_ref().is_some_and(|cache| matches!(cache.zone, Zone::Fixed(_)));
+        if constant && let Some(slot) = self.cache_io.borrow_mut().get_mut(at) {
             *slot = Some(io.clone());
         }
         io

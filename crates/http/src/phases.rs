@@ -147,7 +147,7 @@ async fn wait(request: &mut Request) -> Option<Outcome> {
                 Either::Right(_) => return Some(Outcome::Close),
             }
         }
-        Stage::Authentication => match access::authenticate(request).await {
+        Stage::Authentication => match Box::pin(access::authenticate(request)).await {
             None => Stage::Content,
             Some(outcome) => return Some(outcome),
         },
@@ -285,7 +285,7 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                     Content::StubStatus => Some(handler::stub_status::run(request)),
                     Content::StatusApi => Some(status::api(request)),
                     Content::Metrics => Some(status::metrics(request)),
-                    Content::Proxy => None,
+                    Content::Proxy => proxy::try_run(request),
                     Content::Files => file_at_once(request),
                 };
             }

@@ -374,3 +374,61 @@ fn a_reload_keeps_what_is_stored() {
     });
     origin.finish();
 }
+
+/// What is kept of a response that was made of an object serves neither another location nor a
+/// request whose variables have a say in it.
+#[test]
+fn every_location_makes_its_own_response_of_an_object() {
+    let reply = "200 OK\nCache-Control: max-age=60\nX-A: 1\nX-B: 2\nSet-Cookie: c=1; Path=/\n\n1";
+    let hit = |lines| format!("200\nX-Cache: HIT\n{lines}\n\n1");
+    let (a, b) = (hit("X-A: 1\n!X-B"), hit("!X-A\nX-B: 2"));
+    let (p, q) = (hit("Set-Cookie: c=1; Path=/p"), hit("Set-Cookie: c=1; Path=/q"));
+    gets(
+        "proxy_cache_key same;
+         proxy_ignore_headers Set-Cookie;
+         location /a { proxy_pass http://%%ORIGIN%%; proxy_hide_header X-B; proxy_hide_header Set-Cookie; }
+         location /b { proxy_pass http://%%ORIGIN%%; proxy_hide_header X-A; proxy_hide_header Set-Cookie; }
+         location /c { proxy_pass http://%%ORIGIN%%; proxy_cookie_path / $arg_to; }",
+        &[
+            ("/a", Some(reply), "200\nX-Cache: MISS\n!X-B\n\n1"),
+            ("/a", None, &a),
+            ("/a", None, &a),
+            ("/b", None, &b),
+            ("/b", None, &b),
+            ("/a", None, &a),
+            ("/c?to=/p", None, &p),
+            ("/c?to=/q", None, &q),
+            ("/c?to=/p", None, &p),
+        ],
+    );
+}
+
+/// What is kept of a response is not what one request made of it.
+#[test]
+fn a_head_and_a_get_share_what_is_in_memory() {
+    cached(
+        "location / { proxy_pass http://%%ORIGIN%%; }",
+        &[
+            Case {
+                exchange: "GET /a HTTP/1.1\nHost: a",
+                reply: Some("200 OK\nCache-Control: max-age=60\nETag: \"x\"\n\nbody"),
+                expected: "200\nX-Cache: MISS\n\nbody",
+            },
+            Case {
+                exchange: "HEAD /a HTTP/1.1\nHost: a\nConnection: close",
+                reply: None,
+                expected: "200\nX-Cache: HIT\nContent-Length: 4\nETag: \"x\"",
+            },
+            Case {
+                exchange: "GET /a HTTP/1.1\nHost: a\nIf-None-Match: \"x\"",
+                reply: None,
+                expected: "304\nX-Cache: HIT\n!Content-Length",
+            },
+            Case {
+                exchange: "GET /a HTTP/1.1\nHost: a",
+                reply: None,
+                expected: "200\nX-Cache: HIT\nContent-Length: 4\n\nbody",
+            },
+        ],
+    );
+}

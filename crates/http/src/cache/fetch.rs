@@ -5,6 +5,7 @@ use bytes::Bytes;
 use nowait_cache::{Fill, FillStart, Hit, UnixMs};
 use nowait_h1::{Known, Method};
 
+use super::decoded::Decoded;
 use super::filling::{FillTee, Storing};
 use super::find::Object;
 use super::freshness::Stale;
@@ -148,7 +149,7 @@ impl Run<'_> {
         if let Some((object, _)) = old
             && (self.conf.revalidate || self.conf.strict)
         {
-            let meta = &object.meta;
+            let meta = &object.decoded.meta;
             wanted.if_none_match = meta.etag.clone();
             wanted.if_modified_since =
                 meta.last_modified.map(|time| Bytes::copy_from_slice(&http_date::format(time)));
@@ -224,15 +225,15 @@ impl Run<'_> {
             }
         };
         let object = match hit {
-            Some(hit) => match super::meta::Meta::decode(hit.head().state.meta.clone()) {
-                Some(meta) => Object { inner: hit, meta },
+            Some(hit) => match Decoded::of(hit.head()) {
+                Some(decoded) => Object { inner: hit, decoded },
                 None => object,
             },
             None => object,
         };
         let head = object.inner.head().clone();
         // The age and the time that is left are those of now.
-        let _ = self.judge(&head, &object.meta, false);
+        let _ = self.judge(&head, &object.decoded.meta, false);
         self.hit(object, Status::Revalidated, Some(Forward::Stale))
     }
 }

@@ -172,10 +172,10 @@ impl Run<'_> {
             let meta = Meta {
                 last_modified: reply.last_modified,
                 etag: reply.etag.clone(),
-                vary: object.meta.vary.clone(),
-                variant: object.meta.variant,
-                reason: object.meta.reason.clone(),
-                headless: object.meta.headless,
+                vary: object.decoded.meta.vary.clone(),
+                variant: object.decoded.meta.variant,
+                reason: object.decoded.meta.reason.clone(),
+                headless: object.decoded.meta.headless,
                 ..rules.meta.clone()
             };
             let all = fields.iter().map(|field| (&field.name[..], &field.value[..]));
@@ -197,10 +197,10 @@ impl Run<'_> {
             until,
             updating: validity.updating,
             error: validity.error,
-            meta: object.meta.clone(),
-            vary: object.meta.vary.clone(),
+            meta: object.decoded.meta.clone(),
+            vary: object.decoded.meta.vary.clone(),
         };
-        Some(state(stored.status, &rules, &object.meta, stored.header.clone()))
+        Some(state(stored.status, &rules, &object.decoded.meta, stored.header.clone()))
     }
 }
 

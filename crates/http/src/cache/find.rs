@@ -1,11 +1,14 @@
 //! Looking a response up: by its key, by the variant that the request selects, and whether it may be
 //! used. Called by [`super::serve`].
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use nowait_cache::format::Head;
-use nowait_cache::{Growing, Hit, Lookup, LookupOptions, Target, UnixMs};
+use nowait_cache::{Growing, Hit, Lookup, LookupOptions, Pending, Target, UnixMs};
 use nowait_h1::Known;
 
+use super::decoded::Decoded;
 use super::freshness::{self, Stale, Stored, Use};
 use super::meta::Meta;
 use super::serve::{Run, is_head};
@@ -16,6 +19,7 @@ use crate::log::Level;
 const SETTLED_MAX: u32 = 4;
 
 /// What was found.
+#[derive(Debug)]
 pub(super) enum Found {
     /// A response that may be used as it is.
     Fresh(Object<Hit>),
@@ -35,79 +39,69 @@ pub(super) enum Found {
 }
 
 /// A stored response and what is known of it.
+#[derive(Debug)]
 pub(super) struct Object<T> {
     pub(super) inner: T,
-    pub(super) meta: Meta,
+    pub(super) decoded: Rc<Decoded>,
+}
+
+/// What a look-up waits for.
+#[derive(Debug)]
+pub(super) enum Waits {
+    /// The disk has to be asked.
+    Disk(Pending),
+    /// An object gets its name just now; whether it is of use without one, too.
+    Settle(Object<Growing>, bool),
+}
+
+/// What came of a look-up without waiting.
+#[derive(Debug)]
+pub(super) struct Begun {
+    /// The key without `Vary`.
+    pub(super) main: Target,
+    /// The key that was looked up last.
+    pub(super) target: Target,
+    pub(super) vary_miss: bool,
+    pub(super) age: Option<u64>,
+    pub(super) ttl: Option<i64>,
+    pub(super) found: Result<Found, Waits>,
+}
+
+/// What a look-up leads to.
+enum Step {
+    Found(Found),
+    /// Another variant has to be looked up.
+    Look,
+    Settle(Object<Growing>, bool),
 }
 
 impl Run<'_> {
     /// Looks for the response to the request.
     pub(super) async fn find(&mut self) -> Found {
-        let options = LookupOptions {
-            read_while_filling: self.conf.lock && self.conf.read_while_filling,
-            min_uses: u16::try_from(self.conf.min_uses).unwrap_or(u16::MAX),
+        let mut found = match self.begun.take() {
+            Some(found) => found,
+            None => {
+                self.target = self.main.clone();
+                self.try_find()
+            }
         };
-        self.target = self.main.clone();
         let mut settled = 0;
         loop {
-            let lookup = self.store.lookup(&self.io, &self.target, options).await;
-            let head = match &lookup {
-                Lookup::Memory(hit) | Lookup::File(hit) => hit.head().clone(),
-                Lookup::Filling(growing) => growing.head().clone(),
-                Lookup::Error { status, .. } => return Found::Error(*status),
-                Lookup::Absent { wanted } => return Found::Absent { wanted: *wanted },
-                Lookup::Unavailable(_) => return Found::Unavailable,
-            };
-            let Some(meta) = Meta::decode(head.state.meta.clone()) else {
-                return Found::Absent { wanted: true };
-            };
-            if !self.has_content_for(&meta) {
-                return Found::Absent { wanted: true };
-            }
-            if let Some(other) = self.other_variant(&meta) {
-                if self.target.key != self.main.key {
-                    let key = self.target.key;
-                    self.request.log(
-                        Level::Crit,
-                        format_args!("cache object {key} has incorrect vary hash"),
-                    );
-                    return Found::Absent { wanted: true };
+            found = match found {
+                Ok(found) => return found,
+                Err(Waits::Disk(pending)) => {
+                    let options = self.options();
+                    let lookup = self.store.resume(&self.io, &self.target, options, pending);
+                    let lookup = lookup.await;
+                    self.step(lookup)
                 }
-                self.target = other;
-                self.vary_miss = true;
-                continue;
-            }
-            self.vary_miss = false;
-            return match lookup {
-                Lookup::Memory(hit) | Lookup::File(hit) => {
-                    let usable = self.judge(&head, &meta, hit.soft_purged);
-                    let object = Object { inner: hit, meta };
-                    match usable {
-                        Use::Fresh | Use::Accepted => Found::Fresh(object),
-                        Use::Validate(stale) => Found::Stale(object, stale),
-                    }
+                Err(Waits::Settle(object, _)) if settled < SETTLED_MAX => {
+                    object.inner.settled().await;
+                    settled += 1;
+                    self.try_find()
                 }
-                Lookup::Filling(growing) => match self.judge(&head, &meta, false) {
-                    // Only its name is missing; with that it can be cut into several ranges.
-                    Use::Fresh | Use::Accepted
-                        if growing.received().1
-                            && settled < SETTLED_MAX
-                            && self.wants_several_ranges() =>
-                    {
-                        growing.settled().await;
-                        settled += 1;
-                        continue;
-                    }
-                    Use::Fresh | Use::Accepted => Found::Growing(Object { inner: growing, meta }),
-                    // Too old at once; what is stored can be asked about.
-                    Use::Validate(_) if growing.received().1 && settled < SETTLED_MAX => {
-                        growing.settled().await;
-                        settled += 1;
-                        continue;
-                    }
-                    Use::Validate(_) => Found::Absent { wanted: false },
-                },
-                _ => Found::Unavailable,
+                Err(Waits::Settle(object, true)) => return Found::Growing(object),
+                Err(Waits::Settle(_, false)) => return Found::Absent { wanted: false },
             };
         }
     }
@@ -123,6 +117,86 @@ impl Run<'_> {
     /// nginx differs: there it is.
     pub(super) fn has_content_for(&self, meta: &Meta) -> bool {
         !meta.headless || is_head(self.request.method)
+    }
+
+    /// Looks for the response to the request as far as that needs no waiting.
+    pub(super) fn try_find(&mut self) -> Result<Found, Waits> {
+        match self.store.try_lookup(&self.io, &self.target, self.options()) {
+            Ok(lookup) => self.step(lookup),
+            Err(pending) => Err(Waits::Disk(pending)),
+        }
+    }
+
+    /// Goes on from what was looked up. A variant leads to no other one.
+    fn step(&mut self, lookup: Lookup) -> Result<Found, Waits> {
+        match self.look_at(lookup) {
+            Step::Found(found) => Ok(found),
+            Step::Settle(object, usable) => Err(Waits::Settle(object, usable)),
+            Step::Look => self.try_find(),
+        }
+    }
+
+    fn options(&self) -> LookupOptions {
+        LookupOptions {
+            read_while_filling: self.conf.lock && self.conf.read_while_filling,
+            min_uses: u16::try_from(self.conf.min_uses).unwrap_or(u16::MAX),
+        }
+    }
+
+    /// Looks at what was found.
+    fn look_at(&mut self, lookup: Lookup) -> Step {
+        let head = match &lookup {
+            Lookup::Memory(hit) | Lookup::File(hit) => hit.head().clone(),
+            Lookup::Filling(growing) => growing.head().clone(),
+            Lookup::Error { status, .. } => return Step::Found(Found::Error(*status)),
+            Lookup::Absent { wanted } => return Step::Found(Found::Absent { wanted: *wanted }),
+            Lookup::Unavailable(_) => return Step::Found(Found::Unavailable),
+        };
+        let Some(decoded) = Decoded::of(&head) else {
+            return Step::Found(Found::Absent { wanted: true });
+        };
+        let meta = &decoded.meta;
+        if !self.has_content_for(meta) {
+            return Step::Found(Found::Absent { wanted: true });
+        }
+        if let Some(other) = self.other_variant(meta) {
+            if self.target.key != self.main.key {
+                let key = self.target.key;
+                self.request
+                    .log(Level::Crit, format_args!("cache object {key} has incorrect vary hash"));
+                return Step::Found(Found::Absent { wanted: true });
+            }
+            self.target = other;
+            self.vary_miss = true;
+            return Step::Look;
+        }
+        self.vary_miss = false;
+        Step::Found(match lookup {
+            Lookup::Memory(hit) | Lookup::File(hit) => {
+                let usable = self.judge(&head, meta, hit.soft_purged);
+                let object = Object { inner: hit, decoded };
+                match usable {
+                    Use::Fresh | Use::Accepted => Found::Fresh(object),
+                    Use::Validate(stale) => Found::Stale(object, stale),
+                }
+            }
+            Lookup::Filling(growing) => {
+                let usable = self.judge(&head, meta, false);
+                let is_whole = growing.received().1;
+                let object = Object { inner: growing, decoded };
+                match usable {
+                    // Only its name is missing; with that it can be cut into several ranges.
+                    Use::Fresh | Use::Accepted if is_whole && self.wants_several_ranges() => {
+                        return Step::Settle(object, true);
+                    }
+                    Use::Fresh | Use::Accepted => Found::Growing(object),
+                    // Too old at once; what is stored can be asked about.
+                    Use::Validate(_) if is_whole => return Step::Settle(object, false),
+                    Use::Validate(_) => Found::Absent { wanted: false },
+                }
+            }
+            _ => Found::Unavailable,
+        })
     }
 
     /// Where the variant for this request is, if the response that was found is another one.

@@ -8,8 +8,9 @@ use nowait_runtime::fs::Io;
 use std::ops::Range;
 use std::rc::Rc;
 
+use super::decoded::Decoded;
 use super::find::Object;
-use super::meta::{self, Meta};
+use super::meta;
 use super::origin::Source;
 use super::serve::Run;
 use super::status::{Forward, Report, Status};
@@ -30,17 +31,20 @@ impl Run<'_> {
         forward: Option<Forward>,
     ) -> Outcome {
         self.note(status);
-        let Object { inner: hit, meta, .. } = object;
-        let stored = hit.head().clone();
+        let Object { inner: hit, decoded } = object;
         let length = hit.body_length();
-        let Some(head) = self.head(&stored, &meta, Some(length)) else {
-            return Outcome::status(500);
-        };
         let report = Report {
             forward: forward.filter(|_| status != Status::Hit),
             forward_status: (status == Status::Revalidated).then_some(304),
             ttl: self.ttl,
             ..Report::default()
+        };
+        let head = match decoded.response(self.request) {
+            Some(head) => head,
+            None => match self.head(hit.head(), &decoded, Some(length)) {
+                Ok(head) => head,
+                Err(outcome) => return outcome,
+            },
         };
         self.respond(head, report, |io| match hit.body() {
             HitBody::Bytes(bytes) if bytes.is_empty() => Body::Empty,
@@ -55,14 +59,14 @@ impl Run<'_> {
     /// Serves what is being stored just now. `collapsed`: after waiting for it.
     pub(super) fn grow(&mut self, object: Object<Growing>, collapsed: Option<Forward>) -> Outcome {
         self.note(Status::Hit);
-        let Object { inner: growing, meta, .. } = object;
-        let stored = growing.head().clone();
+        let Object { inner: growing, decoded } = object;
         let length = match growing.received() {
             (length, true) => Some(length),
             (_, false) => None,
         };
-        let Some(head) = self.head(&stored, &meta, length) else {
-            return Outcome::status(500);
+        let head = match self.head(growing.head(), &decoded, length) {
+            Ok(head) => head,
+            Err(outcome) => return outcome,
         };
         let report = Report {
             forward: collapsed,
@@ -78,50 +82,57 @@ impl Run<'_> {
     /// A growing object as something that was found; `None`: it is another variant.
     pub(super) fn join(&mut self, growing: Growing) -> Option<Object<Growing>> {
         let head = growing.head().clone();
-        let meta = Meta::decode(head.state.meta.clone())?;
+        let decoded = Decoded::of(&head)?;
+        let meta = &decoded.meta;
         let same =
             meta.vary.is_empty() || self.variant(&meta.vary, meta.strict).key.0 == meta.variant;
-        let fits = same && self.has_content_for(&meta);
-        let _ = self.judge(&head, &meta, false);
-        fits.then(|| Object { inner: growing, meta })
+        let fits = same && self.has_content_for(meta);
+        let _ = self.judge(&head, meta, false);
+        fits.then(|| Object { inner: growing, decoded })
     }
 
-    /// The origin's head as it was stored.
-    fn head(&self, stored: &Stored, meta: &Meta, length: Option<u64>) -> Option<UpstreamHead> {
-        let Some(mut fields) = meta::decode_fields(&stored.state.header) else {
+    /// Our head of the origin's as it was stored; `length`: of the whole content, if it is known.
+    fn head(
+        &mut self,
+        stored: &Stored,
+        decoded: &Decoded,
+        length: Option<u64>,
+    ) -> Result<Box<Head>, Outcome> {
+        let Some(fields) = meta::decode_fields(&decoded.fields(stored)) else {
             let key = stored.identity.key;
             self.request
                 .log(Level::Crit, format_args!("cache object {key} contains invalid header"));
-            return None;
+            return Err(Outcome::status(500));
         };
+        let mut fields = fields;
         if self.conf.strict {
             // RFC 9111 section 4: the cache "MUST generate an Age header field, replacing any present
             // in the response".
             fields.retain(|field| !field.name.eq_ignore_ascii_case(b"age"));
         }
+        let meta = &decoded.meta;
         let mut head = UpstreamHead::stored(stored.state.status, meta.reason.clone(), fields);
         // nginx differs: what came without a length is sent without one from its cache, too.
         head.content_length = length.filter(|_| !meta.headless).or_else(|| {
             let told = head.known(Known::ContentLength);
             told.and_then(|value| nowait_conf::number(value))
         });
-        Some(head)
+        let answer = self.origin.respond(self.request, &head, Source::Cache)?;
+        if answer.constant && length.is_some() {
+            decoded.keep(self.request, &answer.head);
+        }
+        Ok(answer.head)
     }
 
     fn respond(
         &mut self,
-        stored: UpstreamHead,
+        mut head: Box<Head>,
         report: Report,
         body: impl FnOnce(&Rc<Io>) -> Body,
     ) -> Outcome {
         if let Some(state) = &mut self.request.cache {
             state.age = self.age;
         }
-        let answer = match self.origin.respond(self.request, &stored, Source::Cache) {
-            Ok(answer) => answer,
-            Err(outcome) => return outcome,
-        };
-        let mut head: Box<Head> = answer.head;
         if let Some(age) = self.age.filter(|_| self.conf.strict) {
             head.add("Age", age.to_string());
         }

@@ -9,13 +9,14 @@
 //! | nginx's rules of validity | [`validity`] |
 //! | the strict rules | [`control`], [`targeted`], [`reply`], [`storing`], [`freshness`], [`updating`] |
 //! | variants | [`vary`] |
-//! | what is kept with an object | [`meta`] |
+//! | what is kept with an object | [`meta`], `decoded` |
 //! | the way of a request | `serve`, `find`, `fetch`, `filling`, `hit` |
 //! | protocols towards origins | [`origin`] |
 //! | removing what is stored | [`purge`] |
 //! | `$upstream_cache_status`, `Cache-Status` | [`status`] |
 
 pub mod control;
+mod decoded;
 mod fetch;
 mod filling;
 mod find;
@@ -35,7 +36,7 @@ pub mod validity;
 pub mod vary;
 pub mod zone;
 
-pub use serve::serve;
+pub use serve::{serve, try_serve};
 
 /// Runs a property with as many random inputs, the same in every run.
 #[cfg(test)]

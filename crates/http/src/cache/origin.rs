@@ -11,9 +11,9 @@ use crate::upstream::{Failed, Reply, UpstreamHead};
 
 /// A protocol, for one request.
 pub trait Origin {
-    /// The key where `cache_key` says nothing: scheme and name of the upstream, and the URI that is
-    /// asked for.
-    fn default_key(&self, request: &Request) -> Vec<u8>;
+    /// Appends the key where `cache_key` says nothing: scheme and name of the upstream, and the URI that
+    /// is asked for.
+    fn default_key(&self, request: &Request, out: &mut Vec<u8>);
 
     /// `ignore_headers`
     fn ignored(&self, request: &Request) -> Ignored;
@@ -72,4 +72,6 @@ pub struct Answer {
     pub head: Box<Head>,
     /// The origin is read ahead of the client. What is not, is not stored.
     pub buffering: bool,
+    /// It is the same for all requests of the location, and making it has changed nothing else.
+    pub constant: bool,
 }

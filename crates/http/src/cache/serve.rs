@@ -13,6 +13,7 @@
 //! | STALE | the same, but served all the same: the origin failed, or is asked in the background |
 //! | UPDATING | the same, while another request fetches it |
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,7 +26,7 @@ use nowait_runtime::fs::Io;
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::{clock, now, sleep};
 
-use super::find::{Found, Object};
+use super::find::{Begun, Found, Object, Waits};
 use super::freshness::Stale;
 use super::origin::{Origin, Source, Wanted};
 use super::reply::Asked;
@@ -42,6 +43,9 @@ use crate::upstream::BodyOptions;
 /// How often a request that waited for another one's response looks again before it asks the origin
 /// itself.
 const ROUNDS_MAX: u32 = 16;
+
+/// Memory for the text of a key that is kept for the next one.
+const TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// A request on its way through the cache.
 pub(super) struct Run<'a> {
@@ -64,6 +68,30 @@ pub(super) struct Run<'a> {
     pub(super) age: Option<u64>,
     /// For how long it is valid still, in seconds.
     pub(super) ttl: Option<i64>,
+    /// What was found already.
+    pub(super) begun: Option<Result<Found, Waits>>,
+}
+
+/// Answers a request of a location that has a cache with what is in memory. `None`: it has to wait,
+/// or to be asked for elsewhere, and [`serve`] goes on with it.
+pub fn try_serve(request: &mut Request, origin: &mut dyn Origin) -> Option<Outcome> {
+    let current = request.current.clone();
+    let conf = current.conf.location(request.location).cache.as_deref()?;
+    let Zone::Fixed(at) = &conf.zone else { return None };
+    let store = current.caches.get(*at)?.clone();
+    if !conf.methods.allows(request.method) || conf.purge.any(request) || conf.bypass.any(request) {
+        return None;
+    }
+    let key = key(request, origin, conf);
+    let mut run = Run::new(request, origin, conf, store, key);
+    run.note(Status::Miss);
+    let found = match run.try_find() {
+        Ok(Found::Fresh(object)) => return Some(run.hit(object, Status::Hit, None)),
+        found => found,
+    };
+    let Run { request, main, target, vary_miss, age, ttl, .. } = run;
+    State::of(request).begun = Some(Begun { main, target, vary_miss, age, ttl, found });
+    None
 }
 
 /// Answers a request of a location that has a cache.
@@ -81,34 +109,22 @@ pub async fn serve(request: &mut Request, origin: &mut dyn Origin) -> Outcome {
     if !purges && !conf.methods.allows(request.method) {
         return super::purge::pass(request, origin, conf, &store).await;
     }
-    let key = key(request, origin, conf);
-    request.cache = Some(Box::new(State {
-        key: key.text.clone(),
-        ..request.cache.take().map_or_else(State::default, |state| *state)
-    }));
     if purges {
+        let key = key(request, origin, conf);
+        State::of(request).key = key.text.clone();
         return super::purge::answer(request, conf, &store, &key).await;
     }
-    let io = Rc::new(store.io(&request.io()));
-    let asked = match conf.strict {
-        true => asked(request),
-        false => Asked { method: request.method, ..Asked::default() },
+    let Some(begun) = request.cache.as_mut().and_then(|state| state.begun.take()) else {
+        let key = key(request, origin, conf);
+        return Run::new(request, origin, conf, store, key).serve().await;
     };
-    let mut run = Run {
-        request,
-        origin,
-        conf,
-        store,
-        io,
-        target: key.clone(),
-        main: key,
-        asked,
-        now: unix_now(),
-        vary_miss: false,
-        age: None,
-        ttl: None,
-    };
-    run.serve().await
+    let mut run = Run::new(request, origin, conf, store, begun.main);
+    run.target = begun.target;
+    run.vary_miss = begun.vary_miss;
+    run.age = begun.age;
+    run.ttl = begun.ttl;
+    run.begun = Some(begun.found);
+    run.look().await
 }
 
 /// The time in Unix seconds.
@@ -156,10 +172,21 @@ fn zone(request: &Request, conf: &CacheConf) -> Result<Option<Arc<Store>>, Outco
 
 /// The key of a request.
 pub(super) fn key(request: &Request, origin: &dyn Origin, conf: &CacheConf) -> Target {
-    Target::new(match &conf.key {
-        Some(text) => request.evaluate(text),
-        None => origin.default_key(request).into(),
-    })
+    thread_local! {
+        /// Memory for the text.
+        static TEXT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    let mut text = TEXT.take();
+    text.clear();
+    match &conf.key {
+        Some(key) => key.append(request, &mut text),
+        None => origin.default_key(request, &mut text),
+    }
+    let target = Target::of(&text);
+    if text.capacity() <= TEXT_BYTES_MAX {
+        TEXT.set(text);
+    }
+    target
 }
 
 fn asked(request: &Request) -> Asked {
@@ -179,6 +206,36 @@ pub(super) enum Place {
 }
 
 impl<'a> Run<'a> {
+    fn new(
+        request: &'a mut Request,
+        origin: &'a mut dyn Origin,
+        conf: &'a CacheConf,
+        store: Arc<Store>,
+        key: Target,
+    ) -> Self {
+        State::of(request).key = key.text.clone();
+        let io = request.current.cache_io(request, &store);
+        let asked = match conf.strict {
+            true => asked(request),
+            false => Asked { method: request.method, ..Asked::default() },
+        };
+        Self {
+            request,
+            origin,
+            conf,
+            store,
+            io,
+            target: key.clone(),
+            main: key,
+            asked,
+            now: unix_now(),
+            vary_miss: false,
+            age: None,
+            ttl: None,
+            begun: None,
+        }
+    }
+
     async fn serve(&mut self) -> Outcome {
         if self.conf.bypass.any(self.request) {
             self.note(Status::Bypass);
@@ -186,6 +243,11 @@ impl<'a> Run<'a> {
             return self.fetch(place, None, Forward::Bypass).await;
         }
         self.note(Status::Miss);
+        self.look().await
+    }
+
+    /// Looks for the response, and asks the origin for what is not there.
+    async fn look(&mut self) -> Outcome {
         let deadline = now() + self.conf.lock_timeout;
         for _ in 0..ROUNDS_MAX {
             let waiter = match self.find().await {

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::find::Begun;
 use super::status::Status;
 use crate::request::Request;
 use crate::variables::Builtin;
@@ -49,7 +50,7 @@ fn text<'a>(
 }
 
 /// Kept in the request once a cache was asked.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct State {
     /// What became of it.
     pub status: Option<Status>,
@@ -61,4 +62,13 @@ pub struct State {
     pub etag: Option<Bytes>,
     /// Age of the stored response in seconds.
     pub age: Option<u64>,
+    /// What was found before the request had to wait for something.
+    pub(super) begun: Option<Begun>,
+}
+
+impl State {
+    /// The state of a request, made when it is first needed.
+    pub(super) fn of(request: &mut Request) -> &mut State {
+        request.cache.get_or_insert_default()
+    }
 }

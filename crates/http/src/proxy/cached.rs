@@ -7,6 +7,7 @@ use nowait_h1::Known;
 use super::context::Options;
 use super::handler::{self, Server};
 use super::response::{self, Processed};
+use super::target::{self, Form};
 use crate::cache::origin::{Answer, Origin, Source, Wanted};
 use crate::cache::validity::Ignored;
 use crate::conf::backend::IgnoreHeaders;
@@ -14,7 +15,7 @@ use crate::conf::proxy::ProxyConf;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Head, LocalFuture};
-use crate::upstream::{Failed, LogUri, Reply, UpstreamHead};
+use crate::upstream::{Failed, Reply, UpstreamHead};
 
 /// One request of a location that has a cache.
 pub(super) struct Cached<'a> {
@@ -23,17 +24,16 @@ pub(super) struct Cached<'a> {
 }
 
 impl Origin for Cached<'_> {
-    fn default_key(&self, request: &Request) -> Vec<u8> {
-        let mut key = Vec::new();
-        if let Some(destination) = request.proxy.destination(request) {
-            key.extend_from_slice(&destination.key_start);
-        }
-        match handler::uri(request, self.conf) {
-            Ok(LogUri::Text(text)) => key.extend_from_slice(&text),
+    fn default_key(&self, request: &Request, out: &mut Vec<u8>) {
+        let Some(destination) = request.proxy.destination(request) else {
+            return out.extend_from_slice(request.head.uri());
+        };
+        out.extend_from_slice(&destination.key_start);
+        match target::append(request, &self.conf.pass, destination, out) {
+            Some(Form::Text) => {}
             // Where there is no URI the request fails when it is sent.
-            Ok(LogUri::Unparsed) | Err(_) => key.extend_from_slice(request.head.uri()),
+            Some(Form::Unparsed) | None => out.extend_from_slice(request.head.uri()),
         }
-        key
     }
 
     fn ignored(&self, _request: &Request) -> Ignored {
@@ -79,7 +79,7 @@ impl Origin for Cached<'_> {
             own(&mut head);
         }
         let buffering = wishes.buffering.unwrap_or(self.conf.backend.settings.buffering);
-        Ok(Answer { head, buffering })
+        Ok(Answer { head, buffering, constant: wishes.constant })
     }
 }
 

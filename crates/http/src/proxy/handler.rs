@@ -35,12 +35,24 @@ pub async fn run(request: &mut Request) -> Outcome {
         Err(status) => return Outcome::status(status),
     };
     if request.location().cache.is_some() {
-        return crate::cache::serve(request, &mut Cached { conf, server }).await;
+        return Box::pin(crate::cache::serve(request, &mut Cached { conf, server })).await;
     }
-    match ask(request, conf, server, Options::default()).await {
-        Ok(reply) => answer(request, conf, reply).await,
+    match Box::pin(ask(request, conf, server, Options::default())).await {
+        Ok(reply) => answer(request, conf, reply),
         Err(failed) => Outcome::status(failed.status),
     }
+}
+
+/// Answers with what is in memory of a cache; `None`: [`run`] has to.
+pub fn try_run(request: &mut Request) -> Option<Outcome> {
+    let current = request.current.clone();
+    let location = current.conf.location(request.location);
+    let (Some(conf), Some(_)) = (&location.proxy, &location.cache) else { return None };
+    if matches!(conf.pass, Pass::Variable { .. }) {
+        return None;
+    }
+    let server = begin(request, conf).ok()?;
+    crate::cache::try_serve(request, &mut Cached { conf, server })
 }
 
 /// Which server is asked.
@@ -69,7 +81,8 @@ impl Server {
         let named = Named { text: &server, host: &host, port, default_port: Some(HTTP_PORT) };
         let current = &request.current;
         let (upstreams, resolving) = (&current.conf.upstreams, request.location().resolving);
-        let found = resolvers::find(named, upstreams, &current.resolvers, resolving).await;
+        let found = resolvers::find(named, upstreams, &current.resolvers, resolving);
+        let found = Box::pin(found).await;
         found.map_err(|error| {
             request.log(Level::Error, format_args!("{error}"));
             502
@@ -133,7 +146,7 @@ pub async fn ask(
     let upstream = server.upstream(request).await.map_err(failed)?;
     let attempt = upstream.begin(request);
     let target = Target { upstream, attempt, scheme: HTTP, uri, bind, outlives_client };
-    let mut reply = upstream::run(request, codec, &backend.settings, target).await?;
+    let mut reply = Box::pin(upstream::run(request, codec, &backend.settings, target)).await?;
     reply.body.hold(held);
     if let Some(rate) = &backend.limit_rate {
         let rate = Size::from_word(&request.evaluate(rate)).map_or(0, |size| size.0);
@@ -164,7 +177,7 @@ pub fn uri(request: &Request, conf: &ProxyConf) -> Result<LogUri, u16> {
 }
 
 /// Makes our response of a server's.
-async fn answer(request: &mut Request, conf: &ProxyConf, mut reply: Reply) -> Outcome {
+fn answer(request: &mut Request, conf: &ProxyConf, mut reply: Reply) -> Outcome {
     let (processed, wishes) = response::process(request, &conf.backend, conf, &reply.head);
     let mut head = match processed {
         Processed::Pass(head) => head,

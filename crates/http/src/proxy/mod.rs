@@ -21,4 +21,4 @@ pub mod url;
 pub mod variables;
 
 pub use context::Context;
-pub use handler::run;
+pub use handler::{run, try_run};

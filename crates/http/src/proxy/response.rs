@@ -47,6 +47,8 @@ pub enum Processed {
 pub struct Wishes {
     /// `X-Accel-Buffering`
     pub buffering: Option<bool>,
+    /// What becomes of the response does not depend on the request, but for its location.
+    pub constant: bool,
 }
 
 /// Makes our head of a server's, unless there is another answer. Notes what `X-Accel-Limit-Rate` and
@@ -87,6 +89,17 @@ const SINGLE: u128 = set(&[
     Known::XAccelLimitRate,
 ]);
 
+/// Headers that change what is noted of a request, or whose value its variables may change.
+const PERSONAL: u128 = set(&[
+    Known::Location,
+    Known::Refresh,
+    Known::SetCookie,
+    Known::XAccelRedirect,
+    Known::XAccelLimitRate,
+    Known::XAccelBuffering,
+    Known::XAccelCharset,
+]);
+
 /// Names as bits.
 const fn set(names: &[Known]) -> u128 {
     let mut bits = 0;
@@ -102,6 +115,8 @@ const fn set(names: &[Known]) -> u128 {
 pub(super) struct Single {
     /// Positions of those that don't.
     ignored: Vec<usize>,
+    /// Those that HTTP knows.
+    seen: u128,
 }
 
 impl Single {
@@ -110,8 +125,8 @@ impl Single {
         let mut ignored = Vec::new();
         for (n, field) in received.fields().iter().enumerate() {
             let Some(known) = field.known else { continue };
-            let bit = SINGLE & 1 << known as u32;
-            if seen & bit != 0 {
+            let bit = 1 << known as u32;
+            if seen & SINGLE & bit != 0 {
                 ignored.push(n);
                 let first = received.known(known);
                 request.log(
@@ -128,7 +143,7 @@ impl Single {
             }
             seen |= bit;
         }
-        Self { ignored }
+        Self { ignored, seen }
     }
 
     /// The fields that count.
@@ -148,7 +163,8 @@ fn obey(
     received: &UpstreamHead,
     fields: &Single,
 ) -> Wishes {
-    let mut wishes = Wishes::default();
+    let constant = fields.seen & PERSONAL == 0 && fields.ignored.is_empty();
+    let mut wishes = Wishes { constant, ..Wishes::default() };
     for Field { known, value, .. } in fields.of(received) {
         match known {
             Some(Known::XAccelLimitRate)

@@ -16,23 +16,53 @@ pub enum Target {
     Text(Bytes),
 }
 
+/// What was appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Nothing: it is the URI that the client sent.
+    Unparsed,
+    /// The URI.
+    Text,
+}
+
 /// The URI to ask for; `None` if there is none ("zero length URI to proxy").
+pub fn uri(request: &Request, pass: &Pass, destination: &Destination) -> Option<Target> {
+    if matches!(pass, Pass::Variable { .. }) && destination.uri.first().is_some_and(|b| *b != b'?')
+    {
+        return Some(Target::Text(destination.uri.clone()));
+    }
+    let room = destination.uri.len() + request.uri.path.len() + request.uri.query().len() + 16;
+    let mut out = Vec::with_capacity(room);
+    Some(match append(request, pass, destination, &mut out)? {
+        Form::Unparsed => Target::Unparsed,
+        Form::Text => Target::Text(out.into()),
+    })
+}
+
+/// Appends the URI to ask for; `None` if there is none.
 ///
 /// * Without a URI in `proxy_pass`: as the client sent it, if it is the client's still.
 /// * With one that has variables: that.
 /// * Else: that, in place of the location's name, and the rest of the path.
-pub fn uri(request: &Request, pass: &Pass, destination: &Destination) -> Option<Target> {
+pub fn append(
+    request: &Request,
+    pass: &Pass,
+    destination: &Destination,
+    out: &mut Vec<u8>,
+) -> Option<Form> {
     let own = &destination.uri[..];
+    let start = out.len();
     let variable = matches!(pass, Pass::Variable { .. });
     if variable && !own.is_empty() {
         // `http://server?args` asks for the root.
-        return Some(Target::Text(match own {
-            [b'?', ..] => [b"/", own].concat().into(),
-            _ => destination.uri.clone(),
-        }));
+        if own[0] == b'?' {
+            out.push(b'/');
+        }
+        out.extend_from_slice(own);
+        return Some(Form::Text);
     }
     if own.is_empty() && request.uri_unparsed {
-        return Some(Target::Unparsed);
+        return Some(Form::Unparsed);
     }
     let location = match pass {
         Pass::Static(pass) => &pass.location[..],
@@ -41,12 +71,11 @@ pub fn uri(request: &Request, pass: &Pass, destination: &Destination) -> Option<
     let replaces = !request.uri_rewritten && !own.is_empty();
     let skip = if replaces { location.len().min(request.uri.path.len()) } else { 0 };
     let rest = &request.uri.path[skip..];
-    let mut out = Vec::with_capacity(own.len() + rest.len() + request.uri.query().len() + 16);
     if replaces {
         out.extend_from_slice(own);
     }
     if was_quoted(request) || request.internal {
-        escape::push_uri(&mut out, Set::Uri, rest);
+        escape::push_uri(out, Set::Uri, rest);
     } else {
         out.extend_from_slice(rest);
     }
@@ -54,7 +83,7 @@ pub fn uri(request: &Request, pass: &Pass, destination: &Destination) -> Option<
         out.push(b'?');
         out.extend_from_slice(request.uri.query());
     }
-    (!out.is_empty()).then(|| Target::Text(out.into()))
+    (out.len() > start).then_some(Form::Text)
 }
 
 /// Whether the path of the request line had escapes, so that the decoded one may need them again.

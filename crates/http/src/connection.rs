@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nowait_front::handover::Handover;
 use nowait_h1::{Limits, server};
 use nowait_runtime::buf::{OutBuf, RecvBuf};
 use nowait_runtime::net::{Address, Stream};
@@ -93,6 +94,22 @@ impl Connection {
     ) -> Rc<Self> {
         worker.counts.opened();
         let connection = Rc::new(Self::uncounted(worker, stream, peer, listen, true));
+        connection.place.set(connection.worker.enter(&connection));
+        connection
+    }
+
+    /// A connection that came in elsewhere, and was passed on.
+    pub fn of_passed(worker: Rc<Worker>, connection: Handover) -> Rc<Self> {
+        let Handover { stream, peer, local, listen, input, proxy_protocol, .. } = connection;
+        worker.counts.opened();
+        let mut connection = Self::uncounted(worker, stream, peer, listen, true);
+        connection.local = OnceCell::from(Box::new(local));
+        // Whoever passes it on brings along no more than fits.
+        connection.input = RefCell::new(RecvBuf::of(&input).unwrap_or_else(RecvBuf::empty));
+        if let Some(header) = proxy_protocol {
+            connection.proxy_protocol = OnceCell::from(header);
+        }
+        let connection = Rc::new(connection);
         connection.place.set(connection.worker.enter(&connection));
         connection
     }

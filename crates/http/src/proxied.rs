@@ -6,6 +6,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::now;
 
 use crate::connection::Connection;
@@ -23,11 +24,16 @@ pub(crate) fn is_proxied(connection: &Connection) -> bool {
 pub(crate) async fn receive(connection: &Rc<Connection>, timeout: Duration) -> bool {
     let until = now() + timeout;
     let mut bytes = Vec::new();
+    // A connection that was passed on may have brought something along.
+    let mut brought = Some(connection.input.replace(RecvBuf::empty()));
     loop {
         let left = until.saturating_duration_since(now());
-        let mut received = match connection.stream.recv(left).await {
-            Ok(received) if !received.is_empty() => received,
-            _ => return false,
+        let mut received = match brought.take().filter(|input| !input.is_empty()) {
+            Some(input) => input,
+            None => match connection.stream.recv(left).await {
+                Ok(received) if !received.is_empty() => received,
+                _ => return false,
+            },
         };
         let before = bytes.len();
         bytes.extend_from_slice(&received);

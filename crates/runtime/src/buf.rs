@@ -134,6 +134,20 @@ impl RecvBuf {
         RecvBuf { memory: Some(memory), start: 0, end: len as u32 }
     }
 
+    /// A buffer with these bytes, as if they had just been received; `None`: they are more than fits
+    /// ([`RECV_BUF_BYTES`]).
+    pub fn of(bytes: &[u8]) -> Option<RecvBuf> {
+        if bytes.is_empty() {
+            return Some(RecvBuf::empty());
+        }
+        if bytes.len() > RECV_BUF_BYTES {
+            return None;
+        }
+        let mut memory = take_recv_memory();
+        memory[..bytes.len()].copy_from_slice(bytes);
+        Some(RecvBuf::filled(memory, bytes.len()))
+    }
+
     /// Consumes `count` bytes from the front.
     ///
     /// # Panics

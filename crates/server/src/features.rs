@@ -97,7 +97,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("stream_geo_module", Default, true),
     ("stream_limit_conn_module", Default, true),
     ("stream_map_module", Default, true),
-    ("stream_pass_module", Default, false),
+    ("stream_pass_module", Default, true),
     ("stream_return_module", Default, true),
     ("stream_set_module", Default, true),
     ("stream_split_clients_module", Default, true),

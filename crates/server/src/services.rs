@@ -10,18 +10,19 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_conf::{Cx, Diagnostic, Row, Scope};
+use nowait_front::handover::{Doors, Handover, receives};
 use nowait_front::log::error::ErrorLog;
 use nowait_front::log::writer::Writer;
 use nowait_front::log::{Level, Report};
 use nowait_front::sessions::ReportSessions;
 use nowait_http::conf::HttpConf;
 use nowait_http::connection::{self, Connection};
-use nowait_runtime::net::Accepted;
+use nowait_runtime::net::{Accepted, Address};
 use nowait_runtime::pool::Pool;
 use nowait_runtime::spawn;
 use nowait_stream::conf::StreamConf;
@@ -140,10 +141,13 @@ impl Service for Services {
     }
 
     fn worker(generation: Arc<Generation>) -> Rc<Worker> {
-        Rc::new(Worker {
+        let worker = Rc::new(Worker {
             http: nowait_http::worker::Worker::new(generation.http.clone()),
             stream: nowait_stream::worker::Worker::new(generation.stream.clone()),
-        })
+        });
+        let doors: Weak<Worker> = Rc::downgrade(&worker);
+        worker.stream.set_doors(doors);
+        worker
     }
 
     fn update(worker: &Rc<Worker>, generation: Arc<Generation>) {
@@ -190,6 +194,25 @@ impl Service for Services {
     fn flush(generation: &Arc<Generation>, limit: Duration) {
         generation.http.caches.iter().for_each(|cache| cache.close(limit));
         generation.http.logs.flush(limit);
+    }
+}
+
+/// `pass` leads from `stream` to every listening socket.
+impl Doors for Worker {
+    fn find(&self, address: &Address) -> Option<Arc<ListenAddress>> {
+        let (http, stream) = (self.http.current(), self.stream.current());
+        let mut listens = http.conf.listens().iter().chain(stream.conf.listens());
+        let found = listens.find(|listen| receives(&listen.spec.address, address));
+        found.map(|listen| Arc::new(listen.spec.address.clone()))
+    }
+
+    fn enter(&self, connection: Handover) {
+        if self.stream.current().conf.listen_at(&connection.listen).is_some() {
+            drop(spawn(self.stream.serve_passed(connection)));
+        } else {
+            let connection = Connection::of_passed(self.http.clone(), connection);
+            drop(spawn(connection::serve(connection)));
+        }
     }
 }
 

@@ -13,6 +13,7 @@ pub mod counts;
 pub mod generation;
 pub mod limit;
 pub mod logs;
+pub mod pass;
 pub mod phases;
 pub mod preread;
 pub mod proxy;

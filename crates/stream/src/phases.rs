@@ -22,7 +22,7 @@ use nowait_variables::Subject;
 use crate::conf::{Complex, Content};
 use crate::session::{Session, Transport};
 use crate::status::Status;
-use crate::{limit, preread, proxy, realip};
+use crate::{limit, pass, preread, proxy, realip};
 
 /// So much of what is no header of the PROXY protocol is shown in the log.
 const SHOWN_BYTES: usize = 107;
@@ -100,6 +100,7 @@ async fn answer(session: &Session, text: &Complex) -> Status {
     let sent = match &session.transport {
         Transport::Tcp(stream) => stream.send(text, SendOptions::new(ANSWER_TIMEOUT)).await,
         Transport::Udp(client) => client.send(&text),
+        Transport::Gone => return Status::InternalServerError,
     };
     match sent {
         Ok(()) => session.count_sent(length),
@@ -120,10 +121,12 @@ async fn content(session: &Session) -> Status {
     }
     match &server.content {
         Content::Nothing => Status::InternalServerError,
+        Content::Pass(to) => pass::run(session, to),
         Content::Return(text) => answer(session, text).await,
         Content::Proxy(pass) => match &session.transport {
             Transport::Tcp(stream) => proxy::tcp(session, stream, pass).await,
             Transport::Udp(client) => proxy::udp::udp(session, client, pass).await,
+            Transport::Gone => Status::InternalServerError,
         },
     }
 }
@@ -132,8 +135,26 @@ async fn content(session: &Session) -> Status {
 async fn receive_header(session: &Session, stream: &Stream) -> Result<(), Status> {
     session.set_action(Some("reading PROXY protocol"));
     let until = now() + session.server().core.proxy_protocol_timeout.duration();
-    let mut bytes = Vec::new();
+    // A connection that was passed on may have brought something along.
+    let mut bytes = session.input.take();
     loop {
+        match proxy_protocol::parse(&bytes) {
+            Ok(Some((header, length))) => {
+                session.input.replace(bytes.split_off(length));
+                if let Some(header) = header {
+                    // The cell is filled here only, once.
+                    let _ = session.proxy_protocol.set(Box::new(header));
+                }
+                session.set_action(Some("initializing session"));
+                return Ok(());
+            }
+            Ok(None) if bytes.len() < proxy_protocol::HEADER_BYTES_MAX => {}
+            Ok(None) | Err(proxy_protocol::Broken) => {
+                let shown = bytes[..bytes.len().min(SHOWN_BYTES)].escape_ascii();
+                session.log(Level::Error, format_args!("broken header: \"{shown}\""));
+                return Err(Status::BadRequest);
+            }
+        }
         let left = until.saturating_duration_since(now());
         match stream.recv(left).await {
             Ok(received) if received.is_empty() => return Err(Status::BadRequest),
@@ -150,23 +171,6 @@ async fn receive_header(session: &Session, stream: &Stream) -> Result<(), Status
                     }
                 }
                 return Err(Status::Ok);
-            }
-        }
-        match proxy_protocol::parse(&bytes) {
-            Ok(Some((header, length))) => {
-                session.input.replace(bytes.split_off(length));
-                if let Some(header) = header {
-                    // The cell is filled here only, once.
-                    let _ = session.proxy_protocol.set(Box::new(header));
-                }
-                session.set_action(Some("initializing session"));
-                return Ok(());
-            }
-            Ok(None) if bytes.len() < proxy_protocol::HEADER_BYTES_MAX => {}
-            Ok(None) | Err(proxy_protocol::Broken) => {
-                let shown = bytes[..bytes.len().min(SHOWN_BYTES)].escape_ascii();
-                session.log(Level::Error, format_args!("broken header: \"{shown}\""));
-                return Err(Status::BadRequest);
             }
         }
     }

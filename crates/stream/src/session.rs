@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use nowait_front::address;
+use nowait_front::handover::Handover;
 use nowait_front::log::error::{Details, Entry};
 use nowait_front::log::{Level, Logged};
 use nowait_front::proxy_protocol::ProxyProtocol;
@@ -42,6 +43,8 @@ pub enum Transport {
     Tcp(Stream),
     /// By datagrams.
     Udp(UdpClient),
+    /// Its connection was passed on (`pass`), and it ends.
+    Gone,
 }
 
 /// What a session begins with.
@@ -78,6 +81,12 @@ pub struct Session {
     pub hello: OnceCell<Box<ClientHello>>,
     /// What the limits have said.
     pub limited: RefCell<Limited>,
+    /// Where its connection goes when it has ended (`pass`).
+    pub pass_to: RefCell<Option<Address>>,
+    /// How often its connection was passed on.
+    pub passes: u8,
+    /// Its connection was passed on: nothing is said of it here.
+    pub passed: bool,
     /// Bytes received and not yet passed on.
     pub input: RefCell<Vec<u8>>,
     /// Bytes that came from the client.
@@ -111,6 +120,9 @@ impl Session {
             real_peer: OnceCell::new(),
             hello: OnceCell::new(),
             limited: RefCell::default(),
+            pass_to: RefCell::default(),
+            passes: 0,
+            passed: false,
             input: RefCell::default(),
             received: Cell::new(0),
             sent: Cell::new(0),
@@ -124,6 +136,26 @@ impl Session {
             variable_depth: Cell::new(0),
             _counted: counted,
         };
+        let default = session.virtual_servers()?.default_server;
+        session.server.set(default);
+        Some(session)
+    }
+
+    /// A session of a connection that came in elsewhere, and was passed on.
+    pub(crate) fn of_passed(
+        current: Rc<Current>,
+        connection: Handover,
+        counted: Counted,
+    ) -> Option<Self> {
+        let Handover { stream, peer, local, listen, input, proxy_protocol, passes } = connection;
+        let arrival = Arrival { transport: Transport::Tcp(stream), peer, listen, counted };
+        let mut session = Self::new(current, arrival)?;
+        session.local = OnceCell::from(Box::new(local));
+        session.input = RefCell::new(input);
+        session.passes = passes;
+        if let Some(header) = proxy_protocol {
+            session.proxy_protocol = OnceCell::from(header);
+        }
         let default = session.virtual_servers()?.default_server;
         session.server.set(default);
         Some(session)
@@ -154,7 +186,7 @@ impl Session {
     pub fn stream(&self) -> Option<&Stream> {
         match &self.transport {
             Transport::Tcp(stream) => Some(stream),
-            Transport::Udp(_) => None,
+            Transport::Udp(_) | Transport::Gone => None,
         }
     }
 
@@ -181,6 +213,7 @@ impl Session {
                 (_, ListenAddress::Inet(inet)) if !inet.ip().is_unspecified() => {
                     Address::Inet(*inet)
                 }
+                (Transport::Gone, _) => Address::Unix(Box::default()),
                 (Transport::Tcp(stream), _) => {
                     stream.local_addr().unwrap_or_else(|_| Address::Unix(Box::default()))
                 }
@@ -295,6 +328,9 @@ impl Session {
 impl Drop for Session {
     /// The log phase: no session ends without its line.
     fn drop(&mut self) {
+        if self.passed {
+            return;
+        }
         if self.status.get().is_none() {
             // Its worker ends without waiting for it, or it has broken off by a panic.
             let ended =

@@ -2,12 +2,13 @@
 //!
 //! Made by the program on each worker's thread. Everything in it belongs to that thread.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use nowait_front::handover::{Doors, Handover};
 use nowait_front::log::Level;
 use nowait_front::resolvers;
 use nowait_runtime::net::Accepted;
@@ -17,9 +18,9 @@ use nowait_sys::listen::ListenAddress;
 
 use crate::counts::Counts;
 use crate::generation::{Current, Generation};
-use crate::phases;
 use crate::session::{Arrival, Session, Transport};
 use crate::udp::{self, Receiving};
+use crate::{pass, phases};
 
 /// Stream in one worker.
 pub struct Worker {
@@ -27,6 +28,8 @@ pub struct Worker {
     /// Tasks that the newest generation needs besides its sessions.
     tasks: RefCell<Vec<JoinHandle<()>>>,
     pub(crate) counts: Counts,
+    /// Where connections are passed on to.
+    doors: OnceCell<Weak<dyn Doors>>,
 }
 
 impl Worker {
@@ -36,6 +39,7 @@ impl Worker {
             current: RefCell::new(Current::new(generation)),
             tasks: RefCell::default(),
             counts: Counts::new(),
+            doors: OnceCell::new(),
         })
     }
 
@@ -100,11 +104,31 @@ impl Worker {
             listen: listen.clone(),
             counted: self.counts.session(false),
         };
-        let session = Session::new(self.current(), arrival);
+        self.run(Session::new(self.current(), arrival))
+    }
+
+    /// Serves a connection that came in elsewhere, to its end.
+    pub fn serve_passed(&self, connection: Handover) -> impl Future<Output = ()> + use<> {
+        let counted = self.counts.session(false);
+        self.run(Session::of_passed(self.current(), connection, counted))
+    }
+
+    fn run(&self, session: Option<Session>) -> impl Future<Output = ()> + use<> {
+        let doors = self.doors.get().cloned();
         async move {
-            if let Some(session) = session {
-                phases::serve(&session).await;
+            let Some(session) = session else { return };
+            phases::serve(&session).await;
+            if let Some(to) = session.pass_to.take()
+                && let Some(doors) = doors.and_then(|doors| doors.upgrade())
+            {
+                pass::hand_over(session, to, &*doors);
             }
         }
+    }
+
+    /// Where connections are passed on to. Called once.
+    pub fn set_doors(&self, doors: Weak<dyn Doors>) {
+        // A second call would be a mistake of the program's; the first one counts.
+        let _ = self.doors.set(doors);
     }
 }

@@ -8,6 +8,7 @@ pub mod blocks;
 pub mod core;
 pub mod limit;
 pub mod log;
+pub mod pass;
 pub mod proxy;
 pub mod ssl_preread;
 pub mod variables;
@@ -82,6 +83,8 @@ pub struct Server {
 pub enum Content {
     /// No directive says what: sessions end at once.
     Nothing,
+    /// `pass`
+    Pass(pass::PassTo),
     /// `return`
     Return(Complex),
     /// `proxy_pass`
@@ -128,6 +131,7 @@ pub fn rows() -> Vec<&'static [Row]> {
         variables::SET_ROWS,
         ssl_preread::SslPrereadConf::ROWS,
         answer::RETURN_ROWS,
+        pass::PASS_ROWS,
         proxy::PASS_ROWS,
         proxy::ProxyConf::ROWS,
         proxy::DEPRECATED_ROWS,

@@ -78,8 +78,8 @@ impl FilePath {
     }
 }
 
-/// Path and query string of a URI that the content names, not the client; `None` if it could lead out
-/// of the root. nginx: `ngx_http_parse_unsafe_uri`.
+/// Path and query string of a URI that the content or a server behind this one names, not the client;
+/// `None` if it could lead out of the root. nginx: `ngx_http_parse_unsafe_uri`.
 pub fn from_outside(uri: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let (path, args) = match uri.iter().position(|&b| b == b'?') {
         Some(at) => (&uri[..at], Some(uri[at + 1..].to_vec())),
@@ -105,7 +105,9 @@ mod tests {
         assert_eq!(from_outside(b"/a%20b?c%20"), Some((b"/a b".to_vec(), Some(b"c%20".to_vec()))));
         let odd = (b"/..a/b..".to_vec(), Some(b"/../".to_vec()));
         assert_eq!(from_outside(b"/..a/b..?/../"), Some(odd));
-        for wrong in ["", "?a", "..", "../a", "/a/..", "/a/../b", "/%2e%2e/b", "/a%00b"] {
+        for wrong in
+            ["", "?a", "..", "../a", "/a/..", "/../a", "/a/../b", "/%2e%2e/b", "/a%00b", "/a\0"]
+        {
             assert_eq!(from_outside(wrong.as_bytes()), None, "{wrong}");
         }
     }

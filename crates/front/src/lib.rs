@@ -14,6 +14,7 @@ pub mod handover;
 pub mod limit;
 pub mod listen;
 pub mod log;
+pub mod logs;
 pub mod proxy_protocol;
 pub mod realip;
 pub mod resolvers;

@@ -51,7 +51,6 @@ pub mod referer;
 pub mod replace;
 pub mod request;
 pub mod request_body;
-pub mod request_log;
 pub mod response;
 pub mod response_head;
 pub mod rewrite;

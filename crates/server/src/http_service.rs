@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nowait_conf::{Cx, Scope};
+use nowait_front::logs::{self, Logs};
 use nowait_front::resolvers::Resolvers;
 use nowait_http::cache::purge::Aim;
 use nowait_http::conf::{self, HttpConf, PoolsWanted};
 use nowait_http::generation::Generation;
-use nowait_http::logs::{self, Logs};
+use nowait_http::logs as http_logs;
 
 use crate::service::Needs;
 use crate::services::Shared;
@@ -37,8 +38,8 @@ pub fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> HttpConf {
 pub fn needs(plan: &HttpConf) -> Needs {
     Needs {
         listens: plan.listens().iter().map(|listen| listen.spec.clone()).collect(),
-        logs: logs::files(plan),
-        stderr: logs::uses_stderr(plan),
+        logs: logs::files(http_logs::blocks(plan)),
+        stderr: logs::uses_stderr(http_logs::blocks(plan)),
         directories: directories(plan),
     }
 }
@@ -57,7 +58,8 @@ pub fn activate(
     let Shared { number, settings, pools, writer, main, files, sessions, lifeline } = shared;
     let mut opened = |path: &Path| files.remove(path);
     let debug = settings.debug_connections.clone();
-    let logs = Logs::open(&plan, writer.clone(), main.clone(), debug, &mut opened);
+    let logs =
+        Logs::open(http_logs::blocks(&plan), writer.clone(), main.clone(), debug, &mut opened);
     let stores = previous.map_or(&[][..], |previous| &previous.caches);
     let caches = nowait_http::cache::zone::open(&plan, stores);
     let pool = &pools[nowait_http::generation::DEFAULT_POOL];

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nowait_front::limit;
+use nowait_front::logs::{self, Logs};
 use nowait_front::resolvers::Resolvers;
 use nowait_front::sessions::{ReportSessions, SessionsReport};
 use nowait_http::generation::DEFAULT_POOL;
 use nowait_stream::conf::StreamConf;
 use nowait_stream::counts;
 use nowait_stream::generation::Generation;
-use nowait_stream::logs::{self, Logs};
+use nowait_stream::logs as stream_logs;
 use nowait_upstream::Group;
 
 use crate::service::Needs;
@@ -20,8 +21,8 @@ use crate::services::Shared;
 pub fn needs(plan: &StreamConf) -> Needs {
     Needs {
         listens: plan.listens().iter().map(|listen| listen.spec.clone()).collect(),
-        logs: logs::files(plan),
-        stderr: logs::uses_stderr(plan),
+        logs: logs::files(stream_logs::all(plan)),
+        stderr: logs::uses_stderr(stream_logs::all(plan)),
         directories: Vec::new(),
     }
 }
@@ -58,7 +59,8 @@ pub fn activate(
     let Shared { settings, pools, writer, main, files, lifeline, .. } = shared;
     let mut opened = |path: &Path| files.remove(path);
     let debug = settings.debug_connections.clone();
-    let logs = Logs::open(&plan, writer.clone(), main.clone(), debug, &mut opened);
+    let logs =
+        Logs::open(stream_logs::blocks(&plan), writer.clone(), main.clone(), debug, &mut opened);
     let resolvers = Resolvers::new(&plan.resolvers, &pools[DEFAULT_POOL], Some(resolvers));
     Generation {
         conf: plan,

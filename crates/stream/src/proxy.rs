@@ -302,7 +302,7 @@ impl<'a> Search<'a> {
     /// For those who watch: which connection is whose.
     pub(crate) fn log_connected(&self, local: Option<Address>, peer: &Picked) {
         if let Some(local) = local
-            && self.session.current.logs.enabled(self.session, Level::Info)
+            && self.session.logs(Level::Info)
         {
             let (kind, name) = (self.session.kind(), peer.name());
             let text = format_args!("{kind}proxy {local} connected to {name}");

@@ -15,7 +15,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use nowait_front::address;
 use nowait_front::handover::Handover;
-use nowait_front::log::error::{Details, Entry};
+use nowait_front::log::error::Details;
 use nowait_front::log::{Level, Logged};
 use nowait_front::proxy_protocol::ProxyProtocol;
 use nowait_front::servers::{ServerId, Virtual};
@@ -260,12 +260,12 @@ impl Session {
 
     /// Writes a line about it to the error logs of its server, with all that is known of it.
     pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
-        self.current.logs.session_error(self, level, Some(&About(self)), message);
+        self.current.logs.about(self.about(Some(&About(self))), level, message);
     }
 
     /// Writes a line that says all by itself.
     pub fn log_bare(&self, level: Level, message: fmt::Arguments<'_>) {
-        self.current.logs.session_error(self, level, None, message);
+        self.current.logs.about(self.about(None), level, message);
     }
 
     /// `udp `, for log lines.
@@ -319,12 +319,6 @@ impl Details for About<'_> {
     }
 }
 
-impl Session {
-    pub(crate) fn entry<'a>(&self, details: Option<&'a dyn Details>, debug: bool) -> Entry<'a> {
-        Entry { connection: Some(self.number), os_error: None, details, debug_connection: debug }
-    }
-}
-
 impl Drop for Session {
     /// The log phase: no session ends without its line.
     fn drop(&mut self) {
@@ -337,7 +331,7 @@ impl Drop for Session {
                 if worker::is_stopping() { Status::Ok } else { Status::InternalServerError };
             self.status.set(Some(ended));
         }
-        self.current.logs.access(self);
+        self.current.logs.access(self.server_id().0 as usize, self);
     }
 }
 

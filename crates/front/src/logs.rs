@@ -1,0 +1,159 @@
+//! The logs of a generation: which lines go where.
+//!
+//! Made when a generation comes into use, from what its blocks (locations, servers) say and the files
+//! that the master opened. Whoever serves calls [`Logs::access`] and [`Logs::about`]; both only copy a
+//! line into the ring of the log writer.
+
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nowait_runtime::net::Address;
+
+use crate::log::access::{AccessLogs, OpenAccessLogs};
+use crate::log::debug_connection::DebugConnections;
+use crate::log::directives::{ErrorLogTo, ErrorTarget};
+use crate::log::error::{Details, Entry, ErrorLog};
+use crate::log::writer::Writer;
+use crate::log::{Level, Logged, Report};
+
+/// The logs of a block, not yet open.
+#[derive(Clone, Copy)]
+pub struct BlockLogs<'a> {
+    /// `access_log`
+    pub access: &'a AccessLogs,
+    /// `error_log`; empty: the main one.
+    pub error: &'a [ErrorLogTo],
+}
+
+/// The logs of a generation, by the numbers of its blocks.
+pub struct Logs {
+    writer: Arc<Writer>,
+    main: ErrorLog,
+    debug: DebugConnections,
+    access: Box<[OpenAccessLogs]>,
+    /// `None`: the main one.
+    error: Box<[Option<ErrorLog>]>,
+}
+
+/// Whom a line of an error log is about.
+#[derive(Clone, Copy)]
+pub struct About<'a> {
+    /// The number of the block.
+    pub block: usize,
+    /// The number of the connection.
+    pub connection: u64,
+    /// The peer of the connection: `debug_connection` is about it.
+    pub peer: &'a Address,
+    /// What the line says besides its message.
+    pub details: Option<&'a dyn Details>,
+}
+
+impl Logs {
+    /// Opens the logs of all blocks, in order. `opened` gives each file that the master has opened,
+    /// once.
+    pub fn open<'a>(
+        blocks: impl Iterator<Item = BlockLogs<'a>>,
+        writer: Arc<Writer>,
+        main: ErrorLog,
+        debug: DebugConnections,
+        opened: &mut dyn FnMut(&Path) -> Option<File>,
+    ) -> Self {
+        let (mut access, mut error) = (Vec::new(), Vec::new());
+        for block in blocks {
+            access.push(block.access.open(&writer, opened));
+            let outputs = block.error.iter().map(|log| log.open(&writer, opened));
+            let outputs: Vec<_> = outputs.collect();
+            error.push((!outputs.is_empty()).then(|| ErrorLog::new(outputs)));
+        }
+        Self { writer, main, debug, access: access.into(), error: error.into() }
+    }
+
+    /// The threads that write the logs, for the next generation.
+    pub fn writer(&self) -> &Arc<Writer> {
+        &self.writer
+    }
+
+    /// Gives the log writer files that were opened anew.
+    pub fn reopen(&self, mut fresh: impl FnMut(&Path) -> Option<File>) {
+        self.writer.reopen(|path| fresh(Path::new(path)));
+    }
+
+    /// Writes what is still waiting; false if that took longer than `limit`.
+    pub fn flush(&self, limit: Duration) -> bool {
+        self.writer.flush(limit)
+    }
+
+    /// Writes a line about nobody.
+    pub fn error(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.main.log(level, Entry::default(), message);
+    }
+
+    /// Whether a line of this level would be written. `details` make no difference.
+    pub fn enabled(&self, about: About<'_>, level: Level) -> bool {
+        self.of(about.block).enabled(level) || self.is_debugged(about.peer)
+    }
+
+    /// Writes a line about somebody.
+    pub fn about(&self, about: About<'_>, level: Level, message: fmt::Arguments<'_>) {
+        let log = self.of(about.block);
+        let debug = self.is_debugged(about.peer);
+        if !log.enabled(level) && !debug {
+            return;
+        }
+        let entry = Entry {
+            connection: Some(about.connection),
+            os_error: None,
+            details: about.details,
+            debug_connection: debug,
+        };
+        log.log(level, entry, message);
+    }
+
+    /// Writes the access log lines of a subject that has been served by this block.
+    pub fn access(&self, block: usize, subject: &impl Logged) {
+        if let Some(logs) = self.access.get(block) {
+            logs.write(subject);
+        }
+    }
+
+    fn of(&self, block: usize) -> &ErrorLog {
+        match self.error.get(block) {
+            Some(Some(log)) => log,
+            _ => &self.main,
+        }
+    }
+
+    fn is_debugged(&self, peer: &Address) -> bool {
+        !self.debug.is_empty() && self.debug.contains(peer.inet().map(|inet| inet.ip()))
+    }
+}
+
+/// Failures of logs are told to the main error log.
+impl Report for Logs {
+    fn report(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.error(level, message);
+    }
+}
+
+/// Whether an error log of the blocks is standard error.
+pub fn uses_stderr<'a>(blocks: impl Iterator<Item = BlockLogs<'a>>) -> bool {
+    let mut logs = blocks.flat_map(|block| block.error);
+    logs.any(|log| log.target == ErrorTarget::Stderr)
+}
+
+/// Files that the logs of the blocks are written to, each once.
+pub fn files<'a>(blocks: impl Iterator<Item = BlockLogs<'a>>) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for block in blocks {
+        let error = block.error.iter().filter_map(|log| log.file());
+        for file in block.access.files().chain(error) {
+            if !files.iter().any(|known| known == file) {
+                files.push(file.to_path_buf());
+            }
+        }
+    }
+    files
+}

@@ -94,6 +94,17 @@ impl Options {
     }
 }
 
+/// Where distributions keep the module of nginx.
+const NGINX_STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
+
+impl Options {
+    /// nginx's `stream`, where it is a module of its own; `NGINX_STREAM_MODULE` names another place.
+    pub fn nginx_stream_module(&self) -> Option<PathBuf> {
+        let named = std::env::var_os("NGINX_STREAM_MODULE").map(PathBuf::from);
+        named.or(Some(NGINX_STREAM_MODULE.into())).filter(|path| path.is_file())
+    }
+}
+
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("\"{text}\" is not a number"))
 }

@@ -100,6 +100,21 @@ pub fn all() -> Vec<Scenario> {
             Throughput { uri: Uri::ProxiedFile(MB), ..tiny },
         ),
         throughput(
+            "stream-tiny",
+            "return 200 of an origin, through a TCP proxy",
+            Throughput { uri: Uri::PassedTiny, ..tiny },
+        ),
+        throughput(
+            "stream-1m",
+            "1 MB of an origin, through a TCP proxy",
+            Throughput { uri: Uri::PassedFile(MB), ..tiny },
+        ),
+        throughput(
+            "stream-session",
+            "return 200 of an origin, through a TCP proxy, a session per request",
+            Throughput { uri: Uri::PassedTiny, close: true, ..tiny },
+        ),
+        throughput(
             "cache-100b",
             "100 bytes from the disk cache",
             Throughput { uri: Uri::Cached(100), ..tiny },
@@ -192,6 +207,7 @@ impl Bench {
             main: main.to_owned(),
             http: String::new(),
             server: String::new(),
+            stream: false,
             cpus,
             client_cpus,
         }
@@ -247,6 +263,21 @@ impl Bench {
                              proxy_busy_buffers_size 128k;";
         let mut variants = self.plain_variants();
         variants.insert(1, variant("nginx large buffers", Side::Nginx, "", LARGE));
+        variants
+    }
+
+    /// nginx with the buffers that it has without being asked, and with large ones; Nowait as it
+    /// is, with each driver.
+    pub fn stream_variants(&self) -> Vec<Variant> {
+        let mut variants = self.plain_variants();
+        let large = variant("nginx large buffers", Side::Nginx, "", "proxy_buffer_size 64k;");
+        variants.insert(1, large);
+        for variant in variants.iter_mut().filter(|variant| variant.side == Side::Nginx) {
+            // Distributions build it as a module.
+            if let Some(module) = self.options.nginx_stream_module() {
+                variant.main = format!("load_module {};", module.display());
+            }
+        }
         variants
     }
 

@@ -52,6 +52,8 @@ pub struct Setup {
     pub http: String,
     /// Lines for the `server` block.
     pub server: String,
+    /// The server passes connections on to the origin without looking at them (`stream`).
+    pub stream: bool,
     /// The processors that the server may use.
     pub cpus: Vec<usize>,
     /// The processors of the load generator, restored after the start.
@@ -64,6 +66,9 @@ pub fn configuration(directory: &Path, setup: &Setup, variant: &Variant) -> Stri
     let directory = directory.display();
     let Setup { workers, root, main, http: common, server, .. } = setup;
     let Variant { main: own, events, http, .. } = variant;
+    if setup.stream {
+        return stream_configuration(&directory.to_string(), setup, variant);
+    }
     let root = root.display();
     write!(
         text,
@@ -96,6 +101,33 @@ http {{
     )
     .expect("writing to a string succeeds");
     text
+}
+
+/// A server that passes connections on: the variant's lines for `http` are for `stream` then.
+fn stream_configuration(directory: &str, setup: &Setup, variant: &Variant) -> String {
+    let Setup { workers, main, .. } = setup;
+    let Variant { main: own, events, http, .. } = variant;
+    format!(
+        "daemon off;
+worker_processes {workers};
+worker_rlimit_nofile 20000;
+pid {directory}/pid;
+error_log {directory}/error.log warn;
+{main}
+{own}
+events {{
+    worker_connections 16384;
+    {events}
+}}
+stream {{
+    {http}
+    server {{
+        listen {ADDRESS} backlog=8192;
+        proxy_pass {ORIGIN};
+    }}
+}}
+"
+    )
 }
 
 /// The configuration of the origin behind a proxy: as fast as nginx is with files in memory.

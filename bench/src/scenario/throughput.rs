@@ -56,6 +56,10 @@ pub enum Uri {
     Cached(usize),
     /// A text of so many bytes, compressed at this level.
     Coded(Coding, u8, usize),
+    /// As [`Uri::ProxiedTiny`], by a proxy that does not look at it.
+    PassedTiny,
+    /// As [`Uri::ProxiedFile`], by a proxy that does not look at it.
+    PassedFile(usize),
 }
 
 /// A compression that both servers have.
@@ -99,25 +103,32 @@ impl Uri {
     /// The file that has to be there: name and length.
     fn file(self) -> Option<(String, usize)> {
         match self {
-            Uri::Tiny | Uri::ProxiedTiny => None,
+            Uri::Tiny | Uri::ProxiedTiny | Uri::PassedTiny => None,
             Uri::Coded(_, _, bytes) => Some((format!("{bytes}.txt"), bytes)),
-            Uri::File(bytes) | Uri::ProxiedFile(bytes) | Uri::Cached(bytes) => {
-                Some((format!("{bytes}.bin"), bytes))
-            }
+            Uri::File(bytes)
+            | Uri::ProxiedFile(bytes)
+            | Uri::Cached(bytes)
+            | Uri::PassedFile(bytes) => Some((format!("{bytes}.bin"), bytes)),
         }
     }
 
     fn path(self) -> String {
         let name = self.file().map_or_else(|| "tiny".to_owned(), |(name, _)| name);
         match self {
-            Uri::Tiny | Uri::File(_) | Uri::Coded(..) => format!("/{name}"),
+            Uri::Tiny | Uri::File(_) | Uri::Coded(..) | Uri::PassedTiny | Uri::PassedFile(_) => {
+                format!("/{name}")
+            }
             Uri::ProxiedTiny | Uri::ProxiedFile(_) => format!("/proxied/{name}"),
             Uri::Cached(_) => format!("/cached/{name}"),
         }
     }
 
     fn has_origin(self) -> bool {
-        matches!(self, Uri::ProxiedTiny | Uri::ProxiedFile(_) | Uri::Cached(_))
+        self.is_passed() || matches!(self, Uri::ProxiedTiny | Uri::ProxiedFile(_) | Uri::Cached(_))
+    }
+
+    fn is_passed(self) -> bool {
+        matches!(self, Uri::PassedTiny | Uri::PassedFile(_))
     }
 
     /// What is compared, and the label of nginx's usual setting where it isn't the only one.
@@ -128,6 +139,7 @@ impl Uri {
             Uri::ProxiedFile(_) => (bench.proxy_variants(), Some("nginx")),
             Uri::Cached(_) => (bench.cache_variants(), Some(USUAL_CACHE)),
             Uri::Coded(coding, level, _) => (bench.coding_variants(coding, level), None),
+            Uri::PassedTiny | Uri::PassedFile(_) => (bench.stream_variants(), Some("nginx")),
         }
     }
 }
@@ -242,10 +254,13 @@ fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Samp
     let setup = Setup {
         http: if target.origin.is_some() { bench.upstream() } else { String::new() },
         server: match what.uri {
-            Uri::Tiny | Uri::File(_) | Uri::Coded(..) => String::new(),
+            Uri::Tiny | Uri::File(_) | Uri::Coded(..) | Uri::PassedTiny | Uri::PassedFile(_) => {
+                String::new()
+            }
             Uri::ProxiedTiny | Uri::ProxiedFile(_) => PROXY.to_owned(),
             Uri::Cached(_) => cached(),
         },
+        stream: what.uri.is_passed(),
         ..bench.setup(what.workers)
     };
     let directory = bench.directory.join("server");

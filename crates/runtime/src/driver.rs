@@ -402,6 +402,22 @@ impl Driver {
         }
     }
 
+    /// Resolves when a direct read that found nothing may be tried again. The caller has just seen
+    /// EAGAIN.
+    pub(crate) fn poll_readable(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+        armed: &mut bool,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Driver::Epoll(driver) => driver.poll_readable(key, fd, cx, armed),
+            Driver::Uring(driver) => driver.poll_readable(key, cx, armed).map(Ok),
+            Driver::Sim(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+        }
+    }
+
     /// Resolves when a direct system call that was not possible may be tried again. The caller
     /// has just seen EAGAIN.
     pub(crate) fn poll_writable(

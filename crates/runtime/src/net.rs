@@ -9,6 +9,7 @@ mod datagram;
 mod listener;
 mod relay;
 mod send;
+mod splice;
 mod stream;
 
 pub use address::Address;

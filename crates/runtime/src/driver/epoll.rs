@@ -367,6 +367,27 @@ impl Epoll {
     }
 
     /// `armed` is the caller's memory between polls, false at first.
+    pub(crate) fn poll_readable(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+        armed: &mut bool,
+    ) -> Poll<io::Result<()>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if !*armed {
+            *armed = true;
+            slot.readable = false;
+        }
+        if slot.readable {
+            return Poll::Ready(Ok(()));
+        }
+        remember(&mut slot.read, cx);
+        let wanted = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
+    }
+
+    /// `armed` is the caller's memory between polls, false at first.
     pub(crate) fn poll_writable(
         &mut self,
         key: Key,

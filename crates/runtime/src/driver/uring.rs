@@ -374,6 +374,29 @@ impl Uring {
         Poll::Pending
     }
 
+    /// `armed` is the caller's memory between polls, false at first. Nothing is received meanwhile.
+    pub(crate) fn poll_readable(
+        &mut self,
+        key: Key,
+        cx: &mut Context<'_>,
+        armed: &mut bool,
+    ) -> Poll<()> {
+        let slot = &mut self.slots[key.0 as usize];
+        if !std::mem::replace(armed, true) {
+            slot.can_read = false;
+        }
+        if slot.can_read && !slot.has(Op::Recv) {
+            return Poll::Ready(());
+        }
+        remember(&mut slot.read, cx);
+        if !slot.has(Op::Recv) {
+            slot.recv_by_poll = true;
+            slot.recv_large = true;
+            self.poll_for(key.0 as usize, Op::Recv, PollFlags::IN | PollFlags::RDHUP);
+        }
+        Poll::Pending
+    }
+
     fn start_recv(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index).filter(|slot| slot.closing.is_none()) else {
             return;

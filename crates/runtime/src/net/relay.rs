@@ -3,7 +3,8 @@
 //! The one data path of everything that passes bytes on without looking at them: sessions of
 //! `stream`, and connections of HTTP that have changed their protocol. Each direction has one piece
 //! under way, so that a side that takes nothing stops the reading from the other, and memory is
-//! bounded by two pieces. An idle relay holds no buffers. Knows no logs and no protocol: what
+//! bounded by two pieces. While much passes in a direction it goes through a pipe in the kernel
+//! instead ([`super::splice`]). An idle relay holds neither buffers nor pipes. Knows no logs and no protocol: what
 //! happens is told to an [`Observer`].
 
 use std::cell::Cell;
@@ -13,12 +14,17 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use super::splice::{Pipe, Splice};
 use super::{NO_TIMEOUT, SendOptions, Stream};
 use crate::buf::{Chain, LARGE_BUF_BYTES, RECV_BUF_BYTES, Received};
+use crate::time::timeout;
 use crate::{now, sleep, yield_now};
 
 /// After so many bytes in one direction without a pause other tasks have their turn.
 const TURN_BYTES_MAX: usize = 1024 * 1024;
+
+/// When so many bytes have come without a pause, a pipe is worth it.
+const SPLICE_AFTER_BYTES: usize = 256 * 1024;
 
 /// One of the two connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +181,15 @@ enum Fault {
     Stuck,
 }
 
+/// What went through a pipe.
+#[derive(PartialEq, Eq)]
+enum Passed {
+    /// All that there will ever be.
+    All,
+    /// More may come.
+    SomeOfIt,
+}
+
 /// What both directions and the watch over them know.
 struct Shared<'a> {
     streams: Sides<&'a Stream>,
@@ -213,6 +228,9 @@ impl Shared<'_> {
         self.forward(from, first).await?;
         let mut taken = 0;
         let mut turn = 0;
+        // Bytes without a pause.
+        let mut run = 0;
+        let may_splice = rate == 0 && self.options.buffer_bytes >= LARGE_BUF_BYTES;
         // The last piece has filled a usual buffer: more is there than fits into one.
         let mut bulk = false;
         loop {
@@ -230,11 +248,16 @@ impl Shared<'_> {
             }
             let bytes = piece.len();
             bulk = bytes >= RECV_BUF_BYTES;
+            run = if bulk { run + bytes } else { 0 };
             self.note_move();
             self.observer.received(from, bytes);
             match rate {
                 0 => self.forward(from, Chain::from(piece)).await?,
                 rate => self.forward_slowly(from, Chain::from(piece), rate, &mut taken).await?,
+            }
+            if may_splice && run >= SPLICE_AFTER_BYTES && self.splice(from).await? == Passed::All {
+                self.pass_end_on(from);
+                return Ok(());
             }
             turn += bytes;
             if turn >= TURN_BYTES_MAX {
@@ -264,6 +287,74 @@ impl Shared<'_> {
                 Err(Fault::Broken)
             }
         }
+    }
+
+    /// Passes on through a pipe for as long as much comes.
+    async fn splice(&self, from: Side) -> Result<Passed, Fault> {
+        let (source, sink) = (*self.streams.of(from), *self.streams.of(from.other()));
+        let broken = |error: io::Error| {
+            self.observer.failed(from.other(), "send()", &error);
+            Fault::Broken
+        };
+        let splice = Splice::begin(source, sink).await.map_err(broken)?;
+        let mut turn = 0;
+        loop {
+            let Some(mut pipe) = Pipe::take() else { return Ok(Passed::SomeOfIt) };
+            let taken = match splice.take(&mut pipe) {
+                Ok(0) => return Ok(Passed::All),
+                Ok(taken) => taken,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // Who waits holds no pipe.
+                    drop(pipe);
+                    if let Err(error) = source.readable().await {
+                        self.observer.failed(from, "recv()", &error);
+                        return Ok(Passed::All);
+                    }
+                    continue;
+                }
+                Err(error) => {
+                    self.observer.failed(from, "recv()", &error);
+                    return Ok(Passed::All);
+                }
+            };
+            self.note_move();
+            self.observer.received(from, taken);
+            while pipe.held() > 0 {
+                match splice.give(&mut pipe) {
+                    Ok(given) => {
+                        self.note_move();
+                        self.observer.sent(from.other(), given);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.has_room(from.other()).await?;
+                    }
+                    Err(error) => return Err(broken(error)),
+                }
+            }
+            // It comes in small pieces again.
+            if taken < RECV_BUF_BYTES {
+                return Ok(Passed::SomeOfIt);
+            }
+            turn += taken;
+            if turn >= TURN_BYTES_MAX {
+                turn = 0;
+                yield_now().await;
+            }
+        }
+    }
+
+    /// Waits until a side takes something again.
+    async fn has_room(&self, side: Side) -> Result<(), Fault> {
+        let writable = self.streams.of(side).writable();
+        let stuck = *self.options.stuck.of(side);
+        let waited = match stuck == NO_TIMEOUT {
+            true => writable.await,
+            false => timeout(stuck, writable).await.map_err(|_| Fault::Stuck)?,
+        };
+        waited.map_err(|error| {
+            self.observer.failed(side, "send()", &error);
+            Fault::Broken
+        })
     }
 
     /// Sends to the other side no faster than the rate. In each second since the start as much may go

@@ -33,7 +33,7 @@ pub struct Stream {
     recv_timer: Cell<Option<TimerId>>,
     pub(super) send_timer: Cell<Option<TimerId>>,
     pub(super) sent: Cell<u64>,
-    received: Cell<u64>,
+    pub(super) received: Cell<u64>,
 }
 
 impl Stream {
@@ -174,6 +174,16 @@ impl Stream {
         std::future::poll_fn(|cx| {
             let mut driver = self.local.driver.borrow_mut();
             driver.poll_writable(self.key, self.fd(), cx, &mut armed)
+        })
+        .await
+    }
+
+    /// Waits until a direct read from the descriptor that found nothing (EAGAIN) may be tried again.
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        let mut armed = false;
+        std::future::poll_fn(|cx| {
+            let mut driver = self.local.driver.borrow_mut();
+            driver.poll_readable(self.key, self.fd(), cx, &mut armed)
         })
         .await
     }

@@ -42,8 +42,8 @@ nowait_conf::directives! {
     /// How much is read at once from a client or a server. A session that passes nothing on holds no
     /// buffer; one whose receiver is slow holds one per direction.
     ///
-    /// nginx differs: less than 16k counts as 16k; and without the directive, up to 128k are read at
-    /// once while much comes.
+    /// nginx differs: less than 16k counts as 16k; and without the directive, or from 128k on, what comes
+    /// in bulk goes through a pipe in the kernel and is never read into the server.
     buffer_size: Option<Size>, in STREAM | STREAM_SERVER, args "size";
     /// Bytes per second that are read from a client; zero: no limit. Variables are allowed.
     upload_rate: Option<Complex>, in STREAM | STREAM_SERVER, args "rate";

@@ -127,7 +127,7 @@ pub(crate) enum Driver {
 impl Driver {
     pub(crate) fn new(config: &WorkerConfig, inbox: &Arc<Inbox>) -> io::Result<Driver> {
         match config.driver {
-            DriverKind::Epoll => Epoll::new(inbox, config.multi_accept).map(Driver::Epoll),
+            DriverKind::Epoll => Epoll::new(inbox, config).map(Driver::Epoll),
             DriverKind::IoUring => Ok(Driver::Uring(Box::new(Uring::new(inbox, config.guard)?))),
         }
     }

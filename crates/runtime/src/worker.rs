@@ -68,6 +68,8 @@ pub struct WorkerConfig {
     pub multi_accept: bool,
     /// nginx's `accept_mutex_delay`: pause of accepting when descriptors have run out.
     pub accept_delay: Duration,
+    /// nginx's `epoll_events`: events that epoll hands over at a time, from 1 to 65536.
+    pub events_max: usize,
     /// Restrict the loop's ring to operations that cannot block (`event_loop_guard`).
     pub guard: bool,
     /// Counts how long the loop's turns take.
@@ -85,6 +87,7 @@ impl WorkerConfig {
             connections_max: 512,
             multi_accept: false,
             accept_delay: Duration::from_millis(500),
+            events_max: 512,
             guard: false,
             blocked: Arc::default(),
             hooks: Rc::new(NoHooks),

@@ -109,6 +109,10 @@ directives! {
     accept_mutex: bool = "off", in EVENTS, args "on | off";
     /// Sets how long accepting pauses when descriptors have run out.
     accept_mutex_delay: Msec = "500ms", in EVENTS, args "time";
+    /// Sets how many events are taken from the kernel at a time, 65536 at most. Only epoll has it.
+    epoll_events: usize = "512", in EVENTS, args "number";
+    /// Accepted for compatibility: files are read by thread pools, which have bounds of their own.
+    worker_aio_requests: usize = "32", in EVENTS, args "number";
     /// Writes everything about the connections of these clients to the error log, whatever its
     /// level.
     debug_connection: Vec<DebugConnection>, in EVENTS, args "address | CIDR | unix:";
@@ -436,6 +440,7 @@ pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
             driver: events.use_driver.map(|driver| driver.0),
             multi_accept: events.multi_accept,
             accept_delay: msec(events.accept_mutex_delay),
+            events_max: events.epoll_events,
             guard: match events.event_loop_guard {
                 GuardSetting::Off => GuardMode::Off,
                 GuardSetting::On => GuardMode::On,

@@ -131,6 +131,8 @@ pub struct EventSettings {
     pub multi_accept: bool,
     /// `accept_mutex_delay`.
     pub accept_delay: Duration,
+    /// `epoll_events`.
+    pub events_max: usize,
     /// `event_loop_guard`.
     pub guard: GuardMode,
 }

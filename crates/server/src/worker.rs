@@ -146,6 +146,7 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
         connections_max: seat.events.connections,
         multi_accept: seat.events.multi_accept,
         accept_delay: seat.events.accept_delay,
+        events_max: seat.events.events_max,
         guard: mode != guard::Mode::Off,
         blocked: seat.blocked.clone(),
         hooks: Rc::new(Reporter { events: seat.reports.clone(), last: Cell::new(None) }),

@@ -28,9 +28,10 @@ use super::{
 use crate::buf::{self, Chain, Received, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;
+use crate::worker::WorkerConfig;
 
-/// Events taken from the kernel per turn.
-const EVENTS_MAX: usize = 512;
+/// Events taken from the kernel per turn at most, whatever `epoll_events` says.
+const EVENTS_MAX: usize = 65536;
 
 /// Marks the inbox's eventfd among the events.
 const INBOX: u64 = u64::MAX;
@@ -99,7 +100,7 @@ pub(crate) struct Epoll {
 }
 
 impl Epoll {
-    pub(crate) fn new(inbox: &Arc<Inbox>, multi_accept: bool) -> io::Result<Epoll> {
+    pub(crate) fn new(inbox: &Arc<Inbox>, config: &WorkerConfig) -> io::Result<Epoll> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let interest = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, inbox.event(), EventData::new_u64(INBOX), interest)?;
@@ -107,9 +108,9 @@ impl Epoll {
             epoll,
             slots: Slab::new(),
             next_generation: 0,
-            multi_accept,
+            multi_accept: config.multi_accept,
             first_receives: FirstReceives::default(),
-            events: Vec::with_capacity(EVENTS_MAX),
+            events: Vec::with_capacity(config.events_max.clamp(1, EVENTS_MAX)),
             _inbox: inbox.clone(),
         })
     }

@@ -182,9 +182,8 @@ fn directives_of_the_main_context_are_checked() {
          thread_pool d1 threads=1 max_queue=0; worker_priority -5; worker_rlimit_core 500M; \
          worker_shutdown_timeout 5s; timer_resolution 100ms; lock_file x; pcre_jit on; \
          debug_points stop; env PATH; error_log x debug_http; \
-         events { use epoll; multi_accept on; accept_mutex on; accept_mutex_delay 100ms; epoll_events 1; \
-          worker_aio_requests 64; \
-         event_loop_guard strict; worker_connections 10; }",
+         events { use epoll; multi_accept on; accept_mutex on; accept_mutex_delay 100ms; \
+         epoll_events 1; worker_aio_requests 64; event_loop_guard strict; worker_connections 10; }",
     );
     let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
     assert!(output.status.success(), "{}", stderr(&output));

@@ -22,6 +22,9 @@ use crate::wait;
 /// Name of the directory where it is mounted, beside the disk; the watchdog knows it.
 pub(super) const MOUNTED: &str = "local";
 
+/// How often a file system is tried to be made.
+const MAKE_TRIES_MAX: usize = 4;
+
 /// What is on the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -123,7 +126,10 @@ impl DiskImage {
             .and_then(|file| file.set_len(options.size.max(options.format.size_min())))
             .unwrap_or_else(|e| panic!("create {}: {e}", image.display()));
         let (maker, arguments) = options.format.maker();
-        run(maker, arguments, &image);
+        // That of btrfs looks at all loop devices, and fails when another test's goes meanwhile.
+        let mut tries = 1..=MAKE_TRIES_MAX;
+        let made = tries.find_map(|_| try_run(maker, arguments, &image).ok());
+        made.unwrap_or_else(|| run(maker, arguments, &image));
         let mount_point = dir_of(&disk).join(MOUNTED);
         fs::create_dir(&mount_point).unwrap_or_else(|e| panic!("mkdir: {e}"));
         let mut image = DiskImage { disk, mount_point, device: PathBuf::new(), options };
@@ -234,17 +240,20 @@ impl Drop for DiskImage {
 /// Runs a program of the system and returns what it printed.
 #[track_caller]
 fn run(program: &str, arguments: &[&str], last: &Path) -> String {
+    try_run(program, arguments, last).unwrap_or_else(|error| {
+        panic!("{program} {arguments:?} {}: {error}", last.display());
+    })
+}
+
+/// Runs a program of the system; the error is what it said.
+#[track_caller]
+fn try_run(program: &str, arguments: &[&str], last: &Path) -> Result<String, String> {
     let path = mounts::find_program(program).unwrap_or_else(|| panic!("there is no {program}"));
     let output = Command::new(path)
         .args(arguments)
         .arg(last)
         .output()
         .unwrap_or_else(|e| panic!("{program}: {e}"));
-    assert!(
-        output.status.success(),
-        "{program} {arguments:?} {}: {}",
-        last.display(),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }

@@ -2,7 +2,7 @@
 
 use nowait_testkit::Client;
 
-use crate::stage::{hear, on_each, stream};
+use crate::stage::{hear, on_each, stream, wait_file};
 
 const BOTH: &str = "%%MAIN%% events { %%EVENTS%% }
     http { %%HTTP%% server {
@@ -37,7 +37,9 @@ fn stream_takes_connections_over() {
     on_each(&stream("").config(BOTH), |server| {
         let (port, from) = (server.port_n(3), server.port_n(4));
         assert_eq!(hear(([127, 0, 0, 1], from).into()), format!("127.0.0.1:{port}"));
-        assert_eq!(server.read("stream.log"), format!("{port} 200\n"));
+        let line = format!("{port} 200\n");
+        wait_file(server, "stream.log", &line);
+        assert_eq!(server.read("stream.log"), line);
     });
 }
 

@@ -543,6 +543,13 @@ impl Store {
         self.begin_fill_here(io, target, options, options.asked.map(|moment| moment.here))
     }
 
+    /// Whether the index has the object, whatever its state. For those who have found nothing and have
+    /// got the right to store it: another worker may have stored it in between.
+    pub fn has(&self, target: &Target) -> bool {
+        let is_in = |store: &Store| store.index.peek(&target.key).is_some();
+        is_in(self) || self.slower().is_some_and(|slower| is_in(&slower))
+    }
+
     /// Now, among the purges: for fills that begin when the origin has answered.
     pub fn moment(&self) -> Moment {
         Moment {

@@ -23,6 +23,7 @@ pub mod resolving;
 mod sample;
 pub mod servers;
 pub mod sessions;
+pub mod tally;
 pub mod upstreams;
 
 /// Version of nginx whose behaviour is followed.

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -17,7 +18,9 @@ use nowait_upstream::conf::{GroupConf, ServerConf, Sticky, StickyCookie};
 use nowait_upstream::{Ask, Attempt, Group, Learning, Peer};
 
 use nowait_variables::{Complex, Subject};
+use rustix::io::Errno;
 
+use crate::log::Level;
 use crate::resolving::{Named, ResolverId};
 
 /// Number of a group.
@@ -397,6 +400,24 @@ impl<S> Upstreams<S> {
                 new.group.adopt(&old.group);
             }
         }
+    }
+}
+
+/// How serious it is that a server could not be reached. nginx: `ngx_event_connect_peer`.
+pub fn connect_level(error: &io::Error) -> Level {
+    let usual = [
+        Errno::CONNREFUSED,
+        Errno::AGAIN,
+        Errno::CONNRESET,
+        Errno::NETDOWN,
+        Errno::NETUNREACH,
+        Errno::HOSTDOWN,
+        Errno::HOSTUNREACH,
+        Errno::TIMEDOUT,
+    ];
+    match Errno::from_io_error(error) {
+        Some(errno) if usual.contains(&errno) => Level::Error,
+        _ => Level::Crit,
     }
 }
 

@@ -1,13 +1,12 @@
 //! Counters of connections and requests, for `stub_status` and `$connections_active` and its like.
-//!
-//! Each worker counts in memory that only it writes to, with plain loads and stores; who wants to
-//! know adds the workers up. A sum taken while others count may be off by what happens meanwhile.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use nowait_front::tally::{Tally, add, take};
 
 /// The counters of all workers that there were in this process.
-static WORKERS: RwLock<Vec<Arc<Counters>>> = RwLock::new(Vec::new());
+static WORKERS: Tally<Counters> = Tally::new();
 
 /// The counters of one worker. Alone in its cache lines, which no other worker writes to.
 #[derive(Default)]
@@ -47,11 +46,7 @@ impl Totals {
 
 /// Adds the workers up.
 pub fn totals() -> Totals {
-    let workers = WORKERS.read().unwrap_or_else(PoisonError::into_inner);
-    let sum = |counter: fn(&Counters) -> &AtomicU64| {
-        let values = workers.iter().map(|worker| counter(worker).load(Ordering::Relaxed));
-        values.fold(0, u64::saturating_add)
-    };
+    let sum = |counter| WORKERS.sum(counter);
     Totals {
         accepted: sum(|worker| &worker.accepted),
         requests: sum(|worker| &worker.requests),
@@ -61,22 +56,10 @@ pub fn totals() -> Totals {
     }
 }
 
-/// Adds to a counter that no other thread writes to.
-fn add(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-}
-
-/// Takes from a counter that no other thread writes to.
-fn take(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
-}
-
 impl Counts {
     /// The counters of a new worker; they stay in the sums when it ends.
     pub(crate) fn new() -> Self {
-        let counters = Arc::new(Counters::default());
-        WORKERS.write().unwrap_or_else(PoisonError::into_inner).push(counters.clone());
-        Self(counters)
+        Self(WORKERS.join())
     }
 
     /// A connection was accepted.
@@ -121,6 +104,8 @@ impl Drop for Counted<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     #[test]

@@ -1,12 +1,12 @@
 //! Counters of sessions, for status pages.
-//!
-//! Each worker counts in memory that only it writes to; who wants to know adds the workers up.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+
+use nowait_front::tally::{Tally, add, take};
 
 /// The counters of all workers that there were in this process.
-static WORKERS: RwLock<Vec<Arc<Counters>>> = RwLock::new(Vec::new());
+static WORKERS: Tally<Counters> = Tally::new();
 
 /// The counters of one worker. Alone in its cache lines, which no other worker writes to.
 #[derive(Default)]
@@ -38,11 +38,7 @@ pub struct Totals {
 
 /// Adds the workers up.
 pub fn totals() -> Totals {
-    let workers = WORKERS.read().unwrap_or_else(PoisonError::into_inner);
-    let sum = |counter: fn(&Counters) -> &AtomicU64| {
-        let values = workers.iter().map(|worker| counter(worker).load(Ordering::Relaxed));
-        values.fold(0, u64::saturating_add)
-    };
+    let sum = |counter| WORKERS.sum(counter);
     Totals {
         sessions: sum(|worker| &worker.sessions),
         active: sum(|worker| &worker.active),
@@ -51,22 +47,10 @@ pub fn totals() -> Totals {
     }
 }
 
-/// Adds to a counter that no other thread writes to.
-fn add(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-}
-
-/// Takes from a counter that no other thread writes to.
-fn take(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
-}
-
 impl Counts {
     /// The counters of a new worker; they stay in the sums when it ends.
     pub(crate) fn new() -> Self {
-        let counters = Arc::new(Counters::default());
-        WORKERS.write().unwrap_or_else(PoisonError::into_inner).push(counters.clone());
-        Self(counters)
+        Self(WORKERS.join())
     }
 
     /// A session begins; counted as long as the result lives.

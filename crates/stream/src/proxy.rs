@@ -16,7 +16,7 @@ use bytes::Bytes;
 use nowait_front::log::{Level, OsError};
 use nowait_front::proxy_protocol;
 use nowait_front::resolvers::{self, Named};
-use nowait_front::upstreams::Upstream;
+use nowait_front::upstreams::{Upstream, connect_level};
 use nowait_runtime::buf::Chain;
 use nowait_runtime::net::{
     Address, AfterEnd, ConnectError, ConnectOptions, Observer, RelayEnd, RelayOptions, Side, Sides,
@@ -26,7 +26,6 @@ use nowait_runtime::now;
 use nowait_runtime::time::timeout;
 use nowait_upstream::{Attempt, Next, Picked, Times};
 use nowait_variables::Subject;
-use rustix::io::Errno;
 
 use crate::conf::Complex;
 use crate::conf::proxy::{Pass, ProxyConf, ProxyVersion};
@@ -377,22 +376,4 @@ async fn find(session: &Session, text: &Complex) -> Result<Upstream<Session>, St
         session.log(Level::Error, format_args!("{error}"));
         Status::InternalServerError
     })
-}
-
-/// nginx: `ngx_event_connect_peer`.
-fn connect_level(error: &io::Error) -> Level {
-    let usual = [
-        Errno::CONNREFUSED,
-        Errno::AGAIN,
-        Errno::CONNRESET,
-        Errno::NETDOWN,
-        Errno::NETUNREACH,
-        Errno::HOSTDOWN,
-        Errno::HOSTUNREACH,
-        Errno::TIMEDOUT,
-    ];
-    match Errno::from_io_error(error) {
-        Some(errno) if usual.contains(&errno) => Level::Error,
-        _ => Level::Crit,
-    }
 }

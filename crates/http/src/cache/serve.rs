@@ -249,6 +249,7 @@ impl<'a> Run<'a> {
     /// Looks for the response, and asks the origin for what is not there.
     async fn look(&mut self) -> Outcome {
         let deadline = now() + self.conf.lock_timeout;
+        let mut looked_twice = false;
         for _ in 0..ROUNDS_MAX {
             let waiter = match self.find().await {
                 Found::Fresh(object) => return self.hit(object, Status::Hit, None),
@@ -276,6 +277,13 @@ impl<'a> Run<'a> {
                     return self.fetch(Place::Nowhere, None, Forward::UriMiss).await;
                 }
                 Found::Absent { wanted: true } => match self.begin(None) {
+                    // Another worker may have stored it since: with the lock one asks the origin.
+                    FillStart::Fill(_)
+                        if self.conf.lock && !looked_twice && self.store.has(&self.target) =>
+                    {
+                        looked_twice = true;
+                        continue;
+                    }
                     FillStart::Fill(fill) => {
                         let why = self.miss();
                         return self.fetch(Place::Fill(fill), None, why).await;

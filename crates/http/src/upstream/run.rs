@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nowait_front::upstreams::connect_level;
 use nowait_h1::Method;
 use nowait_runtime::net::ConnectError;
 use nowait_runtime::now;
@@ -397,25 +398,6 @@ impl Run<'_> {
         }
         self.request.log(Level::Error, format_args!("{what} failed{}", OsError(error)));
         Cause::Error
-    }
-}
-
-/// nginx: `ngx_event_connect_peer`.
-fn connect_level(error: &io::Error) -> Level {
-    use rustix::io::Errno;
-    let refused = [
-        Errno::CONNREFUSED,
-        Errno::AGAIN,
-        Errno::CONNRESET,
-        Errno::NETDOWN,
-        Errno::NETUNREACH,
-        Errno::HOSTDOWN,
-        Errno::HOSTUNREACH,
-        Errno::TIMEDOUT,
-    ];
-    match Errno::from_io_error(error) {
-        Some(errno) if refused.contains(&errno) => Level::Error,
-        _ => Level::Crit,
     }
 }
 

@@ -89,7 +89,8 @@ fn measure(
     let mut failed = Vec::new();
     for scenario in selected {
         match bench.run(scenario) {
-            Ok(outcome) => {
+            Ok(mut outcome) => {
+                outcome.processor.clone_from(&results.machine.processor);
                 println!("\n{}\n\n{}", outcome.title, report::table(&outcome));
                 results.scenarios.insert(scenario.name.to_owned(), outcome);
                 if let Some(directory) = &bench.options.out {

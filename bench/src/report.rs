@@ -36,7 +36,12 @@ fn page(results: &Results, order: &[&str]) -> String {
     text.push_str(&summary(results, order));
     for name in order {
         if let Some(outcome) = results.scenarios.get(*name) {
-            let _ = write!(text, "\n## {}\n\n{}", outcome.title, table(outcome));
+            let _ = write!(text, "\n## {}\n\n", outcome.title);
+            if outcome.processor != machine.processor && !outcome.processor.is_empty() {
+                let _ =
+                    write!(text, "Measured before, on another machine: {}.\n\n", outcome.processor);
+            }
+            text.push_str(&table(outcome));
         }
     }
     text

@@ -24,6 +24,9 @@ pub struct Outcome {
     pub title: String,
     /// Of the values, for example `µs of server CPU per request`.
     pub unit: String,
+    /// What it was measured on: scenarios that a run does not measure keep what was measured before.
+    #[serde(default)]
+    pub processor: String,
     pub better: Better,
     pub rounds: usize,
     pub seconds: f64,
@@ -140,6 +143,7 @@ mod tests {
         let mut outcome = Outcome {
             title: String::new(),
             unit: String::new(),
+            processor: String::new(),
             better: Better::Lower,
             rounds: 1,
             seconds: 1.0,

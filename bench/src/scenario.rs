@@ -218,6 +218,7 @@ impl Bench {
         Outcome {
             title: scenario.title.to_owned(),
             unit: unit.to_owned(),
+            processor: String::new(),
             better,
             rounds: self.options.rounds,
             seconds: self.options.seconds,

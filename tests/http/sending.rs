@@ -1,8 +1,14 @@
 //! How bodies are sent: files by every way, speed limits, pools.
 
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use crate::stage::{ask, on_each_driver, pattern, server, wait_file};
+use nowait_testkit::{Client, Server};
+use rustix::net::sockopt;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use crate::stage::{ask, on_each_driver, pattern, server, site, wait_file};
 
 #[test]
 fn every_way_of_sending_sends_the_same() {
@@ -186,5 +192,49 @@ fn a_client_that_leaves_disturbs_nobody() {
             client.reset();
         }
         assert_eq!(server.get("/a").text(), "A");
+    });
+}
+
+/// Whether the server's socket of this client's connection has `TCP_NODELAY` set.
+fn has_nodelay(server: &Server, client: &Client) -> bool {
+    let address = client.stream().local_addr().unwrap();
+    let ours = |socket: &OwnedFd| {
+        let peer = rustix::net::getpeername(socket).ok()??;
+        (SocketAddr::try_from(peer).ok()? == address).then(|| sockopt::tcp_nodelay(socket).unwrap())
+    };
+    let of_process = |pid: u32| {
+        let pidfd = pidfd_open(Pid::from_raw(pid as i32).unwrap(), PidfdFlags::empty()).unwrap();
+        let mut descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        descriptors.find_map(|entry| {
+            let number = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            ours(&pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).ok()?)
+        })
+    };
+    let found = server.children().into_iter().chain([server.pid()]).find_map(of_process);
+    found.expect("the server has the connection")
+}
+
+#[test]
+fn pieces_of_a_response_do_not_wait_for_acknowledgements() {
+    if crate::stage::asks_nginx() {
+        return; // sets it after the first response
+    }
+    let site = site(
+        "server { listen 127.0.0.1:%%PORT%%; location / { return 200 ok; }
+             location /off { tcp_nodelay off; return 200 ok; } }
+         server { listen 127.0.0.1:%%PORT_1%%; tcp_nodelay off; location / { return 200 ok; }
+             location /on { tcp_nodelay on; return 200 ok; } }",
+    );
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        for (target, set) in [("/", true), ("/off", false), ("/off", false), ("/", true)] {
+            client.get(target);
+            assert_eq!(has_nodelay(server, &client), set, "{target}");
+        }
+        let mut client = Client::to_port(server.port_n(1));
+        for (target, set) in [("/", false), ("/on", true), ("/", false)] {
+            client.get(target);
+            assert_eq!(has_nodelay(server, &client), set, "{target} of the other");
+        }
     });
 }

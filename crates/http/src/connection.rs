@@ -58,6 +58,8 @@ pub struct Connection {
     place: Cell<u32>,
     idle: Cell<Option<Idle>>,
     on_hangup: Cell<OnHangup>,
+    /// Whether `TCP_NODELAY` is set, if that is known.
+    nodelay: Cell<Option<bool>>,
     /// What the PROXY protocol said.
     pub proxy_protocol: OnceCell<Box<ProxyProtocol>>,
     /// The worker that serves it.
@@ -94,6 +96,10 @@ impl Connection {
     ) -> Rc<Self> {
         worker.counts.opened();
         let connection = Rc::new(Self::uncounted(worker, stream, peer, listen, true));
+        let current = connection.worker.current();
+        let own = current.conf.listens().iter().find(|own| own.spec.address == *connection.listen);
+        // Inherited from the listening socket.
+        connection.nodelay.set(own.map(|own| own.spec.nodelay));
         connection.place.set(connection.worker.enter(&connection));
         connection
     }
@@ -141,6 +147,7 @@ impl Connection {
             place: Cell::new(0),
             idle: Cell::new(None),
             on_hangup: Cell::default(),
+            nodelay: Cell::new(None),
             proxy_protocol: OnceCell::new(),
             worker,
             h1: RefCell::new(None),
@@ -155,6 +162,15 @@ impl Connection {
         RefMut::map(self.h1.borrow_mut(), |h1| {
             &mut **h1.get_or_insert_with(|| Box::new(server::Connection::new(Limits::default())))
         })
+    }
+
+    /// `tcp_nodelay`: a response that goes out in several pieces must not wait for the client's
+    /// acknowledgement of the first, which clients delay by 40 ms.
+    pub(crate) fn set_nodelay(&self, on: bool) {
+        if self.nodelay.replace(Some(on)) != Some(on) {
+            // A socket that can't be set is gone already.
+            let _ = self.stream.set_nodelay(on);
+        }
     }
 
     /// Our side's address; asked for only when needed and where it differs from the listener's.

@@ -116,6 +116,7 @@ pub fn start(
     out: &mut OutBuf,
 ) -> Result<Option<Rest>, SendError> {
     let Response { head, body } = response;
+    connection.set_nodelay(request.location().client.tcp_nodelay);
     if let Body::Tunnel(_) = body {
         request.keep_alive = false;
         write_head(request, head, Framing::None, out);

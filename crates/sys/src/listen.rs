@@ -284,8 +284,12 @@ pub fn configure(
             set(socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, queue),
         );
     }
-    if spec.nodelay {
-        check("TCP_NODELAY, 1".into(), set(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1));
+    if previous.map(|previous| previous.nodelay) != Some(spec.nodelay) {
+        let value = u32::from(spec.nodelay);
+        check(
+            format!("TCP_NODELAY, {value}"),
+            set(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, value),
+        );
     }
     if spec.deferred != previous.is_some_and(|previous| previous.deferred) {
         let value = u32::from(spec.deferred);

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span, Word};
 use nowait_front::listen::{ListenDirective, Rules};
-use nowait_front::servers::{self, Named, ServerListens, ServerName};
+use nowait_front::servers::{self, Named, ServerListens, ServerName, Virtual};
+use nowait_sys::listen::ListenAddress;
 
 use super::access::{AccessConf, LimitExcept, LimitExceptLayer};
 use super::log::{LogConf, access_logs};
@@ -337,7 +338,15 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         first_locations.push(build.locations.len());
         made.push(build.server(cx, &http, scope, name));
     }
-    let listens = servers::build(cx, &listens);
+    let mut listens = servers::build(cx, &listens);
+    for listen in &mut listens {
+        // Connections inherit it, which spares a call for each.
+        let root = |server: ServerId| made[server.0 as usize].root.0 as usize;
+        let nodelay =
+            |only: &Virtual| build.locations[root(only.default_server)].client.tcp_nodelay;
+        let inet = matches!(listen.spec.address, ListenAddress::Inet(_));
+        listen.spec.nodelay = inet && listen.only().is_none_or(nodelay);
+    }
     let caches = cx.take_global::<super::cache_path::CachePaths>().resolve(cx);
     let limit_zones = cx.take_global::<super::limit::Named>().resolve(cx);
     let upstreams = cx.take_global::<super::upstream::Groups>().resolve(cx);

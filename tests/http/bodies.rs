@@ -70,6 +70,66 @@ fn the_declared_length_is_known() {
 }
 
 #[test]
+fn a_body_can_be_read_before_a_location_is_looked_for() {
+    const DECIDES: &str = "location / { if ($request_body = secret) { return 403; }
+                                        return 200 [$request_body]; }
+                           location /more { client_max_body_size 100; return 200; }
+                           error_page 413 /large; location = /large { return 200 large; }";
+    let post = |target: &str, body: &str| {
+        format!("POST {target} HTTP/1.1\nHost: x\nContent-Length: {}\n\n{body}", body.len())
+    };
+    let (secret, other) = (post("/?early=1", "secret"), post("/?early=1", "open"));
+    let long = post("/more?early=1", "more than the server allows");
+    let site =
+        server(&format!("client_body_early_read 0 $arg_early; client_max_body_size 10; {DECIDES}"));
+    exchanges(
+        &site,
+        &[
+            (&secret, "403"),
+            (&other, "200\n\n[open]"),
+            ("GET /?early=1 HTTP/1.1\nHost: x", "200\n\n[]"),
+            // The settings are those of the server; the page is found all the same.
+            (&long, "413\n\nlarge"),
+            // Nobody else reads it before the location is known.
+            (&post("/", "secret"), "200\n\n[]"),
+            (&post("/more", "more than the server allows"), "200"),
+        ],
+    );
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        for (body, status) in [("secret", 403), ("public", 200), ("more than allowed", 413)] {
+            let length = body.len();
+            client.send(format!(
+                "POST /?early=1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n\
+                 {length:x}\r\n{body}\r\n0\r\n\r\n"
+            ));
+            assert_eq!(client.response().status, status, "{body}");
+        }
+    });
+}
+
+#[test]
+fn a_body_that_is_read_early_may_be_slow_and_in_a_file() {
+    let site = server(
+        "client_body_early_read 1; client_body_buffer_size 10; client_body_in_file_only on;
+         location / { return 200 $request_body_file; }",
+    );
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        client.send(
+            "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 20\r\n\r\n",
+        );
+        assert_eq!(client.response().status, 100);
+        client.send("0123456789");
+        client.send("abcdefghij");
+        let path = client.response().text().to_owned();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "0123456789abcdefghij", "{path}");
+        client.send_get("/");
+        assert_eq!(client.response().status, 200);
+    });
+}
+
+#[test]
 fn ambiguous_framing_is_refused() {
     let site = server(ECHO);
     exchanges(

@@ -3,6 +3,7 @@
 mod access;
 mod pass;
 mod preread;
+mod session_drop;
 mod stage;
 mod tcp;
 mod udp;

@@ -106,7 +106,7 @@ pub(crate) fn unauthorized(realm: &[u8]) -> Outcome {
 fn realm(request: &Request) -> Option<Bytes> {
     let auth = &request.location().auth;
     auth.auth_basic_user_file.as_ref()?;
-    let realm = request.evaluate(auth.auth_basic.as_ref()?);
+    let realm = request.evaluate(&auth.auth_basic.as_ref()?.text);
     (realm != b"off"[..]).then_some(realm)
 }
 

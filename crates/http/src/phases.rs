@@ -30,6 +30,7 @@ use crate::log::Level;
 use crate::outcome::{Outcome, Special, Target};
 use crate::proxy;
 use crate::request::{BodyLength, Request};
+use crate::request_body;
 use crate::response::{Body, Head, Response};
 use crate::rewrite::{Cursor, Step};
 use crate::special_pages;
@@ -53,6 +54,8 @@ pub(crate) enum Stage {
     /// At the beginning.
     #[default]
     Server,
+    /// The body has to be read before everything else.
+    EarlyBody,
     /// In the server's rewrite code.
     ServerCode(Cursor),
     /// The location has to be found.
@@ -88,10 +91,19 @@ pub enum Progress {
 ///
 /// Once there is a response, `request.location` is the one whose settings it is sent with.
 pub fn respond(request: &mut Request) -> Progress {
+    if request.server().early_read.any(request) {
+        request.stage = Stage::EarlyBody;
+        return Progress::Files;
+    }
+    post_read(request);
+    advance(request, Start::Server)
+}
+
+/// The phase before the rewrite directives of the server.
+fn post_read(request: &mut Request) {
     if request.current.conf.wants_realip {
         crate::realip::apply(request, request.server().root);
     }
-    advance(request, Start::Server)
 }
 
 /// Answers a subrequest as far as that needs no file.
@@ -130,6 +142,13 @@ pub async fn resume(request: &mut Request) -> Option<Response> {
 /// stage needs files.
 async fn wait(request: &mut Request) -> Option<Outcome> {
     request.stage = match request.stage {
+        Stage::EarlyBody => match Box::pin(early_body(request)).await {
+            Ok(()) => {
+                post_read(request);
+                Stage::Server
+            }
+            Err(status) => return Some(Outcome::status(status)),
+        },
         Stage::ServerCode(cursor) => match cursor.test_file(request).await {
             Ok(cursor) => Stage::ServerCode(cursor),
             Err(outcome) => return Some(outcome),
@@ -263,7 +282,7 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                 Access::Denied(outcome) => return Some(outcome),
                 Access::Wait => Stage::Authentication,
             },
-            Stage::Authentication => {
+            Stage::Authentication | Stage::EarlyBody => {
                 request.stage = stage;
                 return None;
             }
@@ -467,17 +486,8 @@ fn find_config(request: &mut Request) -> Option<Outcome> {
     }
     limit_except(request);
     let location = current.conf.location(request.location);
-    if let BodyLength::Known(length) = request.body_length {
-        let max = location.body.client_max_body_size.0;
-        if max != 0 && length > max && !request.body_discarded {
-            request.log(
-                Level::Error,
-                format_args!("client intended to send too large body: {length} bytes"),
-            );
-            // A page may answer, and must not be refused in turn.
-            request.body_discarded = true;
-            return Some(Outcome::status(413));
-        }
+    if is_too_large(request) {
+        return Some(Outcome::status(413));
     }
     if auto_redirect {
         let mut to = location.escaped_name();
@@ -488,6 +498,29 @@ fn find_config(request: &mut Request) -> Option<Outcome> {
         return Some(Outcome::moved(301, to));
     }
     None
+}
+
+/// Whether the body is longer than the location allows, which is logged.
+fn is_too_large(request: &mut Request) -> bool {
+    let BodyLength::Known(length) = request.body_length else { return false };
+    let max = request.location().body.client_max_body_size.0;
+    if max == 0 || length <= max || request.body_discarded {
+        return false;
+    }
+    request
+        .log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
+    // A page may answer, and must not be refused in turn.
+    request.body_discarded = true;
+    true
+}
+
+/// Reads the body by the settings of the server. The status to answer with, if that fails.
+/// nginx: `ngx_http_read_early_body`.
+async fn early_body(request: &mut Request) -> Result<(), u16> {
+    if is_too_large(request) {
+        return Err(413);
+    }
+    request_body::read(request).await
 }
 
 /// Whether a disk has to be asked for what variables can't wait for: `$realpath_root` of this

@@ -141,6 +141,39 @@ fn a_name_given_twice_is_shown_where_it_is_ignored() {
 }
 
 #[test]
+fn what_does_not_do_what_it_seems_to_is_warned_of() {
+    let dir = TempDir::new("seems");
+    let path = dir.path().to_str().unwrap();
+    let open = "[warn] \"auth_basic\" has no effect without \"auth_basic_user_file\"";
+    let handlers = "replaces another handler of the same block, only the last one is used";
+    for (server, warnings) in [
+        ("auth_basic a;", vec![open]),
+        // One line is named once, whoever inherits it.
+        ("auth_basic a; location / { } location /a { location /a/b { } }", vec![open]),
+        ("location / { limit_except GET { auth_basic a; } }", vec![open]),
+        ("auth_basic a; location / { auth_basic_user_file f; }", vec![]),
+        ("auth_basic a; location / { auth_basic off; }", vec![]),
+        ("auth_basic off;", vec![]),
+        ("location / { metrics; status_api; stub_status; }", vec![handlers, handlers]),
+        ("location / { proxy_pass http://127.0.0.1:1; empty_gif; }", vec![handlers]),
+        (
+            "location / { stub_status; stub_status; if ($arg_a) { proxy_pass http://127.0.0.1:1; } }",
+            vec![],
+        ),
+    ] {
+        dir.write("nginx.conf", format!("events {{}} http {{ server {{ {server} }} }}\n"));
+        let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
+        assert!(output.status.success());
+        let said = stderr(&output);
+        let lines: Vec<&str> = said.lines().filter(|line| line.contains("[warn]")).collect();
+        assert_eq!(lines.len(), warnings.len(), "{server}: {said}");
+        for (line, warning) in lines.iter().zip(warnings) {
+            assert!(line.contains(warning), "{server}: {said}");
+        }
+    }
+}
+
+#[test]
 fn a_dump_prints_every_file_once() {
     let dir = TempDir::new("dump");
     let main = "include a.inc;\ninclude a.in?;\nevents {}\n";

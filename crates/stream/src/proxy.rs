@@ -9,7 +9,10 @@ pub mod udp;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -24,7 +27,7 @@ use nowait_runtime::net::{
 };
 use nowait_runtime::now;
 use nowait_runtime::time::timeout;
-use nowait_upstream::{Attempt, Next, Picked, Times};
+use nowait_upstream::{Attempt, Next, Picked, Removed, Times};
 use nowait_variables::Subject;
 
 use crate::conf::Complex;
@@ -55,11 +58,16 @@ pub async fn tcp(session: &Session, client: &Stream, pass: &Pass) -> Status {
         client: rate(session, conf.upload_rate.as_ref()),
         upstream: rate(session, conf.download_rate.as_ref()),
     };
+    let removed = conf.session_drop.then(|| peer.removed());
     let meter = Meter { session, peer: RefCell::new(peer), began, first_byte: Cell::new(None) };
     let streams = Sides { client, upstream: &stream };
-    let end =
-        relay(streams, Sides { client: Chain::new(), upstream: first }, &options, &meter).await;
+    let first = Sides { client: Chain::new(), upstream: first };
+    let end = until_removed(removed, relay(streams, first, &options, &meter)).await;
     meter.finish();
+    let Some(end) = end else {
+        log_removed(session);
+        return Status::Ok;
+    };
     match end {
         RelayEnd::Closed(side) => {
             let who = match side {
@@ -74,6 +82,27 @@ pub async fn tcp(session: &Session, client: &Stream, pass: &Pass) -> Status {
         RelayEnd::Broken(_) => {}
     }
     Status::Ok
+}
+
+/// Runs a session for as long as its server is one of its group. `None`: it is not any more.
+pub(crate) async fn until_removed<T>(
+    removed: Option<Removed>,
+    run: impl Future<Output = T>,
+) -> Option<T> {
+    let (mut removed, mut run) = (pin!(removed), pin!(run));
+    poll_fn(|cx| {
+        if let Some(removed) = removed.as_mut().as_pin_mut()
+            && removed.poll(cx).is_ready()
+        {
+            return Poll::Ready(None);
+        }
+        run.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
+
+pub(crate) fn log_removed(session: &Session) {
+    session.log(Level::Info, format_args!("upstream server was removed"));
 }
 
 /// What goes to the upstream before all that the client will send: the PROXY protocol, and what was

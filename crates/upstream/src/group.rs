@@ -20,6 +20,7 @@ use crate::conf::{GroupConf, ServerConf, Sticky, Target};
 use crate::idle::PoolToken;
 use crate::peer::Peer;
 use crate::queue::Waiting;
+use crate::removal::Watchers;
 use crate::roster::Roster;
 use crate::stats::PeerStats;
 use crate::sticky::Sessions;
@@ -39,6 +40,8 @@ pub struct Group {
     sessions: Mutex<Option<Arc<Sessions>>>,
     /// Addresses that names get later wait for their first health check.
     mandatory: AtomicBool,
+    /// Who wants to know when peers are removed.
+    pub(crate) watchers: Watchers,
 }
 
 /// What changes while the group is used.
@@ -115,6 +118,7 @@ impl Group {
             pool: Mutex::new(Arc::new(pool)),
             sessions: Mutex::new(sessions),
             mandatory: AtomicBool::new(false),
+            watchers: Watchers::default(),
         })
     }
 
@@ -141,6 +145,12 @@ impl Group {
     /// All peers, in the order of their servers, the backups last.
     pub fn peers(&self) -> Vec<Arc<Peer>> {
         self.lock().roster.peers().cloned().collect()
+    }
+
+    /// Whether the address of a peer is still one of its server's.
+    pub(crate) fn has(&self, peer: &Peer) -> bool {
+        let state = self.lock();
+        state.roster.peers().any(|one| one.server == peer.server && one.address == peer.address)
     }
 
     /// The servers whose names have to be resolved: their positions and what they say.
@@ -174,6 +184,7 @@ impl Group {
         let queued = state.waiting.take_all();
         drop(state);
         waiters.into_iter().chain(queued).for_each(Waker::wake);
+        self.watchers.wake();
     }
 
     /// No answer could be had for a server: requests that wait for the first one go on without.

@@ -11,6 +11,7 @@ use crate::balance;
 use crate::group::Group;
 use crate::idle::{self, IdleConnection, Tag};
 use crate::peer::{Peer, ms};
+use crate::removal::Removed;
 use crate::stats::StatusClass;
 
 /// How long an answer took, from the choice of the peer on.
@@ -143,6 +144,11 @@ impl Picked {
         if !self.single {
             self.peer.worked(ms(now));
         }
+    }
+
+    /// Resolves when the peer is not one of the group any more.
+    pub fn removed(&self) -> Removed {
+        Removed::new(&self.group, &self.peer)
     }
 
     /// Counts a response by its status.

@@ -1,7 +1,7 @@
 //! Settings of HTTP Basic authentication. nginx: `ngx_http_auth_basic_module`.
 
 use bytes::Bytes;
-use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
+use nowait_conf::{Cx, Diagnostic, Node, Setting, Span, arity};
 
 use crate::request::Request;
 use crate::variables::complex::Complex;
@@ -13,10 +13,11 @@ nowait_conf::directives! {
     pub struct AuthConf with AuthConfLayer;
 
     /// Asks for a name and a password; the string tells the user for what. `off` asks for nothing,
-    /// whatever an outer block says. Variables are allowed.
+    /// whatever an outer block says. Variables are allowed. Without `auth_basic_user_file` everyone is
+    /// let in; a warning says so when the configuration is read.
     ///
     /// Passwords are checked on a thread of the default pool, those that take no time at once.
-    auth_basic: Option<Complex>, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, args "string | off";
+    auth_basic: Option<Realm>, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, args "string | off";
     /// The file with names and passwords, one `name:password` per line, comments after `#`; a
     /// relative name starts at the directory of the configuration. At most 16 MB. Variables are
     /// allowed. It is read again when it has changed.
@@ -26,6 +27,49 @@ nowait_conf::directives! {
     /// `{SHA}` and `{PLAIN}`. Those that would take many seconds (bcrypt above cost 16, SHA above five
     /// million rounds, Argon2 above 256 MB or 64 passes) are refused.
     auth_basic_user_file: Option<UserFile>, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, args "file";
+}
+
+/// `auth_basic`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Realm {
+    /// What the user is told.
+    pub text: Complex,
+    /// Where it stands.
+    span: Span,
+}
+
+impl Setting for Realm {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        Ok(Self { text: super::complex(word, cx)?, span: node.name.span })
+    }
+}
+
+/// Directives of which a warning was given: one that many locations inherit is named once.
+#[derive(Default)]
+struct Warned(Vec<Span>);
+
+impl AuthConf {
+    /// Warns of a location that looks protected and is not. nginx says nothing.
+    pub fn warn_if_open(&self, cx: &mut Cx<'_>) {
+        let Some(realm) = &self.auth_basic else { return };
+        let is_off = realm.text.literal().is_some_and(|text| *text == b"off"[..]);
+        if is_off || self.auth_basic_user_file.is_some() {
+            return;
+        }
+        let warned = &mut cx.global::<Warned>().0;
+        if warned.contains(&realm.span) {
+            return;
+        }
+        warned.push(realm.span);
+        cx.report(
+            Diagnostic::warn("\"auth_basic\" has no effect without \"auth_basic_user_file\"")
+                .at(realm.span)
+                .hint("nobody is asked for a password; name the file, or remove the line"),
+        );
+    }
 }
 
 /// `auth_basic_user_file`

@@ -123,7 +123,8 @@ struct OwnLayer {
     root: Option<(FilePath, Span)>,
     types: Option<Types>,
     internal: bool,
-    content: Option<Content>,
+    /// The handler, and the directive that names it.
+    content: Option<(Content, Span)>,
     /// The pattern of the location that this scope belongs to.
     pattern: Option<Pattern>,
 }
@@ -247,29 +248,38 @@ fn internal(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-fn empty_gif(cx: &mut Cx<'_>, _node: &Node) -> Result<(), Diagnostic> {
-    cx.layer::<OwnLayer>().content = Some(Content::EmptyGif);
+fn empty_gif(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    set_content(cx, node, Content::EmptyGif);
     Ok(())
 }
 
-fn stub_status(cx: &mut Cx<'_>, _node: &Node) -> Result<(), Diagnostic> {
-    cx.layer::<OwnLayer>().content = Some(Content::StubStatus);
+fn stub_status(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    set_content(cx, node, Content::StubStatus);
     Ok(())
 }
 
-fn status_api(cx: &mut Cx<'_>, _node: &Node) -> Result<(), Diagnostic> {
-    cx.layer::<OwnLayer>().content = Some(Content::StatusApi);
+fn status_api(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    set_content(cx, node, Content::StatusApi);
     Ok(())
 }
 
-fn metrics(cx: &mut Cx<'_>, _node: &Node) -> Result<(), Diagnostic> {
-    cx.layer::<OwnLayer>().content = Some(Content::Metrics);
+fn metrics(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    set_content(cx, node, Content::Metrics);
     Ok(())
 }
 
-/// Makes a handler the one of the block being read.
-pub(super) fn set_content(cx: &mut Cx<'_>, content: Content) {
-    cx.layer::<OwnLayer>().content = Some(content);
+/// Makes a handler the one of the block being read. As in nginx the last one wins, but not silently.
+pub(super) fn set_content(cx: &mut Cx<'_>, node: &Node, content: Content) {
+    let last = cx.layer::<OwnLayer>().content.replace((content, node.name.span));
+    if let Some((other, span)) = last
+        && other != content
+    {
+        let warning = format!(
+            "\"{}\" directive replaces another handler of the same block, only the last one is used",
+            node.name
+        );
+        cx.report(Diagnostic::warn(warning).at(node.name.span).note(span, "the other one"));
+    }
 }
 
 /// What a directive's block stands for.
@@ -424,11 +434,18 @@ impl Build<'_> {
         let nested = scope.take::<LocationsLayer>().locations;
         let code = scope.take::<rewrite::Code>();
         let head = client::HeadConf::resolve(cx, &[http, &scope]);
+        let early_read = super::predicates::EarlyReadConf::resolve(cx, &[http, &scope]);
+        let early_read = early_read.client_body_early_read.unwrap_or_default();
         let chain = [self.main, http, &scope];
+        let first = self.locations.len();
         let root = self.location(cx, &chain, Bytes::new(), Content::Files);
         self.compile(cx, root, &chain, code);
+        let is_alone = nested.is_empty();
         let locations = self.locations(cx, &chain, nested);
-        Server { name, head, root, locations }
+        // With locations the server's own settings seldom answer anything.
+        let answering = self.locations.iter().skip(if is_alone { first } else { first + 1 });
+        answering.for_each(|location| location.auth.warn_if_open(cx));
+        Server { name, head, early_read, root, locations }
     }
 
     fn locations(
@@ -525,7 +542,7 @@ impl Build<'_> {
         let log = LogConf::resolve(cx, chain);
         // These three are the location's own, never inherited.
         let last = chain.last().and_then(|scope| scope.get::<OwnLayer>());
-        let content = last.and_then(|own| own.content).unwrap_or(content);
+        let content = last.and_then(|own| own.content).map_or(content, |own| own.0);
         let location = Location {
             proxy: self.proxy(cx, chain, content),
             early_hints: super::predicates::EarlyHintsConf::resolve(cx, chain)

@@ -50,7 +50,7 @@ nowait_conf::directives! {
     module "core";
     pub struct MimeConf with MimeConfLayer;
 
-    /// Content type of files whose extension is not in `types`. Variables are allowed.
+    /// Content type of files whose extension is not in `types`.
     default_type: ContentType = "text/plain", in HTTP | SERVER | LOCATION, args "mime-type";
     /// Accepted for compatibility: the table needs no tuning.
     types_hash_max_size: u32 = "1024", in HTTP | SERVER | LOCATION, args "size";

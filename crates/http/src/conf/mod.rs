@@ -95,6 +95,8 @@ pub struct Server {
     pub name: Bytes,
     /// How heads of requests are read.
     pub head: client::HeadConf,
+    /// When bodies are read before a location is looked for.
+    pub early_read: predicates::Predicates,
     /// Settings outside of all locations.
     pub root: LocationId,
     /// The locations.
@@ -320,6 +322,7 @@ pub fn rows() -> Vec<&'static [Row]> {
         proxy::PASS_ROWS,
         proxy::ProxyBackendConf::ROWS,
         proxy::ProxyRequestConf::ROWS,
+        predicates::EarlyReadConf::ROWS,
         predicates::EarlyHintsConf::ROWS,
         try_files::TryFilesConf::ROWS,
         content::IndexConf::ROWS,

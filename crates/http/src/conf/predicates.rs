@@ -17,6 +17,18 @@ nowait_conf::directives! {
     early_hints: Option<Predicates>, in HTTP | SERVER | LOCATION, args "string ...";
 }
 
+nowait_conf::directives! {
+    /// When bodies of requests are read.
+    #[derive(Debug)]
+    module "core";
+    pub struct EarlyReadConf with EarlyReadConfLayer;
+
+    /// When the body of a request is read before anything else is done with it, so that `$request_body`
+    /// is known to `if` and `map` already: if one of the values is neither empty nor `0`. The settings
+    /// for bodies are those of the server then, whatever the location says.
+    client_body_early_read: Option<Predicates>, in HTTP | SERVER, args "string ...";
+}
+
 /// Texts of which one may hold. Several directives of one block add up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Predicates(pub Vec<Complex>);

@@ -20,7 +20,7 @@ nowait_conf::directives! {
     /// A secret word for links of the form `/prefix/hash/link`, where `hash` is the MD5 of `link` and
     /// the word in hexadecimal: `$secure_link` is `link` if it is right. Links of that kind do not
     /// expire; `secure_link` and `secure_link_md5` are better.
-    secure_link_secret: Option<Secret>, in LOCATION, args "word";
+    secure_link_secret: Option<Secret>, in HTTP | SERVER | LOCATION, args "word";
 }
 
 /// `secure_link_secret`

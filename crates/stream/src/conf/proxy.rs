@@ -68,6 +68,9 @@ nowait_conf::directives! {
     /// Whether the end of one side's sending is passed on, while the other side may go on sending. If
     /// not, the end of one side ends the session.
     half_close: bool = "off", in STREAM | STREAM_SERVER, args "on | off";
+    /// Whether a session ends at once when its server is not one of its group any more: the name of a
+    /// `server` with `resolve` has other addresses now.
+    session_drop: bool = "off", in STREAM | STREAM_SERVER, args "on | off";
 }
 
 nowait_conf::rows! {

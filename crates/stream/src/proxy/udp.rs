@@ -14,7 +14,7 @@ use nowait_runtime::net::{Address, ConnectError, Datagram};
 use nowait_runtime::{now, sleep};
 use nowait_upstream::{Picked, Times};
 
-use super::{Search, rate, session_start};
+use super::{Search, log_removed, rate, session_start, until_removed};
 use crate::conf::proxy::{Pass, ProxyConf};
 use crate::session::Session;
 use crate::status::Status;
@@ -28,6 +28,7 @@ pub async fn udp(session: &Session, client: &UdpClient, pass: &Pass) -> Status {
         Err(status) => return status,
     };
     session.set_action(Some("proxying connection"));
+    let removed = conf.session_drop.then(|| peer.removed());
     let relay = Relay {
         session,
         client,
@@ -41,8 +42,11 @@ pub async fn udp(session: &Session, client: &UdpClient, pass: &Pass) -> Status {
         moved: Cell::new(now()),
         held_up: Cell::new(0),
     };
-    let end = relay.run().await;
-    relay.finish(end)
+    let end = until_removed(removed, relay.run()).await;
+    if end.is_none() {
+        log_removed(session);
+    }
+    relay.finish(end.unwrap_or(End::Removed))
 }
 
 /// A socket that talks to a server. None is asked whether it is there.
@@ -82,6 +86,8 @@ enum End {
     Idle,
     /// The server can't be reached.
     Broken,
+    /// The server is not one of its group any more.
+    Removed,
 }
 
 /// A session under way.
@@ -257,7 +263,7 @@ impl Relay<'_> {
             (received, sent) = (last.received, last.sent);
         });
         let complete = match end {
-            End::Done => true,
+            End::Done | End::Removed => true,
             End::Idle => self.conf.responses.is_none() || self.has_responses(),
             End::Broken => false,
         };
@@ -269,7 +275,7 @@ impl Relay<'_> {
                 self.session.log(Level::Error, text);
                 None
             }
-            End::Broken => None,
+            End::Broken | End::Removed => None,
         };
         if let Some(what) = what {
             let (requests, responses) = (self.requests.get(), self.responses.get());

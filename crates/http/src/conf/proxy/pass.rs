@@ -75,7 +75,7 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     if cx.layer::<PassLayer>().pass.is_some() {
         return Err(node.directive_error("is duplicate"));
     }
-    set_content(cx, Content::Proxy);
+    set_content(cx, node, Content::Proxy);
     let text = complex(word, cx)?;
     let Some(url) = text.literal().cloned() else {
         cx.layer::<PassLayer>().pass = Some(Pass::Variable { url: text, span: word.span });

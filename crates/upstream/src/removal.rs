@@ -1,0 +1,70 @@
+//! Learning that a server is not one of its group any more: its name has other addresses now.
+//!
+//! For what lives longer than one request, such as sessions of `stream`. Those who watch wait for one
+//! list per group, of all workers; it is looked through only when a name gets other addresses.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use slab::Slab;
+
+use crate::group::Group;
+use crate::peer::Peer;
+
+/// Those who watch a group.
+#[derive(Default)]
+pub(crate) struct Watchers(Mutex<Slab<Waker>>);
+
+impl Watchers {
+    /// The peers have changed: everyone looks again.
+    pub(crate) fn wake(&self) {
+        let wakers: Vec<Waker> = self.with(|all| all.iter().map(|(_, one)| one.clone()).collect());
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn with<R>(&self, run: impl FnOnce(&mut Slab<Waker>) -> R) -> R {
+        // The list is valid after every statement.
+        run(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The future of [`Picked::removed`](crate::Picked::removed).
+pub struct Removed {
+    group: Arc<Group>,
+    peer: Arc<Peer>,
+    place: Option<usize>,
+}
+
+impl Removed {
+    pub(crate) fn new(group: &Arc<Group>, peer: &Arc<Peer>) -> Removed {
+        Removed { group: group.clone(), peer: peer.clone(), place: None }
+    }
+}
+
+impl Future for Removed {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // First the place, then the look: whoever changes the peers in between finds the place.
+        let place = self.group.watchers.with(|all| match self.place {
+            Some(place) => {
+                all[place].clone_from(cx.waker());
+                place
+            }
+            None => all.insert(cx.waker().clone()),
+        });
+        self.place = Some(place);
+        if self.group.has(&self.peer) { Poll::Pending } else { Poll::Ready(()) }
+    }
+}
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let waker = self.group.watchers.with(|all| all.try_remove(place));
+            drop(waker);
+        }
+    }
+}

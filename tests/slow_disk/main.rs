@@ -11,6 +11,7 @@
 //! two, always under the strict event-loop guard. They need root, `/dev/fuse` and loop devices and
 //! print `skipped: …` where something is missing; `NOWAIT_TESTS_REQUIRE=all` turns that into failure.
 
+mod along;
 mod cache;
 mod faults;
 mod lifecycle;

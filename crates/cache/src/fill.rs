@@ -24,7 +24,7 @@ use crate::growing::Growing;
 pub use crate::growth::Ended;
 use crate::growth::{Growth, Slot};
 use crate::health::Why;
-use crate::index::{Hold, Tag};
+use crate::index::{Hold, How, Tag};
 use crate::object::names_of;
 use crate::store::{Hit, Store, Target, now};
 use crate::time::UnixMs;
@@ -71,13 +71,15 @@ pub struct Fill {
     io: Io,
     /// Gone once the task behind it has it.
     hold: Option<Hold>,
+    /// Orders it among purges.
+    begun: u64,
     /// Not committed yet.
     open: bool,
 }
 
 impl Fill {
     pub(crate) fn new(store: Arc<Store>, growth: Arc<Growth>, io: Io, hold: Hold) -> Fill {
-        Fill { store, growth, io, hold: Some(hold), open: true }
+        Fill { store, growth, io, hold: Some(hold), begun: 0, open: true }
     }
 
     /// What it fills.
@@ -115,6 +117,7 @@ impl Fill {
     /// the origin was asked.
     pub fn head(&mut self, state: State, tags: Vec<Tag>) -> Result<(), FillEnded> {
         let Some(hold) = self.hold.take() else { return Err(FillEnded) };
+        self.begun = hold.begun();
         let target = self.growth.target();
         let identity = Identity {
             key: target.key,
@@ -243,10 +246,20 @@ impl Fill {
     /// on this worker; await the result only if it matters when.
     pub fn commit(mut self) -> Committing {
         // Without a head there is nothing to store: the drop ends it.
-        if self.growth.head().is_some() {
+        if let Some(head) = self.growth.head() {
             let key = self.growth.key();
-            if self.growth.complete(|| self.store.commits.enter(key)) {
+            let names = names_of(&head.identity);
+            let overtaken = || self.store.index().overtaken(self.begun, names);
+            if self.growth.complete(|| self.store.commits.enter(key))
+                && overtaken() != Some(How::Hard)
+            {
                 self.store.fills().show(&self.growth);
+                // A purge in between has not seen it, one that comes now does.
+                match overtaken() {
+                    Some(How::Hard) => self.store.fills().leave(&self.growth),
+                    Some(How::Soft) => self.growth.soften(),
+                    None => {}
+                }
             }
             // The task behind it has it now.
             self.open = false;

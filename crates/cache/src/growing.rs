@@ -17,12 +17,14 @@ pub struct Growing {
     head: Arc<Head>,
     position: u64,
     slot: Slot,
+    /// What is in the file may be read there.
+    file: bool,
 }
 
 impl Growing {
     pub(crate) fn new(growth: Arc<Growth>, head: Arc<Head>) -> Growing {
         growth.enter();
-        Growing { growth, head, position: 0, slot: Slot::default() }
+        Growing { growth, head, position: 0, slot: Slot::default(), file: true }
     }
 
     /// The object's head. Its `body_len` is not known before the end.
@@ -40,6 +42,17 @@ impl Growing {
         self.position = position;
     }
 
+    /// Where the next bytes are in the body.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The file can't be read: from now on only what is in memory is given, and [`Cut::Lost`] for the
+    /// rest.
+    pub fn lose_file(&mut self) {
+        self.file = false;
+    }
+
     /// Resolves when the object is in the cache, or will not be: look again then.
     pub async fn settled(mut self) {
         let Growing { growth, slot, .. } = &mut self;
@@ -51,10 +64,11 @@ impl Growing {
     /// body.
     ///
     /// # Errors
-    /// [`Cut`]: the fill ended without an object.
+    /// [`Cut`]: the fill ended without an object, or what comes next is lost.
     pub async fn next(&mut self, max: u64) -> Result<Option<Piece>, Cut> {
-        let Growing { growth, position, slot, .. } = self;
-        let piece = poll_fn(|cx| growth.poll_read(cx, slot, *position, max.max(1))).await?;
+        let Growing { growth, position, slot, file, .. } = self;
+        let (at, max, file) = (*position, max.max(1), *file);
+        let piece = poll_fn(|cx| growth.poll_read(cx, slot, at, max, file)).await?;
         if let Some(piece) = &piece {
             *position += piece.len();
         }

@@ -65,21 +65,29 @@ impl Piece {
     }
 }
 
-/// The fill ended without an object: what a reader has got so far is all there is. Its connection is
-/// closed before the end of the response, unless nothing was sent.
+/// The fill ended without an object: what a reader has got so far is all that is here. Its connection
+/// is closed before the end of the response, unless nothing was sent, or the rest comes from elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut;
+pub enum Cut {
+    /// The origin broke off, or is not asked any more.
+    Ended,
+    /// The disk could not keep what comes next, and it is not in memory any more. The origin has it.
+    Lost,
+}
 
 impl std::fmt::Display for Cut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the object that was being stored could not be completed")
+        f.write_str(match self {
+            Cut::Ended => "the object that was being stored could not be completed",
+            Cut::Lost => "what was stored of the object that was being read could not be kept",
+        })
     }
 }
 
 impl std::error::Error for Cut {}
 
 /// Bytes that are kept in memory for readers of an object that can't be written any more. One that
-/// is further behind is cut.
+/// is further behind has to get the rest elsewhere ([`Cut::Lost`]).
 const ADRIFT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 pub(crate) struct Growth {
@@ -413,17 +421,19 @@ impl Growth {
         true
     }
 
-    /// What is at `position` of the body, at most `max` bytes of it; `None` at the end.
+    /// What is at `position` of the body, at most `max` bytes of it; `None` at the end. `file`: what is
+    /// in the file may be read there.
     pub(crate) fn poll_read(
         &self,
         cx: &mut Context<'_>,
         slot: &mut Slot,
         position: u64,
         max: u64,
+        file: bool,
     ) -> Poll<Result<Option<Piece>, Cut>> {
         let mut state = self.lock();
         if state.ended.is_some_and(|ended| ended != Ended::Stored) {
-            return Poll::Ready(Err(Cut));
+            return Poll::Ready(Err(Cut::Ended));
         }
         if position >= state.received {
             if state.complete {
@@ -432,7 +442,8 @@ impl Growth {
             slot.watch(&mut state, cx.waker());
             return Poll::Pending;
         }
-        if position < state.written
+        if file
+            && position < state.written
             && let Some((file, begin)) = &state.file
         {
             let len = (state.written - position).min(max);
@@ -441,7 +452,7 @@ impl Growth {
         }
         let mut at = state.pending_start;
         if position < at {
-            return Poll::Ready(Err(Cut));
+            return Poll::Ready(Err(Cut::Lost));
         }
         for piece in &state.pending {
             let end = at + piece.len() as u64;
@@ -453,7 +464,7 @@ impl Growth {
             }
             at = end;
         }
-        Poll::Ready(Err(Cut))
+        Poll::Ready(Err(Cut::Lost))
     }
 
     /// Ready when it has ended, or with the head if `head` asks for that.

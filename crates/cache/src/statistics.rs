@@ -69,6 +69,8 @@ counters! {
     fills_failed,
     /// Fills that were not begun or broken off since the disk or a limit of the system refused.
     fills_refused,
+    /// Readers of objects that could not be stored who got the rest from the origin.
+    resumed,
     /// Objects larger than the cache.
     too_large,
     /// Revalidated in place.

@@ -628,6 +628,16 @@ impl Store {
         drop(victim);
     }
 
+    /// Why the store is out of use; `None`: it is in use.
+    pub fn out_of_use(&self) -> Option<Why> {
+        self.health.why()
+    }
+
+    /// A reader of an object that could not be stored gets the rest from the origin.
+    pub fn note_resumed(&self) {
+        count(&self.counters.resumed);
+    }
+
     /// Counts and state.
     pub fn statistics(&self) -> Statistics {
         let usage = self.index.usage();

@@ -48,15 +48,7 @@ impl Sequence {
     async fn part(first: &mut Piece, sent: bool) -> Result<Option<Part>, BodyError> {
         loop {
             match first {
-                Piece::Body(Body::Stream(source)) => return source.next().await,
-                Piece::Body(Body::Parts(parts)) => return Ok(parts.pop_front()),
-                Piece::Body(body) => {
-                    return Ok(match std::mem::take(body) {
-                        Body::Bytes(bytes) => Some(Part::Bytes(bytes)),
-                        Body::File(file) => Some(Part::File(file)),
-                        Body::Empty | Body::Parts(_) | Body::Stream(_) | Body::Tunnel(_) => None,
-                    });
-                }
+                Piece::Body(body) => return body.next().await,
                 Piece::IfEmpty(_) if sent => return Ok(None),
                 Piece::IfEmpty(body) => *first = Piece::Body(std::mem::take(body)),
                 Piece::Subrequest(_) => {
@@ -97,6 +89,13 @@ impl BodySource for Sequence {
         match self.pieces.front() {
             Some(Piece::Body(body) | Piece::IfEmpty(body)) => body.is_urgent(),
             Some(Piece::Subrequest(_) | Piece::Running(_)) | None => false,
+        }
+    }
+
+    fn retry(&mut self, unsent: u64) -> bool {
+        match self.pieces.front_mut() {
+            Some(Piece::Body(Body::Stream(source))) => source.retry(unsent),
+            _ => false,
         }
     }
 }

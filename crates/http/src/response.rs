@@ -200,6 +200,12 @@ pub trait BodySource {
     fn cut(&mut self, _wanted: &std::ops::Range<u64>) -> bool {
         false
     }
+
+    /// The last `unsent` bytes of the part that it has given last are in a file that can't be read.
+    /// True: [`next`](Self::next) goes on with these bytes, from elsewhere, or says why it can't.
+    fn retry(&mut self, _unsent: u64) -> bool {
+        false
+    }
 }
 
 /// Why a body ended before its time.
@@ -254,6 +260,22 @@ impl Body {
         self.len() == Some(0)
     }
 
+    /// Takes the next piece; `None` at the end. Nothing is lost when the future is dropped.
+    ///
+    /// # Errors
+    /// Those of its source.
+    pub async fn next(&mut self) -> Result<Option<Part>, BodyError> {
+        match self {
+            Self::Parts(parts) => Ok(parts.pop_front()),
+            Self::Stream(source) => source.next().await,
+            body => Ok(match std::mem::take(body) {
+                Self::Bytes(bytes) => Some(Part::Bytes(bytes)),
+                Self::File(file) => Some(Part::File(file)),
+                Self::Empty | Self::Parts(_) | Self::Stream(_) | Self::Tunnel(_) => None,
+            }),
+        }
+    }
+
     /// Whether what it has given must be passed on before it is waited for again.
     pub fn is_urgent(&self) -> bool {
         matches!(self, Self::Stream(source) if source.is_urgent())
@@ -272,6 +294,22 @@ impl Part {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Keeps the first `at` bytes, of which there are more, and returns the others.
+    #[must_use]
+    pub fn split_off(&mut self, at: u64) -> Self {
+        match self {
+            Self::Bytes(bytes) => {
+                Self::Bytes(bytes.split_off(usize::try_from(at).unwrap_or(usize::MAX)))
+            }
+            Self::File(file) => {
+                let (offset, len) = (file.offset + at, file.len - at);
+                let rest = FileBody { offset, len, ..file.clone() };
+                file.len = at;
+                Self::File(rest)
+            }
+        }
     }
 }
 

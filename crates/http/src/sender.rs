@@ -251,6 +251,20 @@ fn read_inline(file: &FileBody, out: &mut OutBuf) -> Result<bool, SendError> {
     }
 }
 
+/// Whether a file could not be read: what is missing of it may be had elsewhere.
+fn is_unread(sent: &Result<(), SendError>) -> bool {
+    matches!(sent, Err(SendError::Body(BodyError::File(_) | BodyError::Truncated)))
+}
+
+/// Errors of sendfile(2) that are those of the file, not of the socket.
+fn is_of_disk(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    const OF_DISK: [Errno; 6] =
+        [Errno::IO, Errno::NXIO, Errno::NODEV, Errno::STALE, Errno::UCLEAN, Errno::BADMSG];
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    errno.is_some_and(|errno| OF_DISK.contains(&errno))
+}
+
 fn has_rate(request: &Request) -> bool {
     request.limit_rate.get().is_some() || request.location().client.limit_rate.is_some()
 }
@@ -284,6 +298,10 @@ struct Sender<'a> {
     rate: Option<Rate>,
     /// Segments are held back (`tcp_nopush`).
     corked: bool,
+    /// Bytes that the chunk whose size was announced lacks yet.
+    chunk_left: u64,
+    /// Bytes of the part that was to be sent last that its file could not be read for.
+    unread: Option<u64>,
 }
 
 /// `limit_rate`.
@@ -303,7 +321,17 @@ impl<'a> Sender<'a> {
     ) -> Self {
         let timeout = request.location().client.send_timeout.duration();
         let rate = Rate::of(request);
-        Self { connection, request, framing, out, timeout, rate, corked: false }
+        Self {
+            connection,
+            request,
+            framing,
+            out,
+            timeout,
+            rate,
+            corked: false,
+            chunk_left: 0,
+            unread: None,
+        }
     }
 
     async fn body(&mut self, body: Body) -> Result<(), SendError> {
@@ -329,7 +357,10 @@ impl<'a> Sender<'a> {
             }
             Body::Stream(mut source) => {
                 while let Some(part) = self.pull(&mut *source).await? {
-                    self.part(part).await?;
+                    let Err(error) = self.part(part).await else { continue };
+                    if !self.unread.take().is_some_and(|unsent| source.retry(unsent)) {
+                        return Err(error);
+                    }
                 }
                 Ok(())
             }
@@ -384,17 +415,37 @@ impl<'a> Sender<'a> {
         if part.is_empty() {
             return Ok(());
         }
-        if self.framing == Framing::Chunked {
-            chunk_start(&mut **self.out, part.len());
+        if self.framing != Framing::Chunked {
+            return self.unframed(part).await;
         }
-        match part {
-            Part::Bytes(bytes) => self.bytes(bytes).await?,
-            Part::File(file) => self.file(file).await?,
-        }
-        if self.framing == Framing::Chunked {
-            self.out.extend_from_slice(CHUNK_END);
+        let mut next = Some(part);
+        while let Some(mut part) = next.take() {
+            if self.chunk_left == 0 {
+                chunk_start(&mut **self.out, part.len());
+                self.chunk_left = part.len();
+            }
+            // It takes the place of one that could not be read to its end.
+            if part.len() > self.chunk_left {
+                next = Some(part.split_off(self.chunk_left));
+            }
+            let length = part.len();
+            if let Err(error) = self.unframed(part).await {
+                self.chunk_left -= length - self.unread.unwrap_or(length);
+                return Err(error);
+            }
+            self.chunk_left -= length;
+            if self.chunk_left == 0 {
+                self.out.extend_from_slice(CHUNK_END);
+            }
         }
         Ok(())
+    }
+
+    async fn unframed(&mut self, part: Part) -> Result<(), SendError> {
+        match part {
+            Part::Bytes(bytes) => self.bytes(bytes).await,
+            Part::File(file) => self.file(file).await,
+        }
     }
 
     async fn bytes(&mut self, mut bytes: Bytes) -> Result<(), SendError> {
@@ -432,7 +483,9 @@ impl<'a> Sender<'a> {
         while len > 0 {
             let allowed = self.allowed(len.min(step.max(1))).await?;
             if inline {
-                self.read(&file, &io, offset, allowed).await?;
+                let read = self.read(&file, &io, offset, allowed).await;
+                self.unread = is_unread(&read).then_some(len);
+                read?;
                 self.count(allowed);
             } else {
                 let range = FileRange {
@@ -444,7 +497,10 @@ impl<'a> Sender<'a> {
                 let stream = &self.connection.stream;
                 let before = stream.bytes_sent() + self.out.len() as u64;
                 let sent = self.chunk_by(Chunk::from(range), turn_bytes).await;
-                self.count(stream.bytes_sent().saturating_sub(before));
+                // What was collected before it may be lost with it: nothing makes up for that.
+                let bytes = stream.bytes_sent().checked_sub(before);
+                self.count(bytes.unwrap_or(0));
+                self.unread = bytes.filter(|_| is_unread(&sent)).map(|bytes| len - bytes);
                 sent?;
             }
             offset += allowed;
@@ -510,6 +566,7 @@ impl<'a> Sender<'a> {
                 (true, None) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     SendError::Body(BodyError::Truncated)
                 }
+                (true, None) if is_of_disk(&error) => SendError::Body(BodyError::File(error)),
                 _ => SendError::Client(error),
             }
         })

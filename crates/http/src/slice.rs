@@ -169,7 +169,7 @@ fn check(slice: Slice, head: &Head, etag: Option<&Option<Bytes>>) -> Result<u64,
 }
 
 /// `bytes 0-99/1000`: the bytes, and how many there are in all; `None`: it doesn't say.
-fn content_range(field: &[u8]) -> Option<(Range<u64>, Option<u64>)> {
+pub(crate) fn content_range(field: &[u8]) -> Option<(Range<u64>, Option<u64>)> {
     let text = std::str::from_utf8(field).ok()?.strip_prefix("bytes ")?;
     let (range, whole) = text.split_once('/')?;
     let (first, last) = range.split_once('-')?;
@@ -207,19 +207,6 @@ enum Content {
 }
 
 impl Parts {
-    /// The next piece of the part whose turn it is; `None` at its end.
-    async fn piece(body: &mut Body) -> Result<Option<Part>, BodyError> {
-        match body {
-            Body::Parts(parts) => Ok(parts.pop_front()),
-            Body::Stream(source) => source.next().await,
-            body => Ok(match std::mem::take(body) {
-                Body::Bytes(bytes) => Some(Part::Bytes(bytes)),
-                Body::File(file) => Some(Part::File(file)),
-                Body::Empty | Body::Parts(_) | Body::Stream(_) | Body::Tunnel(_) => None,
-            }),
-        }
-    }
-
     /// Asks for the part in which the position is.
     fn fetch(&mut self) -> Result<LocalFuture<'static, Result<Answer, Refused>>, BodyError> {
         self.slice = Slice::at(self.at, self.slice.size);
@@ -276,7 +263,7 @@ impl BodySource for Parts {
             while self.at < self.wanted.end {
                 // Where it stands is kept: this future may be dropped at each wait.
                 let part = match &mut self.body {
-                    Content::Here(body) => Self::piece(body).await?,
+                    Content::Here(body) => body.next().await?,
                     Content::Coming(answer) => {
                         let answer = answer.await;
                         self.body = Content::Wanted;

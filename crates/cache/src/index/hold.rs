@@ -120,6 +120,13 @@ impl Index {
     }
 }
 
+impl Index {
+    /// How an object was purged after `begun` ([`Hold::begun`]), if it was.
+    pub fn overtaken(&self, begun: u64, names: Names<'_>) -> Option<How> {
+        read(&self.bans).since(begun, names)
+    }
+}
+
 impl Hold {
     /// The key.
     pub fn key(&self) -> &Key {

@@ -2,25 +2,23 @@
 //! [`super::serve`] and [`super::fetch`].
 
 use nowait_cache::format::Head as Stored;
-use nowait_cache::{Growing, Hit, HitBody, Piece};
+use nowait_cache::{Growing, Hit, HitBody};
 use nowait_h1::Known;
 use nowait_runtime::fs::Io;
-use std::ops::Range;
 use std::rc::Rc;
 
+use super::along::Along;
 use super::decoded::Decoded;
 use super::find::Object;
 use super::meta;
 use super::origin::Source;
+use super::rest::Rest;
 use super::serve::Run;
 use super::status::{Forward, Report, Status};
 use crate::log::Level;
 use crate::outcome::Outcome;
-use crate::response::{Body, BodyError, BodySource, FileBody, Head, LocalFuture, Part, Response};
+use crate::response::{Body, FileBody, Head, Response};
 use crate::upstream::UpstreamHead;
-
-/// Bytes that a reader of a growing object takes at once.
-const PIECE_BYTES_MAX: u64 = 256 * 1024;
 
 impl Run<'_> {
     /// Serves what is stored. `forward`: the origin was asked, or is being asked.
@@ -74,8 +72,10 @@ impl Run<'_> {
             ttl: self.ttl,
             ..Report::default()
         };
+        let rest = Rest::of(self.request, self.origin.again(), growing.head());
+        let store = self.store.clone();
         self.respond(head, report, |io| {
-            Body::Stream(Box::new(GrowingBody { growing, io: io.clone(), left: u64::MAX }))
+            Body::Stream(Box::new(Along::new(growing, store, io.clone(), rest)))
         })
     }
 
@@ -139,44 +139,5 @@ impl Run<'_> {
         self.report(&mut head, report);
         let body = body(&self.io);
         Response { head, body }.into()
-    }
-}
-
-/// The content of an object while it is being stored.
-struct GrowingBody {
-    growing: Growing,
-    io: Rc<Io>,
-    /// Bytes that are wanted yet.
-    left: u64,
-}
-
-impl BodySource for GrowingBody {
-    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
-        Box::pin(async move {
-            let max = self.left.min(PIECE_BYTES_MAX);
-            if max == 0 {
-                return Ok(None);
-            }
-            let piece = self.growing.next(max).await;
-            let piece = piece.map_err(|cut| BodyError::Upstream(cut.to_string()))?;
-            self.left -= piece.as_ref().map_or(0, Piece::len);
-            Ok(piece.map(|piece| match piece {
-                Piece::Bytes(bytes) => Part::Bytes(bytes),
-                Piece::File { file, offset, len } => {
-                    Part::File(FileBody { file, io: self.io.clone(), offset, len })
-                }
-            }))
-        })
-    }
-
-    /// What is stored is buffered.
-    fn is_urgent(&self) -> bool {
-        false
-    }
-
-    fn cut(&mut self, wanted: &Range<u64>) -> bool {
-        self.growing.seek(wanted.start);
-        self.left = wanted.end.saturating_sub(wanted.start);
-        true
     }
 }

@@ -11,10 +11,12 @@
 //! | variants | [`vary`] |
 //! | what is kept with an object | [`meta`], `decoded` |
 //! | the way of a request | `serve`, `find`, `fetch`, `filling`, `hit` |
+//! | reading along, also when the disk fails | `along`, `rest` |
 //! | protocols towards origins | [`origin`] |
 //! | removing what is stored | [`purge`] |
 //! | `$upstream_cache_status`, `Cache-Status` | [`status`] |
 
+mod along;
 pub mod control;
 mod decoded;
 mod fetch;
@@ -26,6 +28,7 @@ pub mod meta;
 pub mod origin;
 pub mod purge;
 pub mod reply;
+mod rest;
 mod serve;
 pub mod state;
 pub mod status;

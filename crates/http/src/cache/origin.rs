@@ -25,6 +25,9 @@ pub trait Origin {
         wanted: Wanted,
     ) -> LocalFuture<'a, Result<Reply, Failed>>;
 
+    /// Asks the origin once more, when `self` is gone: for a copy of the request.
+    fn again(&self) -> Again;
+
     /// Our response for one of the origin, which came just now or was stored; its body is the
     /// caller's business.
     ///
@@ -39,6 +42,9 @@ pub trait Origin {
     ) -> Result<Answer, Outcome>;
 }
 
+/// Asks the origin of a request's location.
+pub type Again = for<'a> fn(&'a mut Request, Wanted) -> LocalFuture<'a, Result<Reply, Failed>>;
+
 /// How an origin is asked.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Wanted {
@@ -50,6 +56,8 @@ pub struct Wanted {
     pub if_modified_since: Option<Bytes>,
     /// `If-None-Match`, likewise.
     pub if_none_match: Option<Bytes>,
+    /// `Range` and `If-Range`: only the rest of a response is wanted, which is not stored.
+    pub rest: Option<(Bytes, Bytes)>,
 }
 
 /// Where a response comes from.

@@ -16,9 +16,9 @@ nowait_conf::rows! {
     /// 100 bytes of the zone, so `10m` holds some 98 thousand; when it is full, those that were not used
     /// for longest make room.
     ///
-    /// Files are named by the MD5 of the key, below directories of `levels`. They are written beside
-    /// their place with `use_temp_path=off`, else to the directory of `proxy_temp_path`, which had better
-    /// be on the same file system.
+    /// Files are named by the MD5 of the key, below directories of `levels`. They are always written
+    /// beside their place, so that nothing is copied between file systems: `use_temp_path=on` changes
+    /// nothing.
     ///
     /// Objects that were not asked for in the time of `inactive` are removed, and those that were not
     /// used for longest when the cache grows above `max_size` or less than `min_free` bytes are free on

@@ -57,6 +57,13 @@ impl Pull {
                     let wanted = file.len.min(PIECE_BYTES_MAX);
                     let len = usize::try_from(wanted).unwrap_or(usize::MAX);
                     let read = file.file.read_at(&file.io, file.offset, len).await;
+                    if let (Err(error), Some(source)) = (&read, &mut self.source)
+                        && PoolError::of(error).is_none()
+                        && source.retry(file.len)
+                    {
+                        self.parts.clear();
+                        continue;
+                    }
                     let bytes = read.map_err(|error| match PoolError::of(&error) {
                         Some(overflow) => BodyError::Overflow(overflow.to_string()),
                         None => BodyError::File(error),

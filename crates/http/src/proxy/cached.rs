@@ -8,7 +8,7 @@ use super::context::Options;
 use super::handler::{self, Server};
 use super::response::{self, Processed};
 use super::target::{self, Form};
-use crate::cache::origin::{Answer, Origin, Source, Wanted};
+use crate::cache::origin::{Again, Answer, Origin, Source, Wanted};
 use crate::cache::validity::Ignored;
 use crate::conf::backend::IgnoreHeaders;
 use crate::conf::proxy::ProxyConf;
@@ -52,14 +52,20 @@ impl Origin for Cached<'_> {
         request: &'a mut Request,
         wanted: Wanted,
     ) -> LocalFuture<'a, Result<Reply, Failed>> {
-        let options = Options {
-            for_cache: wanted.for_cache,
-            method: wanted.method,
-            if_modified_since: wanted.if_modified_since,
-            if_none_match: wanted.if_none_match,
-            range: None,
-        };
-        Box::pin(handler::ask(request, self.conf, self.server.clone(), options))
+        Box::pin(handler::ask(request, self.conf, self.server.clone(), options(wanted)))
+    }
+
+    fn again(&self) -> Again {
+        |request, wanted| {
+            Box::pin(async move {
+                let current = request.current.clone();
+                let conf = current.conf.location(request.location).proxy.as_deref();
+                let failed = |status| Failed { status, cause: None };
+                let conf = conf.ok_or(failed(500))?;
+                let server = handler::begin(request, conf).map_err(failed)?;
+                handler::ask(request, conf, server, options(wanted)).await
+            })
+        }
     }
 
     fn respond(
@@ -80,6 +86,21 @@ impl Origin for Cached<'_> {
         }
         let buffering = wishes.buffering.unwrap_or(self.conf.backend.settings.buffering);
         Ok(Answer { head, buffering, constant: wishes.constant })
+    }
+}
+
+fn options(wanted: Wanted) -> Options {
+    let Wanted { for_cache, method, if_modified_since, if_none_match, rest } = wanted;
+    let (range, if_range) = rest.unzip();
+    let outlives_client = for_cache && range.is_none();
+    Options {
+        for_cache,
+        outlives_client,
+        method,
+        if_modified_since,
+        if_none_match,
+        range,
+        if_range,
     }
 }
 

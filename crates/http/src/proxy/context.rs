@@ -57,14 +57,18 @@ impl Context {
 pub struct Options {
     /// The response is for the cache: conditions and ranges of the client's are not passed on.
     pub for_cache: bool,
+    /// The cache wants the response also when the client has left.
+    pub outlives_client: bool,
     /// `GET` in place of `HEAD`, whose response would have nothing to keep.
     pub method: Option<&'static str>,
     /// `If-Modified-Since`: what is kept is asked for again if it has changed.
     pub if_modified_since: Option<Bytes>,
     /// `If-None-Match`, likewise.
     pub if_none_match: Option<Bytes>,
-    /// The range that is asked for (`slice`).
+    /// `Range`: what is missing of a response of which the beginning was sent.
     pub range: Option<Bytes>,
+    /// `If-Range`: unless there is another one now.
+    pub if_range: Option<Bytes>,
 }
 
 /// The settings of the request's location, if it passes requests on.

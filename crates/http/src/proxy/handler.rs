@@ -136,11 +136,11 @@ pub async fn ask(
         request_body::read(request).await.map_err(failed)?;
     }
     let uri = uri(request, conf).map_err(failed)?;
-    let held = limit::fetch(request, options.for_cache).await;
+    let outlives_client = options.outlives_client;
+    let held = limit::fetch(request, outlives_client).await;
     let held = held.map_err(|status| Failed { status, cause: Cause::of_status(status) })?;
     let bind = backend.bind.as_ref();
     let bind = bind.and_then(|bind| Some((bind.address(request)?, bind.transparent)));
-    let outlives_client = options.for_cache;
     let codec = Box::new(Http1::new(request, options, uri.clone()));
     let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
     let upstream = server.upstream(request).await.map_err(failed)?;

@@ -72,6 +72,7 @@ pub fn write<B: BufMut>(
         ("If-Modified-Since", &options.if_modified_since),
         ("If-None-Match", &options.if_none_match),
         ("Range", &options.range),
+        ("If-Range", &options.if_range),
     ] {
         if let Some(value) = value
             && !conf

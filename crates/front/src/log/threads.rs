@@ -1,8 +1,9 @@
 //! The threads of the log writer: a coordinator that never touches a file, and those that do.
 //!
-//! [`coordinate`] is woken by the line that makes a write due, queues the log, and starts another
-//! writing thread when the queue stands still because a disk does. A log is written by one thread
-//! at a time (`in_flight`).
+//! A line that makes a write due gives its log to a writing thread that has nothing to do
+//! ([`Shared::give`]). Where there is none, or lines come fast, it wakes [`coordinate`], which queues
+//! logs at its own pace, and starts another writing thread when the queue stands still because a disk
+//! does. A log is written by one thread at a time (`in_flight`).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -49,6 +50,8 @@ pub(super) struct Log {
     pub(super) due: AtomicBool,
     /// A writing thread has it.
     pub(super) in_flight: AtomicBool,
+    /// Milliseconds since the writer's start at which a line last gave it away.
+    given_at: AtomicU64,
     pub(super) lost: AtomicU64,
     /// Sinks. Without any the log is written out and removed.
     pub(super) users: AtomicUsize,
@@ -74,6 +77,7 @@ impl Log {
             has_flush: AtomicBool::new(false),
             due: AtomicBool::new(false),
             in_flight: AtomicBool::new(false),
+            given_at: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             users: AtomicUsize::new(0),
             target: Mutex::new(target),
@@ -144,6 +148,30 @@ impl Shared {
         if let Some(thread) = &*lock(&self.coordinator) {
             thread.unpark();
         }
+    }
+
+    /// Gives a log that is due to a writing thread that has nothing to do: one thread fewer to wake
+    /// before its lines are in the file. At most once per log and [`BATCH_INTERVAL`]. False: it is for
+    /// the coordinator.
+    pub(super) fn give(&self, log: &Arc<Log>) -> bool {
+        const INTERVAL_MS: u64 = BATCH_INTERVAL.as_millis() as u64;
+        let now_ms = self.now_ms();
+        if now_ms <= log.given_at.load(SeqCst) + INTERVAL_MS {
+            return false;
+        }
+        log.given_at.store(now_ms, SeqCst);
+        // An event loop waits for nobody, not even for a thread that only takes something out.
+        let Ok(mut queue) = self.queue.try_lock() else { return false };
+        if queue.idle <= queue.jobs.len() {
+            return false;
+        }
+        // Who has it looks again when it has written.
+        if !log.in_flight.swap(true, SeqCst) {
+            queue.jobs.push_back((log.clone(), Instant::now()));
+            drop(queue);
+            self.queued.notify_one();
+        }
+        true
     }
 
     fn now_ms(&self) -> u64 {

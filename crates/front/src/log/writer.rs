@@ -1,8 +1,8 @@
 //! The log writer: request code never waits for a log.
 //!
-//! [`Sink::write`] copies a line into the log's ring ([`super::ring`]) and returns. A coordinator
-//! thread, which never touches a file, hands logs that have something to write to writing threads.
-//! There is one of those as long as every log's disk answers; when one is stuck for
+//! [`Sink::write`] copies a line into the log's ring ([`super::ring`]) and returns. Logs that have
+//! something to write go to writing threads, by the line itself or, when there is much to do, by a
+//! coordinator thread, which never touches a file. There is one of those as long as every log's disk answers; when one is stuck for
 //! [`STUCK_AFTER`] another is started, so that a stuck log holds up itself only. Its ring fills, and
 //! what comes then is counted and reported in the error log when the log moves again.
 //!
@@ -56,13 +56,14 @@ enum Kind {
 /// One use of a log, which is removed after its last.
 struct User {
     log: Arc<Log>,
+    shared: Arc<Shared>,
     coordinator: Thread,
 }
 
 impl User {
-    fn new(log: Arc<Log>, coordinator: Thread) -> User {
+    fn new(log: Arc<Log>, shared: Arc<Shared>, coordinator: Thread) -> User {
         log.users.fetch_add(1, SeqCst);
-        User { log, coordinator }
+        User { log, shared, coordinator }
     }
 
     fn push(&self, parts: &[&[u8]]) -> bool {
@@ -75,10 +76,11 @@ impl User {
         };
         log.pending.store(pushed.after, SeqCst);
         drop(ring);
-        // The coordinator is woken by the line that makes a write due, not by every line.
+        // A thread is woken by the line that makes a write due, not by every line.
         let threshold = log.threshold.load(SeqCst);
         let crossed = pushed.before < threshold && pushed.after >= threshold;
-        if crossed || (pushed.before == 0 && log.has_flush.load(SeqCst)) {
+        let begins_buffer = pushed.before == 0 && log.has_flush.load(SeqCst);
+        if (crossed && !self.shared.give(log)) || (!crossed && begins_buffer) {
             self.coordinator.unpark();
         }
         true
@@ -87,7 +89,7 @@ impl User {
 
 impl Clone for User {
     fn clone(&self) -> User {
-        User::new(self.log.clone(), self.coordinator.clone())
+        User::new(self.log.clone(), self.shared.clone(), self.coordinator.clone())
     }
 }
 
@@ -244,7 +246,8 @@ impl Writer {
     }
 
     fn sink(&self, log: Arc<Log>) -> Sink {
-        Sink(Kind::Queued(User::new(log, self.coordinator.thread().clone())))
+        let coordinator = self.coordinator.thread().clone();
+        Sink(Kind::Queued(User::new(log, self.shared.clone(), coordinator)))
     }
 
     fn switch(&self, log: &Log, switch: Switch) {

@@ -46,6 +46,8 @@ pub enum What {
     Throughput(throughput::Throughput),
     /// Memory of so many idle connections.
     Idle(usize),
+    /// Memory of so many idle sessions of a TCP proxy.
+    IdleSessions(usize),
     Start,
     Reload,
     /// Hot files while cold ones wait for a slow disk.
@@ -150,6 +152,11 @@ pub fn all() -> Vec<Scenario> {
             title: "10,000 idle keep-alive connections",
             what: What::Idle(10_000),
         },
+        Scenario {
+            name: "stream-idle",
+            title: "5,000 idle sessions of a TCP proxy",
+            what: What::IdleSessions(5_000),
+        },
         Scenario { name: "start", title: "Start to first accept", what: What::Start },
         Scenario { name: "reload", title: "Reload to first new answer", what: What::Reload },
         Scenario {
@@ -170,7 +177,8 @@ impl Bench {
     pub fn run(&self, scenario: &Scenario) -> Result<Outcome, String> {
         match &scenario.what {
             What::Throughput(what) => throughput::run(self, scenario, what),
-            What::Idle(connections) => idle::run(self, scenario, *connections),
+            What::Idle(connections) => idle::run(self, scenario, *connections, false),
+            What::IdleSessions(sessions) => idle::run(self, scenario, *sessions, true),
             What::Start => lifecycle::start(self, scenario),
             What::Reload => lifecycle::reload(self, scenario),
             What::Cold => cold::run(self, scenario),

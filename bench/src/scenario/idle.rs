@@ -1,4 +1,5 @@
-//! Memory of idle keep-alive connections: what the server's processes grow by.
+//! Memory of idle keep-alive connections, and of idle sessions of a TCP proxy: what the server's
+//! processes grow by.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -7,19 +8,27 @@ use super::{Bench, Scenario};
 use crate::probe;
 use crate::process;
 use crate::results::{Better, Outcome, Samples};
-use crate::server::{ADDRESS, Server, Variant};
+use crate::server::{ADDRESS, Server, Setup, Variant};
 
 /// Connections opened and closed before the first look, so that lazily made tables exist.
 const WARM_UP: usize = 200;
 
-pub fn run(bench: &Bench, scenario: &Scenario, connections: usize) -> Result<Outcome, String> {
+/// `stream`: the server passes the connections on to the origin.
+pub fn run(
+    bench: &Bench,
+    scenario: &Scenario,
+    connections: usize,
+    stream: bool,
+) -> Result<Outcome, String> {
     raise_limit(connections)?;
-    let variants = bench.plain_variants();
+    let mut variants = if stream { bench.stream_variants() } else { bench.plain_variants() };
+    // Who is idle has no use for large buffers.
+    variants.retain(|variant| variant.http.is_empty());
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
     for round in 0..bench.options.rounds.min(3) {
         for (variant, samples) in variants.iter().zip(&mut samples) {
-            let (before, after) = measure(bench, variant, connections)
+            let (before, after) = measure(bench, variant, connections, stream)
                 .map_err(|error| format!("{}: {error}", variant.label))?;
             let each = after.saturating_sub(before) as f64 / connections as f64;
             let total = after as f64 / (1 << 20) as f64;
@@ -28,14 +37,22 @@ pub fn run(bench: &Bench, scenario: &Scenario, connections: usize) -> Result<Out
             samples.push(each, &[("all processes MB", total)]);
         }
     }
-    let mut outcome = bench.outcome(scenario, "bytes per idle connection", Better::Lower);
+    let unit = if stream { "bytes per idle session" } else { "bytes per idle connection" };
+    let mut outcome = bench.outcome(scenario, unit, Better::Lower);
     outcome.fill(&samples, None);
     Ok(outcome)
 }
 
 /// Memory of the server before and with the connections.
-fn measure(bench: &Bench, variant: &Variant, connections: usize) -> Result<(u64, u64), String> {
-    let setup = bench.setup(1);
+fn measure(
+    bench: &Bench,
+    variant: &Variant,
+    connections: usize,
+    stream: bool,
+) -> Result<(u64, u64), String> {
+    // Held to the end: it answers.
+    let _origin = stream.then(|| bench.origin()).transpose()?;
+    let setup = Setup { stream, ..bench.setup(1) };
     let directory = bench.directory.join("server");
     let server = Server::start(bench.binary(variant.side), &directory, &setup, variant)?;
     let request = probe::request("/tiny", false);

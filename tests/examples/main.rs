@@ -6,6 +6,7 @@ mod curl;
 mod download_mirror;
 mod lan_cache;
 mod static_site;
+mod stream;
 
 use nowait_testkit::{Binary, Server, ServerBuilder, TempDir, wait};
 

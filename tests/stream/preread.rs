@@ -1,35 +1,8 @@
 //! What a TLS client says first: `ssl_preread`, `server_name`.
 
-use nowait_testkit::Client;
+use nowait_testkit::{Client, client_hello};
 
 use crate::stage::{Upstream, hear, on_each, say, stream, wait_file};
-
-fn sized(content: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(content.len()).expect("short").to_be_bytes();
-    [&length[..], content].concat()
-}
-
-fn extension(kind: u16, content: &[u8]) -> Vec<u8> {
-    [&kind.to_be_bytes()[..], &sized(content)].concat()
-}
-
-/// The first message of a client that asks for a host, in records of at most `size` bytes.
-fn hello(host: &str, protocols: &[&str], size: usize) -> Vec<u8> {
-    let name = [&[0][..], &sized(host.as_bytes())].concat();
-    let list = protocols.iter().flat_map(|one| [&[one.len() as u8], one.as_bytes()].concat());
-    let mut extensions = Vec::new();
-    if !host.is_empty() {
-        extensions.extend(extension(0, &sized(&name)));
-    }
-    if !protocols.is_empty() {
-        extensions.extend(extension(16, &sized(&list.collect::<Vec<u8>>())));
-    }
-    let fixed = [&[3, 3][..], &[5; 32], &[0], &[0, 2, 0x13, 1], &[1, 0]].concat();
-    let content = [fixed, sized(&extensions)].concat();
-    let length = u32::try_from(content.len()).expect("short").to_be_bytes();
-    let message = [&[1][..], &length[1..], &content].concat();
-    message.chunks(size).flat_map(|part| [&[22, 3, 1][..], &sized(part)].concat()).collect()
-}
 
 fn answer(port: u16, bytes: &[u8]) -> String {
     let mut client = Client::to_port(port);
@@ -44,11 +17,11 @@ fn variables_of_a_hello() {
          return '$ssl_preread_server_name|$ssl_preread_alpn_protocols|$ssl_preread_protocol'; }",
     );
     on_each(&server, |server| {
-        let whole = answer(server.port(), &hello("a.example", &["h2", "http/1.1"], 16000));
+        let whole = answer(server.port(), &client_hello("a.example", &["h2", "http/1.1"], 16000));
         assert_eq!(whole, "a.example|h2,http/1.1|TLSv1.2");
-        let pieces = answer(server.port(), &hello("b.example", &["h2"], 7));
+        let pieces = answer(server.port(), &client_hello("b.example", &["h2"], 7));
         assert_eq!(pieces, "b.example|h2|TLSv1.2");
-        assert_eq!(answer(server.port(), &hello("", &[], 16000)), "||TLSv1.2");
+        assert_eq!(answer(server.port(), &client_hello("", &[], 16000)), "||TLSv1.2");
         // Something else is served, too.
         assert_eq!(answer(server.port(), b"SSH-2.0-x\r\n"), "||");
     });
@@ -61,7 +34,7 @@ fn it_comes_byte_by_byte() {
     );
     on_each(&server, |server| {
         let mut client = server.client();
-        for byte in hello("a.example", &[], 16000) {
+        for byte in client_hello("a.example", &[], 16000) {
             client.send([byte]);
         }
         assert_eq!(String::from_utf8_lossy(&client.rest()), "a.example");
@@ -74,7 +47,7 @@ fn what_was_read_is_passed_on() {
     let block = "server { listen 127.0.0.1:%%PORT%%; ssl_preread on; proxy_pass $to; }
         map $ssl_preread_server_name $to { a.example %%UP%%; default unix:/nowhere; }";
     on_each(&stream(block).variable("UP", up.addr()), |server| {
-        let hello = hello("a.example", &[], 16000);
+        let hello = client_hello("a.example", &[], 16000);
         let mut client = server.client();
         client.send(&hello);
         let mut heard = Vec::new();
@@ -95,7 +68,7 @@ fn the_name_chooses_the_server() {
          server { listen 127.0.0.1:%%PORT%%; server_name ~^(?<first>.+)\\.b\\.example$; return $first; }",
     );
     on_each(&server, |server| {
-        let name = |host: &str| answer(server.port(), &hello(host, &[], 16000));
+        let name = |host: &str| answer(server.port(), &client_hello(host, &[], 16000));
         assert_eq!(name("a.example"), "a");
         assert_eq!(name("X.A.Example."), "a");
         assert_eq!(name("x.b.example"), "x");
@@ -111,7 +84,7 @@ fn no_more_than_the_buffer_is_read() {
          server { listen 127.0.0.1:%%PORT%%; ssl_preread on; preread_buffer_size 42; return x; }",
     );
     on_each(&server, |server| {
-        assert_eq!(answer(server.port(), &hello("a.example", &[], 16000)), "");
+        assert_eq!(answer(server.port(), &client_hello("a.example", &[], 16000)), "");
         wait_file(server, "access.log", "400\n");
         server.wait_log("preread buffer full while prereading client data, client: 127.0.0.1");
     });

@@ -10,7 +10,7 @@
 //! * [`Client`] sends exactly the bytes a test says and parses what comes back; [`check`] is the
 //!   one-line form for "this request gets this response".
 //! * [`Origin`] plays an upstream server from a list of steps.
-//! * [`DnsServer`] plays a name server.
+//! * [`DnsServer`] plays a name server; [`client_hello`] is what a TLS client says first.
 //! * [`slow_disk`] is a file system whose every operation can be delayed, failed, or held until
 //!   the test lets it go, directly or below an ordinary ext4.
 //!
@@ -21,6 +21,7 @@
 
 pub mod check;
 pub mod client;
+mod client_hello;
 pub mod dns;
 pub mod origin;
 pub mod ports;
@@ -33,6 +34,7 @@ pub mod wait;
 
 pub use check::{check, check_on};
 pub use client::Client;
+pub use client_hello::client_hello;
 pub use dns::DnsServer;
 pub use origin::Origin;
 pub use response::Response;

@@ -15,6 +15,7 @@ mod along;
 mod cache;
 mod faults;
 mod lifecycle;
+mod loader;
 mod names;
 mod overload;
 mod reads;

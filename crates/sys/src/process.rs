@@ -40,6 +40,39 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
+/// Does `work` in a process of its own, which has no other descriptor than the standard ones and `out`,
+/// and ends with it. For calls that a disk may never answer. Returns its number.
+///
+/// # Errors
+/// As [`fork`].
+pub fn fork_for(out: std::os::fd::OwnedFd, work: impl FnOnce() -> String) -> io::Result<u32> {
+    use std::os::fd::AsRawFd;
+    match fork()? {
+        Fork::Parent(pid) => Ok(pid),
+        Fork::Child => {
+            let keep = out.as_raw_fd().cast_unsigned();
+            for (first, last) in [(3, keep.saturating_sub(1)), (keep + 1, u32::MAX)] {
+                if first <= last {
+                    // SAFETY: takes numbers only. Whoever owned the descriptors never runs again in
+                    // this process: it ends below without unwinding or dropping anything of theirs.
+                    unsafe { libc::close_range(first, last, 0) };
+                }
+            }
+            let text = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            let text = text.unwrap_or_else(|_| String::from("a panic"));
+            let _ = rustix::io::write(&out, text.as_bytes());
+            // SAFETY: ends the process at once; no memory is touched any more.
+            unsafe { libc::_exit(0) }
+        }
+    }
+}
+
+/// Waits for a child that is about to end.
+pub fn wait_for(pid: u32) {
+    let Ok(pid) = i32::try_from(pid) else { return };
+    let _ = nix::sys::wait::waitpid(Pid::from_raw(pid), None);
+}
+
 /// Makes `variables` the whole environment of the process.
 ///
 /// # Errors

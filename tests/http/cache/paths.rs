@@ -76,6 +76,51 @@ fn free_space_is_kept() {
     });
 }
 
+/// A second server over the same directory, without the saved index, finds the objects: all of them in
+/// steps, and what is asked for at once.
+#[test]
+fn the_loader_works_in_steps() {
+    for (parameters, ends) in [
+        ("loader_files=2 loader_sleep=1ms loader_threshold=1ms", true),
+        // It takes a pause after the first directory.
+        ("levels=1:2 loader_files=1 loader_sleep=1h", false),
+        ("levels=1:2 loader_threshold=0 loader_sleep=1h", false),
+    ] {
+        let levels = if ends { "" } else { "levels=1:2" };
+        with_path(levels, 10, |server| {
+            wait_objects(server, |objects| objects == 10);
+            let cache = server.dir().join("cache");
+            let http = format!(
+                "proxy_cache_path {} keys_zone=one:1m {parameters};
+                 server {{
+                     listen 127.0.0.1:%%PORT%%;
+                     location = /state {{ status_api; }}
+                     location / {{
+                         proxy_pass http://127.0.0.1:1;
+                         proxy_cache one;
+                         proxy_cache_key $uri;
+                     }}
+                 }}",
+                cache.display()
+            );
+            let mut second = site(&http).driver(Driver::Epoll).start();
+            if ends {
+                wait_objects(&second, |objects| objects == 10);
+            }
+            for n in 0..10 {
+                assert_eq!(get(&second, &format!("/{n}")).status, 200, "{parameters}");
+            }
+            assert_eq!(objects(&second), 10);
+            let report: serde_json::Value =
+                serde_json::from_str(&second.get("/state").text()).unwrap();
+            let cold = &report["caches"][0]["cold"];
+            assert!(ends || *cold == true, "{parameters}: {report}");
+            second.check_logs();
+            second.stop();
+        });
+    }
+}
+
 #[test]
 fn the_purger_works_in_steps() {
     with_path("purger=on purger_files=1 purger_sleep=1ms purger_threshold=1ms", 10, |server| {

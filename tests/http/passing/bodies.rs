@@ -94,7 +94,7 @@ fn a_slow_client_does_not_keep_its_upstream() {
 }
 
 /// Waits until a temporary file is in use, which has no name by then.
-fn wait_spilled(server: &Server) {
+pub(super) fn wait_spilled(server: &Server) {
     wait::until("a temporary file", wait::PATIENCE, || {
         let pids = [vec![server.pid()], server.children()].concat();
         let links = pids.iter().filter_map(|pid| std::fs::read_dir(format!("/proc/{pid}/fd")).ok());

@@ -150,3 +150,39 @@ fn a_server_may_be_read_slowly() {
         },
     );
 }
+
+/// What is beyond the buffers goes to the file in steps of `proxy_temp_file_write_size`: less than one
+/// step stays in memory. `proxy_max_temp_file_size` bounds the file, and 0 forbids it.
+#[test]
+fn a_file_takes_what_buffers_do_not() {
+    let content = pattern(12 << 20);
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len());
+    for (conf, file) in [
+        ("proxy_temp_file_write_size 64k;", true),
+        ("proxy_temp_file_write_size 64k; proxy_max_temp_file_size 128k;", true),
+        ("proxy_temp_file_write_size 64m;", false),
+        ("proxy_max_temp_file_size 0;", false),
+    ] {
+        let gate = Gate::default();
+        let script = || {
+            let mut steps = answer(&head);
+            steps.extend([Step::reply(&content), gate.step()]);
+            vec![steps]
+        };
+        on_each(script, conf, |server, _| {
+            server.allow_log("is buffered to a temporary file");
+            server.allow_log("prematurely closed connection");
+            let mut client = server.client();
+            client.send_get("/");
+            if file {
+                super::bodies::wait_spilled(server);
+            }
+            assert!(client.response().body == content, "{conf}");
+            gate.open();
+            match file {
+                true => server.wait_log("is buffered to a temporary file"),
+                false => assert!(!server.log().contains("to a temporary file"), "{conf}"),
+            }
+        });
+    }
+}

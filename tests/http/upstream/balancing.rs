@@ -143,3 +143,27 @@ fn requests_wait_in_the_queue() {
         server.stop();
     }
 }
+
+/// Times of responses decide, and how many requests are under way.
+#[test]
+fn the_fastest_server_is_asked() {
+    for what in ["header", "last_byte", "header inflight", "last_byte inflight"] {
+        let slow = SlowOrigin::new(2);
+        let block = format!("least_time {what}; server {}; server B;", slow.origin.addr());
+        let server = group(&block, "").driver(Driver::Epoll).start();
+        if server.binary().is_nginx() {
+            // Only its commercial build has it.
+            return;
+        }
+        let mut client = server.client();
+        send(&mut client, "/", &[]);
+        slow.wait_requests(1);
+        assert_eq!(letters(&server, 3, "/", &[]), "bbb", "{what}: one is under way");
+        // It has taken long enough to be slower than the other one.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        slow.answer_next();
+        assert_eq!(client.response().text(), "slow");
+        assert_eq!(letters(&server, 6, "/", &[]), "bbbbbb", "{what}");
+        server.stop();
+    }
+}

@@ -1,8 +1,9 @@
 //! What happens when a server fails.
 
-use nowait_testkit::Server;
+use nowait_testkit::origin::Step;
+use nowait_testkit::{Driver, Origin, Server};
 
-use super::group;
+use super::{group, letters};
 use crate::stage::{ask, on_each_driver};
 
 /// Tells which servers were asked.
@@ -87,4 +88,33 @@ fn a_reload_forgets_no_failure() {
             assert_eq!(tries(server, 4, "a"), [1; 4]);
         }
     });
+}
+
+/// A server that is there again gets its share little by little.
+#[test]
+fn a_server_that_comes_back_starts_slowly() {
+    for (slow_start, share) in [("", 10..=10), ("slow_start=10h", 0..=2)] {
+        for driver in [Driver::Epoll, Driver::IoUring] {
+            // It breaks off once, and is well from then on.
+            let reply = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nback";
+            let well = || vec![Step::expect("\r\n\r\n"), Step::reply(reply)];
+            let mut scripts = vec![vec![Step::expect("\r\n\r\n")]];
+            scripts.extend((0..30).map(|_| well()));
+            let origin = Origin::start(scripts);
+            let block = format!("server {} fail_timeout=1s {slow_start}; server B;", origin.addr());
+            let mut server = group(&block, "").driver(driver).start();
+            if server.binary().is_nginx() {
+                // Only its commercial build has it.
+                return;
+            }
+            server.allow_log("upstream");
+            assert_eq!(letters(&server, 1, "/", &[]), "b", "the other one fails");
+            nowait_testkit::wait::until("it to be tried", nowait_testkit::wait::PATIENCE, || {
+                letters(&server, 1, "/", &[]).contains("back").then_some(())
+            });
+            let times = letters(&server, 20, "/", &[]).matches("back").count();
+            assert!(share.contains(&times), "{slow_start}: {times} of 20");
+            server.stop();
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nowait_sys::process::{self, Fork, WaitStatus};
 use nowait_sys::signal::Signal;
 
-use super::{Ended, Master, Running, ServerStart};
+use super::{Ended, Master, Running, ServerStart, directories};
 use crate::log::{Level, Reason, StartupLog};
 use crate::logs::Logs;
 use crate::server_process;
@@ -317,6 +317,9 @@ impl Master {
     }
 
     fn ended(&mut self, pid: u32, status: WaitStatus) -> ControlFlow<Ended> {
+        if directories::was_late(pid) {
+            return ControlFlow::Continue(());
+        }
         let index = self.children.iter().position(|child| child.pid() == pid);
         let name = match index {
             Some(_) => "worker process",

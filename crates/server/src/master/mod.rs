@@ -7,6 +7,7 @@
 //! is a thread at the other end of the same kind of socket.
 
 mod child;
+mod directories;
 mod purge;
 mod reload;
 mod upgrade;

@@ -14,10 +14,10 @@ use crate::log::{Level, Reason, Sink, StartupLog, failed};
 use crate::logs::Logs;
 use crate::pidfile::PidFile;
 use crate::place::Place;
-use crate::settings::ProcessSettings;
 use crate::sockets::Sockets;
 
 use super::child::Child;
+use super::directories;
 
 /// A generation that was sent and is not yet in use.
 pub struct Pending {
@@ -39,9 +39,7 @@ pub fn open(
 ) -> Option<Running> {
     let settings = &loaded.settings;
     let emerg = |message: String| log.log(Level::Emerg, message);
-    for directory in &loaded.needs.directories {
-        make_directory(directory, &settings.process).map_err(emerg).ok()?;
-    }
+    directories::make(&loaded.needs.directories, settings, log).map_err(emerg).ok()?;
     let default_logs = place.prefix.join("logs");
     let is_default = |log: &PathBuf| log.parent() == Some(&default_logs);
     let main_logs = settings.error_logs.iter().filter_map(|log| log.file());
@@ -60,23 +58,6 @@ pub fn open(
         .ok()?;
     let sockets = old.renew(&loaded.needs.listens, settings.workers, log).ok()?;
     Some(Running { number, loaded, sockets, logs })
-}
-
-/// Makes a directory that the service writes to, and gives it to the user of the server process.
-fn make_directory(path: &std::path::Path, process: &ProcessSettings) -> Result<(), String> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-    match std::fs::DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(failed("mkdir()", path, &error)),
-    }
-    let Some(identity) = &process.identity else { return Ok(()) };
-    let metadata = std::fs::metadata(path).map_err(|e| failed("stat()", path, &e))?;
-    if metadata.uid() != identity.uid {
-        std::os::unix::fs::chown(path, Some(identity.uid), None)
-            .map_err(|error| failed("chown()", path, &error))?;
-    }
-    Ok(())
 }
 
 impl Running {

@@ -1,0 +1,177 @@
+//! Directories that the service writes to, made before it starts and given to its user.
+//!
+//! One of them may be on a disk that hangs or fails, which must hold up neither the start nor the
+//! master: each is made by a process of its own, for which the master waits [`ANSWER_MAX`] at most.
+//! What is on such a disk is out of use then; the rest of the service starts. Called by
+//! [`super::reload`].
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nowait_sys::process;
+use nowait_sys::signal::Signal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::log::{Level, StartupLog, failed};
+use crate::settings::{ProcessSettings, Settings};
+
+/// How long a start waits for the disks of all directories.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// Bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 4096;
+
+/// Processes that were not waited for. The disks decide when they end.
+static LATE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// Makes them.
+///
+/// # Errors
+/// What is wrong with one, in words. That its disk is in trouble is none; the log tells it.
+pub(super) fn make(
+    directories: &[PathBuf],
+    settings: &Settings,
+    log: &StartupLog,
+) -> Result<(), String> {
+    let deadline = Instant::now() + ANSWER_MAX;
+    let mut helpers = Vec::new();
+    for directory in directories {
+        match settings.master_process.then(|| Helper::start(directory, &settings.process)) {
+            Some(Ok(helper)) => helpers.push(helper),
+            // One process with threads, or none more to be had.
+            Some(Err(_)) | None => judge(one(directory, &settings.process), log)?,
+        }
+    }
+    helpers.into_iter().try_for_each(|helper| helper.wait(deadline, log))
+}
+
+/// Whether a child that has ended is one that nobody waits for any more.
+pub(super) fn was_late(pid: u32) -> bool {
+    let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = late.iter().position(|known| *known == pid);
+    at.map(|at| late.swap_remove(at)).is_some()
+}
+
+/// Why a directory can't be used.
+enum Trouble {
+    /// The configuration, or rights.
+    Wrong(String),
+    /// The disk.
+    Disk(String),
+}
+
+fn judge(result: Result<(), Trouble>, log: &StartupLog) -> Result<(), String> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(Trouble::Wrong(text)) => Err(text),
+        Err(Trouble::Disk(text)) => {
+            log.log(Level::Error, format_args!("{text}; going on without it"));
+            Ok(())
+        }
+    }
+}
+
+/// A process that makes a directory.
+struct Helper<'a> {
+    pid: u32,
+    answer: OwnedFd,
+    directory: &'a Path,
+}
+
+impl<'a> Helper<'a> {
+    fn start(directory: &'a Path, settings: &ProcessSettings) -> io::Result<Self> {
+        let (answer, out) = pipe_with(PipeFlags::CLOEXEC)?;
+        let pid = process::fork_for(out, || match one(directory, settings) {
+            Ok(()) => String::from("+"),
+            Err(Trouble::Wrong(text)) => format!("!{text}"),
+            Err(Trouble::Disk(text)) => format!("?{text}"),
+        })?;
+        Ok(Self { pid, answer, directory })
+    }
+
+    fn wait(self, deadline: Instant, log: &StartupLog) -> Result<(), String> {
+        let Some(answer) = self.answer(deadline) else {
+            let _ = process::kill(self.pid, Signal::SIGKILL);
+            LATE.lock().unwrap_or_else(PoisonError::into_inner).push(self.pid);
+            let directory = self.directory.display();
+            log.log(
+                Level::Error,
+                format_args!("the disk of \"{directory}\" does not answer; going on without it"),
+            );
+            return Ok(());
+        };
+        process::wait_for(self.pid);
+        let text = || answer.get(1..).unwrap_or_default().to_owned();
+        judge(
+            match answer.as_bytes().first() {
+                Some(b'+') => Ok(()),
+                Some(b'?') => Err(Trouble::Disk(text())),
+                _ => Err(Trouble::Wrong(text())),
+            },
+            log,
+        )
+    }
+
+    /// What it says; `None`: nothing in time.
+    fn answer(&self, deadline: Instant) -> Option<String> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).ok()?;
+            match poll(&mut [PollFd::new(&self.answer, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) => return None,
+                Ok(_) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+        let mut answer = vec![0; ANSWER_BYTES_MAX];
+        let len = rustix::io::read(&self.answer, &mut answer).ok()?;
+        answer.truncate(len);
+        Some(String::from_utf8_lossy(&answer).into_owned())
+    }
+}
+
+/// Makes one, and gives it to the user of the server process.
+fn one(path: &Path, process: &ProcessSettings) -> Result<(), Trouble> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    let trouble = |call: &str, error: &io::Error| {
+        let text = failed(call, path, error);
+        if is_of_disk(error) { Trouble::Disk(text) } else { Trouble::Wrong(text) }
+    };
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(trouble("mkdir()", &error)),
+    }
+    let Some(identity) = &process.identity else { return Ok(()) };
+    let metadata = std::fs::metadata(path).map_err(|error| trouble("stat()", &error))?;
+    if metadata.uid() != identity.uid {
+        std::os::unix::fs::chown(path, Some(identity.uid), None)
+            .map_err(|error| trouble("chown()", &error))?;
+    }
+    Ok(())
+}
+
+/// Errors that come and go with a disk, or with a server of files.
+fn is_of_disk(error: &io::Error) -> bool {
+    const OF_DISK: [Errno; 10] = [
+        Errno::IO,
+        Errno::NXIO,
+        Errno::NODEV,
+        Errno::STALE,
+        Errno::UCLEAN,
+        Errno::BADMSG,
+        Errno::TIMEDOUT,
+        Errno::NOTCONN,
+        Errno::HOSTDOWN,
+        Errno::SHUTDOWN,
+    ];
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    errno.is_some_and(|errno| OF_DISK.contains(&errno))
+}

@@ -17,6 +17,7 @@ use crate::load::{Got, Mix, Truth};
 use crate::objects::OBJECTS;
 use crate::origin::Origin;
 
+/// Kills per test, unless `NOWAIT_TEST_ROUNDS` says otherwise.
 const ROUNDS: u64 = 5;
 const CLIENTS: u64 = 4;
 
@@ -36,6 +37,11 @@ pub const HTTP: &str = "
         add_header X-Cache $upstream_cache_status;
         location / { proxy_pass http://%%ORIGIN%%; }
     }";
+
+fn rounds() -> u64 {
+    let rounds = std::env::var("NOWAIT_TEST_ROUNDS").ok().and_then(|text| text.parse().ok());
+    rounds.unwrap_or(ROUNDS)
+}
 
 #[test]
 fn the_only_process_is_killed() {
@@ -82,7 +88,7 @@ fn run(driver: Driver, kill: Kill, parameters: &str) {
     let mut server = builder.clone().start();
     let mut truth = Truth::new(origin, server.addr());
     let mut before: Vec<Option<(Got, u64)>> = vec![None; OBJECTS];
-    for round in 1..=ROUNDS {
+    for round in 1..=rounds() {
         before = verify(&truth, &before);
         no_temporary_files(dir.path());
         if kill == Kill::OnlyProcess && round.is_multiple_of(2) {

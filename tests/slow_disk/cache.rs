@@ -34,6 +34,7 @@ on_every_loop!(
     one_hangs,
     one_fails,
     one_is_full,
+    writes_take_all_threads,
     eviction_hangs,
     eviction_fails,
     revalidation_hangs,
@@ -68,6 +69,7 @@ impl Node {
             .allow_log("cache");
         for (n, disk) in disks.iter().enumerate() {
             builder = builder.variable(&format!("DISK_{n}"), disk.path().display());
+            builder = builder.file(&format!("origin/{n}/small"), content("hot/small"));
             let kept = (0..OBJECTS).map(|at| format!("{n}/{at}"));
             let many = (0..MANY).map(|at| format!("{n}/many/{at}"));
             let old = (0..OLD).map(|at| format!("{n}/old/{at}"));
@@ -181,6 +183,45 @@ fn one_hangs(driver: Driver, workers: usize) {
     node.assert_others_hit();
     gate.open();
     for (path, client) in &mut cold {
+        let response = client.response();
+        assert!(response.status == 200 && response.body == content(path), "{path}: {response}");
+    }
+    node.hits(0);
+    assert!(node.server.quit().success());
+}
+
+/// All threads of a disk's pool hang: what its workers have in memory is served, although its file would
+/// have to be looked at again.
+fn writes_take_all_threads(driver: Driver, workers: usize) {
+    let Some(node) = Node::start(driver, workers) else { return };
+    // Both workers know it.
+    let mut clients: Vec<_> = (0..8).map(|_| node.server.client()).collect();
+    let hot = |client: &mut nowait_testkit::Client| {
+        let response = client.get("/0/small");
+        assert_eq!(response.status, 200);
+        assert!(response.body == content("hot/small"), "wrong content");
+        response.header("X-Cache").unwrap_or("-").to_owned()
+    };
+    for client in &mut clients {
+        until("a hit", PATIENCE, || (hot(client) == "HIT").then_some(()));
+    }
+    let gate = node.disks[0].hold(Ops::ALL);
+    // Four threads: those of objects that are stored, and of what is looked for.
+    let mut waiting: Vec<_> = Vec::new();
+    for at in 0..MANY {
+        let mut client = node.server.client();
+        client.send_get(&format!("/0/many/{at}"));
+        waiting.push((format!("0/many/{at}"), client));
+    }
+    gate.wait_waiting(4);
+    // Longer than a worker relies on a file that it has opened.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    for client in &mut clients {
+        assert_eq!(hot(client), "HIT");
+    }
+    node.assert_others_hit();
+    gate.open();
+    for (path, client) in &mut waiting {
         let response = client.response();
         assert!(response.status == 200 && response.body == content(path), "{path}: {response}");
     }

@@ -3,7 +3,8 @@
 //! What stands here is served without any system call (small objects) or with the open descriptor
 //! (larger ones). It belongs to one worker: no lock. It is a copy: the index says with every look-up
 //! which [version](Version) the object has, and an entry of another one is dropped. A file
-//! that was removed behind our back is noticed after [`CHECK_AFTER`].
+//! that was removed behind our back is noticed after [`CHECK_AFTER`]; where looking at it takes the pool,
+//! small objects are served from here meanwhile.
 //!
 //! Bounded in entries (descriptors) and bytes; entries that were not used for [`IDLE_MAX`] are
 //! closed, so that the space of deleted files comes free. Called by look-ups. Never: any I/O.
@@ -40,6 +41,8 @@ struct Entry {
     version: Version,
     opened: Instant,
     used: Instant,
+    /// Its file is being opened anew.
+    checking: bool,
     bytes: usize,
 }
 
@@ -54,8 +57,8 @@ thread_local! {
     static HOT: RefCell<Hot> = RefCell::default();
 }
 
-/// The object in the store with number `store`, if it is still what the index says. `check`: one that
-/// was opened some time ago is opened anew, by the caller.
+/// The object in the store with number `store`, if it is still what the index says. `check`: not one that
+/// was opened some time ago: the caller opens it anew.
 pub(crate) fn find(
     store: u64,
     target: &Target,
@@ -66,10 +69,12 @@ pub(crate) fn find(
     let mut gone = None;
     let found = HOT.with_borrow_mut(|hot| {
         let entry = hot.entries.get_mut(&(store, key))?;
-        let is_fresh = !check || now.saturating_duration_since(entry.opened) < CHECK_AFTER;
-        if is_fresh && entry.version == version && entry.object.head.is_of(&key, &target.text) {
-            entry.used = now;
-            return Some(entry.object.clone());
+        if entry.version == version && entry.object.head.is_of(&key, &target.text) {
+            let is_due = check && now.saturating_duration_since(entry.opened) >= CHECK_AFTER;
+            return (!is_due).then(|| {
+                entry.used = now;
+                entry.object.clone()
+            });
         }
         gone = hot.remove((store, key));
         None
@@ -77,6 +82,24 @@ pub(crate) fn find(
     // Closing a file may call the pool: not while the table is borrowed.
     drop(gone);
     found
+}
+
+/// Whether the caller has to open the file of what [`find`] has found anew: nobody does. It tells how that
+/// ended: by [`keep`], or by [`checked`].
+pub(crate) fn begin_check(store: u64, key: Key) -> bool {
+    HOT.with_borrow_mut(|hot| {
+        let entry = hot.entries.get_mut(&(store, key));
+        entry.is_some_and(|entry| !std::mem::replace(&mut entry.checking, true))
+    })
+}
+
+/// The file could not be opened; the next one may try again.
+pub(crate) fn checked(store: u64, key: Key) {
+    HOT.with_borrow_mut(|hot| {
+        if let Some(entry) = hot.entries.get_mut(&(store, key)) {
+            entry.checking = false;
+        }
+    });
 }
 
 /// Keeps an object that was opened just now.
@@ -93,7 +116,14 @@ pub(crate) fn keep(store: u64, key: Key, stored: &Stored, object: &Arc<Object>) 
         if hot.entries.len() >= ENTRIES_MAX || hot.bytes + bytes > BYTES_MAX {
             return false;
         }
-        let entry = Entry { object: object.clone(), version, opened: now, used: now, bytes };
+        let entry = Entry {
+            object: object.clone(),
+            version,
+            opened: now,
+            used: now,
+            checking: false,
+            bytes,
+        };
         hot.entries.insert((store, key), entry);
         hot.bytes += bytes;
         !std::mem::replace(&mut hot.swept, true)

@@ -155,8 +155,53 @@ impl Store {
             return Looked::Is(Lookup::Memory(self.hit(object, stored)));
         }
         match self.try_open(io, target) {
-            None => Looked::InFile(known),
+            None => match self.in_place_of_a_file(io, target, &known) {
+                Some(hit) => Looked::Is(hit),
+                None => Looked::InFile(known),
+            },
             Some(result) => Looked::Is(self.opened(io, target, known, result, true)),
+        }
+    }
+
+    /// What is in memory of an object whose file would have to be opened anew in the pool. It is served at
+    /// once, and the file is looked at meanwhile: the pool's threads may all wait for the disk.
+    fn in_place_of_a_file(
+        self: &Arc<Self>,
+        io: &Io,
+        target: &Target,
+        known: &Known,
+    ) -> Option<Lookup> {
+        let Known::Stored(stored) = known else { return None };
+        if stored.names_in_file {
+            return None;
+        }
+        let object = hot::find(self.id(), target, stored, false)?;
+        object.body.as_ref()?;
+        if hot::begin_check(self.id(), target.key) {
+            let (store, io, target, stored) = (self.clone(), io.clone(), target.clone(), *stored);
+            drop(nowait_runtime::spawn(async move { store.check(&io, &target, &stored).await }));
+        }
+        count(&self.counters.hits_memory);
+        Some(Lookup::Memory(self.hit(object, stored)))
+    }
+
+    /// Looks whether the file of an object in memory is still there.
+    async fn check(self: Arc<Self>, io: &Io, target: &Target, stored: &Stored) {
+        match self.open(io, target).await {
+            Ok(object) => hot::keep(self.id(), target.key, stored, &Arc::new(object)),
+            Err(reason) => {
+                match &reason {
+                    NoObject::Bad(error) => self.delete_damaged(target, error),
+                    NoObject::Trouble(error) => {
+                        self.note_error("open", &self.names().object(target.key), error);
+                    }
+                    NoObject::Missing | NoObject::Collision => {}
+                }
+                if matches!(reason, NoObject::Bad(_) | NoObject::Missing) {
+                    self.index().forget(&target.key, stored.stamp);
+                }
+                hot::checked(self.id(), target.key);
+            }
         }
     }
 

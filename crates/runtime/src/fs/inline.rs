@@ -99,19 +99,29 @@ fn open_strict(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedF
     open_cached(dir, path, flags, ResolveFlags::NO_SYMLINKS)
 }
 
-/// Opens from memory. The walk fails now and then for nothing, as when something is mounted at that
-/// moment: a second try is cheaper than the pool.
+/// How often a walk from memory is tried.
+const TRIES: usize = 3;
+
+/// Opens from memory. The kernel walks without locks and gives up whenever it may have been disturbed:
+/// by a mount or an unmount of anything anywhere (`mount_lock`), by a rename of a name on the way or of
+/// one in the same chain of its table of names, which makes a name look missing for a moment
+/// (`__d_lookup_rcu`), and more likely so if it loses its processor in the middle. With RESOLVE_CACHED
+/// that is EAGAIN, as for a name that is not in memory. Another try is cheaper than the pool, and
+/// costs 2 µs where the name is cold. Names and inodes that memory pressure has taken stay cold: a
+/// fall-back of what was warm a moment ago is not always a fault of this program.
 fn open_cached(
     dir: BorrowedFd<'_>,
     path: &[u8],
     flags: OFlags,
     resolve: ResolveFlags,
 ) -> Result<OwnedFd, Errno> {
-    let open = || openat2(dir, path, flags, Mode::empty(), resolve | ResolveFlags::CACHED);
-    match open() {
-        Err(Errno::AGAIN) => open(),
-        result => result,
+    for _ in 1..TRIES {
+        match openat2(dir, path, flags, Mode::empty(), resolve | ResolveFlags::CACHED) {
+            Err(Errno::AGAIN) => {}
+            result => return result,
+        }
     }
+    openat2(dir, path, flags, Mode::empty(), resolve | ResolveFlags::CACHED)
 }
 
 fn open_following(path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {

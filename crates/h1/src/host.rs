@@ -20,6 +20,27 @@ pub struct HostParts {
     pub has_upper: bool,
 }
 
+/// May be anywhere in a host.
+const PLAIN: u8 = 0;
+const UPPER: u8 = 1;
+/// It depends.
+const OTHER: u8 = 2;
+
+static CLASS: [u8; 256] = {
+    let mut class = [OTHER; 256];
+    let mut c = 0u8;
+    while c < 0x80 {
+        class[c as usize] = match c {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' => PLAIN,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => PLAIN,
+            b'A'..=b'Z' => UPPER,
+            _ => OTHER,
+        };
+        c += 1;
+    }
+    class
+};
+
 /// Checks `host[:port]` and finds its parts.
 ///
 /// What is allowed is the `reg-name` and `IP-literal` of RFC 3986 section 3.2.2, less two dots in
@@ -31,35 +52,38 @@ pub fn validate(host: &[u8]) -> Result<HostParts, InvalidHost> {
     let mut end = host.len();
     let mut port = None;
 
-    for (i, &c) in host.iter().enumerate() {
-        match c {
-            b'a'..=b'z' | b'0'..=b'9' => {}
-            b'A'..=b'Z' => has_upper = true,
-            b'.' => {
-                if i > 0 && last_dot == Some(i - 1) {
-                    return Err(InvalidHost);
+    let mut i = 0;
+    while let Some(&c) = host.get(i) {
+        match CLASS[usize::from(c)] {
+            PLAIN => {}
+            UPPER => has_upper = true,
+            _ => match c {
+                b'.' => {
+                    if i > 0 && last_dot == Some(i - 1) {
+                        return Err(InvalidHost);
+                    }
+                    last_dot = Some(i);
                 }
-                last_dot = Some(i);
-            }
-            b':' if !literal => {
-                (end, port) = (i, Some(&host[i + 1..]));
-                break;
-            }
-            b']' if literal => {
-                end = i + 1;
-                port = match host.get(end) {
-                    None => Some(&[][..]),
-                    Some(b':') => Some(&host[end + 1..]),
-                    Some(_) => return Err(InvalidHost),
-                };
-                break;
-            }
-            b':' | b'-' | b'_' | b'~' => {}
-            b'[' if i == 0 => {}
-            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => {}
-            b'%' if !literal => {}
-            _ => return Err(InvalidHost),
+                b':' if !literal => {
+                    (end, port) = (i, Some(&host[i + 1..]));
+                    break;
+                }
+                b']' if literal => {
+                    end = i + 1;
+                    port = match host.get(end) {
+                        None => Some(&[][..]),
+                        Some(b':') => Some(&host[end + 1..]),
+                        Some(_) => return Err(InvalidHost),
+                    };
+                    break;
+                }
+                b':' => {}
+                b'[' if i == 0 => {}
+                b'%' if !literal => {}
+                _ => return Err(InvalidHost),
+            },
         }
+        i += 1;
     }
     if literal && port.is_none() {
         return Err(InvalidHost); // no closing bracket

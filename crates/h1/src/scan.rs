@@ -8,9 +8,7 @@ const HIGHS: u64 = 0x8080_8080_8080_8080;
 pub(crate) fn find_line_end(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let word = u64::from_le_bytes(*chunk);
-        // Bytes below 0x0e; the lowest flag is exact, those above it may be borrows.
-        let flags = word.wrapping_sub(ONES * 0x0e) & !word & HIGHS;
+        let flags = low_bytes(u64::from_le_bytes(*chunk));
         if flags == 0 {
             at += 8;
             continue;
@@ -21,8 +19,21 @@ pub(crate) fn find_line_end(bytes: &[u8], from: usize) -> Option<usize> {
         }
         at += 1; // a tab or another control character: allowed in values
     }
+    // Most tails are clean, which one look at the last eight bytes tells.
+    if let Some((before, chunk)) = bytes.split_last_chunk::<8>()
+        && from <= before.len()
+        && low_bytes(u64::from_le_bytes(*chunk)) == 0
+    {
+        return None;
+    }
     let tail = bytes.get(at..)?;
     tail.iter().position(|&c| matches!(c, b'\r' | b'\n' | 0)).map(|i| at + i)
+}
+
+/// Flags for the bytes below 0x0e; the lowest flag is exact, those above it may be borrows.
+#[inline]
+fn low_bytes(word: u64) -> u64 {
+    word.wrapping_sub(ONES * 0x0e) & !word & HIGHS
 }
 
 /// Trims optional white space (RFC 9110 section 5.6.3) from the end of `bytes[start..end]`.

@@ -67,7 +67,7 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
         None => HeadWriter::response(out, head.status),
     };
     match &head.server {
-        Own::Ours => drop(writer.named("Server", location.server_header())),
+        Own::Ours => drop(writer.lines(location.server_line())),
         Own::Given(value) => drop(writer.named("Server", value)),
         Own::Absent => {}
     }

@@ -39,6 +39,16 @@ impl ServerTokens {
             ServerTokens::Off => PRODUCT,
         }
     }
+
+    /// The line of the `Server` field.
+    pub(crate) fn line(self) -> &'static str {
+        match self {
+            ServerTokens::On | ServerTokens::Build => {
+                concat!("Server: nowait/", env!("CARGO_PKG_VERSION"), "\r\n")
+            }
+            ServerTokens::Off => "Server: nowait\r\n",
+        }
+    }
 }
 
 /// Statuses that exist only between modules and in logs, as in nginx.
@@ -234,6 +244,13 @@ mod tests {
 
     fn text(status: u16, tokens: ServerTokens, padding: bool) -> String {
         String::from_utf8(page(status, tokens, padding).unwrap().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn lines_say_what_pages_say() {
+        for tokens in [ServerTokens::On, ServerTokens::Off, ServerTokens::Build] {
+            assert_eq!(tokens.line(), format!("Server: {}\r\n", tokens.text()));
+        }
     }
 
     #[test]

@@ -258,6 +258,19 @@ impl Driver {
         }
     }
 
+    /// Sends what the kernel takes at once; 0 where sending is asynchronous.
+    pub(crate) fn try_send(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        data: &[u8],
+    ) -> io::Result<usize> {
+        match self {
+            Driver::Epoll(driver) => driver.try_send(key, fd, data),
+            Driver::Uring(_) | Driver::Sim(_) => Ok(0),
+        }
+    }
+
     /// Receives a datagram, and says where it is from. What is longer than a receive buffer is cut.
     pub(crate) fn poll_recv_from(
         &mut self,

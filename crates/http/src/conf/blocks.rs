@@ -18,6 +18,7 @@ use super::log::{LogConf, access_logs};
 use super::proxy::{PassLayer, ProxyConf};
 use super::{Content, HttpConf, Location, LocationId, Regex, Server, ServerId};
 use super::{body, client, content, files, headers, pages, rewrite, try_files};
+use crate::filter::Concerned;
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
 use crate::mime::Types;
 use crate::path::{Append, FilePath};
@@ -543,7 +544,7 @@ impl Build<'_> {
         // These three are the location's own, never inherited.
         let last = chain.last().and_then(|scope| scope.get::<OwnLayer>());
         let content = last.and_then(|own| own.content).map_or(content, |own| own.0);
-        let location = Location {
+        let mut location = Location {
             proxy: self.proxy(cx, chain, content),
             early_hints: super::predicates::EarlyHintsConf::resolve(cx, chain)
                 .early_hints
@@ -591,7 +592,9 @@ impl Build<'_> {
             mime: content::MimeConf::resolve(cx, chain),
             access_logs: access_logs(cx, &log, chain),
             log,
+            filters: Concerned::default(),
         };
+        location.filters = Concerned::of(&location);
         self.locations.push(location);
         let id = LocationId(u32::try_from(self.locations.len() - 1).unwrap_or(u32::MAX));
         super::health::Pending::note(cx, chain, id);

@@ -42,6 +42,7 @@ pub mod variables;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Row, Template, Value, Word};
 
+use crate::filter::Concerned;
 use crate::location_tree::Locations;
 use crate::log::access::AccessLogs;
 use crate::mime::Types;
@@ -195,6 +196,8 @@ pub struct Location {
     pub log: log::LogConf,
     /// Access logs.
     pub access_logs: AccessLogs,
+    /// The filters that its responses need.
+    pub(crate) filters: Concerned,
 }
 
 /// Which handler answers for a location.
@@ -258,9 +261,9 @@ impl Location {
         self.pages.server_tokens
     }
 
-    /// The `Server` header.
-    pub fn server_header(&self) -> &'static [u8] {
-        self.server_tokens().text().as_bytes()
+    /// The line of the `Server` field.
+    pub(crate) fn server_line(&self) -> &'static str {
+        self.server_tokens().line()
     }
 
     /// The name, escaped for a `Location` header.

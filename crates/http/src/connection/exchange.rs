@@ -194,7 +194,15 @@ async fn finish(
     let body_complete = connection.h1().is_body_complete();
     let more = !connection.input.borrow().is_empty();
     let batch = keep && body_complete && more && out.len() < BATCH_BYTES_MAX;
-    if !batch && let Err(error) = flush(connection, out, send_timeout(request)).await {
+    let flushed = match batch {
+        true => Ok(true),
+        false => flush_at_once(connection, out),
+    };
+    let flushed = match flushed {
+        Ok(false) => flush(connection, out, send_timeout(request)).await,
+        flushed => flushed.map(drop),
+    };
+    if let Err(error) = flushed {
         request.log(Level::Info, format_args!("send() failed {}", crate::files::errno(&error)));
         ended(request);
         return Next::Close;
@@ -408,6 +416,20 @@ fn choose_server(request: &mut Request, servers: &Virtual) {
 /// The longest pause between two writes to the client.
 pub(crate) fn send_timeout(request: &Request) -> Duration {
     request.location().client.send_timeout.duration()
+}
+
+/// Sends what has been collected as far as the kernel takes it at once; whether that was all.
+fn flush_at_once(connection: &Connection, out: &mut OutBuf) -> io::Result<bool> {
+    if out.is_empty() {
+        return Ok(true);
+    }
+    let sent = connection.stream.try_send(out)?;
+    if sent == out.len() {
+        drop(std::mem::take(out));
+        return Ok(true);
+    }
+    out.drain(..sent);
+    Ok(false)
 }
 
 /// Sends what has been collected.

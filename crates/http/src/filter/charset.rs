@@ -21,22 +21,21 @@ pub(super) fn name(request: &mut Request, response: &mut Response) -> Result<(),
     let current = request.current.clone();
     let conf = &current.conf.location(request.location).charset;
     let head = &mut response.head;
-    if head.content_type.is_none() {
-        return Ok(());
-    }
+    let Some(kind) = &head.content_type else { return Ok(()) };
     let asked = request.override_charset.take().filter(|asked| !asked.is_empty());
-    let applies = match (&head.content_type, &head.charset) {
-        (None, _) => false,
-        (Some(_), Some(_)) => conf.override_charset,
-        (Some(kind), None) => conf.charset_types.contains(kind),
-    };
     let wanted = match (asked, &conf.charset) {
         // It becomes a part of the main response.
         _ if request.is_nested() => request.shared.charset.borrow().clone(),
         // `X-Accel-Charset`. nginx differs: it takes only names that its configuration has, too.
         (Some(asked), _) => Some(asked),
-        (None, Charset::Name(wanted)) if applies => Some(request.evaluate(wanted)),
-        (None, Charset::Name(_) | Charset::Off) => None,
+        (None, Charset::Off) => None,
+        (None, Charset::Name(wanted)) => {
+            let applies = match &head.charset {
+                Some(_) => conf.override_charset,
+                None => conf.charset_types.contains(kind),
+            };
+            applies.then(|| request.evaluate(wanted))
+        }
     };
     if !request.is_nested() {
         let own = wanted.clone().or_else(|| head.charset.clone());

@@ -25,34 +25,61 @@ pub(crate) use pull::Pull;
 
 use bytes::Bytes;
 
+use crate::conf::Location;
+use crate::conf::userid::UserId;
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::Response;
 
-/// A filter.
-type Filter = fn(&mut Request, &mut Response) -> Result<(), Box<Special>>;
+/// A filter, and whether it may have something to do with responses of a location.
+struct Filter {
+    apply: fn(&mut Request, &mut Response) -> Result<(), Box<Special>>,
+    concerns: fn(&Location) -> bool,
+}
+
+/// A row of [`FILTERS`].
+macro_rules! filters {
+    ($($apply:path, if $concerns:expr;)+) => {
+        &[$(Filter { apply: $apply, concerns: $concerns }),+]
+    };
+}
 
 /// All filters in the order in which they see a response. nginx: the order of its header filters,
 /// from the top down.
-const FILTERS: &[Filter] = &[
-    slice::apply,
-    not_modified::apply,
-    headers::apply,
-    userid::apply,
-    gunzip::apply,
-    addition::decide,
-    sub::apply,
-    charset::name,
-    ssi::decide,
-    codings::decide,
-    gzip::decide,
-    range::apply,
-    charset::convert,
-    ssi::apply,
-    addition::apply,
-    codings::compress,
-    gzip::compress,
-];
+const FILTERS: &[Filter] = filters! {
+    slice::apply, if |l| l.slice.slice.0 != 0;
+    not_modified::apply, if |_| true;
+    headers::apply, if |_| true;
+    userid::apply, if |l| matches!(l.userid.userid, UserId::V1 | UserId::V2);
+    gunzip::apply, if |l| l.gunzip.gunzip;
+    addition::decide, if |l| l.addition.uris() != [None, None];
+    sub::apply, if |l| l.sub_filter.is_some();
+    charset::name, if |_| true;
+    ssi::decide, if |l| l.ssi.ssi;
+    codings::decide, if |l| l.brotli.brotli || l.zstd.zstd;
+    gzip::decide, if |l| l.gzip.gzip || l.gzip.gzip_vary;
+    range::apply, if |_| true;
+    charset::convert, if |_| true;
+    ssi::apply, if |l| l.ssi.ssi;
+    addition::apply, if |l| l.addition.uris() != [None, None];
+    codings::compress, if |l| l.brotli.brotli || l.zstd.zstd;
+    gzip::compress, if |l| l.gzip.gzip;
+};
+
+/// The filters that may have something to do with the responses of a location: most locations use
+/// few, and a response asks no others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Concerned(u32);
+
+const _: () = assert!(FILTERS.len() <= 32);
+
+impl Concerned {
+    /// Those that the settings of a location ask for.
+    pub(crate) fn of(location: &Location) -> Self {
+        let bits = FILTERS.iter().enumerate().map(|(n, f)| u32::from((f.concerns)(location)) << n);
+        Self(bits.fold(0, |all, bit| all | bit))
+    }
+}
 
 /// What filters decide about the head, for their later step with the body.
 #[derive(Debug, Default)]
@@ -72,5 +99,10 @@ pub(crate) struct Decided {
 /// # Errors
 /// The status that replaces the response.
 pub fn run(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    FILTERS.iter().try_for_each(|filter| filter(request, response))
+    let mut left = request.location().filters.0;
+    while left != 0 {
+        (FILTERS[left.trailing_zeros() as usize].apply)(request, response)?;
+        left &= left - 1;
+    }
+    Ok(())
 }

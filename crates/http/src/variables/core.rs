@@ -70,10 +70,10 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "request_body" => request_body;
     /// Time that file operations of the request waited for a thread of a pool, in seconds with
     /// microseconds.
-    "pool_wait_time" => |r, out| { precise(r.spent.spent().waited, out); true };
+    "pool_wait_time" => |r, out| { precise(r.spent.spent().waited(), out); true };
     /// Time that file operations of the request took on threads of a pool, in seconds with
     /// microseconds: mostly the disk's time. What was done on the event loop takes none.
-    "pool_service_time" => |r, out| { precise(r.spent.spent().served, out); true };
+    "pool_service_time" => |r, out| { precise(r.spent.spent().served(), out); true };
     /// Name of the temporary file with the content of the request.
     "request_body_file" => request_body_file;
     /// `OK` if the response was sent completely, else empty.

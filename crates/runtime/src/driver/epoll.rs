@@ -273,6 +273,25 @@ impl Epoll {
             .map_or_else(|e| Poll::Ready(Err(e)), pending)
     }
 
+    pub(crate) fn try_send(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        data: &[u8],
+    ) -> io::Result<usize> {
+        let slot = &mut self.slots[key.0 as usize];
+        if !slot.writable {
+            return Ok(0);
+        }
+        match retry(|| net::send(fd, data, SendFlags::NOSIGNAL)) {
+            Err(Errno::AGAIN) => {
+                slot.writable = false;
+                Ok(0)
+            }
+            sent => Ok(sent?),
+        }
+    }
+
     /// Receives a datagram as `receive` does, which says EAGAIN when there is none.
     pub(crate) fn poll_datagram<T>(
         &mut self,

@@ -121,6 +121,18 @@ impl Stream {
         Send::new(self, chain.into(), options)
     }
 
+    /// Sends what the kernel takes at once, and says how much; for a beginning of what
+    /// [`send`](Self::send) would send, while no sending is under way. 0 also where the driver sends
+    /// by completions.
+    ///
+    /// # Errors
+    /// What the network says.
+    pub fn try_send(&self, data: &[u8]) -> io::Result<usize> {
+        let sent = self.local.driver.borrow_mut().try_send(self.key, self.fd(), data)?;
+        self.sent.set(self.sent.get() + sent as u64);
+        Ok(sent)
+    }
+
     /// Watches a connection on which nothing is expected: ready when something has come, the end
     /// or a failure included. The waker stays until [`unwatch`](Self::unwatch); what the driver
     /// does meanwhile serves the next receive, so that an idle time costs no system call. After

@@ -16,20 +16,38 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
-/// Time that tasks spent in pools.
+/// Time that tasks spent in pools. Kept in nanoseconds, which are added for every request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
+    waited: u64,
+    served: u64,
+}
+
+impl Spent {
+    pub(super) fn new(waited: Duration, served: Duration) -> Spent {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Spent { waited: nanos(waited), served: nanos(served) }
+    }
+
     /// In queues, until a thread took them.
-    pub waited: Duration,
+    pub fn waited(self) -> Duration {
+        Duration::from_nanos(self.waited)
+    }
+
     /// On threads: mostly the disk's time.
-    pub served: Duration,
+    pub fn served(self) -> Duration {
+        Duration::from_nanos(self.served)
+    }
 }
 
 impl Add for Spent {
     type Output = Spent;
 
     fn add(self, other: Spent) -> Spent {
-        Spent { waited: self.waited + other.waited, served: self.served + other.served }
+        Spent {
+            waited: self.waited.saturating_add(other.waited),
+            served: self.served.saturating_add(other.served),
+        }
     }
 }
 
@@ -46,7 +64,7 @@ impl Sub for Spent {
 
 thread_local! {
     /// Of all tasks that this thread has awaited.
-    static TOTAL: Cell<Spent> = const { Cell::new(Spent { waited: Duration::ZERO, served: Duration::ZERO }) };
+    static TOTAL: Cell<Spent> = const { Cell::new(Spent { waited: 0, served: 0 }) };
 }
 
 /// The result of a task arrives on this thread.
@@ -109,7 +127,7 @@ mod tests {
     use std::task::Waker;
 
     fn spend(waited: u64, served: u64) -> Spent {
-        Spent { waited: Duration::from_millis(waited), served: Duration::from_millis(served) }
+        Spent::new(Duration::from_millis(waited), Duration::from_millis(served))
     }
 
     #[test]

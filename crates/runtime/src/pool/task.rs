@@ -99,7 +99,7 @@ where
         });
         let panicked = result.is_err();
         let served = begin.elapsed();
-        Executed { panicked, served, waker: self.finish(result, Spent { waited, served }) }
+        Executed { panicked, served, waker: self.finish(result, Spent::new(waited, served)) }
     }
 
     fn refuse(&self, error: PoolError) {

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use nowait_testkit::{Response, Server};
+use nowait_testkit::{Response, Server, wait};
 
 use crate::stage::{ask, gets, on_each_driver, pattern, refused, server, site, wait_file};
 
@@ -10,7 +10,7 @@ fn plain(response: &Response) -> Vec<u8> {
     let mut out = Vec::new();
     match response.header("content-encoding") {
         Some("br") => {
-            let mut reader = brotli::Decompressor::new(&response.body[..], 4096);
+            let mut reader = brotli_decompressor::Decompressor::new(&response.body[..], 4096);
             reader.read_to_end(&mut out).expect("a whole brotli stream");
         }
         Some("zstd") => {
@@ -52,7 +52,7 @@ fn bodies_of_any_size_at_any_level() {
             format!("location /zstd{level}/ {{ alias %%DIR%%/html/; zstd_comp_level {level}; }}\n")
         }))
         .collect();
-    let sizes = [20, 4097, 32_768, 65_537, 300_001];
+    let sizes = [20, 4097, 32_768, 65_537, 262_144, 262_145];
     let site = server(&format!(
         "brotli on; zstd on; default_type text/html;
          {locations}
@@ -77,6 +77,36 @@ fn bodies_of_any_size_at_any_level() {
                 assert!(plain(&answer) == pattern(size), "{place} {size}");
             }
         }
+    });
+}
+
+#[test]
+fn clients_that_leave_cost_nothing_but_their_work() {
+    let site = server(
+        "gzip on; brotli on; zstd on; default_type text/html; gzip_comp_level 9;
+         brotli_comp_level 9; zstd_comp_level 15; access_log %%DIR%%/left.log;",
+    )
+    .file("html/whole", pattern(200_000))
+    .file("html/pieces", pattern(2_000_000));
+    on_each_driver(&site, |server| {
+        for target in ["whole", "pieces"] {
+            for name in ["gzip", "br", "zstd"] {
+                let lines = format!("GET /{target}?{name} HTTP/1.1\r\nHost: x\r\nAccept-Encoding:");
+                for _ in 0..4 {
+                    let mut client = server.client();
+                    client.send(format!("{lines} {name}\r\n\r\n"));
+                    // It has begun.
+                    client.read_some(1);
+                    client.reset();
+                }
+                assert_eq!(coding(server, &format!("/{target}"), name), name);
+            }
+        }
+        // All of them have ended, and nothing was left half done.
+        wait::until("24 requests that were left", wait::PATIENCE, || {
+            let left = server.read("left.log");
+            (left.matches("?").count() == 24).then_some(())
+        });
     });
 }
 

@@ -50,7 +50,7 @@ fn bodies_of_any_size_at_any_level() {
             format!("location /{level}/ {{ alias %%DIR%%/html/; gzip_comp_level {level}; }}\n")
         })
         .collect();
-    let sizes = [20, 4096, 4097, 8193, 16_385, 32_768, 32_769, 65_537, 300_001];
+    let sizes = [20, 4096, 4097, 8193, 16_385, 32_769, 49_153, 65_537, 262_144, 262_145];
     let builder = server(&format!(
         "gzip on; gzip_types text/plain;
          {levels}

@@ -92,7 +92,9 @@ impl Coding {
         let mut text = Vec::new();
         match self {
             Coding::Gzip => flate2::read::GzDecoder::new(bytes).read_to_end(&mut text),
-            Coding::Brotli => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut text),
+            Coding::Brotli => {
+                brotli_decompressor::Decompressor::new(bytes, 4096).read_to_end(&mut text)
+            }
         }
         .ok()?;
         Some(text)

@@ -30,6 +30,8 @@ pub struct State {
 /// Lengths of a text that was compressed: zeros before it is complete.
 #[derive(Debug, Default)]
 pub struct Counts {
+    /// Length of the text by its `Content-Length`; other filters may have changed it since.
+    pub expected: Option<u64>,
     /// Bytes of the text.
     pub taken: Cell<u64>,
     /// Bytes it was compressed to.
@@ -43,6 +45,11 @@ pub const BUILTINS: &[Builtin] = builtins! {
 };
 
 impl Counts {
+    /// Nothing is compressed yet.
+    pub fn of(expected: Option<u64>) -> Self {
+        Self { expected, ..Self::default() }
+    }
+
     /// Appends the ratio with two digits; false if there is none.
     pub(crate) fn append_ratio(&self, out: &mut Vec<u8>) -> bool {
         let (taken, made) = (u128::from(self.taken.get()), u128::from(self.made.get()));
@@ -229,7 +236,7 @@ mod tests {
     #[test]
     fn ratios_are_rounded() {
         let text = |taken, made| {
-            let counts = Counts { taken: Cell::new(taken), made: Cell::new(made) };
+            let counts = Counts { taken: Cell::new(taken), made: Cell::new(made), expected: None };
             let mut out = Vec::new();
             counts.append_ratio(&mut out).then(|| String::from_utf8(out).unwrap())
         };

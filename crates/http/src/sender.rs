@@ -34,6 +34,10 @@ const INLINE_BYTES_MAX: u64 = 60 * 1024;
 /// Bytes in memory up to this size are copied behind the head instead of being a chunk of their own.
 const COPY_BYTES_MAX: usize = 4 * 1024;
 
+/// The same for what is framed as a chunk: what frames it follows, so that sending it at once would
+/// take another call.
+const CHUNK_COPY_BYTES_MAX: usize = 32 * 1024;
+
 /// Collected output is sent when it has this size.
 const COLLECT_BYTES_MAX: usize = 64 * 1024;
 
@@ -137,7 +141,7 @@ pub fn start(
         return Ok(None);
     }
     if let (Framing::Chunked, Body::Bytes(bytes)) = (framing, &body)
-        && bytes.len() <= COPY_BYTES_MAX
+        && bytes.len() <= CHUNK_COPY_BYTES_MAX
         && !has_rate(request)
     {
         chunk_start(&mut **out, bytes.len() as u64);
@@ -449,11 +453,15 @@ impl<'a> Sender<'a> {
     }
 
     async fn bytes(&mut self, mut bytes: Bytes) -> Result<(), SendError> {
+        let copied_max = match self.framing {
+            Framing::Chunked => CHUNK_COPY_BYTES_MAX,
+            _ => COPY_BYTES_MAX,
+        };
         while !bytes.is_empty() {
             let allowed = self.allowed(bytes.len() as u64).await?;
             let piece = bytes.split_to(usize::try_from(allowed).unwrap_or(usize::MAX));
             self.count(allowed);
-            if piece.len() <= COPY_BYTES_MAX {
+            if piece.len() <= copied_max {
                 self.out.extend_from_slice(&piece);
                 if self.out.len() > COLLECT_BYTES_MAX {
                     self.flush().await?;

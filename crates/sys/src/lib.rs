@@ -1,4 +1,4 @@
-//! System-call layer: safe functions over the kernel calls that Nowait needs. The one crate with unsafe code besides the io_uring driver.
+//! System-call layer: safe functions over the kernel calls that Nowait needs. One of the few places with unsafe code.
 pub mod connect;
 pub mod datagram;
 pub mod fdpass;

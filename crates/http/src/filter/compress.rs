@@ -1,8 +1,9 @@
-//! The frame of all compressions: a body that is compressed while it is sent.
+//! The frame of all compressions: a body that is compressed when it is sent.
 //!
-//! Used by the filters `gzip`, `brotli` and `zstd`. A small body that is in memory is compressed at
-//! once; any other is pulled, compressed and sent piece by piece. Work that would hold up the event
-//! loop goes to the location's thread pool. What a source wants to be passed on at once is flushed.
+//! Used by the filters `gzip`, `brotli` and `zstd`. A text of moderate length is compressed in one
+//! step, at once if it is small and in memory. What is longer, or of unknown length, is pulled,
+//! compressed and sent piece by piece. Work that would hold up the event loop goes to the location's
+//! thread pool. What a source wants to be passed on at once is flushed.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -16,6 +17,7 @@ use nowait_runtime::yield_now;
 
 use super::coder::{Coder, Flush};
 use super::pull::Pull;
+use super::recipe::{Recipe, WHOLE_BYTES_MAX};
 use crate::etag;
 use crate::gzip::Counts;
 use crate::log::Level;
@@ -23,8 +25,8 @@ use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Body, BodyError, BodySource, LocalFuture, Part, Response};
 
-/// Most bytes that are compressed in one step, here or in the pool.
-pub(super) const STEP_BYTES_MAX: usize = 32 * 1024;
+/// Most bytes of a long text that are compressed in one step, here or in the pool.
+const STEP_BYTES_MAX: usize = 32 * 1024;
 
 /// Takes back what a head says of the bytes of its content.
 pub(super) fn recode(response: &mut Response) {
@@ -34,36 +36,53 @@ pub(super) fn recode(response: &mut Response) {
     head.etag = head.etag.as_ref().and_then(etag::weaken);
 }
 
-/// Compresses the body. Steps that compress at most `inline` bytes are done on the event loop: that
-/// should take about 0.2 ms.
+/// Compresses the body.
 ///
 /// # Errors
 /// 500: the compression does not work; the log says why.
 pub(super) fn wrap(
     request: &Request,
     response: &mut Response,
-    coder: Coder,
-    inline: usize,
+    recipe: Recipe,
     counts: Rc<Counts>,
 ) -> Result<(), Box<Special>> {
-    response.body = match in_memory(std::mem::take(&mut response.body), inline) {
-        Ok(bytes) => Body::Bytes(at_once(coder, &bytes, &counts).map_err(|error| {
-            request.log(Level::Error, format_args!("{error}"));
-            Special { status: 500, ..Special::default() }
-        })?),
-        Err(body) => Body::Stream(Box::new(Compressed {
-            pull: Pull::new(body),
-            rest: Bytes::new(),
-            coder: Some(coder),
-            io: request.io(),
-            client: request.connection.number,
-            inline,
-            steps: 0,
-            held: false,
-            counts,
-        })),
-    };
+    let body = std::mem::take(&mut response.body);
+    let made = in_memory(body, recipe.inline_whole_bytes()).map_or_else(
+        |body| begin(request, body, recipe.clone(), counts.clone()),
+        |text| whole(&recipe, &text, &counts).map(Body::Bytes),
+    );
+    response.body = made.map_err(|error| {
+        request.log(Level::Error, format_args!("{error}"));
+        Special { status: 500, ..Special::default() }
+    })?;
     Ok(())
+}
+
+/// A body that is compressed when it is pulled.
+fn begin(
+    request: &Request,
+    body: Body,
+    recipe: Recipe,
+    counts: Rc<Counts>,
+) -> Result<Body, String> {
+    let place = Place { io: request.io(), client: request.connection.number };
+    let len = body.len();
+    if let Some(len) = len.and_then(|len| usize::try_from(len).ok())
+        && len <= WHOLE_BYTES_MAX
+    {
+        let work = Some((Pull::new(body), recipe));
+        return Ok(Body::Stream(Box::new(Whole { work, len, place, counts })));
+    }
+    Ok(Body::Stream(Box::new(Compressed {
+        pull: Pull::new(body),
+        rest: Bytes::new(),
+        coder: Some(recipe.begin(len, counts.expected)?),
+        inline: recipe.inline_step_bytes(),
+        steps: 0,
+        held: false,
+        place,
+        counts,
+    })))
 }
 
 /// A body of at most `max` bytes that can be had without waiting, else the body.
@@ -84,16 +103,81 @@ fn in_memory(body: Body, max: usize) -> Result<Bytes, Body> {
     }
 }
 
-fn at_once(mut coder: Coder, bytes: &[u8], counts: &Counts) -> Result<Bytes, String> {
-    let out = coder.step(bytes, Flush::Finish)?;
-    count(&coder, counts);
-    coder.retire();
+fn whole(recipe: &Recipe, text: &[u8], counts: &Counts) -> Result<Bytes, String> {
+    let out = recipe.whole(text)?;
+    counts.taken.set(text.len() as u64);
+    counts.made.set(out.len() as u64);
     Ok(out)
 }
 
 fn count(coder: &Coder, counts: &Counts) {
     counts.taken.set(coder.taken);
     counts.made.set(coder.made);
+}
+
+/// Where long work is done.
+struct Place {
+    io: Rc<Io>,
+    /// Who the pool works for.
+    client: u64,
+}
+
+impl Place {
+    async fn run<T, F>(&self, work: F) -> Result<T, BodyError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let running = self.io.pool.run(Class::Bulk, self.client, Op::Blocking, work);
+        running.await.map_err(|error| BodyError::Overflow(error.to_string()))
+    }
+}
+
+/// A body of known and moderate length: one step, and one trip to the pool at most. The memory of
+/// the compression is held while it runs, not while the client takes what came out.
+struct Whole {
+    /// `None` when it is done.
+    work: Option<(Pull, Recipe)>,
+    len: usize,
+    place: Place,
+    counts: Rc<Counts>,
+}
+
+impl BodySource for Whole {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        Box::pin(async move {
+            let Some((pull, recipe)) = self.work.take() else { return Ok(None) };
+            let text = collect(pull, self.len).await?;
+            let out = if text.len() <= recipe.inline_whole_bytes() {
+                whole(&recipe, &text, &self.counts).map_err(BodyError::Coding)?
+            } else {
+                let out = self.place.run(move || recipe.whole(&text)).await?;
+                let out = out.map_err(BodyError::Coding)?;
+                self.counts.taken.set(self.len as u64);
+                self.counts.made.set(out.len() as u64);
+                out
+            };
+            Ok(Some(Part::Bytes(out)))
+        })
+    }
+
+    fn is_urgent(&self) -> bool {
+        false
+    }
+}
+
+/// All of a body that has so many bytes.
+async fn collect(mut pull: Pull, len: usize) -> Result<Bytes, BodyError> {
+    let first = pull.next().await?.unwrap_or_default();
+    if first.len() >= len {
+        return Ok(first);
+    }
+    let mut text = Vec::with_capacity(len);
+    text.extend_from_slice(&first);
+    while let Some(piece) = pull.next().await? {
+        text.extend_from_slice(&piece);
+    }
+    Ok(text.into())
 }
 
 /// A body that is compressed while it is sent.
@@ -103,9 +187,7 @@ struct Compressed {
     rest: Bytes,
     /// `None` when the end was reached.
     coder: Option<Coder>,
-    io: Rc<Io>,
-    /// Who the pool works for.
-    client: u64,
+    place: Place,
     /// Most bytes that a step on the event loop compresses.
     inline: usize,
     /// Steps on the event loop so far.
@@ -189,8 +271,7 @@ impl Compressed {
                 let out = coder.step(&input, flush);
                 (coder, out)
             };
-            let running = self.io.pool.run(Class::Bulk, self.client, Op::Blocking, work);
-            running.await.map_err(|error| BodyError::Overflow(error.to_string()))?
+            self.place.run(work).await?
         };
         Ok((coder, out.map_err(BodyError::Coding)?))
     }

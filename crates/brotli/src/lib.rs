@@ -9,12 +9,17 @@
 //! An [`Encoder`] is the only owner of its state: made by `BrotliEncoderCreateInstance` in
 //! [`Encoder::new`], freed once by `BrotliEncoderDestroyInstance` when it is dropped, and never given
 //! out. The library keeps no pointer to input or output beyond a call: it copies what it needs. The
-//! state allocates by `malloc`, refers to constant tables only, and belongs to no thread, so an encoder
-//! may move to another one; what changes it wants `&mut`.
+//! state allocates from the encoder's own [`Memory`], which is dropped after it, refers to constant
+//! tables only, and belongs to no thread, so an encoder may move to another one; what changes it wants
+//! `&mut`.
+
+mod memory;
 
 use std::ptr::{self, NonNull};
 
 use compu_brotli_sys as c;
+
+use memory::Memory;
 
 /// Highest quality: the smallest output, by far the slowest.
 pub const QUALITY_MAX: u8 = 11;
@@ -66,6 +71,8 @@ impl std::error::Error for Failed {}
 #[derive(Debug)]
 pub struct Encoder {
     state: NonNull<c::BrotliEncoderState>,
+    /// Dropped after the state was freed.
+    _memory: Memory,
 }
 
 // SAFETY: see "Who owns what": nothing in the state belongs to a thread.
@@ -77,10 +84,17 @@ impl Encoder {
     /// # Errors
     /// There is no memory for it.
     pub fn new(options: Options) -> Result<Self, Failed> {
-        // SAFETY: without functions of ours the library allocates by malloc; the last argument would
-        // be theirs.
-        let state = unsafe { c::BrotliEncoderCreateInstance(None, None, ptr::null_mut()) };
-        let encoder = Self { state: NonNull::new(state).ok_or(Failed)? };
+        let memory = Memory::new();
+        // SAFETY: the functions are made for the store of this memory, which outlives the state and
+        // is used by nobody else.
+        let state = unsafe {
+            c::BrotliEncoderCreateInstance(
+                Some(memory::allocate),
+                Some(memory::release),
+                memory.as_ptr(),
+            )
+        };
+        let encoder = Self { state: NonNull::new(state).ok_or(Failed)?, _memory: memory };
         let window = options.window_bits.clamp(WINDOW_BITS_MIN, WINDOW_BITS_MAX);
         encoder.set(
             c::BrotliEncoderParameter_BROTLI_PARAM_QUALITY,

@@ -109,13 +109,12 @@ pub(crate) fn log_removed(session: &Session) {
 /// read already.
 fn session_start(session: &Session, conf: &ProxyConf) -> Chain {
     let mut first = Chain::new();
-    let (source, destination) = (session.peer().inet(), session.local().inet());
-    let ends = source.zip(destination);
+    let ends = || session.peer().inet().zip(session.local().inet());
     match conf.protocol {
         ProxyVersion::Off => {}
-        ProxyVersion::One => first.push(Bytes::from(proxy_protocol::encode_1(ends))),
+        ProxyVersion::One => first.push(Bytes::from(proxy_protocol::encode_1(ends()))),
         ProxyVersion::Two => {
-            first.push(Bytes::from(proxy_protocol::encode_2(ends, session.is_udp())));
+            first.push(Bytes::from(proxy_protocol::encode_2(ends(), session.is_udp())));
         }
     }
     let input = take_input(session);
@@ -225,7 +224,7 @@ async fn connect(session: &Session, conf: &ProxyConf, pass: &Pass) -> Result<Con
         match search.try_tcp(&peer).await {
             Ok(stream) => {
                 let peer = search.reached(peer, began);
-                search.log_connected(stream.local_addr().ok(), &peer);
+                search.log_connected(|| stream.local_addr().ok(), &peer);
                 return Ok(Connected { stream, peer, began });
             }
             Err(error) => search.missed(peer, began, error)?,
@@ -327,10 +326,10 @@ impl<'a> Search<'a> {
         peer
     }
 
-    /// For those who watch: which connection is whose.
-    pub(crate) fn log_connected(&self, local: Option<Address>, peer: &Picked) {
-        if let Some(local) = local
-            && self.session.logs(Level::Info)
+    /// For those who watch: which connection is whose. The kernel is asked for `local` only then.
+    pub(crate) fn log_connected(&self, local: impl FnOnce() -> Option<Address>, peer: &Picked) {
+        if self.session.logs(Level::Info)
+            && let Some(local) = local()
         {
             let (kind, name) = (self.session.kind(), peer.name());
             let text = format_args!("{kind}proxy {local} connected to {name}");

@@ -70,7 +70,7 @@ async fn connect(
             Ok(socket) => {
                 let time = now().saturating_duration_since(began);
                 session.update_try(|last| last.connect = Some(time));
-                search.log_connected(socket.local_addr().ok().map(Address::Inet), &peer);
+                search.log_connected(|| socket.local_addr().ok().map(Address::Inet), &peer);
                 return Ok((socket, peer, began));
             }
             Err(error) => search.missed(peer, began, error)?,

@@ -115,8 +115,12 @@ impl<F: Future> Future for Metered<F> {
         let this = self.project();
         this.meter.since.set(TOTAL.get());
         let result = this.future.poll(cx);
-        this.meter.spent.set(this.meter.spent());
-        this.meter.since.set(TOTAL.get());
+        // Most polls await nothing of a pool.
+        let (since, total) = (this.meter.since.get(), TOTAL.get());
+        if total != since {
+            this.meter.spent.set(this.meter.spent.get() + (total - since));
+            this.meter.since.set(total);
+        }
         result
     }
 }

@@ -180,6 +180,7 @@ impl Stage {
                     proxy_cache_key object;
                     proxy_cache_valid 1h;
                     proxy_cache_lock on;
+                    proxy_cache_lock_age 1h;
                     location / { proxy_pass http://127.0.0.1:%%ORIGIN%%; }
                     location /filtered {
                         proxy_pass http://127.0.0.1:%%ORIGIN%%;

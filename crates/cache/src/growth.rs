@@ -101,6 +101,8 @@ struct State {
     head: Option<Arc<Head>>,
     /// Body bytes that came from the origin.
     received: u64,
+    /// When something last came from the origin.
+    heard: Instant,
     /// Body bytes in the file.
     written: u64,
     /// The newest bytes, up to `received`: those that are not in the file. Bounded by the fill.
@@ -171,12 +173,14 @@ pub(crate) enum Work {
 
 impl Growth {
     pub(crate) fn new(target: Target) -> Growth {
+        let began = nowait_runtime::now();
         Growth {
             target,
-            began: nowait_runtime::now(),
+            began,
             state: Mutex::new(State {
                 head: None,
                 received: 0,
+                heard: began,
                 written: 0,
                 pending: VecDeque::new(),
                 pending_start: 0,
@@ -211,8 +215,10 @@ impl Growth {
 
     /// The head is known: readers may begin.
     pub(crate) fn set_head(&self, head: Arc<Head>) {
+        let now = nowait_runtime::now();
         let mut state = self.lock();
         state.head = Some(head);
+        state.heard = now;
         let wakers = state.watchers();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -266,6 +272,16 @@ impl Growth {
         nowait_runtime::now().saturating_duration_since(self.began)
     }
 
+    /// For how long nothing has come from the origin; zero once everything has.
+    pub(crate) fn silence(&self) -> Duration {
+        let now = nowait_runtime::now();
+        let state = self.lock();
+        match state.complete {
+            true => Duration::ZERO,
+            false => now.saturating_duration_since(state.heard),
+        }
+    }
+
     /// Body bytes so far, and whether these are all.
     pub(crate) fn received(&self) -> (u64, bool) {
         let state = self.lock();
@@ -274,10 +290,12 @@ impl Growth {
 
     /// Adds a piece of the body. False: the fill has ended, the piece is not wanted.
     pub(crate) fn push(&self, piece: Bytes) -> bool {
+        let now = nowait_runtime::now();
         let mut state = self.lock();
         if state.is_over() {
             return false;
         }
+        state.heard = now;
         if piece.is_empty() {
             return true;
         }

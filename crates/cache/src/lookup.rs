@@ -4,6 +4,7 @@
 //! where it could not. Never: fills, waits for another request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use nowait_runtime::fs::Io;
 
@@ -118,7 +119,7 @@ impl Store {
         let known = match self.index().lookup(&target.key, ask) {
             Found::Stored(stored) => {
                 if stored.updating {
-                    if let Some(growing) = self.growing(target, false) {
+                    if let Some(growing) = self.growing(target, None) {
                         return Looked::Is(Lookup::Filling(growing));
                     }
                     Known::Stored(self.named_meanwhile(target).unwrap_or(stored))
@@ -131,7 +132,8 @@ impl Store {
             }
             Found::Absent(absent) => {
                 if absent.updating
-                    && let Some(growing) = self.growing(target, options.read_while_filling)
+                    && let Some(growing) = self
+                        .growing(target, options.read_while_filling.then_some(options.silence_max))
                 {
                     return Looked::Is(Lookup::Filling(growing));
                 }
@@ -300,10 +302,11 @@ impl Store {
     ///
     /// One that is whole is found in any case: only its file has not got its name yet. Who was
     /// answered while it was stored finds it when asking again.
-    fn growing(&self, target: &Target, partly: bool) -> Option<Growing> {
+    /// `partly`: one that is not is found, too, unless nothing has come for it for so long.
+    fn growing(&self, target: &Target, partly: Option<Duration>) -> Option<Growing> {
         let growth = self.fills().find(target.key)?;
         let head = growth.head()?;
-        if !partly && !growth.received().1 {
+        if !growth.received().1 && partly.is_none_or(|max| growth.silence() >= max) {
             return None;
         }
         if growth.ended().is_some() || growth.is_softened() || growth.target() != target {

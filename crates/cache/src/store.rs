@@ -123,13 +123,15 @@ impl Target {
 pub struct LookupOptions {
     /// An object that is being filled and whose head is known is a find: [`Lookup::Filling`].
     pub read_while_filling: bool,
+    /// But not one for which nothing has come from the origin for so long (`proxy_cache_lock_age`).
+    pub silence_max: Duration,
     /// `min_uses`: how often a key must be asked for before it is [wanted](Lookup::Absent).
     pub min_uses: u16,
 }
 
 impl Default for LookupOptions {
     fn default() -> LookupOptions {
-        LookupOptions { read_while_filling: false, min_uses: 1 }
+        LookupOptions { read_while_filling: false, silence_max: Duration::MAX, min_uses: 1 }
     }
 }
 

@@ -61,7 +61,7 @@ fn asked(origin: &Origin, times: usize) {
 #[test]
 fn others_read_along() {
     on_drivers(
-        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; }",
+        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_lock_age 1h; }",
         || halting(&format!("{HEAD}abc"), "def", Vec::new()),
         |server, _, go| {
             let mut first = server.client();
@@ -86,7 +86,7 @@ fn others_read_along() {
 fn ranges_of_what_is_being_fetched() {
     let head = HEAD.replace("Cache-Control", "Accept-Ranges: bytes\nCache-Control");
     on_drivers(
-        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; }",
+        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_lock_age 1h; }",
         || halting(&format!("{head}abc"), "def", Vec::new()),
         |server, _, go| {
             let mut first = server.client();
@@ -205,6 +205,28 @@ fn one_more_is_sent_when_the_first_takes_too_long() {
             assert_eq!(get(server, "/a").header("X-Cache"), Some("HIT"));
             go.send(()).unwrap();
             assert_eq!(first.response().text(), "first!");
+        },
+    );
+}
+
+/// The origin has begun to send and says nothing more: who comes then asks anew.
+#[test]
+fn one_more_is_sent_when_nothing_comes_any_more() {
+    let whole = format!("{HEAD}second");
+    on_drivers(
+        "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_lock_age 100ms; }",
+        || halting(&format!("{HEAD}abc"), "def", super::scripts(&[&whole])),
+        |server, origin, go| {
+            let mut first = server.client();
+            first.send_get("/a");
+            half(&mut first);
+            // Time has to pass.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            assert_eq!(get(server, "/a").text(), "second");
+            assert_eq!(get(server, "/a").header("X-Cache"), Some("HIT"));
+            asked(origin, 2);
+            go.send(()).unwrap();
+            assert_eq!(first.read_some(1024), b"def");
         },
     );
 }

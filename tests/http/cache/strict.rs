@@ -1,6 +1,12 @@
 //! `proxy_cache_rfc9111 on;` and `proxy_cache_status`.
 
-use super::{Case, cached, gets, now, with_origin};
+use std::sync::mpsc::channel;
+
+use nowait_testkit::origin::Step;
+use nowait_testkit::{Driver, Origin};
+
+use super::{Case, builder, cached, gets, now, with_origin};
+use crate::proxy::wire;
 use crate::stage::ask;
 
 const STRICT: &str = "proxy_cache_rfc9111 on; proxy_cache_status edge;
@@ -213,6 +219,79 @@ fn unsafe_methods_forget_what_they_changed() {
             Case { exchange: &c, reply: None, expected: hit },
         ],
     );
+}
+
+#[test]
+fn unsafe_requests_are_written_through() {
+    let post = "POST /a HTTP/1.1\nHost: localhost\nContent-Length: 0";
+    let fresh = "200 OK\nCache-Control: max-age=60\n\n1";
+    cached(
+        &format!("proxy_cache_methods POST; {STRICT}"),
+        &[
+            Case { exchange: post, reply: Some(fresh), expected: "200\n\n1" },
+            Case { exchange: post, reply: Some(fresh), expected: "200\n\n1" },
+        ],
+    );
+}
+
+#[test]
+fn an_entity_tag_counts_more_than_a_time() {
+    let reply = "200 OK\nCache-Control: max-age=60\nETag: \"a\"\nLast-Modified: Thu, 01 Jan 2015 00:00:00 GMT\n\n1";
+    let since = "If-Modified-Since: Wed, 01 Jan 2014 00:00:00 GMT";
+    gets(
+        STRICT,
+        &[
+            ("/a", Some(reply), "200\nX-Cache: MISS\n\n1"),
+            (&format!("/a\n{since}\nIf-None-Match: \"a\""), None, "304\nX-Cache: HIT\n\n"),
+            (&format!("/a\n{since}\nIf-None-Match: \"b\""), None, "200\nX-Cache: HIT\n\n1"),
+            (&format!("/a\n{since}"), None, "200\nX-Cache: HIT\n\n1"),
+        ],
+    );
+}
+
+/// Nothing marks it as one that may be stored.
+#[test]
+fn what_is_not_marked_is_not_stored() {
+    let found = "302 Found\nETag: \"a\"\n\n1";
+    let marked = "302 Found\nETag: \"a\"\nCache-Control: public\n\n1";
+    gets(
+        STRICT,
+        &[
+            ("/a", Some(found), "302\nX-Cache: MISS\nCache-Status: edge; fwd=uri-miss\n\n1"),
+            (
+                "/a",
+                Some(marked),
+                "302\nX-Cache: MISS\nCache-Status: edge; fwd=uri-miss; stored\n\n1",
+            ),
+        ],
+    );
+}
+
+/// What has to be validated each time is not shared by those who have waited for it.
+#[test]
+fn requests_that_were_collapsed_are_forwarded_if_they_have_to_be() {
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        let (go, halt) = channel();
+        let reply = |text| {
+            Step::reply(wire(&format!(
+                "HTTP/1.1 200 OK\nCache-Control: no-cache\nETag: \"a\"\nConnection: close\nContent-Length: 3\n\n{text}"
+            )))
+        };
+        let first = vec![Step::expect("\r\n\r\n"), Step::Wait(halt), reply("one")];
+        let origin = Origin::start([first, vec![Step::expect("\r\n\r\n"), reply("two")]]);
+        let content = format!("proxy_cache_lock on; proxy_cache_lock_age 1h; {STRICT}");
+        let server = builder(&content, &origin.addr().to_string()).driver(driver).start();
+        let mut waiting: Vec<_> = (0..2).map(|_| server.client()).collect();
+        for client in &mut waiting {
+            client.send_get("/a");
+        }
+        go.send(()).unwrap();
+        let mut texts: Vec<_> = waiting.iter_mut().map(|client| client.response().text()).collect();
+        texts.sort();
+        assert_eq!(texts, ["one", "two"]);
+        server.stop();
+        origin.finish();
+    }
 }
 
 #[test]

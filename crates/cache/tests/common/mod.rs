@@ -104,8 +104,9 @@ pub fn body(len: usize) -> Bytes {
     (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
-pub const PLAIN: LookupOptions = LookupOptions { read_while_filling: false, min_uses: 1 };
-pub const ALONG: LookupOptions = LookupOptions { read_while_filling: true, min_uses: 1 };
+pub const PLAIN: LookupOptions =
+    LookupOptions { read_while_filling: false, silence_max: std::time::Duration::MAX, min_uses: 1 };
+pub const ALONG: LookupOptions = LookupOptions { read_while_filling: true, ..PLAIN };
 pub const LOCKED: FillOptions =
     FillOptions { lock: true, lock_age: None, read_while_filling: true, asked: None };
 

@@ -162,6 +162,9 @@ impl Run<'_> {
             let newer = pairs(answer.fields());
             let newer = newer.iter().map(|(name, value)| (&name[..], &value[..]));
             let reply = Reply::read(304, newer, ignored);
+            if !updating::is_about(object.decoded.meta.etag.as_deref(), reply.etag.as_deref()) {
+                return None;
+            }
             // Age and date are those of the answer: it is what says that the response is valid.
             fields.retain(|field| !matches!(field.known, Some(Known::Age | Known::Date)));
             updating::freshen(&mut fields, answer.fields(), &reply);

@@ -139,6 +139,7 @@ impl Run<'_> {
     fn options(&self) -> LookupOptions {
         LookupOptions {
             read_while_filling: self.conf.lock && self.conf.read_while_filling,
+            silence_max: self.conf.lock_age,
             min_uses: u16::try_from(self.conf.min_uses).unwrap_or(u16::MAX),
         }
     }

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use super::along::Along;
 use super::decoded::Decoded;
 use super::find::Object;
+use super::freshness::Use;
 use super::meta;
 use super::origin::Source;
 use super::rest::Rest;
@@ -79,7 +80,8 @@ impl Run<'_> {
         })
     }
 
-    /// A growing object as something that was found; `None`: it is another variant.
+    /// A growing object as something that was found; `None`: it is another variant, or
+    /// may not be used for this request.
     pub(super) fn join(&mut self, growing: Growing) -> Option<Object<Growing>> {
         let head = growing.head().clone();
         let decoded = Decoded::of(&head)?;
@@ -87,8 +89,11 @@ impl Run<'_> {
         let same =
             meta.vary.is_empty() || self.variant(&meta.vary, meta.strict).key.0 == meta.variant;
         let fits = same && self.has_content_for(meta);
-        let _ = self.judge(&head, meta, false);
-        fits.then(|| Object { inner: growing, decoded })
+        let usable = self.judge(&head, meta, false);
+        // RFC 9111 section 4: of requests that were collapsed into one, those for which its response may
+        // not be used as it is have to be forwarded.
+        let usable = !self.conf.strict || !matches!(usable, Use::Validate(_));
+        (fits && usable).then(|| Object { inner: growing, decoded })
     }
 
     /// Our head of the origin's as it was stored; `length`: of the whole content, if it is known.

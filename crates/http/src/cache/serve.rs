@@ -79,7 +79,7 @@ pub fn try_serve(request: &mut Request, origin: &mut dyn Origin) -> Option<Outco
     let conf = current.conf.location(request.location).cache.as_deref()?;
     let Zone::Fixed(at) = &conf.zone else { return None };
     let store = current.caches.get(*at)?.clone();
-    if !conf.methods.allows(request.method) || conf.purge.any(request) || conf.bypass.any(request) {
+    if !is_served(request, conf) || conf.purge.any(request) || conf.bypass.any(request) {
         return None;
     }
     let key = key(request, origin, conf);
@@ -106,7 +106,7 @@ pub async fn serve(request: &mut Request, origin: &mut dyn Origin) -> Outcome {
         Err(outcome) => return outcome,
     };
     let purges = conf.purge.any(request);
-    if !purges && !conf.methods.allows(request.method) {
+    if !purges && !is_served(request, conf) {
         return super::purge::pass(request, origin, conf, &store).await;
     }
     if purges {
@@ -125,6 +125,14 @@ pub async fn serve(request: &mut Request, origin: &mut dyn Origin) -> Outcome {
     run.ttl = begun.ttl;
     run.begun = Some(begun.found);
     run.look().await
+}
+
+/// Whether a request may be answered from the cache.
+fn is_served(request: &Request, conf: &CacheConf) -> bool {
+    // RFC 9111 section 4: "A cache MUST write through requests with methods that are unsafe […] to the
+    // origin server; i.e., a cache is not allowed to generate a reply to such a request before having
+    // forwarded the request and having received a corresponding response."
+    conf.methods.allows(request.method) && !(conf.strict && request.method == Method::Post)
 }
 
 /// The time in Unix seconds.

@@ -23,6 +23,8 @@ pub enum Refusal {
     Vary,
     /// It sets a cookie, and does not say that it may be shared.
     Cookie,
+    /// Neither the response nor its status says that it may be stored.
+    Unmarked,
     /// Nothing says how long it is fresh, and it can't be validated either.
     Useless,
 }
@@ -36,7 +38,7 @@ pub fn allowed(asked: &Asked, reply: &Reply, lifetime: u64, sliced: bool) -> Res
     let control = &reply.control;
     // "A cache MUST NOT store a response to a request unless: the request method is understood by
     // the cache;"
-    if !matches!(asked.method, Method::Get | Method::Head | Method::Post) {
+    if !matches!(asked.method, Method::Get | Method::Head) {
         return Err(Refusal::Method);
     }
     // "the response status code is final; if the response status code is 206 or 304, or the
@@ -82,8 +84,17 @@ pub fn allowed(asked: &Asked, reply: &Reply, lifetime: u64, sliced: bool) -> Res
     }
     // "the response contains at least one of the following: a public response directive, […] an
     // Expires header field, a max-age response directive, […] or a status code that is defined as
-    // heuristically cacheable." A response that is stale at once is of use only if it can be
-    // validated, or served stale.
+    // heuristically cacheable." What the operator configures is such a mark, too.
+    let marked = control.public
+        || reply.expires.is_some()
+        || control.max_age.is_some()
+        || control.s_maxage.is_some()
+        || heuristic(reply.status)
+        || lifetime > 0;
+    if !marked {
+        return Err(Refusal::Unmarked);
+    }
+    // A response that is stale at once is of use only if it can be validated, or served stale.
     let stale_use = control.stale_while_revalidate.max(control.stale_if_error).unwrap_or(0);
     if (lifetime == 0 || control.no_cache.is_whole()) && stale_use == 0 && !reply.has_validator() {
         return Err(Refusal::Useless);
@@ -168,6 +179,13 @@ mod tests {
         );
         assert_eq!(check(&[], 200, &[("Cache-Control", "no-cache")]), Err(Refusal::Useless));
         assert_eq!(check(&[], 200, &[]), Err(Refusal::Useless));
+        let etag = ("ETag", "\"a\"");
+        assert_eq!(check(&[], 302, &[etag]), Err(Refusal::Unmarked));
+        assert_eq!(check(&[], 404, &[etag]), Ok(()));
+        for mark in ["public", "max-age=0", "s-maxage=0"] {
+            assert_eq!(check(&[], 302, &[etag, ("Cache-Control", mark)]), Ok(()), "{mark}");
+        }
+        assert_eq!(check(&[], 302, &[etag, ("Expires", "0")]), Ok(()));
     }
 
     #[test]

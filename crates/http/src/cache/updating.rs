@@ -24,6 +24,16 @@ pub fn freshen(stored: &mut Vec<Field>, newer: &[Field], reply: &Reply) {
     stored.extend(taken.into_iter().cloned());
 }
 
+/// Whether a 304 with this `ETag` is about the stored response with that one.
+///
+/// Section 4.3.4: "If the new response contains one or more strong validators, then each of those strong
+/// validators identifies a selected representation for update. […] If none of the initial set contains
+/// at least one of the same strong validators, then the cache MUST NOT use the new response to update
+/// any stored responses."
+pub fn is_about(stored: Option<&[u8]>, newer: Option<&[u8]>) -> bool {
+    newer.is_none_or(|newer| newer.starts_with(b"W/") || stored == Some(newer))
+}
+
 /// The members of all lines of `Connection`.
 pub fn connection(fields: &[Field]) -> Bytes {
     let lines = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(b"connection"));
@@ -114,6 +124,14 @@ mod tests {
             header("X-New", "n"),
         ];
         assert_eq!(stored, expected);
+    }
+
+    #[test]
+    fn a_304_is_about_one_response() {
+        let (one, two, weak) = (&b"\"1\""[..], &b"\"2\""[..], &b"W/\"2\""[..]);
+        assert!(is_about(Some(one), None) && is_about(Some(one), Some(one)));
+        assert!(is_about(Some(one), Some(weak)) && is_about(None, None));
+        assert!(!is_about(Some(one), Some(two)) && !is_about(None, Some(two)));
     }
 
     #[test]

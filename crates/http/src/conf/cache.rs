@@ -58,7 +58,8 @@ macro_rules! cache_directives {
             cache_lock: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
             /// How long requests wait for that; then they are sent to the origin and not stored.
             cache_lock_timeout: nowait_conf::Msec = "5s", in HTTP | SERVER | LOCATION, args "time";
-            /// If the request that fills a key has not been answered for so long, one more is sent.
+            /// If the request that fills a key has not been answered for so long, or nothing more of the answer
+            /// has come for so long, one more is sent.
             cache_lock_age: nowait_conf::Msec = "5s", in HTTP | SERVER | LOCATION, args "time";
             /// Whether responses that are not valid any more are asked for with their validators, so that
             /// the origin need not send them again.

@@ -12,10 +12,15 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
         return Ok(());
     }
     let head = &request.head;
+    let strict = request.location().cache.as_ref().is_some_and(|cache| cache.strict);
     let preconditions = Preconditions {
         if_match: head.header(Known::IfMatch),
         if_none_match: head.header(Known::IfNoneMatch),
-        if_modified_since: head.header(Known::IfModifiedSince),
+        // RFC 9110 section 13.1.3: "A recipient MUST ignore If-Modified-Since if the request contains
+        // an If-None-Match header field". nginx wants both to hold.
+        if_modified_since: head
+            .header(Known::IfModifiedSince)
+            .filter(|_| !(strict && head.header(Known::IfNoneMatch).is_some())),
         if_unmodified_since: head.header(Known::IfUnmodifiedSince),
     };
     if preconditions.is_empty() {

@@ -43,6 +43,7 @@ mod object;
 pub mod options;
 pub mod policy;
 pub mod purge;
+mod recall;
 mod revalidate;
 mod saved;
 pub mod snapshot;

@@ -38,14 +38,19 @@ const LEFTOVER_AFTER_SECS: i64 = 24 * 3600;
 
 /// Loads until the worker ends or the store has gone.
 pub(crate) async fn run(store: Weak<Store>) {
-    if let Some(this) = store.upgrade()
-        && this.index().is_cold()
-    {
-        this.restore().await;
+    if let Some(this) = store.upgrade() {
+        match this.index().is_cold() {
+            true => this.restore().await,
+            false => this.recall.done(),
+        }
     }
     loop {
         {
             let Some(this) = store.upgrade() else { return };
+            if this.health.why().is_none() && !this.recall.is_known() {
+                // The disk did not answer then.
+                this.restore().await;
+            }
             if this.health.why().is_none() && this.walk_wanted.swap(false, AcqRel) {
                 let begun = nowait_runtime::now();
                 match select(stopping(), this.walk()).await {

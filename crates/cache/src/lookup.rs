@@ -156,6 +156,9 @@ impl Store {
             count(&self.counters.hits_memory);
             return Looked::Is(Lookup::Memory(self.hit(object, stored)));
         }
+        if matches!(known, Known::Perhaps { .. }) && !self.recall.is_known() {
+            return Looked::InFile(known);
+        }
         match self.try_open(io, target) {
             None => match self.in_place_of_a_file(io, target, &known) {
                 Some(hit) => Looked::Is(hit),
@@ -223,6 +226,16 @@ impl Store {
     }
 
     async fn lookup_in_pool(self: &Arc<Self>, io: &Io, target: &Target, known: Known) -> Lookup {
+        if matches!(known, Known::Perhaps { .. }) && !self.recall.is_known() {
+            let recalled = async {
+                self.recall.known().await;
+                Ok(())
+            };
+            if let Err(error) = self.watch(recalled).await {
+                count(&self.counters.unavailable);
+                return Lookup::Unavailable(NoObject::why(&error));
+            }
+        }
         let result = self.open(io, target).await;
         self.opened(io, target, known, result, false)
     }

@@ -127,20 +127,33 @@ impl Store {
 
     /// Restores the saved index, if there is one.
     pub(crate) async fn restore(&self) {
-        let begun = nowait_runtime::now();
         let path = self.names().purges();
         match self.restore_from(&path).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => self.error(format_args!("cache purges are lost: {error}")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => self.note_error("restoring purges from", &path, &error),
+            Err(error) => {
+                self.note_error("restoring purges from", &path, &error);
+                // A disk that does not answer now is asked again when it does.
+                if error.kind() == io::ErrorKind::TimedOut {
+                    return;
+                }
+            }
         }
+        self.recall_snapshot().await;
+        self.recall.done();
+    }
+
+    async fn recall_snapshot(&self) {
+        let begun = nowait_runtime::now();
         let path = self.names().snapshot();
         let restored = match self.restore_from(&path).await {
             Ok(restored) => restored,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => return self.note_error("restoring the index from", &path, &error),
         };
+        // What is found from now on is compared with all purges.
+        self.recall.done();
         // The purges that came with it stay on the disk.
         if self.index().has_purges() {
             self.keep_purge(self.index().newest_stamp()).await;

@@ -39,6 +39,7 @@ use crate::memory::Memory;
 use crate::names::Names;
 use crate::object::Object;
 use crate::options::StoreOptions;
+use crate::recall::Recall;
 use crate::statistics::{Counters, Statistics, count};
 use crate::tend::Lease;
 use crate::tier::{Purges, Tiers};
@@ -272,6 +273,8 @@ pub struct Store {
     pub(crate) kept: AtomicU64,
     /// The loader has to walk through the directories.
     pub(crate) walk_wanted: AtomicBool,
+    /// The purges of an earlier process.
+    pub(crate) recall: Recall,
     log: Mutex<Option<Arc<dyn Log>>>,
     /// When the last error was logged (ms since 1970).
     logged: AtomicU64,
@@ -327,6 +330,7 @@ impl Store {
             keeping: Lease::default(),
             kept: AtomicU64::new(0),
             walk_wanted: AtomicBool::new(true),
+            recall: Recall::default(),
             log: Mutex::default(),
             logged: AtomicU64::new(0),
             options: RwLock::new(Arc::new(options)),

@@ -33,6 +33,7 @@ impl Store {
         if !OFFERED.with_borrow_mut(|offered| offered.insert(id)) {
             return;
         }
+        self.recall.begin();
         let (store, lease) = (Arc::downgrade(self), self.lease.clone());
         drop(spawn(async move {
             if let Either::Right(Some(held)) = select(stopping(), lease.take()).await {

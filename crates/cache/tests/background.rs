@@ -174,6 +174,36 @@ fn a_fill_that_is_purged_is_not_stored() {
     assert_eq!(files(dir.path()), [".nowait-purges"]);
 }
 
+/// A process was killed between a purge and the removal of the file: the next one knows of the purge
+/// before it finds anything.
+#[test]
+fn a_purge_of_an_earlier_process_comes_first() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    let file = path.join(Levels::new(&[1, 2]).unwrap().file_name(&target("key").key).as_str());
+    let stored = path.clone();
+    on_worker(move || async move {
+        put(&store(&stored), &io(4), "key", &body(5000)).await;
+    });
+    let object = std::fs::read(&file).unwrap();
+    let purged = path.clone();
+    on_worker(move || async move {
+        let store = store(&purged);
+        assert_eq!(look(&store, &io(4), "key").await.body(), body(5000));
+        store.purge(What::Key(target("key").main), How::Hard).await.unwrap();
+    });
+    assert!(!file.exists() && path.join(".nowait-purges").exists());
+    for _ in 0..20 {
+        std::fs::write(&file, &object).unwrap();
+        let path = path.clone();
+        on_worker(move || async move {
+            let store = store(&path);
+            store.tend();
+            assert_eq!(look(&store, &io(4), "key").await, Found::Absent);
+        });
+    }
+}
+
 /// As when the cache is bypassed: the fill begins with the origin's answer.
 #[test]
 fn what_was_asked_for_before_a_purge_is_not_stored() {

@@ -175,3 +175,21 @@ async fn receive_header(session: &Session, stream: &Stream) -> Result<(), Status
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size of what a function returns.
+    fn size<A, R>(_: impl FnOnce(A) -> R) -> usize {
+        size_of::<R>()
+    }
+
+    #[test]
+    fn an_idle_session_is_small() {
+        // With the session itself it is one allocation of the worker, however long it does nothing.
+        let session = size_of::<Session>();
+        let future = size::<&'static Session, _>(serve);
+        assert!(session + future <= 3 * 1024, "{session} + {future}");
+    }
+}

@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -58,11 +58,11 @@ pub async fn tcp(session: &Session, client: &Stream, pass: &Pass) -> Status {
         client: rate(session, conf.upload_rate.as_ref()),
         upstream: rate(session, conf.download_rate.as_ref()),
     };
-    let removed = conf.session_drop.then(|| peer.removed());
+    let removed = pin!(conf.session_drop.then(|| peer.removed()));
     let meter = Meter { session, peer: RefCell::new(peer), began, first_byte: Cell::new(None) };
     let streams = Sides { client, upstream: &stream };
     let first = Sides { client: Chain::new(), upstream: first };
-    let end = until_removed(removed, relay(streams, first, &options, &meter)).await;
+    let end = until_removed(removed, pin!(relay(streams, first, &options, &meter))).await;
     meter.finish();
     let Some(end) = end else {
         log_removed(session);
@@ -84,12 +84,12 @@ pub async fn tcp(session: &Session, client: &Stream, pass: &Pass) -> Status {
     Status::Ok
 }
 
-/// Runs a session for as long as its server is one of its group. `None`: it is not any more.
+/// Runs a session for as long as its server is one of its group. `None`: it is not any more. What is
+/// run is borrowed: given away, it would take its room in every session twice.
 pub(crate) async fn until_removed<T>(
-    removed: Option<Removed>,
-    run: impl Future<Output = T>,
+    mut removed: Pin<&mut Option<Removed>>,
+    mut run: Pin<&mut impl Future<Output = T>>,
 ) -> Option<T> {
-    let (mut removed, mut run) = (pin!(removed), pin!(run));
     poll_fn(|cx| {
         if let Some(removed) = removed.as_mut().as_pin_mut()
             && removed.poll(cx).is_ready()

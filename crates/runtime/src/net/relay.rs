@@ -251,11 +251,18 @@ impl Shared<'_> {
             run = if bulk { run + bytes } else { 0 };
             self.note_move();
             self.observer.received(from, bytes);
+            // What most sessions never do has no room in all of them.
             match rate {
                 0 => self.forward(from, Chain::from(piece)).await?,
-                rate => self.forward_slowly(from, Chain::from(piece), rate, &mut taken).await?,
+                rate => {
+                    let chain = Chain::from(piece);
+                    Box::pin(self.forward_slowly(from, chain, rate, &mut taken)).await?;
+                }
             }
-            if may_splice && run >= SPLICE_AFTER_BYTES && self.splice(from).await? == Passed::All {
+            if may_splice
+                && run >= SPLICE_AFTER_BYTES
+                && Box::pin(self.splice(from)).await? == Passed::All
+            {
                 self.pass_end_on(from);
                 return Ok(());
             }

@@ -28,7 +28,7 @@ pub async fn udp(session: &Session, client: &UdpClient, pass: &Pass) -> Status {
         Err(status) => return status,
     };
     session.set_action(Some("proxying connection"));
-    let removed = conf.session_drop.then(|| peer.removed());
+    let removed = pin!(conf.session_drop.then(|| peer.removed()));
     let relay = Relay {
         session,
         client,
@@ -42,7 +42,7 @@ pub async fn udp(session: &Session, client: &UdpClient, pass: &Pass) -> Status {
         moved: Cell::new(now()),
         held_up: Cell::new(0),
     };
-    let end = until_removed(removed, relay.run()).await;
+    let end = until_removed(removed, pin!(relay.run())).await;
     if end.is_none() {
         log_removed(session);
     }

@@ -14,8 +14,8 @@ use crate::uri::{Normalized, UriError, normalize_scanned};
 use crate::{BodyLength, Fields, Limits, Method, TargetForm, Version, host};
 
 /// A recycled head keeps at most this many bytes and fields of capacity.
-const RECYCLED_BYTES_MAX: usize = 8192;
-const RECYCLED_FIELDS_MAX: usize = 128;
+pub(crate) const RECYCLED_BYTES_MAX: usize = 8192;
+pub(crate) const RECYCLED_FIELDS_MAX: usize = 128;
 
 /// How many dropped fields are remembered for the log.
 const IGNORED_LINES_MAX: usize = 16;
@@ -36,6 +36,12 @@ pub struct ConnectionTokens {
 
 impl ConnectionTokens {
     pub(crate) fn add(&mut self, value: &[u8]) {
+        // By far the most frequent values.
+        match value {
+            b"keep-alive" => return self.keep_alive = true,
+            b"close" => return self.close = true,
+            _ => {}
+        }
         for token in list(value) {
             self.close |= token.eq_ignore_ascii_case(b"close");
             self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");

@@ -5,7 +5,7 @@ use crate::fields::{FieldTable, Span};
 use crate::line::{Line, StatusLine, status_line};
 use crate::name::Known;
 use crate::reader::{FieldSpans, Head};
-use crate::request::ConnectionTokens;
+use crate::request::{ConnectionTokens, RECYCLED_BYTES_MAX, RECYCLED_FIELDS_MAX};
 use crate::scan::decimal;
 use crate::{Fields, Limits, Version};
 
@@ -27,15 +27,19 @@ impl ResponseHead {
         ResponseHead::default()
     }
 
-    /// Empties the head for the next response and keeps its memory.
+    /// Empties the head for the next response and keeps its memory, unless it is large.
     pub fn recycle(&mut self) {
         self.bytes.clear();
+        if self.bytes.capacity() > RECYCLED_BYTES_MAX {
+            self.bytes = Vec::new();
+        }
         self.fields.clear();
-        *self = ResponseHead {
-            bytes: std::mem::take(&mut self.bytes),
-            fields: std::mem::take(&mut self.fields),
-            ..ResponseHead::default()
-        };
+        self.fields.shrink(RECYCLED_FIELDS_MAX);
+        self.line = StatusLine::default();
+        self.length = 0;
+        self.content_length = None;
+        self.chunked = false;
+        self.connection = ConnectionTokens::default();
     }
 
     /// The status code, 100 to 999.

@@ -201,6 +201,17 @@ pub async fn send_rest(
         tunnel.run(connection, request).await;
         return Ok(());
     }
+    let body = match body {
+        // Nothing has to be decided between its pieces: it leaves with the head.
+        Body::Bytes(bytes) if framing == Framing::Length && !has_rate(request) => {
+            count(request, bytes.len() as u64);
+            let mut chain = Chain::from(std::mem::take(out));
+            chain.push(Chunk::from(bytes));
+            let options = SendOptions::new(send_timeout(request));
+            return connection.stream.send(chain, options).await.map_err(SendError::Client);
+        }
+        body => body,
+    };
     let mut sender = Sender::new(connection, request, framing, out);
     sender.body(body).await?;
     if framing == Framing::Chunked {

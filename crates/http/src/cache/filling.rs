@@ -10,14 +10,14 @@ use nowait_runtime::clock;
 
 use super::find::Object;
 use super::freshness;
-use super::meta::{self, Meta};
+use super::meta::{self, Field, Meta};
 use super::reply::Reply;
 use super::serve::{Run, is_head};
 use super::storing;
 use super::updating;
 use super::validity;
 use crate::response::LocalFuture;
-use crate::upstream::{Field, Tee, UpstreamHead};
+use crate::upstream::{Tee, UpstreamHead};
 
 /// Tags of one response; more are left out.
 const TAGS_MAX: usize = 64;
@@ -58,7 +58,7 @@ impl Run<'_> {
     /// Decides about a response that came just now; the request for it was sent at `asked_at`.
     pub(super) fn decide(&self, head: &UpstreamHead, asked_at: i64) -> Storing {
         let ignored = self.origin.ignored(self.request);
-        let fields = || head.fields().iter().map(|field| (&field.name[..], &field.value[..]));
+        let fields = || head.fields().map(|field| (field.name, field.value));
         let reply = Reply::read(head.status, fields(), ignored);
         let rules = match self.conf.strict {
             true => match self.strict_rules(&reply, asked_at) {
@@ -109,13 +109,14 @@ impl Run<'_> {
     }
 
     fn entry(&self, head: &UpstreamHead, reply: &Reply, rules: Rules) -> Entry {
-        let connection = updating::connection(head.fields());
-        let kept = head.fields().iter().filter(|field| {
+        let fields = head.fields().map(|field| (field.name, field.value));
+        let connection = updating::connection(fields.clone());
+        let kept = fields.filter(|(name, _)| {
             let nothing = Reply::default();
             let reply = if self.conf.strict { reply } else { &nothing };
-            !storing::excluded(&field.name, &connection, reply)
+            !storing::excluded(name, &connection, reply)
         });
-        let header = meta::encode_fields(kept.map(|field| (&field.name[..], &field.value[..])));
+        let header = meta::encode_fields(kept);
         let variant = (!rules.vary.is_empty()).then(|| self.variant(&rules.vary, self.conf.strict));
         // nginx: only these two can be asked about with a condition.
         let validated = matches!(head.status, 200 | 206) || self.conf.strict;
@@ -158,8 +159,9 @@ impl Run<'_> {
         let pairs = |fields: &[Field]| -> Vec<(Bytes, Bytes)> {
             fields.iter().map(|field| (field.name.clone(), field.value.clone())).collect()
         };
+        let answered = Field::of(answer);
         if self.conf.strict {
-            let newer = pairs(answer.fields());
+            let newer = pairs(&answered);
             let newer = newer.iter().map(|(name, value)| (&name[..], &value[..]));
             let reply = Reply::read(304, newer, ignored);
             if !updating::is_about(object.decoded.meta.etag.as_deref(), reply.etag.as_deref()) {
@@ -167,7 +169,7 @@ impl Run<'_> {
             }
             // Age and date are those of the answer: it is what says that the response is valid.
             fields.retain(|field| !matches!(field.known, Some(Known::Age | Known::Date)));
-            updating::freshen(&mut fields, answer.fields(), &reply);
+            updating::freshen(&mut fields, &answered, &reply);
             let all = pairs(&fields);
             let all = all.iter().map(|(name, value)| (&name[..], &value[..]));
             let reply = Reply::read(stored.status, all, ignored);
@@ -188,7 +190,7 @@ impl Run<'_> {
             let fields = fields.iter().map(|field| (&field.name[..], &field.value[..]));
             validity::assess(fields, ignored, self.now)
         };
-        let mut validity = assess(answer.fields());
+        let mut validity = assess(&answered);
         if validity.until.is_none() {
             validity = assess(&fields);
         }

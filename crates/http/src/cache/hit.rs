@@ -11,7 +11,7 @@ use super::along::Along;
 use super::decoded::Decoded;
 use super::find::Object;
 use super::freshness::Use;
-use super::meta;
+use super::meta::{self, Field};
 use super::origin::Source;
 use super::rest::Rest;
 use super::serve::Run;
@@ -19,7 +19,6 @@ use super::status::{Forward, Report, Status};
 use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::response::{Body, FileBody, Head, Response};
-use crate::upstream::UpstreamHead;
 
 impl Run<'_> {
     /// Serves what is stored. `forward`: the origin was asked, or is being asked.
@@ -116,11 +115,11 @@ impl Run<'_> {
             fields.retain(|field| !field.name.eq_ignore_ascii_case(b"age"));
         }
         let meta = &decoded.meta;
-        let mut head = UpstreamHead::stored(stored.state.status, meta.reason.clone(), fields);
+        let mut head = Field::head(stored.state.status, meta.reason.clone(), &fields);
         // nginx differs: what came without a length is sent without one from its cache, too.
         head.content_length = length.filter(|_| !meta.headless).or_else(|| {
             let told = head.known(Known::ContentLength);
-            told.and_then(|value| nowait_conf::number(value))
+            told.and_then(nowait_conf::number)
         });
         let answer = self.origin.respond(self.request, &head, Source::Cache)?;
         if answer.constant && length.is_some() {

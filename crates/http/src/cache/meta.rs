@@ -8,7 +8,42 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use nowait_h1::Known;
 
-use crate::upstream::Field;
+use crate::upstream::{self, HeadBuilder, UpstreamHead};
+
+/// A field of a response that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// Which it is, if it is one that HTTP knows.
+    pub known: Option<Known>,
+    /// Name as it was sent.
+    pub name: Bytes,
+    /// Value without white space around it.
+    pub value: Bytes,
+}
+
+impl Field {
+    /// The fields of a response that came just now.
+    pub fn of(head: &UpstreamHead) -> Vec<Field> {
+        let own = |field: upstream::Field<'_>| Field {
+            known: field.known,
+            name: head.share(field.name),
+            value: head.share(field.value),
+        };
+        head.fields().map(own).collect()
+    }
+
+    /// A head that was kept.
+    pub fn head(status: u16, reason: Bytes, fields: &[Field]) -> UpstreamHead {
+        let bytes = fields.iter().map(|field| field.name.len() + field.value.len()).sum();
+        let mut builder = HeadBuilder::new(status, fields.len(), bytes);
+        for field in fields {
+            builder.field(field.known, &field.name, &field.value);
+        }
+        let mut head = builder.finish();
+        head.reason = reason;
+        head
+    }
+}
 
 /// The form of the bytes. Another one is a foreign object: it is not used.
 const VERSION: u8 = 1;

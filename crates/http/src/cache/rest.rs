@@ -15,7 +15,7 @@ use bytes::Bytes;
 use nowait_cache::format::Head as Stored;
 use nowait_h1::{Known, Method};
 
-use super::meta;
+use super::meta::{self, Field};
 use super::origin::{Again, Wanted};
 use crate::http_date;
 use crate::log::Level;
@@ -149,15 +149,15 @@ impl Identity {
     /// What the first response says of itself; `None`: too little.
     fn of(stored: &Stored) -> Option<Self> {
         let fields = meta::decode_fields(&stored.state.header)?;
-        Self::read(&UpstreamHead::stored(stored.state.status, Bytes::new(), fields))
+        Self::read(&Field::head(stored.state.status, Bytes::new(), &fields))
     }
 
     fn read(head: &UpstreamHead) -> Option<Self> {
-        let time = |name| head.known(name).and_then(|value| http_date::parse(value));
+        let time = |name| head.known(name).and_then(http_date::parse);
         let validator = match head.known(Known::ETag) {
             // RFC 9110 section 13.1.5: "A client MUST NOT generate an If-Range header field containing
             // an entity tag that is marked as weak."
-            Some(etag) if is_strong(etag) => Validator::ETag(etag.clone()),
+            Some(etag) if is_strong(etag) => Validator::ETag(head.share(etag)),
             _ => {
                 let (modified, date) = (time(Known::LastModified)?, time(Known::Date)?);
                 if date.saturating_sub(modified) < STRONG_AFTER {
@@ -169,8 +169,8 @@ impl Identity {
         let length = head.known(Known::ContentLength);
         Some(Self {
             validator,
-            length: length.and_then(|value| nowait_conf::number(value)),
-            coding: head.known(Known::ContentEncoding).cloned(),
+            length: length.and_then(nowait_conf::number),
+            coding: head.known(Known::ContentEncoding).map(|value| head.share(value)),
         })
     }
 
@@ -184,13 +184,13 @@ impl Identity {
 
     fn is_of(&self, head: &UpstreamHead) -> bool {
         let same = match &self.validator {
-            Validator::ETag(etag) => head.known(Known::ETag) == Some(etag),
+            Validator::ETag(etag) => head.known(Known::ETag) == Some(&etag[..]),
             Validator::Time(time) => {
                 let modified = head.known(Known::LastModified);
-                modified.and_then(|value| http_date::parse(value)) == Some(*time)
+                modified.and_then(http_date::parse) == Some(*time)
             }
         };
-        same && head.known(Known::ContentEncoding) == self.coding.as_ref()
+        same && head.known(Known::ContentEncoding) == self.coding.as_deref()
     }
 
     /// Whether a response goes on with the first one: how many bytes are to be left out, and where it
@@ -216,7 +216,7 @@ impl Identity {
             };
         }
         let range = head.known(Known::ContentRange);
-        let range = range.and_then(|value| crate::slice::content_range(value));
+        let range = range.and_then(crate::slice::content_range);
         let Some((Range { start, end }, Some(length))) = range else {
             return Err("the origin does not say which part it has sent");
         };
@@ -238,7 +238,6 @@ fn is_strong(etag: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::Field;
 
     const MONDAY: &str = "Mon, 16 Nov 2026 10:00:00 GMT";
     const TUESDAY: &str = "Tue, 17 Nov 2026 10:00:00 GMT";
@@ -250,9 +249,9 @@ mod tests {
             value: Bytes::copy_from_slice(value.as_bytes()),
         };
         let fields: Vec<_> = lines.iter().map(field).collect();
-        let mut head = UpstreamHead::stored(status, Bytes::new(), fields);
+        let mut head = Field::head(status, Bytes::new(), &fields);
         let length = head.known(Known::ContentLength);
-        head.content_length = length.and_then(|value| nowait_conf::number(value));
+        head.content_length = length.and_then(nowait_conf::number);
         head
     }
 

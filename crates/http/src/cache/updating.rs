@@ -4,16 +4,17 @@
 use bytes::Bytes;
 use nowait_h1::Method;
 
+use super::meta::Field;
 use super::reply::{Reply, joined};
 use super::storing;
-use crate::upstream::Field;
 
 /// Puts the fields of a 304 in place of the stored ones.
 ///
 /// Section 3.2: "the cache MUST add each header field in the provided response to the stored
 /// response, replacing field values that are already present, with the following exceptions".
 pub fn freshen(stored: &mut Vec<Field>, newer: &[Field], reply: &Reply) {
-    let connection = connection(newer);
+    let pairs = newer.iter().map(|field| (&field.name[..], &field.value[..]));
+    let connection = connection(pairs);
     let taken: Vec<&Field> = newer
         .iter()
         .filter(|header| {
@@ -35,9 +36,9 @@ pub fn is_about(stored: Option<&[u8]>, newer: Option<&[u8]>) -> bool {
 }
 
 /// The members of all lines of `Connection`.
-pub fn connection(fields: &[Field]) -> Bytes {
-    let lines = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(b"connection"));
-    joined(lines.map(|field| &field.value[..]))
+pub fn connection<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Bytes {
+    let lines = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+    joined(lines.map(|(_, value)| value))
 }
 
 /// "Header fields that the cache's stored response depends upon", and Content-Length: "for example,

@@ -147,8 +147,8 @@ impl HeaderTest {
         match &self.rule {
             HeaderRule::Present => value.is_some(),
             HeaderRule::Absent => value.is_none(),
-            HeaderRule::Equals(text) => value == Some(text),
-            HeaderRule::Differs(text) => value != Some(text),
+            HeaderRule::Equals(text) => value == Some(&text[..]),
+            HeaderRule::Differs(text) => value != Some(&text[..]),
             HeaderRule::Matches { negated, regex } => {
                 let matched = value.map(|value| regex.is_match(value));
                 // What is not there does not match.
@@ -167,7 +167,7 @@ mod tests {
     use crate::upstream::HeadBuilder;
 
     fn head(status: u16) -> UpstreamHead {
-        let mut builder = HeadBuilder::new(status, 64);
+        let mut builder = HeadBuilder::new(status, 1, 64);
         builder.field(None, b"Server", b"One/1.0");
         builder.finish()
     }

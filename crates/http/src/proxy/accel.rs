@@ -1,7 +1,6 @@
 //! `X-Accel-Redirect`: the server says which location answers. nginx: the first part of
 //! `ngx_http_upstream_process_headers`.
 
-use bytes::Bytes;
 use nowait_h1::Known;
 
 use super::response::{Rewriter, Single, content_type};
@@ -18,7 +17,7 @@ pub(super) fn redirect(
     rewriter: &dyn Rewriter,
     received: &UpstreamHead,
     fields: &Single,
-    to: &Bytes,
+    to: &[u8],
 ) -> Outcome {
     let target = if to.first() == Some(&b'@') {
         Target::Named(to.to_vec())
@@ -39,10 +38,10 @@ pub(super) fn redirect(
     for field in fields.of(received) {
         let value = match field.known {
             Some(Known::ContentType) => {
-                content_type(&mut kept, &field.value);
+                content_type(&mut kept, received.share(field.value));
                 continue;
             }
-            Some(Known::SetCookie) => rewriter.cookie(request, &field.value),
+            Some(Known::SetCookie) => rewriter.cookie(request, &received.share(field.value)),
             Some(
                 Known::ContentDisposition
                 | Known::CacheControl
@@ -51,8 +50,8 @@ pub(super) fn redirect(
             ) => None,
             _ => continue,
         };
-        let value = value.unwrap_or_else(|| field.value.clone());
-        kept.headers.push(Header { name: field.name.clone(), value });
+        let value = value.unwrap_or_else(|| received.share(field.value));
+        kept.headers.push(Header { name: received.share(field.name), value });
     }
     request.accel = Some(Box::new(kept));
     Outcome::Redirect(target)

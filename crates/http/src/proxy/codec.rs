@@ -9,12 +9,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowait_h1::client::{self, Asked};
 use nowait_h1::encode::{CHUNK_END, LAST_CHUNK, chunk_start};
-use nowait_h1::{Known, Limits, ResponseError, ResponseHead};
+use nowait_h1::{Known, Limits, ResponseError};
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 
 use super::context::Options;
 use super::early_hints;
 use super::request_head::{self, Framing, Written};
+use super::spare::SpareHead;
 use crate::conf::LocationId;
 use crate::conf::proxy::ProxyConf;
 use crate::generation::Current;
@@ -32,7 +33,7 @@ pub struct Http1 {
     uri: LogUri,
     framing: Framing,
     connection: client::Connection,
-    head: ResponseHead,
+    head: SpareHead,
     /// The head may not say what followed it, so the connection can't be used again.
     doubtful: bool,
     /// Bytes of interim responses so far.
@@ -49,7 +50,7 @@ impl Http1 {
             uri,
             framing: Framing::default(),
             connection: client::Connection::new(Limits::default()),
-            head: ResponseHead::new(),
+            head: SpareHead::take(),
             doubtful: false,
             hints: 0,
         }

@@ -21,13 +21,12 @@ pub fn interim(request: &Request, backend: &Backend, head: &UpstreamHead) -> Opt
     {
         return None;
     }
-    let mut fields =
-        head.fields().iter().filter(|f| !backend.hide.contains(&f.name, f.known)).peekable();
+    let mut fields = head.fields().filter(|f| !backend.hide.contains(f.name, f.known)).peekable();
     fields.peek()?;
     let mut out = OutBuf::new();
     let mut writer = HeadWriter::response_with_reason(&mut *out, 103, b"Early Hints");
     for field in fields {
-        writer.field(&field.name, &field.value);
+        writer.field(field.name, field.value);
     }
     writer.finish();
     Some(out)

@@ -14,6 +14,7 @@ mod handler;
 pub mod redirect;
 pub mod request_head;
 pub mod response;
+mod spare;
 pub mod store;
 pub mod target;
 pub mod trailers;

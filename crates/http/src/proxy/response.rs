@@ -64,7 +64,8 @@ pub fn process(
     if let Some(special) = intercepted(request, backend, received) {
         return (Processed::Instead(Outcome::Special(special)), wishes);
     }
-    if !backend.ignore.contains(IgnoreHeaders::ACCEL_REDIRECT)
+    if fields.has(Known::XAccelRedirect)
+        && !backend.ignore.contains(IgnoreHeaders::ACCEL_REDIRECT)
         && let Some(to) = received.known(Known::XAccelRedirect)
     {
         let outcome = accel::redirect(request, rewriter, received, &fields, to);
@@ -100,6 +101,9 @@ const PERSONAL: u128 = set(&[
     Known::XAccelCharset,
 ]);
 
+/// Headers that are obeyed.
+const OBEYED: u128 = set(&[Known::XAccelLimitRate, Known::XAccelBuffering, Known::XAccelCharset]);
+
 /// Names as bits.
 const fn set(names: &[Known]) -> u128 {
     let mut bits = 0;
@@ -123,7 +127,7 @@ impl Single {
     fn new(request: &Request, received: &UpstreamHead) -> Self {
         let mut seen = 0u128;
         let mut ignored = Vec::new();
-        for (n, field) in received.fields().iter().enumerate() {
+        for (n, field) in received.fields().enumerate() {
             let Some(known) = field.known else { continue };
             let bit = 1 << known as u32;
             if seen & SINGLE & bit != 0 {
@@ -134,10 +138,10 @@ impl Single {
                     format_args!(
                         "upstream sent duplicate header line: \"{}: {}\", previous value: \"{}: \
                          {}\", ignored",
-                        String::from_utf8_lossy(&field.name),
-                        String::from_utf8_lossy(&field.value),
-                        String::from_utf8_lossy(&field.name),
-                        String::from_utf8_lossy(first.map_or(&[], |value| &value[..])),
+                        String::from_utf8_lossy(field.name),
+                        String::from_utf8_lossy(field.value),
+                        String::from_utf8_lossy(field.name),
+                        String::from_utf8_lossy(first.unwrap_or_default()),
                     ),
                 );
             }
@@ -146,12 +150,17 @@ impl Single {
         Self { ignored, seen }
     }
 
+    /// Whether there is one of this name.
+    fn has(&self, known: Known) -> bool {
+        self.seen >> known as u32 & 1 == 1
+    }
+
     /// The fields that count.
     pub(super) fn of<'a>(
         &'a self,
         received: &'a UpstreamHead,
-    ) -> impl Iterator<Item = &'a Field> + 'a {
-        let fields = received.fields().iter().enumerate();
+    ) -> impl Iterator<Item = Field<'a>> + 'a {
+        let fields = received.fields().enumerate();
         fields.filter(|(n, _)| !self.ignored.contains(n)).map(|(_, field)| field)
     }
 }
@@ -165,6 +174,9 @@ fn obey(
 ) -> Wishes {
     let constant = fields.seen & PERSONAL == 0 && fields.ignored.is_empty();
     let mut wishes = Wishes { constant, ..Wishes::default() };
+    if fields.seen & OBEYED == 0 {
+        return wishes;
+    }
     for Field { known, value, .. } in fields.of(received) {
         match known {
             Some(Known::XAccelLimitRate)
@@ -186,7 +198,7 @@ fn obey(
             Some(Known::XAccelCharset)
                 if !backend.ignore.contains(IgnoreHeaders::ACCEL_CHARSET) =>
             {
-                request.override_charset = Some(value.clone());
+                request.override_charset = Some(received.share(value));
             }
             _ => {}
         }
@@ -204,14 +216,15 @@ fn intercepted(request: &Request, backend: &Backend, received: &UpstreamHead) ->
     {
         return None;
     }
-    let challenges = received.fields().iter().filter(|_| status == 401);
+    let challenges = received.fields().filter(|_| status == 401);
     let challenges = challenges.filter(|field| field.known == Some(Known::WwwAuthenticate));
-    Some(Special { status, location: None, headers: challenges.map(line).collect() })
+    let headers = challenges.map(|field| line(received, field)).collect();
+    Some(Special { status, location: None, headers })
 }
 
 /// A field as a header of ours.
-fn line(field: &Field) -> Header {
-    Header { name: field.name.clone(), value: field.value.clone() }
+fn line(received: &UpstreamHead, field: Field<'_>) -> Header {
+    Header { name: received.share(field.name), value: received.share(field.value) }
 }
 
 /// Makes our head of a server's.
@@ -228,13 +241,12 @@ fn pass(
     }
     head.content_length = received.content_length;
     head.is_upstreams = true;
-    head.headers.reserve(received.fields().len());
     for (own, known, name) in
         [(&mut head.server, Known::Server, "Server"), (&mut head.date, Known::Date, "Date")]
     {
         if !backend.hide.contains(name.as_bytes(), Some(known)) {
             *own = match received.known(known) {
-                Some(value) => Own::Given(value.clone()),
+                Some(value) => Own::Given(received.share(value)),
                 None => Own::Absent,
             };
         }
@@ -242,22 +254,22 @@ fn pass(
     if backend.force_ranges {
         head.accept_ranges = AcceptRanges::Bytes;
     }
-    let nominates = received.fields().iter().any(is_nomination);
+    let nominates = fields.has(Known::Connection) && received.fields().any(is_nomination);
     for field in fields.of(received) {
-        if backend.hide.contains(&field.name, field.known)
-            || (nominates && is_nominated(received, &field.name))
+        if backend.hide.contains(field.name, field.known)
+            || (nominates && is_nominated(received, field.name))
         {
             continue;
         }
-        copy(request, backend, rewriter, field, &mut head);
+        copy(request, backend, rewriter, (received, field), &mut head);
     }
     head
 }
 
 /// Whether `Connection` names headers, which are about the connection to the server only.
-fn is_nomination(field: &Field) -> bool {
+fn is_nomination(field: Field<'_>) -> bool {
     field.known == Some(Known::Connection)
-        && tokens(&field.value).any(|token| {
+        && tokens(field.value).any(|token| {
             ![&b"close"[..], b"keep-alive", b"upgrade", b""]
                 .iter()
                 .any(|usual| token.eq_ignore_ascii_case(usual))
@@ -270,8 +282,8 @@ fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 // nginx differs: it passes them on; see RFC 9110 section 7.6.1.
 fn is_nominated(received: &UpstreamHead, name: &[u8]) -> bool {
-    let options = received.fields().iter().filter(|f| f.known == Some(Known::Connection));
-    options.flat_map(|field| tokens(&field.value)).any(|token| token.eq_ignore_ascii_case(name))
+    let options = received.fields().filter(|f| f.known == Some(Known::Connection));
+    options.flat_map(|field| tokens(field.value)).any(|token| token.eq_ignore_ascii_case(name))
 }
 
 /// Puts a header where it belongs.
@@ -279,10 +291,11 @@ fn copy(
     request: &Request,
     backend: &Backend,
     rewriter: &dyn Rewriter,
-    field: &Field,
+    (received, field): (&UpstreamHead, Field<'_>),
     head: &mut Head,
 ) {
-    let value = &field.value;
+    let share = |part| received.share(part);
+    let value = field.value;
     match field.known {
         Some(
             Known::ContentLength
@@ -293,48 +306,47 @@ fn copy(
             | Known::Date,
         ) => {}
         Some(Known::AcceptRanges) if backend.force_ranges => {}
-        Some(Known::AcceptRanges) if value == "bytes" => {
+        Some(Known::AcceptRanges) if value == b"bytes" => {
             head.accept_ranges = AcceptRanges::Upstream;
         }
-        Some(Known::ContentType) => content_type(head, value),
+        Some(Known::ContentType) => content_type(head, share(value)),
         Some(Known::LastModified) => match http_date::parse(value) {
             Some(time) => {
                 head.last_modified = Some(time);
-                head.last_modified_text = Some(value.clone());
+                head.last_modified_text = Some(share(value));
             }
-            None => head.headers.push(line(field)),
+            None => head.headers.push(line(received, field)),
         },
-        Some(Known::ETag) => head.etag = Some(value.clone()),
+        Some(Known::ETag) => head.etag = Some(share(value)),
         Some(Known::ContentEncoding) if head.content_encoding.is_none() => {
-            head.content_encoding = Some(value.clone());
+            head.content_encoding = Some(share(value));
         }
         Some(Known::Location) => {
-            if let Some(rewritten) = rewriter.redirect(request, value, 0) {
+            if let Some(rewritten) = rewriter.redirect(request, &share(value), 0) {
                 head.location = Some(rewritten);
             } else {
                 // Not the typed field: what the server said stays as it is, also if relative.
-                head.headers.push(line(field));
+                head.headers.push(line(received, field));
             }
         }
         Some(Known::Refresh) => {
             let rewritten = rewriter.rewrites_redirects().then(|| {
                 let at = value.windows(4).position(|w| w.eq_ignore_ascii_case(b"url="))?;
-                rewriter.redirect(request, value, at + 4)
+                rewriter.redirect(request, &share(value), at + 4)
             });
-            let value = rewritten.flatten().unwrap_or_else(|| value.clone());
-            head.headers.push(Header { name: field.name.clone(), value });
+            let value = rewritten.flatten().unwrap_or_else(|| share(value));
+            head.headers.push(Header { name: share(field.name), value });
         }
         Some(Known::SetCookie) => {
-            let value = rewriter.cookie(request, value).unwrap_or_else(|| value.clone());
-            head.headers.push(Header { name: field.name.clone(), value });
+            let value = rewriter.cookie(request, &share(value)).unwrap_or_else(|| share(value));
+            head.headers.push(Header { name: share(field.name), value });
         }
-        _ => head.headers.push(line(field)),
+        _ => head.headers.push(line(received, field)),
     }
 }
 
 /// Splits the charset off. nginx: `ngx_http_upstream_copy_content_type`.
-pub(super) fn content_type(head: &mut Head, value: &Bytes) {
-    head.content_type = Some(value.clone());
+pub(super) fn content_type(head: &mut Head, value: Bytes) {
     head.charset = None;
     let mut at = 0;
     while let Some(semicolon) = value[at..].iter().position(|&b| b == b';').map(|n| n + at) {
@@ -356,6 +368,7 @@ pub(super) fn content_type(head: &mut Head, value: &Bytes) {
         }
         at = start;
     }
+    head.content_type = Some(value);
 }
 
 #[cfg(test)]
@@ -366,7 +379,7 @@ mod tests {
     fn the_charset_is_a_part_of_the_type() {
         let split = |value: &'static str| {
             let mut head = Head::default();
-            content_type(&mut head, &Bytes::from_static(value.as_bytes()));
+            content_type(&mut head, Bytes::from_static(value.as_bytes()));
             let text = |value: Option<Bytes>| {
                 String::from_utf8(value.unwrap_or_default().to_vec()).unwrap()
             };

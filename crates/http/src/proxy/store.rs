@@ -57,7 +57,7 @@ pub fn begin(
         path,
         access: store.access,
         directory_access: store.directory_access(),
-        modified: received.known(Known::LastModified).and_then(|value| http_date::parse(value)),
+        modified: received.known(Known::LastModified).and_then(http_date::parse),
         length: received.content_length,
         file: None,
         failed: false,

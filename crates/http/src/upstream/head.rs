@@ -3,6 +3,8 @@
 //! Made by codecs; read by protocol modules, the cache and variables. Its fields are parts of one
 //! piece of memory, so that a value becomes a header of our own response without a copy.
 
+use std::ops::Range;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use nowait_h1::{Known, ResponseHead, Version};
 
@@ -21,26 +23,37 @@ pub struct UpstreamHead {
     pub keep_alive: bool,
     /// Bytes of the head as it was received.
     pub length: usize,
-    fields: Vec<Field>,
+    /// Names and values, one after the other.
+    text: Bytes,
+    places: Vec<Place>,
+}
+
+/// Where a field stands in the text. Heads are far smaller than 4 GiB.
+#[derive(Debug, Clone)]
+struct Place {
+    known: Option<Known>,
+    start: u32,
+    name_bytes: u32,
+    value_bytes: u32,
 }
 
 /// One field of a head.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field<'a> {
     /// Which it is, if it is one that HTTP knows.
     pub known: Option<Known>,
     /// Name as it was sent.
-    pub name: Bytes,
+    pub name: &'a [u8],
     /// Value without white space around it.
-    pub value: Bytes,
+    pub value: &'a [u8],
 }
 
 impl UpstreamHead {
     /// From an HTTP/1 head.
     pub fn from_h1(head: &ResponseHead) -> Self {
         let fields = head.fields();
-        let bytes = fields.iter().map(|field| field.name.len() + field.value.len());
-        let mut builder = HeadBuilder::new(head.status(), bytes.sum::<usize>());
+        // Names and values are less than the whole.
+        let mut builder = HeadBuilder::new(head.status(), fields.len(), head.length());
         for field in fields.iter() {
             builder.field(field.known, field.name, field.value);
         }
@@ -58,24 +71,44 @@ impl UpstreamHead {
         built
     }
 
-    /// A head that was kept.
-    pub fn stored(status: u16, reason: Bytes, fields: Vec<Field>) -> Self {
-        Self { status, reason, fields, ..Self::default() }
-    }
-
     /// The fields in the order they came.
-    pub fn fields(&self) -> &[Field] {
-        &self.fields
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'_>> + Clone {
+        self.places.iter().map(|place| Field {
+            known: place.known,
+            name: &self.text[place.name()],
+            value: &self.text[place.value()],
+        })
     }
 
     /// The value of the first field of this name, in any case.
-    pub fn field(&self, name: &[u8]) -> Option<&Bytes> {
-        self.fields.iter().find(|field| field.name.eq_ignore_ascii_case(name)).map(|f| &f.value)
+    pub fn field(&self, name: &[u8]) -> Option<&[u8]> {
+        self.fields().find(|field| field.name.eq_ignore_ascii_case(name)).map(|f| f.value)
     }
 
     /// The value of the first field of this name.
-    pub fn known(&self, name: Known) -> Option<&Bytes> {
-        self.fields.iter().find(|field| field.known == Some(name)).map(|field| &field.value)
+    pub fn known(&self, name: Known) -> Option<&[u8]> {
+        let place = self.places.iter().find(|place| place.known == Some(name))?;
+        Some(&self.text[place.value()])
+    }
+
+    /// A part of a name or of a value of this head as bytes that share its memory.
+    ///
+    /// # Panics
+    /// When it is a part of something else.
+    pub fn share(&self, part: &[u8]) -> Bytes {
+        self.text.slice_ref(part)
+    }
+}
+
+impl Place {
+    fn name(&self) -> Range<usize> {
+        let start = self.start as usize;
+        start..start + self.name_bytes as usize
+    }
+
+    fn value(&self) -> Range<usize> {
+        let start = self.name().end;
+        start..start + self.value_bytes as usize
     }
 }
 
@@ -84,36 +117,29 @@ impl UpstreamHead {
 pub struct HeadBuilder {
     head: UpstreamHead,
     text: BytesMut,
-    /// Known name, and lengths of name and value.
-    spans: Vec<(Option<Known>, usize, usize)>,
 }
 
 impl HeadBuilder {
-    /// With room for so many bytes of names and values.
-    pub fn new(status: u16, bytes: usize) -> Self {
-        let head = UpstreamHead { status, ..UpstreamHead::default() };
-        Self { head, text: BytesMut::with_capacity(bytes), spans: Vec::with_capacity(12) }
+    /// With room for so many fields, and so many bytes of names and values.
+    pub fn new(status: u16, fields: usize, bytes: usize) -> Self {
+        let places = Vec::with_capacity(fields);
+        let head = UpstreamHead { status, places, ..UpstreamHead::default() };
+        Self { head, text: BytesMut::with_capacity(bytes) }
     }
 
     /// Adds a field.
     pub fn field(&mut self, known: Option<Known>, name: &[u8], value: &[u8]) {
+        let start = self.text.len() as u32;
+        let (name_bytes, value_bytes) = (name.len() as u32, value.len() as u32);
         self.text.put_slice(name);
         self.text.put_slice(value);
-        self.spans.push((known, name.len(), value.len()));
+        self.head.places.push(Place { known, start, name_bytes, value_bytes });
     }
 
     /// The head, to be completed by whoever knows more than its fields.
     pub fn finish(self) -> UpstreamHead {
-        let Self { mut head, text, spans } = self;
-        let mut text = text.freeze();
-        head.fields = spans
-            .into_iter()
-            .map(|(known, name, value)| Field {
-                known,
-                name: text.split_to(name),
-                value: text.split_to(value),
-            })
-            .collect();
+        let Self { mut head, text } = self;
+        head.text = text.freeze();
         head
     }
 }
@@ -124,14 +150,15 @@ mod tests {
 
     #[test]
     fn fields_are_found_in_order_and_by_name() {
-        let mut builder = HeadBuilder::new(200, 0);
+        let mut builder = HeadBuilder::new(200, 3, 0);
         builder.field(Some(Known::Server), b"Server", b"origin");
         builder.field(None, b"X-A", b"");
         builder.field(None, b"x-a", b"2");
         let head = builder.finish();
         assert_eq!(head.fields().len(), 3);
-        assert_eq!(head.field(b"X-a").unwrap(), "");
-        assert_eq!(head.known(Known::Server).unwrap(), "origin");
+        assert_eq!(head.field(b"X-a").unwrap(), b"");
+        assert_eq!(head.known(Known::Server).unwrap(), b"origin");
+        assert_eq!(head.share(&head.known(Known::Server).unwrap()[1..3]), "ri");
         assert_eq!(head.field(b"X-B"), None);
     }
 }

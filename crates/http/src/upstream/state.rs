@@ -89,6 +89,8 @@ impl State {
     pub fn begin_try(&self, peer: Option<PeerName>) -> usize {
         let after_redirect = self.redirected.take();
         let mut tries = self.tries.borrow_mut();
+        // Mostly it is the only one.
+        tries.reserve_exact(1);
         tries.push(Try { peer, after_redirect, ..Try::default() });
         tries.len() - 1
     }

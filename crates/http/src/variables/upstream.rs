@@ -106,7 +106,7 @@ pub const FAMILIES: &[Family] = &[
             let Some(head) = r.upstream.as_ref().and_then(|state| state.head()) else {
                 return false;
             };
-            let lines = head.fields().iter().map(|field| (&field.name[..], &field.value[..]));
+            let lines = head.fields().map(|field| (field.name, field.value));
             joined(lines, name, b", ", out)
         },
     },
@@ -165,8 +165,8 @@ fn blanks(text: &[u8]) -> &[u8] {
 /// nginx: `ngx_http_parse_set_cookie_lines`.
 fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     let Some(head) = r.upstream.as_ref().and_then(|state| state.head()) else { return false };
-    let lines = head.fields().iter().filter(|f| f.name.eq_ignore_ascii_case(b"set-cookie"));
-    let found = lines.into_iter().find_map(|line| {
+    let mut lines = head.fields().filter(|f| f.name.eq_ignore_ascii_case(b"set-cookie"));
+    let found = lines.find_map(|line| {
         let (start, rest) = line.value.split_at_checked(name.len())?;
         let rest = blanks(blanks(rest).strip_prefix(b"=")?);
         let end = rest.iter().position(|&b| b == b';').unwrap_or(rest.len());

@@ -1,17 +1,20 @@
 //! Mounting, unmounting and page-cache eviction, and what the machine must have for it.
 
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::image::Format;
 use super::quiet::while_nobody_measures;
+use crate::temp::TempDir;
 use crate::wait::try_until;
 use rustix::fs::{Advice, fadvise};
-use rustix::mount::{UnmountFlags, unmount as sys_unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount as sys_unmount};
 
 /// How long to wait until nobody uses a mount any more.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(2);
@@ -26,7 +29,35 @@ pub(super) fn missing_for_fuse() -> Option<&'static str> {
     if File::options().read(true).write(true).open("/dev/fuse").is_err() {
         return Some("the slow disk needs /dev/fuse");
     }
+    // Root in a container often lacks it.
+    if !may_mount() {
+        return Some("the slow disk needs the right to mount (CAP_SYS_ADMIN)");
+    }
     None
+}
+
+/// Whether this process may mount anything. Tried once.
+fn may_mount() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| {
+        let dir = TempDir::new(LABEL);
+        let mounted = while_nobody_measures(|| {
+            mount("none", dir.path(), "tmpfs", MountFlags::empty(), None::<&CStr>)
+        });
+        mounted.is_ok() && unmount(dir.path())
+    })
+}
+
+/// Whether this process may use loop devices. Tried once.
+fn may_loop() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| {
+        let Some(losetup) = find_program("losetup") else { return false };
+        let found = Command::new(losetup).arg("--find").stderr(Stdio::null()).output();
+        let device = found.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+        let open = |device: &str| File::options().read(true).write(true).open(device.trim());
+        device.is_some_and(|device| open(&device).is_ok())
+    })
 }
 
 /// What this machine lacks for a file system on a loop device.
@@ -38,6 +69,9 @@ pub(super) fn missing_for_loop(format: Format) -> Option<String> {
     let missing = programs.iter().find(|program| find_program(program).is_none());
     if let Some(program) = missing {
         return Some(format!("the image needs {program}"));
+    }
+    if !may_loop() {
+        return Some("the image needs the right to use loop devices".to_owned());
     }
     // Filled when a file system is built in, or its module was loaded before.
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();

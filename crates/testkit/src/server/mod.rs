@@ -10,17 +10,19 @@ mod builder;
 mod logs;
 mod process;
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 pub use builder::{Binary, Driver, ServerBuilder, StartFailure};
-pub use process::{children, signal};
+pub use process::{Descriptor, children, signal};
 pub use rustix::process::Signal;
 
 use crate::client::Client;
 use crate::response::Response;
+use crate::skip::skip;
 use crate::temp::{TempDir, write_below};
 use crate::wait::{PATIENCE, try_until, until};
 
@@ -104,6 +106,24 @@ impl Server {
     /// Ids of the processes that it has started itself.
     pub fn children(&self) -> Vec<u32> {
         process::children(self.pid())
+    }
+
+    /// What all its processes have open. `None`, and the test counts as skipped, where nobody may look
+    /// into processes of other users, as in many containers.
+    #[track_caller]
+    pub fn descriptors(&self) -> Option<Vec<Descriptor>> {
+        let mut found = Vec::new();
+        for pid in self.children().into_iter().chain([self.pid()]) {
+            match process::descriptors(pid) {
+                Ok(of_one) => found.extend(of_one),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    skip("ptrace", "descriptors of other processes can't be seen (CAP_SYS_PTRACE)");
+                    return None;
+                }
+                Err(_) => {} // it has ended
+            }
+        }
+        Some(found)
     }
 
     /// Sends a signal to the master.

@@ -1,4 +1,7 @@
-//! Processes of a server under test: signals and children.
+//! Processes of a server under test: signals, children and what they have open.
+
+use std::io;
+use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
@@ -40,6 +43,30 @@ pub fn children(parent: u32) -> Vec<u32> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|&pid: &u32| parent_of(pid) == Some(parent))
         .collect()
+}
+
+/// An open descriptor of a process.
+#[derive(Debug, Clone)]
+pub struct Descriptor {
+    /// Whose it is.
+    pub pid: u32,
+    /// Its number there.
+    pub number: i32,
+    /// What it stands for, as `/proc/PID/fd` names it.
+    pub target: PathBuf,
+}
+
+/// What a process has open.
+pub fn descriptors(pid: u32) -> io::Result<Vec<Descriptor>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        // What was closed meanwhile has no target.
+        if let (Some(number), Ok(target)) = (number, entry.path().read_link()) {
+            found.push(Descriptor { pid, number, target });
+        }
+    }
+    Ok(found)
 }
 
 /// Field 4 of `/proc/PID/stat` (proc(5)), unless it is a zombie.

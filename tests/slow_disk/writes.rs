@@ -1,5 +1,8 @@
 //! Writing to a disk that does not answer: logs and request bodies.
 
+use std::io::Read;
+use std::time::Duration;
+
 use nowait_testkit::origin::Step;
 use nowait_testkit::slow_disk::Ops;
 use nowait_testkit::wait::{PATIENCE, until};
@@ -7,7 +10,14 @@ use nowait_testkit::{Client, Origin};
 
 use crate::stage::{Case, Running, Stage, on_every_case};
 
-on_every_case!(access_log, error_log, reopened_log, request_body, response_body);
+on_every_case!(
+    access_log,
+    error_log,
+    reopened_log,
+    request_body,
+    response_body,
+    response_body_after_a_stall
+);
 
 /// Requests served while their log line can't be written.
 const LOGGED: usize = 500;
@@ -175,4 +185,49 @@ fn response_body(case: Case) {
     drop(client);
     run.finish();
     origin.finish();
+}
+
+/// As [`response_body`], but the client has overtaken what is being written, and stops then: as soon
+/// as the disk answers, the file takes the rest, and the origin is free without the client.
+fn response_body_after_a_stall(case: Case) {
+    const LINES: usize = 2_500_000;
+    let Some(stage) = Stage::synchronous(case) else { return };
+    stage.make_shared_dir("temp");
+    let half: String = (0..LINES).map(|n| format!("{n:09}|")).collect();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        2 * half.len()
+    );
+    let (go, wait) = std::sync::mpsc::channel();
+    let origin = Origin::start([[
+        Step::expect("\r\n\r\n"),
+        Step::reply(head),
+        Step::reply(&half),
+        Step::Wait(wait),
+        Step::reply(&half),
+        Step::Closed,
+    ]]);
+    let locations = format!(
+        "location /large {{ proxy_temp_path %%DISK%%/temp; proxy_pass http://{}; }}",
+        origin.addr()
+    );
+    let Some(run) = stage.start(&locations) else { return };
+    let gate = run.disk().hold(writes());
+    let mut client = run.server.client();
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    gate.wait_waiting(1);
+    let mut received = vec![0; half.len()];
+    client.stream().read_exact(&mut received).expect("more than that comes");
+    go.send(()).expect("the origin waits");
+    // Time for as much to come as may be in memory. Were it too short, the test would see less.
+    std::thread::sleep(Duration::from_millis(200));
+    gate.open();
+    origin.wait_played(1);
+    origin.finish();
+    client.stream().read_to_end(&mut received).expect("the rest");
+    let start = received.windows(4).position(|end| end == b"\r\n\r\n").expect("a head") + 4;
+    let (first, second) = received[start..].split_at(half.len());
+    assert!(first == half.as_bytes() && second == half.as_bytes());
+    drop(client);
+    run.finish();
 }

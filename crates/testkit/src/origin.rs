@@ -5,14 +5,14 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::response::find;
-use crate::wait::PATIENCE;
+use crate::wait::{PATIENCE, until};
 
 /// One thing that the origin does on a connection.
 #[derive(Debug)]
@@ -54,6 +54,8 @@ pub struct Origin {
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
+    /// Connections whose scripts have come to an end.
+    played: AtomicUsize,
     /// What each connection sent, in order of acceptance.
     received: Mutex<Vec<Vec<u8>>>,
     faults: Mutex<Vec<String>>,
@@ -89,6 +91,14 @@ impl Origin {
     /// What each connection has sent so far, in order of acceptance.
     pub fn received(&self) -> Vec<Vec<u8>> {
         lock(&self.shared.received).clone()
+    }
+
+    /// Waits until the scripts of so many connections have come to their ends.
+    #[track_caller]
+    pub fn wait_played(&self, connections: usize) {
+        until("the origin's scripts to end", PATIENCE, || {
+            (self.shared.played.load(Ordering::Acquire) >= connections).then_some(())
+        });
     }
 
     /// Stops it.
@@ -142,6 +152,7 @@ fn accept(listener: &TcpListener, scripts: Vec<Vec<Step>>, shared: &Arc<Shared>)
             if let Err(fault) = play(stream, script, index, &shared) {
                 lock(&shared.faults).push(format!("connection {index}: {fault}"));
             }
+            shared.played.fetch_add(1, Ordering::Release);
         }));
     }
     for player in players {

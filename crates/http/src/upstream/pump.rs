@@ -11,7 +11,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -298,10 +298,6 @@ impl Pump {
                 More::Broken(fault) => return Err(broken(&fault)),
                 More::Yes => {}
             }
-            if let Some(write) = self.writing.take_if(|write| write.is_finished()) {
-                let written = write.await;
-                self.wrote(written, self.queue.overtaken.get());
-            }
             let mut max = self.room().await;
             if let Some(rate) = &self.rate {
                 max = rate.wait(self.exchange.content, max).await;
@@ -368,14 +364,21 @@ impl Pump {
     }
 
     /// Waits until more may be received; how many bytes at most.
-    async fn room(&self) -> usize {
-        while self.is_filled() && !self.queue.abandoned.get() {
+    async fn room(&mut self) -> usize {
+        loop {
+            if let Some(write) = self.writing.take_if(|write| write.is_finished()) {
+                let written = write.await;
+                self.wrote(written, self.queue.overtaken.get());
+            }
+            if !self.is_filled() || self.queue.abandoned.get() {
+                break;
+            }
             match self.client_patience() {
                 Some(left) => {
                     // That it takes so long is known then.
-                    let _ = timeout(left, self.client_asks()).await;
+                    let _ = timeout(left, client_asks(&self.queue)).await;
                 }
-                None if self.file_is_full() => self.client_asks().await,
+                None if self.file_is_full() => self.client_asks_or_file_is_free().await,
                 None => return RECV_BUF_BYTES,
             }
         }
@@ -385,19 +388,23 @@ impl Pump {
         if keeps_up || queue.abandoned.get() { LARGE_BUF_BYTES } else { RECV_BUF_BYTES }
     }
 
-    /// Resolves when the client's side asks for something, or is gone.
-    async fn client_asks(&self) {
-        let queue = &self.queue;
-        let mut waited = false;
-        poll_fn(|cx| {
-            if queue.abandoned.get() || (waited && queue.writer.borrow().is_none()) {
-                return Poll::Ready(());
-            }
-            waited = true;
-            *queue.writer.borrow_mut() = Some(cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
+    /// Resolves when the client's side asks for something or is gone, or a write has ended that it did
+    /// not wait for: the file may take more then.
+    async fn client_asks_or_file_is_free(&mut self) {
+        let written = {
+            let Self { queue, writing, .. } = &mut *self;
+            let mut asks = pin!(client_asks(queue));
+            poll_fn(|cx| match (asks.as_mut().poll(cx), &mut *writing) {
+                (Poll::Ready(()), _) => Poll::Ready(None),
+                (Poll::Pending, Some(write)) => Pin::new(write).poll(cx).map(Some),
+                (Poll::Pending, None) => Poll::Pending,
+            })
+            .await
+        };
+        if let Some(written) = written {
+            self.writing = None;
+            self.wrote(written, self.queue.overtaken.get());
+        }
     }
 
     /// Moves the newest pieces in memory to the file.
@@ -494,6 +501,20 @@ impl Pump {
         }
         wake(&queue.reader);
     }
+}
+
+/// Resolves when the client's side asks for something, or is gone.
+async fn client_asks(queue: &Queue) {
+    let mut waited = false;
+    poll_fn(|cx| {
+        if queue.abandoned.get() || (waited && queue.writer.borrow().is_none()) {
+            return Poll::Ready(());
+        }
+        waited = true;
+        *queue.writer.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Appends to the temporary file, which is made if there is none.

@@ -53,11 +53,11 @@ fn the_state_of_the_server() {
 
         let pools = all["thread_pools"].as_array().unwrap();
         let names: Vec<_> = pools.iter().filter_map(|pool| pool["name"].as_str()).collect();
-        assert_eq!(names, ["default", "disk", "other"]);
+        assert_eq!(names, ["compute", "default", "disk", "other"]);
         // The file was opened by the pool that the location names, and by no other.
-        assert_eq!((&pools[1]["threads"], &pools[1]["max_queue"]), (&3.into(), &70.into()));
-        assert!(pools[1]["operations"]["open"]["completed"].as_u64() >= Some(1), "{}", pools[1]);
-        assert_eq!(pools[2]["operations"], Value::Object(Default::default()));
+        assert_eq!((&pools[2]["threads"], &pools[2]["max_queue"]), (&3.into(), &70.into()));
+        assert!(pools[2]["operations"]["open"]["completed"].as_u64() >= Some(1), "{}", pools[2]);
+        assert_eq!(pools[3]["operations"], Value::Object(Default::default()));
         let systems = all["file_systems"].as_array().unwrap();
         assert!(systems.iter().any(|system| system["operations"]["open_pool"] != 0), "{all:#}");
     });
@@ -67,7 +67,7 @@ fn the_state_of_the_server() {
 fn a_part_of_it() {
     on_each_driver(&site(), |server| {
         assert_eq!(status(server, "thread_pools/disk/threads"), 3);
-        assert_eq!(status(server, "thread_pools/1/name/"), "disk");
+        assert_eq!(status(server, "thread_pools/2/name/"), "disk");
         assert_eq!(status(server, "connections/active"), 1);
         for unknown in ["no", "thread_pools/none", "generation/1", "thread_pools/9", "%ff"] {
             assert_eq!(server.get(&format!("/status/{unknown}")).status, 404, "{unknown}");

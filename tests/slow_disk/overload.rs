@@ -92,3 +92,37 @@ fn one_disk_does_not_hold_up_another() {
     }
     assert_eq!(server.stop().code(), Some(0));
 }
+
+/// All threads of a disk's pool wait; what takes processor time is done elsewhere.
+#[test]
+fn a_stuck_disk_does_not_hold_up_compression() {
+    let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
+    disk.write_cold("cold", content("cold"));
+    let text = "a text that is worth compressing, ".repeat(20_000);
+    let server = Server::of(Binary::under_test(env!("CARGO_BIN_EXE_nowait")))
+        .driver(Driver::Epoll)
+        .main("thread_pool one threads=1;")
+        .variable("DISK", disk.path().display())
+        .http(
+            "open_file_cache max=10 inactive=1h; open_file_cache_valid 1h;
+            server {
+                listen 127.0.0.1:%%PORT%%;
+                root %%DISK%%; default_type text/html; aio threads=one; gzip on;
+                location = /hot.html { root %%DIR%%/html; }
+            }",
+        )
+        .file("html/hot.html", &text)
+        .start();
+    assert!(server.get("/hot.html").text() == text);
+    let gate = disk.hold(Ops::LOOKUP | Ops::OPEN | Ops::READ);
+    let mut cold = server.client();
+    cold.send_get("/cold");
+    gate.wait_waiting(1);
+    let mut client = server.client();
+    client.send("GET /hot.html HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n");
+    let response = client.response();
+    assert_eq!((response.status, response.header("Content-Encoding")), (200, Some("gzip")));
+    gate.open();
+    assert!(cold.response().body == content("cold"));
+    assert_eq!(server.stop().code(), Some(0));
+}

@@ -116,7 +116,7 @@ async fn check_in_pool(
     user: Vec<u8>,
     password: Vec<u8>,
 ) -> Result<Check, Outcome> {
-    let pool = request.current.default_pool();
+    let pool = request.current.compute_pool();
     let work = move || users.check(&user, &password);
     pool.run(Class::Bulk, POOL_KEY, Op::Blocking, work).await.map_err(|error| {
         request.log(Level::Error, format_args!("{error}"));

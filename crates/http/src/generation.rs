@@ -78,6 +78,11 @@ impl Current {
         Arc::ptr_eq(&self.generation, generation)
     }
 
+    /// The pool for work that takes processor time. Disks that hang hold nothing up there.
+    pub fn compute_pool(&self) -> &Pool {
+        self.pools.get(COMPUTE_POOL).unwrap_or_else(|| self.default_pool())
+    }
+
     /// The pool that takes everything for which no other is named.
     pub fn default_pool(&self) -> &Pool {
         &self.pools[crate::generation::DEFAULT_POOL]
@@ -153,3 +158,6 @@ impl Current {
 
 /// Name of the pool that is always there.
 pub const DEFAULT_POOL: &str = "default";
+
+/// Name of the pool for work that takes processor time.
+pub const COMPUTE_POOL: &str = "compute";

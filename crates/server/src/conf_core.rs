@@ -19,8 +19,7 @@ use nowait_sys::user::{self, Identity};
 use crate::log::Level;
 use crate::place::Place;
 use crate::settings::{
-    DriverChoice, EventSettings, GuardMode, POOL_DEFAULT, POOL_QUEUE, PoolSettings,
-    ProcessSettings, Settings,
+    DriverChoice, EventSettings, GuardMode, POOL_QUEUE, PoolSettings, ProcessSettings, Settings,
 };
 
 /// Whose rights the server process has unless `user` says.
@@ -85,7 +84,9 @@ directives! {
     error_log: Vec<ErrorLogTo>, in MAIN, args "file [level]";
     /// Defines a pool of threads for work that may wait for a disk. When all threads are busy, a
     /// task waits in the queue; when the queue is full, its request fails. The pool `default`
-    /// exists with 32 threads and 65536 places unless it is redefined.
+    /// exists with 32 threads and 65536 places unless it is redefined; so does `compute`, with as many
+    /// threads as there are processors (two at least), for what takes processor time: compression and
+    /// password hashes.
     thread_pool: Vec<PoolSetting>, in MAIN, args "name threads=number [max_queue=number]";
     /// Accepted for compatibility: regular expressions are always compiled.
     pcre_jit: bool = "off", in MAIN, args "on | off";
@@ -393,8 +394,10 @@ pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
     let workers = main.worker_processes.0;
     let msec = |time: Msec| Duration::from_millis(time.0);
     let mut pools: Vec<PoolSettings> = main.thread_pool.into_iter().map(|pool| pool.0).collect();
-    if !pools.iter().any(|pool| pool.name == POOL_DEFAULT) {
-        pools.insert(0, PoolSettings::default_pool());
+    for always in [PoolSettings::compute_pool(), PoolSettings::default_pool()] {
+        if !pools.iter().any(|pool| pool.name == always.name) {
+            pools.insert(0, always);
+        }
     }
     let mut error_logs = main.error_log;
     if error_logs.is_empty() {

@@ -13,9 +13,12 @@ use nowait_sys::user::Identity;
 
 /// Name of the pool that always exists.
 pub const POOL_DEFAULT: &str = "default";
-/// Its threads (nginx: 32).
+/// Name of the pool for work that takes processor time: compression, password hashes. It always
+/// exists, too.
+pub const POOL_COMPUTE: &str = "compute";
+/// Threads of the default pool (nginx: 32).
 pub const POOL_THREADS: usize = 32;
-/// Its queue (nginx: 65536).
+/// Its queue, and that of the pool for computing (nginx: 65536).
 pub const POOL_QUEUE: usize = 65_536;
 
 /// Everything that the main context says.
@@ -106,6 +109,14 @@ impl PoolSettings {
     /// The pool that exists unless it is redefined.
     pub fn default_pool() -> PoolSettings {
         PoolSettings { name: POOL_DEFAULT.to_owned(), threads: POOL_THREADS, max_queue: POOL_QUEUE }
+    }
+
+    /// The pool for computing, unless it is redefined: more threads than processors only cost memory
+    /// and caches; two at least, so that one long job does not hold up all others.
+    pub fn compute_pool() -> PoolSettings {
+        let threads = std::thread::available_parallelism().map_or(2, |processors| processors.get());
+        let (name, threads) = (POOL_COMPUTE.to_owned(), threads.max(2));
+        PoolSettings { name, threads, max_queue: POOL_QUEUE }
     }
 }
 

@@ -11,8 +11,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use nowait_runtime::fs::Io;
-use nowait_runtime::pool::{Class, Op};
+use nowait_runtime::pool::{Class, Op, Pool};
 use nowait_runtime::yield_now;
 
 use super::coder::{Coder, Flush};
@@ -65,7 +64,8 @@ fn begin(
     recipe: Recipe,
     counts: Rc<Counts>,
 ) -> Result<Body, String> {
-    let place = Place { io: request.io(), client: request.connection.number };
+    let place =
+        Place { pool: request.current.compute_pool().clone(), client: request.connection.number };
     let len = body.len();
     if let Some(len) = len.and_then(|len| usize::try_from(len).ok())
         && len <= WHOLE_BYTES_MAX
@@ -117,7 +117,7 @@ fn count(coder: &Coder, counts: &Counts) {
 
 /// Where long work is done.
 struct Place {
-    io: Rc<Io>,
+    pool: Pool,
     /// Who the pool works for.
     client: u64,
 }
@@ -128,7 +128,7 @@ impl Place {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let running = self.io.pool.run(Class::Bulk, self.client, Op::Blocking, work);
+        let running = self.pool.run(Class::Bulk, self.client, Op::Blocking, work);
         running.await.map_err(|error| BodyError::Overflow(error.to_string()))
     }
 }

@@ -68,6 +68,35 @@ fn info_tells_of_clients() {
 }
 
 #[test]
+fn debug_tells_what_happens_to_a_request() {
+    let site = server(
+        "error_log %%DIR%%/debug.log debug;
+         location /a { return 200 ok; }
+         location /quiet { error_log %%DIR%%/quiet.log info; return 200 ok; }
+         location /p { proxy_pass http://127.0.0.1:%%PORT%%/a; }",
+    );
+    on_each_driver(&site, |server| {
+        assert_eq!(ask(server, "/quiet", &[]).status, 200);
+        assert_eq!(ask(server, "/p", &["X-Mark: m"]).text(), "ok");
+        wait_file(server, "debug.log", "upstream connection is a new one");
+        let log = wait_file(server, "debug.log", "http request ended");
+        for part in [
+            "[debug] ",
+            "http request line: \"GET /p HTTP/1.1\"",
+            "http header: \"X-Mark: m\"",
+            "using configuration \"/p\"",
+            &format!("connect to 127.0.0.1:{}", server.port()),
+            "using configuration \"/a\"",
+            "http response: 200, a head of ",
+        ] {
+            assert!(log.contains(part), "{part} in {log}");
+        }
+        assert!(!log.contains("client: "), "debug lines say no more than they do: {log}");
+        assert_eq!(server.read("quiet.log"), "");
+    });
+}
+
+#[test]
 fn wrong_levels_are_refused() {
     let failure = server("error_log %%DIR%%/x.log loud;").try_start().expect_err("no such level");
     let said = failure.stderr + &failure.log;

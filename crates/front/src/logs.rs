@@ -96,6 +96,12 @@ impl Logs {
         self.of(about.block).enabled(level) || self.is_debugged(about.peer)
     }
 
+    /// Whether a line at this level about this peer would be written: asked before much is put together
+    /// for it.
+    pub fn wants(&self, block: usize, peer: &Address, level: Level) -> bool {
+        self.of(block).enabled(level) || self.is_debugged(peer)
+    }
+
     /// Writes a line about somebody.
     pub fn about(&self, about: About<'_>, level: Level, message: fmt::Arguments<'_>) {
         let log = self.of(about.block);

@@ -33,6 +33,21 @@ impl Request {
         };
         self.current.logs.about(about, level, message);
     }
+
+    /// Writes what was received, at level debug.
+    pub(crate) fn log_head(&self) {
+        let block = self.location.0 as usize;
+        if !self.current.logs.wants(block, &self.connection.peer, Level::Debug) {
+            return;
+        }
+        let text = |bytes| String::from_utf8_lossy(bytes);
+        let line = text(self.head.request_line());
+        self.log(Level::Debug, format_args!("http request line: \"{line}\""));
+        for field in self.head.fields().iter() {
+            let (name, value) = (text(field.name), text(field.value));
+            self.log(Level::Debug, format_args!("http header: \"{name}: {value}\""));
+        }
+    }
 }
 
 /// What error lines say about a request.

@@ -481,6 +481,10 @@ fn find_config(request: &mut Request) -> Option<Outcome> {
     };
     request.location = id;
     let location = current.conf.location(id);
+    request.log(
+        Level::Debug,
+        format_args!("using configuration \"{}\"", String::from_utf8_lossy(&location.name)),
+    );
     if location.internal && !request.internal {
         return Some(Outcome::status(404));
     }

@@ -229,6 +229,8 @@ fn write_head(request: &mut Request, mut head: Box<Head>, framing: Framing, out:
     let bytes = (out.len() - start) as u64;
     request.sent.head_bytes.set(bytes);
     request.sent.bytes.set(bytes);
+    request
+        .log(Level::Debug, format_args!("http response: {}, a head of {bytes} bytes", head.status));
     request.out = head;
 }
 

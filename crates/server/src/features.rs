@@ -35,7 +35,7 @@ use Kind::{Default, Optional};
 const FEATURES: &[(&str, Kind, bool)] = &[
     ("threads", Optional, true),
     ("file-aio", Optional, true),
-    ("debug", Optional, false),
+    ("debug", Optional, true),
     ("http", Default, true),
     ("http-cache", Default, true),
     ("pcre", Default, true),

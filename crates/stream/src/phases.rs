@@ -59,6 +59,7 @@ pub async fn serve(session: &Session) {
 }
 
 async fn run(session: &Session) -> Status {
+    session.log(Level::Debug, format_args!("{}session begins", session.kind()));
     let proxied = session.virtual_servers().is_some_and(|servers| servers.proxy_protocol);
     if let Some(stream) = session.stream()
         && proxied

@@ -131,6 +131,8 @@ pub(super) async fn one(
 
 /// The response was sent, or will never be.
 fn ended(request: &Request) {
+    let sent = request.sent.bytes.get();
+    request.log(Level::Debug, format_args!("http request ended: {sent} bytes sent"));
     crate::logs::access(request);
     crate::post_action::run(request);
 }
@@ -358,6 +360,7 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
     if let Some(servers) = connection.virtual_servers(&current) {
         choose_server(request, servers);
     }
+    request.log_head();
     for line in request.head.ignored_lines() {
         request.log(
             Level::Info,

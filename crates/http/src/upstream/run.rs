@@ -226,6 +226,7 @@ impl Run<'_> {
         }
         let began = now();
         let who = peer.peer().clone();
+        self.request.log(Level::Debug, format_args!("connect to {}", who.name()));
         if let Some(cookie) = sticky_cookie::set_cookie(&self.target.upstream, self.request, &who) {
             self.state.set_cookie(cookie);
         }
@@ -246,6 +247,13 @@ impl Run<'_> {
             }
         };
         let reused = link.reused;
+        self.request.log(
+            Level::Debug,
+            format_args!(
+                "upstream connection is {}",
+                if reused { "a kept one" } else { "a new one" }
+            ),
+        );
         let settings = self.settings.clone();
         let mut exchange =
             Exchange::new(link, codec, settings, self.state.clone(), (number, began));

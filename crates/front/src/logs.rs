@@ -36,6 +36,8 @@ pub struct Logs {
     access: Box<[OpenAccessLogs]>,
     /// `None`: the main one.
     error: Box<[Option<ErrorLog>]>,
+    /// Somebody wants lines at level debug.
+    debugs: bool,
 }
 
 /// Whom a line of an error log is about.
@@ -68,7 +70,9 @@ impl Logs {
             let outputs: Vec<_> = outputs.collect();
             error.push((!outputs.is_empty()).then(|| ErrorLog::new(outputs)));
         }
-        Self { writer, main, debug, access: access.into(), error: error.into() }
+        let debugs = !debug.is_empty()
+            || error.iter().flatten().chain([&main]).any(|log| log.enabled(Level::Debug));
+        Self { writer, main, debug, access: access.into(), error: error.into(), debugs }
     }
 
     /// The threads that write the logs, for the next generation.
@@ -96,10 +100,10 @@ impl Logs {
         self.of(about.block).enabled(level) || self.is_debugged(about.peer)
     }
 
-    /// Whether a line at this level about this peer would be written: asked before much is put together
-    /// for it.
-    pub fn wants(&self, block: usize, peer: &Address, level: Level) -> bool {
-        self.of(block).enabled(level) || self.is_debugged(peer)
+    /// Whether any log takes lines at level debug, or any peer is to have them: asked before one is put
+    /// together, since hardly anybody wants them.
+    pub fn debugs(&self) -> bool {
+        self.debugs
     }
 
     /// Writes a line about somebody.

@@ -36,19 +36,27 @@ impl Request {
 
     /// Writes what was received, at level debug.
     pub(crate) fn log_head(&self) {
-        let block = self.location.0 as usize;
-        if !self.current.logs.wants(block, &self.connection.peer, Level::Debug) {
+        if !self.current.logs.debugs() {
             return;
         }
         let text = |bytes| String::from_utf8_lossy(bytes);
-        let line = text(self.head.request_line());
-        self.log(Level::Debug, format_args!("http request line: \"{line}\""));
+        debug!(self, "http request line: \"{}\"", text(self.head.request_line()));
         for field in self.head.fields().iter() {
-            let (name, value) = (text(field.name), text(field.value));
-            self.log(Level::Debug, format_args!("http header: \"{name}: {value}\""));
+            debug!(self, "http header: \"{}: {}\"", text(field.name), text(field.value));
         }
     }
 }
+
+/// Writes a line about a request at level debug. What it says is put together only where somebody
+/// wants such lines.
+macro_rules! debug {
+    ($request:expr, $($message:tt)+) => {
+        if $request.current.logs.debugs() {
+            $request.log($crate::log::Level::Debug, ::std::format_args!($($message)+));
+        }
+    };
+}
+pub(crate) use debug;
 
 /// What error lines say about a request.
 struct About<'a>(&'a Request);

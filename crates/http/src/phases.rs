@@ -27,6 +27,7 @@ use crate::handler;
 use crate::handler::precompressed::Tried;
 use crate::limit::{self, Turn};
 use crate::log::Level;
+use crate::logs::debug;
 use crate::outcome::{Outcome, Special, Target};
 use crate::proxy;
 use crate::request::{BodyLength, Request};
@@ -481,10 +482,7 @@ fn find_config(request: &mut Request) -> Option<Outcome> {
     };
     request.location = id;
     let location = current.conf.location(id);
-    request.log(
-        Level::Debug,
-        format_args!("using configuration \"{}\"", String::from_utf8_lossy(&location.name)),
-    );
+    debug!(request, "using configuration \"{}\"", String::from_utf8_lossy(&location.name));
     if location.internal && !request.internal {
         return Some(Outcome::status(404));
     }

@@ -22,6 +22,7 @@ use nowait_runtime::{now, sleep};
 
 use crate::connection::{Connection, OnHangup, flush, send_timeout};
 use crate::log::Level;
+use crate::logs::debug;
 use crate::request::{Request, RequestBody};
 use crate::response::{Body, BodyError, BodySource, FileBody, Head, Part, Response};
 use crate::response_head::{self, Framing};
@@ -229,8 +230,7 @@ fn write_head(request: &mut Request, mut head: Box<Head>, framing: Framing, out:
     let bytes = (out.len() - start) as u64;
     request.sent.head_bytes.set(bytes);
     request.sent.bytes.set(bytes);
-    request
-        .log(Level::Debug, format_args!("http response: {}, a head of {bytes} bytes", head.status));
+    debug!(request, "http response: {}, a head of {bytes} bytes", head.status);
     request.out = head;
 }
 

@@ -20,6 +20,7 @@ use super::{Connection, Next};
 use crate::body_reader::Reader;
 use crate::conf::client::LingeringClose;
 use crate::log::Level;
+use crate::logs::debug;
 use crate::phases::{self, Progress};
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Response;
@@ -131,8 +132,7 @@ pub(super) async fn one(
 
 /// The response was sent, or will never be.
 fn ended(request: &Request) {
-    let sent = request.sent.bytes.get();
-    request.log(Level::Debug, format_args!("http request ended: {sent} bytes sent"));
+    debug!(request, "http request ended: {} bytes sent", request.sent.bytes.get());
     crate::logs::access(request);
     crate::post_action::run(request);
 }

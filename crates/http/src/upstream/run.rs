@@ -25,6 +25,7 @@ use super::sticky_cookie;
 use super::{Cause, Codec, Fault, Settings, State, Target, UpstreamHead};
 use crate::connection::OnHangup;
 use crate::log::{Level, OsError};
+use crate::logs::debug;
 use crate::request::{ReadError, Request, RequestBody};
 use crate::request_body;
 
@@ -226,7 +227,7 @@ impl Run<'_> {
         }
         let began = now();
         let who = peer.peer().clone();
-        self.request.log(Level::Debug, format_args!("connect to {}", who.name()));
+        debug!(self.request, "connect to {}", who.name());
         if let Some(cookie) = sticky_cookie::set_cookie(&self.target.upstream, self.request, &who) {
             self.state.set_cookie(cookie);
         }
@@ -247,13 +248,8 @@ impl Run<'_> {
             }
         };
         let reused = link.reused;
-        self.request.log(
-            Level::Debug,
-            format_args!(
-                "upstream connection is {}",
-                if reused { "a kept one" } else { "a new one" }
-            ),
-        );
+        let kind = if reused { "a kept one" } else { "a new one" };
+        debug!(self.request, "upstream connection is {kind}");
         let settings = self.settings.clone();
         let mut exchange =
             Exchange::new(link, codec, settings, self.state.clone(), (number, began));

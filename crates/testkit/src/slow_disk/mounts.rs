@@ -1,6 +1,5 @@
 //! Mounting, unmounting and page-cache eviction, and what the machine must have for it.
 
-use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -11,10 +10,9 @@ use std::time::Duration;
 
 use super::image::Format;
 use super::quiet::while_nobody_measures;
-use crate::temp::TempDir;
 use crate::wait::try_until;
 use rustix::fs::{Advice, fadvise};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount as sys_unmount};
+use rustix::mount::{UnmountFlags, unmount as sys_unmount};
 
 /// How long to wait until nobody uses a mount any more.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(2);
@@ -36,16 +34,13 @@ pub(super) fn missing_for_fuse() -> Option<&'static str> {
     None
 }
 
-/// Whether this process may mount anything. Tried once.
+/// Whether this process may mount anything: it has `CAP_SYS_ADMIN` (capabilities(7), proc(5)).
 fn may_mount() -> bool {
-    static MAY: OnceLock<bool> = OnceLock::new();
-    *MAY.get_or_init(|| {
-        let dir = TempDir::new(LABEL);
-        let mounted = while_nobody_measures(|| {
-            mount("none", dir.path(), "tmpfs", MountFlags::empty(), None::<&CStr>)
-        });
-        mounted.is_ok() && unmount(dir.path())
-    })
+    const CAP_SYS_ADMIN: u32 = 21;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    bits.is_some_and(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
 }
 
 /// Whether this process may use loop devices. Tried once.

@@ -12,6 +12,8 @@ use nowait_testkit::slow_disk::{DiskOptions, EIO, Ops, Quiet, SlowDisk, quiet};
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Binary, Client, Driver, Server};
 
+use crate::stage::on_every_loop;
+
 /// Bytes of the object: some times what is kept in memory for those who are behind.
 const BYTES: usize = 12 << 20;
 /// Bytes that come before the disk fails.
@@ -36,24 +38,6 @@ const USUAL: Manner = Manner {
     ranges: true,
     length: true,
 };
-
-/// Makes one test per driver and number of workers of each function `fn(Driver, usize)`.
-macro_rules! on_every_loop {
-    ($($name:ident),* $(,)?) => {
-        $(mod $name {
-            use nowait_testkit::Driver;
-
-            #[test]
-            fn epoll_2_workers() {
-                super::$name(Driver::Epoll, 2);
-            }
-            #[test]
-            fn io_uring_1_worker() {
-                super::$name(Driver::IoUring, 1);
-            }
-        })*
-    };
-}
 
 on_every_loop!(
     the_rest_comes_from_the_origin,

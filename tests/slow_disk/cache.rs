@@ -7,28 +7,10 @@ use nowait_testkit::slow_disk::{DiskOptions, EIO, ENOSPC, Gate, Ops, Quiet, Slow
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Binary, Driver, Server};
 
-use crate::stage::content;
+use crate::stage::{content, on_every_loop};
 
 /// Objects per disk that are in the cache from the start.
 const OBJECTS: usize = 8;
-
-/// Makes one test per driver and number of workers of each function `fn(Driver, usize)`.
-macro_rules! on_every_loop {
-    ($($name:ident),* $(,)?) => {
-        $(mod $name {
-            use nowait_testkit::Driver;
-
-            #[test]
-            fn epoll_2_workers() {
-                super::$name(Driver::Epoll, 2);
-            }
-            #[test]
-            fn io_uring_1_worker() {
-                super::$name(Driver::IoUring, 1);
-            }
-        })*
-    };
-}
 
 on_every_loop!(
     one_hangs,

@@ -8,7 +8,7 @@ use nowait_testkit::slow_disk::{DiskOptions, Ops, Quiet, SlowDisk, quiet};
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Binary, Driver, Server};
 
-use crate::stage::content;
+use crate::stage::{content, on_every_loop};
 
 /// Objects per disk.
 const OBJECTS: usize = 8;
@@ -17,24 +17,6 @@ const OBJECTS: usize = 8;
 const MANY: usize = 20_000;
 /// Names that one inode may have.
 const LINKS_MAX: usize = 30_000;
-
-/// Makes one test per driver and number of workers of each function `fn(Driver, usize)`.
-macro_rules! on_every_loop {
-    ($($name:ident),* $(,)?) => {
-        $(mod $name {
-            use nowait_testkit::Driver;
-
-            #[test]
-            fn epoll_2_workers() {
-                super::$name(Driver::Epoll, 2);
-            }
-            #[test]
-            fn io_uring_1_worker() {
-                super::$name(Driver::IoUring, 1);
-            }
-        })*
-    };
-}
 
 on_every_loop!(one_hangs_at_the_start, one_is_large_and_slow);
 

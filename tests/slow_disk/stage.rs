@@ -93,6 +93,25 @@ macro_rules! on_every_case {
 }
 pub(crate) use on_every_case;
 
+/// Makes one test per driver and number of workers of each function `fn(Driver, usize)`.
+macro_rules! on_every_loop {
+    ($($name:ident),* $(,)?) => {
+        $(mod $name {
+            use nowait_testkit::Driver;
+
+            #[test]
+            fn epoll_2_workers() {
+                super::$name(Driver::Epoll, 2);
+            }
+            #[test]
+            fn io_uring_1_worker() {
+                super::$name(Driver::IoUring, 1);
+            }
+        })*
+    };
+}
+pub(crate) use on_every_loop;
+
 enum Disk {
     Local(Box<DiskImage>),
     Fuse(SlowDisk),

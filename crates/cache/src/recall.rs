@@ -7,18 +7,21 @@
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
+
+use slab::Slab;
 
 #[derive(Default)]
 pub(crate) struct Recall {
     begun: AtomicBool,
     reading: AtomicBool,
-    waiting: Mutex<Vec<Waker>>,
+    /// Whom to wake: one entry per request that waits.
+    waiting: Mutex<Slab<Waker>>,
 }
 
 impl Recall {
     /// Plain data, valid after every statement: a panic elsewhere cannot break it.
-    fn lock(&self) -> MutexGuard<'_, Vec<Waker>> {
+    fn lock(&self) -> MutexGuard<'_, Slab<Waker>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -36,7 +39,7 @@ impl Recall {
             self.reading.store(false, Ordering::Release);
             std::mem::take(&mut *waiting)
         };
-        waiting.into_iter().for_each(Waker::wake);
+        waiting.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     pub(crate) fn is_known(&self) -> bool {
@@ -45,17 +48,58 @@ impl Recall {
 
     /// Resolves when they are known.
     pub(crate) async fn known(&self) {
-        poll_fn(|cx| {
-            let mut waiting = self.lock();
-            if self.is_known() {
-                return Poll::Ready(());
-            }
-            // Bounded by the requests that wait; all are woken together.
-            if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-                waiting.push(cx.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await;
+        let mut place = Place { recall: self, at: None };
+        poll_fn(|cx| place.poll(cx)).await;
+    }
+}
+
+/// A place among those that wait, given up when dropped.
+struct Place<'a> {
+    recall: &'a Recall,
+    at: Option<usize>,
+}
+
+impl Place<'_> {
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let mut waiting = self.recall.lock();
+        if self.recall.is_known() {
+            return Poll::Ready(());
+        }
+        match self.at.and_then(|at| waiting.get_mut(at)) {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => self.at = Some(waiting.insert(cx.waker().clone())),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        // When they are known all places are gone already.
+        let waker = self.at.and_then(|at| self.recall.lock().try_remove(at));
+        drop(waker);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_leaves_is_forgotten() {
+        let recall = Recall::default();
+        recall.begin();
+        let cx = Context::from_waker(Waker::noop());
+        let mut places: Vec<_> = (0..3).map(|_| Place { recall: &recall, at: None }).collect();
+        for _ in 0..2 {
+            assert!(places.iter_mut().all(|place| place.poll(&cx).is_pending()));
+        }
+        assert_eq!(recall.lock().len(), 3, "one each, however often they ask");
+        places.truncate(1);
+        assert_eq!(recall.lock().len(), 1);
+        recall.done();
+        assert!(places[0].poll(&cx).is_ready());
+        recall.begin();
+        assert!(recall.is_known(), "they are read once");
     }
 }

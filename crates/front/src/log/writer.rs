@@ -2,9 +2,10 @@
 //!
 //! [`Sink::write`] copies a line into the log's ring ([`super::ring`]) and returns. Logs that have
 //! something to write go to writing threads, by the line itself or, when there is much to do, by a
-//! coordinator thread, which never touches a file. There is one of those as long as every log's disk answers; when one is stuck for
-//! [`STUCK_AFTER`] another is started, so that a stuck log holds up itself only. Its ring fills, and
-//! what comes then is counted and reported in the error log when the log moves again.
+//! coordinator thread, which never touches a file. There is one of those as long as every log's disk
+//! answers; when one is stuck for [`STUCK_AFTER`] another is started, so that a stuck log holds up
+//! itself only. Its ring fills, and what comes then is counted and reported in the error log when the
+//! log moves again.
 //!
 //! With little to do a line reaches its file at once; under load lines are written in batches, at
 //! most one per log and [`BATCH_INTERVAL`]. `buffer=` and `flush=` of `access_log` delay further.

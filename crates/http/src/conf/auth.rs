@@ -16,7 +16,7 @@ nowait_conf::directives! {
     /// whatever an outer block says. Variables are allowed. Without `auth_basic_user_file` everyone is
     /// let in; a warning says so when the configuration is read.
     ///
-    /// Passwords are checked on a thread of the default pool, those that take no time at once.
+    /// Passwords are checked on a thread of the pool `compute`, those that take no time at once.
     auth_basic: Option<Realm>, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, args "string | off";
     /// The file with names and passwords, one `name:password` per line, comments after `#`; a
     /// relative name starts at the directory of the configuration. At most 16 MB. Variables are

@@ -2,8 +2,8 @@
 //!
 //! Used by the filters `gzip`, `brotli` and `zstd`. A text of moderate length is compressed in one
 //! step, at once if it is small and in memory. What is longer, or of unknown length, is pulled,
-//! compressed and sent piece by piece. Work that would hold up the event loop goes to the location's
-//! thread pool. What a source wants to be passed on at once is flushed.
+//! compressed and sent piece by piece. Work that would hold up the event loop goes to the thread pool
+//! `compute`. What a source wants to be passed on at once is flushed.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;

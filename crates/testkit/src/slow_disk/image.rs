@@ -22,6 +22,10 @@ use crate::wait;
 /// Name of the directory where it is mounted, beside the disk; the watchdog knows it.
 pub(super) const MOUNTED: &str = "local";
 
+/// Most that the disk reads or writes in one operation, in KB: what Linux reads ahead of its own
+/// accord on most disks.
+const OPERATION_KB: &str = "128";
+
 /// How often a file system is tried to be made.
 const MAKE_TRIES_MAX: usize = 4;
 
@@ -143,6 +147,7 @@ impl DiskImage {
         let image = self.disk.path().join("image");
         let device = run("losetup", &["--find", "--show", "--direct-io=on"], &image);
         self.device = PathBuf::from(device.trim());
+        self.limit_operations();
         let mut flags = MountFlags::NOATIME | MountFlags::NODEV | MountFlags::NOSUID;
         if self.options.synchronous {
             flags |= MountFlags::SYNCHRONOUS;
@@ -155,6 +160,17 @@ impl DiskImage {
         run("losetup", &["--detach"], &self.device);
         if let Err(e) = mounted {
             panic!("mount {} at {}: {e}", self.device.display(), self.mount_point.display());
+        }
+    }
+
+    /// Makes the device read at most [`OPERATION_KB`] at once, also ahead of what is asked for: the
+    /// kernel's own choice depends on its version and the device's number, up to some MB.
+    fn limit_operations(&self) {
+        let name = self.device.file_name().unwrap_or_default();
+        let queue = Path::new("/sys/block").join(name).join("queue");
+        for limit in ["max_sectors_kb", "read_ahead_kb"] {
+            // Where sysfs can't be written the disk is faster than meant, and still slow.
+            let _ = fs::write(queue.join(limit), OPERATION_KB);
         }
     }
 

@@ -38,13 +38,14 @@ use std::time::{Duration, Instant};
 
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustc_hash::FxHashMap;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use slab::Slab;
 
 use super::uring_buffers::{Buffers, GROUP};
-use super::uring_slot::{Op, Sending, Slot};
+use super::uring_slot::{Accepting, Is, Op, Sending, Slot};
 use super::{
     Key, Role, SLICES_MAX, Wait, receive_large, remember, retry, send_memory, uring_setup,
 };
@@ -93,6 +94,8 @@ pub(crate) struct Uring {
     /// Boxes, because their address must not change once pointers to them were made.
     #[expect(clippy::vec_box, reason = "reused as boxes")]
     spare: Vec<Box<Sending>>,
+    /// What each listener has accepted ahead.
+    accepting: FxHashMap<usize, Accepting>,
     inbox: Arc<Inbox>,
 }
 
@@ -111,6 +114,7 @@ impl Uring {
             retries: Vec::new(),
             completions: Vec::new(),
             spare: Vec::new(),
+            accepting: FxHashMap::default(),
             inbox: inbox.clone(),
         };
         driver.watch_inbox();
@@ -249,18 +253,18 @@ impl Uring {
             Op::Send => self.send_done(index, result, woken),
             Op::Accept => self.accept_done(index, result, woken),
             Op::Hangup => {
-                slot.peer_closed = slot.peer_closed || result.is_ok();
+                slot.set(Is::PeerClosed, slot.is(Is::PeerClosed) || result.is_ok());
                 woken.extend(slot.waiters.take_hangup());
             }
             Op::Writable => {
-                slot.can_write = true;
+                slot.set(Is::CanWrite, true);
                 woken.extend(slot.waiters.take_write());
             }
             Op::Cancel | Op::Inbox => {}
         }
         if self.slots.get(index).is_some_and(|slot| slot.closing.is_some() && slot.in_flight == 0) {
             // Closes the descriptor, and frees what was to be sent.
-            drop(self.slots.remove(index));
+            drop(self.remove(index));
         }
     }
 
@@ -270,13 +274,19 @@ impl Uring {
         Ok(Key(self.slots.insert(slot) as u32))
     }
 
+    /// Forgets a socket, and what it has accepted ahead.
+    fn remove(&mut self, index: usize) -> Slot {
+        self.accepting.remove(&index);
+        self.slots.remove(index)
+    }
+
     pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) {
         let index = key.0 as usize;
         let slot = &mut self.slots[index];
         let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];
         dropped.extend(slot.read.take().into_iter().chain(waiters.into_iter().flatten()));
         if slot.in_flight == 0 {
-            let slot = self.slots.remove(index);
+            let slot = self.remove(index);
             if let Some(place) = slot.received {
                 drop(self.received.remove(place.get() as usize - 1));
             }
@@ -286,8 +296,8 @@ impl Uring {
         if let Some(place) = slot.received.take() {
             drop(self.received.remove(place.get() as usize - 1));
         }
-        slot.send_abandoned = !slot.send_behind;
-        let (serial, behind) = (slot.serial, slot.send_behind);
+        slot.set(Is::SendAbandoned, !slot.is(Is::SendBehind));
+        let (serial, behind) = (slot.serial, slot.is(Is::SendBehind));
         for op in Op::OF_SLOTS {
             if self.slots[index].has(op) && !(op == Op::Send && behind) {
                 self.cancel(index, op);
@@ -300,7 +310,7 @@ impl Uring {
 
     /// The connections that a listener has accepted but nobody has taken.
     pub(crate) fn take_accepted(&mut self, key: Key) -> VecDeque<OwnedFd> {
-        let accepting = self.slots[key.0 as usize].accepting.as_mut();
+        let accepting = self.accepting.get_mut(&(key.0 as usize));
         accepting.map(|accepting| std::mem::take(&mut accepting.connections)).unwrap_or_default()
     }
 
@@ -311,7 +321,7 @@ impl Uring {
         cx: &mut Context<'_>,
     ) -> Poll<Option<OwnedFd>> {
         let slot = &mut self.slots[key.0 as usize];
-        let accepting = slot.accepting.get_or_insert_default();
+        let accepting = self.accepting.entry(key.0 as usize).or_default();
         if let Some(fd) = accepting.connections.pop_front() {
             return Poll::Ready(Some(fd));
         }
@@ -354,21 +364,21 @@ impl Uring {
             let received = self.received.remove(place.get() as usize - 1)?;
             return Poll::Ready(Ok(Received::Lent(received)));
         }
-        if !slot.has(Op::Recv) && (slot.can_read || slot.try_first) {
-            slot.try_first = false;
+        if !slot.has(Op::Recv) && (slot.is(Is::CanRead) || slot.is(Is::TryFirst)) {
+            slot.set(Is::TryFirst, false);
             match receive_large(fd, max) {
                 Ok((buf, full)) => {
-                    slot.can_read = full;
+                    slot.set(Is::CanRead, full);
                     return Poll::Ready(Ok(Received::Large(buf)));
                 }
-                Err(Errno::AGAIN) => slot.can_read = false,
+                Err(Errno::AGAIN) => slot.set(Is::CanRead, false),
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
         }
         remember(&mut slot.read, cx);
         if !slot.has(Op::Recv) {
-            slot.recv_by_poll = true;
-            slot.recv_large = true;
+            slot.set(Is::RecvByPoll, true);
+            slot.set(Is::RecvLarge, true);
             self.poll_for(key.0 as usize, Op::Recv, PollFlags::IN | PollFlags::RDHUP);
         }
         Poll::Pending
@@ -383,15 +393,15 @@ impl Uring {
     ) -> Poll<()> {
         let slot = &mut self.slots[key.0 as usize];
         if !std::mem::replace(armed, true) {
-            slot.can_read = false;
+            slot.set(Is::CanRead, false);
         }
-        if slot.can_read && !slot.has(Op::Recv) {
+        if slot.is(Is::CanRead) && !slot.has(Op::Recv) {
             return Poll::Ready(());
         }
         remember(&mut slot.read, cx);
         if !slot.has(Op::Recv) {
-            slot.recv_by_poll = true;
-            slot.recv_large = true;
+            slot.set(Is::RecvByPoll, true);
+            slot.set(Is::RecvLarge, true);
             self.poll_for(key.0 as usize, Op::Recv, PollFlags::IN | PollFlags::RDHUP);
         }
         Poll::Pending
@@ -401,14 +411,14 @@ impl Uring {
         let Some(slot) = self.slots.get_mut(index).filter(|slot| slot.closing.is_none()) else {
             return;
         };
-        if slot.nonblocking && slot.direct {
-            slot.recv_by_poll = true;
+        if slot.is(Is::Nonblocking) && slot.is(Is::Direct) {
+            slot.set(Is::RecvByPoll, true);
             self.poll_for(index, Op::Recv, PollFlags::IN | PollFlags::RDHUP);
             return;
         }
         slot.make_blocking();
-        slot.recv_by_poll = false;
-        let hint = if slot.try_first { 0 } else { POLL_FIRST };
+        slot.set(Is::RecvByPoll, false);
+        let hint = if slot.is(Is::TryFirst) { 0 } else { POLL_FIRST };
         let recv = opcode::Recv::new(Fd(slot.fd), std::ptr::null_mut(), 0)
             .buf_group(GROUP)
             .ioprio(hint)
@@ -427,18 +437,18 @@ impl Uring {
         // Whatever the result, a buffer that was picked must be taken back.
         let memory = cqueue::buffer_select(flags).and_then(|id| self.buffers.take(id));
         let slot = &mut self.slots[index];
-        if slot.datagram {
+        if slot.is(Is::Datagram) {
             woken.extend(slot.read.take());
             return;
         }
-        if std::mem::take(&mut slot.recv_large) {
+        if slot.take(Is::RecvLarge) {
             // What it was made for is up to whoever receives next.
-            slot.can_read = true;
+            slot.set(Is::CanRead, true);
             woken.extend(slot.read.take());
             return;
         }
-        slot.try_first = cqueue::sock_nonempty(flags);
-        let result = if slot.recv_by_poll && result.is_ok() {
+        slot.set(Is::TryFirst, cqueue::sock_nonempty(flags));
+        let result = if slot.is(Is::RecvByPoll) && result.is_ok() {
             slot.recv_direct()
         } else {
             match (result, memory) {
@@ -460,7 +470,9 @@ impl Uring {
             }
             Err(error @ (Errno::AGAIN | Errno::INTR)) => {
                 // Somebody has made it non-blocking: it is made blocking again.
-                slot.nonblocking |= error == Errno::AGAIN;
+                if error == Errno::AGAIN {
+                    slot.set(Is::Nonblocking, true);
+                }
                 self.retries.push(index);
                 woken.extend(slot.read.take());
             }
@@ -487,7 +499,7 @@ impl Uring {
         let index = key.0 as usize;
         std::task::ready!(self.poll_flush(key, cx))?;
         let slot = &mut self.slots[index];
-        if slot.send_abandoned {
+        if slot.is(Is::SendAbandoned) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         if !slot.has(Op::Send) {
@@ -530,7 +542,7 @@ impl Uring {
     /// Resolves when what was reported as sent has been sent.
     pub(crate) fn poll_flush(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let slot = &mut self.slots[key.0 as usize];
-        if slot.send_behind {
+        if slot.is(Is::SendBehind) {
             slot.waiters.remember_write(cx);
             return Poll::Pending;
         }
@@ -542,7 +554,7 @@ impl Uring {
         sending.chain = chain;
         let slot = &mut self.slots[index];
         slot.make_blocking();
-        slot.send_behind = behind;
+        slot.set(Is::SendBehind, behind);
         let fd = Fd(slot.fd);
         let mut flags = libc::MSG_NOSIGNAL;
         if more {
@@ -567,10 +579,10 @@ impl Uring {
 
     fn send_done(&mut self, index: usize, result: Result<usize, Errno>, woken: &mut Vec<Waker>) {
         let slot = &mut self.slots[index];
-        if slot.send_abandoned || slot.send_behind {
+        if slot.is(Is::SendAbandoned) || slot.is(Is::SendBehind) {
             if let Some(mut sending) = slot.sending.take() {
                 let chain = std::mem::take(&mut sending.chain);
-                if slot.send_behind {
+                if slot.is(Is::SendBehind) {
                     match result {
                         Ok(count) if count as u64 == chain.len() => {}
                         Ok(_) => slot.send_error.set(Errno::PIPE),
@@ -581,7 +593,7 @@ impl Uring {
                 self.keep(sending);
             }
             let slot = &mut self.slots[index];
-            slot.send_behind = false;
+            slot.set(Is::SendBehind, false);
             slot.shutdown_if_asked();
             woken.extend(slot.waiters.take_write());
             return;
@@ -604,7 +616,7 @@ impl Uring {
         how: Shutdown,
     ) -> io::Result<()> {
         let slot = &mut self.slots[key.0 as usize];
-        if slot.send_behind {
+        if slot.is(Is::SendBehind) {
             slot.shutdown = Some(how);
             return Ok(());
         }
@@ -626,7 +638,7 @@ impl Uring {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<(OwnedFd, Option<Address>)>> {
         let slot = &mut self.slots[key.0 as usize];
-        let accepting = slot.accepting.get_or_insert_default();
+        let accepting = self.accepting.entry(key.0 as usize).or_default();
         if let Some(fd) = accepting.connections.pop_front() {
             return Poll::Ready(Ok((fd, None)));
         }
@@ -653,7 +665,7 @@ impl Uring {
 
     fn accept_done(&mut self, index: usize, result: Result<usize, Errno>, woken: &mut Vec<Waker>) {
         let slot = &mut self.slots[index];
-        let accepting = slot.accepting.get_or_insert_default();
+        let accepting = self.accepting.entry(index).or_default();
         match result {
             Ok(fd) => {
                 // SAFETY: the kernel has just opened this descriptor for us.
@@ -672,7 +684,7 @@ impl Uring {
         let index = key.0 as usize;
         let slot = &mut self.slots[index];
         if slot.has(Op::Accept)
-            && let Some(accepting) = &mut slot.accepting
+            && let Some(accepting) = self.accepting.get_mut(&index)
             && !accepting.cancelling
         {
             accepting.cancelling = true;
@@ -684,7 +696,7 @@ impl Uring {
 
     pub(crate) fn poll_hangup(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let slot = &mut self.slots[key.0 as usize];
-        if slot.peer_closed {
+        if slot.is(Is::PeerClosed) {
             return Poll::Ready(Ok(()));
         }
         slot.waiters.remember_hangup(cx);
@@ -704,9 +716,9 @@ impl Uring {
         let slot = &mut self.slots[key.0 as usize];
         if !*armed {
             *armed = true;
-            slot.can_write = false;
+            slot.set(Is::CanWrite, false);
         }
-        if slot.can_write {
+        if slot.is(Is::CanWrite) {
             return Poll::Ready(Ok(()));
         }
         slot.waiters.remember_write(cx);
@@ -719,17 +731,17 @@ impl Uring {
     /// From now on direct calls on the descriptor do not wait; receives go by poll.
     pub(crate) fn prepare_direct(&mut self, key: Key, fd: BorrowedFd<'_>) -> io::Result<()> {
         let slot = &mut self.slots[key.0 as usize];
-        slot.direct = true;
-        if !slot.nonblocking {
+        slot.set(Is::Direct, true);
+        if !slot.is(Is::Nonblocking) {
             rustix::io::ioctl_fionbio(fd, true)?;
-            slot.nonblocking = true;
+            slot.set(Is::Nonblocking, true);
         }
         Ok(())
     }
 
     /// No direct call is under way any more.
     pub(crate) fn finish_direct(&mut self, key: Key) {
-        self.slots[key.0 as usize].direct = false;
+        self.slots[key.0 as usize].set(Is::Direct, false);
     }
 
     pub(crate) fn forget(&mut self, key: Key, wait: Wait) -> Option<Waker> {
@@ -738,7 +750,9 @@ impl Uring {
             // The receive goes on, and its result waits for the next future.
             Wait::Read => slot.read.take(),
             Wait::Write => {
-                slot.send_abandoned |= slot.has(Op::Send) && !slot.send_behind;
+                if slot.has(Op::Send) && !slot.is(Is::SendBehind) {
+                    slot.set(Is::SendAbandoned, true);
+                }
                 slot.waiters.take_write()
             }
             Wait::Hangup => slot.waiters.take_hangup(),

@@ -75,41 +75,48 @@ pub(super) struct Accepting {
     pub(super) cancelling: bool,
 }
 
-/// One socket.
+/// What is so of a socket, or not: a bit each.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+pub(super) enum Is {
+    /// O_NONBLOCK is set, or may be.
+    Nonblocking,
+    /// A direct send is under way: O_NONBLOCK must stay.
+    Direct,
+    /// The receive in flight is a poll, to be followed by `recv`.
+    RecvByPoll,
+    /// Nor `recv` follows: whoever waits will receive by a direct call.
+    RecvLarge,
+    /// A direct receive might get something.
+    CanRead,
+    /// A UDP socket: what completes for receiving is a poll.
+    Datagram,
+    /// The last receive left data behind, or there was none yet: worth trying at once.
+    TryFirst,
+    PeerClosed,
+    CanWrite,
+    /// The future of the send in flight was dropped: its result is of no interest.
+    SendAbandoned,
+    /// The send in flight was reported as done.
+    SendBehind,
+}
+
+/// One socket. What only listeners have stands apart, in `Uring::accepting`.
 pub(super) struct Slot {
     pub(super) fd: RawFd,
-    /// Bits of the operations that the kernel has not completed.
-    pub(super) in_flight: u8,
-    /// O_NONBLOCK is set, or may be.
-    pub(super) nonblocking: bool,
-    /// A direct send is under way: O_NONBLOCK must stay.
-    pub(super) direct: bool,
-    /// The receive in flight is a poll, to be followed by `recv`.
-    pub(super) recv_by_poll: bool,
-    /// Nor `recv` follows: whoever waits will receive by a direct call.
-    pub(super) recv_large: bool,
-    /// A direct receive might get something.
-    pub(super) can_read: bool,
-    /// A UDP socket: what completes for receiving is a poll.
-    pub(super) datagram: bool,
-    /// The last receive left data behind, or there was none yet: worth trying at once.
-    pub(super) try_first: bool,
-    pub(super) peer_closed: bool,
-    pub(super) can_write: bool,
-    /// The future of the send in flight was dropped: its result is of no interest.
-    pub(super) send_abandoned: bool,
-    /// The send in flight was reported as done.
-    pub(super) send_behind: bool,
     /// Tells the socket from earlier ones in this slot.
     pub(super) serial: u32,
+    /// Bits of [`Is`].
+    facts: u16,
     /// What a send that was reported as done came to; the next one returns it.
     pub(super) send_error: SendError,
+    /// Bits of the operations that the kernel has not completed.
+    pub(super) in_flight: u8,
     /// To be done after the send in flight.
     pub(super) shutdown: Option<Shutdown>,
     /// A place in `Uring::received`, plus one.
     pub(super) received: Option<NonZeroU32>,
     pub(super) sending: Option<Box<Sending>>,
-    pub(super) accepting: Option<Box<Accepting>>,
     /// Detached; to be closed with the last completion.
     pub(super) closing: Option<OwnedFd>,
     pub(super) read: Option<Waker>,
@@ -117,35 +124,44 @@ pub(super) struct Slot {
 }
 
 // Part of what an idle connection costs.
-const _: () = assert!(size_of::<Slot>() <= 72);
+const _: () = assert!(size_of::<Slot>() <= 56);
 
 impl Slot {
     /// A socket of which nothing is under way.
     pub(super) fn new(fd: RawFd, role: Role, serial: u32) -> Slot {
-        Slot {
+        let mut slot = Slot {
             fd,
-            in_flight: 0,
-            nonblocking: matches!(role, Role::Stream | Role::Connecting),
-            direct: false,
-            recv_by_poll: false,
-            recv_large: false,
-            can_read: false,
-            datagram: role == Role::Datagram,
-            try_first: role != Role::Connecting,
-            peer_closed: false,
-            can_write: false,
-            send_abandoned: false,
-            send_behind: false,
             serial,
+            facts: 0,
             send_error: SendError::default(),
+            in_flight: 0,
             shutdown: None,
             received: None,
             sending: None,
-            accepting: matches!(role, Role::Listener { .. }).then(Box::default),
             closing: None,
             read: None,
             waiters: Waiters::default(),
-        }
+        };
+        slot.set(Is::Nonblocking, matches!(role, Role::Stream | Role::Connecting));
+        slot.set(Is::Datagram, role == Role::Datagram);
+        slot.set(Is::TryFirst, role != Role::Connecting);
+        slot
+    }
+
+    pub(super) fn is(&self, what: Is) -> bool {
+        self.facts & 1 << what as u8 != 0
+    }
+
+    /// Whether it is so; from now on it is not.
+    pub(super) fn take(&mut self, what: Is) -> bool {
+        let so = self.is(what);
+        self.set(what, false);
+        so
+    }
+
+    pub(super) fn set(&mut self, what: Is, so: bool) {
+        let bit = 1 << what as u8;
+        self.facts = if so { self.facts | bit } else { self.facts & !bit };
     }
 
     /// Whether the kernel has such an operation.
@@ -154,12 +170,12 @@ impl Slot {
     }
 
     pub(super) fn make_blocking(&mut self) {
-        if self.nonblocking {
+        if self.is(Is::Nonblocking) {
             // SAFETY: the descriptor is open while its slot is not closing.
             let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
             // Cannot fail on a socket; if it did, operations would return EAGAIN and be repeated.
             let _ = rustix::io::ioctl_fionbio(fd, false);
-            self.nonblocking = false;
+            self.set(Is::Nonblocking, false);
         }
     }
 

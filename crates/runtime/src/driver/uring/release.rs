@@ -45,7 +45,7 @@ impl Uring {
 
     /// Forgets a socket of which nothing is under way.
     pub(crate) fn release(&mut self, key: Key, dropped: &mut Vec<Waker>) {
-        let mut slot = self.slots.remove(key.0 as usize);
+        let mut slot = self.remove(key.0 as usize);
         let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];
         dropped.extend(slot.read.take().into_iter().chain(waiters.into_iter().flatten()));
         debug_assert!(slot.in_flight == 0 && slot.received.is_none());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::balance::{self, Cursor};
-use crate::conf::Sticky;
+use crate::conf::{Down, Sticky};
 use crate::group::Group;
 use crate::peer::{Peer, ms};
 use crate::picked::Picked;
@@ -46,6 +46,8 @@ pub struct Attempt {
     /// The search has gone on to the backups.
     in_backup: bool,
     pub(crate) tried: Tried,
+    /// With a `queue`: the states of all peers that were asked, whose places may be others later.
+    asked: Vec<u64>,
     /// Peers that may still be asked; `None` before the first look.
     tries: Option<usize>,
     tries_max: usize,
@@ -87,6 +89,19 @@ impl Tried {
         self.first = 0;
         self.further.clear();
     }
+
+    /// Makes it those whose states are among `asked`.
+    fn renew(&mut self, peers: &[Arc<Peer>], asked: &[u64]) {
+        self.clear();
+        if asked.is_empty() {
+            return;
+        }
+        for (n, peer) in peers.iter().enumerate() {
+            if asked.contains(&peer.state.id) {
+                self.set(n);
+            }
+        }
+    }
 }
 
 impl Attempt {
@@ -97,6 +112,7 @@ impl Attempt {
             roster: None,
             in_backup: false,
             tried: Tried::default(),
+            asked: Vec::new(),
             tries: None,
             tries_max: usize::MAX,
             sticky: ask.sticky.filter(|id| !id.is_empty()).map(Into::into),
@@ -140,10 +156,14 @@ impl Attempt {
         let roster = match &self.roster {
             Some(roster) => roster.clone(),
             None => {
+                let roster = state.roster.clone();
                 if self.tries.is_none() {
-                    self.tries = Some(state.roster.tries().min(self.tries_max));
+                    self.tries = Some(roster.tries().min(self.tries_max));
                 }
-                self.roster.insert(state.roster.clone()).clone()
+                if !self.asked.is_empty() {
+                    self.look_anew(&roster);
+                }
+                self.roster.insert(roster).clone()
             }
         };
         // Those that wait come first.
@@ -158,14 +178,13 @@ impl Attempt {
             return Next::Peer(Picked::new(group, peer, at, roster.primary.single, inflight));
         }
         if roster.peers().next().is_none() && !state.is_resolved() {
-            self.roster = None;
+            self.forget_roster();
             return Next::Unresolved;
         }
         match queue {
             Some(queue) if waited || state.waiting.len() < queue.length => {
                 // What is there when its turn comes counts.
-                self.roster = None;
-                self.in_backup = false;
+                self.forget_roster();
                 Next::Busy
             }
             Some(_) => {
@@ -174,6 +193,27 @@ impl Attempt {
             }
             None => Next::NoLive,
         }
+    }
+
+    /// The peers may be others at the next look, and the first ones are preferred again.
+    fn forget_roster(&mut self) {
+        self.roster = None;
+        self.in_backup = false;
+        if self.asked.is_empty() {
+            self.tried.clear();
+            // Nobody was asked: tries count from what is there then.
+            self.tries = None;
+        }
+    }
+
+    /// After a wait: no peer is asked twice, unless there is no other one to wait for.
+    fn look_anew(&mut self, roster: &Roster) {
+        let is_other =
+            |peer: &Arc<Peer>| peer.down == Down::Up && !self.asked.contains(&peer.state.id);
+        if !roster.peers().any(is_other) {
+            self.asked.clear();
+        }
+        self.tried.renew(&roster.primary.peers, &self.asked);
     }
 
     /// Waits in the group's `queue`, no longer than its `timeout`, until a peer can be used.
@@ -202,6 +242,9 @@ impl Attempt {
             if let Some(n) = found {
                 let peer = tier.peers[n].clone();
                 self.tried.set(n);
+                if self.group.conf().queue.is_some() {
+                    self.asked.push(peer.state.id);
+                }
                 if !tier.single {
                     peer.note_check(now);
                 }
@@ -212,7 +255,7 @@ impl Attempt {
                 return None;
             }
             self.in_backup = true;
-            self.tried.clear();
+            self.tried.renew(&roster.backup.peers, &self.asked);
         }
     }
 

@@ -160,20 +160,33 @@ impl Group {
     }
 
     /// What the resolver found for a server, or none: its name does not exist. Peers whose address
-    /// stays keep what is known of them. Requests that wait for the first answer go on.
+    /// stays keep what is known of them, and their place. Requests that wait for the first answer go on.
+    ///
+    /// Where `hash`, `ip_hash` and `random` lead to depends on the order of the peers, and name servers
+    /// give addresses in another one each time: new ones stand behind, in order.
     pub fn set_addresses(&self, server: usize, addresses: &[Resolved]) {
+        let mut addresses = addresses[..addresses.len().min(ADDRESSES_MAX)].to_vec();
+        addresses.sort_by_key(|resolved| resolved.address);
+        self.put_addresses(server, &addresses);
+    }
+
+    /// The same, with new addresses in this order.
+    fn put_addresses(&self, server: usize, addresses: &[Resolved]) {
         let Some(conf) = self.conf.servers.get(server) else { return };
         let mut state = self.lock();
         let old = state.roster.clone();
         let mut peers: Vec<Arc<Peer>> =
             old.peers().filter(|peer| peer.server != server).cloned().collect();
-        for resolved in addresses.iter().take(ADDRESSES_MAX) {
-            let (peer, is_new) = resolved_peer(server, conf, resolved, &old);
-            if is_new && self.mandatory.load(Relaxed) {
+        let mut found = Vec::with_capacity(addresses.len());
+        for resolved in addresses {
+            let (peer, place) = resolved_peer(server, conf, resolved, &old);
+            if place.is_none() && self.mandatory.load(Relaxed) {
                 peer.set_unchecked();
             }
-            peers.push(peer);
+            found.push((place.unwrap_or(usize::MAX), peer));
         }
+        found.sort_by_key(|(place, _)| *place);
+        peers.extend(found.into_iter().map(|(_, peer)| peer));
         // As the configuration has them, whatever answer came first.
         peers.sort_by_key(|peer| peer.server);
         state.roster = Arc::new(Roster::new(peers));
@@ -241,7 +254,7 @@ impl Group {
                 })
                 .collect();
             if !addresses.is_empty() {
-                self.set_addresses(n, &addresses);
+                self.put_addresses(n, &addresses);
             }
         }
         let mut state = self.lock();
@@ -340,13 +353,13 @@ fn srv_target(server: &ServerConf, peer: &Peer) -> Option<Box<str>> {
     service.then(|| String::from_utf8_lossy(&peer.server_name).into())
 }
 
-/// A peer for an address, and whether it is new; the state of an equal one that was there is kept.
+/// A peer for an address: an equal one that was there, with its place, or a new one.
 fn resolved_peer(
     server: usize,
     conf: &ServerConf,
     found: &Resolved,
     old: &Roster,
-) -> (Arc<Peer>, bool) {
+) -> (Arc<Peer>, Option<usize>) {
     let weight = if conf.weight == 1 { found.weight.max(1) } else { conf.weight };
     let name = match &found.target {
         Some(target) => target.as_bytes().into(),
@@ -354,7 +367,7 @@ fn resolved_peer(
     };
     let backup = conf.backup || found.backup;
     let address = Address::Inet(found.address);
-    let same = old.peers().find(|peer| {
+    let same = old.peers().enumerate().find(|(_, peer)| {
         peer.server == server
             && peer.address == address
             && peer.server_name == name
@@ -362,8 +375,8 @@ fn resolved_peer(
             && peer.backup == backup
     });
     match same {
-        Some(peer) => (peer.clone(), false),
-        None => (Arc::new(Peer::new(server, conf, address, name, weight, backup)), true),
+        Some((place, peer)) => (peer.clone(), Some(place)),
+        None => (Arc::new(Peer::new(server, conf, address, name, weight, backup)), None),
     }
 }
 

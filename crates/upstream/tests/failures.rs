@@ -219,10 +219,67 @@ fn addresses_that_stay_keep_their_state() {
     let states: Vec<_> =
         group.peers().iter().map(|p| (p.name().to_owned(), p.availability(now))).collect();
     let expected = [
-        ("127.0.0.1:8082".to_owned(), Availability::Up),
         ("127.0.0.1:8080".to_owned(), Availability::Unavailable),
+        ("127.0.0.1:8082".to_owned(), Availability::Up),
     ];
     assert_eq!(states, expected);
+}
+
+/// Name servers rotate their answers: clients must not be led to other servers by that.
+#[test]
+fn the_order_of_an_answer_does_not_matter() {
+    let now = Instant::now();
+    let at = |n: u8| SocketAddr::from(([127, 0, 0, n], 80));
+    let answer = |order: &[u8]| -> Vec<Resolved> {
+        order.iter().map(|n| Resolved::address(at(*n))).collect()
+    };
+    let led = |group: &Arc<Group>| -> Vec<String> {
+        let clients = (0..50u8).map(|n| std::net::IpAddr::from([10, n, 3, 4]));
+        let to =
+            |client| match group.begin(Ask { client: Some(client), ..Ask::default() }).next(now) {
+                Next::Peer(peer) => peer.name().to_owned(),
+                other => panic!("{other:?}"),
+            };
+        clients.map(to).collect()
+    };
+    let make = || {
+        let servers = vec![named("backend.example")];
+        Group::new(GroupConf { balancer: Balancer::IpHash, ..GroupConf::of_servers("u", servers) })
+    };
+    let group = make();
+    group.set_addresses(0, &answer(&[2, 3, 4]));
+    let first = led(&group);
+    for order in [[3, 4, 2], [4, 2, 3], [4, 3, 2]] {
+        group.set_addresses(0, &answer(&order));
+        assert_eq!(led(&group), first);
+        // On another machine, or after a restart.
+        let other = make();
+        other.set_addresses(0, &answer(&order));
+        assert_eq!(led(&other), first);
+    }
+    // A new one stands behind those that stay; a reload keeps the places.
+    group.set_addresses(0, &answer(&[1, 3, 4, 2]));
+    let names = |group: &Group| -> Vec<String> {
+        group.peers().iter().map(|peer| peer.name().to_owned()).collect()
+    };
+    let expected = [2, 3, 4, 1].map(|n| at(n).to_string());
+    assert_eq!(names(&group), expected);
+    let reloaded = make();
+    reloaded.adopt(&group);
+    assert_eq!(names(&reloaded), expected);
+}
+
+/// What is known of a name after the first answer decides how many servers may be asked.
+#[test]
+fn a_request_that_has_waited_for_a_name_may_try_all_its_addresses() {
+    let now = Instant::now();
+    let group = group(vec![named("backend.example")]);
+    let mut attempt = group.begin(Ask::default());
+    assert!(matches!(attempt.next(now), Next::Unresolved));
+    group.set_addresses(0, &[Resolved::address(address(0)), Resolved::address(address(1))]);
+    let Next::Peer(peer) = attempt.next(now) else { panic!("resolved") };
+    peer.failed(now);
+    assert_eq!(attempt.tries_left(), 1);
 }
 
 #[test]

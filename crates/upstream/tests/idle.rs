@@ -383,3 +383,85 @@ fn waiting_is_limited() {
         assert_eq!(group.queued().0, 0);
     });
 }
+
+/// A group of servers, of which those in `full` may have one connection.
+fn queued_servers(full: &[u16], backup: &[u16]) -> Arc<Group> {
+    let server = |n: u16| {
+        let address = SocketAddr::from(([127, 0, 0, 1], n));
+        let conf = ServerConf::new(n.to_string(), Target::Addresses(vec![address.into()]));
+        let max_conns = u32::from(full.contains(&n));
+        ServerConf { max_conns, max_fails: 0, backup: backup.contains(&n), ..conf }
+    };
+    let queue = Some(QueueConf { length: 2, timeout: Msec(30_000) });
+    Group::new(GroupConf { queue, ..GroupConf::of_servers("u", vec![server(1), server(2)]) })
+}
+
+/// Takes the only connection that a server may have.
+fn occupy(group: &Arc<Group>, name: &str) -> Picked {
+    let mut attempt = group.begin(Ask::default());
+    while let Next::Peer(peer) = attempt.next(now()) {
+        if peer.name() == name {
+            return peer;
+        }
+    }
+    panic!("{name} can't be had");
+}
+
+/// A request that has failed on one server waits for another one, not for the same, whatever the order in
+/// which it has seen them.
+#[test]
+fn who_waits_is_not_sent_to_the_same_server_twice() {
+    on_each(|| async {
+        let group = queued_servers(&[2], &[]);
+        let holder = occupy(&group, "127.0.0.1:2");
+        let mut attempt = group.begin(Ask::default());
+        let Next::Peer(first) = attempt.next(now()) else { panic!("one is there") };
+        assert_eq!(first.name(), "127.0.0.1:1");
+        first.failed(now());
+        assert!(matches!(attempt.next(now()), Next::Busy));
+        assert_eq!(attempt.tries_left(), 1);
+        let waits = spawn(async move { attempt.queue(now()).await.unwrap().name().to_owned() });
+        while group.queued().0 < 1 {
+            yield_now().await;
+        }
+        drop(holder);
+        assert_eq!(waits.await.unwrap(), "127.0.0.1:2");
+    });
+}
+
+/// What was tried among the backups is not taken for tried among the others.
+#[test]
+fn who_has_tried_a_backup_may_wait_for_the_others() {
+    on_each(|| async {
+        let group = queued_servers(&[1], &[2]);
+        let holder = occupy(&group, "127.0.0.1:1");
+        let mut attempt = group.begin(Ask::default());
+        let Next::Peer(first) = attempt.next(now()) else { panic!("the backup is there") };
+        assert_eq!(first.name(), "127.0.0.1:2");
+        first.failed(now());
+        assert!(matches!(attempt.next(now()), Next::Busy));
+        let waits = spawn(async move { attempt.queue(now()).await.unwrap().name().to_owned() });
+        while group.queued().0 < 1 {
+            yield_now().await;
+        }
+        drop(holder);
+        assert_eq!(waits.await.unwrap(), "127.0.0.1:1");
+    });
+}
+
+/// Where all were tried, and one may be asked still (an idle connection had ended), all count again.
+#[test]
+fn who_has_tried_all_may_ask_one_again() {
+    on_each(|| async {
+        let group = queued_servers(&[], &[]);
+        let mut attempt = group.begin(Ask::default());
+        for _ in 0..2 {
+            let Next::Peer(peer) = attempt.next(now()) else { panic!("two are there") };
+            drop(peer);
+            attempt.add_try();
+        }
+        assert!(matches!(attempt.next(now()), Next::Busy));
+        attempt.queue(now()).await.unwrap();
+        assert_eq!(attempt.tries_left(), 1);
+    });
+}

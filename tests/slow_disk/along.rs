@@ -15,7 +15,7 @@ use nowait_testkit::{Binary, Client, Driver, Server};
 use crate::stage::on_every_loop;
 
 /// Bytes of the object: some times what is kept in memory for those who are behind.
-const BYTES: usize = 12 << 20;
+pub const BYTES: usize = 12 << 20;
 /// Bytes that come before the disk fails.
 const BEFORE: usize = 2 << 20;
 
@@ -119,7 +119,7 @@ fn filters_get_it_too(driver: Driver, workers: usize) {
 }
 
 /// What the object contains.
-fn content() -> &'static [u8] {
+pub fn content() -> &'static [u8] {
     static CONTENT: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let mut content = Vec::with_capacity(BYTES + 100);
         for n in 0.. {
@@ -249,7 +249,7 @@ impl Origin {
     }
 }
 
-fn request(stream: &mut TcpStream) -> Option<String> {
+pub fn request(stream: &mut TcpStream) -> Option<String> {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         let mut byte = [0];

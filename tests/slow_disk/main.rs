@@ -14,6 +14,7 @@
 mod along;
 mod cache;
 mod faults;
+mod hits;
 mod lifecycle;
 mod loader;
 mod names;

@@ -217,10 +217,15 @@ impl Health {
         }
     }
 
-    /// An operation came back.
-    fn note<T>(&self, result: &io::Result<T>) -> Change {
+    /// The disk has answered.
+    pub(crate) fn note_answer(&self) {
         let ms = nowait_runtime::now().saturating_duration_since(self.start).as_millis();
         self.came_back.store(u64::try_from(ms).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// An operation came back.
+    fn note<T>(&self, result: &io::Result<T>) -> Change {
+        self.note_answer();
         match result.as_ref().err().map(Fault::of) {
             None | Some(Fault::File) => {
                 if self.errors.load(Relaxed) != 0 {

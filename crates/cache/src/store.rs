@@ -410,12 +410,16 @@ impl Store {
         operation: impl Future<Output = io::Result<T>>,
     ) -> io::Result<T> {
         let (result, change) = self.health.watch(operation).await;
+        self.note_change(change);
+        result
+    }
+
+    fn note_change(&self, change: Change) {
         if let Change::OutOfUse(why) = change {
             count(&self.counters.outages);
             let path = String::from_utf8_lossy(self.names.directory()).into_owned();
             self.error(format_args!("cache \"{path}\" is out of use: its disk is {}", why.name()));
         }
-        result
     }
 
     /// The disk had no room a moment ago.
@@ -639,7 +643,36 @@ impl Store {
         self.health.why()
     }
 
-    /// A reader of an object that could not be stored gets the rest from the origin.
+    /// The store whose disk an object is on that was found in this one or in the slower one behind it.
+    pub fn store_of(self: &Arc<Self>, hit: &Hit) -> Arc<Store> {
+        match self.slower() {
+            Some(slower) if hit.store == slower.id() => slower,
+            _ => self.clone(),
+        }
+    }
+
+    /// Resolves when the read of an object's body that begins now had better be given up: the disk
+    /// hangs, or it takes so long that it might. Counts as an operation of the disk meanwhile.
+    pub async fn hangs(&self) {
+        match self.health.why() {
+            Some(Why::Hanging) => {}
+            // What a failing disk still gives is taken.
+            Some(_) => nowait_runtime::sleep(self.health.hang_after).await,
+            None => drop(self.watch(std::future::pending::<io::Result<()>>()).await),
+        }
+    }
+
+    /// A read of an object's body has come back.
+    pub fn body_read(&self) {
+        self.health.note_answer();
+    }
+
+    /// The body of an object can't be read: that may be one bad place on the disk.
+    pub fn body_failed(&self, key: Key, error: &io::Error) {
+        self.note_error("read", &self.names.object(key), error);
+    }
+
+    /// A reader of an object that could not be stored, or can't be read, gets the rest from the origin.
     pub fn note_resumed(&self) {
         count(&self.counters.resumed);
     }

@@ -4,9 +4,11 @@
 //! socket. A body that is made while it is sent is a [`BodySource`]: it is asked for the next
 //! chunk only when the previous one has left, so a slow client stops whatever makes the body.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use nowait_runtime::fs::{File, Io};
@@ -170,6 +172,27 @@ pub struct FileBody {
     pub offset: u64,
     /// Number of bytes.
     pub len: u64,
+    /// Who has its content, too.
+    pub elsewhere: Option<Rc<dyn Elsewhere>>,
+}
+
+/// Where the content of a file can be had when its disk fails.
+pub trait Elsewhere {
+    /// A body that gives these bytes of the file, and goes on from elsewhere when they can't be read;
+    /// `request` is the one that is answered with it. `failed`: they could not be. `None`: there is no
+    /// such place.
+    fn body(
+        self: Rc<Self>,
+        request: &crate::request::Request,
+        file: FileBody,
+        failed: Option<&BodyError>,
+    ) -> Option<Box<dyn BodySource>>;
+
+    /// Resolves when a read that begins now has to be given up, because the disk does not answer.
+    fn hangs(&self) -> LocalFuture<'static, ()>;
+
+    /// The disk has answered.
+    fn answered(&self);
 }
 
 /// A piece of a body.
@@ -212,7 +235,7 @@ pub trait BodySource {
 #[derive(Debug)]
 pub enum BodyError {
     /// A file could not be read.
-    File(std::io::Error),
+    File(io::Error),
     /// A file is shorter than it was when the response began.
     Truncated,
     /// Its coding is broken.
@@ -279,6 +302,42 @@ impl Body {
     /// Whether what it has given must be passed on before it is waited for again.
     pub fn is_urgent(&self) -> bool {
         matches!(self, Self::Stream(source) if source.is_urgent())
+    }
+
+    /// The same for who has no request when it is read: a file that is elsewhere, too, is one that goes
+    /// on from there by itself. `request` is the one that is answered.
+    #[must_use]
+    pub fn safe(self, request: &crate::request::Request) -> Self {
+        if let Self::File(file) = &self
+            && let Some(elsewhere) = &file.elsewhere
+            && let Some(source) = elsewhere.clone().body(request, file.clone(), None)
+        {
+            return Self::Stream(source);
+        }
+        self
+    }
+}
+
+impl FileBody {
+    /// Reads so many bytes from its beginning on; fewer than are there only if the file has shrunk.
+    ///
+    /// # Errors
+    /// What the disk says; `TimedOut`: it says nothing, and the bytes may be had elsewhere.
+    pub async fn read(&self, io: &Io, len: usize) -> io::Result<Bytes> {
+        let mut read = pin!(self.file.read_at(io, self.offset, len));
+        let Some(elsewhere) = &self.elsewhere else { return read.await };
+        let mut hangs = None;
+        let read = poll_fn(|cx| {
+            if let Poll::Ready(read) = read.as_mut().poll(cx) {
+                return Poll::Ready(Some(read));
+            }
+            hangs.get_or_insert_with(|| elsewhere.hangs()).as_mut().poll(cx).map(|()| None)
+        });
+        let Some(read) = read.await else { return Err(io::ErrorKind::TimedOut.into()) };
+        if hangs.is_some() && read.is_ok() {
+            elsewhere.answered();
+        }
+        read
     }
 }
 

@@ -5,8 +5,9 @@
 //! their pool. Never reads a disk in the event loop: files go through the runtime's `fs`.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use bytes::Bytes;
 use nowait_h1::Version;
 use nowait_h1::encode::{CHUNK_END, HeadWriter, chunk_start};
 use nowait_runtime::buf::{Chain, Chunk, FileRange, OutBuf};
-use nowait_runtime::net::SendOptions;
+use nowait_runtime::net::{SendOptions, Stream};
 use nowait_runtime::pool::PoolError;
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::{now, sleep};
@@ -24,13 +25,18 @@ use crate::connection::{Connection, OnHangup, flush, send_timeout};
 use crate::log::Level;
 use crate::logs::debug;
 use crate::request::{Request, RequestBody};
-use crate::response::{Body, BodyError, BodySource, FileBody, Head, Part, Response};
+use crate::response::{
+    Body, BodyError, BodySource, Elsewhere, FileBody, Head, LocalFuture, Part, Response,
+};
 use crate::response_head::{self, Framing};
 use crate::upstream::State;
 
 /// A part of a file up to this size is read and sent together with the head; larger ones are worth
 /// a `sendfile`.
 const INLINE_BYTES_MAX: u64 = 60 * 1024;
+
+/// Up to this size the runtime reads what it is to send of a file.
+const READ_BYTES_MAX: u64 = 64 * 1024;
 
 /// Bytes in memory up to this size are copied behind the head instead of being a chunk of their own.
 const COPY_BYTES_MAX: usize = 4 * 1024;
@@ -163,7 +169,7 @@ pub fn start(
             Body::File(file)
                 if file.len <= INLINE_BYTES_MAX
                     && !file.file.is_direct()
-                    && read_inline(file, out)? =>
+                    && read_at_once(file, out)? =>
             {
                 count(request, file.len);
                 return Ok(None);
@@ -254,6 +260,12 @@ fn count(request: &Request, bytes: u64) {
     sent.set(sent.get() + bytes);
 }
 
+/// As [`read_inline`]; what can't be read and is elsewhere, too, is no error yet.
+fn read_at_once(file: &FileBody, out: &mut OutBuf) -> Result<bool, SendError> {
+    let read = read_inline(file, out);
+    if file.elsewhere.is_some() { Ok(read.unwrap_or(false)) } else { read }
+}
+
 /// Appends a file that is in memory; false, appending nothing, if it is not.
 fn read_inline(file: &FileBody, out: &mut OutBuf) -> Result<bool, SendError> {
     let wanted = usize::try_from(file.len).unwrap_or(usize::MAX);
@@ -266,6 +278,39 @@ fn read_inline(file: &FileBody, out: &mut OutBuf) -> Result<bool, SendError> {
         }
         None => Ok(false),
     }
+}
+
+/// Sends a file; `None`: its disk does not answer, and what has not been sent yet is elsewhere.
+async fn unless_it_hangs(
+    stream: &Stream,
+    chain: Chain,
+    options: SendOptions,
+    elsewhere: &dyn Elsewhere,
+) -> Option<io::Result<()>> {
+    let mut send = stream.send(chain, options);
+    // Since so many bytes were sent the disk has not answered.
+    let mut waiting: Option<(u64, LocalFuture<'static, ()>)> = None;
+    let mut hangs = false;
+    poll_fn(|cx| {
+        let sent = Pin::new(&mut send).poll(cx);
+        if sent.is_ready() || !send.waits_for_disk() {
+            if waiting.take().is_some() && !matches!(sent, Poll::Ready(Err(_))) {
+                elsewhere.answered();
+            }
+            return sent.map(Some);
+        }
+        if !hangs {
+            let at = stream.bytes_sent();
+            if waiting.as_ref().is_none_or(|(before, _)| *before != at)
+                && waiting.replace((at, elsewhere.hangs())).is_some()
+            {
+                elsewhere.answered();
+            }
+            hangs = waiting.as_mut().is_some_and(|(_, hangs)| hangs.as_mut().poll(cx).is_ready());
+        }
+        if hangs && send.give_up() { Poll::Ready(None) } else { Poll::Pending }
+    })
+    .await
 }
 
 /// Whether a file could not be read: what is missing of it may be had elsewhere.
@@ -364,25 +409,51 @@ impl<'a> Sender<'a> {
         match body {
             Body::Empty => Ok(()),
             Body::Bytes(bytes) => self.part(Part::Bytes(bytes)).await,
-            Body::File(file) => self.part(Part::File(file)).await,
+            Body::File(file) => self.safe_part(Part::File(file), None).await,
             Body::Parts(parts) if self.goes_at_once(&parts) => self.at_once(parts).await,
             Body::Parts(parts) => {
                 for part in parts {
-                    self.part(part).await?;
+                    self.safe_part(part, None).await?;
                 }
                 Ok(())
             }
             Body::Stream(mut source) => {
                 while let Some(part) = self.pull(&mut *source).await? {
-                    let Err(error) = self.part(part).await else { continue };
-                    if !self.unread.take().is_some_and(|unsent| source.retry(unsent)) {
-                        return Err(error);
-                    }
+                    self.safe_part(part, Some(&mut *source)).await?;
                 }
                 Ok(())
             }
             Body::Tunnel(_) => Ok(()),
         }
+    }
+
+    /// Sends a piece. What can't be read of its file comes from elsewhere, if it is there: `source`, who
+    /// has given it, goes on from there by itself, or another source gives what is missing.
+    async fn safe_part(
+        &mut self,
+        part: Part,
+        source: Option<&mut dyn BodySource>,
+    ) -> Result<(), SendError> {
+        let file = match &part {
+            Part::File(file) if file.elsewhere.is_some() => Some(file.clone()),
+            _ => None,
+        };
+        let Err(error) = self.part(part).await else { return Ok(()) };
+        let Some(unsent) = self.unread.take() else { return Err(error) };
+        if source.is_some_and(|source| source.retry(unsent)) {
+            return Ok(());
+        }
+        let SendError::Body(fault) = &error else { return Err(error) };
+        let Some(mut source) = file.and_then(|mut file| {
+            (file.offset, file.len) = (file.offset + file.len - unsent, unsent);
+            file.elsewhere.clone()?.body(self.request, file, Some(fault))
+        }) else {
+            return Err(error);
+        };
+        while let Some(part) = self.pull(&mut *source).await? {
+            self.part(part).await?;
+        }
+        Ok(())
     }
 
     /// Asks for the next piece. While it is waited for, nothing is held back; and where nobody but
@@ -487,12 +558,15 @@ impl<'a> Sender<'a> {
     }
 
     async fn file(&mut self, body: FileBody) -> Result<(), SendError> {
-        let FileBody { file, io, mut offset, mut len } = body;
+        let FileBody { file, io, mut offset, mut len, elsewhere } = body;
         let files = &self.request.location().files;
-        let inline = len <= INLINE_BYTES_MAX || file.is_direct() || !files.sendfile;
+        // What the runtime would read, not send by sendfile, is better read here: nothing that is sent
+        // with it is lost with it.
+        let small = len <= INLINE_BYTES_MAX || (elsewhere.is_some() && len <= READ_BYTES_MAX);
+        let inline = small || file.is_direct() || !files.sendfile;
         let turn_bytes = Some(files.sendfile_max_chunk.0).filter(|max| *max > 0);
         let step = match (inline, &self.rate) {
-            (true, _) if len <= INLINE_BYTES_MAX => len,
+            (true, _) if small => len,
             (true, _) => files.output_buffers.size.0,
             (false, Some(_)) => turn_bytes.unwrap_or(len),
             // The runtime takes turns by itself.
@@ -504,7 +578,14 @@ impl<'a> Sender<'a> {
         while len > 0 {
             let allowed = self.allowed(len.min(step.max(1))).await?;
             if inline {
-                let read = self.read(&file, &io, offset, allowed).await;
+                let piece = FileBody {
+                    file: file.clone(),
+                    io: io.clone(),
+                    offset,
+                    len: allowed,
+                    elsewhere: elsewhere.clone(),
+                };
+                let read = self.read(piece).await;
                 self.unread = is_unread(&read).then_some(len);
                 read?;
                 self.count(allowed);
@@ -517,7 +598,8 @@ impl<'a> Sender<'a> {
                 };
                 let stream = &self.connection.stream;
                 let before = stream.bytes_sent() + self.out.len() as u64;
-                let sent = self.chunk_by(Chunk::from(range), turn_bytes).await;
+                let elsewhere = elsewhere.as_ref();
+                let sent = self.chunk_by(Chunk::from(range), turn_bytes, elsewhere).await;
                 // What was collected before it may be lost with it: nothing makes up for that.
                 let bytes = stream.bytes_sent().checked_sub(before);
                 self.count(bytes.unwrap_or(0));
@@ -531,29 +613,19 @@ impl<'a> Sender<'a> {
     }
 
     /// Reads a range that is sent from memory.
-    async fn read(
-        &mut self,
-        file: &nowait_runtime::fs::File,
-        io: &Rc<nowait_runtime::fs::Io>,
-        offset: u64,
-        len: u64,
-    ) -> Result<(), SendError> {
-        let piece = FileBody { file: file.clone(), io: io.clone(), offset, len };
+    async fn read(&mut self, piece: FileBody) -> Result<(), SendError> {
         if read_inline(&piece, self.out)? {
             if self.out.len() > COLLECT_BYTES_MAX {
                 self.flush().await?;
             }
             return Ok(());
         }
-        let wanted = usize::try_from(len).unwrap_or(usize::MAX);
-        let io = io.for_client(self.connection.number);
-        let bytes =
-            file.read_at(&io, offset, wanted).await.map_err(|error| {
-                match PoolError::of(&error) {
-                    Some(overflow) => BodyError::Overflow(overflow.to_string()),
-                    None => BodyError::File(error),
-                }
-            })?;
+        let wanted = usize::try_from(piece.len).unwrap_or(usize::MAX);
+        let io = piece.io.for_client(self.connection.number);
+        let bytes = piece.read(&io, wanted).await.map_err(|error| match PoolError::of(&error) {
+            Some(overflow) => BodyError::Overflow(overflow.to_string()),
+            None => BodyError::File(error),
+        })?;
         if bytes.len() != wanted {
             return Err(BodyError::Truncated.into());
         }
@@ -566,11 +638,16 @@ impl<'a> Sender<'a> {
 
     /// Sends what was collected and then this chunk.
     async fn chunk(&mut self, chunk: Chunk) -> Result<(), SendError> {
-        self.chunk_by(chunk, None).await
+        self.chunk_by(chunk, None, None).await
     }
 
-    /// As [`chunk`](Self::chunk), so many bytes of a file in one go.
-    async fn chunk_by(&mut self, chunk: Chunk, turn_bytes: Option<u64>) -> Result<(), SendError> {
+    /// As [`chunk`](Self::chunk), so many bytes of a file in one go, which may be elsewhere, too.
+    async fn chunk_by(
+        &mut self,
+        chunk: Chunk,
+        turn_bytes: Option<u64>,
+        elsewhere: Option<&Rc<dyn Elsewhere>>,
+    ) -> Result<(), SendError> {
         let mut chain = Chain::default();
         if !self.out.is_empty() {
             chain.push(std::mem::take(self.out));
@@ -579,17 +656,22 @@ impl<'a> Sender<'a> {
         chain.push(chunk);
         let mut options = SendOptions::new(self.timeout);
         options.turn_bytes = turn_bytes.unwrap_or(options.turn_bytes);
-        self.connection.stream.send(chain, options).await.map_err(|error| {
-            match (file, PoolError::of(&error)) {
-                (true, Some(overflow)) => {
-                    SendError::Body(BodyError::Overflow(overflow.to_string()))
-                }
-                (true, None) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    SendError::Body(BodyError::Truncated)
-                }
-                (true, None) if is_of_disk(&error) => SendError::Body(BodyError::File(error)),
-                _ => SendError::Client(error),
+        options.gives_up = elsewhere.is_some();
+        let stream = &self.connection.stream;
+        let sent = match elsewhere {
+            Some(elsewhere) => unless_it_hangs(stream, chain, options, &**elsewhere).await,
+            None => Some(stream.send(chain, options).await),
+        };
+        let Some(sent) = sent else {
+            return Err(BodyError::File(io::ErrorKind::TimedOut.into()).into());
+        };
+        sent.map_err(|error| match (file, PoolError::of(&error)) {
+            (true, Some(overflow)) => SendError::Body(BodyError::Overflow(overflow.to_string())),
+            (true, None) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                SendError::Body(BodyError::Truncated)
             }
+            (true, None) if is_of_disk(&error) => SendError::Body(BodyError::File(error)),
+            _ => SendError::Client(error),
         })
     }
 

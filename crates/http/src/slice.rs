@@ -143,7 +143,8 @@ pub(crate) fn begin(request: &mut Request, response: &mut Response) -> bool {
         whole,
         wanted: slice.start..whole,
         at: slice.start,
-        body: Content::Here(std::mem::take(&mut response.body)),
+        body: Content::Here(std::mem::take(&mut response.body).safe(request)),
+        beyond: 0,
     };
     response.body = Body::Stream(Box::new(parts));
     true
@@ -194,6 +195,8 @@ struct Parts {
     /// Where the body stands.
     at: u64,
     body: Content,
+    /// Bytes of the last piece that the client does not get, after those that it gets.
+    beyond: u64,
 }
 
 /// What is known of the part whose turn it is.
@@ -231,10 +234,11 @@ impl Parts {
     }
 
     /// The part of a piece that the client gets.
-    fn taken(&self, part: Part) -> Option<Part> {
+    fn taken(&mut self, part: Part) -> Option<Part> {
         let end = self.at.checked_add(part.len())?;
         let from = self.wanted.start.clamp(self.at, end) - self.at;
         let to = self.wanted.end.clamp(self.at, end) - self.at;
+        self.beyond = part.len() - to;
         (from < to).then(|| cut(part, &(from..to))).flatten()
     }
 }
@@ -292,6 +296,16 @@ impl BodySource for Parts {
 
     fn is_urgent(&self) -> bool {
         matches!(&self.body, Content::Here(body) if body.is_urgent())
+    }
+
+    fn retry(&mut self, unsent: u64) -> bool {
+        let unsent = unsent + self.beyond;
+        let Content::Here(Body::Stream(source)) = &mut self.body else { return false };
+        let goes_on = source.retry(unsent);
+        if goes_on {
+            self.at -= unsent;
+        }
+        goes_on
     }
 
     fn cut(&mut self, wanted: &Range<u64>) -> bool {

@@ -355,6 +355,7 @@ impl Answer {
     /// The body, to be sent as a part of another.
     pub fn into_body(self) -> Body {
         let Self { request, body } = self;
+        let body = body.safe(&request);
         if request.location().pages.log_subrequest && !body.is_empty() {
             // The line of the log is written when the body has ended.
             return Body::Stream(Box::new(Logged { pull: Pull::new(body), request }));

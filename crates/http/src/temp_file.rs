@@ -88,7 +88,7 @@ impl TempFile {
 
     /// A part of it.
     pub fn range(&self, offset: u64, len: u64) -> FileBody {
-        FileBody { file: self.file.clone(), io: self.io.clone(), offset, len }
+        FileBody { file: self.file.clone(), io: self.io.clone(), offset, len, elsewhere: None }
     }
 
     /// Its path.
@@ -108,7 +108,13 @@ impl TempFile {
 
     /// All of it, as a body.
     pub fn part(&self) -> FileBody {
-        FileBody { file: self.file.clone(), io: self.io.clone(), offset: 0, len: self.len }
+        FileBody {
+            file: self.file.clone(),
+            io: self.io.clone(),
+            offset: 0,
+            len: self.len,
+            elsewhere: None,
+        }
     }
 
     /// The open file.

@@ -29,6 +29,7 @@ mod open;
 mod read;
 mod residency;
 mod send;
+mod splice;
 mod touch;
 mod write;
 
@@ -37,6 +38,7 @@ pub use file::{File, Kind, Metadata};
 pub use inline::is_supported as opens_inline;
 pub use open::{OpenOptions, PREFETCH_MAX, Symlinks, open, read, stat, try_open, try_stat};
 pub use send::{STEP_BYTES_MAX, Sent, Steps};
+pub(crate) use splice::Claim;
 pub use write::{CreateOptions, Patched, PutModes, create, patch, put};
 
 use std::io;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use nowait_runtime::buf::{Chain, FileRange, OutBuf};
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::net::{Address, Listener, ListenerOptions, SendOptions, Stream};
-use nowait_runtime::pool::{Pool, PoolConfig};
+use nowait_runtime::pool::{Class, Op, Pool, PoolConfig};
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::time::timeout;
 use nowait_runtime::worker::{self, End, WorkerConfig, Workers};
@@ -387,7 +387,7 @@ fn file_ranges_follow_memory() {
             expected.extend_from_slice(b"tail");
             let expected = std::mem::take(&mut expected);
             let sendfile = index != 2;
-            let options = SendOptions { sendfile, ..options() };
+            let options = SendOptions { sendfile, gives_up: index == 1, ..options() };
             let receive = async {
                 assert!(recv_exactly(&client, expected.len()).await == expected, "range {index}");
             };
@@ -399,6 +399,46 @@ fn file_ranges_follow_memory() {
             let error = server.send(range, options()).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         }
+        std::fs::remove_file(&path).unwrap();
+    });
+}
+
+/// While the disk is waited for, the wait can be given up; the connection is as it was.
+#[test]
+fn a_disk_is_given_up() {
+    on_each(|kind| async move {
+        let pool = Pool::new(PoolConfig { name: "test".into(), threads: 1, max_queue: 64 });
+        let io = fs::Io::new(pool.clone());
+        let path = std::env::temp_dir().join(format!("nowait-{}-{kind}.gone", std::process::id()));
+        std::fs::write(&path, pattern(1_000_000)).unwrap();
+        let open = fs::OpenOptions { prefetch: 0, ..fs::OpenOptions::default() };
+        let file = fs::open(&io, path.as_os_str().as_encoded_bytes(), &open).await.unwrap();
+        nowait_testkit::slow_disk::evict(&path).unwrap();
+        let (client, server) = pair().await;
+        // The only thread is busy: as good as a disk that hangs.
+        let (done, hangs) = std::sync::mpsc::channel::<()>();
+        let busy = pool.run(Class::Bulk, 0, Op::Blocking, move || hangs.recv().is_err());
+        let busy = nowait_runtime::spawn(busy);
+        yield_now().await;
+        let before = server.bytes_sent();
+        let mut chain = Chain::from(&b"head"[..]);
+        chain.push(FileRange { file: file.clone(), io: io.clone(), offset: 0, len: 1_000_000 });
+        let mut send = server.send(chain, SendOptions { gives_up: true, ..options() });
+        std::future::poll_fn(|cx| {
+            let polled = std::pin::Pin::new(&mut send).poll(cx);
+            assert!(polled.is_pending(), "sent without a thread");
+            if send.waits_for_disk() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        assert!(send.give_up());
+        drop(send);
+        assert_eq!(server.bytes_sent() - before, 4, "the head alone");
+        server.send(&b"more"[..], options()).await.unwrap();
+        drop(done);
+        busy.await.unwrap().unwrap();
+        drop(server);
+        assert_eq!(recv_exactly(&client, 8).await, b"headmore");
+        assert!(client.recv(LONG).await.unwrap().is_empty(), "something else was sent");
         std::fs::remove_file(&path).unwrap();
     });
 }

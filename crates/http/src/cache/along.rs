@@ -1,137 +1,146 @@
-//! The content of an object while it is being stored, for a request that reads along.
+//! The content of an object whose disk may fail while it is read: one that is being stored just now, or
+//! one in the cache.
 //!
-//! Made by [`super::hit`]. When the disk fails it goes on with what is in memory, and if the reader is too
-//! far behind for that, with what the origin sends for a range ([`super::rest`]).
+//! Made by [`super::hit`]. When the disk fails it goes on with what is in memory, and where that is not
+//! enough, with what the origin sends for a range ([`super::rest`]).
 
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use nowait_cache::{Cut, Growing, Piece, Store, Why};
+use nowait_cache::{Cut, Growing, Piece, Why};
 use nowait_runtime::fs::Io;
 
-use super::rest::{Got, Missing, Rest};
-use crate::response::{Body, BodyError, BodySource, FileBody, LocalFuture, Part};
-use crate::slice;
+use super::kept::Kept;
+use super::rest::{FromOrigin, Missing, Rest};
+use crate::response::{BodyError, BodySource, Elsewhere, FileBody, LocalFuture, Part};
 
 /// Bytes that a reader takes at once.
 const PIECE_BYTES_MAX: u64 = 256 * 1024;
 
-/// A body that is read while it is stored.
+/// A body that is read while it is stored, or from its file.
 pub(super) struct Along {
-    growing: Growing,
-    store: Arc<Store>,
-    io: Rc<Io>,
-    /// Up to where it is wanted; `None`: to its end.
-    end: Option<u64>,
+    object: Object,
+    kept: Rc<Kept>,
     /// For what the disk has lost.
     rest: Option<Box<Rest>>,
-    from: From,
+    /// The origin, once it is asked.
+    origin: Option<FromOrigin>,
 }
 
-/// Where the next bytes come from.
-enum From {
-    Object,
-    /// The origin is being asked.
-    Asking(LocalFuture<'static, Result<Got, BodyError>>),
-    /// The origin.
-    Origin {
-        body: Body,
-        /// Bytes to be left out first.
-        skip: u64,
-        /// Where in the whole the next byte is, after those.
-        at: u64,
+/// Where an object is.
+enum Object {
+    /// It is being stored.
+    Growing {
+        growing: Growing,
+        io: Rc<Io>,
+        /// Up to where it is wanted; `None`: to its end.
         end: Option<u64>,
     },
+    /// In a file, of which this is left. `begin`: where the body begins in it; `length`: of the body.
+    File { left: FileBody, begin: u64, length: u64, failed: bool },
 }
 
 impl Along {
-    pub(super) fn new(
+    pub(super) fn growing(
         growing: Growing,
-        store: Arc<Store>,
         io: Rc<Io>,
+        kept: Rc<Kept>,
         rest: Option<Box<Rest>>,
     ) -> Self {
-        Self { growing, store, io, end: None, rest, from: From::Object }
+        Self { object: Object::Growing { growing, io, end: None }, kept, rest, origin: None }
     }
 
-    /// The next piece of the object; `None`: the origin has to be asked.
-    async fn piece(&mut self) -> Result<Option<Option<Part>>, BodyError> {
-        let left = self.end.map_or(u64::MAX, |end| end.saturating_sub(self.growing.position()));
-        if left == 0 {
-            return Ok(Some(None));
-        }
-        if self.rest.is_some() && self.store.out_of_use() == Some(Why::Hanging) {
-            self.growing.lose_file();
-        }
-        match self.growing.next(left.min(PIECE_BYTES_MAX)).await {
-            Ok(piece) => Ok(Some(piece.map(|piece| match piece {
-                Piece::Bytes(bytes) => Part::Bytes(bytes),
-                Piece::File { file, offset, len } => {
-                    Part::File(FileBody { file, io: self.io.clone(), offset, len })
-                }
-            }))),
-            Err(Cut::Lost) if self.rest.is_some() => Ok(None),
-            Err(cut) => Err(BodyError::Upstream(cut.to_string())),
-        }
+    /// Of a body that begins at `begin` in its file and has so many bytes; `left` is wanted of it.
+    pub(super) fn file(
+        left: FileBody,
+        (begin, length): (u64, u64),
+        kept: Rc<Kept>,
+        rest: Box<Rest>,
+        failed: bool,
+    ) -> Self {
+        let object = Object::File { left, begin, length, failed };
+        Self { object, kept, rest: Some(rest), origin: None }
     }
 
     /// Asks for what is missing.
-    fn ask(&mut self) -> From {
-        let Some(rest) = self.rest.take() else { return From::Object };
-        self.store.note_resumed();
-        let (received, is_all) = self.growing.received();
-        From::Asking(rest.ask(Missing {
-            start: self.growing.position(),
-            end: self.end,
-            length: is_all.then_some(received),
-            received,
-        }))
+    fn ask(&mut self) -> Result<FromOrigin, BodyError> {
+        let lost = || BodyError::Upstream(Cut::Lost.to_string());
+        let rest = self.rest.take().ok_or_else(lost)?;
+        self.kept.store().note_resumed();
+        Ok(rest.ask(self.object.missing()))
+    }
+
+    /// The next piece of the object; `None`: it is lost.
+    async fn piece(&mut self) -> Result<Option<Option<Part>>, BodyError> {
+        let resumes = self.rest.is_some();
+        match &mut self.object {
+            Object::Growing { growing, io, end } => {
+                let left = end.map_or(u64::MAX, |end| end.saturating_sub(growing.position()));
+                if left == 0 {
+                    return Ok(Some(None));
+                }
+                if resumes && self.kept.store().out_of_use() == Some(Why::Hanging) {
+                    growing.lose_file();
+                }
+                match growing.next(left.min(PIECE_BYTES_MAX)).await {
+                    Ok(piece) => Ok(Some(piece.map(|piece| match piece {
+                        Piece::Bytes(bytes) => Part::Bytes(bytes),
+                        Piece::File { file, offset, len } => {
+                            let elsewhere: Option<Rc<dyn Elsewhere>> =
+                                if resumes { Some(self.kept.clone()) } else { None };
+                            Part::File(FileBody { file, io: io.clone(), offset, len, elsewhere })
+                        }
+                    }))),
+                    Err(Cut::Lost) if resumes => Ok(None),
+                    Err(cut) => Err(BodyError::Upstream(cut.to_string())),
+                }
+            }
+            Object::File { failed: true, .. } => Ok(None),
+            Object::File { left, .. } if left.len == 0 => Ok(Some(None)),
+            Object::File { left, .. } => {
+                let all = left.clone();
+                (left.offset, left.len) = (left.offset + left.len, 0);
+                Ok(Some(Some(Part::File(all))))
+            }
+        }
     }
 }
 
-/// The next piece of what the origin sends; `None` at its end.
-async fn next(
-    body: &mut Body,
-    skip: &mut u64,
-    at: &mut u64,
-    end: Option<u64>,
-) -> Result<Option<Part>, BodyError> {
-    while end.is_none_or(|end| *at < end) {
-        let Some(part) = body.next().await? else {
-            // The engine has seen its end; that it is the right one shows here.
-            return if end.is_none() && *skip == 0 { Ok(None) } else { Err(BodyError::Truncated) };
-        };
-        let left_out = part.len().min(*skip);
-        *skip -= left_out;
-        let wanted = end.map_or(u64::MAX, |end| end - *at).min(part.len() - left_out);
-        *at += wanted;
-        if wanted > 0 {
-            return Ok(slice::cut(part, &(left_out..left_out + wanted)));
+impl Object {
+    fn missing(&self) -> Missing {
+        match self {
+            Self::Growing { growing, end, .. } => {
+                let (received, is_all) = growing.received();
+                Missing {
+                    start: growing.position(),
+                    end: *end,
+                    length: is_all.then_some(received),
+                    received,
+                }
+            }
+            Self::File { left, begin, length, .. } => {
+                let start = left.offset - begin;
+                Missing {
+                    start,
+                    end: Some(start + left.len),
+                    length: Some(*length),
+                    received: *length,
+                }
+            }
         }
     }
-    Ok(None)
 }
 
 impl BodySource for Along {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(async move {
             loop {
-                match &mut self.from {
-                    From::Object => match self.piece().await? {
-                        Some(part) => return Ok(part),
-                        None => self.from = self.ask(),
-                    },
-                    // It stays where it is when this future is dropped.
-                    From::Asking(got) => {
-                        let got = got.await?;
-                        let at = self.growing.position();
-                        let Got { body, skip, end } = got;
-                        self.from = From::Origin { body, skip, at, end };
-                    }
-                    From::Origin { body, skip, at, end } => {
-                        return next(body, skip, at, *end).await;
-                    }
+                if let Some(origin) = &mut self.origin {
+                    return origin.next().await;
+                }
+                match self.piece().await? {
+                    Some(part) => return Ok(part),
+                    None => self.origin = Some(self.ask()?),
                 }
             }
         })
@@ -143,17 +152,35 @@ impl BodySource for Along {
     }
 
     fn cut(&mut self, wanted: &Range<u64>) -> bool {
-        self.growing.seek(wanted.start);
-        self.end = Some(wanted.end);
-        true
+        match &mut self.object {
+            Object::Growing { growing, end, .. } => {
+                growing.seek(wanted.start);
+                *end = Some(wanted.end);
+                true
+            }
+            Object::File { left, .. } if wanted.end <= left.len => {
+                (left.offset, left.len) = (left.offset + wanted.start, wanted.end - wanted.start);
+                true
+            }
+            Object::File { .. } => false,
+        }
     }
 
     fn retry(&mut self, unsent: u64) -> bool {
-        if !matches!(self.from, From::Object) {
+        if self.origin.is_some() {
             return false;
         }
-        self.growing.seek(self.growing.position() - unsent);
-        self.growing.lose_file();
+        match &mut self.object {
+            Object::Growing { growing, .. } => {
+                growing.seek(growing.position() - unsent);
+                growing.lose_file();
+            }
+            Object::File { left, failed, .. } => {
+                (left.offset, left.len) = (left.offset - unsent, left.len + unsent);
+                *failed = true;
+                self.kept.note(&BodyError::Upstream("its disk fails".to_owned()));
+            }
+        }
         true
     }
 }

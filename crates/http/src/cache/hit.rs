@@ -4,16 +4,14 @@
 use nowait_cache::format::Head as Stored;
 use nowait_cache::{Growing, Hit, HitBody};
 use nowait_h1::Known;
-use nowait_runtime::fs::Io;
-use std::rc::Rc;
 
 use super::along::Along;
 use super::decoded::Decoded;
 use super::find::Object;
 use super::freshness::Use;
+use super::kept::Kept;
 use super::meta::{self, Field};
 use super::origin::Source;
-use super::rest::Rest;
 use super::serve::Run;
 use super::status::{Forward, Report, Status};
 use crate::log::Level;
@@ -44,14 +42,18 @@ impl Run<'_> {
                 Err(outcome) => return outcome,
             },
         };
-        self.respond(head, report, |io| match hit.body() {
+        let body = match hit.body() {
             HitBody::Bytes(bytes) if bytes.is_empty() => Body::Empty,
             HitBody::Bytes(bytes) => Body::Bytes(bytes),
             HitBody::File { .. } if length == 0 => Body::Empty,
             HitBody::File { file, offset } => {
-                Body::File(FileBody { file, io: io.clone(), offset, len: length })
+                let (store, stored) = (self.store.store_of(&hit), hit.head().clone());
+                let kept = Kept::new(store, stored, self.origin.again(), Some((offset, length)));
+                let io = self.io.clone();
+                Body::File(FileBody { file, io, offset, len: length, elsewhere: Some(kept) })
             }
-        })
+        };
+        self.respond(head, report, body)
     }
 
     /// Serves what is being stored just now. `collapsed`: after waiting for it.
@@ -72,11 +74,11 @@ impl Run<'_> {
             ttl: self.ttl,
             ..Report::default()
         };
-        let rest = Rest::of(self.request, self.origin.again(), growing.head());
-        let store = self.store.clone();
-        self.respond(head, report, |io| {
-            Body::Stream(Box::new(Along::new(growing, store, io.clone(), rest)))
-        })
+        let (stored, again) = (growing.head().clone(), self.origin.again());
+        let kept = Kept::new(self.store.clone(), stored, again, None);
+        let rest = kept.rest(self.request);
+        let along = Along::growing(growing, self.io.clone(), kept, rest);
+        self.respond(head, report, Body::Stream(Box::new(along)))
     }
 
     /// A growing object as something that was found; `None`: it is another variant, or
@@ -128,12 +130,7 @@ impl Run<'_> {
         Ok(answer.head)
     }
 
-    fn respond(
-        &mut self,
-        mut head: Box<Head>,
-        report: Report,
-        body: impl FnOnce(&Rc<Io>) -> Body,
-    ) -> Outcome {
+    fn respond(&mut self, mut head: Box<Head>, report: Report, body: Body) -> Outcome {
         if let Some(state) = &mut self.request.cache {
             state.age = self.age;
         }
@@ -141,7 +138,6 @@ impl Run<'_> {
             head.add("Age", age.to_string());
         }
         self.report(&mut head, report);
-        let body = body(&self.io);
         Response { head, body }.into()
     }
 }

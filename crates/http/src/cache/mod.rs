@@ -11,7 +11,7 @@
 //! | variants | [`vary`] |
 //! | what is kept with an object | [`meta`], `decoded` |
 //! | the way of a request | `serve`, `find`, `fetch`, `filling`, `hit` |
-//! | reading along, also when the disk fails | `along`, `rest` |
+//! | reading along, and reading on when the disk fails | `along`, `kept`, `rest` |
 //! | protocols towards origins | [`origin`] |
 //! | removing what is stored | [`purge`] |
 //! | `$upstream_cache_status`, `Cache-Status` | [`status`] |
@@ -24,6 +24,7 @@ mod filling;
 mod find;
 pub mod freshness;
 mod hit;
+mod kept;
 pub mod meta;
 pub mod origin;
 pub mod purge;

@@ -1,10 +1,13 @@
-//! The rest of a response whose object was lost while it was read along: its disk failed, and what the
-//! reader wants next is in memory no more. The origin is asked for it with a range.
+//! The rest of a response whose object was lost while it was read: its disk failed, and what the reader
+//! wants next is not in memory. The origin is asked for it with a range.
 //!
 //! Bytes of two responses are only put together if they are certainly of one representation: the first
 //! response had a strong validator, and the second has the same one, the same coding, the same length,
-//! and begins and ends where it has to. In any doubt the connection is cut, as it was before.
+//! and begins and ends where it has to. In any doubt the connection is cut.
 //! RFC 9110 sections 13.1.5 (`If-Range`), 14.4 (`Content-Range`), 15.3.7.3 (combining parts).
+//!
+//! What is stored may be a part itself (206: `slice`, or `Range` in the key): then positions count from
+//! where it begins.
 //!
 //! Called by [`super::along`]. Never: stores anything.
 
@@ -20,7 +23,8 @@ use super::origin::{Again, Wanted};
 use crate::http_date;
 use crate::log::Level;
 use crate::request::Request;
-use crate::response::{Body, BodyError, LocalFuture};
+use crate::response::{Body, BodyError, LocalFuture, Part};
+use crate::slice;
 use crate::subrequest::Subrequest;
 use crate::upstream::{BodyOptions, UpstreamHead};
 
@@ -49,13 +53,61 @@ pub(super) struct Missing {
     pub(super) received: u64,
 }
 
+/// The rest, as it comes from the origin.
+pub(super) struct FromOrigin(State);
+
+enum State {
+    /// It is being asked.
+    Asking(LocalFuture<'static, Result<Got, BodyError>>),
+    Got(Got),
+}
+
 /// What the origin has sent.
-pub(super) struct Got {
-    pub(super) body: Body,
-    /// Bytes to be left out first: the origin has sent all of it.
-    pub(super) skip: u64,
+struct Got {
+    body: Body,
+    /// Bytes to be left out first.
+    skip: u64,
+    /// Where in the whole the next byte is, after those.
+    at: u64,
     /// Up to where in the whole it has to go; `None`: that shows at its end.
-    pub(super) end: Option<u64>,
+    end: Option<u64>,
+}
+
+impl FromOrigin {
+    /// The next piece; `None` at the end. Nothing is lost when the future is dropped.
+    pub(super) async fn next(&mut self) -> Result<Option<Part>, BodyError> {
+        if let State::Asking(got) = &mut self.0 {
+            self.0 = State::Got(got.await?);
+        }
+        match &mut self.0 {
+            State::Got(got) => got.next().await,
+            State::Asking(_) => Err(BodyError::Truncated),
+        }
+    }
+}
+
+impl Got {
+    async fn next(&mut self) -> Result<Option<Part>, BodyError> {
+        let Self { body, skip, at, end } = self;
+        while end.is_none_or(|end| *at < end) {
+            let Some(part) = body.next().await? else {
+                // The engine has seen its end; that it is the right one shows here.
+                return if end.is_none() && *skip == 0 {
+                    Ok(None)
+                } else {
+                    Err(BodyError::Truncated)
+                };
+            };
+            let left_out = part.len().min(*skip);
+            *skip -= left_out;
+            let wanted = end.map_or(u64::MAX, |end| end - *at).min(part.len() - left_out);
+            *at += wanted;
+            if wanted > 0 {
+                return Ok(slice::cut(part, &(left_out..left_out + wanted)));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// What tells one representation from the next.
@@ -69,6 +121,8 @@ enum Validator {
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
     validator: Validator,
+    /// The first response was this part of it.
+    part: Option<Range<u64>>,
     /// Its length, if the first response said so.
     length: Option<u64>,
     /// `Content-Encoding`
@@ -76,25 +130,27 @@ struct Identity {
 }
 
 impl Rest {
-    /// For a request that reads along; `None`: there are no ranges of its response.
+    /// For the response to a request; `None`: there are no ranges of it.
     pub(super) fn of(request: &Request, again: Again, stored: &Arc<Stored>) -> Option<Box<Self>> {
-        if request.method != Method::Get
-            || stored.state.status != 200
-            || request.slice.get().is_some()
-        {
+        if request.method != Method::Get || !matches!(stored.state.status, 200 | 206) {
             return None;
         }
+        let slice = request.slice.get();
         let request = Subrequest::copy(request).begin(request).ok()?;
+        request.slice.set(slice);
         Some(Box::new(Self { request, again, stored: stored.clone() }))
     }
 
-    /// Asks the origin. The error is what the log says of the response that can't be completed.
-    pub(super) fn ask(self, missing: Missing) -> LocalFuture<'static, Result<Got, BodyError>> {
+    /// Asks the origin. What fails is what the log says of the response that can't be completed.
+    pub(super) fn ask(self, missing: Missing) -> FromOrigin {
         let Self { mut request, again, stored } = self;
-        Box::pin(async move {
-            let identity = Identity::of(&stored)
-                .filter(|known| known.length.is_none_or(|length| missing.fits(length)));
-            let Some(identity) = identity else { return Err(lost("it has no strong validator")) };
+        FromOrigin(State::Asking(Box::pin(async move {
+            let Some(identity) = Identity::of(&stored) else {
+                return Err(lost("it has no strong validator"));
+            };
+            let Some(missing) = identity.missing(missing) else {
+                return Err(lost("its length is not what it said"));
+            };
             request.log(
                 Level::Info,
                 format_args!("cache: the rest of the response is fetched from the origin"),
@@ -111,12 +167,17 @@ impl Rest {
             match identity.fits(&reply.head, &missing) {
                 Ok((skip, end)) => {
                     let body = reply.body.into_body(BodyOptions::default());
-                    Ok(Got { body, skip, end })
+                    Ok(Got { body, skip, at: missing.start, end })
                 }
                 Err(why) => Err(lost(why)),
             }
-        })
+        })))
     }
+}
+
+/// Whether what a stored response is of can be told from anything else.
+pub(super) fn is_certain(stored: &Stored) -> bool {
+    Identity::of(stored).is_some()
 }
 
 fn lost(why: &str) -> BodyError {
@@ -166,11 +227,34 @@ impl Identity {
                 Validator::Time(modified)
             }
         };
-        let length = head.known(Known::ContentLength);
+        let (part, length) = match head.status {
+            206 => {
+                let range = head.known(Known::ContentRange).and_then(slice::content_range);
+                let (range, length) = range?;
+                (Some(range), Some(length?))
+            }
+            _ => (None, head.known(Known::ContentLength).and_then(nowait_conf::number)),
+        };
         Some(Self {
             validator,
-            length: length.and_then(nowait_conf::number),
+            part,
+            length,
             coding: head.known(Known::ContentEncoding).map(|value| head.share(value)),
+        })
+    }
+
+    /// What is missing of the whole, of which the first response may be a part; `None`: what has come of
+    /// that is not what it said.
+    fn missing(&self, of: Missing) -> Option<Missing> {
+        let Some(Range { start: begin, end }) = self.part.clone() else {
+            return self.length.is_none_or(|length| of.fits(length)).then_some(of);
+        };
+        let length = end.checked_sub(begin).filter(|length| of.fits(*length))?;
+        Some(Missing {
+            start: begin + of.start,
+            end: Some(begin + of.end(length)),
+            length: self.length,
+            received: begin + of.received,
         })
     }
 
@@ -216,17 +300,19 @@ impl Identity {
             };
         }
         let range = head.known(Known::ContentRange);
-        let range = range.and_then(crate::slice::content_range);
+        let range = range.and_then(slice::content_range);
         let Some((Range { start, end }, Some(length))) = range else {
             return Err("the origin does not say which part it has sent");
         };
         if !fits(length) {
             return Err("the origin has one of another length");
         }
-        if start != missing.start || end != missing.end(length) {
+        // More than was asked for where the configuration says what is asked for: `slice`.
+        let wanted = missing.end(length);
+        if start > missing.start || end < wanted {
             return Err("the origin has sent another part");
         }
-        Ok((0, Some(end)))
+        Ok((missing.start - start, Some(wanted)))
     }
 }
 
@@ -283,8 +369,8 @@ mod tests {
         let etag = ("ETag", "\"a\"");
         let part = |range| first.fits(&head(206, &[etag, ("Content-Range", range)]), &MISSING);
         assert_eq!(part("bytes 30-99/100"), Ok((0, Some(100))));
+        assert_eq!(part("bytes 29-99/100"), Ok((1, Some(100))), "more than was asked for");
         for range in [
-            "bytes 29-99/100",
             "bytes 31-99/100",
             "bytes 30-98/100",
             "bytes 30-100/101",
@@ -329,7 +415,33 @@ mod tests {
         let range = Missing { end: Some(40), ..MISSING };
         assert_eq!(range.range(), "bytes=30-39");
         assert_eq!(part("bytes 30-39/100", range), Ok((0, Some(40))));
-        assert!(part("bytes 30-99/100", range).is_err());
+        assert_eq!(part("bytes 30-99/100", range), Ok((0, Some(40))));
+        assert!(part("bytes 30-38/100", range).is_err());
         assert_eq!(MISSING.range(), "bytes=30-");
+    }
+
+    #[test]
+    fn parts_of_parts() {
+        let etag = ("ETag", "\"a\"");
+        let stored = |range| Identity::read(&head(206, &[etag, ("Content-Range", range)]));
+        assert_eq!(stored("bytes 100-199/*"), None, "of unknown length");
+        assert_eq!(Identity::read(&head(206, &[etag])), None, "several ranges");
+        let first = stored("bytes 100-199/1000").unwrap();
+        let all = Missing { start: 30, end: None, length: Some(100), received: 100 };
+        let missing = first.missing(all).unwrap();
+        assert_eq!(first.missing(Missing { length: Some(99), received: 99, ..all }), None);
+        assert_eq!(missing.range(), "bytes=130-199");
+        let got = |range| first.fits(&head(206, &[etag, ("Content-Range", range)]), &missing);
+        assert_eq!(got("bytes 130-199/1000"), Ok((0, Some(200))));
+        assert_eq!(got("bytes 100-199/1000"), Ok((30, Some(200))), "the whole part again");
+        for other in ["bytes 130-198/1000", "bytes 131-199/1000", "bytes 130-199/1001"] {
+            assert!(got(other).is_err(), "{other}");
+        }
+        let range = first.missing(Missing { end: Some(50), ..all }).unwrap();
+        assert_eq!(range.range(), "bytes=130-149");
+        assert_eq!(
+            first.fits(&head(200, &[etag, ("Content-Length", "1000")]), &range),
+            Ok((130, Some(150)))
+        );
     }
 }

@@ -79,7 +79,7 @@ pub(super) fn convert(request: &mut Request, response: &mut Response) -> Result<
         && !response.body.is_empty()
     {
         let maps = request.current.conf.charset_maps.clone();
-        let pull = Pull::new(std::mem::take(&mut response.body));
+        let pull = Pull::new(std::mem::take(&mut response.body).safe(request));
         let source = Converted { pull, maps, from, to, rest: Vec::new() };
         response.body = Body::Stream(Box::new(source));
     }

@@ -67,6 +67,7 @@ fn begin(
     let place =
         Place { pool: request.current.compute_pool().clone(), client: request.connection.number };
     let len = body.len();
+    let body = body.safe(request);
     if let Some(len) = len.and_then(|len| usize::try_from(len).ok())
         && len <= WHOLE_BYTES_MAX
     {

@@ -36,7 +36,7 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     response.head.content_encoding = None;
     recode(response);
     if !response.body.is_empty() && !request.header_only {
-        let pull = Pull::new(std::mem::take(&mut response.body));
+        let pull = Pull::new(std::mem::take(&mut response.body).safe(request));
         response.body = Body::Stream(Box::new(Decompressed::new(pull)));
     }
     Ok(())

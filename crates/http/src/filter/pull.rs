@@ -56,7 +56,7 @@ impl Pull {
                 Some(Part::File(file)) if file.len > 0 => {
                     let wanted = file.len.min(PIECE_BYTES_MAX);
                     let len = usize::try_from(wanted).unwrap_or(usize::MAX);
-                    let read = file.file.read_at(&file.io, file.offset, len).await;
+                    let read = file.read(&file.io, len).await;
                     if let (Err(error), Some(source)) = (&read, &mut self.source)
                         && PoolError::of(error).is_none()
                         && source.retry(file.len)

@@ -161,6 +161,7 @@ fn cut(body: &Body, wanted: &Range<u64>) -> Option<Part> {
             io: file.io.clone(),
             offset: file.offset + wanted.start,
             len: wanted.end - wanted.start,
+            elsewhere: file.elsewhere.clone(),
         })),
         _ => None,
     }

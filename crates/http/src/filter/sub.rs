@@ -48,7 +48,7 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     }
     let replacements = conf.sub_filter.iter().map(|pair| request.evaluate(&pair.replacement));
     response.body = Body::Stream(Box::new(Replaced {
-        pull: Pull::new(std::mem::take(&mut response.body)),
+        pull: Pull::new(std::mem::take(&mut response.body).safe(request)),
         replacer: Replacer::new(patterns, replacements.collect(), conf.sub_filter_once),
         ended: false,
     }));

@@ -88,7 +88,7 @@ pub(super) fn whole(request: &Request, file: nowait_runtime::fs::File) -> Respon
     let body = if size == 0 {
         Body::Empty
     } else {
-        Body::File(FileBody { file, io: request.io(), offset: 0, len: size })
+        Body::File(FileBody { file, io: request.io(), offset: 0, len: size, elsewhere: None })
     };
     Response { head, body }
 }

@@ -221,7 +221,7 @@ impl Page {
         let conf = &request.location().ssi;
         let value_bytes_max = usize::try_from(conf.ssi_value_length.0).unwrap_or(usize::MAX);
         Self {
-            pull: Pull::new(body),
+            pull: Pull::new(body.safe(&request)),
             scanner: Scanner::new(value_bytes_max),
             input: Bytes::new(),
             ended: false,

@@ -200,7 +200,7 @@ fn step_len(len: u64, max: usize) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX).min(max)
 }
 
-fn sent(result: io::Result<usize>) -> io::Result<Sent> {
+pub(super) fn sent(result: io::Result<usize>) -> io::Result<Sent> {
     match result {
         Ok(0) => Ok(Sent::Ended),
         Ok(count) => Ok(Sent::Bytes(count)),

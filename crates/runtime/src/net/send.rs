@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::Stream;
 use crate::buf::{Chain, Chunk, FileRange, OutBuf};
 use crate::driver::Wait;
-use crate::fs::{Sent, Steps};
+use crate::fs::{Claim, Sent, Steps};
 
 /// File ranges of at most this many bytes are read into memory; `sendfile` pays only above.
 const READ_BYTES_MAX: u64 = 64 * 1024;
@@ -36,12 +36,20 @@ pub struct SendOptions {
     /// nginx's `sendfile_max_chunk`: after so many bytes of a file other connections have their
     /// turn. The runtime has a bound of its own.
     pub turn_bytes: u64,
+    /// [`Send::give_up`] works while a disk is waited for.
+    pub gives_up: bool,
 }
 
 impl SendOptions {
     /// With a timeout, and nothing to follow.
     pub fn new(timeout: Duration) -> SendOptions {
-        SendOptions { timeout, more: false, sendfile: true, turn_bytes: TURN_BYTES_MAX }
+        SendOptions {
+            timeout,
+            more: false,
+            sendfile: true,
+            turn_bytes: TURN_BYTES_MAX,
+            gives_up: false,
+        }
     }
 }
 
@@ -56,6 +64,8 @@ pub struct Send<'a> {
     /// Direct calls are made on the descriptor.
     direct: bool,
     steps: Steps,
+    /// The right of the pool to send what it reads; `None`: it only reads.
+    claim: Option<Claim>,
 }
 
 /// What the sending waits for.
@@ -88,7 +98,26 @@ impl<'a> Send<'a> {
             state: State::Ready,
             direct: false,
             steps: Steps::default(),
+            claim: None,
         }
+    }
+
+    /// Whether the pool is at a file. Then [`give_up`](Self::give_up) may be called.
+    pub fn waits_for_disk(&self) -> bool {
+        matches!(self.state, State::File(_))
+    }
+
+    /// Stops waiting for the disk. True: what [`Stream::bytes_sent`] says is all that has been sent and
+    /// will be; this future must not be polled any more. False: it is being sent just now, which does
+    /// not take long; go on.
+    pub fn give_up(&mut self) -> bool {
+        let stops = self.options.gives_up
+            && self.waits_for_disk()
+            && self.claim.as_ref().is_none_or(Claim::give_up);
+        if stops {
+            self.state = State::Ready;
+        }
+        stops
     }
 
     /// Does one step: `Ready(true)` when the chain has been sent.
@@ -110,6 +139,7 @@ impl<'a> Send<'a> {
             State::File(work) => {
                 let done = ready!(work.as_mut().poll(cx));
                 self.state = State::Ready;
+                self.claim = None;
                 return Poll::Ready(match done? {
                     Done::Sent(sent) => self.file_sent(sent),
                     Done::Read { index, len, chunk } => self.file_read(index, len, chunk),
@@ -221,9 +251,14 @@ impl<'a> Send<'a> {
         // A handle of its own: it stays valid in the pool also when this connection is dropped.
         let socket = stream.fd().try_clone_to_owned()?;
         let range = range.clone();
+        let claim = self.options.gives_up.then(Claim::default);
+        self.claim.clone_from(&claim);
         self.state = State::File(Box::pin(async move {
             let FileRange { file, io, offset, len } = range;
-            Ok(Done::Sent(file.send_in_pool(&io, socket, offset, len).await?))
+            Ok(Done::Sent(match claim {
+                Some(claim) => file.splice_in_pool(&io, socket, offset, len, claim).await?,
+                None => file.send_in_pool(&io, socket, offset, len).await?,
+            }))
         }));
         Poll::Ready(Ok(false))
     }

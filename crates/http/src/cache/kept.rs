@@ -1,0 +1,92 @@
+//! An object that is, or is to be, in a file of the cache, as whoever reads that file sees it: where else
+//! its content can be had when the disk fails or hangs.
+//!
+//! Made by [`super::hit`] for each response whose content is not in memory; nothing is done before the
+//! disk fails. Never: reads anything.
+
+use std::cell::OnceCell;
+use std::future::pending;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use nowait_cache::Store;
+use nowait_cache::format::Head as Stored;
+
+use super::along::Along;
+use super::origin::Again;
+use super::rest::{Rest, is_certain};
+use crate::request::Request;
+use crate::response::{BodyError, BodySource, Elsewhere, FileBody, LocalFuture};
+
+/// An object with its disk and its origin.
+pub(super) struct Kept {
+    store: Arc<Store>,
+    stored: Arc<Stored>,
+    again: Again,
+    /// Where its body begins in the file, and how many bytes it has; `None`: that is still growing.
+    body: Option<(u64, u64)>,
+    /// What the origin has can be told from others.
+    certain: OnceCell<bool>,
+}
+
+impl Kept {
+    /// `body`: where it begins in its file, and its length, once that is known.
+    pub(super) fn new(
+        store: Arc<Store>,
+        stored: Arc<Stored>,
+        again: Again,
+        body: Option<(u64, u64)>,
+    ) -> Rc<Self> {
+        Rc::new(Self { store, stored, again, body, certain: OnceCell::new() })
+    }
+
+    /// Where it is.
+    pub(super) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// The file can't be read.
+    pub(super) fn note(&self, error: &BodyError) {
+        let key = self.stored.identity.key;
+        match error {
+            BodyError::File(error) => self.store.body_failed(key, error),
+            error => self.store.body_failed(key, &io::Error::other(error.to_string())),
+        }
+    }
+
+    /// What asks the origin for the rest; `None`: there are no ranges of such a response.
+    pub(super) fn rest(&self, request: &Request) -> Option<Box<Rest>> {
+        Rest::of(request, self.again, &self.stored)
+    }
+}
+
+impl Elsewhere for Kept {
+    fn body(
+        self: Rc<Self>,
+        request: &Request,
+        file: FileBody,
+        failed: Option<&BodyError>,
+    ) -> Option<Box<dyn BodySource>> {
+        if let Some(error) = failed {
+            self.note(error);
+        }
+        let rest = self.rest(request)?;
+        Some(Box::new(Along::file(file, self.body?, self, rest, failed.is_some())))
+    }
+
+    fn hangs(&self) -> LocalFuture<'static, ()> {
+        // Else whatever the disk says at last is better than nothing.
+        match self.certain.get_or_init(|| is_certain(&self.stored)) {
+            true => {
+                let store = self.store.clone();
+                Box::pin(async move { store.hangs().await })
+            }
+            false => Box::pin(pending()),
+        }
+    }
+
+    fn answered(&self) {
+        self.store.body_read();
+    }
+}

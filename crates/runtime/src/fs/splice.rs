@@ -1,0 +1,201 @@
+//! Sending a range of a file from a thread of the pool so that it can be given up while the disk
+//! does not answer: first the disk fills a pipe, which is nobody's but the thread's, then the pipe
+//! goes to the socket, which does not wait.
+//!
+//! Called by: `net::Stream::send`, where [`SendOptions::gives_up`](crate::net::SendOptions) asks for it.
+//! Bytes are moved in the kernel, as by sendfile(2), which does the same but cannot be stopped.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rustix::io::{Errno, retry_on_intr as retry};
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+
+use super::send::{Sent, sent};
+use super::touch::touch;
+use super::{File, Io, offload};
+use crate::pool::{Class, Op};
+
+/// Bytes of one step: what a pipe holds. Where the kernel gives smaller ones, less goes at once.
+const PIPE_BYTES: usize = 256 * 1024;
+
+const READING: u8 = 0;
+const SENDING: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
+/// The right of a thread to send what it is reading. One of it and [`give_up`](Claim::give_up) wins.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Claim(Arc<AtomicU8>);
+
+impl Claim {
+    /// The thread has read, and sends now; false: nobody wants that any more.
+    fn begin(&self) -> bool {
+        self.change(SENDING)
+    }
+
+    /// Takes the right away: nothing has been sent, and nothing will be. False: it is being sent.
+    pub(crate) fn give_up(&self) -> bool {
+        self.change(GIVEN_UP)
+    }
+
+    fn change(&self, to: u8) -> bool {
+        self.0.compare_exchange(READING, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+impl File {
+    /// As [`send_in_pool`](File::send_in_pool), and `claim` can be given up while it reads: then
+    /// nothing was sent, and the connection is as it was.
+    ///
+    /// # Errors
+    /// Those of splice(2); of the pool.
+    pub(crate) async fn splice_in_pool<S>(
+        &self,
+        io: &Io,
+        socket: S,
+        offset: u64,
+        len: u64,
+        claim: Claim,
+    ) -> io::Result<Sent>
+    where
+        S: AsFd + Send + 'static,
+    {
+        let handle = self.handle.clone();
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(PIPE_BYTES);
+        handle.mount.will_read();
+        offload(io, Class::Bulk, Op::Send, move || {
+            touch(&handle);
+            let result = step(handle.as_fd(), socket.as_fd(), offset, len, &claim);
+            handle.set_missing(false);
+            let sent = result?;
+            if let Sent::Bytes(count) = sent {
+                handle.used(offset, offset + count as u64);
+            }
+            Ok(sent)
+        })
+        .await
+    }
+}
+
+/// An empty pipe.
+struct Pipe {
+    read: OwnedFd,
+    write: OwnedFd,
+}
+
+thread_local! {
+    /// The one that the thread has used before.
+    static SPARE: Cell<Option<Pipe>> = const { Cell::new(None) };
+}
+
+impl Pipe {
+    /// `None`: descriptors have run out.
+    fn take() -> Option<Pipe> {
+        SPARE.take().or_else(|| {
+            let (read, write) = pipe_with(PipeFlags::CLOEXEC).ok()?;
+            // A user who has many pipes gets small ones.
+            let _ = fcntl_setpipe_size(&write, PIPE_BYTES);
+            Some(Pipe { read, write })
+        })
+    }
+}
+
+fn step(
+    file: BorrowedFd<'_>,
+    socket: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+    claim: &Claim,
+) -> io::Result<Sent> {
+    let Some(pipe) = Pipe::take() else {
+        return match claim.begin() {
+            true => sent(nowait_sys::fs::send_file(socket, file, offset, len)),
+            false => Err(given_up()),
+        };
+    };
+    let mut at = offset;
+    let mut fill = || splice(file, Some(&mut at), &pipe.write, None, len, SpliceFlags::empty());
+    let held = retry(&mut fill)?;
+    if held == 0 {
+        SPARE.set(Some(pipe));
+        return Ok(Sent::Ended);
+    }
+    // What is in the pipe goes with it.
+    if !claim.begin() {
+        return Err(given_up());
+    }
+    let mut left = held;
+    while left > 0 {
+        let give = || splice(&pipe.read, None, socket, None, left, SpliceFlags::NONBLOCK);
+        match retry(give) {
+            Ok(0) => break,
+            Ok(given) => left -= given.min(left),
+            Err(Errno::AGAIN) => break,
+            Err(error) if left == held => return Err(error.into()),
+            // It is met again by the next step.
+            Err(_) => break,
+        }
+    }
+    if left == 0 {
+        SPARE.set(Some(pipe));
+    }
+    Ok(if left == held { Sent::Full } else { Sent::Bytes(held - left) })
+}
+
+fn given_up() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the disk was given up")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_is_never_sent() {
+        let mut file = tempfile();
+        let text: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+        file.write_all(&text).unwrap();
+        let (socket, mut peer) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let send =
+            |offset, claim: &Claim| step(file.as_fd(), socket.as_fd(), offset, PIPE_BYTES, claim);
+        let given_up = Claim::default();
+        assert!(given_up.give_up() && !given_up.give_up());
+        assert_eq!(send(0, &given_up).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+
+        let mut got = Vec::new();
+        let mut was_full = false;
+        loop {
+            let claim = Claim::default();
+            match send(got.len() as u64, &claim).unwrap() {
+                Sent::Bytes(count) => {
+                    assert!(!claim.give_up(), "it was sent");
+                    // What did not fit is sent by the next step.
+                    let mut piece = vec![0; count];
+                    was_full |= send(0, &Claim::default()).unwrap() == Sent::Full;
+                    peer.read_exact(&mut piece).unwrap();
+                    got.extend_from_slice(&piece);
+                    while peer.read(&mut [0; 4096]).is_ok() {}
+                }
+                Sent::Full => panic!("nobody else sends"),
+                Sent::Ended => break,
+            }
+        }
+        assert!(got == text && was_full);
+    }
+
+    fn tempfile() -> std::fs::File {
+        let path = std::env::temp_dir().join(format!("nowait-splice-{}", std::process::id()));
+        let options = std::fs::OpenOptions::new().read(true).write(true).create(true).open(&path);
+        std::fs::remove_file(&path).unwrap();
+        options.unwrap()
+    }
+}

@@ -323,3 +323,82 @@ fn a_status_of_the_origin_stays_in_front() {
         },
     );
 }
+
+/// What is answered to HEAD renews the stored content that it is about, and does not take its place.
+#[test]
+fn an_answer_to_head_renews_what_is_stored() {
+    let content = "proxy_cache_rfc9111 on; proxy_cache_status edge;
+        location / {
+            proxy_pass http://%%ORIGIN%%; proxy_cache_convert_head off; proxy_cache_key $uri;
+        }";
+    let old = "HTTP/1.1 200 OK\nCache-Control: max-age=60\nAge: 60\nETag: \"a\"\nX-Is: old\n\
+               Content-Length: 4\nConnection: close\n\nbody";
+    let same = "HTTP/1.1 200 OK\nCache-Control: max-age=60\nETag: \"a\"\nX-Is: new\n\
+                Content-Length: 4\nConnection: close\n\n";
+    with_origin(content, &[old, same], |server, origin| {
+        assert_eq!(ask(server, "/a", &[]).header("X-Cache"), Some("MISS"));
+        let mut client = server.client();
+        client.send("HEAD /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        let response = client.response_to_head();
+        assert_eq!(response.header("X-Cache"), Some("REVALIDATED"));
+        assert_eq!(response.header("X-Is"), Some("new"));
+        let status = response.header("Cache-Status").unwrap_or_default().to_owned();
+        assert!(status.starts_with("edge; fwd=stale; fwd-status=200"), "{status}");
+        let response = ask(server, "/a", &[]);
+        assert_eq!(response.header("X-Cache"), Some("HIT"));
+        assert_eq!(response.text(), "body");
+        assert_eq!(response.header("X-Is"), Some("new"));
+        assert!(origin.received()[1].starts_with(b"HEAD /a "));
+    });
+    // It has another one now: what is stored is of no use any more.
+    let other = same.replace("\"a\"", "\"b\"");
+    let newer = old.replace("\"a\"", "\"b\"").replace("Age: 60\n", "");
+    with_origin(content, &[old, &other, &newer], |server, _| {
+        assert_eq!(ask(server, "/a", &[]).header("X-Cache"), Some("MISS"));
+        let mut client = server.client();
+        client.send("HEAD /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        let response = client.response_to_head();
+        assert_eq!(response.header("X-Cache"), Some("EXPIRED"));
+        let response = ask(server, "/a", &[]);
+        assert_eq!(
+            (response.header("X-Cache"), response.header("ETag")),
+            (Some("MISS"), Some("\"b\""))
+        );
+    });
+}
+
+/// A proxy does not transform what is marked with `no-transform`; nginx does, and so do we without
+/// `proxy_cache_rfc9111`.
+#[test]
+fn what_must_not_be_transformed_is_not_compressed() {
+    for coding in ["gzip", "br", "zstd"] {
+        let directives = "gzip on; gzip_min_length 1; gzip_proxied any; gzip_vary on;
+            brotli on; brotli_min_length 1; zstd on; zstd_min_length 1;
+            gzip_types text/plain; brotli_types text/plain; zstd_types text/plain;";
+        let strict = format!(
+            "proxy_cache_rfc9111 on; {directives} location / {{ proxy_pass http://%%ORIGIN%%; }}"
+        );
+        let usual = format!("{directives} location / {{ proxy_pass http://%%ORIGIN%%; }}");
+        let text = "a text that could be shorter ".repeat(20);
+        let marked = format!(
+            "200 OK\nContent-Type: text/plain\nCache-Control: max-age=60, No-Transform\n\n{text}"
+        );
+        let plain = format!(
+            "200 OK\nContent-Type: text/plain\nCache-Control: max-age=60, x=\"no-transform\"\n\n{text}"
+        );
+        for (content, reply, expected) in [
+            (&strict, super::closing(&marked), None),
+            (&strict, super::closing(&plain), Some(coding)),
+            (&usual, super::closing(&marked), Some(coding)),
+        ] {
+            with_origin(content, &[&reply], |server, _| {
+                for status in ["MISS", "HIT"] {
+                    let response = ask(server, "/a", &[&format!("Accept-Encoding: {coding}")]);
+                    assert_eq!(response.header("X-Cache"), Some(status), "{coding}");
+                    assert_eq!(response.header("Content-Encoding"), expected, "{coding}, {status}");
+                    assert_eq!(response.header("Vary").is_some(), expected.is_some(), "{coding}");
+                }
+            });
+        }
+    }
+}

@@ -57,6 +57,31 @@ fn a_url_may_have_variables() {
     );
 }
 
+/// Captures and `$uri` are decoded. What would break the request line is escaped again, all else is as it
+/// is: so is nginx, but for the first.
+#[test]
+fn what_variables_bring_breaks_no_line() {
+    if crate::stage::asks_nginx() {
+        return;
+    }
+    asked(
+        r#"
+        location ~ ^/cap/(?<rest>(?s:.*))$ { proxy_pass http://%%ORIGIN%%/x/$rest?k=$1; }
+        location ~ ^/uri/ { proxy_pass http://%%ORIGIN%%$uri; }
+        location ~ ^/set/(.*)$ { set $to $1; proxy_pass http://%%ORIGIN%%/$to; }
+        location /rewrite/ { rewrite ^/rewrite/(.*)$ /$1 break; proxy_pass http://%%ORIGIN%%; }
+        "#,
+        &[
+            ("/cap/a%20b", "/x/a%20b?k=a%20b"),
+            ("/cap/a%0d%0aX:%20y", "/x/a%0D%0AX:%20y?k=a%0D%0AX:%20y"),
+            ("/cap/a%3fb%23c%25d%7f", "/x/a?b#c%d%7F?k=a?b#c%d%7F"),
+            ("/uri/%0a%20%3f%25", "/uri/%0A%20?%"),
+            ("/set/a%20%3f%25", "/a%20%3F%25"),
+            ("/rewrite/a%20%3f%25", "/a%20%3F%25"),
+        ],
+    );
+}
+
 #[test]
 fn headers_are_passed_but_for_those_of_the_connection() {
     through(

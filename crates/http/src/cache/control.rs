@@ -48,6 +48,8 @@ pub struct Control {
     pub proxy_revalidate: bool,
     /// `must-understand`
     pub must_understand: bool,
+    /// `no-transform`
+    pub no_transform: bool,
     /// `only-if-cached`
     pub only_if_cached: bool,
     /// `min-fresh`, in seconds.
@@ -97,6 +99,7 @@ impl Control {
             b"must-revalidate" => self.must_revalidate = true,
             b"proxy-revalidate" => self.proxy_revalidate = true,
             b"must-understand" => self.must_understand = true,
+            b"no-transform" => self.no_transform = true,
             b"only-if-cached" => self.only_if_cached = true,
             // RFC 9111 section 5.2.3: "A cache MUST ignore unrecognized cache directives."
             _ => {}

@@ -10,8 +10,9 @@ use super::filling::{FillTee, Storing};
 use super::find::Object;
 use super::freshness::Stale;
 use super::origin::{Source, Wanted};
-use super::serve::{Place, Run, unix_now};
+use super::serve::{Place, Run, is_head, unix_now};
 use super::status::{Forward, Report, Status};
+use super::updating;
 use crate::http_date;
 use crate::outcome::Outcome;
 use crate::response::Response;
@@ -44,6 +45,9 @@ impl Run<'_> {
                 return self.hit(object, Status::Stale, Some(Forward::Stale));
             }
             Some((object, _)) if status == 304 && conditional => {
+                return self.revalidated(place, object, &reply, asked_at).await;
+            }
+            Some((object, _)) if self.is_renewed_by_head(&object, &reply) => {
                 return self.revalidated(place, object, &reply, asked_at).await;
             }
             old => old,
@@ -91,6 +95,22 @@ impl Run<'_> {
         // Whoever asked for the head only must not end what is being stored.
         let options = BodyOptions { buffering: Some(answer.buffering), tee };
         Response { head, body: reply.body.into_body(options) }.into()
+    }
+
+    /// Whether the origin has answered to a HEAD that was not made a GET, and that is about the content
+    /// that is stored: without that the content would make room for what has none.
+    fn is_renewed_by_head(&self, object: &Object<Hit>, reply: &Reply) -> bool {
+        let asked = self.conf.strict && is_head(self.request.method) && !self.conf.convert_head;
+        let meta = &object.decoded.meta;
+        if !asked || reply.head.status != 200 || meta.headless {
+            return false;
+        }
+        let time = reply.head.known(Known::LastModified).and_then(http_date::parse);
+        let length = reply.head.known(Known::ContentLength).and_then(nowait_conf::number);
+        updating::head_is_about(
+            (meta.etag.as_deref(), meta.last_modified, object.inner.body_length()),
+            (reply.head.known(Known::ETag), time, length),
+        )
     }
 
     /// The fill for a response, which may have to go on under another key.
@@ -216,6 +236,7 @@ impl Run<'_> {
         reply: &Reply,
         asked_at: i64,
     ) -> Outcome {
+        self.validated_by = Some(reply.head.status);
         let renewed = self.renew(&object, &reply.head, asked_at);
         let hit = match (place, renewed) {
             (Place::Fill(fill), Some(state)) => fill.revalidated(&object.inner, state).await.ok(),

@@ -31,7 +31,7 @@ impl Run<'_> {
         let length = hit.body_length();
         let report = Report {
             forward: forward.filter(|_| status != Status::Hit),
-            forward_status: (status == Status::Revalidated).then_some(304),
+            forward_status: self.validated_by.filter(|_| status == Status::Revalidated),
             ttl: self.ttl,
             ..Report::default()
         };

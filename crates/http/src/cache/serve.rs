@@ -68,6 +68,8 @@ pub(super) struct Run<'a> {
     pub(super) age: Option<u64>,
     /// For how long it is valid still, in seconds.
     pub(super) ttl: Option<i64>,
+    /// The status by which the origin has said that what is stored is valid still.
+    pub(super) validated_by: Option<u16>,
     /// What was found already.
     pub(super) begun: Option<Result<Found, Waits>>,
 }
@@ -240,6 +242,7 @@ impl<'a> Run<'a> {
             vary_miss: false,
             age: None,
             ttl: None,
+            validated_by: None,
             begun: None,
         }
     }

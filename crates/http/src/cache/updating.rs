@@ -1,4 +1,5 @@
-//! What other responses do to stored ones: a 304 renews the fields (RFC 9111 sections 3.2, 4.3.4),
+//! What other responses do to stored ones: a 304 renews the fields (RFC 9111 sections 3.2, 4.3.4), and so
+//! does an answer to HEAD (section 4.3.5),
 //! an answer to an unsafe method makes a response invalid (section 4.4). Pure; the strict mode only.
 
 use bytes::Bytes;
@@ -33,6 +34,23 @@ pub fn freshen(stored: &mut Vec<Field>, newer: &[Field], reply: &Reply) {
 /// any stored responses."
 pub fn is_about(stored: Option<&[u8]>, newer: Option<&[u8]>) -> bool {
     newer.is_none_or(|newer| newer.starts_with(b"W/") || stored == Some(newer))
+}
+
+/// Whether a 200 to HEAD is about the stored response to GET, which it renews then as a 304 does.
+/// Validators are the text of `ETag` and the time of `Last-Modified`.
+///
+/// Section 4.3.5: "if the stored response and HEAD response have matching values for any received
+/// validator fields (ETag and Last-Modified) and, if the HEAD response has a Content-Length header
+/// field, the value of Content-Length matches that of the stored response, the cache SHOULD update the
+/// stored response". One without validators says nothing of it.
+pub fn head_is_about(
+    stored: (Option<&[u8]>, Option<i64>, u64),
+    newer: (Option<&[u8]>, Option<i64>, Option<u64>),
+) -> bool {
+    (newer.0.is_some() || newer.1.is_some())
+        && newer.0.is_none_or(|etag| stored.0 == Some(etag))
+        && newer.1.is_none_or(|modified| stored.1 == Some(modified))
+        && newer.2.is_none_or(|length| stored.2 == length)
 }
 
 /// The members of all lines of `Connection`.
@@ -133,6 +151,25 @@ mod tests {
         assert!(is_about(Some(one), None) && is_about(Some(one), Some(one)));
         assert!(is_about(Some(one), Some(weak)) && is_about(None, None));
         assert!(!is_about(Some(one), Some(two)) && !is_about(None, Some(two)));
+    }
+
+    #[test]
+    fn a_response_to_head_is_about_the_same_content() {
+        let (one, two) = (Some(&b"\"1\""[..]), Some(&b"\"2\""[..]));
+        let stored = (one, Some(100), 5);
+        for same in [(one, None, None), (None, Some(100), Some(5)), (one, Some(100), Some(5))] {
+            assert!(head_is_about(stored, same), "{same:?}");
+        }
+        for other in [
+            (None, None, None),
+            (None, None, Some(5)),
+            (two, None, None),
+            (one, Some(101), None),
+            (one, None, Some(6)),
+        ] {
+            assert!(!head_is_about(stored, other), "{other:?}");
+        }
+        assert!(!head_is_about((None, Some(100), 5), (one, Some(100), None)), "it had no ETag");
     }
 
     #[test]

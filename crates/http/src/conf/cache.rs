@@ -86,7 +86,8 @@ macro_rules! cache_directives {
             /// grows, each at its own speed. Only with the lock.
             cache_read_while_filling: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
             /// Whether RFC 9111 is followed in full, where nginx by intention does not: `Age`, normalised
-            /// `Vary`, `Cache-Control` of requests, heuristic freshness, invalidation, `CDN-Cache-Control`.
+            /// `Vary`, `Cache-Control` of requests, heuristic freshness, invalidation, `CDN-Cache-Control`;
+            /// what is marked with `no-transform` is not compressed.
             cache_rfc9111: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
             /// Texts whose words, separated by spaces or commas, are tags of a stored response, by which it
             /// can be purged; such as `$upstream_http_surrogate_key`.

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use super::compress::{self, recode};
 use super::recipe::Recipe;
 use crate::codings::{Coded, Coding, weight};
-use crate::conf::Location;
 use crate::gzip::Counts;
 use crate::outcome::Special;
 use crate::request::Request;
@@ -24,7 +23,7 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
         return Ok(());
     }
     let possible = [Coding::Brotli, Coding::Zstd]
-        .map(|coding| is_compressible(coding, location, &response.head).then_some(coding));
+        .map(|coding| is_compressible(coding, request, &response.head).then_some(coding));
     let mut best: Option<(Coding, u16)> = None;
     for coding in possible.into_iter().flatten() {
         let weight = weight(request, coding);
@@ -44,7 +43,8 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
     Ok(())
 }
 
-fn is_compressible(coding: Coding, location: &Location, head: &Head) -> bool {
+fn is_compressible(coding: Coding, request: &Request, head: &Head) -> bool {
+    let location = request.location();
     let (on, min, types) = match coding {
         Coding::Brotli => {
             let conf = &location.brotli;
@@ -55,10 +55,7 @@ fn is_compressible(coding: Coding, location: &Location, head: &Head) -> bool {
             (conf.zstd, conf.zstd_min_length, &conf.zstd_types)
         }
     };
-    on && matches!(head.status, 200 | 403 | 404)
-        && head.content_encoding.as_ref().is_none_or(Bytes::is_empty)
-        && head.content_length.is_none_or(|length| length >= min.0)
-        && types.mean(head.content_type.as_ref())
+    on && compress::is_compressible(request, head, min.0, types)
 }
 
 /// Compresses the body.

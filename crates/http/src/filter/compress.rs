@@ -17,15 +17,43 @@ use nowait_runtime::yield_now;
 use super::coder::{Coder, Flush};
 use super::pull::Pull;
 use super::recipe::{Recipe, WHOLE_BYTES_MAX};
+use crate::cache::control::Control;
+use crate::conf::charset::ContentTypes;
 use crate::etag;
 use crate::gzip::Counts;
 use crate::log::Level;
 use crate::outcome::Special;
 use crate::request::Request;
-use crate::response::{AcceptRanges, Body, BodyError, BodySource, LocalFuture, Part, Response};
+use crate::response::{
+    AcceptRanges, Body, BodyError, BodySource, Head, LocalFuture, Part, Response,
+};
 
 /// Most bytes of a long text that are compressed in one step, here or in the pool.
 const STEP_BYTES_MAX: usize = 32 * 1024;
+
+/// Whether a response may be compressed, whatever the client accepts: by its length and type, which the
+/// filter's directives bound, by its status and its coding.
+///
+/// nginx differs: with `proxy_cache_rfc9111 on;` content that is marked so stays as it is. RFC 9110 section
+/// 7.7: "A proxy MUST NOT transform the content of a response message that contains a no-transform cache
+/// directive".
+pub(super) fn is_compressible(
+    request: &Request,
+    head: &Head,
+    bytes_min: u64,
+    types: &ContentTypes,
+) -> bool {
+    let may_be_transformed = || {
+        let is_strict = request.location().cache.as_ref().is_some_and(|cache| cache.strict);
+        let lines = head.headers.iter().filter(|h| h.name.eq_ignore_ascii_case(b"cache-control"));
+        !(is_strict && Control::parse(lines.map(|h| &h.value[..])).no_transform)
+    };
+    matches!(head.status, 200 | 403 | 404)
+        && head.content_encoding.as_ref().is_none_or(Bytes::is_empty)
+        && head.content_length.is_none_or(|length| length >= bytes_min)
+        && types.mean(head.content_type.as_ref())
+        && may_be_transformed()
+}
 
 /// Takes back what a head says of the bytes of its content.
 pub(super) fn recode(response: &mut Response) {

@@ -9,7 +9,6 @@ use bytes::Bytes;
 
 use super::compress::{self, recode};
 use super::recipe::Recipe;
-use crate::conf::gzip::GzipConf;
 use crate::gzip::{Counts, is_accepted};
 use crate::outcome::Special;
 use crate::request::Request;
@@ -20,7 +19,13 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
     let on = request.location().gzip.gzip;
     if on {
         request.gzip.counts = None;
-        if is_compressible(&request.location().gzip, response) {
+        let conf = &request.location().gzip;
+        if compress::is_compressible(
+            request,
+            &response.head,
+            conf.gzip_min_length.0,
+            &conf.gzip_types,
+        ) {
             request.gzip.vary = true;
             if is_accepted(request, &response.head) {
                 request.gzip.counts = Some(Rc::new(Counts::of(response.head.content_length)));
@@ -33,14 +38,6 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
         response.head.add("Vary", Bytes::from_static(b"Accept-Encoding"));
     }
     Ok(())
-}
-
-fn is_compressible(conf: &GzipConf, response: &Response) -> bool {
-    let head = &response.head;
-    matches!(head.status, 200 | 403 | 404)
-        && head.content_encoding.as_ref().is_none_or(Bytes::is_empty)
-        && head.content_length.is_none_or(|length| length >= conf.gzip_min_length.0)
-        && conf.gzip_types.mean(head.content_type.as_ref())
 }
 
 /// Compresses the body.

@@ -22,6 +22,7 @@ mod entry;
 mod evict;
 mod hold;
 mod load;
+mod publishing;
 mod purge;
 mod shard;
 mod sketch;
@@ -39,6 +40,7 @@ use crate::time::UnixMs;
 
 use bans::Bans;
 use entry::{DELETING, ERROR, EXISTS, Entry, NONE, SOFT_PURGED, TAGS_IN_FILE};
+use publishing::Publishing;
 use shard::{KEY_COST_BYTES, Shard};
 use tags::Tags;
 
@@ -82,6 +84,7 @@ pub struct Index {
     tags: Mutex<Tags>,
     bans: RwLock<Bans>,
     any_active_ban: AtomicBool,
+    publishing: Publishing,
     /// Orders commits and purges: each takes the next number.
     stamp: AtomicU64,
     inactive_ms: AtomicU64,
@@ -199,6 +202,7 @@ impl Index {
             tags: Mutex::new(Tags::new(config.tag_bytes)),
             bans: RwLock::default(),
             any_active_ban: AtomicBool::new(false),
+            publishing: Publishing::default(),
             stamp: AtomicU64::new(1),
             inactive_ms: AtomicU64::new(millis(config.inactive)),
             cold: AtomicBool::new(true),

@@ -52,6 +52,7 @@ pub mod store;
 mod tend;
 mod tier;
 pub mod time;
+mod waiters;
 mod write_behind;
 
 pub use fill::{Ended, Fill, FillEnded, FillStart, Waiter, Woken};

@@ -4,27 +4,18 @@
 //! not be: until the saved purges were read, such look-ups wait. Told by [`crate::saved`]; a store that
 //! nobody tends has none. Never: any I/O.
 
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 
-use slab::Slab;
+use crate::waiters::Waiters;
 
 #[derive(Default)]
 pub(crate) struct Recall {
     begun: AtomicBool,
     reading: AtomicBool,
-    /// Whom to wake: one entry per request that waits.
-    waiting: Mutex<Slab<Waker>>,
+    waiters: Waiters,
 }
 
 impl Recall {
-    /// Plain data, valid after every statement: a panic elsewhere cannot break it.
-    fn lock(&self) -> MutexGuard<'_, Slab<Waker>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// They are going to be read; the first time.
     pub(crate) fn begin(&self) {
         if !self.begun.swap(true, Ordering::AcqRel) {
@@ -34,12 +25,8 @@ impl Recall {
 
     /// They were read, or can't be.
     pub(crate) fn done(&self) {
-        let waiting = {
-            let mut waiting = self.lock();
-            self.reading.store(false, Ordering::Release);
-            std::mem::take(&mut *waiting)
-        };
-        waiting.into_iter().for_each(|(_, waker)| waker.wake());
+        self.reading.store(false, Ordering::Release);
+        self.waiters.wake_all();
     }
 
     pub(crate) fn is_known(&self) -> bool {
@@ -48,36 +35,7 @@ impl Recall {
 
     /// Resolves when they are known.
     pub(crate) async fn known(&self) {
-        let mut place = Place { recall: self, at: None };
-        poll_fn(|cx| place.poll(cx)).await;
-    }
-}
-
-/// A place among those that wait, given up when dropped.
-struct Place<'a> {
-    recall: &'a Recall,
-    at: Option<usize>,
-}
-
-impl Place<'_> {
-    fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
-        let mut waiting = self.recall.lock();
-        if self.recall.is_known() {
-            return Poll::Ready(());
-        }
-        match self.at.and_then(|at| waiting.get_mut(at)) {
-            Some(waker) => waker.clone_from(cx.waker()),
-            None => self.at = Some(waiting.insert(cx.waker().clone())),
-        }
-        Poll::Pending
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        // When they are known all places are gone already.
-        let waker = self.at.and_then(|at| self.recall.lock().try_remove(at));
-        drop(waker);
+        self.waiters.until(|| self.is_known()).await;
     }
 }
 
@@ -86,20 +44,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_leaves_is_forgotten() {
+    fn they_are_read_once() {
         let recall = Recall::default();
+        assert!(recall.is_known());
         recall.begin();
-        let cx = Context::from_waker(Waker::noop());
-        let mut places: Vec<_> = (0..3).map(|_| Place { recall: &recall, at: None }).collect();
-        for _ in 0..2 {
-            assert!(places.iter_mut().all(|place| place.poll(&cx).is_pending()));
-        }
-        assert_eq!(recall.lock().len(), 3, "one each, however often they ask");
-        places.truncate(1);
-        assert_eq!(recall.lock().len(), 1);
+        assert!(!recall.is_known());
         recall.done();
-        assert!(places[0].poll(&cx).is_ready());
         recall.begin();
-        assert!(recall.is_known(), "they are read once");
+        assert!(recall.is_known());
     }
 }

@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nowait_cache::index::{How, What};
 use nowait_cache::{FillStart, Levels, Why};
 use nowait_runtime::{spawn, yield_now};
 use nowait_testkit::TempDir;
@@ -203,6 +206,49 @@ fn a_client_does_not_wait_for_a_disk_that_takes_nothing() {
         drop(fill);
         gate.open();
         assert_eq!(look(&store, &io, "key").await, Found::Absent);
+    });
+    assert_eq!(files(&backing), Vec::<String>::new());
+}
+
+/// Killed in between, the server would find the file at its next start, and know of no purge.
+#[test]
+fn a_purge_is_not_done_while_its_object_gets_a_name() {
+    let _quiet = quiet();
+    let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
+    let (path, backing) = (disk.path(), disk.backing());
+    let (disk, _kept) = shared(disk);
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        store.tend();
+        until("the loader", || !store.statistics().loading).await;
+        for what in [What::Key(target("key").key), What::All] {
+            let gate = disk.hold(Ops::RENAME);
+            let mut fill = begin(&store, &io, &target("key"));
+            fill.head(state(), Vec::new()).unwrap();
+            fill.write(body(100)).await.unwrap();
+            let fill = spawn(async move { fill.commit().await.is_ok() });
+            while gate.waiting() == 0 {
+                yield_now().await;
+            }
+            let other = store.purge(What::Key(target("other").key), How::Hard).await;
+            assert_eq!(other.unwrap().fills, 0, "no other purge waits");
+            let done = Rc::new(Cell::new(false));
+            let (purging, is_done) = (store.clone(), done.clone());
+            let purge = spawn(async move {
+                let purged = purging.purge(what, How::Hard).await;
+                is_done.set(true);
+                purged
+            });
+            for _ in 0..1000 {
+                yield_now().await;
+            }
+            assert!(!done.get());
+            gate.open();
+            let purged = purge.await.unwrap().unwrap();
+            assert_eq!((purged.objects, purged.fills), (0, 1));
+            assert!(!fill.await.unwrap());
+            assert_eq!(look(&store, &io, "key").await, Found::Absent);
+        }
     });
     assert_eq!(files(&backing), Vec::<String>::new());
 }

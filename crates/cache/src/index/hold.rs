@@ -31,7 +31,8 @@ pub struct Hold {
     slot: u32,
     key: Key,
     begun: u64,
-    publishing: bool,
+    /// Its number among those that are getting their names.
+    publishing: Option<u64>,
     /// What is stored is stale from the beginning.
     stale: bool,
 }
@@ -114,7 +115,7 @@ impl Index {
             slot: self.global(number, slot),
             key: *key,
             begun,
-            publishing: false,
+            publishing: None,
             stale: false,
         })
     }
@@ -172,12 +173,15 @@ impl Hold {
         let bans = read(&self.index.bans);
         let (_, mut shard, slot) = self.index.local(self.slot);
         let entry = shard.get_mut(slot);
-        let may = self.publishing
+        let may = self.publishing.is_some()
             || !(entry.publishing
                 || entry.is((EXISTS | DELETING) & !flags)
                 || bans.since(self.begun, names) == Some(How::Hard));
         entry.publishing |= may;
-        self.publishing |= may;
+        if may && self.publishing.is_none() {
+            // A purge either has been seen just now, or sees this.
+            self.publishing = Some(self.index.publishing.begin(self.key, *names.main));
+        }
         may
     }
 
@@ -206,14 +210,18 @@ impl Hold {
             entry.set(SOFT_PURGED);
         }
         // The next one may come.
-        entry.publishing &= !std::mem::take(&mut self.publishing);
+        let number = self.publishing.take();
+        entry.publishing &= number.is_none();
         entry.stamp = index.next_stamp();
         entry.length = object.length;
         entry.head_bytes = object.head_bytes;
         entry.valid_until = object.valid_until;
         entry.sketch = Sketch::of(object.names.key_text);
         entry.uses = entry.uses.max(1);
-        Ok(Committed { stamp: entry.stamp, soft_purged: entry.is(SOFT_PURGED) })
+        let committed = Committed { stamp: entry.stamp, soft_purged: entry.is(SOFT_PURGED) };
+        drop((shard, bans));
+        number.into_iter().for_each(|number| index.publishing.end(number));
+        Ok(committed)
     }
 
     /// The stored object of `stamp` was revalidated: it is fresh until `valid_until`. False: it was
@@ -257,7 +265,10 @@ impl Drop for Hold {
         let entry = shard.get_mut(slot);
         entry.holds -= 1;
         entry.updating = entry.updating.saturating_sub(1);
-        entry.publishing &= !self.publishing;
+        let number = self.publishing.take();
+        entry.publishing &= number.is_none();
         self.index.remove_if_unused(&mut shard, slot);
+        drop(shard);
+        number.into_iter().for_each(|number| self.index.publishing.end(number));
     }
 }

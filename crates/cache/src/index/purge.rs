@@ -129,6 +129,12 @@ impl Index {
         Ok(self.walk(ban))
     }
 
+    /// Resolves when what was getting its name while a purge began has it, or has been removed for
+    /// the purge: before, a crash would bring it back.
+    pub async fn published(&self, what: &What) {
+        self.publishing.ended(what).await;
+    }
+
     /// Purges whose walks must be run again: after the loader has brought in files that they have
     /// not seen, or after a restart.
     pub fn unfinished_purges(self: &Arc<Self>) -> Vec<Purge> {

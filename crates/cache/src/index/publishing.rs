@@ -1,0 +1,60 @@
+//! Objects whose files are getting their names just now.
+//!
+//! For purges: such an object is not in the index yet, but may be on the disk already. Its fill sees
+//! the purge and removes the file. Until that is done the purge must not be called done: after a crash
+//! the file would be found, and nobody would know that it was purged.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::key::Key;
+use crate::waiters::Waiters;
+
+use super::What;
+
+#[derive(Debug, Default)]
+pub(super) struct Publishing {
+    state: Mutex<State>,
+    waiters: Waiters,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: u64,
+    /// By their numbers: the key, and the key without `Vary`.
+    under_way: BTreeMap<u64, [Key; 2]>,
+}
+
+impl Publishing {
+    /// Plain data, valid after every statement: a panic elsewhere cannot break it.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An object of this key, without `Vary` of `main`, may get its name from now on: its number.
+    pub(super) fn begin(&self, key: Key, main: Key) -> u64 {
+        let mut state = self.lock();
+        state.last += 1;
+        let number = state.last;
+        state.under_way.insert(number, [key, main]);
+        number
+    }
+
+    /// It has its name and is in the index, or has none.
+    pub(super) fn end(&self, number: u64) {
+        self.lock().under_way.remove(&number);
+        self.waiters.wake_all();
+    }
+
+    /// Resolves when all that have begun and that `what` may concern have ended.
+    pub(super) async fn ended(&self, what: &What) {
+        let last = self.lock().last;
+        let concerns = |keys: &[Key; 2]| match what {
+            What::Key(key) => keys.contains(key),
+            // Nobody knows by now.
+            What::Tag(_) | What::Prefix(_) | What::All => true,
+        };
+        let so = || !self.lock().under_way.range(..=last).any(|(_, keys)| concerns(keys));
+        self.waiters.until(so).await;
+    }
+}

@@ -169,12 +169,13 @@ fn put_clean(out: &mut impl BufMut, value: &[u8]) {
 }
 
 fn put_unspaced(out: &mut impl BufMut, part: &[u8]) {
-    for &c in part {
-        if c <= b' ' || c == 0x7f {
-            let digits = b"0123456789ABCDEF";
-            out.put_slice(&[b'%', digits[usize::from(c >> 4)], digits[usize::from(c & 15)]]);
-        } else {
-            out.put_u8(c);
-        }
+    let digits = b"0123456789ABCDEF";
+    let mut rest = part;
+    while let Some(at) = rest.iter().position(|&c| c <= b' ' || c == 0x7f) {
+        let c = rest[at];
+        out.put_slice(&rest[..at]);
+        out.put_slice(&[b'%', digits[usize::from(c >> 4)], digits[usize::from(c & 15)]]);
+        rest = &rest[at + 1..];
     }
+    out.put_slice(rest);
 }

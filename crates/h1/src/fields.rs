@@ -9,19 +9,21 @@ use crate::Known;
 
 /// A range of a head's bytes. Heads are far smaller than 4 GiB ([`crate::Limits`] is in `u32`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Span {
+pub struct Span {
     start: u32,
     end: u32,
 }
 
 impl Span {
+    /// From one place up to another.
     #[inline]
-    pub(crate) fn new(start: usize, end: usize) -> Self {
+    pub fn new(start: usize, end: usize) -> Self {
         Span { start: start as u32, end: end as u32 }
     }
 
+    /// These of the bytes; none if there are fewer.
     #[inline]
-    pub(crate) fn of(self, bytes: &[u8]) -> &[u8] {
+    pub fn of(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 
@@ -48,17 +50,21 @@ impl Span {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    name: Span,
-    value: Span,
-    known: Option<Known>,
+/// Where a field is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its name as it was sent.
+    pub name: Span,
+    /// Its value without white space at its ends.
+    pub value: Span,
+    /// The number of its name.
+    pub known: Option<Known>,
 }
 
 /// Where the fields are. `first` holds index + 1 of the first field of each known name.
 #[derive(Debug, Clone)]
 pub(crate) struct FieldTable {
-    entries: Vec<Entry>,
+    entries: Vec<Place>,
     first: [u16; Known::COUNT],
     repeated: u128,
 }
@@ -88,10 +94,14 @@ impl FieldTable {
         self.entries.len()
     }
 
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.entries
+    }
+
     /// Appends a field; its place must be below `u16::MAX` (guaranteed by `headers_max`).
     #[inline]
     pub(crate) fn push(&mut self, name: Span, value: Span, known: Option<Known>) {
-        self.entries.push(Entry { name, value, known });
+        self.entries.push(Place { name, value, known });
         if let Some(known) = known {
             let first = &mut self.first[known as usize];
             if *first == 0 {

@@ -40,7 +40,7 @@ pub mod uri;
 
 pub use body::{BodyDecoder, BodyEvent, BodyLength, BodyStep, Trailers};
 pub use error::{RequestError, ResponseError, Stage};
-pub use fields::{Field, Fields};
+pub use fields::{Field, Fields, Place, Span};
 pub use host::{HostParts, InvalidHost};
 pub use limits::Limits;
 pub use line::{TargetForm, Version};

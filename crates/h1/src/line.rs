@@ -338,6 +338,8 @@ pub(crate) fn field_line(bytes: &[u8], limits: &Limits) -> Parsed<FieldLine, Bad
     let mut odd = false;
     let mut at = 0;
     let name_end = loop {
+        // What nearly all of a name is made of.
+        at += bytes[at..].iter().take_while(|&&c| NAME_CLASS[c as usize] == NAME).count();
         match NAME_CLASS[byte!(bytes, at) as usize] {
             NAME => {}
             UNDERSCORE => odd |= !limits.underscores_in_headers,

@@ -1,7 +1,7 @@
 //! The head of an upstream's response. Filled by [`crate::client::Connection`].
 
 use crate::error::ResponseError;
-use crate::fields::{FieldTable, Span};
+use crate::fields::{FieldTable, Place, Span};
 use crate::line::{Line, StatusLine, status_line};
 use crate::name::Known;
 use crate::reader::{FieldSpans, Head};
@@ -72,6 +72,16 @@ impl ResponseHead {
     #[inline]
     pub fn fields(&self) -> Fields<'_> {
         self.fields.view(&self.bytes)
+    }
+
+    /// The head as it was received: for who keeps it beyond the next one.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Where the fields are in [`as_bytes`](Self::as_bytes), in the order they came.
+    pub fn places(&self) -> &[Place] {
+        self.fields.places()
     }
 
     /// The declared length. That of the answer to HEAD and of a 304 is of a body that is not sent.

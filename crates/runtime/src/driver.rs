@@ -476,13 +476,25 @@ struct Places {
     hangup: Option<Waker>,
 }
 
+/// So many unused places a thread keeps for the next connections that wait.
+const SPARE_PLACES_MAX: usize = 256;
+
+thread_local! {
+    #[expect(clippy::vec_box, reason = "handed out as boxes")]
+    static SPARE_PLACES: RefCell<Vec<Box<Places>>> = const { RefCell::new(Vec::new()) };
+}
+
 impl Waiters {
+    fn places(&mut self) -> &mut Places {
+        self.0.get_or_insert_with(|| SPARE_PLACES.with_borrow_mut(Vec::pop).unwrap_or_default())
+    }
+
     fn remember_write(&mut self, cx: &Context<'_>) {
-        remember(&mut self.0.get_or_insert_default().write, cx);
+        remember(&mut self.places().write, cx);
     }
 
     fn remember_hangup(&mut self, cx: &Context<'_>) {
-        remember(&mut self.0.get_or_insert_default().hangup, cx);
+        remember(&mut self.places().hangup, cx);
     }
 
     fn take_write(&mut self) -> Option<Waker> {
@@ -495,8 +507,13 @@ impl Waiters {
 
     /// Gives up places that nobody needs.
     fn trim(&mut self) {
-        if self.0.as_ref().is_some_and(|places| places.write.is_none() && places.hangup.is_none()) {
-            self.0 = None;
+        let unused = |places: &mut Box<Places>| places.write.is_none() && places.hangup.is_none();
+        if let Some(places) = self.0.take_if(unused) {
+            SPARE_PLACES.with_borrow_mut(|spare| {
+                if spare.len() < SPARE_PLACES_MAX {
+                    spare.push(places);
+                }
+            });
         }
     }
 }

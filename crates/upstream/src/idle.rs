@@ -174,16 +174,21 @@ pub(crate) fn put(group: &Group, peer: &Peer, mut connection: IdleConnection, ta
     }
     let (pool, peer_id) = (group.pool_id(), peer.state.id);
     let watch = keeper::watch(&mut connection, pool, peer_id);
+    let serial = watch.serial();
     // Something came after the response: nobody knows what that is.
-    if keeper::has_something(&connection.stream, &watch) {
+    if keeper::has_something(&connection.stream, watch) {
         return;
     }
     let until = now + conf.timeout;
-    let entry = Entry { serial: watch.serial(), connection, tag, until };
+    let entry = Entry { serial, connection, tag, until };
     let (dropped, wake) = POOLS.with_borrow_mut(|pools| {
         let id = pools.id;
-        pools.put(group, peer_id, entry, || peer.state.idle.enter(id, worker::remote()));
-        (pools.shrink(pool, conf.connections), pools.needs_alarm(until))
+        let shown = || peer.state.idle.enter(id, worker::remote());
+        let dropped = match pools.put(group, peer_id, entry, shown) > conf.connections {
+            true => pools.shrink(pool, conf.connections),
+            false => Vec::new(),
+        };
+        (dropped, pools.needs_alarm(until))
     });
     drop(dropped);
     keeper::start_or_wake(wake);

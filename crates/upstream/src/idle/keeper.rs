@@ -98,8 +98,8 @@ pub(super) fn watch(connection: &mut IdleConnection, pool: u64, peer: u64) -> Ar
 }
 
 /// Begins to watch a connection; true if something is there already.
-pub(super) fn has_something(stream: &Stream, watch: &Arc<Watch>) -> bool {
-    let waker = Waker::from(watch.clone());
+pub(super) fn has_something(stream: &Stream, watch: Arc<Watch>) -> bool {
+    let waker = Waker::from(watch);
     stream.poll_quiet(&mut Context::from_waker(&waker)).is_ready()
 }
 
@@ -144,7 +144,7 @@ fn look(cx: &Context<'_>) {
     for (pool, peer, serial) in BELL.with(|bell| bell.listen(cx)) {
         let closed = POOLS.with_borrow_mut(|pools| {
             let entry = pools.get(pool, peer, serial)?;
-            let watch = entry.connection.watch.as_ref()?;
+            let watch = entry.connection.watch.clone()?;
             // Wake-ups may come for nothing.
             if has_something(&entry.connection.stream, watch) {
                 pools.remove(pool, peer, serial)

@@ -115,14 +115,15 @@ impl Pools {
         Some(entry)
     }
 
-    /// Adds a connection; `shown` makes the counter of a list that is new.
+    /// Adds a connection; `shown` makes the counter of a list that is new. Returns how many the group
+    /// has now.
     pub(super) fn put(
         &mut self,
         group: &Group,
         peer: u64,
         entry: Entry,
         shown: impl FnOnce() -> Arc<AtomicU32>,
-    ) {
+    ) -> usize {
         let pool = self.pools.entry(group.pool_id()).or_insert_with(|| {
             group.pool_token().enter(nowait_runtime::worker::remote());
             Pool::default()
@@ -134,6 +135,7 @@ impl Pools {
         list.entries.push_back(entry);
         list.show();
         pool.count += 1;
+        pool.count
     }
 
     /// Takes out what is more than a group may keep, the one that was not used for longest first.

@@ -311,7 +311,7 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
         request.pipelined = pipelined;
         let meter = request.spent.clone();
         let next = metered(meter, exchange::one(connection, &mut request, &mut out)).await;
-        request.limits.release();
+        request.end();
         let client = &request.location().client;
         let wait = Wait {
             timeout: client.keepalive_timeout.timeout.duration(),

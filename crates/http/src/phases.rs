@@ -13,8 +13,10 @@
 //! | precontent | `try_files`, `mirror` |
 //! | content | the location's handler, or index, autoindex and static files |
 
+use std::io;
 use std::time::Duration;
 
+use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::sleep;
 use nowait_runtime::stats::set_label;
 use nowait_runtime::task::{Either, select};
@@ -83,7 +85,8 @@ pub(crate) enum Stage {
 pub enum Progress {
     /// The response; `None`: close the connection without an answer.
     Done(Option<Response>),
-    /// Files have to be looked at, or it is not the request's turn yet: [`resume`] goes on.
+    /// Files have to be looked at, or it is not the request's turn yet: [`resume`] goes on. So it does
+    /// where an upstream [was asked](Request::asked), unless [`received`] has the response.
     Files,
 }
 
@@ -120,6 +123,16 @@ pub(crate) fn respond_nested(request: &mut Request) -> Progress {
 /// Answers a request that could not be read: by the error page for the status, else a built-in one.
 pub fn refuse(request: &mut Request, status: u16) -> Progress {
     match conclude(request, Outcome::status(status)) {
+        Concluded::Done(response) => Progress::Done(response),
+        Concluded::Again(start) => advance(request, start),
+    }
+}
+
+/// Answers with what an upstream has sent now to [what was asked](Request::asked), if that is enough;
+/// else [`resume`] goes on.
+pub(crate) fn received(request: &mut Request, received: io::Result<RecvBuf>) -> Progress {
+    let Some(outcome) = proxy::try_answer(request, received) else { return Progress::Files };
+    match conclude(request, outcome) {
         Concluded::Done(response) => Progress::Done(response),
         Concluded::Again(start) => advance(request, start),
     }

@@ -118,6 +118,10 @@ pub struct Request {
     pub limit_rate: Cell<Option<u64>>,
     /// What upstreams did for it; `None` where none was asked.
     pub upstream: Option<Rc<crate::upstream::State>>,
+    /// Memory for what upstreams do.
+    pub(crate) spare_state: Option<Rc<crate::upstream::State>>,
+    /// An upstream was asked already; the content phase goes on with that.
+    pub asked: crate::upstream::Asked,
     /// Where it is passed on to.
     pub proxy: crate::proxy::Context,
     /// `X-Accel-Charset` of an upstream.
@@ -279,6 +283,8 @@ impl Request {
             realpath_of: None,
             limit_rate: Cell::new(None),
             upstream: None,
+            spare_state: None,
+            asked: crate::upstream::Asked::default(),
             proxy: crate::proxy::Context::default(),
             override_charset: None,
             accel: None,
@@ -290,7 +296,22 @@ impl Request {
         }
     }
 
-    /// Makes a finished request the next one of its connection, which reuses its memory.
+    /// The request was answered and logged: it counts at no limit any more, and what its response
+    /// was made of may serve for others.
+    pub fn end(&mut self) {
+        self.limits.release();
+        self.asked.clear();
+        *self.out = Head::default();
+        if let Some(mut state) = self.upstream.take()
+            && let Some(unshared) = Rc::get_mut(&mut state)
+        {
+            unshared.clear();
+            self.spare_state = Some(state);
+        }
+    }
+
+    /// Makes a request that was [ended](Self::end) the next one of its connection, which reuses its
+    /// memory.
     pub fn renew(&mut self, current: Rc<Current>, server: ServerId, started: Instant) {
         // Field by field: the whole is large, and most of it keeps its memory.
         self.location = current.conf.server(server).root;
@@ -305,7 +326,6 @@ impl Request {
         self.body_length = BodyLength::None;
         self.started = started;
         self.received.set(0);
-        *self.out = Head::default();
         self.sent = Sent::default();
         self.internal = false;
         self.in_error_page = false;
@@ -332,7 +352,6 @@ impl Request {
         self.realpath_root = None;
         self.realpath_of = None;
         self.limit_rate.set(None);
-        self.upstream = None;
         self.proxy = crate::proxy::Context::default();
         self.override_charset = None;
         self.accel = None;

@@ -25,7 +25,7 @@ use crate::phases::{self, Progress};
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Response;
 use crate::sender;
-use crate::upstream::State;
+use crate::upstream::{Run, State};
 use nowait_front::servers::Virtual;
 
 /// A pipelined response is kept back, to be sent together with the next ones, up to this size.
@@ -79,6 +79,7 @@ pub(super) async fn one(
     };
     let answer = match progress {
         Progress::Done(answer) => Some(answer),
+        Progress::Files if request.asked.run().is_some() => asked(connection, request, out).await,
         // Only what is not in memory comes here.
         Progress::Files => Box::pin(files(connection, request, out)).await,
     };
@@ -162,6 +163,32 @@ async fn checked(
     match phases::refuse(request, 400) {
         Progress::Done(answer) => answer,
         Progress::Files => Box::pin(phases::resume(request)).await,
+    }
+}
+
+/// Waits for the response of the upstream that was asked. `None`: the client has gone.
+async fn asked(
+    connection: &Connection,
+    request: &mut Request,
+    out: &mut OutBuf,
+) -> Option<Option<Response>> {
+    if !out.is_empty() && Box::pin(flush(connection, out, send_timeout(request))).await.is_err() {
+        request.asked.clear();
+        return None;
+    }
+    let Some(recv) = request.asked.run().and_then(Run::receive) else {
+        return Box::pin(files(connection, request, out)).await;
+    };
+    let received = match select(recv, connection.gone()).await {
+        Either::Left(received) => received,
+        Either::Right(()) => {
+            request.asked.clear();
+            return None;
+        }
+    };
+    match phases::received(request, received) {
+        Progress::Done(answer) => Some(answer),
+        Progress::Files => Box::pin(files(connection, request, out)).await,
     }
 }
 

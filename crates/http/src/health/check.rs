@@ -206,7 +206,7 @@ impl Checker {
         let sent = stream.send(Chain::from(head), options).await;
         sent.map_err(|error| failed(Kind::Network(error), Action::Sending))?;
         let mut input = Input { stream, timeout: self.settings.read_timeout, bytes: Vec::new() };
-        let head = input.head(&mut codec).await?;
+        let head = input.head(&mut *codec).await?;
         let tests = self.check.tests.clone();
         let lacks = |lacks| failed(Kind::Lacks(lacks), Action::ReadingHead);
         tests.head(&head, !self.check.match_name.is_empty()).map_err(lacks)?;
@@ -216,11 +216,11 @@ impl Checker {
         }
         let mut reusable = false;
         if tests.wants_body() {
-            let (body, complete) = input.body(&mut codec, BODY_BYTES_MAX).await?;
+            let (body, complete) = input.body(&mut *codec, BODY_BYTES_MAX).await?;
             tests.body(&body).map_err(lacks)?;
             reusable = complete;
         } else if self.check.keepalive_time.is_some() {
-            reusable = input.body(&mut codec, DRAIN_BYTES_MAX).await?.1;
+            reusable = input.body(&mut *codec, DRAIN_BYTES_MAX).await?.1;
         }
         Ok(reusable && codec.is_reusable(!input.bytes.is_empty()))
     }

@@ -6,8 +6,15 @@
 use nowait_runtime::sleep;
 
 use super::{Held, Turn, ask, hold};
+use crate::conf::Location;
 use crate::connection::OnHangup;
 use crate::request::Request;
+
+/// Whether a location limits its fetches.
+pub fn limits_fetches(location: &Location) -> bool {
+    let limits = location.limits.as_ref();
+    limits.is_some_and(|limits| !limits.fetches.is_empty() || !limits.fetches_at_once.is_empty())
+}
 
 /// Waits for the turn of a fetch. It counts as long as what is given back exists.
 ///

@@ -21,7 +21,7 @@ use crate::request::Request;
 use crate::variables::Builtin;
 use crate::variables::core::builtins;
 
-pub use fetches::fetch;
+pub use fetches::{fetch, limits_fetches};
 use requests::{Asked, Verdict};
 
 /// Longer keys are not limited. nginx: the length of a key has two bytes.

@@ -4,18 +4,18 @@
 //! Made by the handler for one request; sans-IO.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use nowait_h1::client::{self, Asked};
 use nowait_h1::encode::{CHUNK_END, LAST_CHUNK, chunk_start};
-use nowait_h1::{Known, Limits, ResponseError};
+use nowait_h1::{Known, Limits, ResponseError, ResponseHead};
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 
 use super::context::Options;
 use super::early_hints;
 use super::request_head::{self, Framing, Written};
-use super::spare::SpareHead;
 use crate::conf::LocationId;
 use crate::conf::proxy::ProxyConf;
 use crate::generation::Current;
@@ -25,40 +25,67 @@ use crate::upstream::{
     BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep, LogUri, UpstreamHead,
 };
 
+/// So many unused codecs a worker keeps at most; the memory of a large head is not kept.
+const SPARE_MAX: usize = 128;
+
+thread_local! {
+    /// Codecs whose request was answered: their memory serves for the next ones.
+    #[expect(clippy::vec_box, reason = "handed out as boxes")]
+    static SPARE: RefCell<Vec<Box<Http1>>> = const { RefCell::new(Vec::new()) };
+}
+
 /// One request to an HTTP server.
 pub struct Http1 {
-    current: Rc<Current>,
-    location: LocationId,
-    options: Options,
-    uri: LogUri,
+    /// `None` only in one that is not used.
+    asking: Option<Asking>,
     framing: Framing,
     connection: client::Connection,
-    head: SpareHead,
+    head: ResponseHead,
     /// The head may not say what followed it, so the connection can't be used again.
     doubtful: bool,
     /// Bytes of interim responses so far.
     hints: usize,
 }
 
-impl Http1 {
-    /// For a request in a location that passes requests to HTTP servers; `uri` is what is asked for.
-    pub fn new(request: &Request, options: Options, uri: LogUri) -> Self {
-        Self {
-            current: request.current.clone(),
-            location: request.location,
-            options,
-            uri,
-            framing: Framing::default(),
-            connection: client::Connection::new(Limits::default()),
-            head: SpareHead::take(),
-            doubtful: false,
-            hints: 0,
-        }
-    }
+/// What is asked for, and as which location says.
+struct Asking {
+    current: Rc<Current>,
+    location: LocationId,
+    options: Options,
+    uri: LogUri,
+}
 
+impl Asking {
     fn conf(&self) -> &ProxyConf {
         let location = self.current.conf.location(self.location);
         location.proxy.as_deref().expect("only locations that pass requests make this")
+    }
+}
+
+impl Http1 {
+    /// For a request in a location that passes requests to HTTP servers; `uri` is what is asked for.
+    pub fn new(request: &Request, options: Options, uri: LogUri) -> Box<Self> {
+        let mut codec = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+            Box::new(Self {
+                asking: None,
+                framing: Framing::default(),
+                connection: client::Connection::new(Limits::default()),
+                head: ResponseHead::new(),
+                doubtful: false,
+                hints: 0,
+            })
+        });
+        let (current, location) = (request.current.clone(), request.location);
+        codec.asking = Some(Asking { current, location, options, uri });
+        codec
+    }
+
+    fn asking(&self) -> &Asking {
+        self.asking.as_ref().expect("there until it is retired")
+    }
+
+    fn conf(&self) -> &ProxyConf {
+        self.asking().conf()
     }
 
     /// What the response depends on.
@@ -80,12 +107,13 @@ impl Codec for Http1 {
         let conf = self.conf();
         let (content, framing) = content(request, conf);
         request.proxy.framing.set(framing);
-        let uri = match &self.uri {
+        let asking = self.asking();
+        let uri = match &asking.uri {
             LogUri::Unparsed => request.head.uri(),
             LogUri::Text(text) => text,
         };
         let start = out.len();
-        let written = request_head::write(request, conf, &self.options, uri, framing, &mut **out);
+        let written = request_head::write(request, conf, &asking.options, uri, framing, &mut **out);
         let asked = self.asked(request, &out[start..]);
         // The head and the first bytes of the body share one buffer.
         let limits = Limits::one_buffer(conf.backend.settings.buffer_size);
@@ -174,6 +202,18 @@ impl Codec for Http1 {
 
     fn is_reusable(&self, leftover: bool) -> bool {
         !self.doubtful && self.connection.reusable(leftover)
+    }
+
+    fn retire(mut self: Box<Self>) {
+        self.asking = None;
+        self.head.recycle();
+        // The thread may be ending.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(self);
+            }
+        });
     }
 }
 

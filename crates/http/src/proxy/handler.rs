@@ -1,10 +1,12 @@
 //! The handler of `proxy_pass`. nginx: `ngx_http_proxy_handler`.
 
+use std::io;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use nowait_conf::{Size, Value};
 use nowait_front::resolvers::{self, Named};
+use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::net::Address;
 
 use super::cached::Cached;
@@ -18,7 +20,7 @@ use crate::conf::upstream::Upstream;
 use crate::limit;
 use crate::log::Level;
 use crate::outcome::Outcome;
-use crate::request::{BodyLength, Request};
+use crate::request::{BodyLength, Request, RequestBody};
 use crate::request_body;
 use crate::response::Response;
 use crate::upstream::{self, BodyOptions, Cause, Failed, LogUri, Reply, Target};
@@ -30,6 +32,15 @@ pub async fn run(request: &mut Request) -> Outcome {
         request.log(Level::Alert, format_args!("no upstream configuration"));
         return Outcome::status(500);
     };
+    if request.asked.run().is_some() {
+        let mut asked = std::mem::take(&mut request.asked);
+        if let Some(run) = asked.run_mut() {
+            return match Box::pin(run.reply(request)).await {
+                Ok(reply) => answer(request, conf, limited(request, conf, reply)),
+                Err(failed) => Outcome::status(failed.status),
+            };
+        }
+    }
     let server = match begin(request, conf) {
         Ok(server) => server,
         Err(status) => return Outcome::status(status),
@@ -43,16 +54,45 @@ pub async fn run(request: &mut Request) -> Outcome {
     }
 }
 
-/// Answers with what is in memory of a cache; `None`: [`run`] has to.
+/// Answers with what is in memory of a cache, or begins to ask a server; `None`: [`run`] has to go on.
+/// Where `request.asked` says that a response is to be received, [`try_answer`] may save that.
 pub fn try_run(request: &mut Request) -> Option<Outcome> {
     let current = request.current.clone();
     let location = current.conf.location(request.location);
-    let (Some(conf), Some(_)) = (&location.proxy, &location.cache) else { return None };
-    if matches!(conf.pass, Pass::Variable { .. }) {
+    let conf = location.proxy.as_deref()?;
+    let Pass::Static(pass) = &conf.pass else { return None };
+    if location.cache.is_some() {
+        let server = begin(request, conf).ok()?;
+        return crate::cache::try_serve(request, &mut Cached { conf, server });
+    }
+    if matches!(request.body, RequestBody::Unread(_)) || limit::limits_fetches(location) {
         return None;
     }
-    let server = begin(request, conf).ok()?;
-    crate::cache::try_serve(request, &mut Cached { conf, server })
+    request.proxy.destination = Where::Location;
+    let uri = match uri(request, conf) {
+        Ok(uri) => uri,
+        Err(status) => return Some(Outcome::status(status)),
+    };
+    let upstream = current.conf.upstreams.get(pass.group).clone();
+    let mut asked = std::mem::take(&mut request.asked);
+    asked.put(asking(request, conf, upstream, uri, Options::default())).begin(request);
+    request.asked = asked;
+    None
+}
+
+/// Answers with what was received of what [`try_run`] has asked for; `None`: [`run`] has to go on.
+pub fn try_answer(request: &mut Request, received: io::Result<RecvBuf>) -> Option<Outcome> {
+    let mut asked = std::mem::take(&mut request.asked);
+    let reply = asked.run_mut().and_then(|run| run.try_reply(request, received));
+    if reply.is_some() {
+        asked.clear();
+    }
+    request.asked = asked;
+    let reply = reply?;
+    let current = request.current.clone();
+    let conf = current.conf.location(request.location).proxy.as_deref()?;
+    let reply = limited(request, conf, reply);
+    Some(answer(request, conf, reply))
 }
 
 /// Which server is asked.
@@ -139,20 +179,39 @@ pub async fn ask(
     let outlives_client = options.outlives_client;
     let held = limit::fetch(request, outlives_client).await;
     let held = held.map_err(|status| Failed { status, cause: Cause::of_status(status) })?;
+    let upstream = server.upstream(request).await.map_err(failed)?;
+    let mut run = asking(request, conf, upstream, uri, options);
+    let mut reply = Box::pin(run.reply(request)).await?;
+    reply.body.hold(held);
+    Ok(limited(request, conf, reply))
+}
+
+/// A request to a server of `upstream`, to be sent.
+fn asking(
+    request: &mut Request,
+    conf: &ProxyConf,
+    upstream: Upstream,
+    uri: LogUri,
+    options: Options,
+) -> upstream::Run {
+    let backend = &conf.backend;
     let bind = backend.bind.as_ref();
     let bind = bind.and_then(|bind| Some((bind.address(request)?, bind.transparent)));
-    let codec = Box::new(Http1::new(request, options, uri.clone()));
     let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
-    let upstream = server.upstream(request).await.map_err(failed)?;
+    let outlives_client = options.outlives_client;
+    let codec = Http1::new(request, options, uri.clone());
     let attempt = upstream.begin(request);
     let target = Target { upstream, attempt, scheme: HTTP, uri, bind, outlives_client };
-    let mut reply = Box::pin(upstream::run(request, codec, &backend.settings, target)).await?;
-    reply.body.hold(held);
-    if let Some(rate) = &backend.limit_rate {
+    upstream::Run::new(request, codec, &backend.settings, target)
+}
+
+/// A response, received as fast as `proxy_limit_rate` allows.
+fn limited(request: &Request, conf: &ProxyConf, mut reply: Reply) -> Reply {
+    if let Some(rate) = &conf.backend.limit_rate {
         let rate = Size::from_word(&request.evaluate(rate)).map_or(0, |size| size.0);
         reply.body.set_limit_rate(rate);
     }
-    Ok(reply)
+    reply
 }
 
 /// Whether the content is passed on while it comes. nginx: `r->request_body_no_buffering`.

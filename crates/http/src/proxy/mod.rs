@@ -14,7 +14,6 @@ mod handler;
 pub mod redirect;
 pub mod request_head;
 pub mod response;
-mod spare;
 pub mod store;
 pub mod target;
 pub mod trailers;
@@ -22,4 +21,4 @@ pub mod url;
 pub mod variables;
 
 pub use context::Context;
-pub use handler::{run, try_run};
+pub use handler::{run, try_answer, try_run};

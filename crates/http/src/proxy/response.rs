@@ -64,7 +64,7 @@ pub fn process(
     if let Some(special) = intercepted(request, backend, received) {
         return (Processed::Instead(Outcome::Special(special)), wishes);
     }
-    if fields.has(Known::XAccelRedirect)
+    if received.has(Known::XAccelRedirect)
         && !backend.ignore.contains(IgnoreHeaders::ACCEL_REDIRECT)
         && let Some(to) = received.known(Known::XAccelRedirect)
     {
@@ -119,40 +119,15 @@ const fn set(names: &[Known]) -> u128 {
 pub(super) struct Single {
     /// Positions of those that don't.
     ignored: Vec<usize>,
-    /// Those that HTTP knows.
-    seen: u128,
 }
 
 impl Single {
     fn new(request: &Request, received: &UpstreamHead) -> Self {
-        let mut seen = 0u128;
-        let mut ignored = Vec::new();
-        for (n, field) in received.fields().enumerate() {
-            let Some(known) = field.known else { continue };
-            let bit = 1 << known as u32;
-            if seen & SINGLE & bit != 0 {
-                ignored.push(n);
-                let first = received.known(known);
-                request.log(
-                    Level::Warn,
-                    format_args!(
-                        "upstream sent duplicate header line: \"{}: {}\", previous value: \"{}: \
-                         {}\", ignored",
-                        String::from_utf8_lossy(field.name),
-                        String::from_utf8_lossy(field.value),
-                        String::from_utf8_lossy(field.name),
-                        String::from_utf8_lossy(first.unwrap_or_default()),
-                    ),
-                );
-            }
-            seen |= bit;
-        }
-        Self { ignored, seen }
-    }
-
-    /// Whether there is one of this name.
-    fn has(&self, known: Known) -> bool {
-        self.seen >> known as u32 & 1 == 1
+        let ignored = match received.repeats_any(SINGLE) {
+            true => repeated(request, received),
+            false => Vec::new(),
+        };
+        Self { ignored }
     }
 
     /// The fields that count.
@@ -165,6 +140,33 @@ impl Single {
     }
 }
 
+/// The positions of all but the first of headers that may stand once, which are logged.
+fn repeated(request: &Request, received: &UpstreamHead) -> Vec<usize> {
+    let mut seen = 0u128;
+    let mut ignored = Vec::new();
+    for (n, field) in received.fields().enumerate() {
+        let Some(known) = field.known else { continue };
+        let bit = 1 << known as u32;
+        if seen & SINGLE & bit != 0 {
+            ignored.push(n);
+            let first = received.known(known);
+            request.log(
+                Level::Warn,
+                format_args!(
+                    "upstream sent duplicate header line: \"{}: {}\", previous value: \"{}: {}\", \
+                     ignored",
+                    String::from_utf8_lossy(field.name),
+                    String::from_utf8_lossy(field.value),
+                    String::from_utf8_lossy(field.name),
+                    String::from_utf8_lossy(first.unwrap_or_default()),
+                ),
+            );
+        }
+        seen |= bit;
+    }
+    ignored
+}
+
 /// Does what the `X-Accel-*` headers ask for.
 fn obey(
     request: &mut Request,
@@ -172,9 +174,9 @@ fn obey(
     received: &UpstreamHead,
     fields: &Single,
 ) -> Wishes {
-    let constant = fields.seen & PERSONAL == 0 && fields.ignored.is_empty();
+    let constant = !received.has_any(PERSONAL) && fields.ignored.is_empty();
     let mut wishes = Wishes { constant, ..Wishes::default() };
-    if fields.seen & OBEYED == 0 {
+    if !received.has_any(OBEYED) {
         return wishes;
     }
     for Field { known, value, .. } in fields.of(received) {
@@ -254,7 +256,7 @@ fn pass(
     if backend.force_ranges {
         head.accept_ranges = AcceptRanges::Bytes;
     }
-    let nominates = fields.has(Known::Connection) && received.fields().any(is_nomination);
+    let nominates = received.has(Known::Connection) && received.fields().any(is_nomination);
     for field in fields.of(received) {
         if backend.hide.contains(field.name, field.known)
             || (nominates && is_nominated(received, field.name))
@@ -269,6 +271,8 @@ fn pass(
 /// Whether `Connection` names headers, which are about the connection to the server only.
 fn is_nomination(field: Field<'_>) -> bool {
     field.known == Some(Known::Connection)
+        // Mostly it says just this.
+        && ![&b"close"[..], b"keep-alive"].contains(&field.value)
         && tokens(field.value).any(|token| {
             ![&b"close"[..], b"keep-alive", b"upgrade", b""]
                 .iter()

@@ -31,6 +31,9 @@ pub fn uri(request: &Request, pass: &Pass, destination: &Destination) -> Option<
     {
         return Some(Target::Text(destination.uri.clone()));
     }
+    if is_unparsed(request, destination) {
+        return Some(Target::Unparsed);
+    }
     let room = destination.uri.len() + request.uri.path.len() + request.uri.query().len() + 16;
     let mut out = Vec::with_capacity(room);
     Some(match append(request, pass, destination, &mut out)? {
@@ -61,7 +64,7 @@ pub fn append(
         out.extend_from_slice(own);
         return Some(Form::Text);
     }
-    if own.is_empty() && request.uri_unparsed {
+    if is_unparsed(request, destination) {
         return Some(Form::Unparsed);
     }
     let location = match pass {
@@ -84,6 +87,11 @@ pub fn append(
         out.extend_from_slice(request.uri.query());
     }
     (out.len() > start).then_some(Form::Text)
+}
+
+/// Whether it is the URI that the client sent.
+fn is_unparsed(request: &Request, destination: &Destination) -> bool {
+    destination.uri.is_empty() && request.uri_unparsed
 }
 
 /// Whether the path of the request line had escapes, so that the decoded one may need them again.

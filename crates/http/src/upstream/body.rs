@@ -10,6 +10,7 @@ use bytes::Bytes;
 use nowait_runtime::buf::{LARGE_BUF_BYTES, Received};
 use nowait_runtime::fs::Io;
 use nowait_runtime::spawn;
+use nowait_runtime::task::{Gone, JoinHandle};
 use nowait_upstream::Learning;
 
 use super::exchange::{Exchange, More, ReceiveFault};
@@ -18,6 +19,7 @@ use super::tunnel::Tunnel;
 use super::{Fault, Tee};
 use crate::connection::Watch;
 use crate::limit::Held;
+use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
 
 /// A body up to about this size is taken at once, if it has come already.
@@ -25,14 +27,49 @@ const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
 /// The rest of a response. Dropped, it closes the connection unless the response is complete.
 pub struct UpstreamBody {
-    exchange: Box<Exchange>,
-    /// The exchange is finished, or broken.
-    more: More,
     /// Content that has come already.
-    first: VecDeque<Part>,
+    first: Pieces,
+    /// `None`: the response is complete, and its connection serves others.
+    rest: Option<Rest>,
+}
+
+/// A body of which more has to come.
+struct Rest {
+    exchange: Box<Exchange>,
+    /// Not [`More::Complete`].
+    more: More,
     limit_rate: u64,
     io: Rc<Io>,
     watch: Option<Watch>,
+}
+
+/// Pieces of content. Mostly there is one, for which no list is made.
+#[derive(Default)]
+struct Pieces {
+    first: Option<Bytes>,
+    others: VecDeque<Part>,
+}
+
+impl Pieces {
+    fn push(&mut self, piece: Bytes) {
+        match self.first {
+            None => self.first = Some(piece),
+            Some(_) => self.others.push_back(Part::Bytes(piece)),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let others: usize = self.others.iter().map(|part| part.len() as usize).sum();
+        self.first.as_ref().map_or(0, Bytes::len) + others
+    }
+
+    fn into_parts(self) -> VecDeque<Part> {
+        let Self { first, mut others } = self;
+        if let Some(first) = first {
+            others.push_front(Part::Bytes(first));
+        }
+        others
+    }
 }
 
 /// How a response's content goes to the client.
@@ -46,105 +83,122 @@ pub struct BodyOptions {
 
 impl UpstreamBody {
     /// What follows the head that the exchange has received.
-    pub(super) fn new(exchange: Box<Exchange>, io: Rc<Io>) -> Self {
-        let first = VecDeque::new();
-        let mut body = Self { exchange, more: More::Yes, first, limit_rate: 0, io, watch: None };
-        if !body.is_tunnel() {
-            // Also says that there is none.
-            body.decode();
-        }
-        body
+    pub(super) fn new(mut exchange: Exchange, request: &Request) -> Self {
+        let mut first = Pieces::default();
+        // Also says that there is none.
+        let more = match exchange.codec().is_tunnel() {
+            true => More::Yes,
+            false => decode(&mut exchange, &mut first),
+        };
+        let rest = match more {
+            More::Complete => None,
+            more => Some(Rest {
+                // Boxed, since it is handed on from one future to the next.
+                exchange: Box::new(exchange),
+                more,
+                limit_rate: 0,
+                io: request.temp_io(),
+                watch: None,
+            }),
+        };
+        Self { first, rest }
     }
 
     /// Keeps what a hang-up of the client means for as long as the body is received.
     pub(super) fn keep(&mut self, watch: Watch) {
         // The client is not asked to stay for what it does not wait for.
-        self.watch = Some(watch).filter(|_| !self.is_complete());
+        if let Some(rest) = &mut self.rest {
+            rest.watch = Some(watch);
+        }
     }
 
     /// Learns something when the response has ended well.
     pub(super) fn at_end(&mut self, learning: Learning) {
-        match self.is_complete() {
-            true => learning.note(nowait_runtime::now()),
-            false => self.exchange.learning = Some(Box::new(learning)),
+        match &mut self.rest {
+            None => learning.note(nowait_runtime::now()),
+            Some(rest) => rest.exchange.learning = Some(Box::new(learning)),
         }
     }
 
     /// Keeps what counts the request at limits, until the response was received.
     pub fn hold(&mut self, held: Vec<Held>) {
-        if !self.is_complete() {
-            self.exchange.held = held;
+        if let Some(rest) = &mut self.rest {
+            rest.exchange.held = held;
         }
     }
 
     /// The connection has become a tunnel.
     pub fn is_tunnel(&mut self) -> bool {
-        !self.is_complete() && self.exchange.codec().is_tunnel()
+        self.rest.as_mut().is_some_and(|rest| rest.exchange.codec().is_tunnel())
     }
 
     /// All of it has come, and the connection serves others.
     pub fn is_complete(&self) -> bool {
-        matches!(self.more, More::Complete)
+        self.rest.is_none()
     }
 
     /// How many bytes per second are read from the upstream, if the response is read ahead; zero: no
     /// limit.
     pub fn set_limit_rate(&mut self, bytes_per_second: u64) {
-        self.limit_rate = bytes_per_second;
-    }
-
-    /// Takes what the exchange has received.
-    fn decode(&mut self) {
-        self.more = self.exchange.decode();
-        let received = std::mem::replace(&mut self.exchange.input, Received::empty());
-        if !received.is_empty() {
-            self.first.push_back(Part::Bytes(received.into_bytes()));
+        if let Some(rest) = &mut self.rest {
+            rest.limit_rate = bytes_per_second;
         }
     }
 
     /// Takes more, if it has come already.
     fn take_ready(&mut self) {
-        let mut bytes: usize = self.first.iter().map(|part| part.len() as usize).sum();
-        while matches!(self.more, More::Yes)
-            && self.exchange.upload.is_none()
+        let mut bytes = self.first.bytes();
+        while let Some(Rest { exchange, more: more @ More::Yes, .. }) = &mut self.rest
+            && exchange.upload.is_none()
             && bytes < AT_ONCE_BYTES_MAX
         {
-            match self.exchange.stream().try_recv_large(LARGE_BUF_BYTES) {
-                Ok(Some(received)) if received.is_empty() => self.more = self.exchange.eof(),
+            *more = match exchange.stream().try_recv_large(LARGE_BUF_BYTES) {
+                Ok(Some(received)) if received.is_empty() => exchange.eof(),
                 Ok(Some(received)) => {
                     bytes += received.len();
-                    self.exchange.input = received;
-                    self.decode();
+                    exchange.input = received;
+                    decode(exchange, &mut self.first)
                 }
                 // An error comes again.
                 Ok(None) | Err(_) => return,
+            };
+            if matches!(more, More::Complete) {
+                self.rest = None;
             }
         }
     }
 
     /// The body for the client's response.
     pub fn into_body(mut self, options: BodyOptions) -> Body {
-        if self.is_tunnel() {
-            let Self { exchange, watch, .. } = self;
+        if self.is_tunnel()
+            && let Some(Rest { exchange, watch, .. }) = self.rest
+        {
             return Body::Tunnel(Box::new(Tunnel::new(exchange, watch)));
         }
-        let buffering = options.buffering.unwrap_or(self.exchange.settings.buffering);
         // With a limit time has to pass between two receives.
-        if self.limit_rate == 0 {
+        if self.rest.as_ref().is_some_and(|rest| rest.limit_rate == 0) {
             self.take_ready();
         }
         let waits = options.tee.as_ref().is_some_and(|tee| tee.comes_first());
-        if self.is_complete() && !waits {
-            if let Some(tee) = options.tee {
-                copy(&self.first, tee);
-            }
-            return match self.first.len() {
-                0 => Body::Empty,
-                1 => self.first.pop_front().map_or(Body::Empty, Body::from),
-                _ => Body::Parts(self.first),
+        let Some(rest) = self.rest else {
+            return match options.tee {
+                Some(tee) => {
+                    let parts = self.first.into_parts();
+                    let task = copy(&parts, tee);
+                    match waits {
+                        true => Body::Stream(Box::new(Copied { parts, task: Some(task) })),
+                        false => whole(parts),
+                    }
+                }
+                None if self.first.others.is_empty() => {
+                    self.first.first.map_or(Body::Empty, Body::Bytes)
+                }
+                None => whole(self.first.into_parts()),
             };
-        }
-        let Self { exchange, more, first, limit_rate, io, watch } = self;
+        };
+        let Rest { exchange, more, limit_rate, io, watch } = rest;
+        let buffering = options.buffering.unwrap_or(exchange.settings.buffering);
+        let first = self.first.into_parts();
         // The client's wish ends nothing that somebody else wants.
         let watch = watch.filter(|_| options.tee.is_none());
         exchange.state.set_action(Some("reading upstream"));
@@ -168,29 +222,85 @@ impl UpstreamBody {
     /// # Errors
     /// [`BodyError`]; also when it has more than `max` bytes.
     pub async fn read(self, max: usize) -> Result<Bytes, BodyError> {
-        let Self { exchange, more, first, watch, .. } = self;
-        let mut source = Unbuffered { exchange, more, first, _watch: watch };
         let mut all = Vec::new();
-        while let Some(part) = source.receive().await? {
-            let Part::Bytes(piece) = part else { continue };
+        let mut take = |part: Part| {
+            let Part::Bytes(piece) = part else { return Ok(()) };
             if all.len() + piece.len() > max {
                 return Err(BodyError::Upstream("too big subrequest response".into()));
             }
             all.extend_from_slice(&piece);
+            Ok(())
+        };
+        let first = self.first.into_parts();
+        match self.rest {
+            None => first.into_iter().try_for_each(&mut take)?,
+            Some(Rest { exchange, more, watch, .. }) => {
+                let mut source = Unbuffered { exchange, more, first, _watch: watch };
+                while let Some(part) = source.receive().await? {
+                    take(part)?;
+                }
+            }
         }
         Ok(all.into())
     }
 }
 
-/// Gives a body that is all there to its second destination, for which nobody waits.
-fn copy(parts: &VecDeque<Part>, mut tee: Box<dyn Tee>) {
+/// Takes what the exchange has received.
+fn decode(exchange: &mut Exchange, first: &mut Pieces) -> More {
+    let more = exchange.decode();
+    let received = std::mem::replace(&mut exchange.input, Received::empty());
+    if !received.is_empty() {
+        first.push(received.into_bytes());
+    }
+    more
+}
+
+/// A body that is all there.
+fn whole(mut parts: VecDeque<Part>) -> Body {
+    match parts.len() {
+        0 => Body::Empty,
+        1 => parts.pop_front().map_or(Body::Empty, Body::from),
+        _ => Body::Parts(parts),
+    }
+}
+
+/// Gives a body that is all there to its second destination.
+fn copy(parts: &VecDeque<Part>, mut tee: Box<dyn Tee>) -> JoinHandle<()> {
     let pieces: Vec<Bytes> = parts.iter().filter_map(pump::bytes_of).collect();
-    drop(spawn(async move {
+    spawn(async move {
         for piece in pieces {
             tee.write(piece).await;
         }
         tee.end(true).await;
-    }));
+    })
+}
+
+/// A body that is all there, and ends when its second destination has it.
+struct Copied {
+    parts: VecDeque<Part>,
+    /// `None` at the end.
+    task: Option<JoinHandle<()>>,
+}
+
+impl BodySource for Copied {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        Box::pin(async {
+            if let Some(part) = self.parts.pop_front() {
+                return Ok(Some(part));
+            }
+            let Some(task) = &mut self.task else { return Ok(None) };
+            let ended = task.await;
+            self.task = None;
+            match ended {
+                Ok(()) => Ok(None),
+                Err(Gone) => Err(BodyError::Upstream("storing the response was aborted".into())),
+            }
+        })
+    }
+
+    fn is_urgent(&self) -> bool {
+        false
+    }
 }
 
 impl From<Part> for Body {

@@ -94,6 +94,9 @@ pub trait Codec: 'static {
     /// Whether the connection can carry another request, the response being complete. `leftover`:
     /// the upstream has sent more than the response.
     fn is_reusable(&self, leftover: bool) -> bool;
+
+    /// The request has been answered: the codec's memory may serve for another one.
+    fn retire(self: Box<Self>) {}
 }
 
 /// What content follows the head of a request.

@@ -1,11 +1,12 @@
 //! Connections to upstreams: idle ones, and new ones.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_runtime::net::{ConnectError, ConnectOptions, Stream};
 use nowait_runtime::now;
-use nowait_upstream::{IdleConnection, Picked, Tag, Times};
+use nowait_upstream::{IdleConnection, Peer, Picked, Tag, Times};
 
 use super::{Settings, Target};
 
@@ -27,6 +28,17 @@ pub(super) enum Unconnected {
     Ours(ConnectError),
 }
 
+/// Takes an idle connection of this worker to the peer.
+///
+/// # Errors
+/// The peer, if there is none.
+pub(super) fn idle(peer: Picked, tag: Tag) -> Result<Link, Picked> {
+    match peer.idle_take(tag) {
+        Some(idle) => Ok(Link::new(idle, true, peer, tag)),
+        None => Err(peer),
+    }
+}
+
 /// Takes an idle connection to the peer, or makes one.
 ///
 /// # Errors
@@ -37,9 +49,10 @@ pub(super) async fn connect(
     settings: &Settings,
     tag: Tag,
 ) -> Result<Link, (Unconnected, Picked)> {
-    if let Some(idle) = peer.idle_take(tag) {
-        return Ok(Link::new(idle, true, peer, tag));
-    }
+    let peer = match idle(peer, tag) {
+        Ok(link) => return Ok(link),
+        Err(peer) => peer,
+    };
     if let Some(idle) = peer.idle_take_any(tag).await {
         return Ok(Link::new(idle, true, peer, tag));
     }
@@ -63,6 +76,10 @@ pub(super) async fn connect(
 impl Link {
     pub(super) fn new(connection: IdleConnection, reused: bool, peer: Picked, tag: Tag) -> Self {
         Self { stream: connection.stream.clone(), reused, peer, tag, connection }
+    }
+
+    pub(super) fn peer(&self) -> &Arc<Peer> {
+        self.peer.peer()
     }
 
     pub(super) fn header_received(&mut self, status: u16, time: Duration) {

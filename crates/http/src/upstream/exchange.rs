@@ -8,17 +8,18 @@ use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use nowait_runtime::buf::{Chain, RECV_BUF_BYTES, Received};
 use nowait_runtime::net::{NO_TIMEOUT, Stream};
 use nowait_runtime::now;
-use nowait_upstream::Learning;
+use nowait_upstream::{Learning, Peer};
 
 use super::connect::Link;
+use super::receive::HeadFault;
 use super::upload::{Limits, Sending, Upload};
-use super::{BodyEvent, Cause, Codec, Fault, Settings, State};
+use super::{BodyEvent, Cause, Codec, Fault, HeadEvent, Settings, State};
 use crate::limit::Held;
 use crate::request::ReadError;
 use crate::response::BodyError;
@@ -29,12 +30,16 @@ pub(super) struct Exchange {
     link: Option<Link>,
     /// Received and not yet used.
     pub(super) input: Received,
+    /// What was found of the head already.
+    pub(super) early: Option<Box<Result<HeadEvent, HeadFault>>>,
+    /// Bytes of the head so far.
+    pub(super) head_bytes: usize,
     /// `None` only at the end.
     codec: Option<Box<dyn Codec>>,
     pub(super) settings: Arc<Settings>,
     pub(super) state: Rc<State>,
     /// What is still being sent of the request.
-    pub(super) upload: Option<Upload>,
+    pub(super) upload: Option<Box<Upload>>,
     /// The try's number, and when it began.
     number: usize,
     began: Instant,
@@ -78,12 +83,13 @@ impl Exchange {
         settings: Arc<Settings>,
         state: Rc<State>,
         (number, began): (usize, Instant),
-    ) -> Box<Self> {
+    ) -> Self {
         let before = (link.stream.bytes_sent(), link.stream.bytes_received());
-        // Boxed, since it is handed on from one future to the next.
-        Box::new(Self {
+        Self {
             link: Some(link),
             input: Received::empty(),
+            early: None,
+            head_bytes: 0,
             codec: Some(codec),
             settings,
             state,
@@ -96,12 +102,26 @@ impl Exchange {
             learning: None,
             held: Vec::new(),
             closed: false,
-        })
+        }
+    }
+
+    fn link(&self) -> &Link {
+        self.link.as_ref().expect("not after the end")
+    }
+
+    /// Who is asked.
+    pub(super) fn peer(&self) -> &Arc<Peer> {
+        self.link().peer()
+    }
+
+    /// The connection had served requests before.
+    pub(super) fn is_reused(&self) -> bool {
+        self.link().reused
     }
 
     /// The connection.
     pub(super) fn stream(&self) -> &Rc<Stream> {
-        &self.link.as_ref().expect("not after the end").stream
+        &self.link().stream
     }
 
     pub(super) fn codec(&mut self) -> &mut dyn Codec {
@@ -114,8 +134,8 @@ impl Exchange {
     }
 
     /// Ends the exchange; its connection is closed.
-    pub(super) fn into_parts(mut self: Box<Self>) -> (Box<dyn Codec>, Option<Link>) {
-        self.close();
+    pub(super) fn into_parts(mut self) -> (Box<dyn Codec>, Option<Link>) {
+        self.close(self.elapsed());
         let codec = self.codec.take().expect("there until the exchange ends");
         (codec, self.link.take())
     }
@@ -129,7 +149,9 @@ impl Exchange {
     }
 
     fn elapsed(&self) -> Duration {
-        now().saturating_duration_since(self.began)
+        let now = now();
+        // Within a turn of the loop the clock stands.
+        if now == self.began { Duration::ZERO } else { now.saturating_duration_since(self.began) }
     }
 
     pub(super) fn connected(&self) {
@@ -209,6 +231,24 @@ impl Exchange {
         outcome
     }
 
+    /// Begins to send what is to be sent, and does not wait: a driver that sends by completions has
+    /// taken it then.
+    ///
+    /// # Errors
+    /// What the network says.
+    pub(super) fn begin_upload(&mut self) -> io::Result<()> {
+        let stream = self.stream().clone();
+        let codec = self.codec.as_mut().expect("there until the exchange ends");
+        let Some(upload) = &mut self.upload else { return Ok(()) };
+        // Whoever waits for the rest polls again.
+        match upload.poll(&mut **codec, &stream, &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(Sending::Done)) => self.upload = None,
+            Poll::Ready(Err(ReceiveFault::Network(error))) => return Err(error),
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Sends what the codec has to say, as soon as something is received again or sent.
     pub(super) fn speak(&mut self) {
         let mut said = Chain::new();
@@ -280,12 +320,13 @@ impl Exchange {
         if !trailers.is_empty() {
             self.state.set_trailers(trailers);
         }
-        self.close();
+        let elapsed = self.elapsed();
+        self.close(elapsed);
         if let Some(learning) = self.learning.take() {
             learning.note(now());
         }
         let reusable = self.upload.is_none() && self.codec().is_reusable(leftover);
-        let times = (self.header_time.unwrap_or_default(), self.elapsed());
+        let times = (self.header_time.unwrap_or_default(), elapsed);
         if let Some(link) = self.link.take() {
             link.release(reusable, Some(times));
         }
@@ -293,12 +334,11 @@ impl Exchange {
     }
 
     /// The response is complete, or will never be: what logs say of it stands.
-    fn close(&mut self) {
+    fn close(&mut self, elapsed: Duration) {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
         self.held.clear();
-        let elapsed = self.elapsed();
         let Some(link) = &self.link else { return };
         let sent = link.stream.bytes_sent() - self.before.0;
         let received = link.stream.bytes_received() - self.before.1;
@@ -315,7 +355,9 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.close();
+        if !self.closed {
+            self.close(self.elapsed());
+        }
         if let Some(link) = self.link.take() {
             // The client has left, or a tunnel has ended: without a head that says nothing about
             // the peer. nginx differs: it takes that for a success.
@@ -323,6 +365,9 @@ impl Drop for Exchange {
                 Some(_) => link.release(false, None),
                 None => drop(link),
             }
+        }
+        if let Some(codec) = self.codec.take() {
+            codec.retire();
         }
     }
 }

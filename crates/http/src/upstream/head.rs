@@ -3,10 +3,8 @@
 //! Made by codecs; read by protocol modules, the cache and variables. Its fields are parts of one
 //! piece of memory, so that a value becomes a header of our own response without a copy.
 
-use std::ops::Range;
-
 use bytes::{BufMut, Bytes, BytesMut};
-use nowait_h1::{Known, ResponseHead, Version};
+use nowait_h1::{Known, Place, ResponseHead, Span, Version};
 
 /// The head of a response, interim or final.
 #[derive(Debug, Clone, Default)]
@@ -23,18 +21,27 @@ pub struct UpstreamHead {
     pub keep_alive: bool,
     /// Bytes of the head as it was received.
     pub length: usize,
-    /// Names and values, one after the other.
+    /// What the names and values are parts of.
     text: Bytes,
     places: Vec<Place>,
+    /// Which of the names that HTTP knows are there.
+    names: Names,
 }
 
-/// Where a field stands in the text. Heads are far smaller than 4 GiB.
-#[derive(Debug, Clone)]
-struct Place {
-    known: Option<Known>,
-    start: u32,
-    name_bytes: u32,
-    value_bytes: u32,
+/// Which of the names that HTTP knows are in a head: one bit for each, by its number.
+#[derive(Debug, Clone, Copy, Default)]
+struct Names {
+    present: u128,
+    /// More than once.
+    repeated: u128,
+}
+
+impl Names {
+    fn note(&mut self, known: Option<Known>) {
+        let bit = known.map_or(0, |known| 1 << known as u32);
+        self.repeated |= self.present & bit;
+        self.present |= bit;
+    }
 }
 
 /// One field of a head.
@@ -51,32 +58,35 @@ pub struct Field<'a> {
 impl UpstreamHead {
     /// From an HTTP/1 head.
     pub fn from_h1(head: &ResponseHead) -> Self {
-        let fields = head.fields();
-        // Names and values are less than the whole.
-        let mut builder = HeadBuilder::new(head.status(), fields.len(), head.length());
-        for field in fields.iter() {
-            builder.field(field.known, field.name, field.value);
-        }
-        let mut built = builder.finish();
-        built.reason = match nowait_h1::status::reason(head.status()) {
+        let text = Bytes::copy_from_slice(head.as_bytes());
+        let reason = match nowait_h1::status::reason(head.status()) {
             Some(usual) if usual.as_bytes() == head.reason() => {
                 Bytes::from_static(usual.as_bytes())
             }
             _ => Bytes::copy_from_slice(head.reason()),
         };
-        built.is_http10 = head.version() < Version::Http11;
-        built.content_length = head.content_length();
-        built.keep_alive = head.keep_alive();
-        built.length = head.length();
-        built
+        let places = head.places().to_vec();
+        let mut names = Names::default();
+        places.iter().for_each(|place| names.note(place.known));
+        Self {
+            status: head.status(),
+            reason,
+            is_http10: head.version() < Version::Http11,
+            content_length: head.content_length(),
+            keep_alive: head.keep_alive(),
+            length: head.length(),
+            text,
+            places,
+            names,
+        }
     }
 
     /// The fields in the order they came.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'_>> + Clone {
         self.places.iter().map(|place| Field {
             known: place.known,
-            name: &self.text[place.name()],
-            value: &self.text[place.value()],
+            name: place.name.of(&self.text),
+            value: place.value.of(&self.text),
         })
     }
 
@@ -85,10 +95,28 @@ impl UpstreamHead {
         self.fields().find(|field| field.name.eq_ignore_ascii_case(name)).map(|f| f.value)
     }
 
+    /// Whether there is a field of this name.
+    pub fn has(&self, name: Known) -> bool {
+        self.has_any(1 << name as u32)
+    }
+
+    /// Whether there is a field of one of these names: one bit for each, by its number.
+    pub fn has_any(&self, names: u128) -> bool {
+        self.names.present & names != 0
+    }
+
+    /// Whether there are several fields of one of these names.
+    pub fn repeats_any(&self, names: u128) -> bool {
+        self.names.repeated & names != 0
+    }
+
     /// The value of the first field of this name.
     pub fn known(&self, name: Known) -> Option<&[u8]> {
+        if !self.has(name) {
+            return None;
+        }
         let place = self.places.iter().find(|place| place.known == Some(name))?;
-        Some(&self.text[place.value()])
+        Some(place.value.of(&self.text))
     }
 
     /// A part of a name or of a value of this head as bytes that share its memory.
@@ -97,18 +125,6 @@ impl UpstreamHead {
     /// When it is a part of something else.
     pub fn share(&self, part: &[u8]) -> Bytes {
         self.text.slice_ref(part)
-    }
-}
-
-impl Place {
-    fn name(&self) -> Range<usize> {
-        let start = self.start as usize;
-        start..start + self.name_bytes as usize
-    }
-
-    fn value(&self) -> Range<usize> {
-        let start = self.name().end;
-        start..start + self.value_bytes as usize
     }
 }
 
@@ -129,11 +145,13 @@ impl HeadBuilder {
 
     /// Adds a field.
     pub fn field(&mut self, known: Option<Known>, name: &[u8], value: &[u8]) {
-        let start = self.text.len() as u32;
-        let (name_bytes, value_bytes) = (name.len() as u32, value.len() as u32);
+        let start = self.text.len();
+        let middle = start + name.len();
         self.text.put_slice(name);
         self.text.put_slice(value);
-        self.head.places.push(Place { known, start, name_bytes, value_bytes });
+        let (name, value) = (Span::new(start, middle), Span::new(middle, self.text.len()));
+        self.head.places.push(Place { name, value, known });
+        self.head.names.note(known);
     }
 
     /// The head, to be completed by whoever knows more than its fields.

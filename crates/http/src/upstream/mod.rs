@@ -1,6 +1,6 @@
 //! Upstreams: one engine that sends a request to a server behind this one and brings its response.
 //!
-//! Protocol modules (the http proxy, later FastCGI and others) call [`run`] with a [`Codec`], which
+//! Protocol modules (the http proxy, later FastCGI and others) make a [`Run`] of a [`Codec`], which
 //! knows the protocol and no socket, [`Settings`] from their own directives, and a [`Target`]. They
 //! get the head of the response and an [`UpstreamBody`], turn the head into their own response, and
 //! the rest into its [`Body`](crate::response::Body). The engine knows sockets, times, buffers and
@@ -36,7 +36,7 @@ mod upload;
 pub use body::{BodyOptions, UpstreamBody};
 pub use codec::{BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep};
 pub use head::{Field, HeadBuilder, UpstreamHead};
-pub use run::{Failed, Reply, run};
+pub use run::{Asked, Failed, Reply, Run};
 pub use settings::{Buffers, Cause, NextUpstream, Settings};
 pub use state::{PeerName, State, Try};
 pub use target::{LogUri, Target};

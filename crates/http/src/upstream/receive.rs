@@ -1,5 +1,9 @@
 //! Receives the head of a response.
 
+use std::io;
+
+use nowait_runtime::buf::{Received, RecvBuf};
+
 use super::exchange::{Exchange, ReceiveFault};
 use super::{Fault, HeadEvent, UpstreamHead};
 use crate::connection::send_timeout;
@@ -28,30 +32,19 @@ pub(super) async fn head(
     request: &Request,
     exchange: &mut Exchange,
 ) -> Result<UpstreamHead, HeadFault> {
-    let max = exchange.settings.buffer_size as usize;
-    let mut bytes = 0;
     loop {
-        if exchange.input.is_empty() {
-            let received = exchange.receive(0).await.map_err(HeadFault::Receive)?;
-            if received.is_empty() {
-                return Err(HeadFault::Closed);
-            }
-            exchange.input = received;
-            if exchange.upload.is_none() {
-                exchange.state.set_action(Some("reading response header from upstream"));
-            }
-        }
-        let (codec, input) = exchange.codec_and_input();
-        let step = codec.receive_head(input)?;
-        input.advance(step.consumed);
-        bytes += step.consumed;
-        exchange.speak();
-        match step.event {
-            HeadEvent::NeedMore if bytes >= max => return Err(Fault::HeadTooBig.into()),
+        let event = match exchange.early.take() {
+            Some(event) => *event,
+            None if exchange.input.is_empty() => match exchange.receive(0).await {
+                Ok(received) => next(exchange, received),
+                Err(fault) => Err(HeadFault::Receive(fault)),
+            },
+            None => parse(exchange),
+        };
+        match event? {
             HeadEvent::NeedMore => {}
-            _ if bytes > max => return Err(Fault::HeadTooBig.into()),
             HeadEvent::Interim(head) => {
-                bytes = 0;
+                exchange.head_bytes = 0;
                 if let Some(out) = exchange.codec().interim(request, head) {
                     // Whether the client still takes it shows with the response.
                     let sent = request.connection.send_interim(out, send_timeout(request));
@@ -61,4 +54,48 @@ pub(super) async fn head(
             HeadEvent::Final(head) => return Ok(head),
         }
     }
+}
+
+/// The head, if this is all of it; else [`head`] goes on with what it was.
+pub(super) fn at_once(
+    exchange: &mut Exchange,
+    received: io::Result<RecvBuf>,
+) -> Option<UpstreamHead> {
+    let event = match received {
+        Ok(received) => next(exchange, Received::Lent(received)),
+        Err(error) => Err(HeadFault::Receive(ReceiveFault::Network(error))),
+    };
+    match event {
+        Ok(HeadEvent::Final(head)) => Some(head),
+        other => {
+            exchange.early = Some(Box::new(other));
+            None
+        }
+    }
+}
+
+/// What comes next, by what was received now.
+fn next(exchange: &mut Exchange, received: Received) -> Result<HeadEvent, HeadFault> {
+    if received.is_empty() {
+        return Err(HeadFault::Closed);
+    }
+    exchange.input = received;
+    if exchange.upload.is_none() {
+        exchange.state.set_action(Some("reading response header from upstream"));
+    }
+    parse(exchange)
+}
+
+fn parse(exchange: &mut Exchange) -> Result<HeadEvent, HeadFault> {
+    let max = exchange.settings.buffer_size as usize;
+    let (codec, input) = exchange.codec_and_input();
+    let step = codec.receive_head(input)?;
+    input.advance(step.consumed);
+    exchange.head_bytes += step.consumed;
+    exchange.speak();
+    let is_too_big = match step.event {
+        HeadEvent::NeedMore => exchange.head_bytes >= max,
+        HeadEvent::Interim(_) | HeadEvent::Final(_) => exchange.head_bytes > max,
+    };
+    if is_too_big { Err(Fault::HeadTooBig.into()) } else { Ok(step.event) }
 }

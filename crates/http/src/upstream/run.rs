@@ -2,7 +2,6 @@
 //!
 //! Called by protocol modules. What follows the head is [`UpstreamBody`]'s matter.
 
-use std::future::Future;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use nowait_front::upstreams::connect_level;
 use nowait_h1::Method;
-use nowait_runtime::net::ConnectError;
+use nowait_runtime::buf::RecvBuf;
+use nowait_runtime::net::{ConnectError, Recv};
 use nowait_runtime::now;
 use nowait_runtime::time::timeout;
-use nowait_upstream::{Next, Peer, Picked, Tag};
+use nowait_upstream::{Next, Picked, Tag};
 
 use super::body::UpstreamBody;
 use super::connect::{self, Unconnected};
@@ -22,8 +22,8 @@ use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
 use super::state::PeerName;
 use super::sticky_cookie;
-use super::{Cause, Codec, Fault, Settings, State, Target, UpstreamHead};
-use crate::connection::OnHangup;
+use super::{Cause, Codec, Fault, HeadEvent, Settings, State, Target, UpstreamHead};
+use crate::connection::{OnHangup, Watch};
 use crate::log::{Level, OsError};
 use crate::logs::debug;
 use crate::request::{ReadError, Request, RequestBody};
@@ -46,47 +46,80 @@ pub struct Failed {
     pub cause: Option<Cause>,
 }
 
-/// Sends a request to an upstream, perhaps to one after the other, and receives the head of a
-/// response. What went wrong has been logged.
-///
-/// # Errors
-/// [`Failed`]: the status to answer with.
-pub fn run<'a>(
-    request: &'a mut Request,
-    codec: Box<dyn Codec>,
-    settings: &'a Arc<Settings>,
-    target: Target,
-) -> impl Future<Output = Result<Reply, Failed>> {
-    let state = State::of(request);
-    state.set_url(target.scheme, target.uri.clone());
-    let tag = target.tag(request);
-    let started = now();
-    let mut run =
-        Run { request, settings, streamed: false, target, tag, state, codec: Some(codec), started };
-    // No `async fn`, whose future would hold all of this twice.
-    async move { run.reply().await }
-}
-
 impl State {
     /// The state of a request, made when it is first needed.
     pub fn of(request: &mut Request) -> Rc<State> {
-        request.upstream.get_or_insert_default().clone()
+        let spare = &mut request.spare_state;
+        let state = request.upstream.get_or_insert_with(|| spare.take().unwrap_or_default());
+        state.clone()
     }
 }
 
-/// A request on its way to upstreams.
-struct Run<'a> {
-    request: &'a mut Request,
-    settings: &'a Arc<Settings>,
+/// A request on its way to an upstream, perhaps to one after the other, until there is the head of a
+/// response. What goes wrong is logged.
+///
+/// [`reply`](Self::reply) does all of it. What most requests need, an idle connection and a response
+/// whose head comes in one piece, needs no future: [`begin`](Self::begin) sends the request,
+/// [`receive`](Self::receive) is to be waited for, and [`try_reply`](Self::try_reply) has the response.
+/// Wherever that leads no further, `reply` goes on from there.
+pub struct Run {
+    settings: Arc<Settings>,
     target: Target,
     tag: Tag,
     state: Rc<State>,
     /// The client's content is sent on while it comes.
     streamed: bool,
+    /// A peer was chosen before.
+    is_again: bool,
     /// Not there while a try has it.
     codec: Option<Box<dyn Codec>>,
     started: Instant,
+    /// What a hang-up of the client means; `None` before the first try and after the last.
+    watch: Option<Watch>,
+    /// A try that is under way.
+    begun: Option<Begun>,
 }
+
+/// A place for a request that was sent while it was in the phases; its memory serves for the next one.
+#[derive(Default)]
+pub struct Asked(Option<Box<Option<Run>>>);
+
+impl Asked {
+    /// Puts one there.
+    #[inline]
+    pub fn put(&mut self, run: Run) -> &mut Run {
+        self.0.get_or_insert_default().insert(run)
+    }
+
+    /// The one that is there.
+    pub fn run(&self) -> Option<&Run> {
+        self.0.as_deref()?.as_ref()
+    }
+
+    /// The one that is there.
+    pub fn run_mut(&mut self) -> Option<&mut Run> {
+        self.0.as_deref_mut()?.as_mut()
+    }
+
+    /// Ends it.
+    pub fn clear(&mut self) {
+        if let Some(place) = &mut self.0 {
+            **place = None;
+        }
+    }
+}
+
+/// How far a try has come.
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
+enum Begun {
+    /// The peer is chosen.
+    Picked(Picked, Opened),
+    /// The request was sent, or is sent while the head is received; or that has failed.
+    Sent(Exchange, Result<(), SendFault>),
+}
+
+/// A try's number, and when it began.
+type Opened = (usize, Instant);
 
 /// How a try failed.
 enum Miss {
@@ -105,51 +138,128 @@ struct Missed {
     stale: bool,
 }
 
-type Answer = (Rc<UpstreamHead>, UpstreamBody, Arc<Peer>);
+impl Run {
+    /// A request that is to be sent to `target`.
+    #[inline]
+    pub fn new(
+        request: &mut Request,
+        codec: Box<dyn Codec>,
+        settings: &Arc<Settings>,
+        target: Target,
+    ) -> Self {
+        let state = State::of(request);
+        state.set_url(target.scheme, target.uri.clone());
+        let tag = target.tag(request);
+        Self {
+            settings: settings.clone(),
+            target,
+            tag,
+            state,
+            streamed: false,
+            is_again: false,
+            codec: Some(codec),
+            started: now(),
+            watch: None,
+            begun: None,
+        }
+    }
 
-impl Run<'_> {
-    async fn reply(&mut self) -> Result<Reply, Failed> {
-        let settings = self.settings;
-        let read = match settings.request_buffering {
-            true => request_body::read(self.request).await,
-            false => request_body::read_ready(self.request).await,
+    /// Sends the request as far as there is nothing to wait for: its content is there, and the peer
+    /// whose turn it is has an idle connection.
+    pub fn begin(&mut self, request: &mut Request) {
+        let queues = self.target.attempt.group().conf().queue.is_some();
+        if queues || matches!(request.body, RequestBody::Unread(_)) {
+            return;
+        }
+        self.start(request);
+        self.state.set_action(Some("connecting to upstream"));
+        let Next::Peer(peer) = self.target.attempt.next(now()) else { return };
+        let opened = self.open(request, &peer, None);
+        let begun = match connect::idle(peer, self.tag) {
+            Ok(link) => Begun::Sent(self.exchange(request, link, opened), Ok(())),
+            Err(peer) => Begun::Picked(peer, opened),
         };
-        read.map_err(|status| Failed { status, cause: None })?;
-        let on_hangup = if settings.ignore_client_abort || self.target.outlives_client {
+        if let Begun::Sent(exchange, sent) = self.begun.insert(begun) {
+            *sent = send::at_once(request, exchange);
+        }
+    }
+
+    /// Receives what comes of the head, for [`try_reply`](Self::try_reply). `None`: there is something
+    /// else to do.
+    pub fn receive(&self) -> Option<Recv<'_>> {
+        let Some(Begun::Sent(exchange, Ok(()))) = &self.begun else { return None };
+        if exchange.upload.is_some() {
+            return None;
+        }
+        self.state.set_action(Some("reading response header from upstream"));
+        Some(exchange.stream().recv(self.settings.read_timeout))
+    }
+
+    /// The response, if its head is what was received now, whole, and is not as good as none.
+    pub fn try_reply(
+        &mut self,
+        request: &mut Request,
+        received: io::Result<RecvBuf>,
+    ) -> Option<Reply> {
+        let Some(Begun::Sent(exchange, Ok(()))) = &mut self.begun else { return None };
+        let head = receive::at_once(exchange, received)?;
+        match (self.judge(request, &head), self.begun.take()) {
+            (None, Some(Begun::Sent(exchange, _))) => Some(self.accept(request, exchange, head)),
+            (_, mut begun) => {
+                if let Some(Begun::Sent(exchange, _)) = &mut begun {
+                    exchange.early = Some(Box::new(Ok(HeadEvent::Final(head))));
+                }
+                self.begun = begun;
+                None
+            }
+        }
+    }
+
+    /// Asks, and goes on with what was begun, until there is the head of a response.
+    ///
+    /// # Errors
+    /// [`Failed`]: the status to answer with.
+    pub async fn reply(&mut self, request: &mut Request) -> Result<Reply, Failed> {
+        if self.watch.is_none() {
+            let read = match self.settings.request_buffering {
+                true => request_body::read(request).await,
+                false => request_body::read_ready(request).await,
+            };
+            read.map_err(|status| Failed { status, cause: None })?;
+            self.start(request);
+        }
+        let reply = self.tries(request).await;
+        if reply.is_err() {
+            self.state.set_action(None);
+        }
+        reply
+    }
+
+    /// The content is there, or comes while it is sent: tries can begin.
+    fn start(&mut self, request: &Request) {
+        let on_hangup = if self.settings.ignore_client_abort || self.target.outlives_client {
             OnHangup::Ignore
         } else {
             OnHangup::EndAtOnce
         };
-        let watch = self.request.connection.clone().watch(on_hangup);
+        self.watch = Some(request.connection.watch(on_hangup));
         self.started = now();
-        self.streamed = matches!(self.request.body, RequestBody::Unread(_));
-        let (head, mut body, peer) = match self.tries().await {
-            Ok(reply) => reply,
-            Err(failed) => {
-                self.state.set_action(None);
-                return Err(failed);
-            }
-        };
-        body.keep(watch);
-        let Target { upstream, attempt, .. } = &self.target;
-        match upstream.learning(self.request, attempt, &peer) {
-            Some((learning, true)) => learning.note(now()),
-            Some((learning, false)) => body.at_end(learning),
-            None => {}
-        }
-        Ok(Reply { head, body })
+        self.streamed = matches!(request.body, RequestBody::Unread(_));
     }
 
-    async fn tries(&mut self) -> Result<Answer, Failed> {
-        let mut first = true;
+    async fn tries(&mut self, request: &mut Request) -> Result<Reply, Failed> {
         loop {
-            self.state.set_action(Some("connecting to upstream"));
-            let (peer, queued) = self.pick().await?;
-            if std::mem::take(&mut first) && self.settings.next_upstream_tries > 0 {
-                self.target.attempt.limit_tries(self.settings.next_upstream_tries as usize - 1);
-            }
-            let Missed { miss, sent, stale } = match self.attempt(peer, queued).await {
-                Ok(answer) => return Ok(answer),
+            let begun = match self.begun.take() {
+                Some(begun) => begun,
+                None => {
+                    self.state.set_action(Some("connecting to upstream"));
+                    let (peer, queued) = self.pick(request).await?;
+                    let opened = self.open(request, &peer, queued);
+                    Begun::Picked(peer, opened)
+                }
+            };
+            let Missed { miss, sent, stale } = match self.attempt(request, begun).await {
+                Ok(reply) => return Ok(reply),
                 Err(missed) => missed,
             };
             let cause = match miss {
@@ -159,14 +269,14 @@ impl Run<'_> {
             if stale {
                 self.target.attempt.add_try();
             }
-            if !self.may_try_again(cause, sent) {
+            if !self.may_try_again(request, cause, sent) {
                 return Err(Failed { status: cause.status(), cause: Some(cause) });
             }
         }
     }
 
     /// Chooses a peer; waits for one where the group has a queue. Also how long it has waited there.
-    async fn pick(&mut self) -> Result<(Picked, Option<Duration>), Failed> {
+    async fn pick(&mut self, request: &Request) -> Result<(Picked, Option<Duration>), Failed> {
         let mut queued = None;
         let nobody = loop {
             match self.target.attempt.next(now()) {
@@ -183,7 +293,7 @@ impl Run<'_> {
                 Next::Unresolved => {
                     let group = self.target.attempt.group().clone();
                     let limit = group.conf().resolver_timeout;
-                    let limit = limit.unwrap_or(self.request.current.conf.resolving.timeout);
+                    let limit = limit.unwrap_or(request.current.conf.resolving.timeout);
                     let limit = nowait_resolver::limit(limit.duration());
                     if timeout(limit, group.resolved()).await.is_err() {
                         break "no live upstreams".to_owned();
@@ -199,80 +309,133 @@ impl Run<'_> {
             one.response = Some(Duration::ZERO);
             one.queue = queued;
         });
-        self.request.log(Level::Error, format_args!("{nobody}"));
+        request.log(Level::Error, format_args!("{nobody}"));
         Err(Failed { status: Cause::NoLive.status(), cause: Some(Cause::NoLive) })
     }
 
     /// Whether another peer may be asked. nginx: `ngx_http_upstream_next`.
-    fn may_try_again(&self, cause: Cause, sent: bool) -> bool {
-        let non_idempotent = sent && is_non_idempotent(self.request.method);
+    fn may_try_again(&self, request: &Request, cause: Cause, sent: bool) -> bool {
+        let non_idempotent = sent && is_non_idempotent(request.method);
         let limit = self.settings.next_upstream_timeout;
         self.target.attempt.tries_left() > 0
             && self.settings.next_upstream.allows(cause, non_idempotent)
-            && !self.was_streamed()
+            && !self.was_streamed(request)
             && (limit.is_zero() || now().saturating_duration_since(self.started) < limit)
     }
 
     /// What was read of the client's content is gone.
-    fn was_streamed(&self) -> bool {
-        self.streamed && matches!(self.request.body, RequestBody::None)
+    fn was_streamed(&self, request: &Request) -> bool {
+        self.streamed && matches!(request.body, RequestBody::None)
     }
 
-    /// Asks a peer.
-    async fn attempt(&mut self, peer: Picked, queued: Option<Duration>) -> Result<Answer, Missed> {
-        let codec = self.codec.take().expect("given back after each failed try");
+    /// Begins a try of a peer that was just chosen; `queued`: how long the request has waited for it.
+    fn open(&mut self, request: &Request, peer: &Picked, queued: Option<Duration>) -> Opened {
+        if !std::mem::replace(&mut self.is_again, true) && self.settings.next_upstream_tries > 0 {
+            self.target.attempt.limit_tries(self.settings.next_upstream_tries as usize - 1);
+        }
         let number = self.state.begin_try(Some(PeerName::Peer(peer.peer().clone())));
         if queued.is_some() {
             self.state.update(number, |one| one.queue = queued);
         }
-        let began = now();
-        let who = peer.peer().clone();
-        debug!(self.request, "connect to {}", who.name());
-        if let Some(cookie) = sticky_cookie::set_cookie(&self.target.upstream, self.request, &who) {
+        debug!(request, "connect to {}", peer.name());
+        let cookie = sticky_cookie::set_cookie(&self.target.upstream, request, peer.peer());
+        if let Some(cookie) = cookie {
             self.state.set_cookie(cookie);
         }
-        let link = match connect::connect(peer, &self.target, self.settings, self.tag).await {
-            Ok(link) => link,
+        (number, now())
+    }
+
+    /// The try has a connection.
+    fn exchange(&mut self, request: &Request, link: connect::Link, opened: Opened) -> Exchange {
+        let kind = if link.reused { "a kept one" } else { "a new one" };
+        debug!(request, "upstream connection is {kind}");
+        let codec = self.codec.take().expect("given back after each failed try");
+        let exchange =
+            Exchange::new(link, codec, self.settings.clone(), self.state.clone(), opened);
+        exchange.connected();
+        self.state.set_action(Some("sending request to upstream"));
+        exchange
+    }
+
+    /// Asks a peer.
+    async fn attempt(&mut self, request: &mut Request, begun: Begun) -> Result<Reply, Missed> {
+        let (mut exchange, sent) = match begun {
+            Begun::Picked(peer, opened) => {
+                let mut exchange = self.connect(request, peer, opened).await?;
+                let sent = send::request(request, &mut exchange).await;
+                (exchange, sent)
+            }
+            Begun::Sent(exchange, sent) => (exchange, sent),
+        };
+        let miss = match sent {
+            Ok(()) => {
+                if exchange.upload.is_none() {
+                    self.state.set_action(Some("reading response header from upstream"));
+                }
+                match receive::head(request, &mut exchange).await {
+                    Ok(head) => match self.judge(request, &head) {
+                        None => return Ok(self.accept(request, exchange, head)),
+                        Some(cause) => {
+                            exchange.head_received(head.status);
+                            Miss::Upstream(cause)
+                        }
+                    },
+                    Err(fault) => self.head_miss(request, fault),
+                }
+            }
+            Err(fault) => self.send_miss(request, fault),
+        };
+        Err(self.missed(request, exchange, miss))
+    }
+
+    /// Finds or makes a connection to a peer.
+    async fn connect(
+        &mut self,
+        request: &Request,
+        peer: Picked,
+        opened: Opened,
+    ) -> Result<Exchange, Missed> {
+        match connect::connect(peer, &self.target, &self.settings, self.tag).await {
+            Ok(link) => Ok(self.exchange(request, link, opened)),
             Err((error, peer)) => {
-                self.codec = Some(codec);
-                let miss = self.connect_miss(error, peer);
+                let miss = self.connect_miss(request, error, peer);
                 let status = match miss {
                     Miss::Upstream(cause) => cause.status(),
                     Miss::Final(status) => status,
                 };
+                let (number, began) = opened;
                 self.state.update(number, |one| {
                     one.status = status;
                     one.response = Some(now().saturating_duration_since(began));
                 });
-                return Err(Missed { miss, sent: false, stale: false });
+                Err(Missed { miss, sent: false, stale: false })
             }
-        };
-        let reused = link.reused;
-        let kind = if reused { "a kept one" } else { "a new one" };
-        debug!(self.request, "upstream connection is {kind}");
-        let settings = self.settings.clone();
-        let mut exchange =
-            Exchange::new(link, codec, settings, self.state.clone(), (number, began));
-        exchange.connected();
-        let miss = match self.exchange(&mut exchange).await {
-            Ok(head) => match self.judge(&head) {
-                None => {
-                    let head = Rc::new(head);
-                    self.state.set_head(Some(head.clone()));
-                    exchange.head_received(head.status);
-                    let io = self.request.temp_io();
-                    let body = UpstreamBody::new(exchange, io);
-                    return Ok((head, body, who));
-                }
-                Some(cause) => {
-                    exchange.head_received(head.status);
-                    Miss::Upstream(cause)
-                }
-            },
-            Err(miss) => miss,
-        };
+        }
+    }
+
+    /// The head is that of the response.
+    fn accept(&mut self, request: &Request, mut exchange: Exchange, head: UpstreamHead) -> Reply {
+        let head = Rc::new(head);
+        self.state.set_head(Some(head.clone()));
+        exchange.head_received(head.status);
+        let Target { upstream, attempt, .. } = &self.target;
+        let learning = upstream.learning(request, attempt, exchange.peer());
+        let mut body = UpstreamBody::new(exchange, request);
+        if let Some(watch) = self.watch.take() {
+            body.keep(watch);
+        }
+        match learning {
+            Some((learning, true)) => learning.note(now()),
+            Some((learning, false)) => body.at_end(learning),
+            None => {}
+        }
+        Reply { head, body }
+    }
+
+    /// Ends a try that has failed.
+    fn missed(&mut self, request: &Request, exchange: Exchange, miss: Miss) -> Missed {
         let sent = exchange.bytes_sent() > 0;
-        let stale = reused
+        let stale = exchange.is_reused()
             && matches!(miss, Miss::Upstream(Cause::Error))
             && exchange.bytes_received() == 0;
         if let Miss::Upstream(cause) = miss {
@@ -286,54 +449,42 @@ impl Run<'_> {
                 // It was an idle connection that had ended, not the peer.
                 Cause::Error if stale => drop(peer),
                 Cause::Http403 | Cause::Http404 => peer.passed_on(now()),
-                _ => self.peer_failed(peer),
+                _ => self.peer_failed(request, peer),
             }
         }
-        Err(Missed { miss, sent, stale })
+        Missed { miss, sent, stale }
     }
 
-    fn peer_failed(&self, peer: Picked) {
+    fn peer_failed(&self, request: &Request, peer: Picked) {
         if peer.failed(now()) {
-            self.request.log(Level::Warn, format_args!("upstream server temporarily disabled"));
+            request.log(Level::Warn, format_args!("upstream server temporarily disabled"));
         }
-    }
-
-    /// Sends the request and receives a head.
-    async fn exchange(&mut self, exchange: &mut Exchange) -> Result<UpstreamHead, Miss> {
-        self.state.set_action(Some("sending request to upstream"));
-        let sent = send::request(self.request, exchange).await;
-        sent.map_err(|error| self.send_miss(error))?;
-        if exchange.upload.is_none() {
-            self.state.set_action(Some("reading response header from upstream"));
-        }
-        let received = receive::head(self.request, exchange).await;
-        received.map_err(|fault| self.head_miss(fault))
     }
 
     /// Whether a response is as good as none. nginx: `ngx_http_upstream_test_next`.
-    fn judge(&self, head: &UpstreamHead) -> Option<Cause> {
+    fn judge(&self, request: &Request, head: &UpstreamHead) -> Option<Cause> {
         let cause = Cause::of_status(head.status)?;
-        self.may_try_again(cause, true).then_some(cause)
+        self.may_try_again(request, cause, true).then_some(cause)
     }
 
-    fn connect_miss(&self, error: Unconnected, peer: Picked) -> Miss {
+    fn connect_miss(&self, request: &Request, error: Unconnected, peer: Picked) -> Miss {
         let log = |level, what: &str, error: &io::Error| {
             let name = peer.name();
-            self.request.log(level, format_args!("{what} to {name} failed{}", OsError(error)));
+            request.log(level, format_args!("{what} to {name} failed{}", OsError(error)));
         };
         match error {
             Unconnected::Failed(ConnectError::TimedOut) => {
-                self.timed_out();
-                self.peer_failed(peer);
+                self.timed_out(request);
+                self.peer_failed(request, peer);
                 Miss::Upstream(Cause::Timeout)
             }
             Unconnected::Failed(error) | Unconnected::Ours(error @ ConnectError::Connect(_)) => {
                 let error = io::Error::from(error);
-                self.request.log(
+                request.log(
                     connect_level(&error),
                     format_args!("connect() failed{}", OsError(&error)),
                 );
-                self.peer_failed(peer);
+                self.peer_failed(request, peer);
                 Miss::Upstream(Cause::Error)
             }
             Unconnected::Ours(ConnectError::Bind(error)) => {
@@ -352,55 +503,56 @@ impl Run<'_> {
         }
     }
 
-    fn send_miss(&self, error: SendFault) -> Miss {
+    fn send_miss(&self, request: &Request, error: SendFault) -> Miss {
         match error {
-            SendFault::Upstream(error) => Miss::Upstream(self.network_error("send()", &error)),
+            SendFault::Upstream(error) => {
+                Miss::Upstream(self.network_error(request, "send()", &error))
+            }
             SendFault::Ours(status) => Miss::Final(status),
         }
     }
 
-    fn head_miss(&self, fault: HeadFault) -> Miss {
+    fn head_miss(&self, request: &Request, fault: HeadFault) -> Miss {
         match fault {
             HeadFault::Receive(ReceiveFault::Network(error)) => {
-                Miss::Upstream(self.network_error("recv()", &error))
+                Miss::Upstream(self.network_error(request, "recv()", &error))
             }
-            HeadFault::Receive(ReceiveFault::Client(error)) => self.client_miss(&error),
+            HeadFault::Receive(ReceiveFault::Client(error)) => self.client_miss(request, &error),
             HeadFault::Receive(ReceiveFault::Ours(error)) => {
-                self.request.log(Level::Crit, format_args!("{error}"));
+                request.log(Level::Crit, format_args!("{error}"));
                 Miss::Final(500)
             }
             HeadFault::Closed | HeadFault::Protocol(Fault::PrematureClose) => {
-                self.request
-                    .log(Level::Error, format_args!("upstream prematurely closed connection"));
+                request.log(Level::Error, format_args!("upstream prematurely closed connection"));
                 Miss::Upstream(Cause::Error)
             }
             HeadFault::Protocol(fault) => {
-                self.request.log(Level::Error, format_args!("{fault}"));
+                request.log(Level::Error, format_args!("{fault}"));
                 Miss::Upstream(Cause::InvalidHeader)
             }
         }
     }
 
-    fn client_miss(&self, error: &ReadError) -> Miss {
+    fn client_miss(&self, request: &Request, error: &ReadError) -> Miss {
         if let ReadError::TooLarge = error {
             let text = format_args!("client intended to send too large chunked body");
-            self.request.log(Level::Error, text);
+            request.log(Level::Error, text);
         }
-        Miss::Final(request_body::answer(self.request, error))
+        Miss::Final(request_body::answer(request, error))
     }
 
-    fn timed_out(&self) {
+    fn timed_out(&self, request: &Request) {
         let text = format_args!("upstream timed out (110: Connection timed out)");
-        self.request.log(Level::Error, text);
+        request.log(Level::Error, text);
     }
 
     /// Logs an error of the network.
-    fn network_error(&self, what: &str, error: &io::Error) -> Cause {
+    fn network_error(&self, request: &Request, what: &str, error: &io::Error) -> Cause {
         if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() {
-            self.timed_out();
+            self.timed_out(request);
             return Cause::Timeout;
         }
-        self.request.log(Level::Error, format_args!("{what} failed{}", OsError(error)));
+        request.log(Level::Error, format_args!("{what} failed{}", OsError(error)));
         Cause::Error
     }
 }

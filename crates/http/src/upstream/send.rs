@@ -54,6 +54,31 @@ pub(super) async fn request(
     request: &mut Request,
     exchange: &mut Exchange,
 ) -> Result<(), SendFault> {
+    let Some(chain) = prepare(request, exchange)? else { return Ok(()) };
+    let options = SendOptions::new(exchange.settings.send_timeout);
+    exchange.stream().send(chain, options).await.map_err(SendFault::Upstream)
+}
+
+/// Sends the request as far as that needs no waiting; the rest is sent while the response is waited
+/// for.
+///
+/// # Errors
+/// [`SendFault`]
+pub(super) fn at_once(request: &mut Request, exchange: &mut Exchange) -> Result<(), SendFault> {
+    let Some(mut chain) = prepare(request, exchange)? else { return Ok(()) };
+    let first = chain.front().map_or(&[][..], Chunk::memory);
+    let sent = exchange.stream().try_send(first).map_err(SendFault::Upstream)?;
+    chain.advance(sent as u64);
+    if chain.is_empty() {
+        return Ok(());
+    }
+    let limits = limits(request, exchange);
+    exchange.upload = Some(Upload::whole(exchange.stream(), chain, limits));
+    exchange.begin_upload().map_err(SendFault::Upstream)
+}
+
+/// Puts the request together. `None`: it is sent while the response is waited for.
+fn prepare(request: &mut Request, exchange: &mut Exchange) -> Result<Option<Chain>, SendFault> {
     let mut head = OutBuf::new();
     let content = exchange.codec().begin(request, &mut head).map_err(SendFault::Ours)?;
     let mut chain = Chain::from(head);
@@ -75,16 +100,14 @@ pub(super) async fn request(
             Some((pull, Limits { content_max, ..limits }))
         }
     };
-    if let Some((feed, limits)) = feed {
-        exchange.upload = Some(Upload::streamed(chain, feed, limits));
-        return Ok(());
-    }
-    if chain.iter().any(|chunk| !chunk.is_memory()) || chain.len() > SIMPLE_BYTES_MAX {
-        exchange.upload = Some(Upload::whole(exchange.stream(), chain, limits));
-        return Ok(());
-    }
-    let options = SendOptions::new(limits.send_timeout);
-    exchange.stream().send(chain, options).await.map_err(SendFault::Upstream)
+    exchange.upload = match feed {
+        Some((feed, limits)) => Some(Upload::streamed(chain, feed, limits)),
+        None if chain.len() > SIMPLE_BYTES_MAX || chain.iter().any(|chunk| !chunk.is_memory()) => {
+            Some(Upload::whole(exchange.stream(), chain, limits))
+        }
+        None => return Ok(Some(chain)),
+    };
+    Ok(None)
 }
 
 fn limits(request: &Request, exchange: &Exchange) -> Limits {

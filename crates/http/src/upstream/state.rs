@@ -80,6 +80,13 @@ pub struct State {
 }
 
 impl State {
+    /// Forgets everything, for another request.
+    pub(crate) fn clear(&mut self) {
+        let mut tries = self.tries.take();
+        tries.clear();
+        *self = Self { tries: RefCell::new(tries), ..Self::default() };
+    }
+
     /// All tries, in order.
     pub fn tries(&self) -> std::cell::Ref<'_, [Try]> {
         std::cell::Ref::map(self.tries.borrow(), Vec::as_slice)

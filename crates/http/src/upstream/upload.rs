@@ -58,7 +58,7 @@ pub(super) enum Feed {
 /// What came of it, and the rest.
 type Read = (Feed, Result<Option<Bytes>, ReceiveFault>);
 
-/// What is still to be sent of a request.
+/// What is still to be sent of a request. Boxed, since most exchanges have none.
 pub(super) struct Upload {
     /// Goes to the upstream now.
     sending: Option<LocalFuture<'static, io::Result<()>>>,
@@ -75,19 +75,19 @@ pub(super) struct Upload {
 
 impl Upload {
     /// Sends a request that is all there.
-    pub(super) fn whole(stream: &Rc<Stream>, chain: Chain, limits: Limits) -> Self {
+    pub(super) fn whole(stream: &Rc<Stream>, chain: Chain, limits: Limits) -> Box<Self> {
         let sending = Some(send(stream, chain, limits.send_timeout));
         let (reading, chain) = (None, Chain::new());
-        Self { sending, reading, chain, limits, content: 0, failed: false }
+        Box::new(Self { sending, reading, chain, limits, content: 0, failed: false })
     }
 
     /// Sends what is in the chain, and then content as it is read.
-    pub(super) fn streamed(chain: Chain, feed: Feed, limits: Limits) -> Self {
+    pub(super) fn streamed(chain: Chain, feed: Feed, limits: Limits) -> Box<Self> {
         let reading = Some(match feed {
             Feed::Client(reader) => invite(reader, limits.client_timeout),
             stored => read(stored, limits.client_timeout),
         });
-        Self { sending: None, reading, chain, limits, content: 0, failed: false }
+        Box::new(Self { sending: None, reading, chain, limits, content: 0, failed: false })
     }
 
     /// Sends this, too, as soon as what is under way was sent.

@@ -14,6 +14,9 @@ use crate::conf::codings::Dictionary;
 /// Longest text that is compressed in one step, in bytes.
 pub(super) const WHOLE_BYTES_MAX: usize = 256 * 1024;
 
+/// Texts that libdeflate does not compress at all: it puts them as they are into its frame.
+const TINY_BYTES_MAX: usize = 64;
+
 /// The largest window of deflate, as a binary logarithm of its bytes (RFC 1951).
 const GZIP_WINDOW_BITS_MAX: u8 = 15;
 
@@ -112,7 +115,9 @@ impl Recipe {
     /// The library's, for the log.
     pub(super) fn whole(&self, text: &[u8]) -> Result<Bytes, String> {
         match self {
-            Self::Gzip { level, window } if fits(text.len(), *window) => {
+            Self::Gzip { level, window }
+                if text.len() > TINY_BYTES_MAX && fits(text.len(), *window) =>
+            {
                 gzip_whole(libdeflate_level(*level), text)
             }
             Self::Brotli { level, window } => {

@@ -122,3 +122,14 @@ fn windows_fit_the_text() {
     }
     assert_eq!((brotli_window(19, None), brotli_window(10, Some(1 << 20))), (19, 10));
 }
+
+/// nginx's sizes, frame included.
+#[test]
+fn tiny_texts_are_compressed_too() {
+    for level in [1, 6, 9] {
+        let gzip = Recipe::Gzip { level, window: GZIP_WINDOW_BITS_MAX };
+        let bytes = |text: &[u8]| gzip.whole(text).unwrap().len();
+        assert_eq!((bytes(b""), bytes(b"SEE-THIS")), (20, 28), "{level}");
+        assert!(bytes(&[b'a'; TINY_BYTES_MAX]) <= 24, "{level}");
+    }
+}

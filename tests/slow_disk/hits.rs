@@ -4,9 +4,12 @@
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use nowait_testkit::slow_disk::{DiskOptions, EIO, Ops, Quiet, SlowDisk, quiet};
+use nowait_testkit::slow_disk::{
+    DiskImage, DiskOptions, EIO, ImageOptions, Ops, Quiet, SlowDisk, evict, quiet,
+};
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Binary, Client, Driver, Server};
 
@@ -21,6 +24,8 @@ on_every_loop!(
     another_object_is_never_mixed_in,
     filters_get_it_too,
     a_disk_that_hangs_is_not_waited_for,
+    a_local_disk_fails,
+    a_local_disk_hangs,
 );
 
 fn the_rest_comes_from_the_origin(driver: Driver, workers: usize) {
@@ -122,11 +127,37 @@ fn a_disk_that_hangs_is_not_waited_for(driver: Driver, workers: usize) {
     stage.store("/slices");
     let mut readers = vec![stage.begin("/a", ""), stage.begin("/slices", "")];
     readers.push(stage.begin("/limited", ""));
-    let gate = stage.disk.hold(Ops::READ);
+    let gate = stage.disk().hold(Ops::READ);
     for reader in &mut readers {
         assert!(reader.response().body == content(), "wrong content");
     }
     stage.server.wait_log("is out of use: its disk is hanging");
+    gate.open();
+    stage.end();
+}
+
+/// On a local disk what is in memory is sent by the loop, and the rest by the pool.
+fn a_local_disk_fails(driver: Driver, workers: usize) {
+    let Some(stage) = Stage::local(driver, workers) else { return };
+    stage.store("/a");
+    stage.store("/slices");
+    stage.make_cold();
+    let mut readers = [stage.begin("/a", ""), stage.begin("/slices", "")];
+    stage.fail();
+    for reader in &mut readers {
+        assert!(reader.response().body == content(), "wrong content");
+    }
+    assert!(stage.asked() > 4, "read from memory");
+    stage.end();
+}
+
+fn a_local_disk_hangs(driver: Driver, workers: usize) {
+    let Some(stage) = Stage::local(driver, workers) else { return };
+    stage.store("/a");
+    stage.make_cold();
+    let mut reader = stage.begin("/a", "");
+    let gate = stage.disk().hold(Ops::READ);
+    assert!(reader.response().body == content(), "wrong content");
     gate.open();
     stage.end();
 }
@@ -149,8 +180,16 @@ const USUAL: Manner =
 struct Stage {
     server: Server,
     origin: Arc<Mutex<Seen>>,
-    disk: SlowDisk,
+    disk: Disk,
     _quiet: Quiet,
+}
+
+/// What the cache is on.
+enum Disk {
+    /// Something like a network's.
+    Fuse(SlowDisk),
+    /// A local one.
+    Ext4(Box<DiskImage>),
 }
 
 /// What the origin has seen.
@@ -164,7 +203,15 @@ struct Seen {
 impl Stage {
     fn start(driver: Driver, workers: usize, manner: Manner) -> Option<Stage> {
         let options = DiskOptions { pages_cached: false, ..DiskOptions::default() };
-        let disk = SlowDisk::or_skip(options)?;
+        Some(Stage::on(Disk::Fuse(SlowDisk::or_skip(options)?), driver, workers, manner))
+    }
+
+    fn local(driver: Driver, workers: usize) -> Option<Stage> {
+        let image = DiskImage::or_skip(ImageOptions::default())?;
+        Some(Stage::on(Disk::Ext4(Box::new(image)), driver, workers, USUAL))
+    }
+
+    fn on(disk: Disk, driver: Driver, workers: usize, manner: Manner) -> Stage {
         let quiet = quiet();
         let (port, origin) = origin(manner);
         let server = Server::of(Binary::under_test(env!("CARGO_BIN_EXE_nowait")))
@@ -202,7 +249,21 @@ impl Stage {
                 }",
             )
             .start();
-        Some(Stage { server, origin, disk, _quiet: quiet })
+        Stage { server, origin, disk, _quiet: quiet }
+    }
+
+    /// What can be made to fail.
+    fn disk(&self) -> &SlowDisk {
+        match &self.disk {
+            Disk::Fuse(disk) => disk,
+            Disk::Ext4(image) => image.disk(),
+        }
+    }
+
+    /// Nothing of a local disk's files is in memory any more. (Of the other one it never is: each opening
+    /// drops it.)
+    fn make_cold(&self) {
+        evict(&self.disk.path()).unwrap();
     }
 
     /// Puts the object into the cache.
@@ -225,7 +286,7 @@ impl Stage {
     /// The disk can't be read any more.
     fn fail(&self) {
         self.origin.lock().unwrap().later = true;
-        self.disk.fail(Ops::READ, EIO);
+        self.disk().fail(Ops::READ, EIO);
     }
 
     fn last_request(&self) -> String {
@@ -237,8 +298,17 @@ impl Stage {
     }
 
     fn end(self) {
-        self.disk.heal();
+        self.disk().heal();
         assert!(self.server.quit().success());
+    }
+}
+
+impl Disk {
+    fn path(&self) -> PathBuf {
+        match self {
+            Disk::Fuse(disk) => disk.path(),
+            Disk::Ext4(image) => image.path().to_owned(),
+        }
     }
 }
 

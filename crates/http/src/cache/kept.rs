@@ -71,8 +71,9 @@ impl Elsewhere for Kept {
         if let Some(error) = failed {
             self.note(error);
         }
+        let body = self.body?;
         let rest = self.rest(request)?;
-        Some(Box::new(Along::file(file, self.body?, self, rest, failed.is_some())))
+        Some(Box::new(Along::file(file, body, self, rest, failed.is_some())))
     }
 
     fn hangs(&self) -> LocalFuture<'static, ()> {

@@ -147,7 +147,7 @@ impl<'a> Cx<'a> {
             Ok(row) => {
                 let result = (row.apply)(self, node);
                 self.scope_mut().seen.entry(row.name).or_insert(node.name.span);
-                result.err().map(|error| error.or_at(node.name.span))
+                result.err().map(|error| error.or_at(node.name.span).or_syntax(row))
             }
             Err(error) => Some(error),
         };
@@ -194,7 +194,8 @@ impl<'a> Cx<'a> {
         if !row.arity.allows(node.args.len()) {
             let given = node.args.len();
             let error = node.arity_error();
-            return Err(error.expected(format!("{}, not {given}", row.arity.describe())));
+            let error = error.expected(format!("{}, not {given}", row.arity.describe()));
+            return Err(error.hint(row.syntax()));
         }
         Ok(row)
     }

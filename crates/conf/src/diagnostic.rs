@@ -1,5 +1,6 @@
 //! Errors and warnings of a configuration: what is wrong, where, what was expected, what to do.
 
+use crate::registry::Row;
 use std::fmt::Write as _;
 
 use crate::advice::Missing;
@@ -103,6 +104,16 @@ impl Diagnostic {
     pub fn note(mut self, span: Span, note: impl Into<String>) -> Diagnostic {
         self.0.notes.push((span, note.into()));
         self
+    }
+
+    /// Shows how the directive is written, if nothing else says what would have been right.
+    pub(crate) fn or_syntax(self, row: &Row) -> Diagnostic {
+        let details = &self.0;
+        let advised = details.expected.is_some() || details.label.is_some();
+        if advised || !details.hints.is_empty() || !details.notes.is_empty() {
+            return self;
+        }
+        self.hint(row.syntax())
     }
 
     pub(crate) fn follows_from_nesting(mut self) -> Diagnostic {

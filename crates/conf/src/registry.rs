@@ -29,6 +29,16 @@ pub struct Row {
     pub apply: fn(&mut Cx<'_>, &Node) -> Result<(), Diagnostic>,
 }
 
+impl Row {
+    /// How it is written, for messages: `the syntax is "gzip on | off;"`.
+    pub(crate) fn syntax(&self) -> String {
+        let (name, args) = (self.name, self.args);
+        let space = if args.is_empty() { "" } else { " " };
+        let end = if self.block { "" } else { ";" };
+        format!("the syntax is \"{name}{space}{args}{end}\"")
+    }
+}
+
 impl fmt::Debug for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Row({} in {})", self.name, self.contexts.describe())

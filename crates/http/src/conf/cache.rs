@@ -289,8 +289,10 @@ impl Setting for Valid {
 
     fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
         let (time, codes) = node.args.split_last().ok_or_else(|| node.arity_error())?;
-        let Seconds(seconds) = Seconds::from_word(&time.text)
-            .map_err(|_| time.error(format!("invalid time value \"{time}\"")))?;
+        let Seconds(seconds) = Seconds::from_word(&time.text).map_err(|_| {
+            time.error(format!("invalid time value \"{time}\""))
+                .expected("a time such as 30s, 10m or 1d")
+        })?;
         if codes.is_empty() {
             return Ok(Self { codes: [200, 301, 302].map(Some).to_vec(), seconds });
         }

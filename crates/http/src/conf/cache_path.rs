@@ -173,27 +173,28 @@ fn parameter(
     let at = word.text.iter().position(|&b| b == b'=').ok_or_else(|| node.parameter_error(word))?;
     let (name, text) = (&word.text[..at], &word.text[at + 1..]);
     let shown = String::from_utf8_lossy(name);
-    let invalid = || word.error(format!("invalid {shown} value \"{word}\""));
+    let invalid =
+        |expected: &str| word.error(format!("invalid {shown} value \"{word}\"")).expected(expected);
+    let size = || Offset::from_word(text).map_err(|_| invalid("a size such as 512k, 10m or 100g"));
+    let switched = || switch(text).ok_or_else(|| invalid("\"on\" or \"off\""));
     match name {
         b"levels" => {
-            made.levels =
-                levels(text).ok_or_else(|| word.error(format!("invalid \"levels\" \"{word}\"")))?;
+            made.levels = levels(text).ok_or_else(|| {
+                word.error(format!("invalid \"levels\" \"{word}\""))
+                    .expected("up to three levels of one or two digits such as 1:2")
+            })?;
         }
-        b"use_temp_path" => {
-            made.use_temp_path =
-                switch(text).ok_or_else(|| invalid().expected("\"on\" or \"off\""))?;
-        }
+        b"use_temp_path" => made.use_temp_path = switched()?,
         b"keys_zone" => (made.zone, made.zone_bytes) = keys_zone(text, word)?,
         b"inactive" => {
-            made.inactive = Seconds::from_word(text).map_err(|_| invalid())?.duration();
+            let time = Seconds::from_word(text);
+            made.inactive = time.map_err(|_| invalid("a time such as 10m or 7d"))?.duration();
         }
-        b"max_size" => made.max_size = Some(Offset::from_word(text).map_err(|_| invalid())?.0),
-        b"min_free" => made.min_free = Some(Offset::from_word(text).map_err(|_| invalid())?.0),
-        b"memory" => made.memory = Some(Offset::from_word(text).map_err(|_| invalid())?.0),
+        b"max_size" => made.max_size = Some(size()?.0),
+        b"min_free" => made.min_free = Some(size()?.0),
+        b"memory" => made.memory = Some(size()?.0),
         b"tier" if !text.is_empty() => made.tier = Some(String::from_utf8_lossy(text).into_owned()),
-        b"purger" => {
-            made.purger = switch(text).ok_or_else(invalid)?.then_some(*purger);
-        }
+        b"purger" => made.purger = switched()?.then_some(*purger),
         _ => {
             let (who, what) = shown.split_once('_').ok_or_else(|| node.parameter_error(word))?;
             let pace = match who {
@@ -202,11 +203,16 @@ fn parameter(
                 "purger" => purger,
                 _ => return Err(node.parameter_error(word)),
             };
-            let time = || Msec::from_word(text).map(Msec::duration).map_err(|_| invalid());
+            let time = || {
+                let time = Msec::from_word(text).map(Msec::duration);
+                time.map_err(|_| invalid("a time such as 50ms or 1s"))
+            };
             match what {
                 "files" => {
                     let files = number(text).and_then(|files| u32::try_from(files).ok());
-                    pace.files = files.filter(|files| *files > 0).ok_or_else(invalid)?;
+                    pace.files = files
+                        .filter(|files| *files > 0)
+                        .ok_or_else(|| invalid("a number above 0"))?;
                 }
                 "sleep" => pace.sleep = time()?,
                 "threshold" => pace.threshold = time()?,

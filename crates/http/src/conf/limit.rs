@@ -219,11 +219,13 @@ fn limit_req(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         if let Some(name) = word.text.strip_prefix(b"zone=") {
             zone = Some(cx.global::<Named>().request_zone(name, word)?);
         } else if let Some(text) = word.text.strip_prefix(b"burst=") {
-            burst = positive(text)
-                .ok_or_else(|| word.error(format!("invalid burst value \"{word}\"")))?;
+            burst = positive(text).ok_or_else(|| {
+                word.error(format!("invalid burst value \"{word}\"")).expected("a number above 0")
+            })?;
         } else if let Some(text) = word.text.strip_prefix(b"delay=") {
-            delay = positive(text)
-                .ok_or_else(|| word.error(format!("invalid delay value \"{word}\"")))?;
+            delay = positive(text).ok_or_else(|| {
+                word.error(format!("invalid delay value \"{word}\"")).expected("a number above 0")
+            })?;
         } else if word.text == b"nodelay" {
             delay = u64::MAX;
         } else if word.text == FETCHES {

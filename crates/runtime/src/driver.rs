@@ -356,24 +356,29 @@ impl Driver {
         }
     }
 
-    /// Stops watching a listener, so that what is queued there is left to others.
-    pub(crate) fn pause_accept(&mut self, key: Key, fd: BorrowedFd<'_>) {
+    /// Stops watching a listener, so that what is queued there is left to others. `last`: it is not
+    /// watched again; [`poll_accepted`](Self::poll_accepted) has what came just then.
+    pub(crate) fn pause_accept(&mut self, key: Key, fd: BorrowedFd<'_>, last: bool) {
         match self {
             Driver::Epoll(driver) => driver.pause_accept(key, fd),
-            Driver::Uring(driver) => driver.pause_accept(key),
+            Driver::Uring(driver) => driver.pause_accept(key, last),
             Driver::Sim(_) => {}
         }
     }
 
-    /// Takes what a paused listener has accepted ahead; `None`: nothing, and nothing will come.
+    /// Takes what a listener that was paused for the last time has accepted, and what is queued: of
+    /// several that share a socket the kernel wakes one per connection, and if that was this one,
+    /// nobody else was told. `None`: nothing, and nothing will come.
     pub(crate) fn poll_accepted(
         &mut self,
         key: Key,
+        fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<OwnedFd>> {
         match self {
-            Driver::Epoll(_) | Driver::Sim(_) => Poll::Ready(None),
+            Driver::Epoll(_) => Poll::Ready(epoll::accept_queued(fd)),
             Driver::Uring(driver) => driver.poll_accepted(key, cx),
+            Driver::Sim(_) => Poll::Ready(None),
         }
     }
 

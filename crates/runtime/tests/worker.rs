@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::pending;
 use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use nowait_runtime::task::{Either, Gone, select};
 use nowait_runtime::time::{Elapsed, sleep, timeout};
 use nowait_runtime::worker::{self, End, Ended, Hooks, WorkerConfig, Workers};
 use nowait_runtime::{now, spawn, yield_now};
+use nowait_testkit::wait::{PATIENCE, until};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -326,6 +327,58 @@ fn a_stopped_listener_returns_what_it_has_accepted() {
             assert_eq!(accepted.len() + rest, 10);
         });
         drop(clients);
+    }
+}
+
+/// The kernel wakes one of those that share a socket. If that one is stopped before it looks, nobody
+/// else knows of the connection.
+#[test]
+fn what_comes_while_a_listener_is_stopped_is_not_forgotten() {
+    for kind in drivers() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let workers = Workers::new(2).unwrap();
+        let served = Arc::new(AtomicUsize::new(0));
+        let both = Arc::new(AtomicBool::new(false));
+        let accept_all = |served: Arc<AtomicUsize>, listener: Rc<Listener>| async move {
+            while let Ok(accepted) = listener.accept().await {
+                served.fetch_add(1, SeqCst);
+                spawn(greet(accepted.stream));
+            }
+        };
+        let start = |index: usize| {
+            let (socket, workers) = (socket.try_clone().unwrap(), workers.clone());
+            let (served, both) = (served.clone(), both.clone());
+            let (ready, is_ready) = mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                worker::run(WorkerConfig::new(index, kind), &workers, |_| async move {
+                    let options = ListenerOptions { id: 0, shared: true };
+                    let listener = Rc::new(Listener::from_fd(socket.into(), options).unwrap());
+                    let accept = spawn(accept_all(served, listener.clone()));
+                    // It has been handed in then.
+                    sleep(Duration::from_millis(5)).await;
+                    ready.send(()).unwrap();
+                    if index == 0 {
+                        while !both.load(SeqCst) {
+                            sleep(Duration::from_millis(1)).await;
+                        }
+                        let _client = TcpStream::connect(address).unwrap();
+                        listener.stop();
+                        accept.await.unwrap();
+                    }
+                    worker::stopping().await;
+                    listener.stop();
+                })
+                .unwrap()
+            });
+            is_ready.recv().unwrap();
+            thread
+        };
+        let threads = [start(0), start(1)];
+        both.store(true, SeqCst);
+        until("the connection", PATIENCE, || (served.load(SeqCst) == 1).then_some(()));
+        (0..2).for_each(|index| workers.remote(index).stop());
+        threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), End::Graceful));
     }
 }
 

@@ -458,6 +458,11 @@ impl Slot {
     }
 }
 
+/// A connection that is queued at a listener.
+pub(super) fn accept_queued(listener: BorrowedFd<'_>) -> Option<OwnedFd> {
+    net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).ok()
+}
+
 /// Adds `wanted` to what is registered for the socket. Registering reports the current state.
 fn register(
     epoll: &OwnedFd,

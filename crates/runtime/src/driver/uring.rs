@@ -664,7 +664,6 @@ impl Uring {
     }
 
     fn accept_done(&mut self, index: usize, result: Result<usize, Errno>, woken: &mut Vec<Waker>) {
-        let slot = &mut self.slots[index];
         let accepting = self.accepting.entry(index).or_default();
         match result {
             Ok(fd) => {
@@ -672,23 +671,37 @@ impl Uring {
                 let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
                 accepting.connections.push_back(fd);
             }
-            Err(Errno::CANCELED) => accepting.cancelling = false,
+            Err(Errno::CANCELED) => {
+                accepting.cancelling = false;
+                if std::mem::take(&mut accepting.sweep) {
+                    self.sweep(index);
+                }
+            }
             // A non-blocking listener after all, or a signal: it is handed in anew.
-            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(Errno::AGAIN | Errno::INTR) => accepting.cancelling = false,
             Err(error) => accepting.error = Some(error),
         }
-        woken.extend(slot.read.take());
+        woken.extend(self.slots[index].read.take());
     }
 
-    pub(crate) fn pause_accept(&mut self, key: Key) {
+    /// Accepts what is queued, and no more: the listener is non-blocking by now. It is not if somebody
+    /// who shares it is in `start_accept`: so what is not done at once is cancelled.
+    fn sweep(&mut self, index: usize) {
+        let accept = opcode::AcceptMulti::new(Fd(self.slots[index].fd)).flags(libc::SOCK_CLOEXEC);
+        self.push_for(index, Op::Accept, accept.build());
+        self.cancel(index, Op::Accept);
+    }
+
+    pub(crate) fn pause_accept(&mut self, key: Key, last: bool) {
         let index = key.0 as usize;
         let slot = &mut self.slots[index];
         if slot.has(Op::Accept)
             && let Some(accepting) = self.accepting.get_mut(&index)
-            && !accepting.cancelling
         {
-            accepting.cancelling = true;
-            self.cancel(index, Op::Accept);
+            accepting.sweep |= last;
+            if !std::mem::replace(&mut accepting.cancelling, true) {
+                self.cancel(index, Op::Accept);
+            }
         }
     }
 

@@ -73,6 +73,8 @@ pub(super) struct Accepting {
     pub(super) connections: VecDeque<OwnedFd>,
     pub(super) error: Option<Errno>,
     pub(super) cancelling: bool,
+    /// Once it is cancelled, what is queued is taken.
+    pub(super) sweep: bool,
 }
 
 /// What is so of a socket, or not: a bit each.

@@ -17,6 +17,9 @@ use crate::driver::{Key, Role};
 use crate::local::{self, Local};
 use crate::time::{Sleep, sleep};
 
+/// Most connections that a listener takes after it was stopped: under a flood there would be no end.
+const SWEPT_MAX: u32 = 4096;
+
 /// How a listener is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerOptions {
@@ -46,6 +49,8 @@ pub struct Listener {
     id: u64,
     /// [`Listener::stop`] was called.
     stopped: Cell<bool>,
+    /// How often a connection was looked for since.
+    swept: Cell<u32>,
     /// Whoever waits in `accept`.
     waker: RefCell<Option<Waker>>,
 }
@@ -71,6 +76,7 @@ impl Listener {
             fd: Some(fd),
             id: options.id,
             stopped: Cell::new(false),
+            swept: Cell::new(0),
             waker: RefCell::new(None),
         })
     }
@@ -105,7 +111,7 @@ impl Listener {
                 ) => self.local.hooks.accept_failed(&error),
                 Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     self.local.hooks.accept_failed(&error);
-                    self.local.driver.borrow_mut().pause_accept(self.key, self.fd());
+                    self.local.driver.borrow_mut().pause_accept(self.key, self.fd(), false);
                     let pause: Sleep = sleep(self.local.accept_delay);
                     pause.await;
                 }
@@ -114,13 +120,13 @@ impl Listener {
         }
     }
 
-    /// Stops taking connections from the socket: what is queued there is left to others. Goes on
-    /// with [`accept`](Listener::accept) until it returns `NotConnected`: until then it returns what
-    /// the driver had accepted ahead or another worker has handed over. A listener that is just
+    /// Stops taking connections from the socket: what comes there is left to others. Goes on with
+    /// [`accept`](Listener::accept) until it returns `NotConnected`: until then it returns what is
+    /// queued or was accepted ahead, and what another worker has handed over. A listener that is just
     /// dropped passes these on to other workers, or closes them if there are none.
     pub fn stop(&self) {
         if !self.stopped.replace(true) {
-            self.local.driver.borrow_mut().pause_accept(self.key, self.fd());
+            self.local.driver.borrow_mut().pause_accept(self.key, self.fd(), true);
             for fd in self.local.inbox.remove_listener(self.id) {
                 Handovers::deliver(&self.local, self.id, fd);
             }
@@ -142,7 +148,11 @@ impl Listener {
                 return Poll::Ready(self.accepted(fd, None, true));
             }
             if self.stopped.get() {
-                let ahead = local.driver.borrow_mut().poll_accepted(self.key, cx);
+                if self.swept.get() >= SWEPT_MAX {
+                    return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+                }
+                let ahead = local.driver.borrow_mut().poll_accepted(self.key, self.fd(), cx);
+                self.swept.set(self.swept.get() + 1);
                 return ahead.map(|fd| match fd {
                     Some(fd) => self.accepted(fd, None, false),
                     None => Err(io::ErrorKind::NotConnected.into()),
@@ -156,7 +166,7 @@ impl Listener {
             }
             let max = local.connections_max.get();
             if local.connections.get() >= max {
-                local.driver.borrow_mut().pause_accept(self.key, self.fd());
+                local.driver.borrow_mut().pause_accept(self.key, self.fd(), false);
                 let mut waiters = local.room_waiters.borrow_mut();
                 let first = waiters.is_empty();
                 waiters.push(cx.waker().clone());

@@ -194,8 +194,9 @@ mod tests {
 
     fn tempfile() -> std::fs::File {
         let path = std::env::temp_dir().join(format!("nowait-splice-{}", std::process::id()));
-        let options = std::fs::OpenOptions::new().read(true).write(true).create(true).open(&path);
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).open(&path);
         std::fs::remove_file(&path).unwrap();
-        options.unwrap()
+        file.unwrap()
     }
 }

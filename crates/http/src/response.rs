@@ -107,7 +107,10 @@ pub enum AcceptRanges {
 impl Head {
     /// A head with a status and nothing else.
     pub fn new(status: u16) -> Box<Self> {
-        Box::new(Self { status, ..Self::default() })
+        // Made where it stays: it is large.
+        let mut head = Box::<Self>::default();
+        head.status = status;
+        head
     }
 
     /// Adds a header line.

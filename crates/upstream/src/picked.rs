@@ -88,7 +88,7 @@ impl Picked {
         balance::average(&self.peer.state.connect_time, time);
         let balancer = &self.group.conf().balancer;
         if matches!(balancer, Balancer::LeastTime { time: Time::Connect, .. }) {
-            self.end_inflight(ms(now), time);
+            self.end_inflight(now, time);
         }
     }
 
@@ -104,19 +104,18 @@ impl Picked {
         let time = time.as_millis() as u64;
         balance::average(&self.peer.state.header_time, time);
         self.header_counted = true;
-        self.end_inflight(ms(now), time);
+        self.end_inflight(now, time);
     }
 
-    fn end_inflight(&mut self, now: u64, time: u64) {
+    fn end_inflight(&mut self, now: Instant, time: u64) {
         if std::mem::take(&mut self.inflight) {
-            self.peer.inflight_ended(now, time);
+            self.peer.inflight_ended(ms(now), time);
         }
     }
 
     /// It has answered as it should. `times` of a complete answer go into the averages of
     /// `least_time`.
     pub fn succeeded(mut self, now: Instant, times: Option<Times>) {
-        let now = ms(now);
         if let Some(times) = times {
             let response = times.response.as_millis() as u64;
             self.end_inflight(now, response);
@@ -128,7 +127,7 @@ impl Picked {
         if self.single {
             self.peer.state.fails.store(0, Relaxed);
         } else {
-            self.peer.worked(now);
+            self.peer.worked(ms(now));
         }
     }
 

@@ -226,12 +226,12 @@ impl Checker {
     }
 
     /// Makes the answer what `$upstream_…` variables are about.
-    fn tell_variables(&mut self, head: UpstreamHead) {
+    fn tell_variables(&mut self, head: Rc<UpstreamHead>) {
         self.request.upstream = None;
         let state = State::of(&mut self.request);
         let number = state.begin_try(None);
         state.update(number, |one| one.status = head.status);
-        state.set_head(Some(Rc::new(head)));
+        state.set_head(Some(head));
     }
 }
 
@@ -256,7 +256,7 @@ impl Input<'_> {
         Ok(!received.is_empty())
     }
 
-    async fn head(&mut self, codec: &mut dyn Codec) -> Result<UpstreamHead, Failure> {
+    async fn head(&mut self, codec: &mut dyn Codec) -> Result<Rc<UpstreamHead>, Failure> {
         let action = Action::ReadingHead;
         let protocol = |fault| Failure::new(Kind::Protocol(fault), action);
         loop {

@@ -149,16 +149,18 @@ impl Codec for Http1 {
         let event = match step.event {
             client::HeadEvent::NeedMore => HeadEvent::NeedMore,
             client::HeadEvent::Interim => {
-                let head = UpstreamHead::from_h1(&self.head);
+                let head = Rc::new(UpstreamHead::from_h1(&self.head));
                 self.head.recycle();
                 HeadEvent::Interim(head)
             }
-            client::HeadEvent::Final => HeadEvent::Final(UpstreamHead::from_h1(&self.head)),
+            client::HeadEvent::Final => {
+                HeadEvent::Final(Rc::new(UpstreamHead::from_h1(&self.head)))
+            }
         };
         Ok(HeadStep { consumed: step.consumed, event })
     }
 
-    fn interim(&mut self, request: &Request, head: UpstreamHead) -> Option<OutBuf> {
+    fn interim(&mut self, request: &Request, head: &UpstreamHead) -> Option<OutBuf> {
         self.hints += head.length;
         let backend = &self.conf().backend;
         if self.hints > backend.settings.buffer_size as usize {
@@ -166,7 +168,7 @@ impl Codec for Http1 {
             request.log(crate::log::Level::Info, text);
             return None;
         }
-        early_hints::interim(request, backend, &head)
+        early_hints::interim(request, backend, head)
     }
 
     fn receive_body(&mut self, input: &[u8]) -> Result<BodyStep, Fault> {

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
@@ -61,7 +62,7 @@ pub trait Codec: 'static {
     fn receive_head(&mut self, input: &[u8]) -> Result<HeadStep, Fault>;
 
     /// What is sent to the client for an interim response: its whole head. `None`: nothing.
-    fn interim(&mut self, _request: &Request, _head: UpstreamHead) -> Option<OutBuf> {
+    fn interim(&mut self, _request: &Request, _head: &UpstreamHead) -> Option<OutBuf> {
         None
     }
 
@@ -125,9 +126,9 @@ pub enum HeadEvent {
     /// All input is consumed, and there is more to come.
     NeedMore,
     /// An interim response; another head follows.
-    Interim(UpstreamHead),
+    Interim(Rc<UpstreamHead>),
     /// The head of the response.
-    Final(UpstreamHead),
+    Final(Rc<UpstreamHead>),
 }
 
 /// What became of bytes of a body.

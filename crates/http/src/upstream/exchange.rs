@@ -3,6 +3,7 @@
 //! Whoever has it has the connection: dropped, it closes it. [`Exchange::finish`] gives the
 //! connection back to those that wait for another request.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -43,6 +44,8 @@ pub(super) struct Exchange {
     /// The try's number, and when it began.
     number: usize,
     began: Instant,
+    /// When the clock was looked at last, and how long the try had taken then.
+    clock: Cell<(Instant, Duration)>,
     /// Time to the head; `None`: it has not come.
     header_time: Option<Duration>,
     /// What the connection had sent and received before.
@@ -96,6 +99,7 @@ impl Exchange {
             upload: None,
             number,
             began,
+            clock: Cell::new((began, Duration::ZERO)),
             header_time: None,
             before,
             content: 0,
@@ -148,10 +152,17 @@ impl Exchange {
         self.link.as_ref().map_or(0, |link| link.stream.bytes_received() - self.before.1)
     }
 
+    /// Since the try began.
     fn elapsed(&self) -> Duration {
         let now = now();
+        let (at, elapsed) = self.clock.get();
         // Within a turn of the loop the clock stands.
-        if now == self.began { Duration::ZERO } else { now.saturating_duration_since(self.began) }
+        if now == at {
+            return elapsed;
+        }
+        let elapsed = now.saturating_duration_since(self.began);
+        self.clock.set((now, elapsed));
+        elapsed
     }
 
     pub(super) fn connected(&self) {

@@ -1,6 +1,7 @@
 //! Receives the head of a response.
 
 use std::io;
+use std::rc::Rc;
 
 use nowait_runtime::buf::{Received, RecvBuf};
 
@@ -31,7 +32,7 @@ impl From<Fault> for HeadFault {
 pub(super) async fn head(
     request: &Request,
     exchange: &mut Exchange,
-) -> Result<UpstreamHead, HeadFault> {
+) -> Result<Rc<UpstreamHead>, HeadFault> {
     loop {
         let event = match exchange.early.take() {
             Some(event) => *event,
@@ -45,7 +46,7 @@ pub(super) async fn head(
             HeadEvent::NeedMore => {}
             HeadEvent::Interim(head) => {
                 exchange.head_bytes = 0;
-                if let Some(out) = exchange.codec().interim(request, head) {
+                if let Some(out) = exchange.codec().interim(request, &head) {
                     // Whether the client still takes it shows with the response.
                     let sent = request.connection.send_interim(out, send_timeout(request));
                     let _ = Box::pin(sent).await;
@@ -60,7 +61,7 @@ pub(super) async fn head(
 pub(super) fn at_once(
     exchange: &mut Exchange,
     received: io::Result<RecvBuf>,
-) -> Option<UpstreamHead> {
+) -> Option<Rc<UpstreamHead>> {
     let event = match received {
         Ok(received) => next(exchange, Received::Lent(received)),
         Err(error) => Err(HeadFault::Receive(ReceiveFault::Network(error))),

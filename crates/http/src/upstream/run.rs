@@ -414,8 +414,12 @@ impl Run {
     }
 
     /// The head is that of the response.
-    fn accept(&mut self, request: &Request, mut exchange: Exchange, head: UpstreamHead) -> Reply {
-        let head = Rc::new(head);
+    fn accept(
+        &mut self,
+        request: &Request,
+        mut exchange: Exchange,
+        head: Rc<UpstreamHead>,
+    ) -> Reply {
         self.state.set_head(Some(head.clone()));
         exchange.head_received(head.status);
         let Target { upstream, attempt, .. } = &self.target;

@@ -127,16 +127,29 @@ impl File {
     where
         S: AsFd + Send + 'static,
     {
-        let handle = self.handle.clone();
         let len = step_len(len, POOL_STEP_BYTES_MAX);
+        let step = move |handle: &Handle| {
+            let (socket, file) = (socket.as_fd(), handle.as_fd());
+            match handle.direct {
+                Some(alignment) => send_direct(socket, file, offset, len, alignment as usize),
+                None => sent(nowait_sys::fs::send_file(socket, file, offset, len)),
+            }
+        };
+        self.send_by(io, offset, step).await
+    }
+
+    /// Sends from `offset` on a thread of the pool, as `step` does it.
+    pub(super) async fn send_by(
+        &self,
+        io: &Io,
+        offset: u64,
+        step: impl FnOnce(&Handle) -> io::Result<Sent> + Send + 'static,
+    ) -> io::Result<Sent> {
+        let handle = self.handle.clone();
         handle.mount.will_read();
         offload(io, Class::Bulk, Op::Send, move || {
             touch(&handle);
-            let (socket, file) = (socket.as_fd(), handle.as_fd());
-            let result = match handle.direct {
-                Some(alignment) => send_direct(socket, file, offset, len, alignment as usize),
-                None => sent(nowait_sys::fs::send_file(socket, file, offset, len)),
-            };
+            let result = step(&handle);
             handle.set_missing(false);
             let sent = result?;
             if let Sent::Bytes(count) = sent {

@@ -14,10 +14,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rustix::io::{Errno, retry_on_intr as retry};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
+use super::file::Handle;
 use super::send::{Sent, sent};
-use super::touch::touch;
-use super::{File, Io, offload};
-use crate::pool::{Class, Op};
+use super::{File, Io};
 
 /// Bytes of one step: what a pipe holds. Where the kernel gives smaller ones, less goes at once.
 const PIPE_BYTES: usize = 256 * 1024;
@@ -63,20 +62,9 @@ impl File {
     where
         S: AsFd + Send + 'static,
     {
-        let handle = self.handle.clone();
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(PIPE_BYTES);
-        handle.mount.will_read();
-        offload(io, Class::Bulk, Op::Send, move || {
-            touch(&handle);
-            let result = step(handle.as_fd(), socket.as_fd(), offset, len, &claim);
-            handle.set_missing(false);
-            let sent = result?;
-            if let Sent::Bytes(count) = sent {
-                handle.used(offset, offset + count as u64);
-            }
-            Ok(sent)
-        })
-        .await
+        let step = move |handle: &Handle| step(handle.as_fd(), socket.as_fd(), offset, len, &claim);
+        self.send_by(io, offset, step).await
     }
 }
 

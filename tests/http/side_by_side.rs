@@ -2,6 +2,7 @@
 //! is compared. What is known to differ (the name in pages and the `Server` header, dates, the
 //! connection after 412 and 416) is taken out, or not asked.
 
+use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use nowait_testkit::{Binary, Client, Response, Server, ServerBuilder, skip};
@@ -287,13 +288,22 @@ fn start(binary: Binary) -> Server {
     let server = describe(binary).start();
     let html = server.dir().join("html");
     std::os::unix::fs::symlink("a.txt", html.join("link.txt")).unwrap();
-    let time = UNIX_EPOCH + Duration::from_secs(0x5000_0000);
-    for dir in [html.clone(), html.join("d"), html.join("idx"), server.dir().join("other")] {
-        for entry in std::fs::read_dir(&dir).unwrap() {
-            std::fs::File::open(entry.unwrap().path()).unwrap().set_modified(time).unwrap();
-        }
+    for dir in [html, server.dir().join("other")] {
+        make_as_old(&dir);
     }
     server
+}
+
+/// The files of both servers were written at different times.
+fn make_as_old(dir: &Path) {
+    let time = UNIX_EPOCH + Duration::from_secs(0x5000_0000);
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            make_as_old(&path);
+        }
+        std::fs::File::open(path).unwrap().set_modified(time).unwrap();
+    }
 }
 
 /// What is compared of an answer.

@@ -673,7 +673,9 @@ impl Uring {
             }
             Err(Errno::CANCELED) => {
                 accepting.cancelling = false;
-                if std::mem::take(&mut accepting.sweep) {
+                // Of one that is closing nobody would take what is found.
+                let closing = self.slots[index].closing.is_some();
+                if std::mem::take(&mut accepting.sweep) && !closing {
                     self.sweep(index);
                 }
             }

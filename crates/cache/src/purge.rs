@@ -62,7 +62,7 @@ impl Store {
         let store = self.clone();
         let walk = nowait_runtime::spawn(async move {
             store.index().published(&purge.ban().what).await;
-            store.keep_purge(purge.ban().stamp).await;
+            store.keep_purge(purge.ban().stamp, how).await;
             store.walk_purge(purge).await
         });
         // A panic was reported by the worker.

@@ -1,6 +1,6 @@
 //! The saved index: written on shutdown and at intervals, restored at start. And purges, which are
-//! written when they are made as long as there are files that the index does not know: a purged
-//! object must not come back after a crash.
+//! written when they are made as long as there are files that the index does not know, and soft ones
+//! always: a purged object must not come back after a crash.
 //!
 //! They stand in the store's directory, so that they go and come with the disk. Encoding and
 //! decoding are done in the pool, as they take a while for a million keys. Called by the store's
@@ -19,6 +19,7 @@ use bytes::Bytes;
 use nowait_runtime::fs::{self, CreateOptions, Io, OpenOptions};
 use nowait_runtime::pool;
 
+use crate::index::How;
 use crate::key::Key;
 use crate::snapshot::{Decoder, Encoder, Restored, SnapshotError};
 use crate::store::{Store, now};
@@ -60,8 +61,10 @@ impl Store {
 
     /// Resolves when the purge with this stamp is safe from a crash: its objects are known and gone,
     /// or it is on the disk itself.
-    pub(crate) async fn keep_purge(&self, stamp: u64) {
-        if !self.index().must_keep_purges() || self.health.why().is_some() {
+    pub(crate) async fn keep_purge(&self, stamp: u64, how: How) {
+        // What is purged softly stays on the disk, and its file does not say that it is stale.
+        let needed = how == How::Soft || self.index().must_keep_purges();
+        if !needed || self.health.why().is_some() {
             return;
         }
         let Some(_held) = self.keeping.take().await else { return };
@@ -156,7 +159,7 @@ impl Store {
         self.recall.done();
         // The purges that came with it stay on the disk.
         if self.index().has_purges() {
-            self.keep_purge(self.index().newest_stamp()).await;
+            self.keep_purge(self.index().newest_stamp(), How::Soft).await;
         }
         // It was clean as long as nothing was stored after it.
         self.remove_file(&self.own_io(), &path).await;

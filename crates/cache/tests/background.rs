@@ -150,7 +150,7 @@ fn purges_count_what_they_remove() {
         assert_eq!(purge(What::All, How::Hard).await, 9);
         assert_eq!(store.statistics().entries, 0);
     });
-    assert_eq!(files(dir.path()), Vec::<String>::new());
+    assert_eq!(files(dir.path()), [".nowait-purges"], "of the soft one");
 }
 
 #[test]
@@ -172,6 +172,31 @@ fn a_fill_that_is_purged_is_not_stored() {
     });
     // Before the disk was checked: a crash must not undo it.
     assert_eq!(files(dir.path()), [".nowait-purges"]);
+}
+
+/// What it purges stays on the disk: the next process, which knows only of that, has to know of the purge.
+#[test]
+fn a_soft_purge_outlives_its_process() {
+    let dir = TempDir::new("cache");
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let store = store(&path);
+        store.tend();
+        until("the loader", || !store.statistics().loading).await;
+        put(&store, &io(4), "key", &body(5000)).await;
+        let purged = store.purge(What::Key(target("key").main), How::Soft).await.unwrap();
+        assert_eq!(purged.objects, 1);
+    });
+    let path = dir.path().to_owned();
+    on_worker(move || async move {
+        let store = store(&path);
+        store.tend();
+        until("the loader", || !store.statistics().loading).await;
+        match store.lookup(&io(4), &target("key"), PLAIN).await {
+            Lookup::File(hit) | Lookup::Memory(hit) => assert!(hit.soft_purged),
+            other => panic!("{other:?}"),
+        }
+    });
 }
 
 /// A process was killed between a purge and the removal of the file: the next one knows of the purge

@@ -1,0 +1,175 @@
+//! Receiving on the ring: single-shot, into provided buffers; in direct calls after a poll where a
+//! piece may be large or the socket must stay non-blocking. The rules of ownership are in `uring.rs`.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll, Waker};
+
+use io_uring::types::Fd;
+use io_uring::{cqueue, opcode, squeue};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+
+use super::super::uring_buffers::GROUP;
+use super::super::uring_slot::{Is, Op};
+use super::super::{Key, receive_large, remember};
+use super::Uring;
+use crate::buf::{self, Received, RecvBuf};
+
+/// IORING_RECVSEND_POLL_FIRST: do not try before the socket is readable.
+const POLL_FIRST: u16 = 1;
+
+impl Uring {
+    pub(crate) fn poll_recv(
+        &mut self,
+        key: Key,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<RecvBuf>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if let Some(place) = slot.received.take() {
+            return Poll::Ready(Ok(self.received.remove(place.get() as usize - 1)?));
+        }
+        remember(&mut slot.read, cx);
+        slot.waiters.trim();
+        if !slot.has(Op::Recv) {
+            self.start_recv(key.0 as usize);
+        }
+        Poll::Pending
+    }
+
+    /// Large receives are polls, each followed by a direct call: the ring's own buffers are small.
+    pub(crate) fn poll_recv_large(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        max: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Received>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if let Some(place) = slot.received.take() {
+            let received = self.received.remove(place.get() as usize - 1)?;
+            return Poll::Ready(Ok(Received::Lent(received)));
+        }
+        if !slot.has(Op::Recv) && (slot.is(Is::CanRead) || slot.is(Is::TryFirst)) {
+            slot.set(Is::TryFirst, false);
+            match receive_large(fd, max) {
+                Ok((buf, full)) => {
+                    slot.set(Is::CanRead, full);
+                    return Poll::Ready(Ok(Received::Large(buf)));
+                }
+                Err(Errno::AGAIN) => slot.set(Is::CanRead, false),
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        remember(&mut slot.read, cx);
+        if !slot.has(Op::Recv) {
+            slot.set(Is::RecvByPoll, true);
+            slot.set(Is::RecvLarge, true);
+            self.poll_for(key.0 as usize, Op::Recv, PollFlags::IN | PollFlags::RDHUP);
+        }
+        Poll::Pending
+    }
+
+    /// `armed` is the caller's memory between polls, false at first. Nothing is received meanwhile.
+    pub(crate) fn poll_readable(
+        &mut self,
+        key: Key,
+        cx: &mut Context<'_>,
+        armed: &mut bool,
+    ) -> Poll<()> {
+        let slot = &mut self.slots[key.0 as usize];
+        if !std::mem::replace(armed, true) {
+            slot.set(Is::CanRead, false);
+        }
+        if slot.is(Is::CanRead) && !slot.has(Op::Recv) {
+            return Poll::Ready(());
+        }
+        remember(&mut slot.read, cx);
+        if !slot.has(Op::Recv) {
+            slot.set(Is::RecvByPoll, true);
+            slot.set(Is::RecvLarge, true);
+            self.poll_for(key.0 as usize, Op::Recv, PollFlags::IN | PollFlags::RDHUP);
+        }
+        Poll::Pending
+    }
+
+    pub(super) fn start_recv(&mut self, index: usize) {
+        let Some(slot) = self.slots.get_mut(index).filter(|slot| slot.closing.is_none()) else {
+            return;
+        };
+        if slot.is(Is::Nonblocking) && slot.is(Is::Direct) {
+            slot.set(Is::RecvByPoll, true);
+            self.poll_for(index, Op::Recv, PollFlags::IN | PollFlags::RDHUP);
+            return;
+        }
+        slot.make_blocking();
+        slot.set(Is::RecvByPoll, false);
+        let hint = if slot.is(Is::TryFirst) { 0 } else { POLL_FIRST };
+        let recv = opcode::Recv::new(Fd(slot.fd), std::ptr::null_mut(), 0)
+            .buf_group(GROUP)
+            .ioprio(hint)
+            .build()
+            .flags(squeue::Flags::BUFFER_SELECT);
+        self.push_for(index, Op::Recv, recv);
+    }
+
+    pub(super) fn recv_done(
+        &mut self,
+        index: usize,
+        result: Result<usize, Errno>,
+        flags: u32,
+        woken: &mut Vec<Waker>,
+    ) {
+        // Whatever the result, a buffer that was picked must be taken back.
+        let memory = cqueue::buffer_select(flags).and_then(|id| self.buffers.take(id));
+        let slot = &mut self.slots[index];
+        if slot.is(Is::Datagram) {
+            woken.extend(slot.read.take());
+            return;
+        }
+        if slot.take(Is::RecvLarge) {
+            // What it was made for is up to whoever receives next.
+            slot.set(Is::CanRead, true);
+            woken.extend(slot.read.take());
+            return;
+        }
+        slot.set(Is::TryFirst, cqueue::sock_nonempty(flags));
+        let result = if slot.is(Is::RecvByPoll) && result.is_ok() {
+            slot.recv_direct()
+        } else {
+            match (result, memory) {
+                (Ok(len), Some(memory)) => Ok(RecvBuf::filled(memory, len)),
+                (Ok(_), None) => Ok(RecvBuf::empty()),
+                (Err(error), memory) => {
+                    memory.into_iter().for_each(buf::put_recv_memory);
+                    Err(error)
+                }
+            }
+        };
+        match result {
+            Err(Errno::NOBUFS) => {
+                // More arrived in one turn than there were buffers; those are provided anew by now.
+                self.buffers.grow();
+                self.retries.push(index);
+                // It may be one that waits for the end of what was cancelled.
+                woken.extend(slot.read.take());
+            }
+            Err(error @ (Errno::AGAIN | Errno::INTR)) => {
+                // Somebody has made it non-blocking: it is made blocking again.
+                if error == Errno::AGAIN {
+                    slot.set(Is::Nonblocking, true);
+                }
+                self.retries.push(index);
+                woken.extend(slot.read.take());
+            }
+            result => {
+                if slot.closing.is_none() {
+                    let place = self.received.insert(result) as u32;
+                    slot.received = Some(NonZeroU32::MIN.saturating_add(place));
+                }
+                woken.extend(slot.read.take());
+            }
+        }
+    }
+}

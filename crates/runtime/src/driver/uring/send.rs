@@ -1,0 +1,198 @@
+//! Sending on the ring. A small send is reported as done when it is handed in; what follows on the
+//! socket, its close included, waits for it. The rules of ownership are in `uring.rs`.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use io_uring::opcode;
+use io_uring::types::Fd;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use super::super::uring_slot::{Is, Op, Sending};
+use super::super::{Key, SLICES_MAX, retry, send_memory};
+use super::Uring;
+use crate::buf::Chain;
+
+/// Boxes for sends kept for reuse.
+const SPARE_MAX: usize = 256;
+
+/// A send of at most this many bytes, with nothing to follow, is reported as done when it is handed
+/// in: so that it and the receive that follows it go to the kernel in one call.
+const BEHIND_BYTES_MAX: u64 = 16 * 1024;
+
+/// How long a closed connection may take to send what was reported as sent.
+const LINGER: Duration = Duration::from_secs(30);
+
+impl Uring {
+    pub(crate) fn poll_send(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        chain: &mut Chain,
+        more: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let index = key.0 as usize;
+        std::task::ready!(self.poll_flush(key, cx))?;
+        let slot = &mut self.slots[index];
+        if slot.is(Is::SendAbandoned) {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        if !slot.has(Op::Send) {
+            if let Some(mut sending) = slot.sending.take() {
+                let sent = std::mem::take(&mut sending.chain);
+                let result = sending.result.take();
+                self.keep(sending);
+                chain.prepend(sent);
+                let count = result.unwrap_or(Err(Errno::IO))?;
+                chain.advance(count as u64);
+                return Poll::Ready(Ok(count));
+            }
+            // Direct calls for a file follow: to send its head so, too, saves waiting for a turn.
+            if chain.first_file().is_some() {
+                let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::MORE;
+                match retry(|| send_memory(fd, chain, flags)) {
+                    Ok(sent) => {
+                        chain.advance(sent as u64);
+                        return Poll::Ready(Ok(sent));
+                    }
+                    Err(Errno::AGAIN) => {}
+                    Err(error) => return Poll::Ready(Err(error.into())),
+                }
+            }
+            let memory = chain.take_memory_prefix();
+            let len = memory.len();
+            let behind = !more
+                && chain.is_empty()
+                && len <= BEHIND_BYTES_MAX
+                && memory.chunk_count() <= SLICES_MAX;
+            self.start_send(index, memory, more, behind);
+            if behind {
+                return Poll::Ready(Ok(len as usize));
+            }
+        }
+        self.slots[index].waiters.remember_write(cx);
+        Poll::Pending
+    }
+
+    /// Resolves when what was reported as sent has been sent.
+    pub(crate) fn poll_flush(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let slot = &mut self.slots[key.0 as usize];
+        if slot.is(Is::SendBehind) {
+            slot.waiters.remember_write(cx);
+            return Poll::Pending;
+        }
+        Poll::Ready(slot.send_error.take().map_or(Ok(()), |error| Err(error.into())))
+    }
+
+    fn start_send(&mut self, index: usize, chain: Chain, more: bool, behind: bool) {
+        let mut sending = self.spare.pop().unwrap_or_else(|| Box::new(Sending::new()));
+        sending.chain = chain;
+        let slot = &mut self.slots[index];
+        slot.make_blocking();
+        slot.set(Is::SendBehind, behind);
+        let fd = Fd(slot.fd);
+        let mut flags = libc::MSG_NOSIGNAL;
+        if more {
+            flags |= libc::MSG_MORE;
+        }
+        if behind {
+            // All of it: there is nobody to send the rest.
+            flags |= libc::MSG_WAITALL;
+        }
+        // In its final place before pointers to it are taken.
+        let sending = slot.sending.insert(sending);
+        let entry = match sending.fill() {
+            1 => {
+                let slice = &sending.slices[0];
+                let len = slice.iov_len.min(u32::MAX as usize) as u32;
+                opcode::Send::new(fd, slice.iov_base.cast(), len).flags(flags).build()
+            }
+            _ => opcode::SendMsg::new(fd, &raw const sending.header).flags(flags as u32).build(),
+        };
+        self.push_for(index, Op::Send, entry);
+    }
+
+    pub(super) fn send_done(
+        &mut self,
+        index: usize,
+        result: Result<usize, Errno>,
+        woken: &mut Vec<Waker>,
+    ) {
+        let slot = &mut self.slots[index];
+        if slot.is(Is::SendAbandoned) || slot.is(Is::SendBehind) {
+            if let Some(mut sending) = slot.sending.take() {
+                let chain = std::mem::take(&mut sending.chain);
+                if slot.is(Is::SendBehind) {
+                    match result {
+                        Ok(count) if count as u64 == chain.len() => {}
+                        Ok(_) => slot.send_error.set(Errno::PIPE),
+                        Err(error) => slot.send_error.set(error),
+                    }
+                }
+                drop(chain);
+                self.keep(sending);
+            }
+            let slot = &mut self.slots[index];
+            slot.set(Is::SendBehind, false);
+            slot.shutdown_if_asked();
+            woken.extend(slot.waiters.take_write());
+            return;
+        }
+        if let Some(sending) = &mut slot.sending {
+            // Nothing was sent: the next poll starts anew.
+            sending.result = Some(match result {
+                Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+                result => result,
+            });
+        }
+        woken.extend(slot.waiters.take_write());
+    }
+
+    /// Ends one or both sides of the connection, after what was reported as sent.
+    pub(crate) fn shutdown(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        how: Shutdown,
+    ) -> io::Result<()> {
+        let slot = &mut self.slots[key.0 as usize];
+        if slot.is(Is::SendBehind) {
+            slot.shutdown = Some(how);
+            return Ok(());
+        }
+        super::super::shutdown(fd, how)
+    }
+
+    fn keep(&mut self, sending: Box<Sending>) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(sending);
+        }
+    }
+
+    /// What was reported as sent mostly has gone within the turn. Where the peer takes nothing, it
+    /// gets a little more time.
+    pub(super) fn bound_lingering(&mut self) {
+        if self.closed.is_empty() && self.lingering.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for (index, serial) in std::mem::take(&mut self.closed) {
+            if self.slots.get(index).is_some_and(|slot| slot.serial == serial) {
+                self.lingering.push_back((now + LINGER, index, serial));
+            }
+        }
+        while let Some((limit, index, serial)) = self.lingering.front().copied()
+            && limit <= now
+        {
+            self.lingering.pop_front();
+            if self.slots.get(index).is_some_and(|slot| slot.serial == serial) {
+                self.cancel(index, Op::Send);
+            }
+        }
+    }
+}

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -26,11 +26,15 @@ use crate::log::{Destination, Level, Reason, Sink, StartupLog};
 
 use crate::master::{EXIT_FATAL, ServerStart};
 use crate::place::Place;
-use crate::settings::ProcessSettings;
+use crate::settings::{ProcessSettings, Settings};
 use crate::wire::{GenerationFrame, ToMaster, ToServer};
 
 /// How long the end of the process may be held up by logs that are not written yet.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
+
+/// Places of the descriptor table that are made ahead at most. Each costs 8 bytes of the kernel's
+/// memory, used or not.
+const TABLE_MAX: u64 = 1 << 20;
 
 /// How long workers that were told to end at once may take.
 const KILL_MAX: Duration = Duration::from_millis(500);
@@ -261,6 +265,8 @@ impl Control {
         let sinks = sinks(&settings.error_logs, &logs)?;
         let (timeout, error_logs) = (settings.shutdown_timeout, settings.error_logs.clone());
         let workers = settings.workers;
+        // Before the first thread starts, and later on this thread: see the function.
+        grow_descriptor_table(&settings, self.socket.as_fd());
         self.engine.activate(Activation {
             number,
             settings,
@@ -384,6 +390,15 @@ impl Control {
             self.lost_master(&format!("does not listen: {error}"));
         }
     }
+}
+
+/// Gives the descriptor table its final size. Threads share the table, and growing it makes the
+/// thread that needs more wait for an RCU grace period: up to 50 ms, in `accept` on an event loop.
+fn grow_descriptor_table(settings: &Settings, any: BorrowedFd<'_>) {
+    let (limit, _) = limits::open_files();
+    let count = settings.descriptors().min(limit.unwrap_or(u64::MAX)).min(TABLE_MAX);
+    // If it fails, the table grows when the descriptors are needed.
+    let _ = limits::grow_descriptor_table(any, count as u32);
 }
 
 /// Sets the limit of open files to `count`, or else to the most that is allowed: nginx's number is

@@ -49,6 +49,18 @@ pub struct Settings {
     pub process: ProcessSettings,
 }
 
+impl Settings {
+    /// How many descriptors the server process is expected to use at most: as many as the operator
+    /// says, or a file for each connection, and what does not depend on connections.
+    pub fn descriptors(&self) -> u64 {
+        /// Sockets that listen, logs, caches, the program itself.
+        const OTHERS: u64 = 1024;
+        let connections = (self.events.connections as u64).saturating_mul(self.workers as u64);
+        let estimate = connections.saturating_mul(2).saturating_add(OTHERS);
+        self.process.open_files.unwrap_or(estimate)
+    }
+}
+
 /// What a process is given at its start; a reload that changes any of it starts another server
 /// process in place of the old one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! `worker_rlimit_core`, `worker_priority` and `worker_cpu_affinity`.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
@@ -28,6 +29,19 @@ pub fn set_open_files(count: u64) -> io::Result<()> {
 /// The most open files that the system lets any process have; `None` if it does not tell.
 pub fn open_files_max() -> Option<u64> {
     std::fs::read_to_string("/proc/sys/fs/nr_open").ok()?.trim().parse().ok()
+}
+
+/// Grows the descriptor table of this process to at least `count` places; it never shrinks. `any` is
+/// an open descriptor. A process whose threads share the table waits for an RCU grace period in each
+/// call that makes it grow.
+///
+/// # Errors
+/// `EINVAL` when `count` exceeds the limit of open files; `EMFILE` when its last place is taken
+/// (then the table is large enough); `ENOMEM`.
+pub fn grow_descriptor_table(any: BorrowedFd<'_>, count: u32) -> io::Result<()> {
+    let last = i32::try_from(count.saturating_sub(1)).unwrap_or(i32::MAX);
+    drop(rustix::io::fcntl_dupfd_cloexec(any, last)?);
+    Ok(())
 }
 
 /// Sets both limits of the size of a core dump, bytes.

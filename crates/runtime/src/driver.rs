@@ -18,7 +18,6 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -125,7 +124,7 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(config: &WorkerConfig, inbox: &Arc<Inbox>) -> io::Result<Driver> {
+    pub(crate) fn new(config: &WorkerConfig, inbox: &Inbox) -> io::Result<Driver> {
         match config.driver {
             DriverKind::Epoll => Epoll::new(inbox, config).map(Driver::Epoll),
             DriverKind::IoUring => Ok(Driver::Uring(Box::new(Uring::new(inbox, config.guard)?))),

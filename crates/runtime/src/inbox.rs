@@ -5,9 +5,10 @@
 //! none costs a system call; while it sleeps, the first one writes to its eventfd.
 
 use std::collections::VecDeque;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use async_task::Runnable;
 use rustix::event::{EventfdFlags, eventfd};
@@ -37,7 +38,9 @@ pub(crate) struct Inbox {
     filled: AtomicBool,
     /// Whether the worker is about to wait in the kernel, so that a message needs the eventfd.
     asleep: AtomicBool,
-    event: OwnedFd,
+    /// Wakes the worker. Given up when it ends: handles and wakers may outlive it for long, and
+    /// must not keep a descriptor.
+    event: RwLock<Option<Arc<OwnedFd>>>,
 }
 
 #[derive(Default)]
@@ -50,21 +53,25 @@ struct State {
 }
 
 impl Inbox {
-    pub(crate) fn new(id: u64) -> std::io::Result<Inbox> {
+    pub(crate) fn new(id: u64) -> io::Result<Inbox> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Inbox {
             id,
             state: Mutex::default(),
             filled: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
-            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            event: RwLock::new(Some(Arc::new(event))),
         })
     }
 
     /// The descriptor that becomes readable when a message arrives during sleep. It is watched
     /// edge-triggered and never read: its counter would need centuries to overflow.
-    pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        use std::os::fd::AsFd;
-        self.event.as_fd()
+    ///
+    /// # Errors
+    /// `NotConnected` when the worker has ended.
+    pub(crate) fn event(&self) -> io::Result<Arc<OwnedFd>> {
+        let event = self.event.read().unwrap_or_else(PoisonError::into_inner);
+        event.clone().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// Leaves a message. Gives it back when the worker has ended.
@@ -96,8 +103,11 @@ impl Inbox {
     /// Makes the worker take another turn.
     pub(crate) fn wake(&self) {
         if self.asleep.swap(false, Ordering::SeqCst) {
-            // Cannot fail but by overflow of the counter, and then it is readable already.
-            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+            let event = self.event.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(event) = &*event {
+                // Cannot fail but by overflow of the counter, and then it is readable already.
+                let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            }
         }
     }
 
@@ -162,7 +172,15 @@ impl Inbox {
         let mut state = self.lock();
         state.closed = true;
         state.listeners.clear();
-        std::mem::take(&mut state.messages)
+        let messages = std::mem::take(&mut state.messages);
+        drop(state);
+        drop(self.event.write().unwrap_or_else(PoisonError::into_inner).take());
+        messages
+    }
+
+    /// Whether the worker has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
     }
 
     /// The state is plain data, valid after every statement: a panic elsewhere cannot break it.

@@ -177,6 +177,11 @@ impl Remote {
         self.inbox.push(Message::Spawn(build)).map_err(|_| Ended)
     }
 
+    /// Whether the worker has ended: it takes no messages any more.
+    pub fn has_ended(&self) -> bool {
+        self.inbox.is_closed()
+    }
+
     /// Whether the worker has nothing to do just now: it would take a message at once.
     pub fn is_waiting(&self) -> bool {
         self.inbox.is_asleep()

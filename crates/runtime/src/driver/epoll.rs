@@ -95,15 +95,16 @@ pub(crate) struct Epoll {
     multi_accept: bool,
     first_receives: FirstReceives,
     events: Vec<Event>,
-    /// The inbox lives as long as its descriptor is watched.
-    _inbox: Arc<Inbox>,
+    /// The inbox's eventfd is open as long as it is watched.
+    _event: Arc<OwnedFd>,
 }
 
 impl Epoll {
-    pub(crate) fn new(inbox: &Arc<Inbox>, config: &WorkerConfig) -> io::Result<Epoll> {
+    pub(crate) fn new(inbox: &Inbox, config: &WorkerConfig) -> io::Result<Epoll> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let interest = EventFlags::IN | EventFlags::ET;
-        epoll::add(&epoll, inbox.event(), EventData::new_u64(INBOX), interest)?;
+        let event = inbox.event()?;
+        epoll::add(&epoll, &event, EventData::new_u64(INBOX), interest)?;
         Ok(Epoll {
             epoll,
             slots: Slab::new(),
@@ -111,7 +112,7 @@ impl Epoll {
             multi_accept: config.multi_accept,
             first_receives: FirstReceives::default(),
             events: Vec::with_capacity(config.events_max.clamp(1, EVENTS_MAX)),
-            _inbox: inbox.clone(),
+            _event: event,
         })
     }
 

@@ -81,11 +81,12 @@ pub(crate) struct Uring {
     spare: Vec<Box<Sending>>,
     /// What each listener has accepted ahead.
     accepting: FxHashMap<usize, Accepting>,
-    inbox: Arc<Inbox>,
+    /// The inbox's eventfd.
+    event: Arc<OwnedFd>,
 }
 
 impl Uring {
-    pub(crate) fn new(inbox: &Arc<Inbox>, restrict: bool) -> io::Result<Uring> {
+    pub(crate) fn new(inbox: &Inbox, restrict: bool) -> io::Result<Uring> {
         let (ring, buffers) = uring_setup::ring(restrict)?;
         let mut driver = Uring {
             ring,
@@ -100,14 +101,14 @@ impl Uring {
             completions: Vec::new(),
             spare: Vec::new(),
             accepting: FxHashMap::default(),
-            inbox: inbox.clone(),
+            event: inbox.event()?,
         };
         driver.watch_inbox();
         Ok(driver)
     }
 
     fn watch_inbox(&mut self) {
-        let fd = Fd(self.inbox.event().as_raw_fd());
+        let fd = Fd(self.event.as_raw_fd());
         let poll = opcode::PollAdd::new(fd, u32::from(PollFlags::IN.bits())).multi(true).build();
         self.push(poll.user_data(Op::Inbox.user_data(0)));
     }

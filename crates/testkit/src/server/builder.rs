@@ -100,6 +100,14 @@ impl Template {
         self.http = text.to_owned();
     }
 
+    pub(super) fn set_workers(&mut self, workers: usize) {
+        self.workers = workers;
+    }
+
+    pub(super) fn set_driver(&mut self, driver: Driver) {
+        self.driver = driver;
+    }
+
     /// The text with every placeholder filled in. `ports` grows as the text needs.
     pub(super) fn render(&self, binary: &Binary, dir: &Path, ports: &mut Vec<u16>) -> String {
         let mut text = match &self.whole {

@@ -17,7 +17,7 @@ use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 pub use builder::{Binary, Driver, ServerBuilder, StartFailure};
-pub use process::{Descriptor, children, signal};
+pub use process::{Descriptor, Usage, children, signal, usage};
 pub use rustix::process::Signal;
 
 use crate::client::Client;
@@ -126,6 +126,23 @@ impl Server {
         Some(found)
     }
 
+    /// What all its processes take together. `None` as with [`Server::descriptors`].
+    #[track_caller]
+    pub fn usage(&self) -> Option<Usage> {
+        let mut all = Usage::default();
+        for pid in self.children().into_iter().chain([self.pid()]) {
+            match process::usage(pid) {
+                Ok(of_one) => all = all + of_one,
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    skip("ptrace", "other processes can't be looked into (CAP_SYS_PTRACE)");
+                    return None;
+                }
+                Err(_) => {} // it has ended
+            }
+        }
+        Some(all)
+    }
+
     /// Sends a signal to the master.
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
@@ -136,6 +153,25 @@ impl Server {
     #[track_caller]
     pub fn set_http(&mut self, text: &str) {
         self.template.set_http(text);
+        self.write_config();
+    }
+
+    /// Replaces the number of workers for the next [`Server::reload`].
+    #[track_caller]
+    pub fn set_workers(&mut self, workers: usize) {
+        self.template.set_workers(workers);
+        self.write_config();
+    }
+
+    /// Replaces the event mechanism for the next [`Server::reload`].
+    #[track_caller]
+    pub fn set_driver(&mut self, driver: Driver) {
+        self.template.set_driver(driver);
+        self.write_config();
+    }
+
+    #[track_caller]
+    fn write_config(&mut self) {
         let text = self.template.render(&self.binary, self.dir.path(), &mut self.ports);
         self.write("nginx.conf", text);
     }

@@ -69,6 +69,42 @@ pub fn descriptors(pid: u32) -> io::Result<Vec<Descriptor>> {
     Ok(found)
 }
 
+/// What a process, or several together, take from the system.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Open descriptors.
+    pub descriptors: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Memory in kilobytes; pages that several processes share count in parts (PSS).
+    pub memory_kb: u64,
+}
+
+impl std::ops::Add for Usage {
+    type Output = Usage;
+
+    fn add(self, other: Usage) -> Usage {
+        Usage {
+            descriptors: self.descriptors + other.descriptors,
+            threads: self.threads + other.threads,
+            memory_kb: self.memory_kb + other.memory_kb,
+        }
+    }
+}
+
+/// What a process takes now.
+///
+/// # Errors
+/// The process has ended, or nobody may look into it.
+pub fn usage(pid: u32) -> io::Result<Usage> {
+    let count =
+        |what: &str| Ok::<_, io::Error>(std::fs::read_dir(format!("/proc/{pid}/{what}"))?.count());
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap_or_default();
+    let memory_kb = line.trim().trim_end_matches(" kB").parse().map_err(io::Error::other)?;
+    Ok(Usage { descriptors: count("fd")?, threads: count("task")?, memory_kb })
+}
+
 /// Field 4 of `/proc/PID/stat` (proc(5)), unless it is a zombie.
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -18,6 +18,8 @@ use crate::group::Group;
 #[derive(Default)]
 pub(crate) struct PoolToken {
     id: u64,
+    /// Workers with such connections, and some that had them and have ended since: forgotten when
+    /// the next one enters.
     workers: Mutex<Vec<Remote>>,
 }
 
@@ -32,7 +34,9 @@ impl PoolToken {
     }
 
     fn enter(&self, remote: Remote) {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(remote);
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.retain(|worker| !worker.has_ended());
+        workers.push(remote);
     }
 }
 

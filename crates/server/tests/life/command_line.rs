@@ -1,0 +1,172 @@
+//! The command line: options, `-t`, `-T`, the reference, and their messages.
+
+use super::*;
+
+#[test]
+fn version_and_usage_go_to_standard_error() {
+    let output = nowait(&["-v"]);
+    assert!(output.status.success());
+    assert!(stderr(&output).contains("nginx version: nginx/1.31.4\n"));
+    let output = nowait(&["-V"]);
+    assert!(stderr(&output).contains("configure arguments: "));
+    assert!(stderr(&output).contains("--without-http_fastcgi_module"));
+    let output = nowait(&["-?"]);
+    assert!(output.status.success());
+    assert!(stderr(&output).contains("Usage: nowait [-?hvVtTq]"));
+}
+
+#[test]
+fn the_reference_is_in_the_binary() {
+    let output = nowait(&["reference", "directives"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("### worker_processes\n"));
+    let output = nowait(&["reference"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        stderr(&output),
+        "nowait: usage: nowait reference directives|unsupported|variables\n"
+    );
+}
+
+#[test]
+fn wrong_options_are_refused_in_nginx_words() {
+    for (arguments, message) in [
+        (&["stop"][..], "nowait: invalid option: \"stop\"\n"),
+        (&["-tx"], "nowait: invalid option: \"x\"\n"),
+        (&["-s", "halt"], "nowait: invalid option: \"-s halt\"\n"),
+        (&["-c"], "nowait: option \"-c\" requires file name\n"),
+    ] {
+        let output = nowait(arguments);
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(stderr(&output), message);
+    }
+}
+
+#[test]
+fn a_test_says_so_and_touches_nothing() {
+    let dir = TempDir::new("test");
+    let text = "pid x.pid; error_log logs/error.log; events {}\n\
+                http { server { listen 127.0.0.1:1; return 200 x; } }\n";
+    dir.write("nginx.conf", text);
+    let path = dir.path().to_str().unwrap();
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-e", "early.log", "-t"]);
+    let expected = format!(
+        "nowait: the configuration file {path}/nginx.conf syntax is ok\n\
+         nowait: configuration file {path}/nginx.conf test is successful\n"
+    );
+    assert_eq!(stderr(&output), expected);
+    assert!(output.status.success());
+    assert_eq!(listing(dir.path()), ["nginx.conf"]);
+    assert_eq!(stderr(&nowait(&["-p", path, "-cnginx.conf", "-tq"])), "");
+}
+
+#[test]
+fn a_failed_test_shows_every_error_where_it_is() {
+    let dir = TempDir::new("test");
+    dir.write("nginx.conf", "worker_procesess 2;\nevents { use kqueue; }\n");
+    let path = dir.path().to_str().unwrap();
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    let first =
+        format!("nowait: [emerg] unknown directive \"worker_procesess\" in {path}/nginx.conf:1\n");
+    assert!(text.starts_with(&first), "{text}");
+    assert!(text.contains("did you mean \"worker_processes\"?"), "{text}");
+    assert!(text.contains(&format!("invalid event type \"kqueue\" in {path}/nginx.conf:2\n")));
+    assert!(text.ends_with(&format!("configuration file {path}/nginx.conf test failed\n")));
+}
+
+#[test]
+fn a_name_given_twice_is_shown_where_it_is_ignored() {
+    let dir = TempDir::new("twice");
+    let server = "server { listen 127.0.0.1:1; server_name a; }\n";
+    dir.write("nginx.conf", format!("events {{}} http {{\n{server}{server}}}\n"));
+    let path = dir.path().to_str().unwrap();
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
+    assert!(output.status.success());
+    let warning = format!(
+        "[warn] conflicting server name \"a\" on 127.0.0.1:1, ignored in {path}/nginx.conf:3\n"
+    );
+    assert!(stderr(&output).contains(&warning), "{}", stderr(&output));
+}
+
+#[test]
+fn what_does_not_do_what_it_seems_to_is_warned_of() {
+    let dir = TempDir::new("seems");
+    let path = dir.path().to_str().unwrap();
+    let open = "[warn] \"auth_basic\" has no effect without \"auth_basic_user_file\"";
+    let handlers = "replaces another handler of the same block, only the last one is used";
+    for (server, warnings) in [
+        ("auth_basic a;", vec![open]),
+        // One line is named once, whoever inherits it.
+        ("auth_basic a; location / { } location /a { location /a/b { } }", vec![open]),
+        ("location / { limit_except GET { auth_basic a; } }", vec![open]),
+        ("auth_basic a; location / { auth_basic_user_file f; }", vec![]),
+        ("auth_basic a; location / { auth_basic off; }", vec![]),
+        ("auth_basic off;", vec![]),
+        ("location / { metrics; status_api; stub_status; }", vec![handlers, handlers]),
+        ("location / { proxy_pass http://127.0.0.1:1; empty_gif; }", vec![handlers]),
+        (
+            "location / { stub_status; stub_status; if ($arg_a) { proxy_pass http://127.0.0.1:1; } }",
+            vec![],
+        ),
+    ] {
+        dir.write("nginx.conf", format!("events {{}} http {{ server {{ {server} }} }}\n"));
+        let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
+        assert!(output.status.success());
+        let said = stderr(&output);
+        let lines: Vec<&str> = said.lines().filter(|line| line.contains("[warn]")).collect();
+        assert_eq!(lines.len(), warnings.len(), "{server}: {said}");
+        for (line, warning) in lines.iter().zip(warnings) {
+            assert!(line.contains(warning), "{server}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_dump_prints_every_file_once() {
+    let dir = TempDir::new("dump");
+    let main = "include a.inc;\ninclude a.in?;\nevents {}\n";
+    dir.write("nginx.conf", main);
+    dir.write("a.inc", "env A=1;\n");
+    let path = dir.path().to_str().unwrap();
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-T"]);
+    let expected = format!(
+        "# configuration file {path}/nginx.conf:\n{main}\n\
+         # configuration file {path}/a.inc:\nenv A=1;\n\n"
+    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+#[test]
+fn directives_of_the_main_context_are_checked() {
+    let dir = TempDir::new("main");
+    let path = dir.path().to_str().unwrap();
+    for (line, message) in [
+        ("thread_pool x max_queue=1;", "\"x\" must have \"threads\" parameter"),
+        ("thread_pool x threads=0;", "invalid threads value \"threads=0\""),
+        ("thread_pool x threads=1; thread_pool x threads=2;", "duplicate thread pool \"x\""),
+        ("worker_processes many;", "\"worker_processes\" directive invalid value"),
+        ("worker_cpu_affinity 0102;", "invalid character \"2\" in \"worker_cpu_affinity\""),
+        ("error_log x loud;", "invalid log level \"loud\""),
+        ("daemon on; daemon off;", "\"daemon\" directive is duplicate"),
+        ("events { use select; }", "invalid event type \"select\""),
+    ] {
+        let text =
+            if line.contains("events") { line.into() } else { format!("{line} events {{}}") };
+        dir.write("nginx.conf", text);
+        let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert!(stderr(&output).contains(message), "{line}: {}", stderr(&output));
+    }
+    dir.write(
+        "nginx.conf",
+        "worker_processes auto; worker_cpu_affinity auto; thread_pool default threads=4; \
+         thread_pool d1 threads=1 max_queue=0; worker_priority -5; worker_rlimit_core 500M; \
+         worker_shutdown_timeout 5s; timer_resolution 100ms; lock_file x; pcre_jit on; \
+         debug_points stop; env PATH; error_log x debug_http; \
+         events { use epoll; multi_accept on; accept_mutex on; accept_mutex_delay 100ms; \
+         epoll_events 1; worker_aio_requests 64; event_loop_guard strict; worker_connections 10; }",
+    );
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+}

@@ -1,0 +1,295 @@
+//! Start and stop: signals, daemons, graceful and fast ends, processes that die.
+
+use super::*;
+
+#[test]
+fn starts_serves_and_ends_on_every_signal_that_ends_it() {
+    for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
+        let mut server = server("hello").workers(2).start();
+        assert_eq!(server.get("/").text(), "hello");
+        assert_eq!(server.read("nginx.pid"), format!("{}\n", server.pid()));
+        assert!(server.log().contains("nginx/1.31.4"));
+        server.signal(signal);
+        assert!(server.wait_exit(PATIENCE).success());
+        assert!(!server.dir().join("nginx.pid").exists());
+        assert!(server.log().contains("exited with code 0"), "{}", server.log());
+    }
+}
+
+#[test]
+fn one_process_does_it_too() {
+    let mut server = server("one").master_process(false).start();
+    assert_eq!(server.get("/").text(), "one");
+    assert_eq!(server.children(), []);
+    server.set_http(&serving("two"));
+    server.reload();
+    assert_eq!(server.get("/").text(), "two");
+    assert!(server.quit().success());
+}
+
+#[test]
+fn an_idle_connection_does_not_hold_up_the_end() {
+    let server = server("x").start();
+    let mut client = server.client();
+    assert_eq!(client.get("/").text(), "x");
+    assert!(server.quit().success());
+    client.expect_closed();
+}
+
+#[test]
+fn a_taken_address_is_reported_and_tried_again() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = TempDir::new("taken");
+    let address = taken.local_addr().unwrap();
+    let text = format!(
+        "daemon off; pid x.pid; error_log error.log; events {{}}\n\
+         http {{ access_log off; server {{ listen {address}; return 200 x; }} }}\n"
+    );
+    dir.write("nginx.conf", text);
+    let path = dir.path().to_str().unwrap();
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-e", "error.log"]);
+    assert_eq!(output.status.code(), Some(1));
+    let line = format!("nowait: [emerg] bind() to {address} failed (98: Address already in use)\n");
+    assert_eq!(stderr(&output).matches(&line).count(), 5, "{}", stderr(&output));
+    let end = "nowait: [emerg] still could not bind()\n  = hint: another program";
+    assert!(stderr(&output).contains(end), "{}", stderr(&output));
+    assert!(!dir.path().join("x.pid").exists());
+}
+
+#[test]
+fn what_stops_a_start_is_said_in_the_classic_form_with_a_hint() {
+    let dir = TempDir::new("refused");
+    dir.write("logs", "a file");
+    let path = dir.path().to_str().unwrap().to_owned();
+    for (http, message, hint) in [
+        ("server { listen 127.0.0.1:1; }", format!("[emerg] open() \"{path}/logs/"), ""),
+        (
+            "access_log off; server { listen 192.0.2.1:1; }",
+            "[emerg] bind() to 192.0.2.1:1 failed (99: Cannot assign requested address)".into(),
+            "  = hint: this machine does not have the address",
+        ),
+        ("", "[warn] no \"server\" listens: nothing will be served".into(), "  = hint: http {"),
+    ] {
+        // Without -e, as a daemon: what a person sees who just starts it.
+        let text =
+            format!("pid /nonexistent/x.pid; error_log stderr; events {{}} http {{ {http} }}");
+        dir.write("nginx.conf", text);
+        let output = nowait(&["-p", &path, "-c", "nginx.conf"]);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let said = stderr(&output);
+        assert!(said.lines().any(|line| line.starts_with(&format!("nowait: {message}"))), "{said}");
+        assert!(said.contains(hint), "{said}");
+    }
+}
+
+#[test]
+fn a_signal_to_nobody_says_so() {
+    let dir = TempDir::new("nobody");
+    dir.write("nginx.conf", "events {} http { server { listen 127.0.0.1:1; } }");
+    let path = dir.path().to_str().unwrap();
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-s", "quit"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("nowait.pid\" failed (2: No such file or directory)\n"));
+    assert!(stderr(&output).contains("  = hint: no server runs with this configuration"));
+}
+
+#[test]
+fn without_a_configuration_there_is_nobody_to_signal() {
+    let dir = TempDir::new("nothing");
+    for arguments in [&["-s", "stop"][..], &["-t"]] {
+        let output = binary().command().args(arguments).current_dir(dir.path()).output().unwrap();
+        // Unless the machine has one installed.
+        if !std::path::Path::new("/etc/nowait/nowait.conf").exists() {
+            assert_eq!(output.status.success(), arguments == ["-t"]);
+            let said = stderr(&output);
+            assert!(said.starts_with("nowait: [warn] there is no configuration: "), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_reload_that_cannot_open_something_says_what() {
+    let mut server = server("first").allow_log("192.0.2.1").start();
+    server.set_http(&format!("server {{ listen 192.0.2.1:80; }} {}", serving("second")));
+    let output = control(&server, &["-s", "reload"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    let line =
+        "nowait: [emerg] bind() to 192.0.2.1:80 failed (99: Cannot assign requested address)\n";
+    assert!(said.contains(line) && said.contains("  = hint: this machine does not"), "{said}");
+    assert_eq!(server.get("/").text(), "first");
+}
+
+#[test]
+fn a_daemon_leaves_its_pid_behind() {
+    let dir = TempDir::new("daemon");
+    let port = nowait_testkit::ports::free_port();
+    let text = format!(
+        "pid x.pid; error_log error.log notice; events {{}}\n\
+         http {{ access_log off; server {{ listen 127.0.0.1:{port}; return 200 daemon; }} }}\n"
+    );
+    dir.write("nginx.conf", text);
+    let path = dir.path().to_str().unwrap();
+    let arguments = ["-p", path, "-c", "nginx.conf", "-e", "error.log"];
+    assert!(nowait(&arguments).status.success());
+    // It is there at once.
+    let status = nowait(&["-p", path, "-c", "nginx.conf", "-s", "reload"]);
+    assert!(status.status.success(), "{}", stderr(&status));
+    assert_eq!(nowait_testkit::Client::to_port(port).get("/").text(), "daemon");
+
+    // WINCH: only the server process ends. HUP: back with a new one.
+    let pid = fs::read_to_string(dir.path().join("x.pid")).unwrap().trim().to_owned();
+    let pid: u32 = pid.parse().unwrap();
+    let log_has = |text: &str| {
+        let log = || fs::read_to_string(dir.path().join("error.log")).unwrap_or_default();
+        until(text, PATIENCE, || log().contains(text).then_some(()));
+    };
+    signal(pid, Signal::WINCH);
+    // Its end itself: the log has a line of that kind from the reload already, and of two signals
+    // that wait the master takes HUP first, whatever came first.
+    until("the server process to end", PATIENCE, || children(pid).is_empty().then_some(()));
+    signal(pid, Signal::HUP);
+    log_has("generation 3 is in use");
+    assert_eq!(nowait_testkit::Client::to_port(port).get("/").text(), "daemon");
+    let output = nowait(&[&arguments[..], &["-s", "quit"]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    until("the daemon to end", PATIENCE, || (!dir.path().join("x.pid").exists()).then_some(()));
+}
+
+#[test]
+fn signals_without_a_server_are_errors() {
+    let dir = TempDir::new("nobody");
+    dir.write("nginx.conf", "pid x.pid; events {}");
+    let path = dir.path().to_str().unwrap();
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-s", "stop"]);
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!("open() \"{path}/x.pid\" failed (2: No such file or directory)");
+    assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
+    dir.write("x.pid", "none\n");
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-s", "reload"]);
+    assert!(stderr(&output).contains("invalid PID number \"none\" in"), "{}", stderr(&output));
+}
+
+/// A server with a large file, and a client that has asked for it and does not read yet.
+fn busy(main: &str) -> (Server, nowait_testkit::Client) {
+    let server = Server::of(binary())
+        .main(main)
+        .http("server { listen 127.0.0.1:%%PORT%%; root %%DIR%%/www; }")
+        .file("www/big", vec![b'x'; BIG])
+        .start();
+    let mut client = server.client();
+    client.send("GET /big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    // The response has begun.
+    client.read_some(1);
+    (server, client)
+}
+
+/// More than the buffers of a connection take.
+const BIG: usize = 32 << 20;
+
+#[test]
+fn a_request_under_way_is_finished_before_the_end() {
+    let (mut server, mut client) = busy("");
+    server.signal(Signal::QUIT);
+    server.wait_log("gracefully shutting down");
+    until("the port to be free", PATIENCE, || TcpStream::connect(server.addr()).err());
+    assert!(server.try_exit().is_none());
+    assert!(client.rest().len() >= BIG);
+    assert!(server.wait_exit(PATIENCE).success());
+}
+
+#[test]
+fn a_graceful_end_can_be_limited() {
+    let (mut server, client) = busy("worker_shutdown_timeout 100ms;");
+    server.signal(Signal::QUIT);
+    assert!(server.wait_exit(PATIENCE).success());
+    drop(client);
+}
+
+#[test]
+fn a_fast_end_does_not_wait() {
+    let (mut server, client) = busy("");
+    server.signal(Signal::QUIT);
+    server.wait_log("gracefully shutting down");
+    server.signal(Signal::TERM);
+    assert!(server.wait_exit(PATIENCE).success());
+    drop(client);
+}
+
+#[test]
+fn an_old_generation_lives_as_long_as_its_requests() {
+    let (mut server, mut client) = busy("");
+    server.set_http(&serving("new"));
+    server.reload();
+    assert_eq!(server.get("/").text(), "new");
+    assert!(!server.log().contains("exited with code 0"));
+    assert!(client.rest().len() >= BIG);
+    server.wait_log("exited with code 0");
+    assert!(server.quit().success());
+}
+
+#[test]
+fn a_dead_server_process_is_replaced() {
+    let mut server = server("x").allow_log("exited on signal 9").start();
+    // The pid file is there before the server process is.
+    assert_eq!(server.get("/").text(), "x");
+    let old = server.children();
+    assert_eq!(old.len(), 1);
+    let pid = old[0].to_string();
+    signal(old[0], Signal::KILL);
+    server.wait_log(&format!("worker process {pid} exited on signal 9"));
+    assert_eq!(server.get("/").text(), "x");
+    assert_ne!(server.children(), old);
+    // TERM to the server process itself: it ends well, and another one is started, as in nginx.
+    let pid = server.children()[0];
+    signal(pid, Signal::TERM);
+    server.wait_log(&format!("worker process {pid} exited with code 0"));
+    assert_eq!(server.get("/").text(), "x");
+    server.set_http(&serving("y"));
+    server.reload();
+    assert_eq!(server.get("/").text(), "y");
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_dead_master_takes_the_server_process_with_it() {
+    let mut server = server("x").allow_log("the master process has gone").start();
+    assert_eq!(server.get("/").text(), "x");
+    let child = server.children()[0];
+    server.signal(Signal::KILL);
+    server.wait_exit(PATIENCE);
+    until("the server process to end", PATIENCE, || {
+        (!std::path::Path::new(&format!("/proc/{child}")).exists()).then_some(())
+    });
+}
+
+#[test]
+fn unix_sockets_come_and_go() {
+    let mut server = Server::of(binary())
+        .allow_log("deleting socket")
+        .http(
+            "server { listen 127.0.0.1:%%PORT%%; listen unix:%%DIR%%/a.sock; \
+             listen unix:%%DIR%%/b.sock; return 200 unix; }",
+        )
+        .start();
+    let ask = |name: &str| {
+        let mut stream = UnixStream::connect(server.dir().join(name)).unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\nHost: x\r\n\r\n").unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut buffer = [0; 512];
+        let length = stream.read(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    assert!(ask("a.sock").starts_with("HTTP/1.1 200"));
+    assert!(ask("b.sock").starts_with("HTTP/1.1 200"));
+    server.set_http(
+        "server { listen 127.0.0.1:%%PORT%%; listen unix:%%DIR%%/a.sock; return 200 unix; }",
+    );
+    server.reload();
+    assert!(server.dir().join("a.sock").exists());
+    assert!(!server.dir().join("b.sock").exists());
+    let path = server.dir().join("a.sock");
+    server.signal(Signal::QUIT);
+    assert!(server.wait_exit(PATIENCE).success());
+    assert!(!path.exists());
+}

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nowait_front::log::syslog;
@@ -194,7 +195,10 @@ pub fn complain(message: &str) {
     let _ = writeln!(std::io::stderr(), "nowait: {message}");
 }
 
-/// Opens a log for appending, creating it readable by everybody (before the umask).
+/// Mode of a new log. A daemon has no umask, so the mode alone keeps other users from writing.
+const LOG_MODE: u32 = 0o644;
+
+/// Opens a log for appending and creates it with mode 0644 if it is missing.
 ///
 /// # Errors
 /// The kernel's. A FIFO is opened for reading too, so that the call does not wait for a reader.
@@ -203,7 +207,7 @@ pub fn open_log(path: &Path) -> std::io::Result<File> {
         use std::os::unix::fs::FileTypeExt;
         m.file_type().is_fifo()
     });
-    OpenOptions::new().append(true).create(true).read(fifo).open(path)
+    OpenOptions::new().append(true).create(true).mode(LOG_MODE).read(fifo).open(path)
 }
 
 /// An operating-system error as nginx shows it: `(2: No such file or directory)`.

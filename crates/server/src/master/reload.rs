@@ -4,7 +4,7 @@
 //! changed; whatever fails before leaves it as it was.
 
 use std::ops::ControlFlow;
-
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use super::{Ended, Master, Running, redirect_stderr};
@@ -46,7 +46,10 @@ pub fn open(
     let main_logs: Vec<PathBuf> = main_logs.map(std::path::Path::to_path_buf).collect();
     if main_logs.iter().chain(&loaded.needs.logs).any(is_default) && !default_logs.exists() {
         // nginx differs: its packages install this directory; who has none need not know of it.
-        std::fs::create_dir(&default_logs)
+        // A user who could write here could replace a log by a link to any file of root's.
+        std::fs::DirBuilder::new()
+            .mode(0o755)
+            .create(&default_logs)
             .map_err(|error| {
                 emerg(failed("mkdir()", &default_logs, &error));
                 log.hint("logs are written there unless access_log and error_log say otherwise");

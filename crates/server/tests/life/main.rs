@@ -4,6 +4,7 @@
 //! root the server process runs as nobody.
 
 mod command_line;
+mod modes;
 mod no_configuration;
 mod reload;
 mod start;
@@ -53,4 +54,15 @@ fn listing(dir: &std::path::Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// Ends a daemon, whatever becomes of the test.
+struct EndOnDrop(u32);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        if std::path::Path::new(&format!("/proc/{}", self.0)).exists() {
+            signal(self.0, Signal::TERM);
+        }
+    }
 }

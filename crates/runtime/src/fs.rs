@@ -45,7 +45,7 @@ use std::io;
 
 use rustix::fs::{AtFlags, CWD, Mode};
 
-use crate::pool::{Class, Op, Pool};
+use crate::pool::{Class, Op, Owner, Pool};
 
 /// How a location wants its files read (directive `aio`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +76,8 @@ pub struct Io {
     pub directio_alignment: u32,
     /// `read_ahead` in bytes; 0: the kernel's choice.
     pub read_ahead: u64,
-    /// For whom the work is done (client, connection): see [`Pool::run`]. 0: nobody in particular.
+    /// For whom the work is done (client, connection): see [`Owner`]. 0: nobody in particular; then
+    /// work on each file takes turns by itself.
     pub client: u64,
 }
 
@@ -105,8 +106,9 @@ impl Io {
     }
 }
 
-/// Does `work` where `io` says: in the pool, or here under [`Aio::Blocking`].
-async fn offload<T, F>(io: &Io, class: Class, op: Op, work: F) -> io::Result<T>
+/// Does `work` where `io` says: in the pool, or here under [`Aio::Blocking`]. `file` names what the
+/// work is on ([`known::file_id`], [`known::path_id`]); 0: nothing that others use, too.
+async fn offload<T, F>(io: &Io, class: Class, op: Op, file: u64, work: F) -> io::Result<T>
 where
     F: FnOnce() -> io::Result<T> + Send + 'static,
     T: Send + 'static,
@@ -114,7 +116,8 @@ where
     if io.aio == Aio::Blocking {
         return crate::guard::exempt(work);
     }
-    io.pool.run(class, io.client, op, work).await?
+    let client = if io.client == 0 { file } else { io.client };
+    io.pool.run(class, Owner { client, file }, op, work).await?
 }
 
 /// Renames `from` to `to`, replacing a file there (rename(2)).
@@ -122,45 +125,46 @@ where
 /// # Errors
 /// `CrossesDevices` (EXDEV) among others: then the caller copies.
 pub async fn rename(io: &Io, from: &[u8], to: &[u8]) -> io::Result<()> {
+    let id = known::path_id(from);
     let (from, to) = (from.to_vec(), to.to_vec());
-    offload(io, Class::Path, Op::Rename, move || Ok(rustix::fs::rename(from, to)?)).await
+    offload(io, Class::Path, Op::Rename, id, move || Ok(rustix::fs::rename(from, to)?)).await
 }
 
 /// Bytes that may still be written to the file system that `path` is on (statvfs(2), what is reserved
 /// for root left out).
 pub async fn free_bytes(io: &Io, path: &[u8]) -> io::Result<u64> {
-    let path = path.to_vec();
+    let (id, path) = (known::path_id(path), path.to_vec());
     let work = move || {
         let stat = rustix::fs::statvfs(path)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     };
-    offload(io, Class::Path, Op::Stat, work).await
+    offload(io, Class::Path, Op::Stat, id, work).await
 }
 
 /// Removes a file's name.
 pub async fn unlink(io: &Io, path: &[u8]) -> io::Result<()> {
-    let path = path.to_vec();
-    offload(io, Class::Path, Op::Unlink, move || Ok(rustix::fs::unlink(path)?)).await
+    let (id, path) = (known::path_id(path), path.to_vec());
+    offload(io, Class::Path, Op::Unlink, id, move || Ok(rustix::fs::unlink(path)?)).await
 }
 
 /// Removes an empty directory.
 pub async fn remove_dir(io: &Io, path: &[u8]) -> io::Result<()> {
-    let path = path.to_vec();
+    let (id, path) = (known::path_id(path), path.to_vec());
     let work = move || Ok(rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR)?);
-    offload(io, Class::Path, Op::Unlink, work).await
+    offload(io, Class::Path, Op::Unlink, id, work).await
 }
 
 /// Makes a directory with permission bits `mode`.
 pub async fn mkdir(io: &Io, path: &[u8], mode: u32) -> io::Result<()> {
-    let path = path.to_vec();
+    let (id, path) = (known::path_id(path), path.to_vec());
     let work = move || Ok(rustix::fs::mkdir(path, Mode::from_raw_mode(mode))?);
-    offload(io, Class::Path, Op::Mkdir, work).await
+    offload(io, Class::Path, Op::Mkdir, id, work).await
 }
 
 /// Makes the directories that `path` (of a file) leads through and that don't exist yet.
 pub async fn mkdir_parents(io: &Io, path: &[u8], mode: u32) -> io::Result<()> {
-    let path = path.to_vec();
-    offload(io, Class::Path, Op::Mkdir, move || make_parents(&path, mode)).await
+    let (id, path) = (known::path_id(path), path.to_vec());
+    offload(io, Class::Path, Op::Mkdir, id, move || make_parents(&path, mode)).await
 }
 
 fn make_parents(path: &[u8], mode: u32) -> io::Result<()> {

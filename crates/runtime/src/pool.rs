@@ -11,6 +11,7 @@
 //! Threads are started when first needed, so an unused `default` pool of 32 costs nothing. They
 //! live as long as the pool.
 
+mod accounts;
 mod counters;
 mod queue;
 mod spent;
@@ -38,6 +39,24 @@ pub enum Class {
     Path = 0,
     /// Work on contents or of unknown length: read, write, sendfile, sync, blocking libraries.
     Bulk = 1,
+}
+
+/// For whom and on what a task is done, for the order of service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The client, or the connection. Clients take turns; those that have used the pool little lately
+    /// go first, and no client but 0 gets every thread. 0: nobody in particular.
+    pub client: u64,
+    /// The file, by a number that is as good as random. Tasks on files that have kept the pool busy
+    /// lately go later. 0: none.
+    pub file: u64,
+}
+
+impl From<u64> for Owner {
+    /// A client, and no file.
+    fn from(client: u64) -> Owner {
+        Owner { client, file: 0 }
+    }
 }
 
 macro_rules! ops {
@@ -146,6 +165,8 @@ struct Inner {
     name: Arc<str>,
     threads: usize,
     max_queue: usize,
+    /// The queue's times are counted from here.
+    created: Instant,
     state: Mutex<State>,
     work: Condvar,
     counters: Vec<OpCounters>,
@@ -190,6 +211,7 @@ impl Pool {
             name: config.name.into(),
             threads,
             max_queue: config.max_queue,
+            created: Instant::now(),
             state: Mutex::new(State {
                 queue: Fair::new(limits),
                 alive: 0,
@@ -215,20 +237,20 @@ impl Pool {
 
     /// Gives `work` to the pool; it is queued before this returns.
     ///
-    /// `key` names who the work is for (client, connection, file): keys take turns, and no key but 0
-    /// gets every thread. Dropping the future cancels work that has not started.
+    /// `owner` (or the number of a client) names who the work is for: see [`Owner`]. Dropping the
+    /// future cancels work that has not started.
     ///
     /// # Errors
     /// The future yields [`PoolError::Overflow`] when the queue is full, [`PoolError::Panicked`]
     /// when `work` panicked.
-    pub fn run<T, F>(&self, class: Class, key: u64, op: Op, work: F) -> Run<T>
+    pub fn run<T, F>(&self, class: Class, owner: impl Into<Owner>, op: Op, work: F) -> Run<T>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
         let inner = &self.0.0;
         let cell = Arc::new(Cell::new(inner.name.clone(), work));
-        match inner.submit(class, key, op, cell.clone(), false) {
+        match inner.submit(class, owner.into(), op, cell.clone(), false) {
             Ok(ticket) => Run::queued(cell, inner.clone(), ticket, op),
             Err(error) => Run::refused(error),
         }
@@ -242,7 +264,7 @@ impl Pool {
     {
         let cell = Arc::new(Cell::new(self.0.0.name.clone(), work));
         // A pool that was shut down drops the work here and with it what it holds.
-        let _ = self.0.0.submit(Class::Path, 0, op, cell, true);
+        let _ = self.0.0.submit(Class::Path, Owner::default(), op, cell, true);
     }
 
     /// Takes no more tasks and returns at once. What is queued is still done unless a hung disk
@@ -290,8 +312,8 @@ impl fmt::Debug for Pool {
 
 /// Runs `work`, which may block or compute for long, on a thread of `pool`.
 ///
-/// For handlers that need a library without an asynchronous form. The work has key 0: it takes turns
-/// with others as one, without a bound of its own below the pool's.
+/// For handlers that need a library without an asynchronous form. The work is client 0's: it takes
+/// turns with others as one, without a bound of its own below the pool's.
 pub fn blocking<T, F>(pool: &Pool, work: F) -> Run<T>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -308,7 +330,7 @@ impl Inner {
     fn submit(
         self: &Arc<Inner>,
         class: Class,
-        key: u64,
+        owner: Owner,
         op: Op,
         job: Arc<dyn Job>,
         must: bool,
@@ -325,7 +347,8 @@ impl Inner {
             self.counters(op).overflowed();
             return Err(PoolError::Overflow { name: self.name.clone(), waiting });
         }
-        let ticket = state.queue.push(class, key, Queued { job, op, since });
+        let now = since.duration_since(self.created);
+        let ticket = state.queue.push(class, owner, Queued { job, op, since }, now);
         let start = self.call_thread(&mut state);
         drop(state);
         if start {
@@ -390,7 +413,7 @@ impl Inner {
     fn serve(self: &Arc<Inner>) {
         let mut state = lock(&self.state);
         loop {
-            let Some((share, task)) = state.queue.pop() else {
+            let Some((share, task)) = state.queue.pop(self.created.elapsed()) else {
                 if state.closed && state.queue.waiting() == 0 {
                     break;
                 }
@@ -402,7 +425,7 @@ impl Inner {
                 continue;
             };
             state.busy += 1;
-            // One end may let two tasks start (limits per key and per class): pass the call on.
+            // One end may let two tasks start (limits per client and per class): pass the call on.
             let start = self.call_thread(&mut state);
             drop(state);
             if start {
@@ -416,7 +439,7 @@ impl Inner {
             drop(task);
             state = lock(&self.state);
             state.busy -= 1;
-            state.queue.done(share);
+            state.queue.done(share, executed.served, self.created.elapsed());
             if let Some(waker) = executed.waker {
                 drop(state);
                 waker.wake();

@@ -10,19 +10,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_runtime::driver::{self, DriverKind, Requested};
-use nowait_runtime::fs::{self, CreateOptions, Io, OpenOptions, ReadDirOptions, Symlinks};
+use nowait_runtime::fs::{self, CreateOptions, File, Io, OpenOptions, ReadDirOptions, Symlinks};
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::worker::{self, End, Remote, WorkerConfig, Workers};
 use nowait_runtime::{guard, mounts, worker::stopping};
 use nowait_testkit::slow_disk::{
-    DiskImage, DiskOptions, EIO, Format, Gate, ImageOptions, Ops, Quiet, SlowDisk, alone,
+    DiskImage, DiskOptions, EIO, Format, Gate, ImageOptions, Ops, Quiet, SlowDisk, alone, evict,
     mount_elsewhere, pin, quiet,
 };
-use nowait_testkit::wait::PATIENCE;
+use nowait_testkit::wait::{self, PATIENCE};
+
+/// What a read takes on the busy disk of [`a_hot_file_goes_before_cold_ones`].
+const BUSY: Duration = Duration::from_millis(100);
 
 /// Turns of the loop that must pass while an operation waits.
 const TURNS: usize = 20;
@@ -113,6 +118,7 @@ on_every_driver!(
     a_cold_extent_map_on_xfs,
     a_cold_extent_map_on_btrfs,
     dropped_work_is_not_done,
+    a_hot_file_goes_before_cold_ones,
 );
 
 fn io_with(threads: usize) -> Io {
@@ -496,5 +502,71 @@ fn dropped_work_is_not_done(driver: DriverKind) {
     result(&first, "the first").unwrap();
     result(&last, "the last").unwrap();
     assert_eq!(disk.seen(Ops::OPEN), 2);
+    the_loop.finish();
+}
+
+/// A hot file lost its pages once. Its reader does not wait behind all those who keep the disk busy.
+fn a_hot_file_goes_before_cold_ones(driver: DriverKind) {
+    const COLD: usize = 10;
+    const HOT: usize = COLD + 1;
+    /// Bytes of a file, and of a read.
+    const FILE: usize = 256 * 1024;
+    const PIECE: usize = 16 * 1024;
+    let options = ImageOptions { synchronous: true, ..ImageOptions::default() };
+    let Some(mut image) = DiskImage::or_skip(options) else { return };
+    let hot_path = image.write("hot", vec![b'h'; FILE]);
+    for n in 0..=COLD {
+        image.write(&format!("cold{n}"), vec![b'c'; FILE]);
+    }
+    image.make_cold();
+    let _quiet = quiet();
+    // Two threads, one of which is not for reading: one read at a time, in the order of the queue.
+    let io = io_with(2);
+    let the_loop = Loop::start(driver);
+    let root = image.path().to_owned();
+    let open = |client: usize, name: &str| {
+        let (io, path) = (io.for_client(client as u64 + 1), below(&root, name));
+        let opened = the_loop
+            .spawn(move || async move { fs::open(&io, &path, &OpenOptions::default()).await });
+        result(&opened, "open").unwrap()
+    };
+    let ended = Arc::new(Mutex::new(Vec::new()));
+    let read = |client: usize, file: &File, offset: u64| {
+        let (io, file, ended) = (io.for_client(client as u64 + 1), file.clone(), ended.clone());
+        the_loop.spawn(move || async move {
+            let read = file.read_at(&io, offset, PIECE).await;
+            ended.lock().unwrap().push(client);
+            read.map(|bytes| bytes.len())
+        })
+    };
+    let hot = open(HOT, "hot");
+    assert_eq!(result(&read(HOT, &hot, 0), "the hot file").unwrap(), PIECE);
+    // The others have kept the pool busy: far longer than anything takes on a disk that answers.
+    image.disk().delay(Ops::READ, BUSY);
+    let cold: Vec<_> = (0..=COLD).map(|n| open(n, &format!("cold{n}"))).collect();
+    for (n, file) in cold.iter().enumerate() {
+        assert_eq!(result(&read(n, file, 0), "a cold file").unwrap(), PIECE);
+    }
+    image.disk().heal();
+    evict(&hot_path).unwrap();
+
+    ended.lock().unwrap().clear();
+    let gate = image.hold();
+    let far = (FILE - PIECE) as u64;
+    let mut reads = vec![read(COLD, &cold[COLD], far)];
+    gate.wait_waiting(1);
+    reads.extend((0..COLD).map(|n| read(n, &cold[n], far)));
+    reads.push(read(HOT, &hot, 0));
+    wait::until("all reads to be queued", PATIENCE, || {
+        (io.pool.snapshot().queued == COLD + 1).then_some(())
+    });
+    gate.open();
+    for reading in reads {
+        assert_eq!(result(&reading, "a read").unwrap(), PIECE);
+    }
+    let ended = ended.lock().unwrap();
+    let place = ended.iter().position(|client| *client == HOT).unwrap();
+    // The read that held the pool, and at most the one that waited longest.
+    assert!(place <= 2, "the hot file was read at place {place} of {ended:?}");
     the_loop.finish();
 }

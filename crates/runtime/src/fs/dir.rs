@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, Dir, DirEntry, Mode, OFlags, openat, statat};
 
-use super::{Io, Kind, Metadata, offload};
+use super::{Io, Kind, Metadata, known, offload};
 use crate::pool::{Class, Op};
 
 /// What to list.
@@ -42,8 +42,8 @@ pub struct Listing {
 /// # Errors
 /// `NotADirectory`, and those of openat(2) and getdents(2).
 pub async fn read_dir(io: &Io, path: &[u8], options: &ReadDirOptions) -> io::Result<Listing> {
-    let (path, options) = (path.to_vec(), *options);
-    offload(io, Class::Bulk, Op::ReadDir, move || list(&path, options)).await
+    let (id, path, options) = (known::path_id(path), path.to_vec(), *options);
+    offload(io, Class::Bulk, Op::ReadDir, id, move || list(&path, options)).await
 }
 
 fn list(path: &[u8], options: ReadDirOptions) -> io::Result<Listing> {
@@ -53,7 +53,11 @@ fn list(path: &[u8], options: ReadDirOptions) -> io::Result<Listing> {
 /// A directory that is listed in several trips, for directories with more entries than should be in
 /// memory at once.
 #[derive(Debug)]
-pub struct DirReader(Arc<Mutex<Open>>);
+pub struct DirReader {
+    open: Arc<Mutex<Open>>,
+    /// See [`known::path_id`].
+    id: u64,
+}
 
 impl DirReader {
     /// Opens the directory `path`.
@@ -61,9 +65,13 @@ impl DirReader {
     /// # Errors
     /// `NotADirectory`, and those of openat(2).
     pub async fn open(io: &Io, path: &[u8]) -> io::Result<DirReader> {
+        let id = known::path_id(path);
         let path = path.to_vec();
-        let work = move || Ok(DirReader(Arc::new(Mutex::new(Open::new(&path)?))));
-        offload(io, Class::Path, Op::Open, work).await
+        let work = move || {
+            let open = Arc::new(Mutex::new(Open::new(&path)?));
+            Ok(DirReader { open, id })
+        };
+        offload(io, Class::Path, Op::Open, id, work).await
     }
 
     /// The next entries. Not [truncated](Listing::truncated): these were the last.
@@ -71,9 +79,9 @@ impl DirReader {
     /// # Errors
     /// Those of getdents(2).
     pub async fn next(&mut self, io: &Io, options: &ReadDirOptions) -> io::Result<Listing> {
-        let (open, options) = (self.0.clone(), *options);
+        let (open, options) = (self.open.clone(), *options);
         let work = move || open.lock().unwrap_or_else(PoisonError::into_inner).list(options);
-        offload(io, Class::Bulk, Op::ReadDir, work).await
+        offload(io, Class::Bulk, Op::ReadDir, self.id, work).await
     }
 }
 

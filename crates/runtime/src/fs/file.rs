@@ -252,7 +252,7 @@ impl File {
         }
         let handle = self.handle.clone();
         let work = move || Ok(Metadata::from_stat(&rustix::fs::fstat(&*handle)?));
-        offload(io, Class::Path, Op::Stat, work).await
+        offload(io, Class::Path, Op::Stat, self.handle.id, work).await
     }
 
     /// The file system it is on.

@@ -175,7 +175,12 @@ pub(crate) fn doubt_places() {
     AGE.store(age, Relaxed);
 }
 
-/// A file in one state of its contents, as the tables know it.
+/// A path, as the accounts of pools know it: never 0.
+pub(super) fn path_id(path: &[u8]) -> u64 {
+    hash(2, path).max(1)
+}
+
+/// A file in one state of its contents, as the tables and the accounts of pools know it.
 pub(super) fn file_id(metadata: &Metadata) -> u64 {
     KEY.hash_one((metadata.dev, metadata.ino, metadata.ctime, metadata.ctime_nsec))
 }

@@ -60,10 +60,11 @@ pub async fn open(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<Fil
     if let Some(result) = try_open(io, path, options) {
         return result;
     }
+    let id = known::path_id(path);
     let (path, options, pool, settings) =
         (path.to_vec(), *options, io.pool.clone(), Settings::of(io));
     let work = move || open_waiting(pool, &path, &options, settings);
-    offload(io, Class::Path, Op::Open, work).await
+    offload(io, Class::Path, Op::Open, id, work).await
 }
 
 /// Opens as [`open`] does if that needs no disk; `None`: it needs the pool.
@@ -93,8 +94,8 @@ pub async fn stat(io: &Io, path: &[u8], symlinks: Symlinks) -> io::Result<Metada
     if let Some(result) = try_stat(io, path, symlinks) {
         return result;
     }
-    let path = path.to_vec();
-    offload(io, Class::Path, Op::Stat, move || stat_waiting(&path, symlinks)).await
+    let (id, path) = (known::path_id(path), path.to_vec());
+    offload(io, Class::Path, Op::Stat, id, move || stat_waiting(&path, symlinks)).await
 }
 
 /// Looks as [`stat`] does if that needs no disk; `None`: it needs the pool.
@@ -124,7 +125,7 @@ fn stat_waiting(path: &[u8], symlinks: Symlinks) -> io::Result<Metadata> {
 /// # Errors
 /// `FileTooLarge` (EFBIG) when it has more than `max` bytes; EISDIR and the like.
 pub async fn read(io: &Io, path: &[u8], max: usize) -> io::Result<Bytes> {
-    let path = path.to_vec();
+    let (id, path) = (known::path_id(path), path.to_vec());
     let work = move || {
         let fd = rustix::fs::openat(CWD, path, FLAGS, Mode::empty())?;
         let mut buffer = Vec::new();
@@ -134,7 +135,7 @@ pub async fn read(io: &Io, path: &[u8], max: usize) -> io::Result<Bytes> {
         }
         Ok(Bytes::from(buffer))
     };
-    offload(io, Class::Path, Op::Read, work).await
+    offload(io, Class::Path, Op::Read, id, work).await
 }
 
 /// What of [`Io`] an opening in the pool needs.

@@ -42,12 +42,13 @@ const JUST_WRITTEN_BYTES_MAX: u64 = 1024 * 1024;
 /// # Errors
 /// `AlreadyExists` with [`CreateOptions::exclusive`]; those of openat(2).
 pub async fn create(io: &Io, path: &[u8], options: &CreateOptions) -> io::Result<File> {
+    let id = known::path_id(path);
     let (path, options, pool) = (path.to_vec(), *options, io.pool.clone());
     let work = move || {
         let handle = open_new(&path, options, pool)?;
         Ok(File { handle: Arc::new(handle), head: Bytes::new() })
     };
-    offload(io, Class::Path, Op::Create, work).await
+    offload(io, Class::Path, Op::Create, id, work).await
 }
 
 impl File {
@@ -57,7 +58,8 @@ impl File {
     /// Those of pwrite(2); `StorageFull` among them. Part of the bytes may have been written.
     pub async fn write_at(&self, io: &Io, offset: u64, chunks: Vec<Bytes>) -> io::Result<()> {
         let handle = self.handle.clone();
-        offload(io, Class::Bulk, Op::Write, move || write_chunks(&handle, offset, &chunks)).await
+        let work = move || write_chunks(&handle, offset, &chunks);
+        offload(io, Class::Bulk, Op::Write, self.handle.id, work).await
     }
 
     /// Writes `head` at the file's beginning and gives the file another name, in one trip: a file
@@ -83,14 +85,14 @@ impl File {
             rename_into(&from, &to, dir_mode)?;
             learn_published(&handle)
         };
-        offload(io, Class::Path, Op::Rename, work).await
+        offload(io, Class::Path, Op::Rename, self.handle.id, work).await
     }
 
     /// Sets the size.
     pub async fn truncate(&self, io: &Io, size: u64) -> io::Result<()> {
         let handle = self.handle.clone();
         let work = move || Ok(rustix::fs::ftruncate(&*handle, size)?);
-        offload(io, Class::Bulk, Op::Write, work).await
+        offload(io, Class::Bulk, Op::Write, self.handle.id, work).await
     }
 
     /// Waits until the contents (and, unless `data_only`, all metadata) are on the disk.
@@ -100,14 +102,14 @@ impl File {
             true => Ok(rustix::fs::fdatasync(&*handle)?),
             false => Ok(rustix::fs::fsync(&*handle)?),
         };
-        offload(io, Class::Bulk, Op::Sync, work).await
+        offload(io, Class::Bulk, Op::Sync, self.handle.id, work).await
     }
 
     /// Sets the permission bits, whatever the process's umask is.
     pub async fn set_mode(&self, io: &Io, mode: u32) -> io::Result<()> {
         let handle = self.handle.clone();
         let work = move || Ok(rustix::fs::fchmod(&*handle, Mode::from_raw_mode(mode))?);
-        offload(io, Class::Path, Op::Write, work).await
+        offload(io, Class::Path, Op::Write, self.handle.id, work).await
     }
 
     /// Sets the time of the last change (seconds since 1970), as `proxy_store` does.
@@ -116,7 +118,7 @@ impl File {
         let time = rustix::fs::Timespec { tv_sec: mtime, tv_nsec: 0 };
         let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
         let work = move || Ok(rustix::fs::futimens(&*handle, &times)?);
-        offload(io, Class::Path, Op::Write, work).await
+        offload(io, Class::Path, Op::Write, self.handle.id, work).await
     }
 }
 
@@ -133,6 +135,7 @@ pub async fn put(
     chunks: Vec<Bytes>,
     modes: PutModes,
 ) -> io::Result<Metadata> {
+    let id = known::path_id(to);
     let (temp, to, pool) = (temp.to_vec(), to.to_vec(), io.pool.clone());
     let work = move || {
         let handle = create_file(
@@ -150,7 +153,7 @@ pub async fn put(
         }
         written
     };
-    offload(io, Class::Bulk, Op::Write, work).await
+    offload(io, Class::Bulk, Op::Write, id, work).await
 }
 
 /// What [`patch`] did.
@@ -174,6 +177,7 @@ pub async fn patch(
     offset: u64,
     bytes: Bytes,
 ) -> io::Result<Patched> {
+    let id = known::path_id(path);
     let (path, expected) = (path.to_vec(), (expected.dev, expected.ino));
     let work = move || {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -188,7 +192,7 @@ pub async fn patch(
         write_all(&fd, offset, &bytes)?;
         Ok(Patched::Done)
     };
-    offload(io, Class::Bulk, Op::Write, work).await
+    offload(io, Class::Bulk, Op::Write, id, work).await
 }
 
 /// Permission bits for [`put`].

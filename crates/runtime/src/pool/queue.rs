@@ -3,21 +3,34 @@
 //! Used by: [`super::Pool`], under its lock. Never: runs anything, allocates without a bound (the
 //! caller refuses before it pushes too much).
 //!
-//! Two classes wait in lanes of their own. Within a lane keys take turns, one task each; within a
-//! key the order is first in, first out. Short path operations go first, but every
-//! [`PATH_STREAK_MAX`] of them let one bulk task pass, so neither starves. Bulk work leaves a
-//! reserve of threads to path operations, and no key but 0 may hold every thread that bulk work
-//! may hold: one file on a broken disk, or one greedy client, leaves threads to others.
+//! Two classes wait in lanes of their own. Short path operations go first, but every
+//! [`PATH_STREAK_MAX`] of them let one bulk task pass, so neither starves.
+//!
+//! Within a class, clients that rarely need the pool, and tasks on files that rarely need it, go before
+//! those that keep it busy: the rank of a client's turn is the sum of both [levels](Accounts::level).
+//! So a file that is hot, but misses a page once, does not wait behind hundreds of cold ones. Clients
+//! of the same rank take turns, one task each; the tasks of one client start in the order in which they
+//! came. The busy do not starve: at most [`OVERTAKERS_MAX`] turns in a row pass the one that waits
+//! longest. A client behind `n` others gets its turn within `(OVERTAKERS_MAX + 1) * (n + 1)` starts of its
+//! class, whoever else comes.
+//!
+//! Bulk work leaves a reserve of threads to path operations, and no client but 0 may hold every thread
+//! that bulk work may hold: one greedy client leaves threads to others.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
 
-use super::Class;
+use super::accounts::{Accounts, Payer};
+use super::{Class, Owner};
 
 /// So many path tasks in a row are started while bulk tasks wait.
 const PATH_STREAK_MAX: u32 = 4;
 
+/// So many turns in a row may pass the one that has waited longest.
+const OVERTAKERS_MAX: u32 = 3;
+
 /// One part in so many of a pool's threads (at least one) is kept free of bulk tasks, and one part
-/// of the rest free of each single key.
+/// of the rest free of each single client.
 const RESERVE_PART: usize = 8;
 
 /// How many tasks may run at once.
@@ -25,8 +38,8 @@ const RESERVE_PART: usize = 8;
 pub(super) struct Limits {
     /// Bulk tasks.
     pub bulk: usize,
-    /// Tasks of one key; key 0 is exempt.
-    pub per_key: usize,
+    /// Tasks of one client; client 0 is exempt.
+    pub per_client: usize,
 }
 
 impl Limits {
@@ -34,12 +47,12 @@ impl Limits {
     pub(super) fn shared(threads: usize) -> Limits {
         let keep_one = |n: usize| n.saturating_sub((n / RESERVE_PART).max(1)).max(1);
         let bulk = keep_one(threads);
-        Limits { bulk, per_key: keep_one(bulk) }
+        Limits { bulk, per_client: keep_one(bulk) }
     }
 
     /// No limits: for a pool whose tasks never wait.
     pub(super) fn none() -> Limits {
-        Limits { bulk: usize::MAX, per_key: usize::MAX }
+        Limits { bulk: usize::MAX, per_client: usize::MAX }
     }
 }
 
@@ -47,7 +60,7 @@ impl Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     class: Class,
-    key: u64,
+    client: u64,
     number: u64,
 }
 
@@ -56,15 +69,18 @@ pub(super) struct Ticket {
 #[must_use]
 pub(super) struct Share {
     class: Class,
-    key: u64,
+    owner: Owner,
 }
 
 /// Waiting tasks `E` and the counts of those running.
 pub(super) struct Fair<E> {
     limits: Limits,
-    keys: HashMap<u64, Key<E>>,
-    /// Per class: turn number → key. A key is listed when it has a waiting task that may start.
-    rings: [BTreeMap<u64, u64>; 2],
+    clients: HashMap<u64, Client<E>>,
+    /// Per class, those who have a waiting task that may start.
+    rings: [Ring; 2],
+    accounts: Accounts,
+    /// Running tasks of each file that has any.
+    running_files: HashMap<u64, u32>,
     next_turn: u64,
     next_number: u64,
     waiting: usize,
@@ -72,21 +88,76 @@ pub(super) struct Fair<E> {
     path_streak: u32,
 }
 
-struct Key<E> {
+struct Client<E> {
     running: usize,
     lanes: [Lane<E>; 2],
 }
 
 struct Lane<E> {
-    tasks: VecDeque<(u64, E)>,
-    /// This key's place in the ring of the class.
-    turn: Option<u64>,
+    tasks: VecDeque<Task<E>>,
+    /// This client's place in the ring of the class.
+    turn: Option<Turn>,
 }
 
-impl<E> Key<E> {
-    fn new() -> Key<E> {
+struct Task<E> {
+    number: u64,
+    file: u64,
+    work: E,
+}
+
+/// A client's place among those who wait: the lowest rank goes first, then the lowest number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    rank: u8,
+    number: u64,
+}
+
+/// The clients that wait for their turn in one class.
+#[derive(Default)]
+struct Ring {
+    by_rank: BTreeMap<Turn, u64>,
+    /// The same in the order in which they came: the number of the turn → its rank.
+    by_age: BTreeMap<u64, u8>,
+    /// Turns in a row that were not the oldest.
+    overtakers: u32,
+}
+
+impl Ring {
+    fn is_empty(&self) -> bool {
+        self.by_rank.is_empty()
+    }
+
+    fn insert(&mut self, turn: Turn, client: u64) {
+        self.by_rank.insert(turn, client);
+        self.by_age.insert(turn.number, turn.rank);
+    }
+
+    fn remove(&mut self, turn: Turn) -> Option<u64> {
+        self.by_age.remove(&turn.number);
+        self.by_rank.remove(&turn)
+    }
+
+    fn clear(&mut self) {
+        self.by_rank.clear();
+        self.by_age.clear();
+    }
+
+    /// Takes out the client whose turn it is.
+    fn pop(&mut self) -> Option<u64> {
+        let oldest = self.by_age.first_key_value().map(|(&number, &rank)| Turn { rank, number })?;
+        let mut turn = *self.by_rank.first_key_value()?.0;
+        if self.overtakers >= OVERTAKERS_MAX {
+            turn = oldest;
+        }
+        self.overtakers = if turn == oldest { 0 } else { self.overtakers + 1 };
+        self.remove(turn)
+    }
+}
+
+impl<E> Client<E> {
+    fn new() -> Client<E> {
         let lane = || Lane { tasks: VecDeque::new(), turn: None };
-        Key { running: 0, lanes: [lane(), lane()] }
+        Client { running: 0, lanes: [lane(), lane()] }
     }
 
     fn is_unused(&self) -> bool {
@@ -98,8 +169,10 @@ impl<E> Fair<E> {
     pub(super) fn new(limits: Limits) -> Fair<E> {
         Fair {
             limits,
-            keys: HashMap::new(),
-            rings: [BTreeMap::new(), BTreeMap::new()],
+            clients: HashMap::new(),
+            rings: [Ring::default(), Ring::default()],
+            accounts: Accounts::default(),
+            running_files: HashMap::new(),
             next_turn: 0,
             next_number: 0,
             waiting: 0,
@@ -113,33 +186,35 @@ impl<E> Fair<E> {
         self.waiting
     }
 
-    /// Adds a task at the end of its key's line.
-    pub(super) fn push(&mut self, class: Class, key: u64, task: E) -> Ticket {
+    /// Adds a task at the end of its client's line. `now` is the time since any fixed moment, here and
+    /// below.
+    pub(super) fn push(&mut self, class: Class, owner: Owner, work: E, now: Duration) -> Ticket {
+        let Owner { client, file } = owner;
         let number = self.next_number;
         self.next_number += 1;
         self.waiting += 1;
-        let state = self.keys.entry(key).or_insert_with(Key::new);
-        state.lanes[class as usize].tasks.push_back((number, task));
-        self.list(class, key);
-        Ticket { class, key, number }
+        let state = self.clients.entry(client).or_insert_with(Client::new);
+        state.lanes[class as usize].tasks.push_back(Task { number, file, work });
+        self.list(class, client, now);
+        Ticket { class, client, number }
     }
 
     /// Takes a waiting task back; `None` when it has started.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<E> {
-        let state = self.keys.get_mut(&ticket.key)?;
+        let state = self.clients.get_mut(&ticket.client)?;
         let lane = &mut state.lanes[ticket.class as usize];
-        let at = lane.tasks.binary_search_by_key(&ticket.number, |(number, _)| *number).ok()?;
-        let (_, task) = lane.tasks.remove(at)?;
+        let at = lane.tasks.binary_search_by_key(&ticket.number, |task| task.number).ok()?;
+        let task = lane.tasks.remove(at)?;
         if lane.tasks.is_empty()
             && let Some(turn) = lane.turn.take()
         {
-            self.rings[ticket.class as usize].remove(&turn);
+            self.rings[ticket.class as usize].remove(turn);
         }
         if state.is_unused() {
-            self.keys.remove(&ticket.key);
+            self.clients.remove(&ticket.client);
         }
         self.waiting -= 1;
-        Some(task)
+        Some(task.work)
     }
 
     /// Whether some waiting task may start now.
@@ -148,7 +223,7 @@ impl<E> Fair<E> {
     }
 
     /// The task to start next, if one may start within the limits.
-    pub(super) fn pop(&mut self) -> Option<(Share, E)> {
+    pub(super) fn pop(&mut self, now: Duration) -> Option<(Share, E)> {
         let bulk_ready = self.is_class_ready(Class::Bulk);
         let path_ready = self.is_class_ready(Class::Path);
         let class = match (path_ready, bulk_ready) {
@@ -159,50 +234,72 @@ impl<E> Fair<E> {
         };
         self.path_streak =
             if class == Class::Path && bulk_ready { self.path_streak + 1 } else { 0 };
-        let (_, key) = self.rings[class as usize].pop_first()?;
-        let state = self.keys.get_mut(&key).expect("a listed key has a waiting task");
+        let client = self.rings[class as usize].pop()?;
+        let state = self.clients.get_mut(&client).expect("a listed client has a waiting task");
         let lane = &mut state.lanes[class as usize];
         lane.turn = None;
-        let (_, task) = lane.tasks.pop_front().expect("a listed key has a waiting task");
+        let task = lane.tasks.pop_front().expect("a listed client has a waiting task");
         state.running += 1;
         self.waiting -= 1;
         if class == Class::Bulk {
             self.running_bulk += 1;
         }
-        if self.may_start(key) {
-            self.list(class, key);
-        } else {
-            self.unlist(key);
+        if task.file != 0 {
+            *self.running_files.entry(task.file).or_insert(0) += 1;
         }
-        Some((Share { class, key }, task))
+        if self.may_start(client) {
+            self.list(class, client, now);
+        } else {
+            self.unlist(client);
+        }
+        Some((Share { class, owner: Owner { client, file: task.file } }, task.work))
     }
 
-    /// Gives back what [`pop`](Fair::pop) took.
-    pub(super) fn done(&mut self, share: Share) {
+    /// Gives back what [`pop`](Fair::pop) took, and charges those whom the task was for with the time
+    /// that it took.
+    pub(super) fn done(&mut self, share: Share, served: Duration, now: Duration) {
+        let Owner { client, file } = share.owner;
         if share.class == Class::Bulk {
             self.running_bulk -= 1;
         }
-        let state = self.keys.get_mut(&share.key).expect("a running task keeps its key");
+        self.accounts.charge(Payer::Client(client), served, now);
+        if file != 0 {
+            let running = self.leave_file(file);
+            // Many readers of a hot file wait for the same page: the file pays for that once.
+            self.accounts.charge(Payer::File(file), served / running, now);
+        }
+        let state = self.clients.get_mut(&client).expect("a running task keeps its client");
         state.running -= 1;
         if state.is_unused() {
-            self.keys.remove(&share.key);
+            self.clients.remove(&client);
         } else {
-            self.list(Class::Path, share.key);
-            self.list(Class::Bulk, share.key);
+            self.list(Class::Path, client, now);
+            self.list(Class::Bulk, client, now);
         }
+    }
+
+    /// A task on `file` has ended. How many there were, this one included.
+    fn leave_file(&mut self, file: u64) -> u32 {
+        let Some(running) = self.running_files.get_mut(&file) else { return 1 };
+        let before = *running;
+        *running -= 1;
+        if *running == 0 {
+            self.running_files.remove(&file);
+        }
+        before
     }
 
     /// Takes all waiting tasks out.
     pub(super) fn drain(&mut self) -> Vec<E> {
         let mut tasks = Vec::with_capacity(self.waiting);
-        self.rings.iter_mut().for_each(BTreeMap::clear);
-        for state in self.keys.values_mut() {
+        self.rings.iter_mut().for_each(Ring::clear);
+        for state in self.clients.values_mut() {
             for lane in &mut state.lanes {
                 lane.turn = None;
-                tasks.extend(lane.tasks.drain(..).map(|(_, task)| task));
+                tasks.extend(lane.tasks.drain(..).map(|task| task.work));
             }
         }
-        self.keys.retain(|_, state| !state.is_unused());
+        self.clients.retain(|_, state| !state.is_unused());
         self.waiting = 0;
         tasks
     }
@@ -212,105 +309,41 @@ impl<E> Fair<E> {
             && (class == Class::Path || self.running_bulk < self.limits.bulk)
     }
 
-    fn may_start(&self, key: u64) -> bool {
-        key == 0 || self.keys.get(&key).is_some_and(|state| state.running < self.limits.per_key)
+    fn may_start(&self, client: u64) -> bool {
+        let is_below_limit = |state: &Client<E>| state.running < self.limits.per_client;
+        client == 0 || self.clients.get(&client).is_some_and(is_below_limit)
     }
 
-    /// Puts `key` at the end of the ring if it has a task to start there and isn't listed yet.
-    fn list(&mut self, class: Class, key: u64) {
-        if !self.may_start(key) {
+    /// Puts `client` into the ring if it has a task to start there and isn't listed yet.
+    fn list(&mut self, class: Class, client: u64, now: Duration) {
+        if !self.may_start(client) {
             return;
         }
-        let Some(state) = self.keys.get_mut(&key) else { return };
+        let Some(state) = self.clients.get_mut(&client) else { return };
         let lane = &mut state.lanes[class as usize];
-        if lane.turn.is_some() || lane.tasks.is_empty() {
-            return;
-        }
-        lane.turn = Some(self.next_turn);
-        self.rings[class as usize].insert(self.next_turn, key);
+        let (None, Some(task)) = (lane.turn, lane.tasks.front()) else { return };
+        let of_client = self.accounts.level(Payer::Client(client), now);
+        // Where no file is known, the client stands for it.
+        let of_file = match task.file {
+            0 => of_client,
+            file => self.accounts.level(Payer::File(file), now),
+        };
+        let turn = Turn { rank: of_client + of_file, number: self.next_turn };
+        lane.turn = Some(turn);
+        self.rings[class as usize].insert(turn, client);
         self.next_turn += 1;
     }
 
-    /// Takes `key` out of both rings: it runs all that it may.
-    fn unlist(&mut self, key: u64) {
-        let Some(state) = self.keys.get_mut(&key) else { return };
+    /// Takes `client` out of both rings: it runs all that it may.
+    fn unlist(&mut self, client: u64) {
+        let Some(state) = self.clients.get_mut(&client) else { return };
         for (lane, ring) in state.lanes.iter_mut().zip(&mut self.rings) {
             if let Some(turn) = lane.turn.take() {
-                ring.remove(&turn);
+                ring.remove(turn);
             }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn drain_order(fair: &mut Fair<u32>) -> Vec<u32> {
-        let mut order = Vec::new();
-        while let Some((share, task)) = fair.pop() {
-            fair.done(share);
-            order.push(task);
-        }
-        order
-    }
-
-    #[test]
-    fn keys_take_turns() {
-        let mut fair = Fair::new(Limits::shared(4));
-        for task in 0..4 {
-            fair.push(Class::Bulk, 1, task);
-        }
-        fair.push(Class::Bulk, 2, 10);
-        fair.push(Class::Bulk, 3, 20);
-        assert_eq!(drain_order(&mut fair), [0, 10, 20, 1, 2, 3]);
-        assert!(fair.keys.is_empty(), "no key is kept without tasks");
-    }
-
-    #[test]
-    fn path_goes_first_without_starving_bulk() {
-        let mut fair = Fair::new(Limits::shared(4));
-        for task in 0..6 {
-            fair.push(Class::Path, u64::from(task) + 1, task);
-        }
-        fair.push(Class::Bulk, 1, 100);
-        assert_eq!(drain_order(&mut fair), [0, 1, 2, 3, 100, 4, 5]);
-    }
-
-    #[test]
-    fn limits_leave_threads_to_others() {
-        assert_eq!(Limits::shared(1).bulk, 1);
-        assert_eq!(Limits::shared(32).bulk, 28);
-        assert_eq!(Limits::shared(32).per_key, 25);
-        let mut fair = Fair::new(Limits::shared(4));
-        for task in 0..10 {
-            fair.push(Class::Bulk, 1, task);
-        }
-        let first = fair.pop().unwrap();
-        let _second = fair.pop().unwrap();
-        assert!(fair.pop().is_none(), "one key runs two of the three bulk tasks");
-        fair.push(Class::Bulk, 2, 20);
-        assert_eq!(fair.pop().unwrap().1, 20);
-        fair.push(Class::Bulk, 3, 30);
-        assert!(fair.pop().is_none(), "the last thread is not for bulk tasks");
-        fair.push(Class::Path, 4, 40);
-        assert_eq!(fair.pop().unwrap().1, 40);
-        fair.done(first.0);
-        assert_eq!(fair.pop().unwrap().1, 30, "the place goes to the key that waited longer");
-    }
-
-    #[test]
-    fn removal_forgets_empty_keys() {
-        let mut fair = Fair::new(Limits::shared(2));
-        let tickets: Vec<_> =
-            (0..5_u32).map(|n| fair.push(Class::Bulk, u64::from(n) % 2 + 1, n)).collect();
-        assert_eq!(fair.remove(tickets[2]), Some(2));
-        assert_eq!(fair.remove(tickets[2]), None);
-        assert_eq!(fair.waiting(), 4);
-        assert_eq!(drain_order(&mut fair), [0, 1, 4, 3]);
-        assert_eq!(fair.remove(tickets[4]), None);
-        let ticket = fair.push(Class::Path, 9, 9);
-        fair.remove(ticket);
-        assert!(fair.keys.is_empty() && !fair.is_ready());
-    }
-}
+mod tests;

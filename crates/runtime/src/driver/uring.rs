@@ -28,7 +28,10 @@
 mod accept;
 mod receive;
 mod release;
+mod ring;
 mod send;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io;
@@ -37,37 +40,32 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue, opcode, squeue};
+use io_uring::types::{CancelBuilder, Fd};
+use io_uring::{cqueue, opcode, squeue};
 use rustc_hash::FxHashMap;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use slab::Slab;
 
 use super::uring_buffers::Buffers;
-use super::uring_slot::{Accepting, Is, Op, Sending, Slot};
+use super::uring_slot::{Accepting, Is, Op, SERIAL_MAX, Sending, Slot};
 use super::{Key, Role, Wait, uring_setup};
 use crate::buf::RecvBuf;
 use crate::inbox::Inbox;
+use ring::Ring;
 
 /// How long a driver that is dropped waits for the kernel to give its memory back.
 const DROP_WAIT: Duration = Duration::from_secs(5);
 
-/// IORING_ENTER_GETEVENTS, IORING_ENTER_EXT_ARG.
-const ENTER_GETEVENTS: u32 = 1;
-const ENTER_EXT_ARG: u32 = 1 << 3;
-
 /// The driver; one per worker.
 pub(crate) struct Uring {
     // Dropped in this order: the ring before the memory that it uses.
-    ring: IoUring,
+    ring: Ring,
     pub(super) slots: Slab<Slot>,
     /// What came for sockets and was not taken yet: apart from the slots, where it would cost idle
     /// connections memory.
     received: Slab<Result<RecvBuf, Errno>>,
     buffers: std::mem::ManuallyDrop<Buffers>,
-    /// Submissions for which there was no room.
-    backlog: VecDeque<squeue::Entry>,
     next_serial: u32,
     /// Closed since the last turn while sending: slot and serial.
     closed: Vec<(usize, u32)>,
@@ -89,11 +87,10 @@ impl Uring {
     pub(crate) fn new(inbox: &Inbox, restrict: bool) -> io::Result<Uring> {
         let (ring, buffers) = uring_setup::ring(restrict)?;
         let mut driver = Uring {
-            ring,
+            ring: Ring::new(ring),
             slots: Slab::new(),
             received: Slab::new(),
             buffers: std::mem::ManuallyDrop::new(buffers),
-            backlog: VecDeque::new(),
             next_serial: 0,
             closed: Vec::new(),
             lingering: VecDeque::new(),
@@ -110,32 +107,18 @@ impl Uring {
     fn watch_inbox(&mut self) {
         let fd = Fd(self.event.as_raw_fd());
         let poll = opcode::PollAdd::new(fd, u32::from(PollFlags::IN.bits())).multi(true).build();
-        self.push(poll.user_data(Op::Inbox.user_data(0)));
-    }
-
-    /// Queues a submission.
-    fn push(&mut self, entry: squeue::Entry) {
-        // SAFETY: (of the operation) the descriptors and memory that entries name live until their
-        // completion, by the rules on top of this file.
-        if unsafe { self.ring.submission().push(&entry) }.is_ok() {
-            return;
-        }
-        // The queue is full: hand it in. What does not fit then waits for the turn.
-        let _ = self.ring.submit();
-        // SAFETY: as above.
-        if unsafe { self.ring.submission().push(&entry) }.is_err() {
-            self.backlog.push_back(entry);
-        }
+        self.ring.push(poll.user_data(Op::Inbox.user_data(0, 0)));
     }
 
     fn push_for(&mut self, index: usize, op: Op, entry: squeue::Entry) {
-        self.slots[index].in_flight |= op.bit();
-        self.push(entry.user_data(op.user_data(index)));
+        let slot = &mut self.slots[index];
+        slot.in_flight |= op.bit();
+        self.ring.push(entry.user_data(op.user_data(index, slot.serial)));
     }
 
     fn cancel(&mut self, index: usize, op: Op) {
-        let cancel = opcode::AsyncCancel::new(op.user_data(index)).build();
-        self.push(cancel.user_data(Op::Cancel.user_data(0)));
+        let cancel = opcode::AsyncCancel::new(op.user_data(index, self.slots[index].serial));
+        self.ring.push(cancel.build().user_data(Op::Cancel.user_data(0, 0)));
     }
 
     pub(super) fn poll_for(&mut self, index: usize, op: Op, flags: PollFlags) {
@@ -145,21 +128,12 @@ impl Uring {
     }
 
     pub(crate) fn turn(&mut self, max: Option<Duration>, woken: &mut Vec<Waker>) -> io::Result<()> {
-        while let Some(entry) = self.backlog.pop_front() {
-            // SAFETY: as in `push`.
-            if unsafe { self.ring.submission().push(&entry) }.is_err() {
-                self.backlog.push_front(entry);
-                break;
-            }
-        }
-        match self.enter(if self.backlog.is_empty() { max } else { Some(Duration::ZERO) }) {
+        match self.ring.enter(max) {
             Ok(()) | Err(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN) => {}
             Err(error) => return Err(error.into()),
         }
         let mut completions = std::mem::take(&mut self.completions);
-        completions.extend(
-            self.ring.completion().map(|entry| (entry.user_data(), entry.result(), entry.flags())),
-        );
+        completions.extend(self.ring.completions());
         for (user_data, result, flags) in completions.drain(..) {
             self.complete(user_data, result, flags, woken);
         }
@@ -170,24 +144,6 @@ impl Uring {
         }
         self.bound_lingering();
         Ok(())
-    }
-
-    fn enter(&mut self, max: Option<Duration>) -> Result<(), Errno> {
-        let submit = self.ring.submission().len() as u32;
-        let wait = u32::from(max != Some(Duration::ZERO));
-        let limit = max.map(Timespec::from);
-        let args = match &limit {
-            Some(limit) if wait > 0 => SubmitArgs::new().timespec(limit),
-            _ => SubmitArgs::new(),
-        };
-        let flags = ENTER_GETEVENTS | ENTER_EXT_ARG;
-        // SAFETY: the arguments are of the form that EXT_ARG announces and outlive the call. What
-        // is submitted was vouched for in `push`.
-        let result = unsafe { self.ring.submitter().enter(submit, wait, flags, Some(&args)) };
-        match result {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
-        }
     }
 
     fn complete(&mut self, user_data: u64, result: i32, flags: u32, woken: &mut Vec<Waker>) {
@@ -204,7 +160,14 @@ impl Uring {
             _ => {}
         }
         let more = cqueue::more(flags);
-        let Some(slot) = self.slots.get_mut(index) else { return };
+        let known =
+            self.slots.get_mut(index).filter(|slot| slot.serial == Op::serial_of(user_data));
+        // A slot stays until its last completion, so there is no other way for this to be unknown
+        // than an error of ours. Another socket must not suffer from it.
+        let Some(slot) = known else {
+            debug_assert!(cqueue::buffer_select(flags).is_none(), "a buffer would be lost");
+            return;
+        };
         if !more {
             slot.in_flight &= !op.bit();
         }
@@ -233,7 +196,7 @@ impl Uring {
     }
 
     pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<Key> {
-        self.next_serial = self.next_serial.wrapping_add(1);
+        self.next_serial = (self.next_serial + 1) & SERIAL_MAX;
         let slot = Slot::new(fd.as_raw_fd(), role, self.next_serial);
         Ok(Key(self.slots.insert(slot) as u32))
     }
@@ -341,7 +304,7 @@ impl Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         let cancel = opcode::AsyncCancel2::new(CancelBuilder::any()).build();
-        self.push(cancel.user_data(Op::Cancel.user_data(0)));
+        self.ring.push(cancel.user_data(Op::Cancel.user_data(0, 0)));
         let limit = Instant::now() + DROP_WAIT;
         let mut woken = Vec::new();
         // Sockets still attached have no owner any more: tasks are dropped before their driver.

@@ -13,6 +13,10 @@ use rustix::net::RecvFlags;
 use super::{Role, SLICES_MAX, Waiters, shutdown};
 use crate::buf::{self, Chain, Chunk, RecvBuf};
 
+/// The largest serial of a socket: what is left of the user data, 64 bits, besides the slot's 32 and
+/// the 3 of an [`Op`].
+pub(super) const SERIAL_MAX: u32 = u32::MAX >> 3;
+
 /// What an operation is for; part of its user data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -34,12 +38,20 @@ impl Op {
         1 << self as u8
     }
 
-    pub(super) fn user_data(self, index: usize) -> u64 {
-        index as u64 | (self as u64) << 32
+    /// Names an operation of the socket with this serial in this slot: no operation of an earlier
+    /// socket in the slot has the same name, so neither its completion nor a cancellation of it can
+    /// be taken for one of this socket.
+    pub(super) fn user_data(self, index: usize, serial: u32) -> u64 {
+        debug_assert!(index <= u32::MAX as usize && serial <= SERIAL_MAX);
+        index as u64 | (self as u64) << 32 | u64::from(serial) << 35
+    }
+
+    pub(super) fn serial_of(user_data: u64) -> u32 {
+        (user_data >> 35) as u32
     }
 
     pub(super) fn of(user_data: u64) -> Option<Op> {
-        let kind = (user_data >> 32) as u8;
+        let kind = (user_data >> 32) as u8 & 0b111;
         Op::OF_SLOTS.into_iter().chain([Op::Cancel, Op::Inbox]).find(|op| *op as u8 == kind)
     }
 }
@@ -106,7 +118,7 @@ pub(super) enum Is {
 /// One socket. What only listeners have stands apart, in `Uring::accepting`.
 pub(super) struct Slot {
     pub(super) fd: RawFd,
-    /// Tells the socket from earlier ones in this slot.
+    /// Tells the socket from earlier ones in this slot; at most [`SERIAL_MAX`].
     pub(super) serial: u32,
     /// Bits of [`Is`].
     facts: u16,

@@ -68,7 +68,7 @@ impl Uring {
         self.push_for(index, Op::Accept, accept.build());
         let submitted = self.ring.submit();
         rustix::io::ioctl_fionbio(fd, true)?;
-        submitted.map(|_| ())
+        submitted
     }
 
     pub(super) fn accept_done(

@@ -1,0 +1,116 @@
+//! The ring itself: submissions in their order, one call per turn, completions.
+//!
+//! The order is that of [`Ring::push`], always: a send must not overtake another on its socket, nor
+//! an operation its own cancellation.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, squeue};
+use rustix::io::Errno;
+
+/// IORING_ENTER_GETEVENTS, IORING_ENTER_EXT_ARG.
+const ENTER_GETEVENTS: u32 = 1;
+const ENTER_EXT_ARG: u32 = 1 << 3;
+
+/// A ring, and what there was no room for in it.
+pub(super) struct Ring {
+    ring: IoUring,
+    /// Submissions in their order. A socket has at most one operation of each kind and its
+    /// cancellation under way, which bounds them.
+    backlog: VecDeque<squeue::Entry>,
+}
+
+impl Ring {
+    pub(super) fn new(ring: IoUring) -> Ring {
+        Ring { ring, backlog: VecDeque::new() }
+    }
+
+    /// Queues a submission behind all earlier ones.
+    pub(super) fn push(&mut self, entry: squeue::Entry) {
+        if self.backlog.is_empty() {
+            if self.offer(&entry) {
+                return;
+            }
+            // The queue is full: hand it in.
+            let _ = self.ring.submit();
+            if self.offer(&entry) {
+                return;
+            }
+        }
+        self.backlog.push_back(entry);
+    }
+
+    /// Hands in what is queued.
+    pub(super) fn submit(&mut self) -> io::Result<()> {
+        self.ring.submit().map(|_| ())
+    }
+
+    fn offer(&mut self, entry: &squeue::Entry) -> bool {
+        // SAFETY: (of the operation) the descriptors and memory that entries name live until their
+        // completion, by the rules on top of `uring.rs`.
+        unsafe { self.ring.submission().push(entry) }.is_ok()
+    }
+
+    /// Submits what is queued and waits for a completion, for at most `max` (`None`: without end).
+    pub(super) fn enter(&mut self, max: Option<Duration>) -> Result<(), Errno> {
+        while let Some(entry) = self.backlog.pop_front() {
+            if !self.offer(&entry) {
+                self.backlog.push_front(entry);
+                break;
+            }
+        }
+        let max = if self.backlog.is_empty() { max } else { Some(Duration::ZERO) };
+        let submit = self.ring.submission().len() as u32;
+        let wait = u32::from(max != Some(Duration::ZERO));
+        let limit = max.map(Timespec::from);
+        let args = match &limit {
+            Some(limit) if wait > 0 => SubmitArgs::new().timespec(limit),
+            _ => SubmitArgs::new(),
+        };
+        let flags = ENTER_GETEVENTS | ENTER_EXT_ARG;
+        // SAFETY: the arguments are of the form that EXT_ARG announces and outlive the call. What
+        // is submitted was vouched for in `offer`.
+        let result = unsafe { self.ring.submitter().enter(submit, wait, flags, Some(&args)) };
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+        }
+    }
+
+    /// The completions that are there: user data, result and flags of each.
+    pub(super) fn completions(&mut self) -> impl Iterator<Item = (u64, i32, u32)> {
+        self.ring.completion().map(|entry| (entry.user_data(), entry.result(), entry.flags()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use io_uring::opcode;
+
+    use super::*;
+
+    #[test]
+    fn submissions_keep_their_order_when_the_queue_is_full() {
+        // A disabled ring takes nothing: what does not fit has to wait.
+        let Ok(ring) = IoUring::builder().setup_r_disabled().build(2) else {
+            eprintln!("io_uring is not tested here");
+            return;
+        };
+        let mut ring = Ring::new(ring);
+        let nop = |number| opcode::Nop::new().build().user_data(number);
+        (1..=3).for_each(|number| ring.push(nop(number)));
+        ring.ring.submitter().register_enable_rings().unwrap();
+        ring.ring.submit().unwrap();
+        // Now there is room, but the third still waits.
+        (4..=6).for_each(|number| ring.push(nop(number)));
+        let mut completed = Vec::new();
+        while completed.len() < 6 {
+            ring.enter(Some(Duration::ZERO)).unwrap();
+            completed.extend(ring.completions().map(|(number, ..)| number));
+        }
+        assert_eq!(completed, [1, 2, 3, 4, 5, 6]);
+    }
+}

@@ -175,12 +175,32 @@ impl Driver {
     }
 
     /// Lets a socket go and closes it as soon as no operation uses it. Its wakers are appended to
-    /// `dropped` so that the caller drops them outside of the borrow.
-    pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) {
+    /// `dropped` so that the caller drops them outside of the borrow. Returns whether it is still
+    /// sending what was reported as sent: then [`take_gone`](Self::take_gone) counts it once it is
+    /// closed.
+    pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) -> bool {
         match self {
             Driver::Epoll(driver) => driver.detach(key, fd, dropped),
-            Driver::Uring(driver) => driver.detach(key, fd, dropped),
+            Driver::Uring(driver) => return driver.detach(key, fd, dropped),
             Driver::Sim(driver) => driver.detach(key, dropped),
+        }
+        false
+    }
+
+    /// Whether a socket that was let go is still sending.
+    pub(crate) fn is_sending(&self) -> bool {
+        match self {
+            Driver::Epoll(_) | Driver::Sim(_) => false,
+            Driver::Uring(driver) => driver.is_sending(),
+        }
+    }
+
+    /// How many sockets that were still sending when they were let go have been closed since the
+    /// last call.
+    pub(crate) fn take_gone(&mut self) -> usize {
+        match self {
+            Driver::Epoll(_) | Driver::Sim(_) => 0,
+            Driver::Uring(driver) => driver.take_gone(),
         }
     }
 

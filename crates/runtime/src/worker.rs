@@ -401,7 +401,8 @@ impl Loop {
             if self.local.killed.get() {
                 return Ok(End::Killed);
             }
-            if self.local.tasks.borrow().is_empty() {
+            // Responses that count as sent, too, are to reach the kernel.
+            if self.local.tasks.borrow().is_empty() && !self.local.driver.borrow().is_sending() {
                 return Ok(End::Graceful);
             }
             self.wait()?;
@@ -448,9 +449,13 @@ impl Loop {
             local.wait_max()
         };
         self.timer.turn_end(Instant::now());
-        let result = local.driver.borrow_mut().turn(max, &mut self.woken);
+        let (result, gone) = {
+            let mut driver = local.driver.borrow_mut();
+            (driver.turn(max, &mut self.woken), driver.take_gone())
+        };
         local.inbox.awake();
         local.refresh_clocks();
+        (0..gone).for_each(|_| local.connection_closed());
         self.timer.turn_begin(local.now());
         result
     }

@@ -22,18 +22,18 @@
 //!   slab grows) does not move bytes.
 //! * *Memory to be received into*: see `uring_buffers.rs`.
 //!
-//! On drop the driver cancels everything and waits for the completions. Should they not come, it
-//! leaks the memory rather than free it under the kernel's hands.
+//! A worker that ends by itself first waits for what was reported as sent (`stragglers.rs`). On drop
+//! the driver cancels everything and waits for the completions. Should they not come, it leaks the memory rather than free it under the kernel's hands.
 
 mod accept;
 mod receive;
 mod release;
 mod ring;
 mod send;
+mod stragglers;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -53,6 +53,7 @@ use super::{Key, Role, Wait, uring_setup};
 use crate::buf::RecvBuf;
 use crate::inbox::Inbox;
 use ring::Ring;
+use stragglers::Stragglers;
 
 /// How long a driver that is dropped waits for the kernel to give its memory back.
 const DROP_WAIT: Duration = Duration::from_secs(5);
@@ -67,10 +68,7 @@ pub(crate) struct Uring {
     received: Slab<Result<RecvBuf, Errno>>,
     buffers: std::mem::ManuallyDrop<Buffers>,
     next_serial: u32,
-    /// Closed since the last turn while sending: slot and serial.
-    closed: Vec<(usize, u32)>,
-    /// Closed and still sending, with the time when that ends.
-    lingering: VecDeque<(Instant, usize, u32)>,
+    stragglers: Stragglers,
     /// Receives to be submitted again when buffers have been provided.
     retries: Vec<usize>,
     completions: Vec<(u64, i32, u32)>,
@@ -92,8 +90,7 @@ impl Uring {
             received: Slab::new(),
             buffers: std::mem::ManuallyDrop::new(buffers),
             next_serial: 0,
-            closed: Vec::new(),
-            lingering: VecDeque::new(),
+            stragglers: Stragglers::default(),
             retries: Vec::new(),
             completions: Vec::new(),
             spare: Vec::new(),
@@ -128,7 +125,7 @@ impl Uring {
     }
 
     pub(crate) fn turn(&mut self, max: Option<Duration>, woken: &mut Vec<Waker>) -> io::Result<()> {
-        match self.ring.enter(max) {
+        match self.ring.enter(self.stragglers.bound(max)) {
             Ok(()) | Err(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN) => {}
             Err(error) => return Err(error.into()),
         }
@@ -142,7 +139,7 @@ impl Uring {
         for index in std::mem::take(&mut self.retries) {
             self.start_recv(index);
         }
-        self.bound_lingering();
+        self.tend_stragglers();
         Ok(())
     }
 
@@ -204,10 +201,13 @@ impl Uring {
     /// Forgets a socket, and what it has accepted ahead.
     fn remove(&mut self, index: usize) -> Slot {
         self.accepting.remove(&index);
-        self.slots.remove(index)
+        let slot = self.slots.remove(index);
+        self.stragglers.removed(&slot);
+        slot
     }
 
-    pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) {
+    /// Returns whether the socket is still sending; see `stragglers.rs`.
+    pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) -> bool {
         let index = key.0 as usize;
         let slot = &mut self.slots[index];
         let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];
@@ -217,22 +217,23 @@ impl Uring {
             if let Some(place) = slot.received {
                 drop(self.received.remove(place.get() as usize - 1));
             }
-            return;
+            return false;
         }
         slot.closing = Some(fd);
         if let Some(place) = slot.received.take() {
             drop(self.received.remove(place.get() as usize - 1));
         }
         slot.set(Is::SendAbandoned, !slot.is(Is::SendBehind));
-        let (serial, behind) = (slot.serial, slot.is(Is::SendBehind));
+        let behind = slot.is(Is::SendBehind);
         for op in Op::OF_SLOTS {
             if self.slots[index].has(op) && !(op == Op::Send && behind) {
                 self.cancel(index, op);
             }
         }
         if behind {
-            self.closed.push((index, serial));
+            self.straggles(index);
         }
+        behind
     }
 
     pub(crate) fn poll_hangup(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -61,6 +61,8 @@ pub(super) struct Sending {
     pub(super) chain: Chain,
     pub(super) slices: [libc::iovec; SLICES_MAX],
     pub(super) header: libc::msghdr,
+    /// What the slices add up to.
+    pub(super) offered: usize,
     /// Set by the completion; the future that sends has not seen it yet.
     pub(super) result: Option<Result<usize, Errno>>,
 }
@@ -113,6 +115,12 @@ pub(super) enum Is {
     SendAbandoned,
     /// The send in flight was reported as done.
     SendBehind,
+    /// The last send was cut short: the peer does not keep up.
+    Full,
+    /// Closed by its owner while the send in flight had been reported as done.
+    Straggler,
+    /// A straggler that has outlived the turn in which it was closed.
+    Late,
 }
 
 /// One socket. What only listeners have stands apart, in `Uring::accepting`.
@@ -225,6 +233,7 @@ impl Sending {
             slices: [NO_SLICE; SLICES_MAX],
             // SAFETY: all zeros is a valid `msghdr`: integers and null pointers.
             header: unsafe { std::mem::zeroed() },
+            offered: 0,
             result: None,
         }
     }
@@ -232,10 +241,12 @@ impl Sending {
     /// Points the slices and the header to the chunks; returns the number of slices.
     pub(super) fn fill(&mut self) -> usize {
         let mut count = 0;
+        self.offered = 0;
         for memory in self.chain.iter().map(Chunk::memory).take(SLICES_MAX) {
             // The kernel only reads what is sent.
             let iov_base = memory.as_ptr().cast_mut().cast();
             self.slices[count] = libc::iovec { iov_base, iov_len: memory.len() };
+            self.offered += memory.len();
             count += 1;
         }
         self.header.msg_iov = self.slices.as_mut_ptr();

@@ -160,18 +160,17 @@ impl Stream {
         .await?;
         let mut dropped = Vec::new();
         self.local.driver.borrow_mut().release(self.key, &mut dropped);
-        self.end(&mut dropped);
+        self.drop_timers(&mut dropped);
+        self.local.connection_closed();
         Ok(self.fd.take().expect("present until drop"))
     }
 
-    /// Gives the timers up, and counts the connection out.
-    fn end(&self, dropped: &mut Vec<Waker>) {
+    fn drop_timers(&self, dropped: &mut Vec<Waker>) {
         for timer in [&self.recv_timer, &self.send_timer] {
             if let Some(id) = timer.take() {
                 dropped.extend(self.local.wheel.borrow_mut().remove(id));
             }
         }
-        self.local.connection_closed();
     }
 
     /// Resolves when the peer has ended its side or the connection has failed. Unread data before
@@ -319,8 +318,12 @@ impl Drop for Stream {
         // Given up: the descriptor is somebody else's.
         let Some(fd) = self.fd.take() else { return };
         let mut dropped = Vec::new();
-        self.local.driver.borrow_mut().detach(self.key, fd, &mut dropped);
-        self.end(&mut dropped);
+        let sending = self.local.driver.borrow_mut().detach(self.key, fd, &mut dropped);
+        self.drop_timers(&mut dropped);
+        // One that is still sending is counted out by the loop.
+        if !sending {
+            self.local.connection_closed();
+        }
     }
 }
 

@@ -5,7 +5,6 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
 use io_uring::opcode;
 use io_uring::types::Fd;
@@ -23,9 +22,6 @@ const SPARE_MAX: usize = 256;
 /// A send of at most this many bytes, with nothing to follow, is reported as done when it is handed
 /// in: so that it and the receive that follows it go to the kernel in one call.
 const BEHIND_BYTES_MAX: u64 = 16 * 1024;
-
-/// How long a closed connection may take to send what was reported as sent.
-const LINGER: Duration = Duration::from_secs(30);
 
 impl Uring {
     pub(crate) fn poll_send(
@@ -69,7 +65,10 @@ impl Uring {
             let behind = !more
                 && chain.is_empty()
                 && len <= BEHIND_BYTES_MAX
-                && memory.chunk_count() <= SLICES_MAX;
+                && memory.chunk_count() <= SLICES_MAX
+                // Its owner is to wait with a peer that does not keep up, by `send_timeout`.
+                && !self.slots[index].is(Is::Full)
+                && self.stragglers.have_room();
             self.start_send(index, memory, more, behind);
             if behind {
                 return Poll::Ready(Ok(len as usize));
@@ -143,6 +142,8 @@ impl Uring {
             woken.extend(slot.waiters.take_write());
             return;
         }
+        let offered = slot.sending.as_ref().map_or(0, |sending| sending.offered);
+        slot.set(Is::Full, result.is_ok_and(|count| count < offered));
         if let Some(sending) = &mut slot.sending {
             // Nothing was sent: the next poll starts anew.
             sending.result = Some(match result {
@@ -171,28 +172,6 @@ impl Uring {
     fn keep(&mut self, sending: Box<Sending>) {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(sending);
-        }
-    }
-
-    /// What was reported as sent mostly has gone within the turn. Where the peer takes nothing, it
-    /// gets a little more time.
-    pub(super) fn bound_lingering(&mut self) {
-        if self.closed.is_empty() && self.lingering.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        for (index, serial) in std::mem::take(&mut self.closed) {
-            if self.slots.get(index).is_some_and(|slot| slot.serial == serial) {
-                self.lingering.push_back((now + LINGER, index, serial));
-            }
-        }
-        while let Some((limit, index, serial)) = self.lingering.front().copied()
-            && limit <= now
-        {
-            self.lingering.pop_front();
-            if self.slots.get(index).is_some_and(|slot| slot.serial == serial) {
-                self.cancel(index, Op::Send);
-            }
         }
     }
 }

@@ -9,6 +9,7 @@ mod crash;
 mod load;
 mod objects;
 mod origin;
+mod restart;
 mod soak;
 
 use nowait_testkit::Binary;

@@ -41,7 +41,7 @@ pub(crate) async fn run(store: Weak<Store>) {
     if let Some(this) = store.upgrade() {
         match this.index().is_cold() {
             true => this.restore().await,
-            false => this.recall.done(),
+            false => this.recalled(),
         }
     }
     loop {

@@ -156,7 +156,7 @@ impl Store {
             count(&self.counters.hits_memory);
             return Looked::Is(Lookup::Memory(self.hit(object, stored)));
         }
-        if matches!(known, Known::Perhaps { .. }) && !self.recall.is_known() {
+        if self.must_recall(&known) {
             return Looked::InFile(known);
         }
         match self.try_open(io, target) {
@@ -225,8 +225,21 @@ impl Store {
         Lookup::Unavailable(why)
     }
 
-    async fn lookup_in_pool(self: &Arc<Self>, io: &Io, target: &Target, known: Known) -> Lookup {
-        if matches!(known, Known::Perhaps { .. }) && !self.recall.is_known() {
+    /// Whether nobody can tell before the saved index and the purges have been read.
+    fn must_recall(&self, known: &Known) -> bool {
+        match known {
+            Known::Perhaps { .. } => !self.recall.is_known(),
+            Known::Stored(_) => self.recall.defers(),
+        }
+    }
+
+    async fn lookup_in_pool(
+        self: &Arc<Self>,
+        io: &Io,
+        target: &Target,
+        mut known: Known,
+    ) -> Lookup {
+        if self.must_recall(&known) {
             let recalled = async {
                 self.recall.known().await;
                 Ok(())
@@ -234,6 +247,10 @@ impl Store {
             if let Err(error) = self.watch(recalled).await {
                 count(&self.counters.unavailable);
                 return Lookup::Unavailable(NoObject::why(&error));
+            }
+            // It may have been purged meanwhile: its head tells.
+            if let Known::Stored(stored) = &mut known {
+                stored.names_in_file = true;
             }
         }
         let result = self.open(io, target).await;

@@ -31,12 +31,40 @@ impl Store {
     /// Purges; resolves when all of it is done.
     ///
     /// # Errors
-    /// [`PurgeError::TooMany`]: too many purges by prefix are under way.
+    /// [`PurgeError::TooMany`]: too many purges are under way.
     pub async fn purge(self: &Arc<Self>, what: What, how: How) -> Result<Purged, PurgeError> {
         let neighbours = self.neighbours();
-        let all: Vec<&Arc<Store>> = [self].into_iter().chain(&neighbours).collect();
-        let begin = |store: &&Arc<Store>| store.begin_purge(what.clone(), how);
-        let begun = Store::tell(&all, || all.iter().map(begin).collect::<Result<Vec<_>, _>>())?;
+        let all: Vec<Arc<Store>> = [self.clone()].into_iter().chain(neighbours).collect();
+        if all.iter().all(|store| store.recall.is_known()) {
+            return Store::purge_all(&all, what, how).await;
+        }
+        let purge = nowait_runtime::spawn(async move {
+            for store in &all {
+                store.recall_for(&what, how).await?;
+            }
+            Store::purge_all(&all, what, how).await
+        });
+        // A panic was reported by the worker.
+        purge.await.unwrap_or(Ok(Purged::default()))
+    }
+
+    /// Waits until the store knows what an earlier process has stored. A purge that its disk keeps
+    /// waiting is made once more when it does.
+    async fn recall_for(&self, what: &What, how: How) -> Result<(), PurgeError> {
+        let recalled = async {
+            self.recall.known().await;
+            Ok(())
+        };
+        match self.watch(recalled).await {
+            Ok(()) => Ok(()),
+            Err(_) => self.recall.defer(what, how),
+        }
+    }
+
+    /// Purges all of these stores as one.
+    async fn purge_all(all: &[Arc<Store>], what: What, how: How) -> Result<Purged, PurgeError> {
+        let begin = |store: &Arc<Store>| store.begin_purge(what.clone(), how);
+        let begun = Store::tell(all, || all.iter().map(begin).collect::<Result<Vec<_>, _>>())?;
         let mut purged = Purged::default();
         for one in begun {
             // What is in one is in the other, too, as long as it has not been removed there.
@@ -48,7 +76,7 @@ impl Store {
     }
 
     /// Makes it take effect; the future resolves when all of it is done.
-    fn begin_purge(
+    pub(crate) fn begin_purge(
         self: &Arc<Self>,
         what: What,
         how: How,

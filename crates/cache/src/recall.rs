@@ -1,31 +1,50 @@
-//! Whether the purges of an earlier process are known again.
+//! Whether the saved index and the purges of an earlier process have been read.
 //!
-//! After a start objects are found in their files before the disk was walked. One that was purged must
-//! not be: until the saved purges were read, such look-ups wait. Told by [`crate::saved`]; a store that
-//! nobody tends has none. Never: any I/O.
+//! After a start, objects are found by their files before the disk has been walked. An object that was
+//! purged must not be: until the saved purges have been read, such look-ups wait. So do new purges:
+//! a purge concerns what was stored before it, and only the saved index tells what that is. A purge
+//! that can't wait, since the disk does not answer, is *deferred*: made once more when the index is
+//! known.
+//!
+//! Driven by [`crate::saved`]; a store without background work has nothing to recall. Never: any I/O.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::index::{How, PurgeError, What};
 use crate::waiters::Waiters;
+
+/// The most purges that are deferred. More are refused.
+const DEFERRED_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(crate) struct Recall {
     begun: AtomicBool,
     reading: AtomicBool,
+    deferred: Mutex<Vec<(What, How)>>,
     waiters: Waiters,
 }
 
 impl Recall {
-    /// They are going to be read; the first time.
+    /// Plain data, valid after every statement: a panic elsewhere cannot break it.
+    fn lock(&self) -> MutexGuard<'_, Vec<(What, How)>> {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reading is about to begin; only the first call counts.
     pub(crate) fn begin(&self) {
         if !self.begun.swap(true, Ordering::AcqRel) {
             self.reading.store(true, Ordering::Release);
         }
     }
 
-    /// They were read, or can't be.
-    pub(crate) fn done(&self) {
+    /// Reading has ended, or is impossible: makes the deferred purges, then wakes everything that
+    /// waits.
+    pub(crate) fn done(&self, mut purge: impl FnMut(What, How)) {
+        let mut deferred = self.lock();
+        deferred.drain(..).for_each(|(what, how)| purge(what, how));
         self.reading.store(false, Ordering::Release);
+        drop(deferred);
         self.waiters.wake_all();
     }
 
@@ -33,9 +52,31 @@ impl Recall {
         !self.reading.load(Ordering::Acquire)
     }
 
-    /// Resolves when they are known.
+    /// Resolves when everything has been read.
     pub(crate) async fn known(&self) {
         self.waiters.until(|| self.is_known()).await;
+    }
+
+    /// Notes a purge that is to be made when reading ends; does nothing if it has ended.
+    ///
+    /// # Errors
+    /// [`PurgeError::TooMany`]: [`DEFERRED_MAX`] are noted.
+    pub(crate) fn defer(&self, what: &What, how: How) -> Result<(), PurgeError> {
+        let mut deferred = self.lock();
+        let purge = (what.clone(), how);
+        if self.is_known() || deferred.contains(&purge) {
+            return Ok(());
+        }
+        if deferred.len() == DEFERRED_MAX {
+            return Err(PurgeError::TooMany);
+        }
+        deferred.push(purge);
+        Ok(())
+    }
+
+    /// Whether purges are deferred: what the index says may have been purged.
+    pub(crate) fn defers(&self) -> bool {
+        !self.is_known() && !self.lock().is_empty()
     }
 }
 
@@ -44,13 +85,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_read_once() {
+    fn reading_happens_once() {
         let recall = Recall::default();
         assert!(recall.is_known());
         recall.begin();
         assert!(!recall.is_known());
-        recall.done();
+        recall.done(|_, _| panic!("nothing is deferred"));
         recall.begin();
         assert!(recall.is_known());
+    }
+
+    #[test]
+    fn purges_are_deferred_until_reading_has_ended() {
+        let recall = Recall::default();
+        recall.begin();
+        for n in 0..DEFERRED_MAX {
+            let what = What::Prefix(n.to_string().as_bytes().into());
+            assert_eq!(recall.defer(&what, How::Hard), Ok(()));
+            assert_eq!(recall.defer(&what, How::Hard), Ok(()), "noted once");
+        }
+        assert!(recall.defers());
+        assert_eq!(recall.defer(&What::All, How::Soft), Err(PurgeError::TooMany));
+        let mut made = 0;
+        recall.done(|_, _| made += 1);
+        assert_eq!(made, DEFERRED_MAX);
+        assert_eq!(recall.defer(&What::All, How::Soft), Ok(()));
+        assert!(!recall.defers());
     }
 }

@@ -129,7 +129,7 @@ impl Store {
     }
 
     /// Restores the saved index, if there is one.
-    pub(crate) async fn restore(&self) {
+    pub(crate) async fn restore(self: &Arc<Self>) {
         let path = self.names().purges();
         match self.restore_from(&path).await {
             Ok(Ok(_)) => {}
@@ -144,10 +144,21 @@ impl Store {
             }
         }
         self.recall_snapshot().await;
-        self.recall.done();
+        self.recalled();
     }
 
-    async fn recall_snapshot(&self) {
+    /// There is nothing left to recall: purges that could not wait for it are made again.
+    pub(crate) fn recalled(self: &Arc<Self>) {
+        self.recall.done(|what, how| {
+            if let Err(error) = self.begin_purge(what, how) {
+                self.error(format_args!(
+                    "cache: a purge from before the index was known is lost: {error}"
+                ));
+            }
+        });
+    }
+
+    async fn recall_snapshot(self: &Arc<Self>) {
         let begun = nowait_runtime::now();
         let path = self.names().snapshot();
         let restored = match self.restore_from(&path).await {
@@ -156,7 +167,7 @@ impl Store {
             Err(error) => return self.note_error("restoring the index from", &path, &error),
         };
         // What is found from now on is compared with all purges.
-        self.recall.done();
+        self.recalled();
         // The purges that came with it stay on the disk.
         if self.index().has_purges() {
             self.keep_purge(self.index().newest_stamp(), How::Soft).await;

@@ -102,7 +102,7 @@ impl Store {
     }
 
     /// Tells all of these stores something that copies between them must not miss.
-    pub(crate) fn tell<T>(stores: &[&Arc<Store>], tell: impl FnOnce() -> T) -> T {
+    pub(crate) fn tell<T>(stores: &[Arc<Store>], tell: impl FnOnce() -> T) -> T {
         for store in stores {
             store.purges.begun.fetch_add(1, SeqCst);
         }

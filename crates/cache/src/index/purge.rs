@@ -36,15 +36,15 @@ pub const UNLEARNED_READS_MAX: usize = 10_000;
 /// Why a purge can't begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeError {
-    /// As many purges by prefix are under way as there may be
-    /// ([`super::ACTIVE_BANS_MAX`]): try later.
+    /// As many purges as there may be are under way ([`super::ACTIVE_BANS_MAX`] by prefix or of
+    /// everything), or wait for a disk that does not answer: try later.
     TooMany,
 }
 
 impl std::fmt::Display for PurgeError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::TooMany => f.write_str("too many purges by prefix are under way"),
+            Self::TooMany => f.write_str("too many purges are under way"),
         }
     }
 }

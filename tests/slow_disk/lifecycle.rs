@@ -7,7 +7,7 @@ use nowait_testkit::wait::{PATIENCE, until};
 
 use crate::stage::{Case, Running, Stage, content, on_every_case, paths};
 
-on_every_case!(reload, quit, terminate, shutdown_timeout);
+on_every_case!(reload, quit, terminate, shutdown_timeout, leave);
 
 /// A new configuration comes into force at once; requests under way end under the old one.
 fn reload(case: Case) {
@@ -67,6 +67,26 @@ fn terminate(case: Case) {
     }
     gate.open();
     assert_ends(run);
+}
+
+/// The master ends although the disk never answers, even if the server process then cannot end. A
+/// successor's pid file survives it.
+fn leave(case: Case) {
+    let Some(stage) = Stage::new(case) else { return };
+    let names = stage.write_cold_files();
+    let Some(mut run) = stage.start("") else { return };
+    let gate = run.hold(Ops::ALL);
+    let cold = run.request(paths(&names));
+    gate.wait_waiting(1);
+    run.server.allow_log("exited on signal 9");
+    run.server.allow_log("cannot end while a disk does not answer");
+    run.server.signal(Signal::TERM);
+    assert_eq!(run.server.wait_exit(PATIENCE).code(), Some(0));
+    assert!(!run.server.dir().join("nginx.pid").exists());
+    // The number is free only when the disk has let the process go, so nothing may need it.
+    drop(cold);
+    gate.open();
+    run.server.check_logs();
 }
 
 /// A graceful end with a limit cuts what still waits when the limit is reached.

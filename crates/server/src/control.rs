@@ -7,7 +7,7 @@
 //! file. Whoever cannot reach it (another network namespace, nginx itself as the master) sends the
 //! signal instead, as nginx does, and learns nothing.
 //!
-//! One line goes each way: `reload`, then `ok GENERATION`, or `failed` and the diagnostics;
+//! One line goes each way: `presence`, then `ok 1` from a master that serves; `reload`, then `ok GENERATION`, or `failed` and the diagnostics;
 //! `purge ZONE KIND TEXT` with zone and text in hexadecimal, then `ok OBJECTS`, or `failed` and why.
 
 use std::io::{self, Read, Write};
@@ -33,13 +33,20 @@ const REPLY_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a request: the text of a key in hexadecimal, mostly.
 const REQUEST_BYTES_MAX: usize = 256 << 10;
 
+/// How long a start waits for another master to say whether it serves.
+const PRESENCE_TIMEOUT: Duration = Duration::from_secs(2);
+
 const RELOAD: &str = "reload";
+
+const PRESENCE: &str = "presence";
 
 /// What a client wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
     /// A reload.
     Reload,
+    /// To know whether the master serves, and is not about to end.
+    Presence,
     /// A purge of a cache.
     Purge(PurgeOrder),
 }
@@ -49,6 +56,7 @@ impl Wish {
     fn line(&self) -> String {
         match self {
             Self::Reload => RELOAD.to_owned(),
+            Self::Presence => PRESENCE.to_owned(),
             Self::Purge(order) => {
                 let mut line = format!("purge {}", hex(order.zone.as_bytes()));
                 line.push_str(match order.kind {
@@ -67,6 +75,9 @@ impl Wish {
     fn parse(line: &str) -> Option<Self> {
         if line == RELOAD {
             return Some(Self::Reload);
+        }
+        if line == PRESENCE {
+            return Some(Self::Presence);
         }
         let mut words = line.strip_prefix("purge ")?.split(' ');
         let zone = String::from_utf8(unhex(words.next()?)?).ok()?;
@@ -202,7 +213,7 @@ pub enum Answer {
 
 /// Asks the master `pid` for something, and waits for the result.
 pub fn request(pid: u32, wish: &Wish) -> Answer {
-    let Ok(mut stream) = connect(pid, wish) else { return Answer::Unreachable };
+    let Ok(mut stream) = connect(pid, wish, REPLY_TIMEOUT) else { return Answer::Unreachable };
     let mut reply = Vec::new();
     if let Err(error) = Read::by_ref(&mut stream).take(REPLY_BYTES_MAX).read_to_end(&mut reply) {
         return Answer::Failed(format!("no answer from the master process {pid}: {error}\n"));
@@ -217,13 +228,22 @@ pub fn request(pid: u32, wish: &Wish) -> Answer {
     }
 }
 
-fn connect(pid: u32, wish: &Wish) -> io::Result<UnixStream> {
+/// Whether `pid` is a master that serves. One that does not answer counts as serving: it may be
+/// busy with a reload, or talk to its own user only. Other programs have no such socket.
+pub fn is_serving(pid: u32) -> bool {
+    let Ok(mut stream) = connect(pid, &Wish::Presence, PRESENCE_TIMEOUT) else { return false };
+    let mut reply = Vec::new();
+    let read = Read::by_ref(&mut stream).take(REPLY_BYTES_MAX).read_to_end(&mut reply);
+    read.is_err() || !reply.starts_with(b"failed")
+}
+
+fn connect(pid: u32, wish: &Wish, timeout: Duration) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect_addr(&address(pid)?)?;
     let peer = rustix::net::sockopt::socket_peercred(&stream)?;
     if peer.pid.as_raw_nonzero().get().unsigned_abs() != pid {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+    stream.set_read_timeout(Some(timeout))?;
     stream.write_all(format!("{}\n", wish.line()).as_bytes())?;
     Ok(stream)
 }
@@ -242,7 +262,7 @@ mod tests {
         };
         let everything =
             PurgeOrder { kind: PurgeKind::All, soft: false, text: Vec::new(), ..order.clone() };
-        for wish in [Wish::Reload, Wish::Purge(order), Wish::Purge(everything)] {
+        for wish in [Wish::Reload, Wish::Presence, Wish::Purge(order), Wish::Purge(everything)] {
             assert_eq!(Wish::parse(&wish.line()), Some(wish));
         }
         for wrong in ["", "purge", "purge 6f key hard", "purge 6f key hard 6", "purge 6f x hard 6f"]

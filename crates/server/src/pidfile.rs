@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::control;
 use crate::log::{Level, StartupLog, failed};
 
 /// Bytes read of a pid file: more than any number has.
@@ -21,8 +22,21 @@ impl PidFile {
     /// Writes the id of this process. An empty path stands for no file.
     ///
     /// # Errors
-    /// The message for the log.
+    /// The message for the log: the file cannot be written, or it belongs to another master that
+    /// serves.
     pub fn create(path: &Path) -> Result<PidFile, String> {
+        // nginx differs: it overwrites the file, and "-s" no longer reaches the first server. During
+        // an upgrade the old master has moved its file away by now.
+        if !path.as_os_str().is_empty()
+            && let Ok(pid) = read(path)
+            && pid != std::process::id()
+            && control::is_serving(pid)
+        {
+            return Err(format!(
+                "the pid file \"{}\" belongs to a running server, process {pid}",
+                path.display()
+            ));
+        }
         PidFile::create_for(std::process::id(), path)
     }
 
@@ -51,12 +65,20 @@ impl PidFile {
         &self.path
     }
 
-    /// Removes the file, which may have been moved to [`old_path`] by an upgrade under way.
+    /// Removes the file, which may have been moved to [`old_path`] by an upgrade under way, unless
+    /// another process has written its own number there.
     pub fn remove(&self, upgrading: bool, log: &StartupLog) {
         if self.path.as_os_str().is_empty() {
             return;
         }
         let path = if upgrading { old_path(&self.path) } else { self.path.clone() };
+        if read(&path).is_ok_and(|pid| pid != std::process::id()) {
+            log.log(
+                Level::Notice,
+                format_args!("the pid file \"{}\" is of another process, kept", path.display()),
+            );
+            return;
+        }
         if let Err(error) = std::fs::remove_file(&path) {
             log.log(Level::Alert, failed("unlink()", &path, &error));
         }

@@ -21,6 +21,10 @@ const LIVED_WELL: Duration = Duration::from_secs(5);
 /// A process that has closed its socket and lives on after this is killed.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 
+/// A process that was killed and lives on after this waits for a disk in the kernel, possibly for
+/// ever: the master goes on without it.
+const STUCK_AFTER: Duration = Duration::from_secs(3);
+
 /// First pause before a server process that died at once is started again; it doubles each time.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
@@ -47,6 +51,8 @@ pub struct Child {
     pub exiting: bool,
     /// Closed its socket, so it is about to end.
     silent_since: Option<Instant>,
+    /// Was sent `KILL`, or should have been, first at this time.
+    killed_at: Option<Instant>,
 }
 
 impl Child {
@@ -60,14 +66,22 @@ impl Child {
         self.silent_since.is_none()
     }
 
-    /// Starts the time to the next [`Child::kill_at`] anew.
-    pub fn forget_silence(&mut self) {
-        self.silent_since = Some(Instant::now());
+    /// When the master loses patience with it next, unless it ends before.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.killed_at {
+            Some(at) => Some(at + STUCK_AFTER),
+            None => self.silent_since.map(|since| since + SILENT_MAX),
+        }
     }
 
-    /// When it is killed, if it closed its socket and does not end.
-    pub fn kill_at(&self) -> Option<Instant> {
-        self.silent_since.map(|since| since + SILENT_MAX)
+    /// Whether it closed its socket long ago, and nobody has killed it yet.
+    pub fn is_silent_too_long(&self, now: Instant) -> bool {
+        self.killed_at.is_none() && self.deadline().is_some_and(|at| at <= now)
+    }
+
+    /// Whether even `KILL` did not end it in time.
+    fn is_stuck(&self, now: Instant) -> bool {
+        self.killed_at.is_some_and(|at| at + STUCK_AFTER <= now)
     }
 
     /// Its process id (this process's own, for a thread).
@@ -108,7 +122,8 @@ impl Child {
     }
 
     /// Ends it by force.
-    pub fn kill(&self, log: &StartupLog) {
+    pub fn kill(&mut self, log: &StartupLog) {
+        self.killed_at.get_or_insert_with(Instant::now);
         if let Handle::Process(pid) = self.handle
             && let Err(error) = process::kill(pid, Signal::SIGKILL)
         {
@@ -131,10 +146,12 @@ impl Master {
     /// Starts a server process and gives it the running generation.
     pub(super) fn start_child(&mut self) -> ControlFlow<Ended> {
         self.log.log(Level::Notice, "start worker processes");
-        let Some(child) = self.spawn(&self.running.loaded.settings.process.clone())? else {
+        let Some(mut child) = self.spawn(&self.running.loaded.settings.process.clone())? else {
             return self.could_not_start();
         };
-        self.send_generation(&child, &self.running);
+        if !self.send_generation(&child, &self.running) {
+            child.kill(&self.log);
+        }
         self.children.push(child);
         self.noaccepting = false;
         ControlFlow::Continue(())
@@ -193,6 +210,7 @@ impl Master {
             process: settings.clone(),
             exiting: false,
             silent_since: None,
+            killed_at: None,
         };
         if forked {
             self.log.log(Level::Notice, format_args!("start worker process {}", child.pid()));
@@ -200,7 +218,7 @@ impl Master {
         ControlFlow::Continue(Some(child))
     }
 
-    /// Sends a generation. On failure the child is of no use: it is killed, its death is noticed.
+    /// Sends a generation. On failure the child is of no use: the caller kills it.
     pub(super) fn send_generation(&self, child: &Child, running: &Running) -> bool {
         let place = &self.place;
         let frame = running.sockets.duplicate().and_then(|listeners| {
@@ -216,17 +234,13 @@ impl Master {
                 logs: running.logs.duplicate()?,
             })
         });
-        let sent = match frame {
+        match frame {
             Ok(frame) => child.tell(&ToServer::Generation(Box::new(frame)), &self.log),
             Err(error) => {
                 self.log.log(Level::Alert, format_args!("dup() failed {}", Reason(&error)));
                 false
             }
-        };
-        if !sent {
-            child.kill(&self.log);
         }
-        sent
     }
 
     /// Takes one message of a server process, if it is still there.
@@ -234,7 +248,7 @@ impl Master {
         let Some(index) = self.children.iter().position(|child| child.pid() == pid) else {
             return ControlFlow::Continue(());
         };
-        let child = &self.children[index];
+        let child = &mut self.children[index];
         match ToMaster::receive(&child.socket) {
             Ok(Some(message)) => self.heard(index, message),
             Ok(None) => self.fell_silent(index),
@@ -300,6 +314,26 @@ impl Master {
             return ControlFlow::Break(self.exit());
         }
         ControlFlow::Continue(())
+    }
+
+    /// Goes on without processes that cannot be killed. Their number stays with them until the disk
+    /// lets them go; nothing here depends on it.
+    pub(super) fn leave_stuck(&mut self, now: Instant) {
+        while let Some(index) = self.children.iter().position(|child| child.is_stuck(now)) {
+            let child = self.children.remove(index);
+            self.log.log(
+                Level::Alert,
+                format_args!(
+                    "worker process {} was killed but cannot end while a disk does not answer, \
+                     leaving it behind",
+                    child.pid()
+                ),
+            );
+            self.child_gone(&child);
+            if !child.exiting && self.stopping.is_none() {
+                self.plan_restart(child.started);
+            }
+        }
     }
 
     /// Takes the exit status of every process that has ended.

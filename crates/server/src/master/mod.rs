@@ -36,7 +36,7 @@ pub use child::EXIT_FATAL;
 use purge::Purging;
 use reload::Pending;
 
-/// A server process that was told to stop fast and has not gone by then is killed.
+/// A server process that was told to stop fast and still runs after this is killed.
 const KILL_AFTER: Duration = Duration::from_secs(1);
 
 /// How the master's part ends.
@@ -71,7 +71,10 @@ struct Running {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopping {
     Graceful,
-    Fast { kill_at: Instant },
+    /// `kill_at` is `None` once everything was killed.
+    Fast {
+        kill_at: Option<Instant>,
+    },
 }
 
 /// The master's state.
@@ -237,29 +240,26 @@ impl Master {
 
     fn next_deadline(&self) -> Option<Instant> {
         let kill = match self.stopping {
-            Some(Stopping::Fast { kill_at }) => Some(kill_at),
+            Some(Stopping::Fast { kill_at }) => kill_at,
             _ => None,
         };
-        let silent = self.children.iter().filter_map(Child::kill_at).min();
+        let silent = self.children.iter().filter_map(Child::deadline).min();
         [kill, silent, self.restart_at].into_iter().flatten().min()
     }
 
     fn after_deadlines(&mut self) -> ControlFlow<Ended> {
         let now = Instant::now();
-        if let Some(Stopping::Fast { kill_at }) = self.stopping
-            && kill_at <= now
-        {
-            for child in &self.children {
+        let kill_all =
+            matches!(self.stopping, Some(Stopping::Fast { kill_at: Some(at) }) if at <= now);
+        if kill_all {
+            self.stopping = Some(Stopping::Fast { kill_at: None });
+        }
+        for child in &mut self.children {
+            if kill_all || child.is_silent_too_long(now) {
                 child.kill(&self.log);
             }
-            self.stopping = Some(Stopping::Fast { kill_at: now + KILL_AFTER });
         }
-        for child in
-            self.children.iter_mut().filter(|child| child.kill_at().is_some_and(|at| at <= now))
-        {
-            child.kill(&self.log);
-            child.forget_silence();
-        }
+        self.leave_stuck(now);
         if self.restart_at.is_some_and(|at| at <= now) {
             self.restart_at = None;
             if self.stopping.is_none() {
@@ -310,7 +310,7 @@ impl Master {
     fn stop_fast(&mut self) {
         if !matches!(self.stopping, Some(Stopping::Fast { .. })) {
             self.notifier.stopping();
-            self.stopping = Some(Stopping::Fast { kill_at: Instant::now() + KILL_AFTER });
+            self.stopping = Some(Stopping::Fast { kill_at: Some(Instant::now() + KILL_AFTER) });
             for child in &mut self.children {
                 child.terminate(&self.log);
             }

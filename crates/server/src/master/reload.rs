@@ -91,6 +91,8 @@ impl Master {
             match client.wish.clone() {
                 Wish::Reload => self.clients.push(client),
                 Wish::Purge(order) => self.purge(client, order),
+                Wish::Presence if self.stopping.is_some() => client.reply(Err("stopping\n")),
+                Wish::Presence => client.reply(Ok(1)),
             }
         }
         if self.clients.len() == before {
@@ -171,13 +173,11 @@ impl Master {
             .position(|child| !child.exiting && child.is_listening() && child.process == process);
         let replaces = taker.is_none() && self.running.loaded.settings.master_process;
         match taker {
-            Some(index) => {
-                self.send_generation(&self.children[index], &running);
-            }
+            Some(index) => self.entrust(index, &running),
             None if replaces => {
                 if let Some(child) = self.spawn(&process)? {
-                    self.send_generation(&child, &running);
                     self.children.push(child);
+                    self.entrust(self.children.len() - 1, &running);
                 }
             }
             None => {
@@ -186,12 +186,19 @@ impl Master {
                     let text = "\"user\", limits and \"env\" cannot be changed without a master \
                                 process, ignored";
                     self.log.log(Level::Warn, text);
-                    self.send_generation(&self.children[index], &running);
+                    self.entrust(index, &running);
                 }
             }
         }
         self.pending = Some(Pending { running, replaces, pid_file });
         ControlFlow::Continue(())
+    }
+
+    /// Sends a generation to a server process. One that cannot take it is of no use.
+    fn entrust(&mut self, index: usize, running: &Running) {
+        if !self.send_generation(&self.children[index], running) {
+            self.children[index].kill(&self.log);
+        }
     }
 
     /// The new generation is in use: it becomes the running one.

@@ -17,6 +17,48 @@ fn starts_serves_and_ends_on_every_signal_that_ends_it() {
 }
 
 #[test]
+fn two_servers_do_not_share_a_pid_file() {
+    let server = server("first").allow_log("belongs to a running server").start();
+    let text = server.read("nginx.conf");
+    let port = nowait_testkit::ports::free_port();
+    let text = text.replace(&format!(":{};", server.port()), &format!(":{port};"));
+    server.write("second.conf", text);
+    let dir = server.dir().to_str().unwrap();
+    let output = nowait(&["-p", dir, "-c", "second.conf", "-e", "second.log"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = format!(
+        "nowait: [emerg] the pid file \"{dir}/nginx.pid\" belongs to a running server, \
+         process {}\n",
+        server.pid()
+    );
+    assert!(stderr(&output).contains(&message), "{}", stderr(&output));
+    assert_eq!(server.read("nginx.pid"), format!("{}\n", server.pid()));
+    // A number of anybody else, be it in use or not, is no obstacle.
+    server.write("nginx.pid", format!("{}\n", std::process::id()));
+    let mut second = binary()
+        .command()
+        .args(["-p", dir, "-c", "second.conf", "-e", "second.log"])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let own = format!("{}\n", second.id());
+    until("the second server", PATIENCE, || (server.read("nginx.pid") == own).then_some(()));
+    // Nor is a master that is about to end; and its end leaves the file of its successor alone.
+    assert!(server.stop().success());
+    second.kill().unwrap();
+    second.wait().unwrap();
+}
+
+#[test]
+fn an_end_leaves_the_pid_file_of_a_successor() {
+    let mut server = server("x").start();
+    server.write("nginx.pid", "1\n");
+    server.signal(Signal::TERM);
+    assert!(server.wait_exit(PATIENCE).success());
+    assert_eq!(server.read("nginx.pid"), "1\n");
+}
+
+#[test]
 fn one_process_does_it_too() {
     let mut server = server("one").master_process(false).start();
     assert_eq!(server.get("/").text(), "one");

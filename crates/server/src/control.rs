@@ -7,7 +7,7 @@
 //! file. Whoever cannot reach it (another network namespace, nginx itself as the master) sends the
 //! signal instead, as nginx does, and learns nothing.
 //!
-//! One line goes each way: `presence`, then `ok 1` from a master that serves; `reload`, then `ok GENERATION`, or `failed` and the diagnostics;
+//! One line goes each way: `presence`, then `ok 1` from a master that serves; `upgraded`, and no answer; `reload`, then `ok GENERATION`, or `failed` and the diagnostics;
 //! `purge ZONE KIND TEXT` with zone and text in hexadecimal, then `ok OBJECTS`, or `failed` and why.
 
 use std::io::{self, Read, Write};
@@ -40,6 +40,8 @@ const RELOAD: &str = "reload";
 
 const PRESENCE: &str = "presence";
 
+const UPGRADED: &str = "upgraded";
+
 /// What a client wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
@@ -47,6 +49,8 @@ pub enum Wish {
     Reload,
     /// To know whether the master serves, and is not about to end.
     Presence,
+    /// To tell the master that the one it has started by an upgrade serves. No answer is read.
+    Upgraded,
     /// A purge of a cache.
     Purge(PurgeOrder),
 }
@@ -57,6 +61,7 @@ impl Wish {
         match self {
             Self::Reload => RELOAD.to_owned(),
             Self::Presence => PRESENCE.to_owned(),
+            Self::Upgraded => UPGRADED.to_owned(),
             Self::Purge(order) => {
                 let mut line = format!("purge {}", hex(order.zone.as_bytes()));
                 line.push_str(match order.kind {
@@ -78,6 +83,9 @@ impl Wish {
         }
         if line == PRESENCE {
             return Some(Self::Presence);
+        }
+        if line == UPGRADED {
+            return Some(Self::Upgraded);
         }
         let mut words = line.strip_prefix("purge ")?.split(' ');
         let zone = String::from_utf8(unhex(words.next()?)?).ok()?;
@@ -125,6 +133,8 @@ pub struct Client {
     stream: UnixStream,
     /// What it wants.
     pub wish: Wish,
+    /// Its process id, as the kernel tells it.
+    pub pid: u32,
 }
 
 impl Control {
@@ -168,7 +178,8 @@ fn admit(mut stream: UnixStream) -> io::Result<Client> {
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let line = read_line(&mut stream)?;
     let wish = Wish::parse(&line).ok_or(io::ErrorKind::InvalidData)?;
-    Ok(Client { stream, wish })
+    let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
+    Ok(Client { stream, wish, pid })
 }
 
 /// Reads to the end of a line.
@@ -228,10 +239,18 @@ pub fn request(pid: u32, wish: &Wish) -> Answer {
     }
 }
 
+/// Tells the master `pid`, which has started this one, that it can be replaced. A master that cannot
+/// be told (nginx, for example) need not know.
+pub fn tell_upgraded(pid: u32) {
+    let _ = connect(pid, &Wish::Upgraded, PRESENCE_TIMEOUT);
+}
+
 /// Whether `pid` is a master that serves. One that does not answer counts as serving: it may be
 /// busy with a reload, or talk to its own user only. Other programs have no such socket.
 pub fn is_serving(pid: u32) -> bool {
-    let Ok(mut stream) = connect(pid, &Wish::Presence, PRESENCE_TIMEOUT) else { return false };
+    let Ok(mut stream) = connect(pid, &Wish::Presence, PRESENCE_TIMEOUT) else {
+        return false;
+    };
     let mut reply = Vec::new();
     let read = Read::by_ref(&mut stream).take(REPLY_BYTES_MAX).read_to_end(&mut reply);
     read.is_err() || !reply.starts_with(b"failed")
@@ -262,7 +281,13 @@ mod tests {
         };
         let everything =
             PurgeOrder { kind: PurgeKind::All, soft: false, text: Vec::new(), ..order.clone() };
-        for wish in [Wish::Reload, Wish::Presence, Wish::Purge(order), Wish::Purge(everything)] {
+        for wish in [
+            Wish::Reload,
+            Wish::Presence,
+            Wish::Upgraded,
+            Wish::Purge(order),
+            Wish::Purge(everything),
+        ] {
             assert_eq!(Wish::parse(&wish.line()), Some(wish));
         }
         for wrong in ["", "purge", "purge 6f key hard", "purge 6f key hard 6", "purge 6f x hard 6f"]

@@ -33,6 +33,13 @@ impl Notifier {
         self.send(&format!("READY=1\nMAINPID={pid}\nSTATUS=serving\n"));
     }
 
+    /// Another process is the one to watch. The manager believes this of the one it watches now only
+    /// (`NotifyAccess=main`), so a master names its successor, and a successor that gives up names the
+    /// master before it.
+    pub fn main_pid(&self, pid: u32) {
+        self.send(&format!("MAINPID={pid}\n"));
+    }
+
     /// A reload begins; [`Notifier::ready`] tells its end.
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

@@ -72,7 +72,7 @@ impl PidFile {
             return;
         }
         let path = if upgrading { old_path(&self.path) } else { self.path.clone() };
-        if read(&path).is_ok_and(|pid| pid != std::process::id()) {
+        if path.exists() && read(&path) != Ok(std::process::id()) {
             log.log(
                 Level::Notice,
                 format_args!("the pid file \"{}\" is of another process, kept", path.display()),
@@ -146,7 +146,10 @@ mod tests {
         std::fs::write(&path, "12x\n").unwrap();
         let expected = format!("invalid PID number \"12x\" in \"{}\"", path.display());
         assert_eq!(read(&path), Err(expected));
-        file.remove(false, &StartupLog::stderr(Level::Emerg));
+        let log = StartupLog::stderr(Level::Emerg);
+        file.remove(false, &log);
+        assert!(path.exists(), "not the file that was written");
+        PidFile::create(&path).unwrap().remove(false, &log);
         assert!(!path.exists());
     }
 }

@@ -271,7 +271,7 @@ impl Master {
                 if self.pending_number() == Some(number) {
                     return self.commit();
                 }
-                self.notifier.ready(std::process::id());
+                self.tell_ready();
             }
             ToMaster::Refused { number, reason } => {
                 self.log.log(

@@ -14,6 +14,7 @@ mod upgrade;
 
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nowait_sys::process;
@@ -97,8 +98,12 @@ pub struct Master {
     restart_at: Option<Instant>,
     restarts: u32,
     new_binary: Option<u32>,
+    /// The file to start for an upgrade.
+    program: PathBuf,
     /// Whether this master was itself started by an upgrade, and by whom.
     parent: Option<u32>,
+    /// It knows that this master serves.
+    parent_told: bool,
     noaccepting: bool,
     exit_code: u8,
 }
@@ -181,7 +186,9 @@ impl Master {
             restart_at: None,
             restarts: 0,
             new_binary: None,
+            program: upgrade::program(),
             parent,
+            parent_told: false,
             noaccepting: false,
             exit_code: 0,
         };
@@ -309,7 +316,7 @@ impl Master {
 
     fn stop_fast(&mut self) {
         if !matches!(self.stopping, Some(Stopping::Fast { .. })) {
-            self.notifier.stopping();
+            self.tell_manager_of_end();
             self.stopping = Some(Stopping::Fast { kill_at: Some(Instant::now() + KILL_AFTER) });
             for child in &mut self.children {
                 child.terminate(&self.log);
@@ -322,7 +329,7 @@ impl Master {
 
     fn stop_gracefully(&mut self) {
         if self.stopping.is_none() {
-            self.notifier.stopping();
+            self.tell_manager_of_end();
             self.stopping = Some(Stopping::Graceful);
             for child in &mut self.children {
                 child.quit(&self.log);
@@ -361,8 +368,7 @@ impl Master {
         let upgrading = self.new_binary.is_some();
         self.pid_file.remove(upgrading, &self.log);
         self.log.log(Level::Notice, "exit");
-        let parent_lives = self.parent == Some(std::os::unix::process::parent_id());
-        if !upgrading && !parent_lives {
+        if !upgrading && self.living_parent().is_none() {
             self.running.sockets.remove_unix(None, &self.log);
         }
         Ended::Exit(self.exit_code)

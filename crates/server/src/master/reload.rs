@@ -91,6 +91,7 @@ impl Master {
             match client.wish.clone() {
                 Wish::Reload => self.clients.push(client),
                 Wish::Purge(order) => self.purge(client, order),
+                Wish::Upgraded => self.new_binary_serves(client.pid),
                 Wish::Presence if self.stopping.is_some() => client.reply(Err("stopping\n")),
                 Wish::Presence => client.reply(Ok(1)),
             }

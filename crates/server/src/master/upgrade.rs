@@ -1,13 +1,16 @@
 //! USR2: another binary takes over. The new master inherits the listening sockets and writes its
 //! own pid file; this one moves its file to `.oldbin` and lives until told to quit.
 
-use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
 use nowait_sys::fdpass;
 
 use super::Master;
+use crate::control;
 use crate::log::{Level, Reason};
 use crate::pidfile::old_path;
 use crate::sockets::Sockets;
@@ -18,13 +21,12 @@ impl Master {
         if self.stopping.is_some() {
             return;
         }
-        if self.new_binary.is_some() || self.parent == Some(std::os::unix::process::parent_id()) {
+        if self.new_binary.is_some() || self.living_parent().is_some() {
             self.log.log(Level::Notice, "the changing binary signal is ignored: one is under way");
             return;
         }
         self.log.log(Level::Notice, "changing binary");
-        let mut arguments = std::env::args_os();
-        let Some(program) = arguments.next() else { return };
+        let program = self.program.clone();
         if let Err(error) = self.pid_file.move_away() {
             self.log.log(
                 Level::Alert,
@@ -38,7 +40,7 @@ impl Master {
             );
             return;
         }
-        match self.execute(&program, arguments) {
+        match self.execute(&program) {
             Ok(pid) => {
                 self.log.log(Level::Notice, format_args!("start new binary process {pid}"));
                 self.new_binary = Some(pid);
@@ -57,11 +59,8 @@ impl Master {
         }
     }
 
-    fn execute(
-        &self,
-        program: &OsString,
-        arguments: impl Iterator<Item = OsString>,
-    ) -> std::io::Result<u32> {
+    fn execute(&self, program: &Path) -> std::io::Result<u32> {
+        let arguments = std::env::args_os().skip(1);
         let sockets = &self.running.sockets;
         let mut variables = self.running.loaded.settings.process.environment();
         variables.push(("NGINX".into(), sockets.variable().into()));
@@ -77,9 +76,43 @@ impl Master {
         child.map(|child| child.id())
     }
 
+    /// The master that started this one by an upgrade, while it lives.
+    pub(super) fn living_parent(&self) -> Option<u32> {
+        self.parent.filter(|parent| *parent == std::os::unix::process::parent_id())
+    }
+
+    /// This master serves: says so to the service manager, and once to the master that it is to
+    /// replace, which alone can make the manager watch another process.
+    pub(super) fn tell_ready(&mut self) {
+        self.notifier.ready(std::process::id());
+        if let Some(parent) = self.living_parent()
+            && !std::mem::replace(&mut self.parent_told, true)
+        {
+            control::tell_upgraded(parent);
+        }
+    }
+
+    /// A client says that it is the new master and serves.
+    pub(super) fn new_binary_serves(&self, pid: u32) {
+        if self.new_binary == Some(pid) {
+            self.notifier.main_pid(pid);
+        }
+    }
+
+    /// This master is about to end; the service goes on if there is another one.
+    pub(super) fn tell_manager_of_end(&self) {
+        match (self.living_parent(), self.new_binary) {
+            (Some(parent), _) => self.notifier.main_pid(parent),
+            (None, Some(_)) => {}
+            (None, None) => self.notifier.stopping(),
+        }
+    }
+
     /// The new binary's process has ended: this master is the only one again.
     pub(super) fn new_binary_ended(&mut self) {
         self.new_binary = None;
+        // It said so itself, unless it crashed.
+        self.notifier.main_pid(std::process::id());
         self.take_pid_file_back("the end of the");
         if self.noaccepting && self.stopping.is_none() {
             self.noaccepting = false;
@@ -100,6 +133,28 @@ impl Master {
             );
         }
     }
+}
+
+/// The file that this program was started from, by the name that it was started by: an upgrade takes
+/// what has that name then. A name without a slash is looked up in `PATH`, as the shell did.
+pub(super) fn program() -> PathBuf {
+    let name = std::env::args_os().next().unwrap_or_default();
+    if name.as_bytes().contains(&b'/') {
+        // It stays right although the server process may change its directory.
+        return std::path::absolute(&name).unwrap_or_else(|_| name.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .filter_map(|directory| std::path::absolute(directory.join(&name)).ok())
+        .find(|file| is_this_program(file));
+    // The path of the file itself, where symbolic links have been followed.
+    found.or_else(|| std::env::current_exe().ok()).unwrap_or_else(|| name.into())
+}
+
+fn is_this_program(file: &Path) -> bool {
+    let identity = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    let this = identity(Path::new("/proc/self/exe"));
+    this.is_some() && identity(file) == this
 }
 
 impl Sockets {

@@ -13,7 +13,6 @@ mod uring_setup;
 mod uring_slot;
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Shutdown, SocketAddr};
@@ -23,7 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use rustix::net::{self, RecvFlags, SendFlags};
+use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 
 use crate::buf::{self, Chain, Chunk, LargeBuf, Received, RecvBuf};
 use crate::inbox::Inbox;
@@ -127,7 +126,7 @@ impl Driver {
     pub(crate) fn new(config: &WorkerConfig, inbox: &Inbox) -> io::Result<Driver> {
         match config.driver {
             DriverKind::Epoll => Epoll::new(inbox, config).map(Driver::Epoll),
-            DriverKind::IoUring => Ok(Driver::Uring(Box::new(Uring::new(inbox, config.guard)?))),
+            DriverKind::IoUring => Ok(Driver::Uring(Box::new(Uring::new(inbox, config)?))),
         }
     }
 
@@ -375,30 +374,35 @@ impl Driver {
         }
     }
 
-    /// Stops watching a listener, so that what is queued there is left to others. `last`: it is not
-    /// watched again; [`poll_accepted`](Self::poll_accepted) has what came just then.
-    pub(crate) fn pause_accept(&mut self, key: Key, fd: BorrowedFd<'_>, last: bool) {
+    /// Stops watching a listener, so that what is queued there is left to others.
+    pub(crate) fn pause_accept(&mut self, key: Key, fd: BorrowedFd<'_>) {
         match self {
             Driver::Epoll(driver) => driver.pause_accept(key, fd),
-            Driver::Uring(driver) => driver.pause_accept(key, last),
+            Driver::Uring(driver) => driver.pause_accept(key),
             Driver::Sim(_) => {}
         }
     }
 
-    /// Takes what a listener that was paused for the last time has accepted, and what is queued: of
-    /// several that share a socket the kernel wakes one per connection, and if that was this one,
-    /// nobody else was told. `None`: nothing, and nothing will come.
-    pub(crate) fn poll_accepted(
+    /// Takes what is queued at a listener that was paused and is not watched again: of several that
+    /// share a socket the kernel wakes one per connection, and if that was this one, nobody else was
+    /// told. `None`: nothing.
+    pub(crate) fn poll_queued(
         &mut self,
         key: Key,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<OwnedFd>> {
-        match self {
-            Driver::Epoll(_) => Poll::Ready(epoll::accept_queued(fd)),
-            Driver::Uring(driver) => driver.poll_accepted(key, cx),
-            Driver::Sim(_) => Poll::Ready(None),
-        }
+    ) -> Poll<Option<(OwnedFd, Option<Address>)>> {
+        let flags = match self {
+            Driver::Epoll(_) => SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+            Driver::Uring(driver) => {
+                // What is left behind once it's empty, another one is to be woken for.
+                std::task::ready!(driver.poll_paused(key, cx));
+                SocketFlags::CLOEXEC
+            }
+            Driver::Sim(_) => return Poll::Ready(None),
+        };
+        // Whatever fails concerns one connection, or leaves the others to the next listener.
+        Poll::Ready(accept(fd, flags).ok())
     }
 
     /// Resolves when the peer has closed its side, or the connection has failed.
@@ -428,14 +432,6 @@ impl Driver {
         match self {
             Driver::Epoll(_) | Driver::Sim(_) => {}
             Driver::Uring(driver) => driver.finish_direct(key),
-        }
-    }
-
-    /// The connections that a listener has accepted ahead and nobody has taken.
-    pub(crate) fn take_accepted(&mut self, key: Key) -> VecDeque<OwnedFd> {
-        match self {
-            Driver::Epoll(_) | Driver::Sim(_) => VecDeque::new(),
-            Driver::Uring(driver) => driver.take_accepted(key),
         }
     }
 
@@ -549,6 +545,15 @@ fn shutdown(fd: BorrowedFd<'_>, how: Shutdown) -> io::Result<()> {
         Shutdown::Both => net::Shutdown::Both,
     };
     Ok(net::shutdown(fd, how)?)
+}
+
+/// Takes a connection that is queued at a listener, which is non-blocking.
+fn accept(
+    listener: BorrowedFd<'_>,
+    flags: SocketFlags,
+) -> Result<(OwnedFd, Option<Address>), Errno> {
+    let (stream, address) = retry(|| net::acceptfrom_with(listener, flags))?;
+    Ok((stream, address.map(Address::from_any)))
 }
 
 /// Repeats a call interrupted by a signal.

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use nowait_runtime::driver::{self, DriverKind, Requested};
-use nowait_runtime::net::{Listener, ListenerOptions, SendOptions, Stream};
+use nowait_runtime::net::{Address, Listener, ListenerOptions, SendOptions, Stream};
 use nowait_runtime::task::{Either, Gone, select};
 use nowait_runtime::time::{Elapsed, sleep, timeout};
 use nowait_runtime::worker::{self, End, Ended, Hooks, WorkerConfig, Workers};
@@ -427,4 +427,65 @@ fn the_restricted_ring_serves_as_well() {
         assert!(timeout(Duration::from_millis(1), left.hangup()).await.is_err());
     });
     assert_eq!(end.unwrap(), End::Graceful);
+}
+
+/// Otherwise they would wait for this worker, with a descriptor each, while others have room.
+#[test]
+fn a_worker_takes_no_more_connections_than_it_may_have() {
+    for kind in drivers() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let clients: Vec<_> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let queue = socket.try_clone().unwrap();
+        let rest = Rc::new(Cell::new(None));
+        let counted = rest.clone();
+        let config = WorkerConfig { connections_max: 3, ..WorkerConfig::new(0, kind) };
+        let end = worker::run(config, &Workers::new(1).unwrap(), |_| async move {
+            let options = ListenerOptions { id: 0, shared: true };
+            let listener = Listener::from_fd(socket.into(), options).unwrap();
+            let mut accepted = Vec::new();
+            for _ in 0..3 {
+                accepted.push(listener.accept().await.unwrap());
+            }
+            // Some turns more.
+            for _ in 0..3 {
+                assert!(timeout(Duration::from_millis(1), listener.accept()).await.is_err());
+            }
+            queue.set_nonblocking(true).unwrap();
+            counted.set(Some(std::iter::from_fn(|| queue.accept().ok()).count()));
+        });
+        assert_eq!(end.unwrap(), End::Graceful);
+        assert_eq!(rest.get(), Some(7), "{kind}");
+        drop(clients);
+    }
+}
+
+#[test]
+fn a_connection_that_is_reset_in_the_queue_is_no_failure() {
+    #[derive(Default)]
+    struct Failures(Cell<u32>);
+    impl Hooks for Failures {
+        fn accept_failed(&self, error: &std::io::Error) {
+            eprintln!("{error}");
+            self.0.set(self.0.get() + 1);
+        }
+    }
+    for kind in drivers() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let reset = TcpStream::connect(address).unwrap();
+        rustix::net::sockopt::set_socket_linger(&reset, Some(Duration::ZERO)).unwrap();
+        drop(reset);
+        let client = TcpStream::connect(address).unwrap();
+        let expected = Address::Inet(client.local_addr().unwrap());
+        let failures = Rc::new(Failures::default());
+        let config = WorkerConfig { hooks: failures.clone(), ..WorkerConfig::new(0, kind) };
+        let end = worker::run(config, &Workers::new(1).unwrap(), |_| async move {
+            let options = ListenerOptions { id: 0, shared: false };
+            let listener = Listener::from_fd(socket.into(), options).unwrap();
+            while listener.accept().await.unwrap().peer != expected {}
+        });
+        assert_eq!(end.unwrap(), End::Graceful);
+        assert_eq!(failures.0.get(), 0, "{kind}");
+    }
 }

@@ -23,7 +23,8 @@ use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 use slab::Slab;
 
 use super::{
-    Ends, Key, Role, Wait, Waiters, receive_large, remember, retry, send_datagram, send_memory,
+    Ends, Key, Role, Wait, Waiters, accept, receive_large, remember, retry, send_datagram,
+    send_memory,
 };
 use crate::buf::{self, Chain, Received, RecvBuf};
 use crate::inbox::Inbox;
@@ -346,11 +347,11 @@ impl Epoll {
         let slot = &mut self.slots[key.0 as usize];
         if slot.readable {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            match retry(|| net::acceptfrom_with(fd, flags)) {
-                Ok((stream, address)) => {
+            match accept(fd, flags) {
+                Ok(accepted) => {
                     // Level-triggered: the next turn reports what is still queued.
                     slot.readable = self.multi_accept;
-                    return Poll::Ready(Ok((stream, address.map(Address::from_any))));
+                    return Poll::Ready(Ok(accepted));
                 }
                 Err(Errno::AGAIN) => slot.readable = false,
                 Err(error) => return Poll::Ready(Err(error.into())),
@@ -457,11 +458,6 @@ impl Slot {
             woken.extend(self.waiters.take_write());
         }
     }
-}
-
-/// A connection that is queued at a listener.
-pub(super) fn accept_queued(listener: BorrowedFd<'_>) -> Option<OwnedFd> {
-    net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).ok()
 }
 
 /// Adds `wanted` to what is registered for the socket. Registering reports the current state.

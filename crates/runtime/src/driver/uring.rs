@@ -1,8 +1,8 @@
 //! The io_uring driver: one `io_uring_enter` per turn submits, waits and reaps.
 //!
-//! Accept is multishot; receive is single-shot with memory from the provided buffers (multishot
-//! receive gained 1 % and cost 10 % on short connections); sends own their memory until they are
-//! complete; hang-up and writability are polls.
+//! Receive is single-shot with memory from the provided buffers (multishot receive gained 1 % and
+//! cost 10 % on short connections); sends own their memory until they are complete; hang-up,
+//! writability and accepting are polls, the latter followed by direct calls (`uring/accept.rs`).
 //!
 //! Sockets are in blocking mode: on a non-blocking one the ring would return EAGAIN instead of
 //! waiting for readiness. For direct system calls (`sendfile`) a socket is made non-blocking by
@@ -42,16 +42,17 @@ use std::time::{Duration, Instant};
 
 use io_uring::types::{CancelBuilder, Fd};
 use io_uring::{cqueue, opcode, squeue};
-use rustc_hash::FxHashMap;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use slab::Slab;
 
 use super::uring_buffers::Buffers;
-use super::uring_slot::{Accepting, Is, Op, SERIAL_MAX, Sending, Slot};
+use super::uring_slot::{Is, Op, SERIAL_MAX, Sending, Slot};
 use super::{Key, Role, Wait, uring_setup};
 use crate::buf::RecvBuf;
 use crate::inbox::Inbox;
+use crate::worker::WorkerConfig;
+use accept::Batch;
 use ring::Ring;
 use stragglers::Stragglers;
 
@@ -75,15 +76,16 @@ pub(crate) struct Uring {
     /// Boxes, because their address must not change once pointers to them were made.
     #[expect(clippy::vec_box, reason = "reused as boxes")]
     spare: Vec<Box<Sending>>,
-    /// What each listener has accepted ahead.
-    accepting: FxHashMap<usize, Accepting>,
+    /// How connections are taken; all listeners of a worker have the one flood.
+    batch: Batch,
+    multi_accept: bool,
     /// The inbox's eventfd.
     event: Arc<OwnedFd>,
 }
 
 impl Uring {
-    pub(crate) fn new(inbox: &Inbox, restrict: bool) -> io::Result<Uring> {
-        let (ring, buffers) = uring_setup::ring(restrict)?;
+    pub(crate) fn new(inbox: &Inbox, config: &WorkerConfig) -> io::Result<Uring> {
+        let (ring, buffers) = uring_setup::ring(config.guard)?;
         let mut driver = Uring {
             ring: Ring::new(ring),
             slots: Slab::new(),
@@ -94,7 +96,8 @@ impl Uring {
             retries: Vec::new(),
             completions: Vec::new(),
             spare: Vec::new(),
-            accepting: FxHashMap::default(),
+            batch: Batch::new(),
+            multi_accept: config.multi_accept,
             event: inbox.event()?,
         };
         driver.watch_inbox();
@@ -119,8 +122,11 @@ impl Uring {
     }
 
     pub(super) fn poll_for(&mut self, index: usize, op: Op, flags: PollFlags) {
-        let fd = Fd(self.slots[index].fd);
-        let poll = opcode::PollAdd::new(fd, u32::from(flags.bits())).build();
+        self.start_poll(index, op, u32::from(flags.bits()));
+    }
+
+    fn start_poll(&mut self, index: usize, op: Op, events: u32) {
+        let poll = opcode::PollAdd::new(Fd(self.slots[index].fd), events).build();
         self.push_for(index, op, poll);
     }
 
@@ -194,13 +200,14 @@ impl Uring {
 
     pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<Key> {
         self.next_serial = (self.next_serial + 1) & SERIAL_MAX;
+        if matches!(role, Role::Listener { .. }) {
+            rustix::io::ioctl_fionbio(fd, true)?;
+        }
         let slot = Slot::new(fd.as_raw_fd(), role, self.next_serial);
         Ok(Key(self.slots.insert(slot) as u32))
     }
 
-    /// Forgets a socket, and what it has accepted ahead.
     fn remove(&mut self, index: usize) -> Slot {
-        self.accepting.remove(&index);
         let slot = self.slots.remove(index);
         self.stragglers.removed(&slot);
         slot

@@ -18,11 +18,10 @@ const SUBMISSIONS: u32 = 1024;
 const COMPLETIONS: u32 = 8192;
 
 /// All that the driver ever submits: none of these can wait for a disk on a socket.
-const OPERATIONS: [u8; 6] = [
+const OPERATIONS: [u8; 5] = [
     opcode::Recv::CODE,
     opcode::Send::CODE,
     opcode::SendMsg::CODE,
-    opcode::Accept::CODE,
     opcode::PollAdd::CODE,
     opcode::AsyncCancel::CODE,
 ];

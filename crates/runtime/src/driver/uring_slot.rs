@@ -1,7 +1,6 @@
 //! The io_uring driver's record of one socket: what the kernel has in hand, what has come of it, who
 //! waits. The rules of ownership are on top of `uring.rs`.
 
-use std::collections::VecDeque;
 use std::net::Shutdown;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -81,16 +80,6 @@ impl SendError {
     }
 }
 
-/// What a listener has accepted ahead.
-#[derive(Default)]
-pub(super) struct Accepting {
-    pub(super) connections: VecDeque<OwnedFd>,
-    pub(super) error: Option<Errno>,
-    pub(super) cancelling: bool,
-    /// Once it is cancelled, what is queued is taken.
-    pub(super) sweep: bool,
-}
-
 /// What is so of a socket, or not: a bit each.
 #[derive(Clone, Copy)]
 #[repr(u8)]
@@ -103,7 +92,7 @@ pub(super) enum Is {
     RecvByPoll,
     /// Nor `recv` follows: whoever waits will receive by a direct call.
     RecvLarge,
-    /// A direct receive might get something.
+    /// A direct receive might get something, or a direct accept.
     CanRead,
     /// A UDP socket: what completes for receiving is a poll.
     Datagram,
@@ -121,9 +110,13 @@ pub(super) enum Is {
     Straggler,
     /// A straggler that has outlived the turn in which it was closed.
     Late,
+    /// A listener that others share.
+    Shared,
+    /// A listener whose poll is being cancelled.
+    Paused,
 }
 
-/// One socket. What only listeners have stands apart, in `Uring::accepting`.
+/// One socket.
 pub(super) struct Slot {
     pub(super) fd: RawFd,
     /// Tells the socket from earlier ones in this slot; at most [`SERIAL_MAX`].
@@ -166,6 +159,7 @@ impl Slot {
         };
         slot.set(Is::Nonblocking, matches!(role, Role::Stream | Role::Connecting));
         slot.set(Is::Datagram, role == Role::Datagram);
+        slot.set(Is::Shared, role == Role::Listener { shared: true });
         slot.set(Is::TryFirst, role != Role::Connecting);
         slot
     }

@@ -87,7 +87,8 @@ impl Listener {
     /// # Errors
     /// `NotConnected` after [`stop`](Listener::stop), when all that was accepted has been returned.
     /// Else only such after which the listener is of no use. What concerns one connection (ECONNABORTED)
-    /// is skipped; when descriptors run out accepting pauses; both are reported to the hooks.
+    /// is skipped; when descriptors run out accepting pauses; both are reported to the hooks. A
+    /// connection that its client has reset meanwhile may be skipped without a report.
     pub async fn accept(&self) -> io::Result<Accepted> {
         loop {
             let error = match poll_fn(|cx| self.poll_accept(cx)).await {
@@ -95,10 +96,11 @@ impl Listener {
                 Err(error) => error,
             };
             match Errno::from_io_error(&error) {
+                // Reset while it was queued or handed over: nothing to complain about.
+                Some(Errno::NOTCONN) => {}
                 // The connection was gone before we came, or its network is.
                 Some(
                     Errno::CONNABORTED
-                    | Errno::NOTCONN
                     | Errno::PROTO
                     | Errno::PERM
                     | Errno::NETDOWN
@@ -111,7 +113,7 @@ impl Listener {
                 ) => self.local.hooks.accept_failed(&error),
                 Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     self.local.hooks.accept_failed(&error);
-                    self.local.driver.borrow_mut().pause_accept(self.key, self.fd(), false);
+                    self.local.driver.borrow_mut().pause_accept(self.key, self.fd());
                     let pause: Sleep = sleep(self.local.accept_delay);
                     pause.await;
                 }
@@ -122,11 +124,11 @@ impl Listener {
 
     /// Stops taking connections from the socket: what comes there is left to others. Goes on with
     /// [`accept`](Listener::accept) until it returns `NotConnected`: until then it returns what is
-    /// queued or was accepted ahead, and what another worker has handed over. A listener that is just
+    /// queued, and what another worker has handed over. A listener that is just
     /// dropped passes these on to other workers, or closes them if there are none.
     pub fn stop(&self) {
         if !self.stopped.replace(true) {
-            self.local.driver.borrow_mut().pause_accept(self.key, self.fd(), true);
+            self.local.driver.borrow_mut().pause_accept(self.key, self.fd());
             for fd in self.local.inbox.remove_listener(self.id) {
                 Handovers::deliver(&self.local, self.id, fd);
             }
@@ -151,10 +153,10 @@ impl Listener {
                 if self.swept.get() >= SWEPT_MAX {
                     return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
                 }
-                let ahead = local.driver.borrow_mut().poll_accepted(self.key, self.fd(), cx);
+                let queued = local.driver.borrow_mut().poll_queued(self.key, self.fd(), cx);
                 self.swept.set(self.swept.get() + 1);
-                return ahead.map(|fd| match fd {
-                    Some(fd) => self.accepted(fd, None, false),
+                return queued.map(|queued| match queued {
+                    Some((fd, peer)) => self.accepted(fd, peer, false),
                     None => Err(io::ErrorKind::NotConnected.into()),
                 });
             }
@@ -166,7 +168,7 @@ impl Listener {
             }
             let max = local.connections_max.get();
             if local.connections.get() >= max {
-                local.driver.borrow_mut().pause_accept(self.key, self.fd(), false);
+                local.driver.borrow_mut().pause_accept(self.key, self.fd());
                 let mut waiters = local.room_waiters.borrow_mut();
                 let first = waiters.is_empty();
                 waiters.push(cx.waker().clone());
@@ -209,7 +211,6 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let fd = self.fd.take().expect("present until drop");
         let mut dropped = Vec::new();
-        let ahead = self.local.driver.borrow_mut().take_accepted(self.key);
         self.local.driver.borrow_mut().detach(self.key, fd, &mut dropped);
         let undelivered = match self.stopped.get() {
             true => Vec::new(),
@@ -220,7 +221,6 @@ impl Drop for Listener {
             self.local.workers.load(self.local.index).fetch_sub(1, Ordering::Relaxed);
             self.hand_back(fd);
         }
-        ahead.into_iter().for_each(|fd| self.hand_back(fd));
     }
 }
 

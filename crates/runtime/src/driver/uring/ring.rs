@@ -4,7 +4,6 @@
 //! an operation its own cancellation.
 
 use std::collections::VecDeque;
-use std::io;
 use std::time::Duration;
 
 use io_uring::types::{SubmitArgs, Timespec};
@@ -41,11 +40,6 @@ impl Ring {
             }
         }
         self.backlog.push_back(entry);
-    }
-
-    /// Hands in what is queued.
-    pub(super) fn submit(&mut self) -> io::Result<()> {
-        self.ring.submit().map(|_| ())
     }
 
     fn offer(&mut self, entry: &squeue::Entry) -> bool {

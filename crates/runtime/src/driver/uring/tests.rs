@@ -4,10 +4,11 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use super::*;
+use crate::driver::DriverKind;
 
 fn driver() -> Option<Uring> {
     let inbox = Arc::new(Inbox::new(0).unwrap());
-    Uring::new(&inbox, false)
+    Uring::new(&inbox, &WorkerConfig::new(0, DriverKind::IoUring))
         .map_err(|error| eprintln!("io_uring is not tested here: {error}"))
         .ok()
 }

@@ -1,25 +1,27 @@
-//! What to do about directives of nginx that are missing: said once per module, after the findings.
+//! What to do about directives that nowait does not have: said once per module, after the findings.
 //!
 //! Called by [`Diagnostics`](crate::Diagnostics), which notes each use. Never decides anything: the
 //! findings themselves refuse the configuration.
 
 use std::fmt::Write as _;
 
+use crate::elsewhere;
+
 /// Uses of missing directives, by module in the order of their first use.
 #[derive(Debug, Default)]
-pub(crate) struct Missing(Vec<(&'static str, Vec<&'static str>)>);
+pub(crate) struct Missing(Vec<(&'static str, Vec<String>)>);
 
 impl Missing {
     /// Notes the use of a directive.
-    pub(crate) fn note(&mut self, module: &'static str, name: &'static str) {
+    pub(crate) fn note(&mut self, module: &'static str, name: &str) {
         let position = self.0.iter().position(|(known, _)| *known == module);
         let position = position.unwrap_or_else(|| {
             self.0.push((module, Vec::new()));
             self.0.len() - 1
         });
         let names = &mut self.0[position].1;
-        if !names.contains(&name) {
-            names.push(name);
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
         }
     }
 
@@ -32,10 +34,10 @@ impl Missing {
         let count: usize = self.0.iter().map(|(_, names)| names.len()).sum();
         let noun = if count == 1 { "directive" } else { "directives" };
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "nowait: {count} {noun} used here that nowait does not have:");
+        let _ = writeln!(out, "nowait: {count} {noun} not available in nowait:");
         for (module, names) in &self.0 {
             let _ = writeln!(out, "  {module}: {}", names.join(", "));
-            if let Some(advice) = advice(module) {
+            if let Some(advice) = advice(module).or_else(|| elsewhere::advice(module)) {
                 let _ = writeln!(out, "    = hint: {advice}");
             }
         }
@@ -45,26 +47,26 @@ impl Missing {
 
 /// What to write instead, or what follows from leaving the lines out.
 fn advice(module: &str) -> Option<&'static str> {
-    const BACKEND: &str = "nowait asks servers behind it by HTTP/1.1 (proxy_pass): let one that \
-                           speaks HTTP stand before the application";
-    const TLS: &str =
-        "where TLS is used, let a server in front of nowait end it; else remove the lines";
-    const TLS_TO_SERVERS: &str = "servers behind nowait are asked without TLS: let them listen to \
-                                  plain HTTP, too, or put a program that adds TLS in between";
+    const BACKEND: &str = "nowait talks to applications by HTTP/1.1 only: use \"proxy_pass\" and run \
+                           an HTTP server in front of the application";
+    const TLS: &str = "terminate TLS in a proxy in front of nowait, or remove the lines";
+    const TLS_TO_SERVERS: &str = "nowait connects to upstream servers without TLS: let them accept \
+                                  plain HTTP, or put a program that adds TLS in between";
     let rest = module.strip_prefix("ngx_")?;
     Some(match rest.strip_suffix("_module").unwrap_or(rest) {
         "http_dav" => {
-            "nowait stores nothing for clients: pass PUT, DELETE and the like to a server that does \
-             (proxy_pass), or remove the lines to have them refused"
+            "nowait does not store uploads: pass PUT, DELETE and the like to a server that does \
+             (\"proxy_pass\"), or remove the lines to refuse these methods"
         }
         "http_ssl" | "http_v2" | "http_v3" | "openssl" | "stream_ssl" => TLS,
         "http_proxy" | "stream_proxy" => TLS_TO_SERVERS,
         "http_fastcgi" | "http_uwsgi" | "http_scgi" | "http_grpc" | "http_memcached" => BACKEND,
-        "http_tunnel" => "nowait is no proxy for CONNECT; let the server that you have be one",
+        "http_tunnel" => "nowait does not proxy CONNECT; keep using the current proxy for it",
         "http_mp4" | "http_flv" => {
-            "players that ask for ranges need nothing of it; remove the lines if yours do"
+            "players that use range requests do not need it; remove the lines if yours do"
         }
-        "http_browser" => "test $http_user_agent in a map instead",
+        "http_browser" => "test $http_user_agent in a \"map\" instead",
+        "core" => "every available module is built in; remove the lines",
         _ => return None,
     })
 }
@@ -88,10 +90,10 @@ mod tests {
         }
         assert_eq!(
             missing.summary(),
-            "nowait: 3 directives used here that nowait does not have:\n  \
+            "nowait: 3 directives not available in nowait:\n  \
              ngx_http_dav_module: dav_methods, dav_access\n    \
-             = hint: nowait stores nothing for clients: pass PUT, DELETE and the like to a server \
-             that does (proxy_pass), or remove the lines to have them refused\n  \
+             = hint: nowait does not store uploads: pass PUT, DELETE and the like to a server that \
+             does (\"proxy_pass\"), or remove the lines to refuse these methods\n  \
              ngx_http_perl_module: perl\n"
         );
     }

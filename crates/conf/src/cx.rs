@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use crate::context::Context;
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::elsewhere;
 use crate::paths::Paths;
 use crate::recovery;
 use crate::registry::{Registry, Row};
@@ -18,7 +19,11 @@ use crate::unsupported::{self, Unsupported};
 
 fn unsupported_error(name: &Word, entry: &Unsupported) -> Diagnostic {
     name.error(format!("directive \"{name}\" is not supported by nowait: {}", entry.reason))
-        .missing(entry)
+        .missing(entry.module, entry.name)
+}
+
+fn foreign_error(name: &Word, origin: &'static str) -> Diagnostic {
+    name.error(format!("unknown directive \"{name}\"")).label(origin).missing(origin, name.lossy())
 }
 
 /// What is wrong with a regular expression that begins a block.
@@ -216,6 +221,9 @@ impl<'a> Cx<'a> {
         if let Some(entry) = unsupported::find(&name.text, self.context()) {
             return unsupported_error(name, &entry);
         }
+        if let Some(origin) = elsewhere::find(&name.text) {
+            return foreign_error(name, origin);
+        }
         let error = name.error(format!("unknown directive \"{name}\""));
         if name.text.contains(&b'}') {
             return error.hint(QUOTE);
@@ -231,7 +239,7 @@ impl<'a> Cx<'a> {
 
     /// Records a finding and goes on; for several errors in one directive, and for warnings.
     pub fn report(&mut self, diagnostic: Diagnostic) {
-        self.diagnostics.push(diagnostic);
+        self.diagnostics.merge(diagnostic);
     }
 
     /// Records the error of a result and goes on without the value.

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use crate::advice::Missing;
 use crate::source::{Sources, Span};
-use crate::unsupported::Unsupported;
 
 /// How bad it is; nginx's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,11 +40,21 @@ struct Details {
     notes: Vec<(Span, String)>,
     /// Possibly only a consequence of braces that do not match.
     follows_from_nesting: bool,
-    /// Module and name of a directive that only nginx has.
-    missing: Option<(&'static str, &'static str)>,
+    /// Module and name of a directive that nowait does not have.
+    missing: Option<(&'static str, String)>,
+    /// Other places with the same finding.
+    repeats: Vec<Span>,
+    /// Further such places, beyond [`Diagnostic::REPEATS_MAX`].
+    more_repeats: usize,
 }
 
+/// How messages about syntax begin.
+const SYNTAX: &str = "unexpected ";
+
 impl Diagnostic {
+    /// Places kept of a finding that occurs again and again; more are only counted.
+    pub const REPEATS_MAX: usize = 20;
+
     pub fn new(level: Level, message: impl Into<String>) -> Diagnostic {
         Diagnostic(Box::new(Details {
             level,
@@ -57,6 +66,8 @@ impl Diagnostic {
             notes: Vec::new(),
             follows_from_nesting: false,
             missing: None,
+            repeats: Vec::new(),
+            more_repeats: 0,
         }))
     }
 
@@ -121,10 +132,35 @@ impl Diagnostic {
         self
     }
 
-    /// The finding is that this directive is missing; the summary will name it.
-    pub(crate) fn missing(mut self, entry: &Unsupported) -> Diagnostic {
-        self.0.missing = Some((entry.module, entry.name));
+    /// The finding is that a directive of this module is missing; the summary will name it.
+    pub(crate) fn missing(mut self, module: &'static str, name: impl Into<String>) -> Diagnostic {
+        self.0.missing = Some((module, name.into()));
         self
+    }
+
+    /// Whether both say the same about different places. A finding with notes stands for itself.
+    fn repeats(&self, other: &Diagnostic) -> bool {
+        let (one, two) = (&self.0, &other.0);
+        one.span.is_some()
+            && two.span.is_some()
+            && !one.message.starts_with(SYNTAX)
+            && one.notes.is_empty()
+            && two.notes.is_empty()
+            && one.level == two.level
+            && one.message == two.message
+            && one.label == two.label
+            && one.expected == two.expected
+            && one.hints == two.hints
+    }
+
+    /// Adds the place of a finding that says the same. The first in the text stays the main one.
+    fn absorb(&mut self, other: Diagnostic) {
+        let Some(span) = other.0.span else { return };
+        if self.0.repeats.len() < Self::REPEATS_MAX {
+            self.0.repeats.push(span);
+        } else {
+            self.0.more_repeats += 1;
+        }
     }
 
     pub fn level(&self) -> Level {
@@ -167,13 +203,22 @@ impl Diagnostics {
         if self.unbalanced && diagnostic.0.follows_from_nesting {
             return;
         }
-        if let Some((module, name)) = diagnostic.0.missing {
+        if let Some((module, name)) = &diagnostic.0.missing {
             self.missing.note(module, name);
         }
         if self.list.len() < Self::MAX {
             self.list.push(diagnostic);
         } else {
             self.dropped += 1;
+        }
+    }
+
+    /// As [`push`](Self::push), but a finding that recurs, such as a directive that is not available,
+    /// is kept once with all its places. Syntax errors stay apart: each place looks different.
+    pub(crate) fn merge(&mut self, diagnostic: Diagnostic) {
+        match self.list.iter_mut().find(|known| known.repeats(&diagnostic)) {
+            Some(known) => known.absorb(diagnostic),
+            None => self.push(diagnostic),
         }
     }
 
@@ -262,6 +307,32 @@ impl Diagnostics {
                 hint = one_line(hint)
             );
         }
+        if !details.repeats.is_empty() {
+            let places = self.repeats(details);
+            let _ = writeln!(out, "{:width$} {} {places}", "", paint.frame("= also"));
+        }
+    }
+
+    /// `in FILE:3, 4, 9, in OTHER:1 and in 7 more places`.
+    fn repeats(&self, details: &Details) -> String {
+        let mut spans = details.repeats.clone();
+        spans.sort_by_cached_key(|span| self.sources.reading_order(*span));
+        let mut out = String::new();
+        let mut file = None;
+        let mut last = 0;
+        for span in spans {
+            if file != Some(span.file) {
+                let separator = if out.is_empty() { "" } else { ", " };
+                let _ = write!(out, "{separator}in {}", self.sources.place(span));
+            } else if last != span.line {
+                let _ = write!(out, ", {}", span.line);
+            }
+            (file, last) = (Some(span.file), span.line);
+        }
+        if details.more_repeats > 0 {
+            let _ = write!(out, " and in {} more places", details.more_repeats);
+        }
+        one_line(&out)
     }
 
     fn render_line(

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::elsewhere;
 use crate::registry::{Registry, Row};
 use crate::unsupported::{self, Unsupported};
 
@@ -74,7 +75,7 @@ fn code(text: &str) -> String {
 /// The page of nginx's directives that are missing, by module, with the reason.
 pub fn unsupported(registry: &Registry) -> String {
     let mut out = String::from(
-        "# Directives of nginx that are not supported\n\n\
+        "# Directives that are not supported\n\n## Of nginx\n\n\
          Using one is an error that names the reason below.\n",
     );
     let mut modules: BTreeMap<(&str, &str), Vec<Unsupported>> = BTreeMap::new();
@@ -89,6 +90,22 @@ pub fn unsupported(registry: &Registry) -> String {
         names.sort();
         names.dedup();
         let _ = writeln!(out, "| {module} | {} | {reason} |", names.join(" "));
+    }
+    out.push_str(
+        "\n## Of third-party modules, NGINX Plus and former releases\n\n\
+         They are unknown directives; the error names the module and a substitute.\n\n\
+         | Origin | Directives | Instead |\n|---|---|---|\n",
+    );
+    for (origin, names, advice) in elsewhere::all() {
+        let unknown = |name: &&str| registry.named(name.as_bytes()).is_empty();
+        let names: Vec<String> = names
+            .split_ascii_whitespace()
+            .filter(unknown)
+            .map(|name| format!("`{name}`"))
+            .collect();
+        if !names.is_empty() {
+            let _ = writeln!(out, "| {origin} | {} | {advice} |", names.join(" "));
+        }
     }
     out
 }

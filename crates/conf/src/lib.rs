@@ -18,6 +18,7 @@ mod context;
 mod cx;
 mod diagnostic;
 pub mod docs;
+mod elsewhere;
 mod field;
 mod files;
 mod glob;

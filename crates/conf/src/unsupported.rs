@@ -1,8 +1,9 @@
-//! All directives of nginx 1.31 as data: what to say to those that no table implements.
+//! All directives of nginx 1.31 as data, with a reason for those that no table implements.
 //!
-//! A row of the [`Registry`](crate::Registry) always wins over an entry here, so that implementing
-//! a directive needs no edit; [`stale`] lists the entries that have become superfluous for a
-//! module. Facts only: names, modules and contexts.
+//! A row of the [`Registry`](crate::Registry) always wins over an entry here, so implementing a
+//! directive needs no edit; [`stale`] lists the entries that have become superfluous. Facts only:
+//! names, modules and contexts. Directives that nginx itself lacks are in
+//! [`elsewhere`](crate::elsewhere).
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -21,18 +22,18 @@ pub struct Unsupported {
     pub reason: &'static str,
 }
 
-const NOT_YET: &str = "it is not implemented yet";
-const MODULES: &str = "there are no loadable modules, all that exists is built in; remove the line";
-const OUT_OF_SCOPE_MAIL: &str = "mail is not proxied";
-const PERL: &str = "Perl is not embedded";
-const IMAGES: &str = "images are not processed";
-const XSLT: &str = "XML is not transformed";
+const NOT_YET: &str = "not implemented yet";
+const MODULES: &str = "there are no loadable modules";
+const OUT_OF_SCOPE_MAIL: &str = "there is no mail proxy";
+const PERL: &str = "there is no embedded Perl";
+const IMAGES: &str = "there is no image processing";
+const XSLT: &str = "there is no XML transformation";
 const GEOIP: &str = "the database format is discontinued; use \"geo\" or \"map\"";
 const PERFTOOLS: &str = "use perf or another external profiler";
-const STATE: &str =
-    "servers are those of the configuration; change it and reload, what is known of them stays";
-const NTLM: &str = "a connection is never bound to a client; use another way to authenticate";
-const DEGRADATION: &str = "it depends on the memory limits of an operating system of the past";
+const STATE: &str = "the configuration lists the servers; edit it and reload, their state is kept";
+const NTLM: &str =
+    "upstream connections are never bound to a client; use another authentication scheme";
+const DEGRADATION: &str = "it relies on sbrk(), which current systems do not use";
 
 macro_rules! table {
     ($($module:literal, $reason:ident { $($($context:ident)|+ => $names:literal;)+ })*) => {

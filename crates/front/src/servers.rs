@@ -83,6 +83,15 @@ pub struct Named {
     pub shown: Bytes,
     /// The name.
     pub name: ServerName,
+    /// Where it stands.
+    pub span: Span,
+}
+
+impl Named {
+    /// The empty name of the server at `span`, which states none.
+    pub fn none(span: Span) -> Self {
+        Self { shown: Bytes::new(), name: ServerName::Plain(Vec::new()), span }
+    }
 }
 
 /// Reads a `server_name`; names captured by expressions are variables of `S`.
@@ -105,7 +114,7 @@ pub fn read_names<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<Vec<Named>
             }
             names::ServerName::Plain(text) => ServerName::Plain(text.into()),
         };
-        all.push(Named { shown, name });
+        all.push(Named { shown, name, span: word.span });
     }
     Ok(all)
 }
@@ -117,7 +126,7 @@ pub struct ServerListens {
     /// Its `listen` directives.
     pub listens: Vec<ListenDirective>,
     /// Its names.
-    pub names: Vec<ServerName>,
+    pub names: Vec<Named>,
 }
 
 struct Address_ {
@@ -219,28 +228,31 @@ fn covers(wildcard: &ListenAddress, address: &ListenAddress) -> bool {
 
 fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens]) -> Virtual {
     let mut names = Names::new();
+    let mut given: Vec<(&[u8], Span)> = Vec::new();
     let address = &entry.directive.spec.address;
     for server in servers.iter().filter(|server| entry.servers.contains(&server.id)) {
-        let own = server.listens.iter().find(|listen| listen.spec.address == *address);
-        let span = own.map_or(entry.directive.span, |listen| listen.span);
-        for name in &server.names {
-            match name {
-                ServerName::Regex(regex) => names.insert_regex(regex.clone(), server.id),
-                ServerName::Plain(text) => match names.insert(text, server.id) {
-                    Ok(inserted) => {
-                        if inserted == Inserted::Conflict {
-                            let warning = format!(
-                                "conflicting server name \"{}\" on {}, ignored",
-                                String::from_utf8_lossy(text),
-                                address
-                            );
-                            cx.report(Diagnostic::warn(warning).at(span));
-                        }
-                    }
-                    Err(error) => {
-                        cx.report(Diagnostic::emerg(error.to_string()).at(span));
-                    }
-                },
+        for Named { name, span, .. } in &server.names {
+            let text = match name {
+                ServerName::Regex(regex) => {
+                    names.insert_regex(regex.clone(), server.id);
+                    continue;
+                }
+                ServerName::Plain(text) => text,
+            };
+            match names.insert(text, server.id) {
+                Ok(Inserted::New) => given.push((text, *span)),
+                Ok(Inserted::Conflict) => {
+                    let shown = String::from_utf8_lossy(text);
+                    let warning =
+                        format!("conflicting server name \"{shown}\" on {address}, ignored");
+                    let warning = Diagnostic::warn(warning).at(*span);
+                    let first = given.iter().find(|(known, _)| names::overlap(known, text));
+                    cx.report(match first {
+                        Some((_, first)) => warning.note(*first, "first given here"),
+                        None => warning,
+                    });
+                }
+                Err(error) => cx.report(Diagnostic::emerg(error.to_string()).at(*span)),
             }
         }
     }

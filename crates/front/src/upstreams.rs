@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use nowait_conf::{Context, Cx, Diagnostic, Node, Span, Template};
+use nowait_conf::{Context, Cx, Diagnostic, Node, Span, Template, Word, nearest};
 use nowait_upstream::conf::{GroupConf, ServerConf, Sticky, StickyCookie};
 use nowait_upstream::{Ask, Attempt, Group, Learning, Peer};
 
@@ -97,11 +97,13 @@ impl<S> Groups<S> {
     }
 
     /// Adds a block, to which earlier directives may have referred.
-    fn add(&mut self, conf: GroupConf, span: Span) -> Result<(), String> {
+    fn add(&mut self, conf: GroupConf, word: &Word) -> Result<(), Diagnostic> {
         let name = conf.name.clone();
+        let span = word.span;
         let shown = String::from_utf8_lossy(&name);
-        if self.block(&name).is_some() {
-            return Err(format!("duplicate upstream \"{shown}\""));
+        if let Some(first) = self.block(&name) {
+            let error = word.error(format!("duplicate upstream \"{shown}\""));
+            return Err(error.note(self.blocks[first].span, "first defined here"));
         }
         let at = self.blocks.len();
         let mut referred = false;
@@ -110,7 +112,8 @@ impl<S> Groups<S> {
                 continue;
             }
             if let Some(port) = entry.server.port {
-                return Err(format!("upstream \"{shown}\" may not have port {port}"));
+                let message = format!("upstream \"{shown}\" may not have port {port}");
+                return Err(word.error(message).note(entry.server.span, "the port stands here"));
             }
             entry.block = Some(at);
             referred = true;
@@ -133,13 +136,14 @@ impl<S: Subject> Groups<S> {
     pub fn read(cx: &mut Cx<'_>, node: &Node, inside: Context) -> Result<(), Diagnostic> {
         let conf = nowait_upstream::conf::read(cx, node, inside)?;
         let name = node.args.first().ok_or_else(|| node.arity_error())?;
-        let added = cx.global::<Self>().add(conf, node.name.span);
-        added.map_err(|error| name.error(error))
+        cx.global::<Self>().add(conf, name)
     }
 
     /// All groups, once everything is read.
     pub fn resolve(self, cx: &mut Cx<'_>) -> Upstreams<S> {
         let mut names = HashMap::new();
+        let lower = |name: &[u8]| String::from_utf8_lossy(name).to_ascii_lowercase();
+        let block_names: Vec<_> = self.blocks.iter().map(|block| lower(&block.conf.name)).collect();
         let mut blocks = Vec::with_capacity(self.blocks.len());
         for Block { conf, span } in self.blocks {
             let made = Upstream::compile(conf, cx).map_err(|error| error.or_at(span));
@@ -153,8 +157,8 @@ impl<S: Subject> Groups<S> {
                     blocks[block].clone()
                 }
                 None => {
-                    if let Some(error) = entry.server.portless() {
-                        cx.report(error);
+                    if let Some(finding) = entry.server.doubt(&block_names) {
+                        cx.report(finding);
                     }
                     None
                 }
@@ -174,14 +178,32 @@ impl Server {
         self.port.or(self.default_port)
     }
 
-    /// The error of a server without a port that needs one, and is no `upstream`.
-    fn portless(&self) -> Option<Diagnostic> {
-        if self.final_port().is_some() || is_unix(&self.text) {
+    /// What is wrong, or looks wrong, with a server that is no `upstream`: it needs a port, or its
+    /// name is almost that of an `upstream`.
+    fn doubt(&self, upstreams: &[String]) -> Option<Diagnostic> {
+        if is_unix(&self.text) {
             return None;
         }
         let text = String::from_utf8_lossy(&self.text);
-        let error = Diagnostic::emerg(format!("no port in upstream \"{text}\"")).at(self.span);
-        Some(error.expected("HOST:PORT, unix:PATH or the name of an \"upstream\""))
+        let host = String::from_utf8_lossy(&self.host);
+        // A port, or a dot, shows that a host is meant.
+        let near = match self.port.is_none() && !self.host.contains(&b'.') {
+            true => nearest(&host, upstreams.iter().map(String::as_str)),
+            false => None,
+        };
+        let finding = match (self.final_port(), near) {
+            (None, _) => Diagnostic::emerg(format!("no port in upstream \"{text}\""))
+                .expected("HOST:PORT, unix:PATH or the name of an \"upstream\""),
+            (Some(_), Some(_)) => {
+                Diagnostic::warn(format!("\"{host}\" is not an upstream, but a host name"))
+            }
+            (Some(_), None) => return None,
+        };
+        let finding = finding.at(self.span);
+        Some(match near {
+            Some(near) => finding.hint(format!("did you mean \"{near}\"?")),
+            None => finding,
+        })
     }
 
     /// The group that an address or a name stands for.
@@ -434,6 +456,10 @@ mod tests {
         groups.implicit(server(host, port, Some(80)))
     }
 
+    fn word(text: &str) -> Word {
+        Word { text: text.into(), span: Span::BUILT_IN, quoted: false }
+    }
+
     fn block(name: &'static str) -> GroupConf {
         GroupConf::of_addresses(name, vec![])
     }
@@ -451,23 +477,40 @@ mod tests {
     fn blocks_have_names_without_ports() {
         let mut groups = Groups::<()>::default();
         let before = implicit(&mut groups, "u", None).unwrap();
-        groups.add(block("U"), Span::BUILT_IN).unwrap();
+        groups.add(block("U"), &word("U")).unwrap();
         assert_eq!(implicit(&mut groups, "u", None).unwrap(), before);
         let refused = "upstream \"u\" may not have port 80";
         assert_eq!(implicit(&mut groups, "u", Some(80)).unwrap_err(), refused);
-        let duplicate = groups.add(block("u"), Span::BUILT_IN).unwrap_err();
-        assert_eq!(duplicate, "duplicate upstream \"u\"");
+        let duplicate = groups.add(block("u"), &word("u")).unwrap_err();
+        assert_eq!(duplicate.message(), "duplicate upstream \"u\"");
         implicit(&mut groups, "v", Some(8080)).unwrap();
-        let refused = groups.add(block("v"), Span::BUILT_IN).unwrap_err();
-        assert_eq!(refused, "upstream \"v\" may not have port 8080");
+        let refused = groups.add(block("v"), &word("v")).unwrap_err();
+        assert_eq!(refused.message(), "upstream \"v\" may not have port 8080");
     }
 
     #[test]
     fn a_port_has_to_come_from_somewhere() {
-        let refused = |server: Server| server.portless().map(|error| error.message().to_owned());
+        let refused = |server: Server| server.doubt(&[]).map(|error| error.message().to_owned());
         assert_eq!(refused(server("a", None, None)).unwrap(), "no port in upstream \"a\"");
         assert_eq!(refused(server("a", Some(80), None)), None);
         assert_eq!(refused(server("a", None, Some(80))), None);
         assert_eq!(refused(server("unix:/a", None, None)), None);
+    }
+
+    #[test]
+    fn a_name_that_is_almost_an_upstream_is_doubted() {
+        let upstreams = ["app".to_owned(), "backend".to_owned()];
+        for (host, port, hint) in [
+            ("ap", None, Some("did you mean \"app\"?")),
+            ("bakcend", None, Some("did you mean \"backend\"?")),
+            ("ap", Some(8080), None),
+            ("ap.example", None, None),
+            ("localhost", None, None),
+            ("unix:/ap", None, None),
+        ] {
+            let doubt = server(host, port, Some(80)).doubt(&upstreams);
+            assert_eq!(doubt.as_ref().map(|found| &found.hints()[0][..]), hint, "{host}");
+            assert!(doubt.is_none_or(|found| found.level() == nowait_conf::Level::Warn));
+        }
     }
 }

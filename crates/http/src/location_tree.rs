@@ -60,6 +60,8 @@ pub enum LocationError {
         text: Box<[u8]>,
         /// Position of the later one in the order of [`Builder::add`], from 0.
         index: usize,
+        /// Position of the one before it.
+        first: usize,
     },
 }
 
@@ -238,24 +240,23 @@ impl<T, R> Builder<T, R> {
         }
         plain.sort_by(|a, b| a.0.cmp(&b.0));
 
+        // The positions that hold the current text: with "=", and without.
+        let (mut exact, mut inclusive) = (None, None);
         for (text, kind, entry, index) in plain {
             if prefixes.last().is_none_or(|last| last.text != text) {
+                (exact, inclusive) = (None, None);
                 prefixes.push(Prefix { text, exact: None, inclusive: None, shorter: None });
             }
             let slot = prefixes.last_mut().expect("an entry was pushed if there was none");
-            let taken = match kind {
-                Kind::Exact if slot.exact.is_none() => {
-                    slot.exact = Some(entry);
-                    false
-                }
-                Kind::Prefix | Kind::PrefixNoRegex if slot.inclusive.is_none() => {
-                    slot.inclusive = Some((entry, kind == Kind::PrefixNoRegex));
-                    false
-                }
-                _ => true,
-            };
-            if taken {
-                errors.push(LocationError::Duplicate { text: slot.text.clone(), index });
+            let taken = if kind == Kind::Exact { &mut exact } else { &mut inclusive };
+            if let Some(first) = *taken {
+                errors.push(LocationError::Duplicate { text: slot.text.clone(), index, first });
+                continue;
+            }
+            *taken = Some(index);
+            match kind {
+                Kind::Exact => slot.exact = Some(entry),
+                _ => slot.inclusive = Some((entry, kind == Kind::PrefixNoRegex)),
             }
         }
         if !errors.is_empty() {

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod assigned;
 pub mod cidr;
 pub mod complex;
 pub mod geo;

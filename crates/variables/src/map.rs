@@ -7,7 +7,7 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Word};
 
 use crate::names::{Inserted, Names};
-use crate::{Complex, Compute, Regex, Subject, Table, text, variable_name};
+use crate::{Complex, Compute, Regex, Subject, Table, assigned, text, variable_name};
 
 /// A table of `map`.
 struct Map<S> {
@@ -45,10 +45,12 @@ pub fn map<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             }
             (b"default", [value]) => {
                 default = true;
+                assigned::note(cx, &variable, value);
                 let value = text(value, cx);
                 map.default = cx.accept(value).unwrap_or_else(|| Complex::from_literal(""));
             }
             (_, [value]) => {
+                assigned::note(cx, &variable, value);
                 let added = map.add(cx, &entry.name, value);
                 cx.accept(added);
             }

@@ -127,6 +127,16 @@ impl<T> Keys<T> {
     }
 }
 
+/// Whether two plain names claim the same hosts: `.example.com` is both `example.com` and
+/// `*.example.com`.
+pub fn overlap(one: &[u8], two: &[u8]) -> bool {
+    let covers = |dotted: &[u8], name: &[u8]| {
+        dotted.first() == Some(&b'.')
+            && (name == &dotted[1..] || name.strip_prefix(b"*") == Some(dotted))
+    };
+    one == two || covers(one, two) || covers(two, one)
+}
+
 /// The names of all servers of one listening address. `T` is the server (an index or an `Arc`),
 /// `R` a compiled regular expression.
 #[derive(Debug, Clone)]

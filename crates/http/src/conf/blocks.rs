@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span, Word};
 use nowait_front::listen::{ListenDirective, Rules};
-use nowait_front::servers::{self, Named, ServerListens, ServerName, Virtual};
+use nowait_front::servers::{self, Named, ServerListens, Virtual};
 use nowait_sys::listen::ListenAddress;
 
 use super::access::{AccessConf, LimitExcept, LimitExceptLayer};
@@ -340,11 +340,12 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
             directives
         };
         let name = names.first().map(|name| name.shown.clone()).unwrap_or_default();
-        let mut names: Vec<ServerName> = names.into_iter().map(|name| name.name).collect();
+        let mut names = names;
         if names.is_empty() {
-            names.push(ServerName::Plain(Vec::new()));
+            names.push(Named::none(span));
         }
-        cx.global::<super::referer::ServerNames>().0.clone_from(&names);
+        cx.global::<super::referer::ServerNames>().0 =
+            names.iter().map(|name| name.name.clone()).collect();
         listens.push(ServerListens { id, listens: directives, names });
         first_locations.push(build.locations.len());
         made.push(build.server(cx, &http, scope, name));
@@ -377,6 +378,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
             crate::variables::Resolved::default()
         }
     };
+    super::proxy::warn_of_schemes(cx);
     let has_realip = |location: &Location| !location.realip.set_real_ip_from.is_empty();
     let wants_realip = build.locations.iter().any(has_realip);
     let charset_maps = super::charset::maps(cx, &build.locations);
@@ -484,13 +486,11 @@ impl Build<'_> {
             Err(errors) => {
                 for error in errors {
                     let message = error.to_string();
-                    let word = match &error {
-                        LocationError::Duplicate { index, .. } => words.get(*index),
-                        _ => None,
-                    };
-                    cx.report(match word {
-                        Some(word) => word.error(message),
-                        None => Diagnostic::emerg(message),
+                    cx.report(match &error {
+                        LocationError::Duplicate { index, first, .. } => words[*index]
+                            .error(message)
+                            .note(words[*first].span, "first defined here"),
+                        _ => Diagnostic::emerg(message),
                     });
                 }
                 Locations::default()

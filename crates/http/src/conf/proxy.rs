@@ -12,7 +12,7 @@ use nowait_conf::{Cx, Diagnostic, Scope};
 
 pub use cookies::{CookieFlags, CookieName, CookiePattern, CookieRule, FlagsRule, Rules};
 pub use headers::{RequestHeaders, SetHeader};
-pub use pass::{PASS_ROWS, Pass, PassLayer, StaticPass};
+pub use pass::{PASS_ROWS, Pass, PassLayer, StaticPass, warn_of_schemes};
 pub use redirect::{Redirect, Redirects, Rewrite};
 
 use super::backend::{Backend, StoreTarget};

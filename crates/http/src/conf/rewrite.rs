@@ -11,6 +11,7 @@ use super::LocationId;
 use super::blocks::compile_regex;
 use crate::rewrite::{Condition, FileTest, Flag, Op, Program, Replacement, Return, Rewrite};
 use crate::variables::{Index, Mentions, Table};
+use nowait_variables::assigned;
 
 nowait_conf::directives! {
     /// Settings of the rewrite module.
@@ -176,6 +177,7 @@ fn set(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let variable = variable_name(name)?;
     let place =
         cx.global::<Table>().define_set(variable).map_err(|error| name.error(error.to_string()))?;
+    assigned::note(cx, variable, value);
     let value = super::complex(value, cx)?;
     push(cx, Op::Set { place, value });
     Ok(())

@@ -6,7 +6,7 @@
 use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span};
 use nowait_front::access::AccessConf;
 use nowait_front::listen::{self, ListenDirective, Rules};
-use nowait_front::servers::{self, Named, ServerId, ServerListens, ServerName};
+use nowait_front::servers::{self, Named, ServerId, ServerListens};
 use nowait_front::upstreams::Groups;
 use nowait_variables::{Mentions, Subject, Table};
 
@@ -128,9 +128,9 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
         let id = ServerId(u32::try_from(n).unwrap_or(u32::MAX));
         let ServerLayer { listens: directives, names } = scope.take::<ServerLayer>();
         let name = names.first().map(|name| name.shown.clone()).unwrap_or_default();
-        let mut names: Vec<ServerName> = names.into_iter().map(|name| name.name).collect();
+        let mut names = names;
         if names.is_empty() {
-            names.push(ServerName::Plain(Vec::new()));
+            names.push(Named::none(span));
         }
         listens.push(ServerListens { id, listens: directives, names });
         let content = scope.take::<ContentLayer>().0;

@@ -47,9 +47,14 @@ impl Setting for SetHeader {
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
         let [name, value] = &node.args[..] else { return Err(node.arity_error()) };
         if let Some(bad) = name.text.iter().find(|b| matches!(b, b'\r' | b'\n' | 0 | b':' | b' ')) {
-            return Err(name
-                .error(format!("invalid header name \"{name}\""))
-                .hint(format!("a header name can't hold the byte 0x{bad:02x}")));
+            let error = name.error(format!("invalid header name \"{name}\""));
+            return Err(match name.text.strip_suffix(b":") {
+                Some(plain) => error.hint(format!(
+                    "write \"{}\": the colon is added when the field is sent",
+                    String::from_utf8_lossy(plain)
+                )),
+                None => error.hint(format!("a field name cannot contain the byte 0x{bad:02x}")),
+            });
         }
         let name = Bytes::copy_from_slice(&name.text);
         Ok(Self { name, value: crate::conf::complex(value, cx)? })

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use nowait_conf::{Cx, Diagnostic, Node, Span};
+use nowait_conf::{Cx, Diagnostic, Node, Span, Word};
+use nowait_variables::assigned::{self, Assigned};
 
 use crate::conf::blocks::{Place, place, set_content};
 use crate::conf::upstream::{GroupId, Groups, Server};
@@ -69,6 +70,39 @@ pub struct PassLayer {
     pub pass: Option<Pass>,
 }
 
+/// The variables that a `proxy_pass` takes its URL from, and where.
+#[derive(Default)]
+struct UrlVariables(Vec<(String, Span)>);
+
+/// Warns of URLs that the configuration gives to such variables and that no request can be passed
+/// to. Called when everything is read.
+pub fn warn_of_schemes(cx: &mut Cx<'_>) {
+    let urls = cx.take_global::<Assigned>();
+    for (name, pass) in cx.take_global::<UrlVariables>().0 {
+        for (url, span) in urls.unsupported(&name, &["http"]) {
+            let url = String::from_utf8_lossy(url).into_owned();
+            let warning = Diagnostic::warn(format!("\"proxy_pass\" does not support \"{url}\""));
+            cx.report(
+                warning.at(span).expected("http://").note(pass, "requests with this URL get 500"),
+            );
+        }
+    }
+}
+
+fn needs_tls(word: &Word) -> Diagnostic {
+    word.error("https protocol requires SSL support").hint("nowait does not support TLS yet")
+}
+
+/// Refuses a URL whose variables come behind a scheme that is not supported.
+fn check_start(word: &Word) -> Result<(), Diagnostic> {
+    let Some(end) = word.text.windows(3).position(|three| three == b"://") else { return Ok(()) };
+    match &word.text[..end] {
+        scheme if scheme.contains(&b'$') || scheme.eq_ignore_ascii_case(b"http") => Ok(()),
+        scheme if scheme.eq_ignore_ascii_case(b"https") => Err(needs_tls(word)),
+        _ => Err(word.error("invalid URL prefix").expected("http://")),
+    }
+}
+
 /// nginx: `ngx_http_proxy_pass`.
 fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
@@ -78,14 +112,16 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     set_content(cx, node, Content::Proxy);
     let text = complex(word, cx)?;
     let Some(url) = text.literal().cloned() else {
+        check_start(word)?;
+        if let Some(name) = assigned::leading_variable(&word.text) {
+            cx.global::<UrlVariables>().0.push((name.to_owned(), word.span));
+        }
         cx.layer::<PassLayer>().pass = Some(Pass::Variable { url: text, span: word.span });
         return Ok(());
     };
     let parsed = Url::parse(&url).map_err(|error| match error {
         UrlError::Prefix => word.error("invalid URL prefix").expected("http://"),
-        UrlError::Tls => word
-            .error("https protocol requires SSL support")
-            .hint("nowait does not support TLS yet"),
+        UrlError::Tls => needs_tls(word),
         UrlError::Server(problem) => {
             let server = String::from_utf8_lossy(&word.text[7..]).into_owned();
             word.error(format!("{problem} in upstream \"{server}\""))

@@ -18,6 +18,7 @@ mod master;
 mod notify;
 mod pidfile;
 mod place;
+mod preflight;
 mod program;
 mod reference;
 mod server_process;
@@ -149,6 +150,17 @@ fn test(options: &Options, place: &Place) -> u8 {
             eprint!("{}", loaded.rendered);
             if !options.quiet {
                 complain(&format!("the configuration file {file} syntax is ok"));
+            }
+            let refusals = preflight::check(&loaded, place);
+            for preflight::Refusal { message, hint } in &refusals {
+                complain(&format!("[emerg] {message}"));
+                eprintln!("  = hint: {hint}");
+            }
+            if !refusals.is_empty() {
+                complain(&format!("configuration file {file} test failed"));
+                return 1;
+            }
+            if !options.quiet {
                 complain(&format!("configuration file {file} test is successful"));
             }
             if options.dump {

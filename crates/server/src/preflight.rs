@@ -1,0 +1,168 @@
+//! `-t`: what a start would refuse because of files and directories, found without touching any.
+//!
+//! Called by `main` after the configuration was read. It looks only at names and rights (`stat`,
+//! `access`): it creates, opens and changes nothing, so a start may still fail where another
+//! process changes the directories meanwhile. Sockets are not tried.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+
+use crate::config::Loaded;
+use crate::log::failed;
+use crate::place::Place;
+
+/// A reason why a start would fail.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// In the words of the start: `open() "PATH" failed (2: No such file or directory)`.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+/// Everything that a start with this configuration would stumble over.
+pub fn check(loaded: &Loaded, place: &Place) -> Vec<Refusal> {
+    let mut preflight = Preflight::default();
+    for directory in &loaded.needs.directories {
+        preflight.directory(directory);
+    }
+    // The start makes this one where a log is in it.
+    let default_logs = place.prefix.join("logs");
+    let main_logs = loaded.settings.error_logs.iter().filter_map(|log| log.file());
+    for log in main_logs.chain(loaded.needs.logs.iter().map(PathBuf::as_path)) {
+        if log.parent() == Some(&default_logs) {
+            preflight.directory(&default_logs);
+        }
+        preflight.file(log);
+    }
+    if !loaded.settings.pid.as_os_str().is_empty() {
+        preflight.file(&loaded.settings.pid);
+    }
+    if let Some(directory) = &loaded.settings.process.working_directory
+        && let Err(error) = access(directory, Access::EXEC_OK)
+    {
+        preflight.refuse("chdir()", directory, error);
+    }
+    preflight.refusals
+}
+
+#[derive(Default)]
+struct Preflight {
+    /// Directories that the start would make.
+    made: HashSet<PathBuf>,
+    /// Files and directories that were looked at.
+    seen: HashSet<PathBuf>,
+    refusals: Vec<Refusal>,
+}
+
+impl Preflight {
+    /// A directory that the start makes unless it is there.
+    fn directory(&mut self, path: &Path) {
+        if !self.seen.insert(path.to_owned()) {
+            return;
+        }
+        match access(path, Access::EXISTS) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => match self.parent_takes(path) {
+                Ok(()) => drop(self.made.insert(path.to_owned())),
+                Err(error) => self.refuse("mkdir()", path, error),
+            },
+            Err(error) => self.refuse("mkdir()", path, error),
+        }
+    }
+
+    /// A file that the start opens for writing, and makes unless it is there.
+    fn file(&mut self, path: &Path) {
+        if !self.seen.insert(path.to_owned()) {
+            return;
+        }
+        let result = match access(path, Access::WRITE_OK) {
+            Ok(()) if path.is_dir() => Err(Errno::ISDIR),
+            Err(Errno::NOENT) => self.parent_takes(path),
+            other => other,
+        };
+        if let Err(error) = result {
+            self.refuse("open()", path, error);
+        }
+    }
+
+    /// Whether an entry can be made in the directory of `path`.
+    fn parent_takes(&self, path: &Path) -> Result<(), Errno> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        if self.made.contains(parent) {
+            return Ok(());
+        }
+        if parent.exists() && !parent.is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        access(parent, Access::WRITE_OK | Access::EXEC_OK)
+    }
+
+    fn refuse(&mut self, call: &str, path: &Path, error: Errno) {
+        let parent = path.parent().unwrap_or(Path::new("/")).display();
+        let hint = match error {
+            Errno::NOENT if call == "chdir()" => {
+                "create the directory, or name another one".to_owned()
+            }
+            Errno::NOENT => format!("create the directory \"{parent}\", or name another one"),
+            Errno::NOTDIR => format!("\"{parent}\" is a file; name a directory"),
+            Errno::ISDIR => "name a file in the directory".to_owned(),
+            Errno::ACCESS | Errno::PERM if !nowait_sys::process::is_root() => {
+                "run the check as the user that starts the server, often root".to_owned()
+            }
+            Errno::ROFS => "the file system is mounted read-only; name another place".to_owned(),
+            _ => "correct the path or its rights".to_owned(),
+        };
+        self.refusals.push(Refusal { message: failed(call, path, &error.into()), hint });
+    }
+}
+
+/// Asks the kernel with the rights of this process, without following what it would do with them.
+fn access(path: &Path, access: Access) -> Result<(), Errno> {
+    accessat(CWD, path, access, AtFlags::EACCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(preflight: &Preflight) -> Vec<&str> {
+        let tail = |refusal: &Refusal| refusal.message.rfind('/').map_or(0, |at| at + 1);
+        preflight.refusals.iter().map(|refusal| &refusal.message[tail(refusal)..]).collect()
+    }
+
+    #[test]
+    fn paths() {
+        let dir = std::env::temp_dir().join(format!("nowait-preflight-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("file"), "").unwrap();
+        let before = std::fs::metadata(&dir).unwrap().modified().unwrap();
+        let mut preflight = Preflight::default();
+        preflight.directory(&dir.join("new"));
+        preflight.file(&dir.join("new/log"));
+        preflight.file(&dir.join("file"));
+        preflight.file(&dir.join("absent"));
+        assert_eq!(preflight.refusals, []);
+        preflight.directory(&dir.join("a/b"));
+        preflight.file(&dir.join("c/log1"));
+        preflight.file(&dir.join("c/log1"));
+        preflight.file(&dir.join("file/log2"));
+        preflight.file(&dir);
+        let directory = dir.file_name().unwrap().to_str().unwrap();
+        assert_eq!(
+            names(&preflight),
+            [
+                "b\" failed (2: No such file or directory)",
+                "log1\" failed (2: No such file or directory)",
+                "log2\" failed (20: Not a directory)",
+                &format!("{directory}\" failed (21: Is a directory)"),
+            ]
+        );
+        assert_eq!(std::fs::metadata(&dir).unwrap().modified().unwrap(), before);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

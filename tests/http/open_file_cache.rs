@@ -4,7 +4,7 @@ use std::fs;
 
 use nowait_testkit::wait;
 
-use crate::stage::{on_each_driver, server};
+use crate::stage::{asks_nginx, on_each_driver, server};
 
 const LONG: &str = "open_file_cache max=100 inactive=100s; open_file_cache_valid 100s;";
 
@@ -118,5 +118,106 @@ fn directories_and_indexes_go_through_it() {
             assert_eq!(server.get("/t").status, 301);
             assert_eq!(server.get("/t/x").text(), "T");
         }
+    });
+}
+
+#[test]
+fn each_line_has_a_cache_of_its_own() {
+    let site = server(
+        "open_file_cache max=100 inactive=100s; open_file_cache_valid 100s;
+         location /small/ { open_file_cache max=1 inactive=100s; }
+         location /large/ { }
+         location /also/ { }",
+    )
+    .file("html/small/a", "a")
+    .file("html/small/b", "b")
+    .file("html/large/a", "old")
+    .file("html/also/a", "old");
+    on_each_driver(&site, |server| {
+        for path in ["/large/a", "/also/a"] {
+            assert_eq!(server.get(path).text(), "old");
+        }
+        for _ in 0..5 {
+            assert_eq!(server.get("/small/a").text(), "a");
+            assert_eq!(server.get("/small/b").text(), "b");
+        }
+        for path in ["large/a", "also/a"] {
+            replace(server, path, "newer");
+            assert_eq!(server.get(&format!("/{path}")).text(), "old", "nothing took its place");
+        }
+        // In the small one only the last file is left.
+        replace(server, "small/b", "newer");
+        assert_eq!(server.get("/small/b").text(), "b");
+        replace(server, "small/a", "newer");
+        assert_eq!(server.get("/small/a").text(), "newer");
+    });
+}
+
+#[test]
+fn locations_below_a_line_share_its_cache() {
+    let site = server(
+        "open_file_cache max=1 inactive=100s; open_file_cache_valid 100s;
+         location /x/ { } location /y/ { }",
+    )
+    .file("html/x/a", "old")
+    .file("html/y/a", "y");
+    on_each_driver(&site, |server| {
+        assert_eq!(server.get("/x/a").text(), "old");
+        assert_eq!(server.get("/y/a").text(), "y");
+        replace(server, "x/a", "newer");
+        assert_eq!(server.get("/x/a").text(), "newer");
+    });
+}
+
+#[test]
+fn the_entry_that_was_used_last_stays() {
+    let mut site = server("open_file_cache max=2 inactive=100s; open_file_cache_valid 100s;")
+        .file("html/hot", "old");
+    for n in 0..20 {
+        site = site.file(&format!("html/{n}"), "x");
+    }
+    on_each_driver(&site, |server| {
+        assert_eq!(server.get("/hot").text(), "old");
+        replace(server, "hot", "newer");
+        for n in 0..20 {
+            assert_eq!(server.get(&format!("/{n}")).text(), "x");
+            assert_eq!(server.get("/hot").text(), "old", "after {n} others");
+        }
+    });
+}
+
+#[test]
+fn files_that_nobody_asks_for_are_closed() {
+    // nginx closes them when it is asked for something else.
+    if asks_nginx() {
+        return;
+    }
+    let mut site = server("open_file_cache max=1000 inactive=1s; open_file_cache_valid 100s;");
+    for n in 0..300 {
+        site = site.file(&format!("html/{n}"), "x");
+    }
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        for n in 0..300 {
+            assert_eq!(client.get(&format!("/{n}")).text(), "x");
+            fs::remove_file(server.dir().join(format!("html/{n}"))).unwrap();
+        }
+        drop(client);
+        let closed = || open_files(server, "/html/").is_none_or(|open| open == 0).then_some(());
+        wait::until("all files to be closed", wait::PATIENCE, closed);
+    });
+}
+
+#[test]
+fn a_reload_begins_anew() {
+    let site = server(LONG).file("html/a", "old");
+    on_each_driver(&site, |server| {
+        assert_eq!(server.get("/a").text(), "old");
+        fs::remove_file(server.dir().join("html/a")).unwrap();
+        server.reload();
+        let gone = || (server.get("/a").status == 404).then_some(());
+        wait::until("the file to be gone", wait::PATIENCE, gone);
+        let closed = || open_files(server, "/html/").is_none_or(|open| open == 0).then_some(());
+        wait::until("its descriptor to be closed", wait::PATIENCE, closed);
     });
 }

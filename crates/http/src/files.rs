@@ -36,8 +36,8 @@ pub async fn open(request: &Request, path: &[u8]) -> Result<File, OpenError> {
     // Each client has its share of the pool.
     let io = request.io().for_client(request.connection.number);
     let options = options(request, path);
-    if let Some(size) = request.location().files.open_file_cache.0 {
-        return Ok(crate::open_file_cache::open(request, &io, path, &options, size).await?);
+    if let Some(conf) = &request.location().files.open_file_cache.0 {
+        return Ok(crate::open_file_cache::open(request, &io, path, &options, conf).await?);
     }
     Ok(fs::open(&io, path, &options).await?)
 }
@@ -50,8 +50,8 @@ pub async fn stat(request: &Request, path: &[u8]) -> Result<Metadata, OpenError>
     check_name(path)?;
     let io = request.io();
     let symlinks = symlinks(request, path);
-    if let Some(size) = request.location().files.open_file_cache.0 {
-        return Ok(crate::open_file_cache::stat(request, &io, path, symlinks, size).await?);
+    if let Some(conf) = &request.location().files.open_file_cache.0 {
+        return Ok(crate::open_file_cache::stat(request, &io, path, symlinks, conf).await?);
     }
     Ok(fs::stat(&io, path, symlinks).await?)
 }
@@ -62,8 +62,8 @@ pub fn try_open(request: &Request, path: &[u8]) -> Option<Result<File, OpenError
         return Some(Err(error));
     }
     let options = options(request, path);
-    let result = match request.location().files.open_file_cache.0 {
-        Some(_) => crate::open_file_cache::try_open(request, path, &options)?,
+    let result = match &request.location().files.open_file_cache.0 {
+        Some(conf) => crate::open_file_cache::try_open(request, path, &options, conf)?,
         None => fs::try_open(&request.io(), path, &options)?,
     };
     Some(result.map_err(OpenError))

@@ -16,6 +16,7 @@ use nowait_runtime::pool::Pool;
 use crate::conf::HttpConf;
 use crate::conf::cache::Zone;
 use crate::conf::files::AioConf;
+use crate::open_file_cache::Caches;
 use crate::request::Request;
 
 /// A configuration in use, shared by all workers.
@@ -45,6 +46,8 @@ pub struct Current {
     io: RefCell<Vec<Option<Rc<Io>>>>,
     /// The same for the files of the locations' caches.
     cache_io: RefCell<Vec<Option<Rc<Io>>>>,
+    /// What `open_file_cache` keeps.
+    pub(crate) open_files: Caches,
 }
 
 impl std::ops::Deref for Current {
@@ -60,7 +63,7 @@ impl Current {
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
         let locations = generation.conf.locations().len();
         let none = || RefCell::new(vec![None; locations]);
-        Rc::new(Self { generation, io: none(), cache_io: none() })
+        Rc::new(Self { generation, io: none(), cache_io: none(), open_files: Caches::default() })
     }
 
     /// The error log, for tasks that must not keep the generation.

@@ -1,31 +1,100 @@
 //! `open_file_cache`: descriptors and metadata of files, and errors of look-ups, per worker.
 //! nginx: `ngx_open_file_cache.c`.
 //!
-//! Descriptors are kept of what was opened, metadata of what was only looked at.
+//! Each line of the configuration has a cache of its own, which the locations below it share. A
+//! reload begins with empty ones. Descriptors are kept of what was opened, metadata of what was only
+//! looked at.
 //!
 //! Bounded by `max` entries, least recently used first out. An entry is used without asking the
 //! disk for `open_file_cache_valid`; then the file is looked up again through `fs`, and the open
-//! descriptor is kept if it is still the same file.
+//! descriptor is kept if it is still the same file. Entries that were not used for `inactive` are
+//! removed, also when nobody asks for anything: a deleted file takes its space until it is closed.
+
+mod recent;
 
 use std::cell::RefCell;
 use std::io;
+use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
-use indexmap::{Equivalent, IndexMap};
+use indexmap::Equivalent;
 use nowait_runtime::fs::{self, File, Io, Metadata, OpenOptions, Symlinks};
-use nowait_runtime::now;
-use rustc_hash::FxBuildHasher;
+use nowait_runtime::task::{Either, select};
+use nowait_runtime::worker::stopping;
+use nowait_runtime::{JoinHandle, now, sleep, spawn, yield_now};
 
-use crate::conf::files::{FileConf, OpenFileCacheSize};
+use self::recent::Recent;
+use crate::conf::files::{FileConf, OpenFileCacheConf};
 use crate::request::Request;
 
-/// Most entries looked at for expiry per look-up, so that cleaning never takes long.
+/// Most entries that a look-up removes because they have expired, as in nginx.
 const EXPIRE_STEPS: usize = 2;
 
-thread_local! {
-    /// One cache per worker for all locations, as nginx has one per `open_file_cache` directive of
-    /// the same place; entries expire by the settings of the location that asks.
-    static CACHE: RefCell<Cache> = RefCell::default();
+/// As [`EXPIRE_STEPS`], for the sweeper, which then lets others go on.
+const SWEEP_STEPS: usize = 64;
+
+/// The sweeper sleeps at least so long.
+const SWEEP_INTERVAL_MIN: Duration = Duration::from_secs(1);
+
+/// The caches of one worker and one configuration, by their numbers.
+#[derive(Default)]
+pub struct Caches(RefCell<Vec<Rc<Shared>>>);
+
+impl Caches {
+    fn get(&self, conf: &OpenFileCacheConf) -> Rc<Shared> {
+        let mut caches = self.0.borrow_mut();
+        while caches.len() <= conf.number {
+            caches.push(Rc::default());
+        }
+        caches[conf.number].clone()
+    }
+}
+
+/// One cache, and the task that removes what expires while nobody asks.
+#[derive(Default)]
+struct Shared {
+    cache: RefCell<Cache>,
+    /// Runs while there are entries.
+    sweeper: RefCell<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(sweeper) = self.sweeper.get_mut().take() {
+            sweeper.abort();
+        }
+    }
+}
+
+impl Shared {
+    /// Makes sure that entries are removed in time.
+    fn sweep(self: &Rc<Self>, inactive: Duration) {
+        let mut sweeper = self.sweeper.borrow_mut();
+        if sweeper.as_ref().is_none_or(JoinHandle::is_finished) {
+            *sweeper = Some(spawn(sweep(Rc::downgrade(self), inactive)));
+        }
+    }
+}
+
+/// Removes what has expired, until nothing is left or the worker stops.
+async fn sweep(shared: Weak<Shared>, inactive: Duration) {
+    let next = |now: Instant| {
+        let shared = shared.upgrade()?;
+        let mut cache = shared.cache.borrow_mut();
+        let removed = cache.expire(now, inactive, SWEEP_STEPS);
+        if removed == SWEEP_STEPS {
+            return Some(Duration::ZERO);
+        }
+        let used = cache.entries.oldest()?.used;
+        Some(inactive.saturating_sub(now.saturating_duration_since(used)).max(SWEEP_INTERVAL_MIN))
+    };
+    while let Some(wait) = next(now()) {
+        if wait.is_zero() {
+            yield_now().await;
+        } else if let Either::Right(()) = select(sleep(wait), stopping()).await {
+            return;
+        }
+    }
 }
 
 /// What is known of a path.
@@ -49,7 +118,7 @@ struct Entry {
 
 #[derive(Default)]
 struct Cache {
-    entries: IndexMap<Key, Entry, FxBuildHasher>,
+    entries: Recent<Key, Entry>,
 }
 
 /// A path and how its links are treated: the same path may be open to one location only.
@@ -81,12 +150,14 @@ pub async fn open(
     io: &Io,
     path: &[u8],
     options: &OpenOptions,
-    size: OpenFileCacheSize,
+    conf: &OpenFileCacheConf,
 ) -> io::Result<File> {
     let files = &request.location().files;
     let valid = files.open_file_cache_valid.duration();
     let name = Name { path, symlinks: symlinks_code(options.symlinks) };
-    let old = match CACHE.with_borrow_mut(|cache| cache.look_up(&name, valid)) {
+    let shared = request.current.open_files.get(conf);
+    let inactive = conf.inactive.duration();
+    let old = match shared.cache.borrow_mut().look_up(&name, valid, inactive) {
         LookUp::Fresh(result) => return result,
         LookUp::Stale(file) => file,
     };
@@ -101,15 +172,23 @@ pub async fn open(
         Ok(file) => Ok(Known::File(file.without_head())),
         Err(error) => Err(error),
     };
-    CACHE.with_borrow_mut(|cache| cache.store(key, known, size, files));
+    shared.cache.borrow_mut().store(key, known, conf, files);
+    shared.sweep(inactive);
     opened
 }
 
 /// The cached result of a look-up that needs no check; `None`: [`open`] has to be asked.
-pub fn try_open(request: &Request, path: &[u8], options: &OpenOptions) -> Option<io::Result<File>> {
+pub fn try_open(
+    request: &Request,
+    path: &[u8],
+    options: &OpenOptions,
+    conf: &OpenFileCacheConf,
+) -> Option<io::Result<File>> {
     let valid = request.location().files.open_file_cache_valid.duration();
     let name = Name { path, symlinks: symlinks_code(options.symlinks) };
-    CACHE.with_borrow_mut(|cache| cache.fresh(&name, valid))
+    let shared = request.current.open_files.get(conf);
+    let mut cache = shared.cache.borrow_mut();
+    cache.fresh(&name, valid, conf.inactive.duration())
 }
 
 /// Looks at a file through the cache.
@@ -121,12 +200,14 @@ pub async fn stat(
     io: &Io,
     path: &[u8],
     symlinks: Symlinks,
-    size: OpenFileCacheSize,
+    conf: &OpenFileCacheConf,
 ) -> io::Result<Metadata> {
     let files = &request.location().files;
     let valid = files.open_file_cache_valid.duration();
     let name = Name { path, symlinks: symlinks_code(symlinks) };
-    let old = match CACHE.with_borrow_mut(|cache| cache.seen(&name, valid)) {
+    let shared = request.current.open_files.get(conf);
+    let inactive = conf.inactive.duration();
+    let old = match shared.cache.borrow_mut().seen(&name, valid, inactive) {
         Seen::Fresh(result) => return result,
         Seen::Stale(file) => file,
     };
@@ -137,7 +218,8 @@ pub async fn stat(
         (Ok(new), _) => Ok(Known::Seen(*new)),
         (Err(error), _) => Err(error),
     };
-    CACHE.with_borrow_mut(|cache| cache.store(key, known, size, files));
+    shared.cache.borrow_mut().store(key, known, conf, files);
+    shared.sweep(inactive);
     found
 }
 
@@ -173,28 +255,33 @@ impl Cache {
     /// The entry of a path and whether it need not be checked; counts the use.
     fn entry(&mut self, name: &Name<'_>, valid: Duration) -> Option<(&Known, bool)> {
         let now = now();
-        let entry = self.entries.get_mut(name)?;
+        let entry = self.entries.get(name)?;
         entry.uses = entry.uses.saturating_add(1);
         entry.used = now;
         Some((&entry.known, now.saturating_duration_since(entry.checked) < valid))
     }
 
     /// What is known and need not be checked. Anything else is no use yet: the caller asks again.
-    fn fresh(&mut self, name: &Name<'_>, valid: Duration) -> Option<io::Result<File>> {
-        let entry = self.entries.get(name)?;
+    fn fresh(
+        &mut self,
+        name: &Name<'_>,
+        valid: Duration,
+        inactive: Duration,
+    ) -> Option<io::Result<File>> {
+        let entry = self.entries.peek(name)?;
         if now().saturating_duration_since(entry.checked) >= valid
             || matches!(entry.known, Known::Seen(_) | Known::Counted)
         {
             return None;
         }
-        match self.look_up(name, valid) {
+        match self.look_up(name, valid, inactive) {
             LookUp::Fresh(result) => Some(result),
             LookUp::Stale(_) => None,
         }
     }
 
-    fn look_up(&mut self, name: &Name<'_>, valid: Duration) -> LookUp {
-        match self.entry(name, valid) {
+    fn look_up(&mut self, name: &Name<'_>, valid: Duration, inactive: Duration) -> LookUp {
+        let found = match self.entry(name, valid) {
             Some((Known::File(file), true)) => LookUp::Fresh(Ok(file.clone())),
             Some((Known::File(file), false)) => LookUp::Stale(Some(file.clone())),
             Some((Known::Error(code), true)) => {
@@ -203,11 +290,13 @@ impl Cache {
             Some((Known::Seen(_) | Known::Counted | Known::Error(_), _)) | None => {
                 LookUp::Stale(None)
             }
-        }
+        };
+        self.expire(now(), inactive, EXPIRE_STEPS);
+        found
     }
 
-    fn seen(&mut self, name: &Name<'_>, valid: Duration) -> Seen {
-        match self.entry(name, valid) {
+    fn seen(&mut self, name: &Name<'_>, valid: Duration, inactive: Duration) -> Seen {
+        let found = match self.entry(name, valid) {
             Some((Known::File(file), true)) => Seen::Fresh(Ok(*file.metadata())),
             Some((Known::Seen(metadata), true)) => Seen::Fresh(Ok(*metadata)),
             Some((Known::File(file), false)) => Seen::Stale(Some(file.clone())),
@@ -217,67 +306,46 @@ impl Cache {
             Some((Known::Seen(_) | Known::Counted | Known::Error(_), _)) | None => {
                 Seen::Stale(None)
             }
-        }
+        };
+        self.expire(now(), inactive, EXPIRE_STEPS);
+        found
     }
 
     fn store(
         &mut self,
         key: Key,
         known: Result<Known, &io::Error>,
-        size: OpenFileCacheSize,
+        conf: &OpenFileCacheConf,
         files: &FileConf,
     ) {
         let now = now();
-        self.expire(now, size.inactive.duration());
-        let uses = self.entries.get(&key).map_or(1, |entry| entry.uses);
+        let uses = self.entries.peek(&key).map_or(1, |entry| entry.uses);
         let known = match known {
             Ok(known) if uses >= files.open_file_cache_min_uses => known,
             Ok(_) => Known::Counted,
             Err(error) => match error.raw_os_error() {
                 Some(code) if files.open_file_cache_errors => Known::Error(code),
                 _ => {
-                    self.entries.swap_remove(&key);
+                    self.entries.remove(&key);
                     return;
                 }
             },
         };
         self.entries.insert(key, Entry { known, uses, checked: now, used: now });
-        while self.entries.len() > size.max {
-            self.evict();
+        while self.entries.len() > conf.max {
+            self.entries.remove_oldest();
         }
     }
 
-    /// Removes the entry that was used longest ago among a sample: nearly the oldest, at a cost that
-    /// does not grow with the cache.
-    fn evict(&mut self) {
-        const SAMPLE: usize = 8;
-        let len = self.entries.len();
-        let start =
-            usize::try_from(u128::from_le_bytes(crate::random::bytes()) % len.max(1) as u128)
-                .unwrap_or_default();
-        let oldest = (0..SAMPLE.min(len))
-            .map(|n| (start + n) % len)
-            .min_by_key(|&at| self.entries.get_index(at).map(|(_, entry)| entry.used));
-        if let Some(at) = oldest {
-            self.entries.swap_remove_index(at);
-        }
-    }
-
-    fn expire(&mut self, now: Instant, inactive: Duration) {
-        for _ in 0..EXPIRE_STEPS {
-            let len = self.entries.len();
-            if len == 0 {
-                return;
+    /// Removes up to `steps` entries that were not used for `inactive`. How many there were.
+    fn expire(&mut self, now: Instant, inactive: Duration, steps: usize) -> usize {
+        let is_unused = |entry: &Entry| now.saturating_duration_since(entry.used) >= inactive;
+        for removed in 0..steps {
+            if !self.entries.oldest().is_some_and(is_unused) {
+                return removed;
             }
-            let at = usize::try_from(u128::from_le_bytes(crate::random::bytes()) % len as u128)
-                .unwrap_or_default();
-            let unused = self
-                .entries
-                .get_index(at)
-                .is_some_and(|(_, entry)| now.saturating_duration_since(entry.used) >= inactive);
-            if unused {
-                self.entries.swap_remove_index(at);
-            }
+            self.entries.remove_oldest();
         }
+        steps
     }
 }

@@ -48,7 +48,8 @@ nowait_conf::directives! {
     disable_symlinks: DisableSymlinks = "off", in HTTP | SERVER | LOCATION, args "off | on | if_not_owner [from=part]";
     /// Keeps descriptors, sizes and times of files that were looked up, and with
     /// `open_file_cache_errors` errors: at most `max` of them per worker, each until it was not used for
-    /// `inactive` (60s). Without it a file in memory is opened in some microseconds; with it not at all.
+    /// `inactive` (60s). Each line has a cache of its own, which all blocks below it share. Without it a
+    /// file in memory is opened in some microseconds; with it not at all.
     open_file_cache: OpenFileCache = "off", in HTTP | SERVER | LOCATION, args "off | max=N [inactive=time]";
     /// How long an entry of the cache is used before the file is looked at again.
     open_file_cache_valid: Seconds = "60s", in HTTP | SERVER | LOCATION, args "time";
@@ -175,11 +176,13 @@ impl Setting for DisableSymlinks {
 
 /// `open_file_cache`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OpenFileCache(pub Option<OpenFileCacheSize>);
+pub struct OpenFileCache(pub Option<OpenFileCacheConf>);
 
-/// Bounds of the cache of open files.
+/// One cache of open files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OpenFileCacheSize {
+pub struct OpenFileCacheConf {
+    /// Which line of the configuration this is: counted from 0.
+    pub number: usize,
     /// Most entries of a worker.
     pub max: usize,
     /// Entries not used for this long are removed.
@@ -189,7 +192,7 @@ pub struct OpenFileCacheSize {
 impl Setting for OpenFileCache {
     const ARITY: arity::Arity = arity::between(1, 2);
 
-    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
         let (mut max, mut inactive) = (None, Seconds(60));
         for word in &node.args {
             if *word == *"off" {
@@ -205,9 +208,16 @@ impl Setting for OpenFileCache {
                     .expected("off, max=N or inactive=TIME"));
             }
         }
-        match max {
-            Some(max) => Ok(Self(Some(OpenFileCacheSize { max, inactive }))),
-            None => Err(node.error("\"open_file_cache\" must have the \"max\" parameter")),
-        }
+        let Some(max) = max else {
+            return Err(node.error("\"open_file_cache\" must have the \"max\" parameter"));
+        };
+        let lines = &mut cx.global::<OpenFileCacheLines>().0;
+        let number = *lines;
+        *lines += 1;
+        Ok(Self(Some(OpenFileCacheConf { number, max, inactive })))
     }
 }
+
+/// How many lines have defined a cache of open files.
+#[derive(Default)]
+struct OpenFileCacheLines(usize);

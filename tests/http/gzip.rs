@@ -14,7 +14,7 @@ fn inflated(compressed: &[u8]) -> Vec<u8> {
     out
 }
 
-fn deflated(text: &[u8]) -> Vec<u8> {
+pub fn deflated(text: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(6));
     encoder.write_all(text).unwrap();
     encoder.finish().unwrap()

@@ -141,7 +141,8 @@ pub(crate) fn begin(request: &mut Request, response: &mut Response) -> bool {
         etag: head.etag.clone(),
         slice,
         whole,
-        wanted: slice.start..whole,
+        wanted: 0..whole,
+        is_cut: false,
         at: slice.start,
         body: Content::Here(std::mem::take(&mut response.body).safe(request)),
         beyond: 0,
@@ -192,6 +193,8 @@ struct Parts {
     whole: u64,
     /// What the client gets.
     wanted: Range<u64>,
+    /// That is settled: the range filter has cut it, or it is being sent.
+    is_cut: bool,
     /// Where the body stands.
     at: u64,
     body: Content,
@@ -264,6 +267,11 @@ pub(crate) fn cut(part: Part, wanted: &Range<u64>) -> Option<Part> {
 impl BodySource for Parts {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(async move {
+            if !self.is_cut {
+                // nginx differs: it sends the rest from this part on as if that were all. No range is
+                // cut of what another filter changes; then the parts before are needed, too.
+                self.cut(&(0..self.whole));
+            }
             while self.at < self.wanted.end {
                 // Where it stands is kept: this future may be dropped at each wait.
                 let part = match &mut self.body {
@@ -309,7 +317,7 @@ impl BodySource for Parts {
     }
 
     fn cut(&mut self, wanted: &Range<u64>) -> bool {
-        self.wanted = wanted.clone();
+        (self.wanted, self.is_cut) = (wanted.clone(), true);
         if wanted.start >= self.slice.start.saturating_add(self.slice.size)
             || wanted.start < self.slice.start
         {

@@ -31,7 +31,11 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
         response.head.accept_ranges = AcceptRanges::No;
         return Ok(());
     }
-    let Some(size) = response.head.content_length else { return Ok(()) };
+    let Some(size) = response.head.content_length else {
+        // Another filter changes the length.
+        response.head.accept_ranges = AcceptRanges::No;
+        return Ok(());
+    };
     let Some(field) = request.head.header(Known::Range) else { return Ok(()) };
     if let Some(if_range) = request.head.header(Known::IfRange) {
         let validators = Validators {

@@ -5,6 +5,7 @@
 //!
 //! Called by: [`crate::fs`]. Read by status pages: [`snapshot`]. Never: any I/O on a loop thread.
 
+use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -99,13 +100,28 @@ pub struct Mount {
     misses: AtomicU64,
     /// Mounted, as far as is known; else the number may have a new owner.
     mounted: AtomicBool,
-    pub(crate) counters: Counters,
+    counters: [Counters; SHARDS],
+}
+
+/// How many sets of counters a file system has, so that workers that count at the same time rarely
+/// write to the same cache lines.
+const SHARDS: usize = 16;
+
+thread_local! {
+    /// The set in which this thread counts; pool threads and the like share the first.
+    static SHARD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// This thread runs the worker of this number: from now on it counts apart from others.
+pub(crate) fn count_as_worker(index: usize) {
+    SHARD.set(1 + index % (SHARDS - 1));
 }
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// How often the inline forms did it and how often the pool had to.
         #[derive(Debug, Default)]
+        #[repr(align(128))]
         pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)* }
 
         /// One file system's state and counts.
@@ -121,12 +137,15 @@ macro_rules! counters {
 
         impl Mount {
             pub fn snapshot(&self) -> MountSnapshot {
+                let sum = |counter: fn(&Counters) -> &AtomicU64| {
+                    self.counters.iter().map(|shard| counter(shard).load(Relaxed)).sum()
+                };
                 MountSnapshot {
                     dev: self.dev,
                     fs_type: self.fs_type,
                     magic: self.magic,
                     nowait: self.reads_inline(),
-                    $($name: self.counters.$name.load(Relaxed),)*
+                    $($name: sum(|counters| &counters.$name),)*
                 }
             }
         }
@@ -182,7 +201,7 @@ impl Mount {
             read_ms: AtomicU64::new(u64::MAX),
             misses: AtomicU64::new(0),
             mounted: AtomicBool::new(true),
-            counters: Counters::default(),
+            counters: Default::default(),
         }
     }
 
@@ -242,6 +261,11 @@ impl Mount {
 
     pub(crate) fn index(&self) -> u16 {
         self.index
+    }
+
+    /// The counters for this thread.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters[SHARD.get()]
     }
 }
 
@@ -304,6 +328,23 @@ mod tests {
         let ext4 = mount(0xEF53);
         ext4.forbid_nowait();
         assert!(ext4.is_inline() && !ext4.reads_inline());
+    }
+
+    #[test]
+    fn counts_of_all_threads_are_added_up() {
+        let mount = Mount::new(1, 0xEF53, 1);
+        count(&mount.counters().read_inline);
+        std::thread::scope(|scope| {
+            for index in 0..2 * SHARDS {
+                let mount = &mount;
+                scope.spawn(move || {
+                    count_as_worker(index);
+                    count(&mount.counters().read_inline);
+                });
+            }
+        });
+        assert_eq!(mount.snapshot().read_inline, 1 + 2 * SHARDS as u64);
+        assert_eq!(mount.snapshot().read_pool, 0);
     }
 
     #[test]

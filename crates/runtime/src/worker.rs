@@ -26,7 +26,7 @@ use crate::net::Handovers;
 use crate::stats::{Blocked, TurnTimer};
 use crate::time::WallClock;
 use crate::time::wheel::Wheel;
-use crate::{buf, loops, task};
+use crate::{buf, loops, mounts, task};
 
 /// Tasks run per turn before the driver is asked for events again.
 const RUN_MAX: usize = 256;
@@ -98,8 +98,17 @@ impl WorkerConfig {
 /// What the workers of a process know of each other.
 pub struct Workers {
     inboxes: Vec<Arc<Inbox>>,
-    loads: Vec<AtomicUsize>,
+    loads: Vec<Load>,
 }
+
+/// Open connections of one worker. It changes with every connection: alone in its cache lines, so
+/// that this slows no other worker down.
+#[derive(Default)]
+#[repr(align(128))]
+struct Load(AtomicUsize);
+
+/// A worker with at most so many connections hands none over, whatever the others have.
+const RELIEF_MIN: usize = 8;
 
 impl Workers {
     /// For `count` workers; none of them needs to run yet.
@@ -111,7 +120,7 @@ impl Workers {
         let inboxes = (0..count)
             .map(|_| Inbox::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).map(Arc::new))
             .collect::<io::Result<Vec<_>>>()?;
-        let loads = (0..count).map(|_| AtomicUsize::new(0)).collect();
+        let loads = (0..count).map(|_| Load::default()).collect();
         Ok(Arc::new(Workers { inboxes, loads }))
     }
 
@@ -127,21 +136,21 @@ impl Workers {
 
     /// Open connections of each worker.
     pub fn loads(&self) -> impl Iterator<Item = usize> {
-        self.loads.iter().map(|load| load.load(Ordering::Relaxed))
+        self.loads.iter().map(|Load(load)| load.load(Ordering::Relaxed))
     }
 
     /// Open connections of a worker, and those on their way to it.
     pub(crate) fn load(&self, index: usize) -> &AtomicUsize {
-        &self.loads[index]
+        &self.loads[index].0
     }
 
     /// Hands a connection to a worker that serves the listener.
     pub(crate) fn hand_over(&self, to: usize, listener: u64, fd: OwnedFd) -> Result<(), OwnedFd> {
         // Counted before it arrives, so that not all workers choose the same one meanwhile.
-        self.loads[to].fetch_add(1, Ordering::Relaxed);
+        self.loads[to].0.fetch_add(1, Ordering::Relaxed);
         let result = self.inboxes[to].hand_over(listener, fd);
         if result.is_err() {
-            self.loads[to].fetch_sub(1, Ordering::Relaxed);
+            self.loads[to].0.fetch_sub(1, Ordering::Relaxed);
         }
         result
     }
@@ -149,11 +158,12 @@ impl Workers {
     /// The worker to which worker `index` should hand its next connection, if it holds clearly
     /// more than its share: by at least 8 connections and an eighth more than the least loaded.
     pub(crate) fn relief(&self, index: usize, connections: usize) -> Option<usize> {
-        if self.inboxes.len() == 1 {
+        // What the others have is in cache lines that they write to: read when it may matter.
+        if self.inboxes.len() == 1 || connections <= RELIEF_MIN {
             return None;
         }
         let (least_index, least) = self.loads().enumerate().min_by_key(|(_, load)| *load)?;
-        let excess = connections > least + (least / 8).max(8);
+        let excess = connections > least + (least / 8).max(RELIEF_MIN);
         (excess && least_index != index).then_some(least_index)
     }
 }
@@ -355,6 +365,7 @@ where
         next_tick: Cell::new(0),
     });
     local.refresh_clocks();
+    mounts::count_as_worker(config.index);
     let outer = local::set(Some(local.clone()));
     assert!(outer.is_none(), "one worker per thread");
     let leave = Leave(local.clone());

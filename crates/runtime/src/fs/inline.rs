@@ -76,7 +76,7 @@ pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<i
         }
         Err(error) => Some(Err(error.into())),
     };
-    let counters = &place.counters;
+    let counters = place.counters();
     mounts::count(match outcome {
         Some(_) => &counters.open_inline,
         None => &counters.open_fallback,

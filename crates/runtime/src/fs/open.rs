@@ -173,7 +173,7 @@ fn open_waiting(
     };
     let metadata = Metadata::from_stat(&rustix::fs::fstat(&fd)?);
     let mount = inline::learn(path, fd.as_fd(), &metadata);
-    mounts::count(&mount.counters.open_pool);
+    mounts::count(&mount.counters().open_pool);
     let direct = set_direct(fd.as_fd(), &metadata, settings);
     if settings.read_ahead > 0 && metadata.is_file() && metadata.size > settings.read_ahead {
         // As nginx on Linux, where the amount is the kernel's choice.

@@ -71,7 +71,7 @@ impl File {
             Attempt::Whole(_) => return Ok(Bytes::from(buffer)),
             Attempt::Part(count) => count,
             Attempt::No => {
-                mounts::count(&self.handle.mount.counters.read_pool);
+                mounts::count(&self.handle.mount.counters().read_pool);
                 0
             }
         };
@@ -97,7 +97,7 @@ impl File {
         alignment: usize,
     ) -> io::Result<Bytes> {
         let handle = self.handle.clone();
-        mounts::count(&handle.mount.counters.read_pool);
+        mounts::count(&handle.mount.counters().read_pool);
         offload(io, Class::Bulk, Op::Read, self.handle.id, move || {
             let (buffer, range) =
                 nowait_sys::fs::read_direct(handle.as_fd(), offset, len, alignment)?;
@@ -142,7 +142,7 @@ impl Handle {
         if !residency::is_likely(self, offset, len) {
             return Ok(Attempt::No);
         }
-        let counters = &self.mount.counters;
+        let counters = self.mount.counters();
         let mut done = 0;
         while done < len {
             let (offset, len) = (offset + done as u64, len - done);

@@ -90,17 +90,17 @@ impl File {
             return crate::guard::exempt(|| send(len)).map(Some);
         }
         if handle.direct.is_some() || !handle.mount.is_inline() || !handle.is_touched() {
-            mounts::count(&handle.mount.counters.send_pool);
+            mounts::count(&handle.mount.counters().send_pool);
             return Ok(None);
         }
         let resident =
             if handle.mount.is_memory() { len } else { handle.look_ahead(offset, len, steps)? };
         // A short prefix is left to the pool, which goes on from there in the same trip.
         if resident < len.min(INLINE_BYTES_MIN) {
-            mounts::count(&handle.mount.counters.send_fallback);
+            mounts::count(&handle.mount.counters().send_fallback);
             return Ok(None);
         }
-        mounts::count(&handle.mount.counters.send_inline);
+        mounts::count(&handle.mount.counters().send_inline);
         let sent = send(resident)?;
         if let Sent::Bytes(count) = sent {
             steps.end = offset + count as u64;

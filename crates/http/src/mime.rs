@@ -4,9 +4,6 @@
 //! allocates nothing. `types_hash_max_size` and `types_hash_bucket_size` are accepted by the
 //! configuration and mean nothing here: the table sizes itself.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
-
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
@@ -95,22 +92,6 @@ pub fn extension(uri: &[u8]) -> &[u8] {
         }
     }
     b""
-}
-
-/// A content type as shared bytes without a reference count, so that workers don't contend for it:
-/// each distinct type is kept for the life of the process, and configurations have few.
-pub fn interned(content_type: &[u8]) -> Bytes {
-    static KNOWN: Mutex<BTreeSet<&'static [u8]>> = Mutex::new(BTreeSet::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let kept = match known.get(content_type) {
-        Some(kept) => kept,
-        None => {
-            let kept: &'static [u8] = Vec::leak(content_type.to_vec());
-            known.insert(kept);
-            kept
-        }
-    };
-    Bytes::from_static(kept)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node};
 
-use crate::{Index, Subject};
+use crate::{Index, Subject, interned};
 
 /// Text with variables.
 pub struct Complex<S> {
@@ -56,6 +56,10 @@ impl<S> Complex<S> {
 
     /// From the form of the configuration language.
     pub fn from_compiled(compiled: &nowait_conf::Compiled) -> Self {
+        // A text without variables is often sent as it is, by all workers at once.
+        if let [nowait_conf::Part::Literal(text)] = compiled.parts() {
+            return Self::from_literal(interned(text));
+        }
         let parts = compiled.parts().iter().map(|part| match part {
             nowait_conf::Part::Literal(text) => Part::Literal(Bytes::copy_from_slice(text)),
             nowait_conf::Part::Variable(index) => Part::Variable(Index(*index)),

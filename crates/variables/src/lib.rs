@@ -18,6 +18,7 @@ pub mod assigned;
 pub mod cidr;
 pub mod complex;
 pub mod geo;
+mod interned;
 pub mod map;
 pub mod names;
 pub mod regex;
@@ -32,6 +33,7 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Template, Word};
 
 pub use complex::Complex;
+pub use interned::interned;
 pub use regex::{Captures, Regex};
 pub use subject::{Slots, Subject};
 

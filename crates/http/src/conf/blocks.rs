@@ -302,7 +302,7 @@ pub(super) fn place(cx: &mut Cx<'_>) -> Place {
 fn types(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let mut types = cx.layer::<OwnLayer>().types.take().unwrap_or_default();
     for entry in cx.entries(node) {
-        let kind = crate::mime::interned(&entry.name.text);
+        let kind = nowait_variables::interned(&entry.name.text);
         for extension in &entry.args {
             if let Some(old) = types.insert(&extension.text, kind.clone()) {
                 let warning = Types::duplicate_warning(&extension.text, &kind, &old);

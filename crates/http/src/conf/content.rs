@@ -115,6 +115,6 @@ impl Setting for ContentType {
 
     fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
         let word = node.args.first().ok_or_else(|| node.arity_error())?;
-        Ok(Self(crate::mime::interned(&word.text)))
+        Ok(Self(nowait_variables::interned(&word.text)))
     }
 }

@@ -1,0 +1,72 @@
+//! Texts of the configuration as shared bytes without a reference count.
+//!
+//! Called while configurations are built. A clone of counted bytes writes to the counter, and workers
+//! that send the same text at the same time would contend for its cache line.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+
+/// The longest text that is kept: of longer ones copying costs more than counting.
+const TEXT_BYTES_MAX: usize = 4096;
+
+/// Bytes of all texts that are kept. Further ones are counted.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+static KEPT: Mutex<Kept> = Mutex::new(Kept::new());
+
+/// The texts that are kept for the life of the process: those of one configuration are mostly those
+/// of the next.
+struct Kept {
+    texts: BTreeSet<&'static [u8]>,
+    /// Of all texts.
+    bytes: usize,
+}
+
+impl Kept {
+    const fn new() -> Self {
+        Self { texts: BTreeSet::new(), bytes: 0 }
+    }
+
+    fn intern(&mut self, text: &[u8]) -> Bytes {
+        if let Some(kept) = self.texts.get(text) {
+            return Bytes::from_static(kept);
+        }
+        if text.len() > TEXT_BYTES_MAX || self.bytes + text.len() > KEPT_BYTES_MAX {
+            return Bytes::copy_from_slice(text);
+        }
+        let kept: &'static [u8] = Vec::leak(text.to_vec());
+        self.texts.insert(kept);
+        self.bytes += kept.len();
+        Bytes::from_static(kept)
+    }
+}
+
+/// The text as shared bytes; without a reference count unless it is long, or there are too many.
+pub fn interned(text: &[u8]) -> Bytes {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).intern(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_text_is_kept_once_and_not_without_end() {
+        let mut kept = Kept::new();
+        let text = [b'x'; TEXT_BYTES_MAX];
+        let one = kept.intern(&text);
+        assert_eq!(one.as_ptr(), kept.intern(&text).as_ptr());
+        assert_eq!(one, &text[..]);
+        let long = [b'y'; TEXT_BYTES_MAX + 1];
+        assert_eq!(kept.intern(&long), &long[..]);
+        for n in 0..2 * KEPT_BYTES_MAX / TEXT_BYTES_MAX {
+            let mut text = text;
+            text[..8].copy_from_slice(&n.to_le_bytes());
+            assert_eq!(kept.intern(&text), &text[..]);
+        }
+        assert_eq!(kept.bytes, KEPT_BYTES_MAX);
+        assert_eq!(kept.texts.iter().map(|text| text.len()).sum::<usize>(), kept.bytes);
+    }
+}

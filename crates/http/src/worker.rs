@@ -3,6 +3,7 @@
 //! Made by the program on each worker's thread. Everything in it belongs to that thread.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,8 +23,11 @@ use crate::health;
 /// So many idle connections are closed at once to make room for new ones.
 const MAKE_ROOM: usize = 32;
 
-/// Numbers the connections of the process.
+/// Numbers the connections of the process: the next number that no worker has.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+
+/// So many numbers a worker takes at a time: one shared write for as many connections.
+const NUMBERS: u64 = 64;
 
 /// HTTP in one worker.
 pub struct Worker {
@@ -32,6 +36,8 @@ pub struct Worker {
     tasks: RefCell<Vec<JoinHandle<()>>>,
     connections: RefCell<Slab<Weak<Connection>>>,
     closing: Cell<bool>,
+    /// Numbers for its next connections.
+    numbers: RefCell<Range<u64>>,
     /// Connections that keep their memory for the next request.
     busy: Cell<usize>,
     /// Background subrequests under way.
@@ -74,6 +80,7 @@ impl Worker {
             current: RefCell::new(Current::new(generation)),
             connections: RefCell::default(),
             closing: Cell::new(false),
+            numbers: RefCell::default(),
             busy: Cell::new(0),
             background: Rc::default(),
             counts: Counts::new(),
@@ -162,7 +169,7 @@ impl Worker {
 
     /// The next connection's number.
     pub(crate) fn next_number(&self) -> u64 {
-        CONNECTIONS.fetch_add(1, Ordering::Relaxed)
+        next_number(&mut self.numbers.borrow_mut(), &CONNECTIONS)
     }
 
     /// Counts one more background subrequest, if fewer than `max` are under way.
@@ -179,5 +186,36 @@ impl Worker {
             self.busy.set(self.busy.get() + 1);
             Busy(&self.busy)
         })
+    }
+}
+
+/// The next of a worker's numbers; takes more of them from those of the process when none is left.
+fn next_number(own: &mut Range<u64>, process: &AtomicU64) -> u64 {
+    own.next().unwrap_or_else(|| {
+        let first = process.fetch_add(NUMBERS, Ordering::Relaxed);
+        *own = first + 1..first + NUMBERS;
+        first
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_connections_have_the_same_number() {
+        let process = AtomicU64::new(1);
+        let (mut one, mut other) = (0..0, 0..0);
+        let mut numbers = BTreeSet::new();
+        for _ in 0..3 * NUMBERS {
+            numbers.insert(next_number(&mut one, &process));
+            numbers.insert(next_number(&mut other, &process));
+        }
+        assert_eq!(numbers, (1..=6 * NUMBERS).collect());
+        // A worker alone counts on.
+        let first = next_number(&mut one, &process);
+        assert_eq!(next_number(&mut one, &process), first + 1);
     }
 }

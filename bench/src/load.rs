@@ -38,7 +38,8 @@ pub struct Expect {
 }
 
 impl Expect {
-    fn total(&self) -> u64 {
+    /// Length of head and body in bytes.
+    pub fn total(&self) -> u64 {
         (self.head.len() + self.body.len()) as u64
     }
 }

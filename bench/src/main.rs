@@ -41,7 +41,7 @@ fn run() -> Result<(), String> {
     let scenarios = scenario::all();
     let order: Vec<&str> = scenarios.iter().map(|scenario| scenario.name).collect();
     if options.list {
-        scenarios.iter().for_each(|Scenario { name, title, .. }| println!("{name:14} {title}"));
+        scenarios.iter().for_each(|Scenario { name, title, .. }| println!("{name:18} {title}"));
         return Ok(());
     }
     if let Some(unknown) = options.only.iter().find(|name| !order.contains(&name.as_str())) {
@@ -88,6 +88,13 @@ fn measure(
     results.machine = machine;
     let mut failed = Vec::new();
     for scenario in selected {
+        if bench.options.count {
+            if let Err(error) = bench.count(scenario) {
+                println!("{}: {error}", scenario.name);
+                failed.push(scenario.name);
+            }
+            continue;
+        }
         match bench.run(scenario) {
             Ok(mut outcome) => {
                 outcome.processor.clone_from(&results.machine.processor);

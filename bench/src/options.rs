@@ -8,8 +8,8 @@ Runs nginx and Nowait side by side, alternating, and prints the ratios.
 
   --only A,B        only these scenarios (see --list); printed only, unless --out is given
   --list            list the scenarios
-  --rounds N        measurements of every variant, default 7
-  --seconds S       length of one measurement, default 3
+  --rounds N        measurements of every variant, default 12; every other round runs backwards
+  --seconds S       length of one measurement, default 2
   --retries N       repeat a measurement that other programs disturb, default 2
   --quick           3 rounds of 1 second, no retries; printed only, unless --out is given
   --nginx PATH      the reference, default: nginx from PATH
@@ -17,6 +17,8 @@ Runs nginx and Nowait side by side, alternating, and prints the ratios.
                     the benchmark itself (the ratio must be 1.00)
   --out DIR         where results.json, table.md and the charts go, default of a full run:
                     bench/results; scenarios that are not measured keep their results there
+  --count           count user instructions (valgrind) and system calls (strace) per request
+                    instead of measuring time; throughput scenarios only, printed only
   --in-place        do not make a network namespace (results are marked)
 ";
 
@@ -36,6 +38,8 @@ pub struct Options {
     /// `None`: results are printed, not kept.
     pub out: Option<PathBuf>,
     pub in_place: bool,
+    /// Count instructions and system calls instead of measuring time.
+    pub count: bool,
 }
 
 impl Options {
@@ -47,8 +51,9 @@ impl Options {
         let mut options = Options {
             only: Vec::new(),
             list: false,
-            rounds: 7,
-            seconds: 3.0,
+            rounds: 12,
+            seconds: 2.0,
+            count: false,
             retries: 2,
             nginx: PathBuf::from("nginx"),
             nowait: target.join("release/nowait"),
@@ -74,6 +79,7 @@ impl Options {
                     out_given = true;
                 }
                 "--in-place" => options.in_place = true,
+                "--count" => options.count = true,
                 "--help" | "-h" => {
                     print!("{USAGE}");
                     return Ok(None);
@@ -83,6 +89,10 @@ impl Options {
         }
         if quick {
             (options.rounds, options.seconds, options.retries) = (3, 1.0, 0);
+        }
+        if options.count {
+            options.out = None;
+            return Ok(Some(options));
         }
         if (quick || !options.only.is_empty()) && !out_given {
             options.out = None;
@@ -124,6 +134,7 @@ mod tests {
         let quick = parse("--quick --only tiny,file-1k").unwrap().unwrap();
         assert_eq!((quick.rounds, quick.out), (3, None));
         assert_eq!(quick.only, ["tiny", "file-1k"]);
+        assert_eq!(parse("--count --out x").unwrap().unwrap().out, None);
         assert!(parse("--out x --quick").unwrap().unwrap().out.is_some());
     }
 

@@ -23,8 +23,9 @@ fn page(results: &Results, order: &[&str]) -> String {
     let machine = &results.machine;
     let mut text = format!(
         "# Measurements\n\n{}, Linux {}, {} processors, {}{}; {}; {}.\n\
-         Medians; in brackets the smallest and the largest of the rounds. Ratios are to nginx's \
-         best setting, and to its usual one where that is another.\n",
+         Medians; in brackets the quartiles of the rounds (the smallest and the largest round where \
+         a scenario was measured before quartiles were kept). Ratios are to nginx's best setting, \
+         and to its usual one where that is another.\n",
         machine.processor,
         machine.kernel,
         machine.processors,
@@ -101,12 +102,12 @@ pub fn table(outcome: &Outcome) -> String {
 }
 
 fn spread(summary: &Summary, digits: usize) -> String {
-    let Summary { median, min, max } = summary;
-    format!("{median:.digits$} ({min:.digits$}–{max:.digits$})")
+    let (median, (low, high)) = (summary.median, summary.range());
+    format!("{median:.digits$} ({low:.digits$}–{high:.digits$})")
 }
 
 /// A Markdown table whose columns line up in a terminal too.
-fn aligned(lines: &[Vec<String>]) -> String {
+pub fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.first().map_or(0, Vec::len);
     let width = |column: usize| {
         lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max()

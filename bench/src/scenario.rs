@@ -1,6 +1,7 @@
 //! The scenarios: what is measured, under which names, with which variants of the servers.
 
 mod cold;
+mod count;
 mod idle;
 mod lifecycle;
 mod tail;
@@ -62,7 +63,8 @@ const MB: usize = 1024 * KB;
 /// All scenarios, in the order of the report.
 pub fn all() -> Vec<Scenario> {
     use throughput::{Coding, Throughput, Uri};
-    let tiny = Throughput { uri: Uri::Tiny, workers: 1, connections: 64, close: false };
+    let tiny =
+        Throughput { uri: Uri::Tiny, workers: 1, reuseport: false, connections: 64, close: false };
     let file = |bytes| Throughput { uri: Uri::File(bytes), ..tiny };
     let coded = |coding, level, bytes| Throughput { uri: Uri::Coded(coding, level, bytes), ..tiny };
     let throughput = |name, title, what| Scenario { name, title, what: What::Throughput(what) };
@@ -146,6 +148,11 @@ pub fn all() -> Vec<Scenario> {
             coded(Coding::Brotli, 6, 100 * KB),
         ),
         throughput("tiny-2w", "return 200, 2 workers", Throughput { workers: 2, ..tiny }),
+        throughput(
+            "tiny-2w-reuseport",
+            "return 200, 2 workers with reuseport",
+            Throughput { workers: 2, reuseport: true, ..tiny },
+        ),
         throughput("file-1k-2w", "1 KB file, 2 workers", Throughput { workers: 2, ..file(KB) }),
         Scenario {
             name: "idle",
@@ -173,6 +180,14 @@ pub fn all() -> Vec<Scenario> {
 }
 
 impl Bench {
+    /// Counts what a request of one scenario takes; prints a table.
+    pub fn count(&self, scenario: &Scenario) -> Result<(), String> {
+        match &scenario.what {
+            What::Throughput(what) => count::run(self, scenario, what),
+            _ => Err("only throughput scenarios can be counted".to_owned()),
+        }
+    }
+
     /// Measures one scenario.
     pub fn run(&self, scenario: &Scenario) -> Result<Outcome, String> {
         match &scenario.what {
@@ -215,6 +230,7 @@ impl Bench {
             main: main.to_owned(),
             http: String::new(),
             server: String::new(),
+            reuseport: false,
             stream: false,
             cpus,
             client_cpus,
@@ -375,7 +391,7 @@ impl Bench {
     /// A line of progress.
     pub fn progress(&self, scenario: &Scenario, round: usize, label: &str, text: &str) {
         let (name, rounds) = (scenario.name, self.options.rounds);
-        println!("{name:14} {:2}/{rounds}  {label:34} {text}", round + 1);
+        println!("{name:18} {:2}/{rounds}  {label:34} {text}", round + 1);
     }
 }
 

@@ -52,6 +52,8 @@ pub struct Setup {
     pub http: String,
     /// Lines for the `server` block.
     pub server: String,
+    /// Each worker has a listening socket of its own (`reuseport`).
+    pub reuseport: bool,
     /// The server passes connections on to the origin without looking at them (`stream`).
     pub stream: bool,
     /// The processors that the server may use.
@@ -70,6 +72,7 @@ pub fn configuration(directory: &Path, setup: &Setup, variant: &Variant) -> Stri
         return stream_configuration(&directory.to_string(), setup, variant);
     }
     let root = root.display();
+    let reuseport = if setup.reuseport { " reuseport" } else { "" };
     write!(
         text,
         "daemon off;
@@ -91,7 +94,7 @@ http {{
     {common}
     {http}
     server {{
-        listen {ADDRESS} backlog=8192;
+        listen {ADDRESS} backlog=8192{reuseport};
         {server}
         location = /tiny {{ return 200 \"OK\"; }}
         location / {{ root {root}; }}
@@ -176,13 +179,37 @@ impl Server {
         setup: &Setup,
         variant: &Variant,
     ) -> Result<Server, String> {
+        Server::start_under(&[], binary, directory, setup, variant)
+    }
+
+    /// As [`Server::start`], run by the program that `wrapper` names, with its arguments.
+    pub fn start_under(
+        wrapper: &[String],
+        binary: &Path,
+        directory: &Path,
+        setup: &Setup,
+        variant: &Variant,
+    ) -> Result<Server, String> {
         let text = configuration(directory, setup, variant);
-        Server::launch(binary, directory, ADDRESS, &text, &setup.cpus, &setup.client_cpus)
+        let (cpus, client_cpus) = (&setup.cpus, &setup.client_cpus);
+        Server::spawn(wrapper, binary, directory, ADDRESS, &text, cpus, client_cpus)
     }
 
     /// Starts a program with this configuration on `cpus`, which are then `client_cpus` again for
     /// the caller, and waits until it listens.
     pub fn launch(
+        binary: &Path,
+        directory: &Path,
+        address: SocketAddr,
+        text: &str,
+        cpus: &[usize],
+        client_cpus: &[usize],
+    ) -> Result<Server, String> {
+        Server::spawn(&[], binary, directory, address, text, cpus, client_cpus)
+    }
+
+    fn spawn(
+        wrapper: &[String],
         binary: &Path,
         directory: &Path,
         address: SocketAddr,
@@ -197,7 +224,14 @@ impl Server {
         let output = File::create(directory.join("output")).map_err(file_error)?;
         let errors = output.try_clone().map_err(file_error)?;
 
-        let mut command = Command::new(binary);
+        let mut command = match wrapper {
+            [] => Command::new(binary),
+            [program, arguments @ ..] => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(binary);
+                command
+            }
+        };
         command
             .arg("-p")
             .arg(format!("{}/", directory.display()))

@@ -24,8 +24,9 @@ struct Bar {
     label: String,
     side: Side,
     median: f64,
-    min: f64,
-    max: f64,
+    /// Ends of the range that is drawn over the bar.
+    low: f64,
+    high: f64,
     text: String,
 }
 
@@ -65,8 +66,8 @@ fn value_bar(row: &Row) -> Bar {
         label: row.label.clone(),
         side: row.side,
         median: value.median,
-        min: value.min,
-        max: value.max,
+        low: value.range().0,
+        high: value.range().1,
         text: format!("{:.digits$}", value.median),
     }
 }
@@ -85,7 +86,8 @@ fn ratio_block(outcome: &Outcome) -> Block {
         let ratio = row.ratio?;
         let (side, label) = (row.side, row.label.clone());
         let text = format!("{:.2}", ratio.median);
-        Some(Bar { label, side, median: ratio.median, min: ratio.min, max: ratio.max, text })
+        let (low, high) = ratio.range();
+        Some(Bar { label, side, median: ratio.median, low, high, text })
     });
     Block { title: outcome.title.clone(), bars: bars.collect() }
 }
@@ -115,7 +117,7 @@ fn paint(area: &Area<'_>, blocks: &[Block], line: Option<f64>) -> Painted {
     area.fill(&WHITE)?;
     let mut y = 16;
     for block in blocks {
-        let top = block.bars.iter().map(|bar| bar.max).fold(line.unwrap_or(0.0), f64::max);
+        let top = block.bars.iter().map(|bar| bar.high).fold(line.unwrap_or(0.0), f64::max);
         let x = |value: f64| LABEL_WIDTH + (value / top * room) as i32;
         area.draw(&Text::new(block.title.as_str(), (12, y), heading.clone()))?;
         y += 26;
@@ -126,11 +128,14 @@ fn paint(area: &Area<'_>, blocks: &[Block], line: Option<f64>) -> Painted {
             let corners = [(LABEL_WIDTH, y), (x(bar.median), y + BAR_HEIGHT)];
             area.draw(&Text::new(bar.label.as_str(), (LABEL_WIDTH - 8, middle), label.clone()))?;
             area.draw(&Rectangle::new(corners, color.filled()))?;
-            area.draw(&PathElement::new(vec![(x(bar.min), middle), (x(bar.max), middle)], SPREAD))?;
-            for end in [x(bar.min), x(bar.max)] {
+            area.draw(&PathElement::new(
+                vec![(x(bar.low), middle), (x(bar.high), middle)],
+                SPREAD,
+            ))?;
+            for end in [x(bar.low), x(bar.high)] {
                 area.draw(&PathElement::new(vec![(end, middle - 3), (end, middle + 3)], SPREAD))?;
             }
-            let at = (x(bar.max.max(bar.median)) + 6, middle);
+            let at = (x(bar.high) + 6, middle);
             area.draw(&Text::new(bar.text.as_str(), at, number.clone()))?;
             y += BAR_HEIGHT + BAR_GAP;
         }

@@ -37,6 +37,8 @@ const CACHED: &str = "
 pub struct Throughput {
     pub uri: Uri,
     pub workers: usize,
+    /// Each worker has a listening socket of its own.
+    pub reuseport: bool,
     pub connections: usize,
     /// A new connection for every request.
     pub close: bool,
@@ -134,7 +136,7 @@ impl Uri {
     }
 
     /// What is compared, and the label of nginx's usual setting where it isn't the only one.
-    fn variants(self, bench: &Bench) -> (Vec<Variant>, Option<&'static str>) {
+    pub(super) fn variants(self, bench: &Bench) -> (Vec<Variant>, Option<&'static str>) {
         match self {
             Uri::Tiny | Uri::ProxiedTiny => (bench.plain_variants(), None),
             Uri::File(_) => (bench.file_variants(), Some(USUAL)),
@@ -163,11 +165,74 @@ struct Sample {
 }
 
 /// What the requests of a scenario are for, and what answers them behind the server.
-struct Target<'a> {
-    what: &'a Throughput,
+pub(super) struct Target<'a> {
+    pub(super) what: &'a Throughput,
     /// The file, where it is one.
     body: Option<Vec<u8>>,
-    origin: Option<Server>,
+    pub(super) origin: Option<Server>,
+}
+
+impl<'a> Target<'a> {
+    /// Writes the file and starts the origin, where the scenario needs them.
+    pub(super) fn prepare(bench: &Bench, what: &'a Throughput) -> Result<Target<'a>, String> {
+        let body = what.uri.file().map(|(name, bytes)| {
+            let body = match what.uri {
+                Uri::Coded(..) => text(bytes),
+                _ => random_bytes(bytes),
+            };
+            write_file(&bench.directory.join("www").join(name), body)
+        });
+        let body = body.transpose()?;
+        let origin = what.uri.has_origin().then(|| bench.origin()).transpose()?;
+        Ok(Target { what, body, origin })
+    }
+
+    /// What the server's configuration says besides the variant's lines.
+    pub(super) fn setup(&self, bench: &Bench) -> Setup {
+        let what = self.what;
+        Setup {
+            http: if self.origin.is_some() { bench.upstream() } else { String::new() },
+            server: match what.uri {
+                Uri::Tiny
+                | Uri::File(_)
+                | Uri::Coded(..)
+                | Uri::PassedTiny
+                | Uri::PassedFile(_) => String::new(),
+                Uri::ProxiedTiny | Uri::ProxiedFile(_) => PROXY.to_owned(),
+                Uri::Cached(_) => cached(),
+            },
+            reuseport: what.reuseport,
+            stream: what.uri.is_passed(),
+            ..bench.setup(what.workers)
+        }
+    }
+
+    /// The text of a request, and the response that a running server gives, once that is the right
+    /// one.
+    pub(super) fn probe(&self) -> Result<(Vec<u8>, Expect), String> {
+        let what = self.what;
+        let request = match what.uri {
+            Uri::Coded(coding, ..) => {
+                let accepted = format!("Accept-Encoding: {}\r\n", coding.name());
+                probe::request_with(&what.uri.path(), &accepted)
+            }
+            _ => probe::request(&what.uri.path(), what.close),
+        };
+        let expect = match what.uri {
+            Uri::Cached(_) => fetch_hit(&request)?,
+            _ => probe::fetch(ADDRESS, &request)?,
+        };
+        let content = match what.uri {
+            Uri::Coded(coding, ..) => {
+                probe::content(&expect).and_then(|bytes| coding.decode(&bytes))
+            }
+            _ => Some(expect.body.to_vec()),
+        };
+        if self.body.is_some() && self.body != content {
+            return Err("the body is not the file".to_owned());
+        }
+        Ok((request, expect))
+    }
 }
 
 /// The accounts at the beginning or the end of the measured time.
@@ -193,16 +258,7 @@ impl Edge {
 /// Measures all variants, one after the other, in every round.
 pub fn run(bench: &Bench, scenario: &Scenario, what: &Throughput) -> Result<Outcome, String> {
     let (variants, usual) = what.uri.variants(bench);
-    let body = what.uri.file().map(|(name, bytes)| {
-        let body = match what.uri {
-            Uri::Coded(..) => text(bytes),
-            _ => random_bytes(bytes),
-        };
-        write_file(&bench.directory.join("www").join(name), body)
-    });
-    let body = body.transpose()?;
-    let origin = what.uri.has_origin().then(|| bench.origin()).transpose()?;
-    let target = Target { what, body, origin };
+    let target = Target::prepare(bench, what)?;
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
     let mut broken = vec![false; variants.len()];
@@ -253,40 +309,12 @@ fn measure_undisturbed(
 
 fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Sample, String> {
     let what = target.what;
-    let setup = Setup {
-        http: if target.origin.is_some() { bench.upstream() } else { String::new() },
-        server: match what.uri {
-            Uri::Tiny | Uri::File(_) | Uri::Coded(..) | Uri::PassedTiny | Uri::PassedFile(_) => {
-                String::new()
-            }
-            Uri::ProxiedTiny | Uri::ProxiedFile(_) => PROXY.to_owned(),
-            Uri::Cached(_) => cached(),
-        },
-        stream: what.uri.is_passed(),
-        ..bench.setup(what.workers)
-    };
+    let setup = target.setup(bench);
     let directory = bench.directory.join("server");
     // Every server fills its cache itself.
     let _ = std::fs::remove_dir_all(bench.cache());
     let server = Server::start(bench.binary(variant.side), &directory, &setup, variant)?;
-    let request = match what.uri {
-        Uri::Coded(coding, ..) => {
-            let accepted = format!("Accept-Encoding: {}\r\n", coding.name());
-            probe::request_with(&what.uri.path(), &accepted)
-        }
-        _ => probe::request(&what.uri.path(), what.close),
-    };
-    let expect = match what.uri {
-        Uri::Cached(_) => fetch_hit(&request)?,
-        _ => probe::fetch(ADDRESS, &request)?,
-    };
-    let content = match what.uri {
-        Uri::Coded(coding, ..) => probe::content(&expect).and_then(|bytes| coding.decode(&bytes)),
-        _ => Some(expect.body.to_vec()),
-    };
-    if target.body.is_some() && target.body != content {
-        return Err("the body is not the file".to_owned());
-    }
+    let (request, expect) = target.probe()?;
     let groups = [Group {
         connections: what.connections,
         requests: vec![request],

@@ -19,6 +19,7 @@ use crate::stage::on_every_loop;
 on_every_loop!(
     the_rest_comes_from_the_origin,
     an_origin_that_knows_no_ranges_sends_all_of_it,
+    what_cant_be_read_is_stored_anew,
     ranges_go_on,
     slices_go_on,
     another_object_is_never_mixed_in,
@@ -52,6 +53,25 @@ fn an_origin_that_knows_no_ranges_sends_all_of_it(driver: Driver, workers: usize
     let again = stage.last_request();
     assert!(again.contains("\r\nIf-Range: Sun, 22 Nov 2026 03:00:00 GMT\r\n"), "{again}");
     stage.end();
+}
+
+/// It may be one bad place on the disk: the next request gets the object stored in another.
+fn what_cant_be_read_is_stored_anew(driver: Driver, workers: usize) {
+    let weak = Manner { first: "ETag: W/\"one\"\r\n", later: "ETag: W/\"one\"\r\n", ..USUAL };
+    for manner in [USUAL, weak] {
+        let Some(mut stage) = Stage::start(driver, workers, manner) else { return };
+        stage.server.allow_log("can't be completed");
+        stage.store("/a");
+        let mut reader = stage.begin("/a", "");
+        stage.fail();
+        assert_eq!(reader.try_response(false).is_ok(), manner.first == USUAL.first);
+        stage.disk().heal();
+        until("the object to be fetched anew", PATIENCE, || {
+            (stage.server.get("/a").header("X-Cache") == Some("MISS")).then_some(())
+        });
+        stage.store("/a");
+        stage.end();
+    }
 }
 
 fn ranges_go_on(driver: Driver, workers: usize) {

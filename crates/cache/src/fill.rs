@@ -100,7 +100,7 @@ impl Fill {
         if let Some(old) = &self.hold {
             hold.asked_at(old.begun());
         }
-        let growth = Arc::new(Growth::new(target.clone()));
+        let growth = Arc::new(Growth::new(target.clone(), self.store.id()));
         // If somebody fills that key already, both go on and the later one stays.
         let _ = self.store.fills().enter(&growth);
         let old = std::mem::replace(&mut self.growth, growth);

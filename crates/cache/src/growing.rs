@@ -32,6 +32,11 @@ impl Growing {
         &self.head
     }
 
+    /// Number of the store that it is being filled in.
+    pub(crate) fn store(&self) -> u64 {
+        self.growth.store()
+    }
+
     /// Body bytes that have come from the origin so far, and whether they are all.
     pub fn received(&self) -> (u64, bool) {
         self.growth.received()

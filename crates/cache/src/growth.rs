@@ -92,6 +92,8 @@ const ADRIFT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 pub(crate) struct Growth {
     target: Target,
+    /// Number of the store that it is filled in.
+    store: u64,
     /// When it began.
     began: Instant,
     state: Mutex<State>,
@@ -172,10 +174,11 @@ pub(crate) enum Work {
 }
 
 impl Growth {
-    pub(crate) fn new(target: Target) -> Growth {
+    pub(crate) fn new(target: Target, store: u64) -> Growth {
         let began = nowait_runtime::now();
         Growth {
             target,
+            store,
             began,
             state: Mutex::new(State {
                 head: None,
@@ -207,6 +210,11 @@ impl Growth {
     /// What is filled.
     pub(crate) fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// Number of the store that it is filled in.
+    pub(crate) fn store(&self) -> u64 {
+        self.store
     }
 
     pub(crate) fn key(&self) -> Key {

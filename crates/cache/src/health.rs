@@ -115,6 +115,12 @@ impl Fault {
 }
 
 impl Fault {
+    /// Whether an error may be that of one place on the disk.
+    pub(crate) fn is_of_place(error: &io::Error) -> bool {
+        let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+        matches!(errno, Some(Errno::IO | Errno::BADMSG))
+    }
+
     /// Whether removing files would help.
     pub(crate) fn is_lack_of_space(error: &io::Error) -> bool {
         let errno = error.raw_os_error().map(Errno::from_raw_os_error);

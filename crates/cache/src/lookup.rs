@@ -9,9 +9,10 @@ use std::time::Duration;
 use nowait_runtime::fs::Io;
 
 use crate::growing::Growing;
+use crate::health::Fault;
 use crate::hot;
 use crate::index::{Ask, Found, Stored};
-use crate::object::{NoObject, Object};
+use crate::object::{NoObject, Object, Unreadable};
 use crate::statistics::count;
 use crate::store::{Hit, Lookup, LookupOptions, Store, Target, Why, now};
 
@@ -151,6 +152,7 @@ impl Store {
         if let Known::Stored(stored) = &known
             && !stored.names_in_file
             && let Some(object) = hot::find(self.id(), target, stored, true)
+                .filter(|object| object.is_whole())
                 .or_else(|| self.in_memory(target, stored))
         {
             count(&self.counters.hits_memory);
@@ -195,15 +197,18 @@ impl Store {
         match self.open(io, target).await {
             Ok(object) => hot::keep(self.id(), target.key, stored, &Arc::new(object)),
             Err(reason) => {
+                if matches!(reason, NoObject::Bad(_) | NoObject::Missing) {
+                    self.index().forget(&target.key, stored.stamp);
+                }
                 match &reason {
                     NoObject::Bad(error) => self.delete_damaged(target, error),
                     NoObject::Trouble(error) => {
                         self.note_error("open", &self.names().object(target.key), error);
+                        if Fault::is_of_place(error) {
+                            self.delete_unreadable(target, stored.stamp, Unreadable::Head);
+                        }
                     }
                     NoObject::Missing | NoObject::Collision => {}
-                }
-                if matches!(reason, NoObject::Bad(_) | NoObject::Missing) {
-                    self.index().forget(&target.key, stored.stamp);
                 }
                 hot::checked(self.id(), target.key);
             }
@@ -287,12 +292,14 @@ impl Store {
                 count(&counters.unavailable);
                 let why = NoObject::why(&error);
                 self.note_error("open", &self.names().object(target.key), &error);
+                if let Known::Stored(stored) = known
+                    && Fault::is_of_place(&error)
+                {
+                    self.delete_unreadable(target, stored.stamp, Unreadable::Head);
+                }
                 Lookup::Unavailable(why)
             }
             Err(reason) => {
-                if let NoObject::Bad(error) = &reason {
-                    self.delete_damaged(target, error);
-                }
                 if matches!(reason, NoObject::Collision) {
                     count(&counters.collisions);
                 }
@@ -306,6 +313,9 @@ impl Store {
                     }
                     Known::Perhaps { wanted } => wanted,
                 };
+                if let NoObject::Bad(error) = &reason {
+                    self.delete_damaged(target, error);
+                }
                 Lookup::Absent { wanted }
             }
         }

@@ -171,7 +171,7 @@ impl Store {
     }
 
     /// Writes to the disk and reads its directory.
-    async fn probe(&self) -> io::Result<()> {
+    pub(crate) async fn probe(&self) -> io::Result<()> {
         let io = self.own_io();
         let path = self.names().temp_at_top(Key([0; 16]));
         let options = fs::CreateOptions::default();

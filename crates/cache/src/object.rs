@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_runtime::fs::{self, CreateOptions, File, Io, Metadata, OpenOptions, PREFETCH_MAX};
 
+use crate::commits::Place;
 use crate::format::{self, FIRST_READ_BYTES, HEAD_BYTES_MAX, Head, HeadError, Identity};
 use crate::health::{Fault, Why};
 use crate::index::{self, Learn, Learned, Stored};
@@ -51,6 +52,20 @@ pub(crate) struct Object {
     pub file: Option<File>,
     /// The whole body, if it was read along.
     pub body: Option<Bytes>,
+}
+
+impl Object {
+    /// Whether the open file still has the size that it was opened with, as far as that can be told
+    /// without waiting. What is in memory is whole in any case.
+    pub(crate) fn is_whole(&self) -> bool {
+        match (&self.body, &self.file) {
+            (None, Some(file)) => match file.try_metadata_now() {
+                Some(metadata) => metadata.is_ok_and(|metadata| metadata.size == file.size()),
+                None => true,
+            },
+            _ => true,
+        }
+    }
 }
 
 /// Why there is no object in a file.
@@ -186,13 +201,65 @@ impl Store {
         }
     }
 
-    /// Deletes a file that is no object. One that takes its place meanwhile may go with it, which
-    /// costs a fetch.
+    /// Deletes a file that is no object, unless another has taken its place meanwhile. The index has
+    /// forgotten it, or never knew it.
     pub(crate) fn delete_damaged(self: &Arc<Self>, target: &Target, error: &HeadError) {
         let path = self.names().object(target.key);
         self.note_damaged(&path, error);
-        let store = self.clone();
-        drop(nowait_runtime::spawn(async move { store.remove_file(&store.own_io(), &path).await }));
+        let turn = Turn::new(self, target.key);
+        drop(nowait_runtime::spawn(async move {
+            let (store, place) = (&turn.store, turn.place());
+            place.turn().await;
+            if store.index().peek(&turn.key).is_none() {
+                store.remove_file(&store.own_io(), &path).await;
+            }
+        }));
+    }
+
+    /// Removes an object of this stamp whose file can't be read: the next request fetches it anew. Keeps
+    /// it when the disk as a whole is at fault: it is out of use, or takes no file either.
+    pub(crate) fn delete_unreadable(
+        self: &Arc<Self>,
+        target: &Target,
+        stamp: u64,
+        part: Unreadable,
+    ) {
+        if !self.has_stamp(target.key, stamp) || self.health.why().is_some() {
+            return;
+        }
+        let (turn, target) = (Turn::new(self, target.key), target.clone());
+        drop(nowait_runtime::spawn(async move {
+            let (store, place, io) = (&turn.store, turn.place(), turn.store.own_io());
+            // None of this is watched: that it succeeds says nothing about reading.
+            if store.probe().await.is_err()
+                || (part == Unreadable::Head && store.is_readable(&io, &target).await)
+            {
+                return;
+            }
+            place.turn().await;
+            if !store.has_stamp(target.key, stamp) || store.health.why().is_some() {
+                return;
+            }
+            let path = store.names().object(target.key);
+            match fs::unlink(&io, &path).await {
+                Ok(()) => store.note_unreadable(&path),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return store.note_error("unlink", &path, &error),
+            }
+            store.index().forget(&target.key, stamp);
+        }));
+    }
+
+    /// Whether the beginning of an object's file can be read now.
+    async fn is_readable(&self, io: &Io, target: &Target) -> bool {
+        let path = self.names().object(target.key);
+        let read =
+            async { fs::open(io, &path, &OPEN).await?.read_at(io, 0, FIRST_READ_BYTES).await };
+        read.await.is_ok()
+    }
+
+    fn has_stamp(&self, key: Key, stamp: u64) -> bool {
+        self.index().peek(&key).is_some_and(|stored| stored.stamp == stamp)
     }
 
     /// Copies a finished temporary file to another file system and gives it its name.
@@ -251,6 +318,38 @@ impl Store {
     }
 }
 
+/// What can't be read of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// It can't be opened, or its head can't be read.
+    Head,
+    Body,
+}
+
+/// The turn of a removal among the objects of its key that get their name: what is complete later gets
+/// its name after the removal. Given up when it is dropped, wherever the removal stands.
+struct Turn {
+    store: Arc<Store>,
+    key: Key,
+    number: u64,
+}
+
+impl Turn {
+    fn new(store: &Arc<Store>, key: Key) -> Turn {
+        Turn { store: store.clone(), key, number: store.commits.enter(key) }
+    }
+
+    fn place(&self) -> Place<'_> {
+        self.store.commits.place(self.key, self.number)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        drop(self.place());
+    }
+}
+
 /// How many bytes of a file are read for its head.
 fn first_read(size: u64) -> usize {
     match size {
@@ -266,6 +365,9 @@ fn check(file: &File, bytes: Bytes, target: &Target) -> Result<Object, NoObject>
     }
     let head = format::decode(&bytes).map_err(NoObject::Bad)?;
     let body_length = head.complete(file.size()).map_err(NoObject::Bad)?;
+    if head.identity.key != target.key {
+        return Err(NoObject::Bad(HeadError::Damaged("key")));
+    }
     if !head.is_of(&target.key, &target.text) {
         return Err(NoObject::Collision);
     }

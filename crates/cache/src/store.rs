@@ -29,7 +29,8 @@ use rustc_hash::{FxHashSet, FxHasher};
 use crate::commits::Commits;
 use crate::fill::{Ended, Fill, FillStart, Waiter};
 use crate::fills::Fills;
-use crate::format::{Head, HeadError};
+use crate::format::{Head, HeadError, Identity};
+use crate::growing::Growing;
 use crate::growth::Growth;
 pub use crate::health::Why;
 use crate::health::{Change, Fault, Health};
@@ -37,7 +38,7 @@ use crate::index::{self, BYTES_MIN, Index, NoHold, Victim};
 use crate::key::Key;
 use crate::memory::Memory;
 use crate::names::Names;
-use crate::object::Object;
+use crate::object::{Object, Unreadable};
 use crate::options::StoreOptions;
 use crate::recall::Recall;
 use crate::statistics::{Counters, Statistics, count};
@@ -144,7 +145,7 @@ pub enum Lookup {
     /// In a file.
     File(Hit),
     /// Being filled just now.
-    Filling(crate::growing::Growing),
+    Filling(Growing),
     /// An error of the origin that was remembered ([`Store::remember_error`]).
     Error {
         /// The status to answer with.
@@ -180,6 +181,11 @@ impl Hit {
     /// Identity, validity, metadata and header bytes.
     pub fn head(&self) -> &Arc<Head> {
         &self.object.head
+    }
+
+    /// Tells this object from any that takes its place.
+    pub fn stamp(&self) -> u64 {
+        self.stamp
     }
 
     /// Bytes of the body.
@@ -524,6 +530,13 @@ impl Store {
         self.error(format_args!("cache file \"{path}\" is deleted: {error}"));
     }
 
+    /// A file that was removed since the disk can't read it.
+    pub(crate) fn note_unreadable(&self, path: &[u8]) {
+        count(&self.counters.damaged);
+        let path = String::from_utf8_lossy(path);
+        self.error(format_args!("cache file \"{path}\" is deleted: it can't be read"));
+    }
+
     /// Wakes the manager if the files take more than `max_size`.
     pub(crate) fn feel_size(&self) {
         let options = self.options();
@@ -582,7 +595,7 @@ impl Store {
             count(&self.counters.fills_refused);
             return FillStart::Unavailable(Why::Full);
         }
-        let growth = Arc::new(Growth::new(target.clone()));
+        let growth = Arc::new(Growth::new(target.clone(), self.id));
         if let Err(other) = self.fills.enter(&growth)
             && options.lock
             && other.target() == target
@@ -645,10 +658,17 @@ impl Store {
 
     /// The store whose disk an object is on that was found in this one or in the slower one behind it.
     pub fn store_of(self: &Arc<Self>, hit: &Hit) -> Arc<Store> {
-        match self.slower() {
-            Some(slower) if hit.store == slower.id() => slower,
-            _ => self.clone(),
-        }
+        self.this_or_slower(hit.store)
+    }
+
+    /// The store that an object is being stored in which was found here: this one or the slower one
+    /// behind it.
+    pub fn store_of_growing(self: &Arc<Self>, growing: &Growing) -> Arc<Store> {
+        self.this_or_slower(growing.store())
+    }
+
+    fn this_or_slower(self: &Arc<Self>, id: u64) -> Arc<Store> {
+        self.slower().filter(|slower| slower.id() == id).unwrap_or_else(|| self.clone())
     }
 
     /// Resolves when the read of an object's body that begins now had better be given up: the disk
@@ -667,9 +687,20 @@ impl Store {
         self.health.note_answer();
     }
 
-    /// The body of an object can't be read: that may be one bad place on the disk.
-    pub fn body_failed(&self, key: Key, error: &io::Error) {
-        self.note_error("read", &self.names.object(key), error);
+    /// The body of an object can't be read. That may be one bad place on the disk: the stored object of
+    /// this [stamp](Hit::stamp) goes, so that the next request stores it in another.
+    pub fn body_failed(
+        self: &Arc<Self>,
+        identity: &Identity,
+        stamp: Option<u64>,
+        error: &io::Error,
+    ) {
+        self.note_error("read", &self.names.object(identity.key), error);
+        if let Some(stamp) = stamp {
+            let Identity { key, main, key_text, .. } = identity;
+            let target = Target { key: *key, main: *main, text: key_text.clone() };
+            self.delete_unreadable(&target, stamp, Unreadable::Body);
+        }
     }
 
     /// A reader of an object that could not be stored, or can't be read, gets the rest from the origin.

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_cache::index::{How, What};
@@ -23,6 +24,23 @@ async fn promote(
         assert_eq!(look(fast, io, text).await.body(), body(len), "behind it");
     }
     until("the copy", || fast.statistics().promoted > before).await;
+}
+
+/// Whoever reads it watches the disk that it is stored on.
+#[test]
+fn a_fill_is_that_of_the_slow_store() {
+    let (fast_dir, slow_dir) = (TempDir::new("fast"), TempDir::new("slow"));
+    let (fast_path, slow_path) = (fast_dir.path().to_owned(), slow_dir.path().to_owned());
+    on_worker(move || async move {
+        let (fast, slow, io) = (store(&fast_path), store(&slow_path), io(4));
+        let (fill, growing) = begin_and_join(&fast, &io, &target("alone")).await;
+        assert!(Arc::ptr_eq(&fast.store_of_growing(&growing), &fast));
+        drop((fill, growing));
+        fast.set_slower(Some(&slow));
+        let (fill, growing) = begin_and_join(&fast, &io, &target("key")).await;
+        assert!(Arc::ptr_eq(&fast.store_of_growing(&growing), &slow));
+        drop((fill, growing));
+    });
 }
 
 #[test]

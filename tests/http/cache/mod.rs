@@ -1,6 +1,7 @@
 //! `proxy_cache` and its family: what is stored, for how long, for whom, and who waits for whom.
 
 mod conf;
+mod damaged;
 mod filling;
 mod limits;
 mod paths;

@@ -245,6 +245,30 @@ fn what_head_was_answered_is_not_served_to_get() {
     });
 }
 
+/// It has not looked what is stored.
+#[test]
+fn a_head_that_bypasses_the_cache_leaves_content_alone() {
+    let content = "location / {
+        proxy_pass http://%%ORIGIN%%; proxy_cache_convert_head off; proxy_cache_key $uri;
+        proxy_cache_bypass $arg_fresh; }";
+    let replies = [
+        "HTTP/1.1 200 OK\nCache-Control: max-age=60\nContent-Length: 4\nConnection: close\n\nbody",
+        "HTTP/1.1 200 OK\nCache-Control: max-age=60\nContent-Length: 4\nConnection: close\n\n",
+    ];
+    if asks_nginx() {
+        return;
+    }
+    with_origin(content, &replies, |server, _| {
+        assert_eq!(ask(server, "/a", &[]).header("X-Cache"), Some("MISS"));
+        let mut client = server.client();
+        client.send("HEAD /a?fresh=1 HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response_to_head().header("X-Cache"), Some("BYPASS"));
+        let response = ask(server, "/a", &[]);
+        assert_eq!(response.header("X-Cache"), Some("HIT"));
+        assert_eq!(response.text(), "body");
+    });
+}
+
 #[test]
 fn conditions_and_ranges_are_answered_from_the_whole() {
     let reply = "HTTP/1.1 200 OK\nCache-Control: max-age=60\nETag: \"a\"\nAccept-Ranges: bytes\nContent-Length: 5\nConnection: close\n\nabcde";

@@ -2,7 +2,7 @@
 //! [`super::serve`].
 
 use bytes::Bytes;
-use nowait_cache::{Fill, FillStart, Hit, UnixMs};
+use nowait_cache::{Fill, FillStart, Hit, Lookup, LookupOptions, UnixMs};
 use nowait_h1::{Known, Method};
 
 use super::decoded::Decoded;
@@ -117,6 +117,7 @@ impl Run<'_> {
     fn open(&self, place: Place, entry: super::filling::Entry) -> Option<Fill> {
         let mut fill = match place {
             Place::Fill(fill) => fill,
+            Place::Later(_) if self.displaces_content(&entry) => return None,
             Place::Later(asked) => match self.begin(Some(asked)) {
                 FillStart::Fill(fill) => fill,
                 FillStart::Busy(_) | FillStart::Unavailable(_) => return None,
@@ -132,6 +133,25 @@ impl Run<'_> {
         }
         fill.head(entry.state, entry.tags).ok()?;
         Some(fill)
+    }
+
+    /// Whether a response without content, to HEAD, would take the place of one with content that nobody
+    /// has looked at (BYPASS).
+    ///
+    /// nginx differs: there it does.
+    fn displaces_content(&self, entry: &super::filling::Entry) -> bool {
+        if !entry.headless {
+            return false;
+        }
+        let has_content = |head| Decoded::of(head).is_none_or(|decoded| !decoded.meta.headless);
+        let options = LookupOptions { read_while_filling: true, ..LookupOptions::default() };
+        match self.store.try_lookup(&self.io, &self.main, options) {
+            Ok(Lookup::Memory(hit) | Lookup::File(hit)) => has_content(hit.head()),
+            Ok(Lookup::Filling(growing)) => has_content(growing.head()),
+            Ok(_) => false,
+            // Nobody waits for the disk to find out.
+            Err(_) => true,
+        }
     }
 
     /// An intercepted error is remembered as long as it is valid. nginx:

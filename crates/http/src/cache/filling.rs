@@ -34,6 +34,8 @@ pub(super) struct Storing {
 pub(super) struct Entry {
     pub(super) state: State,
     pub(super) tags: Vec<Tag>,
+    /// It has no content, since it answers HEAD.
+    pub(super) headless: bool,
     /// Its variant, if it varies.
     pub(super) variant: Option<Target>,
 }
@@ -129,7 +131,8 @@ impl Run<'_> {
             headless: is_head(self.request.method) && !self.conf.convert_head,
             ..rules.meta.clone()
         };
-        Entry { state: state(head.status, &rules, &meta, header), tags: self.tags(), variant }
+        let state = state(head.status, &rules, &meta, header);
+        Entry { state, tags: self.tags(), headless: meta.headless, variant }
     }
 
     /// The words of `cache_tag`.

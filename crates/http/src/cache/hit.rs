@@ -48,7 +48,8 @@ impl Run<'_> {
             HitBody::File { .. } if length == 0 => Body::Empty,
             HitBody::File { file, offset } => {
                 let (store, stored) = (self.store.store_of(&hit), hit.head().clone());
-                let kept = Kept::new(store, stored, self.origin.again(), Some((offset, length)));
+                let (again, body) = (self.origin.again(), (offset, length));
+                let kept = Kept::new(store, stored, again, hit.stamp(), body);
                 let io = self.io.clone();
                 Body::File(FileBody { file, io, offset, len: length, elsewhere: Some(kept) })
             }
@@ -75,7 +76,7 @@ impl Run<'_> {
             ..Report::default()
         };
         let (stored, again) = (growing.head().clone(), self.origin.again());
-        let kept = Kept::new(self.store.clone(), stored, again, None);
+        let kept = Kept::growing(self.store.store_of_growing(&growing), stored, again);
         let rest = kept.rest(self.request);
         let along = Along::growing(growing, self.io.clone(), kept, rest);
         self.respond(head, report, Body::Stream(Box::new(along)))

@@ -24,6 +24,8 @@ pub(super) struct Kept {
     store: Arc<Store>,
     stored: Arc<Stored>,
     again: Again,
+    /// The stamp of the object in the index; `None`: it is being stored.
+    stamp: Option<u64>,
     /// Where its body begins in the file, and how many bytes it has; `None`: that is still growing.
     body: Option<(u64, u64)>,
     /// What the origin has can be told from others.
@@ -31,14 +33,22 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// `body`: where it begins in its file, and its length, once that is known.
+    /// Of an object in the cache. `body`: where it begins in its file, and its length.
     pub(super) fn new(
         store: Arc<Store>,
         stored: Arc<Stored>,
         again: Again,
-        body: Option<(u64, u64)>,
+        stamp: u64,
+        body: (u64, u64),
     ) -> Rc<Self> {
-        Rc::new(Self { store, stored, again, body, certain: OnceCell::new() })
+        let (stamp, body) = (Some(stamp), Some(body));
+        Rc::new(Self { store, stored, again, stamp, body, certain: OnceCell::new() })
+    }
+
+    /// Of one that is being stored.
+    pub(super) fn growing(store: Arc<Store>, stored: Arc<Stored>, again: Again) -> Rc<Self> {
+        let (stamp, body) = (None, None);
+        Rc::new(Self { store, stored, again, stamp, body, certain: OnceCell::new() })
     }
 
     /// Where it is.
@@ -48,10 +58,10 @@ impl Kept {
 
     /// The file can't be read.
     pub(super) fn note(&self, error: &BodyError) {
-        let key = self.stored.identity.key;
+        let (identity, stamp) = (&self.stored.identity, self.stamp);
         match error {
-            BodyError::File(error) => self.store.body_failed(key, error),
-            error => self.store.body_failed(key, &io::Error::other(error.to_string())),
+            BodyError::File(error) => self.store.body_failed(identity, stamp, error),
+            error => self.store.body_failed(identity, stamp, &io::Error::other(error.to_string())),
         }
     }
 

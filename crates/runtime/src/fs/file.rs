@@ -247,12 +247,19 @@ impl File {
     /// What is known now of the open file; never waits on local file systems, goes to the pool on
     /// others.
     pub async fn metadata_now(&self, io: &Io) -> io::Result<Metadata> {
-        if self.handle.mount.is_inline() {
-            return Ok(Metadata::from_stat(&rustix::fs::fstat(&*self.handle)?));
+        if let Some(metadata) = self.try_metadata_now() {
+            return metadata;
         }
         let handle = self.handle.clone();
         let work = move || Ok(Metadata::from_stat(&rustix::fs::fstat(&*handle)?));
         offload(io, Class::Path, Op::Stat, self.handle.id, work).await
+    }
+
+    /// As [`metadata_now`](File::metadata_now), where that never waits; `None`: on other file
+    /// systems.
+    pub fn try_metadata_now(&self) -> Option<io::Result<Metadata>> {
+        let stat = || Ok(Metadata::from_stat(&rustix::fs::fstat(&*self.handle)?));
+        self.handle.mount.is_inline().then(stat)
     }
 
     /// The file system it is on.

@@ -134,6 +134,54 @@ pub fn parse(text: &[u8]) -> Option<i64> {
     unix(year, month, day, hour, minute, second)
 }
 
+/// As [`parse`], but only what the grammar of RFC 9110 allows, in any case of letters: for `Date` and
+/// `Expires` in caches.
+///
+/// RFC 9111 section 4.2: "Although all date formats are specified to be case-sensitive, a cache
+/// recipient SHOULD match the field value case-insensitively"; "A cache recipient SHOULD consider a
+/// date with a zone abbreviation other than "GMT" to be invalid for calculating expiration."
+///
+/// RFC 9110 section 5.6.7: what "appears to be more than 50 years in the future" is of the last
+/// century. With two-digit years below 70, nothing does.
+pub fn parse_exact(text: &[u8]) -> Option<i64> {
+    const NAMES: [&[u8]; 7] =
+        [b"thursday", b"friday", b"saturday", b"sunday", b"monday", b"tuesday", b"wednesday"];
+    let comma = text.iter().position(|&b| b == b',');
+    let (day, rest) = text.split_at(comma.unwrap_or(3).min(text.len()));
+    let is_short = WEEK.iter().any(|name| day.eq_ignore_ascii_case(&name[..]));
+    let is_long = NAMES.iter().any(|name| day.eq_ignore_ascii_case(name));
+    let fits = match comma {
+        Some(_) if is_short => has_form(rest, b", 00 aaa 0000 00:00:00 GMT"),
+        Some(_) if is_long => has_form(rest, b", 00-aaa-00 00:00:00 GMT"),
+        None if is_short => has_form(rest, b" aaa _0 00:00:00 0000"),
+        _ => false,
+    };
+    if !fits {
+        return None;
+    }
+    let mut canonical = text.to_ascii_lowercase();
+    let mut before = b' ';
+    for byte in &mut canonical {
+        if !before.is_ascii_alphabetic() {
+            byte.make_ascii_uppercase();
+        }
+        before = *byte;
+    }
+    parse(&canonical)
+}
+
+/// Whether a text has a form: `0` stands for a digit, `_` for a digit or a space, `a` for a letter, and
+/// everything else for itself in any case.
+fn has_form(text: &[u8], form: &[u8]) -> bool {
+    text.len() == form.len()
+        && text.iter().zip(form).all(|(byte, form)| match form {
+            b'0' => byte.is_ascii_digit(),
+            b'_' => byte.is_ascii_digit() || *byte == b' ',
+            b'a' => byte.is_ascii_alphabetic(),
+            form => byte.eq_ignore_ascii_case(form),
+        })
+}
+
 /// Unix seconds of the fields, or `None` if there is no such moment.
 fn unix(year: u32, month: u32, day: u32, hour: u32, minute: u32, second: u32) -> Option<i64> {
     let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
@@ -275,6 +323,46 @@ mod tests {
             assert_eq!(parse(form.as_bytes()), None, "{form}");
         }
         assert!(parse(b"Tue, 29 Feb 2000 00:00:00 GMT").is_some());
+    }
+
+    #[test]
+    fn exact_forms_in_any_case() {
+        for form in [
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "SUN, 06 NOV 1994 08:49:37 gmt",
+            "sun, 06 nov 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "sunday, 06-nov-94 08:49:37 gmt",
+            "Sun Nov  6 08:49:37 1994",
+            "sun nov 06 08:49:37 1994",
+        ] {
+            assert_eq!(parse_exact(form.as_bytes()), Some(784_111_777), "{form}");
+        }
+        for form in [
+            "",
+            "0",
+            "Sun",
+            "Sun, 06 Nov 1994 08:49:37",
+            "Sun, 06 Nov 1994 08:49:37 UTC",
+            "Sun, 06 Nov 1994 08:49:37 AEST",
+            "Sun, 06 Nov 1994 08:49:37 +0000",
+            "Sun, 06 Nov 1994 08:49:37 GMT x",
+            "Sun, 06-Nov-1994 08:49:37 GMT",
+            "Sunday, 06 Nov 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 EST",
+            "Sun 06 Nov 1994 08:49:37 GMT",
+            "Sun,  06 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 8:49:37 GMT",
+            "Sun, 06 Nov 1994 08.49.37 GMT",
+            "Sun, 06 Nov 94 08:49:37 GMT",
+            "Xyz, 06 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Xyz 1994 08:49:37 GMT",
+            "Sun, 31 Nov 1994 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994 GMT",
+            "Sun Nov 6 08:49:37 1994",
+        ] {
+            assert_eq!(parse_exact(form.as_bytes()), None, "{form}");
+        }
     }
 
     #[test]

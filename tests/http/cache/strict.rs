@@ -402,3 +402,140 @@ fn what_must_not_be_transformed_is_not_compressed() {
         }
     }
 }
+
+/// What an origin makes of it is nobody else's.
+#[test]
+fn requests_with_content_have_nothing_to_do_with_the_cache() {
+    let get = "GET /a HTTP/1.1\nHost: localhost";
+    let known = "GET /a HTTP/1.1\nHost: localhost\nContent-Length: 1\n\nx";
+    let empty = "GET /a HTTP/1.1\nHost: localhost\nContent-Length: 0";
+    let fresh = "200 OK\nCache-Control: max-age=60\n\n1";
+    cached(
+        STRICT,
+        &[
+            Case { exchange: known, reply: Some(fresh), expected: "200\n!X-Cache\n\n1" },
+            Case { exchange: get, reply: Some(fresh), expected: "200\nX-Cache: MISS\n\n1" },
+            Case { exchange: known, reply: Some(fresh), expected: "200\n!X-Cache\n\n1" },
+            Case { exchange: get, reply: None, expected: "200\nX-Cache: HIT\n\n1" },
+            Case { exchange: empty, reply: None, expected: "200\nX-Cache: HIT\n\n1" },
+        ],
+    );
+}
+
+#[test]
+fn nor_have_requests_with_chunked_content() {
+    let fresh =
+        "HTTP/1.1 200 OK\nCache-Control: max-age=60\nContent-Length: 1\nConnection: close\n\n1";
+    with_origin(STRICT, &[fresh; 2], |server, _| {
+        assert_eq!(ask(server, "/a", &[]).header("X-Cache"), Some("MISS"));
+        let mut client = server.client();
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+        client.send("1\r\nx\r\n0\r\n\r\n");
+        let response = client.response();
+        assert_eq!((response.status, response.header("X-Cache")), (200, None));
+        assert_eq!(ask(server, "/a", &[]).header("X-Cache"), Some("HIT"));
+    });
+}
+
+#[test]
+fn expires_is_read_as_the_standard_has_it() {
+    let reply = |expires: &str| format!("200 OK\nETag: \"a\"\nExpires: {expires}\n\n1");
+    let not_modified = "304 Not Modified\n\n";
+    for good in [
+        "Fri, 01 Jan 2038 00:00:00 GMT",
+        "FRI, 01 JAN 2038 00:00:00 gmt",
+        "Friday, 01-Jan-38 00:00:00 GMT",
+        "Fri Jan  1 00:00:00 2038",
+    ] {
+        eprintln!("{good}");
+        let cases = [
+            ("/a", Some(&*reply(good)), "200\nX-Cache: MISS\n\n1"),
+            ("/a", None, "200\nX-Cache: HIT\n\n1"),
+        ];
+        gets(STRICT, &cases);
+    }
+    for bad in [
+        "Fri, 01 Jan 2038 00:00:00 AEST",
+        "Fri, 01 Jan 2038 00:00:00 UTC",
+        "Fri, 01 Jan 2038 00:00:00",
+        "Fri, 01-Jan-2038 00:00:00 GMT",
+        "Fri, 01 Jan 38 00:00:00 GMT",
+        "0",
+    ] {
+        eprintln!("{bad}");
+        let cases = [
+            ("/a", Some(&*reply(bad)), "200\nX-Cache: MISS\n\n1"),
+            ("/a", Some(not_modified), "200\nX-Cache: REVALIDATED\n\n1"),
+        ];
+        gets(STRICT, &cases);
+    }
+}
+
+/// `Age` counts from it.
+#[test]
+fn the_date_is_the_origins() {
+    let date = "Sun, 22 Nov 2026 04:00:00 GMT";
+    let reply = format!("200 OK\nCache-Control: max-age=4000000000\nDate: {date}\n\n1");
+    let dated = |status: &str| format!("200\nX-Cache: {status}\nDate: {date}\n\n1");
+    let (miss, hit) = (dated("MISS"), dated("HIT"));
+    let renewed =
+        "304 Not Modified\nCache-Control: max-age=60\nDate: Sun, 22 Nov 2026 05:00:00 GMT\n\n";
+    gets(
+        STRICT,
+        &[
+            ("/a", Some(&reply), &miss),
+            ("/a", None, &hit),
+            ("/a", None, &hit),
+            ("/b", Some("200 OK\nETag: \"a\"\n\n1"), "200\nX-Cache: MISS\n\n1"),
+            (
+                "/b",
+                Some(renewed),
+                "200\nX-Cache: REVALIDATED\nDate: Sun, 22 Nov 2026 05:00:00 GMT\n\n1",
+            ),
+        ],
+    );
+    // The time when it came, where the origin says none.
+    with_origin(
+        STRICT,
+        &["HTTP/1.1 200 OK\nCache-Control: max-age=60\nContent-Length: 1\nConnection: close\n\n1"],
+        |server, _| {
+            let before = now();
+            let miss = ask(server, "/a", &[]);
+            let after = now();
+            let hit = ask(server, "/a", &[]);
+            assert_eq!((miss.status, hit.header("X-Cache")), (200, Some("HIT")));
+            let told = hit.header("Date").unwrap_or_default();
+            let came = (before - 1..=after).any(|time| date_text(time) == told);
+            assert!(came, "{told}");
+        },
+    );
+}
+
+fn date_text(unix: u64) -> String {
+    String::from_utf8(date(unix)).expect("ASCII")
+}
+
+#[test]
+fn a_targeted_lifetime_is_an_integer() {
+    let quoted = "200 OK\nETag: \"a\"\nCDN-Cache-Control: max-age=\"60\"\n\n1";
+    gets(
+        STRICT,
+        &[
+            ("/a", Some(quoted), "200\nX-Cache: MISS\n\n1"),
+            ("/a", Some("304 Not Modified\n\n"), "200\nX-Cache: REVALIDATED\n\n1"),
+        ],
+    );
+}
+
+#[test]
+fn white_space_makes_no_variant() {
+    let varied = "200 OK\nCache-Control: max-age=60\nVary: X-A\n\n1";
+    gets(
+        STRICT,
+        &[
+            ("/a\nX-A: a, b;c", Some(varied), "200\nX-Cache: MISS\n\n1"),
+            ("/a\nX-A:  a  ,b ; c", None, "200\nX-Cache: HIT\n\n1"),
+            ("/a\nX-A: a b", Some(varied), "200\nX-Cache: MISS\n\n1"),
+        ],
+    );
+}

@@ -7,7 +7,7 @@ use nowait_testkit::Origin;
 use nowait_testkit::origin::Step;
 
 use super::{Case, answered, through, wire};
-use crate::stage::server;
+use crate::stage::{asks_nginx, server};
 
 #[test]
 fn headers_are_passed_but_for_those_of_the_connection() {
@@ -255,6 +255,14 @@ fn early_hints_are_passed_if_wanted() {
         &[(&reply, "103 Early Hints\nLink: </a.css>; rel=preload\n!Server\n---\n200\n\nok")],
     );
     answered("location / { proxy_pass http://%%ORIGIN%%; }", &[(&reply, "200\n\nok")]);
+    let processing = "HTTP/1.1 102 Processing\n\n";
+    let reply = format!("{processing}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    if !asks_nginx() {
+        answered(
+            "early_hints 1; location / { proxy_pass http://%%ORIGIN%%; }",
+            &[(&reply, "102 Processing\n---\n200\n\nok")],
+        );
+    }
 }
 
 #[test]

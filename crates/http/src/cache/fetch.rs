@@ -80,6 +80,7 @@ impl Run<'_> {
             }
         };
         let mut head = answer.head;
+        self.keep_date(&mut head, &reply.head);
         let fill = match storing.entry {
             Some(entry) if answer.buffering => self.open(place, entry),
             _ => {

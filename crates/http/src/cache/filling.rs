@@ -16,6 +16,7 @@ use super::serve::{Run, is_head};
 use super::storing;
 use super::updating;
 use super::validity;
+use crate::http_date;
 use crate::response::LocalFuture;
 use crate::upstream::{Tee, UpstreamHead};
 
@@ -118,7 +119,9 @@ impl Run<'_> {
             let reply = if self.conf.strict { reply } else { &nothing };
             !storing::excluded(name, &connection, reply)
         });
-        let header = meta::encode_fields(kept);
+        let received = http_date::format(self.now);
+        let date = dated(self.conf.strict && !head.has(Known::Date), &received);
+        let header = meta::encode_fields(kept.chain(date));
         let variant = (!rules.vary.is_empty()).then(|| self.variant(&rules.vary, self.conf.strict));
         // nginx: only these two can be asked about with a condition.
         let validated = matches!(head.status, 200 | 206) || self.conf.strict;
@@ -186,8 +189,11 @@ impl Run<'_> {
                 headless: object.decoded.meta.headless,
                 ..rules.meta.clone()
             };
+            let received = http_date::format(self.now);
+            let date = dated(!answer.has(Known::Date), &received);
             let all = fields.iter().map(|field| (&field.name[..], &field.value[..]));
-            return Some(state(stored.status, &rules, &meta, meta::encode_fields(all)));
+            let header = meta::encode_fields(all.chain(date));
+            return Some(state(stored.status, &rules, &meta, header));
         }
         let assess = |fields: &[Field]| {
             let fields = fields.iter().map(|field| (&field.name[..], &field.value[..]));
@@ -210,6 +216,13 @@ impl Run<'_> {
         };
         Some(state(stored.status, &rules, &object.decoded.meta, stored.header.clone()))
     }
+}
+
+/// RFC 9110 section 6.6.1: "A recipient with a clock that receives a response message without a Date
+/// header field MUST record the time it was received and append a corresponding Date header field to the
+/// message's header section if it is cached or forwarded downstream."
+fn dated(is_missing: bool, received: &[u8]) -> Option<(&[u8], &[u8])> {
+    is_missing.then_some((&b"Date"[..], received))
 }
 
 fn state(status: u16, rules: &Rules, meta: &Meta, header: Bytes) -> State {

@@ -16,7 +16,8 @@ use super::serve::Run;
 use super::status::{Forward, Report, Status};
 use crate::log::Level;
 use crate::outcome::Outcome;
-use crate::response::{Body, FileBody, Head, Response};
+use crate::response::{Body, FileBody, Head, Own, Response};
+use crate::upstream::UpstreamHead;
 
 impl Run<'_> {
     /// Serves what is stored. `forward`: the origin was asked, or is being asked.
@@ -124,11 +125,25 @@ impl Run<'_> {
             let told = head.known(Known::ContentLength);
             told.and_then(nowait_conf::number)
         });
-        let answer = self.origin.respond(self.request, &head, Source::Cache)?;
+        let mut answer = self.origin.respond(self.request, &head, Source::Cache)?;
+        self.keep_date(&mut answer.head, &head);
         if answer.constant && length.is_some() {
             decoded.keep(self.request, &answer.head);
         }
         Ok(answer.head)
+    }
+
+    /// Strict mode: the response keeps the origin's `Date`, which `Age` is about.
+    ///
+    /// RFC 9110 section 6.6.1: Date is "the date and time at which the message was originated"; a cache
+    /// does not originate what it has stored. nginx sends its own date, and so do we else.
+    pub(super) fn keep_date(&self, ours: &mut Head, origin: &UpstreamHead) {
+        if self.conf.strict
+            && ours.date == Own::Ours
+            && let Some(date) = origin.known(Known::Date)
+        {
+            ours.date = Own::Given(origin.share(date));
+        }
     }
 
     fn respond(&mut self, mut head: Box<Head>, report: Report, body: Body) -> Outcome {

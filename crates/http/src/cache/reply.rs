@@ -99,10 +99,11 @@ impl Reply {
         if !ignored.expires && !reply.targeted {
             // RFC 9111 section 5.3: "A cache recipient MUST interpret invalid date formats,
             // especially the value "0", as representing a time in the past".
-            reply.expires =
-                lines(b"expires").next().map(|value| http_date::parse(value).unwrap_or(i64::MIN));
+            reply.expires = lines(b"expires")
+                .next()
+                .map(|value| http_date::parse_exact(value).unwrap_or(i64::MIN));
         }
-        reply.date = lines(b"date").next().and_then(http_date::parse);
+        reply.date = lines(b"date").next().and_then(http_date::parse_exact);
         // RFC 9111 section 5.1: "it SHOULD use the first value in the list and ignore the rest";
         // "If the field value (after discarding additional values […]) is invalid […] ignore".
         reply.age = lines(b"age")

@@ -35,7 +35,7 @@ use super::status::{Forward, Status};
 use crate::conf::cache::{CacheConf, Zone};
 use crate::log::Level;
 use crate::outcome::Outcome;
-use crate::request::Request;
+use crate::request::{BodyLength, Request};
 use crate::response::Response;
 use crate::subrequest::{self, Entry, Subrequest};
 use crate::upstream::BodyOptions;
@@ -129,12 +129,21 @@ pub async fn serve(request: &mut Request, origin: &mut dyn Origin) -> Outcome {
     run.look().await
 }
 
-/// Whether a request may be answered from the cache.
+/// Whether a request may be answered from the cache, and its response stored.
 fn is_served(request: &Request, conf: &CacheConf) -> bool {
+    if !conf.methods.allows(request.method) {
+        return false;
+    }
+    if !conf.strict {
+        return true;
+    }
     // RFC 9111 section 4: "A cache MUST write through requests with methods that are unsafe […] to the
     // origin server; i.e., a cache is not allowed to generate a reply to such a request before having
     // forwarded the request and having received a corresponding response."
-    conf.methods.allows(request.method) && !(conf.strict && request.method == Method::Post)
+    // RFC 9110 section 9.3.1: "content received in a GET request has no generally defined semantics".
+    // An origin may look at it all the same, and the key does not: nobody else may be given what it
+    // answers.
+    request.method != Method::Post && request.body_length == BodyLength::None
 }
 
 /// The time in Unix seconds.

@@ -24,7 +24,7 @@ pub fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Control> {
             let (key, value) = reader.member()?;
             // A flag that is false is a directive that is not there.
             if let Some(value) = value {
-                control.take(key, value.text());
+                control.take(key, value.text_for(key));
             }
             members += 1;
             reader.end_of_member()?;
@@ -33,17 +33,27 @@ pub fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Control> {
     (members > 0).then_some(control)
 }
 
+/// Directives whose values are integers.
+const SECONDS: [&[u8]; 4] = [b"max-age", b"s-maxage", b"stale-while-revalidate", b"stale-if-error"];
+
 /// The value of a member.
 enum Item<'a> {
     Flag,
-    Text(Cow<'a>),
+    /// A number or a token.
+    Bare(Cow<'a>),
+    String(Cow<'a>),
 }
 
 impl<'a> Item<'a> {
-    fn text(self) -> Option<Cow<'a>> {
+    /// The value of a directive.
+    ///
+    /// RFC 9213 section 2.1: "the max-age directive has an integer value"; a string is none, whatever is
+    /// in it.
+    fn text_for(self, key: &[u8]) -> Option<Cow<'a>> {
         match self {
             Self::Flag => None,
-            Self::Text(text) => Some(text),
+            Self::String(_) if SECONDS.contains(&key) => Some(Cow::Borrowed(b"")),
+            Self::Bare(text) | Self::String(text) => Some(text),
         }
     }
 }
@@ -86,20 +96,17 @@ impl<'a> Reader<'a> {
                 self.0 = &self.0[2..];
                 return Some(flag);
             }
-            b'"' => self.string()?,
-            b'-' | b'0'..=b'9' => {
-                let number = self.take_while(|b| b.is_ascii_digit() || b == b'-' || b == b'.');
-                Cow::Borrowed(number)
-            }
+            b'"' => return Some(Some(Item::String(self.string()?))),
+            b'-' | b'0'..=b'9' => self.take_while(|b| b.is_ascii_digit() || b == b'-' || b == b'.'),
             b'*' | b'A'..=b'Z' | b'a'..=b'z' => {
                 let is_token =
                     |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&b);
-                Cow::Borrowed(self.take_while(is_token))
+                self.take_while(is_token)
             }
             // Inner lists, byte sequences, dates: no directive has them.
             _ => return None,
         };
-        Some(Some(Item::Text(text)))
+        Some(Some(Item::Bare(Cow::Borrowed(text))))
     }
 
     fn string(&mut self) -> Option<Cow<'a>> {
@@ -171,6 +178,9 @@ mod tests {
         assert!(parse("no-store=?1").unwrap().no_store);
         assert_eq!(parse("private=\"x-a\"").unwrap().private.names().len(), 1);
         assert!(parse("max-age=1.5").unwrap().invalid);
+        let control = parse("max-age=\"10\", stale-if-error=\"10\"").unwrap();
+        assert!(control.invalid, "a string is no integer");
+        assert_eq!((control.max_age, control.stale_if_error), (None, None));
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub fn distinction<'a>(
                 if lines.clone().next().is_some() {
                     out.push(b'=');
                 }
-                join(lines.map(<[u8]>::trim_ascii), &mut out);
+                spaced(lines, &mut out);
             }
         }
         out.extend_from_slice(b"\r\n");
@@ -74,6 +74,59 @@ fn join<'a>(lines: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
             out.push(b',');
         }
         out.extend_from_slice(line);
+    }
+}
+
+/// Joins lines without the white space that means nothing in the syntax of lists and parameters: at the
+/// ends, and beside `,` and `;`. Elsewhere any white space is one space; in quotes nothing changes.
+fn spaced<'a>(lines: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
+    let mut quotes = Quotes::default();
+    for (n, line) in lines.enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        let mut space = false;
+        let mut start = out.len();
+        for &byte in line {
+            let is_quoted = quotes.takes(byte);
+            if !is_quoted && matches!(byte, b' ' | b'\t') {
+                space = true;
+                continue;
+            }
+            let separates = !is_quoted && matches!(byte, b',' | b';');
+            if std::mem::take(&mut space) && !separates && out.len() > start {
+                out.push(b' ');
+            }
+            out.push(byte);
+            if separates {
+                start = out.len();
+            }
+        }
+        // A quoted string ends with its line.
+        quotes = Quotes::default();
+    }
+}
+
+/// Whether bytes are within a quoted string (RFC 9110 section 5.6.4).
+#[derive(Default)]
+struct Quotes {
+    open: bool,
+    escaped: bool,
+}
+
+impl Quotes {
+    /// Whether the next byte is a part of a quoted string, its quotes included.
+    fn takes(&mut self, byte: u8) -> bool {
+        let was_open = self.open;
+        if std::mem::take(&mut self.escaped) {
+            return true;
+        }
+        match byte {
+            b'"' => self.open = !self.open,
+            b'\\' => self.escaped = was_open,
+            _ => {}
+        }
+        was_open || byte == b'"'
     }
 }
 
@@ -146,6 +199,12 @@ mod tests {
         assert!(!same(&[("accept-encoding", "gzip;q=0.5")], &[("accept-encoding", "gzip")]));
         assert!(!same(&[("x-a", "")], &[]));
         assert!(same(&[("x-a", "a"), ("x-a", " b")], &[("X-A", "a,b")]));
+        assert!(same(&[("x-a", "a , b ;  c=1, d  e ")], &[("X-A", "a,b;c=1,d e")]));
+        assert!(same(&[("x-a", "a\t, \"b , c\"")], &[("X-A", "a,\"b , c\"")]));
+        assert!(!same(&[("x-a", "\"b , c\"")], &[("X-A", "\"b,c\"")]));
+        assert!(!same(&[("x-a", "\"b\\\" , c\"")], &[("X-A", "\"b\\\",c\"")]));
+        assert!(!same(&[("x-a", "a b")], &[("X-A", "ab")]));
+        assert!(!same(&[("x-a", "a b")], &[("X-A", "a,b")]));
         assert_eq!(key("a, b", &[], Form::Strict), key("B,A", &[], Form::Strict));
     }
 

@@ -12,8 +12,8 @@ nowait_conf::directives! {
     module "core";
     pub struct EarlyHintsConf with EarlyHintsConfLayer;
 
-    /// When responses with status 103 (Early Hints) of servers behind this one are passed to clients: if
-    /// one of the values is neither empty nor `0`.
+    /// When interim responses 103 (Early Hints) and 102 (Processing) of upstream servers are passed to
+    /// clients: if one of the values is neither empty nor `0`. nginx passes only 103.
     early_hints: Option<Predicates>, in HTTP | SERVER | LOCATION, args "string ...";
 }
 

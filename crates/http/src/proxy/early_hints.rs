@@ -1,4 +1,4 @@
-//! 103 (Early Hints): passed to clients while the response is waited for. nginx:
+//! 103 (Early Hints) and 102 (Processing): passed to clients while the response is waited for. nginx:
 //! `ngx_http_upstream_process_early_hints`, `ngx_http_early_hints_filter`.
 
 use nowait_h1::Version;
@@ -12,8 +12,14 @@ use crate::upstream::UpstreamHead;
 /// The head to send to the client; `None`: it would not understand it, or `early_hints` does not say
 /// so.
 pub fn interim(request: &Request, backend: &Backend, head: &UpstreamHead) -> Option<OutBuf> {
-    if head.status != 103
-        || request.head.version() < Version::Http11
+    // nginx differs: it passes 103 only. RFC 9110 section 15.2: "A proxy MUST forward 1xx responses
+    // unless the proxy itself requested the generation of the 1xx response."
+    let reason: &[u8] = match head.status {
+        102 => b"Processing",
+        103 => b"Early Hints",
+        _ => return None,
+    };
+    if request.head.version() < Version::Http11
         || request.nested.is_some()
         // Responses before this one may not have been sent yet.
         || request.pipelined
@@ -22,9 +28,12 @@ pub fn interim(request: &Request, backend: &Backend, head: &UpstreamHead) -> Opt
         return None;
     }
     let mut fields = head.fields().filter(|f| !backend.hide.contains(f.name, f.known)).peekable();
-    fields.peek()?;
+    if head.status == 103 {
+        // Without hints it says nothing.
+        fields.peek()?;
+    }
     let mut out = OutBuf::new();
-    let mut writer = HeadWriter::response_with_reason(&mut *out, 103, b"Early Hints");
+    let mut writer = HeadWriter::response_with_reason(&mut *out, head.status, reason);
     for field in fields {
         writer.field(field.name, field.value);
     }

@@ -35,6 +35,29 @@ fn content(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n / 7 * 31 % 251) as u8).collect()
 }
 
+/// The first configuration of the README, with everything around it that a reader would have.
+#[test]
+fn readme() {
+    let readme = include_str!("../../README.md");
+    let (_, rest) = readme.split_once("cat > nginx.conf <<'END'\n").expect("an example");
+    let (text, _) = rest.split_once("\nEND\n").expect("its end");
+    let text = text.replace("events {}", "events { }").replace("listen 8080", "listen 8000");
+    let server = example(&text)
+        .file("html/index.html", "It works.")
+        .file("storage/iso/debian.iso", "an image")
+        .file("logs/access.log", "")
+        .start();
+    assert_eq!(server.get("/").text(), "It works.");
+    assert_eq!(server.get("/iso/debian.iso").text(), "an image");
+    // What the server itself keeps there is nobody's business.
+    for path in ["/nginx.conf", "/nginx.pid", "/error.log", "/logs/access.log", "/html/index.html"]
+    {
+        assert!(server.dir().join(path.trim_start_matches('/')).exists(), "{path}");
+        assert_eq!(server.get(path).status, 404, "{path}");
+    }
+    assert!(server.quit().success());
+}
+
 #[test]
 fn static_benchmark() {
     let large = content(3 << 20);

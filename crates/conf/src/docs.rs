@@ -1,11 +1,13 @@
 //! The reference, written from the tables: `docs/reference/` is this and nothing else.
 //!
-//! Called by the repository's documentation task; nothing here runs in the server.
+//! Called by `nowait reference` and, through it, by the repository's documentation task; nothing here
+//! runs in the server.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::elsewhere;
+use crate::nearest::nearest;
 use crate::registry::{Registry, Row};
 use crate::unsupported::{self, Unsupported};
 
@@ -32,10 +34,34 @@ pub fn directives(registry: &Registry) -> String {
     out
 }
 
+/// The sections of every directive of a name; empty if there is none.
+pub fn directive_named(registry: &Registry, name: &str) -> String {
+    let mut out = String::new();
+    for row in registry.named(name.as_bytes()) {
+        heading(&mut out, row);
+        let _ = writeln!(out, "| Module | {} |", row.module);
+        body(&mut out, row);
+    }
+    out
+}
+
+/// The directive whose name is most like `name`, if one is.
+pub fn nearest_directive(registry: &Registry, name: &str) -> Option<&'static str> {
+    nearest(name, registry.rows().map(|row| row.name))
+}
+
 /// The section of one directive.
 fn directive(out: &mut String, row: &Row) {
-    let _ = writeln!(out, "\n<a id=\"{}\"></a>\n\n### {}\n", anchor(row), row.name);
-    let _ = writeln!(out, "| | |\n|---|---|");
+    let _ = writeln!(out, "\n<a id=\"{}\"></a>", anchor(row));
+    heading(out, row);
+    body(out, row);
+}
+
+fn heading(out: &mut String, row: &Row) {
+    let _ = writeln!(out, "\n### {}\n\n| | |\n|---|---|", row.name);
+}
+
+fn body(out: &mut String, row: &Row) {
     let _ = writeln!(out, "| Syntax | {} |", code(&syntax(row)));
     let default = match row.default {
         Some("") => "—".to_owned(),

@@ -1,20 +1,26 @@
-//! What is there without any file: the configuration that serves the current directory, and the
-//! types that `include mime.types` finds when nobody installed such a file.
+//! What is there without any file: the configuration that serves a directory, and the types that
+//! `include mime.types` finds if no such file is installed.
+//!
+//! Called by `main` for `nowait serve` and for a start without a configuration. The configuration
+//! is a text like any other; nothing here is a second way to serve.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nowait_conf::{Disk, Files};
+use nowait_sys::user;
 
-/// The port that is served then.
+/// The port that is served unless the command line names another one.
 pub const PORT: u16 = 8080;
 
-/// The text. It goes the way of every other configuration; the prefix is the current directory.
-pub const CONFIGURATION: &str = "\
-daemon off;
-master_process off;
-worker_processes auto;
-error_log stderr warn;
+/// Directives of the main context, each with its arguments.
+const MAIN: &[(&str, &str)] =
+    &[("daemon", "off"), ("worker_processes", "auto"), ("error_log", "stderr warn")];
+
+/// The `http` block up to the server.
+const HTTP: &str = "\
 events {}
 http {
     access_log off;
@@ -51,13 +57,134 @@ http {
         video/webm webm;
         video/x-matroska mkv;
     }
-    server {
-        listen 8080;
-        root .;
-        autoindex on;
+";
+
+/// A directory to serve without a configuration, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serve {
+    /// The directory, as it was given.
+    pub directory: PathBuf,
+    /// Addresses to listen on; none stands for this machine only.
+    pub addresses: Vec<SocketAddr>,
+    /// Serve names that begin with a dot, too.
+    pub hidden: bool,
+}
+
+impl Default for Serve {
+    fn default() -> Serve {
+        Serve { directory: PathBuf::from("."), addresses: loopback(PORT), hidden: false }
     }
 }
-";
+
+/// Both loopback addresses, or the one of IPv4 where there is no IPv6.
+pub fn loopback(port: u16) -> Vec<SocketAddr> {
+    let mut addresses = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))];
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+        addresses.push(SocketAddr::from((Ipv6Addr::LOCALHOST, port)));
+    }
+    addresses
+}
+
+/// An address with or without a port: `0.0.0.0`, `[::]:8000`, `::1`, `localhost:8000`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn addresses(text: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(vec![address]);
+    }
+    if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    match text.strip_prefix("localhost").map(|rest| rest.strip_prefix(':')) {
+        Some(Some(own)) => {
+            own.parse().map(loopback).map_err(|_| format!("\"{own}\" is not a port"))
+        }
+        Some(None) if text == "localhost" => Ok(loopback(port)),
+        _ if text.parse::<u16>().is_ok() => {
+            Err(format!("it needs an address; \"--port {text}\" sets the port"))
+        }
+        _ => Err("expected an address such as 0.0.0.0, [::]:8000 or localhost".to_owned()),
+    }
+}
+
+impl Serve {
+    /// The configuration; the prefix is the directory. What `globals` (of `-g`) sets is left out.
+    pub fn configuration(&self, globals: Option<&str>) -> String {
+        let is_given = |name: &str| {
+            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            globals.is_some_and(|text| text.split(|c| !is_word(c)).any(|word| word == name))
+        };
+        let mut text = String::new();
+        let mut main = |name: &str, arguments: &str| {
+            if !is_given(name) {
+                text.push_str(&format!("{name} {arguments};\n"));
+            }
+        };
+        for (name, arguments) in MAIN {
+            main(name, arguments);
+        }
+        // A process that may read everything must not face clients: root's server process becomes
+        // "nobody". Others need no second process.
+        if user::effective_uid() != 0 {
+            main("master_process", "off");
+        }
+        text.push_str(HTTP);
+        text.push_str("    server {\n");
+        for address in &self.addresses {
+            text.push_str(&format!("        listen {address};\n"));
+        }
+        text.push_str("        root .;\n        autoindex on;\n");
+        if !self.hidden {
+            // Repositories, passwords of tools, histories. Listings never show such names.
+            text.push_str("        location ~ /\\. { return 404; }\n");
+        }
+        text.push_str("    }\n}\n");
+        text
+    }
+
+    /// What a person at the terminal wants to know. `directory` is the full path.
+    pub fn greeting(&self, directory: &Path) -> String {
+        let mut text = format!("Serving {} at", directory.display());
+        let mut is_first = true;
+        for address in &self.addresses {
+            // "localhost" stands for both loopback addresses.
+            let host = match address.ip() {
+                ip if ip.is_loopback() && ip.is_ipv6() && self.addresses.len() > 1 => continue,
+                IpAddr::V4(Ipv4Addr::LOCALHOST) => "localhost".to_owned(),
+                IpAddr::V4(ip) => ip.to_string(),
+                IpAddr::V6(ip) => format!("[{ip}]"),
+            };
+            let separator = if is_first { " " } else { ", " };
+            text.push_str(&format!("{separator}http://{host}:{}/", address.port()));
+            is_first = false;
+        }
+        text.push_str("\nPress Ctrl-C to stop. \"nowait -h\" shows how to configure it.");
+        text
+    }
+
+    /// What should make somebody who started this as root think again.
+    pub fn warnings(&self, directory: &Path) -> Vec<String> {
+        if user::effective_uid() != 0 {
+            return Vec::new();
+        }
+        let mut warnings =
+            vec!["[warn] started as root: files are read as user \"nobody\"".to_owned()];
+        let others_may = |path: &Path, bits: u32| {
+            std::fs::metadata(path).map_or(true, |metadata| metadata.mode() & bits == bits)
+        };
+        let is_open = others_may(directory, 0o5)
+            && directory.ancestors().all(|ancestor| others_may(ancestor, 0o1));
+        if !is_open {
+            warnings.push(format!(
+                "[warn] \"{}\" may not be readable by \"nobody\"; start nowait as the owner of the \
+                 directory",
+                directory.display()
+            ));
+        }
+        warnings
+    }
+}
 
 /// `conf/mime.types` of the repository.
 const MIME_TYPES: &[u8] = include_bytes!("../../../conf/mime.types");
@@ -81,11 +208,58 @@ impl Files for WithBuiltIn {
     }
 }
 
-/// What a person at the terminal wants to know.
-pub fn greeting(directory: &Path) -> String {
-    format!(
-        "nowait serves {} at http://localhost:{PORT}/\n\
-         Press Ctrl-C to stop. To configure it: nowait -c nginx.conf (nowait -h shows more).",
-        directory.display()
-    )
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_port_or_get_one() {
+        let check = |text: &str| addresses(text, 81).map(|all| all[0].to_string());
+        for (text, address) in [
+            ("0.0.0.0", "0.0.0.0:81"),
+            ("192.0.2.1:8000", "192.0.2.1:8000"),
+            ("::", "[::]:81"),
+            ("[::1]", "[::1]:81"),
+            ("[::]:8000", "[::]:8000"),
+            ("localhost", "127.0.0.1:81"),
+            ("localhost:82", "127.0.0.1:82"),
+        ] {
+            assert_eq!(check(text), Ok(address.to_owned()));
+        }
+        for wrong in
+            ["8000", "", "example.org", "localhost:x", "localhosts", "1.2.3.4:99999", "a;b"]
+        {
+            assert!(check(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn globals_replace_what_is_built_in() {
+        let serve = Serve::default();
+        assert!(serve.configuration(None).starts_with("daemon off;\nworker_processes auto;\n"));
+        let text = serve.configuration(Some("worker_processes 2;daemon on;"));
+        assert!(!text.contains("daemon") && !text.contains("worker_processes"), "{text}");
+        assert!(text.contains("error_log stderr warn;"), "{text}");
+        assert!(!Serve { hidden: true, ..serve }.configuration(None).contains("404"));
+    }
+
+    #[test]
+    fn a_greeting_names_every_address() {
+        let serve = |addresses: &[&str]| Serve {
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            ..Serve::default()
+        };
+        let greeting = |addresses: &[&str]| {
+            let text = serve(addresses).greeting(Path::new("/srv"));
+            text.lines().next().unwrap().to_owned()
+        };
+        assert_eq!(
+            greeting(&["127.0.0.1:8080", "[::1]:8080"]),
+            "Serving /srv at http://localhost:8080/"
+        );
+        assert_eq!(
+            greeting(&["192.0.2.1:80", "[::]:81"]),
+            "Serving /srv at http://192.0.2.1:80/, http://[::]:81/"
+        );
+    }
 }

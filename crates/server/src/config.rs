@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nowait_conf::{Bundle, Cx, Diagnostic, Diagnostics, Files, Paths, Registry, parse};
 
-use crate::builtin::{self, WithBuiltIn};
+use crate::builtin::WithBuiltIn;
 use crate::conf_core;
 use crate::log::Level;
 use crate::place::Place;
@@ -63,9 +63,9 @@ pub fn registry() -> Registry {
 /// # Errors
 /// Everything that is wrong with it.
 pub fn load(place: &Place) -> Result<Loaded, Refused> {
-    if place.builtin {
+    if let Some(serve) = &place.serve {
         let mut files = Bundle::default();
-        files.add(&place.conf_file, builtin::CONFIGURATION);
+        files.add(&place.conf_file, serve.configuration(place.globals.as_deref()));
         let mut loaded = interpret(&files, place)?;
         // It stores nothing: neither request bodies nor a process id, least of all here.
         loaded.needs.directories.clear();
@@ -115,14 +115,14 @@ fn lines(diagnostics: &Diagnostics) -> Vec<Line> {
 }
 
 /// What `-T` prints: every file once, each after a line with its name, as nginx does.
-pub fn dump(bundle: &Bundle, out: &mut impl std::io::Write) -> std::io::Result<()> {
+pub fn dump(bundle: &Bundle, out: &mut dyn std::io::Write) -> std::io::Result<()> {
     for (path, text) in bundle.iter() {
         dump_file(path, text, out)?;
     }
     Ok(())
 }
 
-fn dump_file(path: &Path, text: &[u8], out: &mut impl std::io::Write) -> std::io::Result<()> {
+fn dump_file(path: &Path, text: &[u8], out: &mut dyn std::io::Write) -> std::io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     out.write_all(b"# configuration file ")?;
     out.write_all(path.as_os_str().as_bytes())?;

@@ -38,6 +38,10 @@ const PRESENCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const RELOAD: &str = "reload";
 
+/// What other users are told.
+const NOT_PERMITTED: &str = "nowait: [error] the master process belongs to another user; use \
+                             its account, or root\n";
+
 const PRESENCE: &str = "presence";
 
 const UPGRADED: &str = "upgraded";
@@ -224,7 +228,13 @@ pub enum Answer {
 
 /// Asks the master `pid` for something, and waits for the result.
 pub fn request(pid: u32, wish: &Wish) -> Answer {
-    let Ok(mut stream) = connect(pid, wish, REPLY_TIMEOUT) else { return Answer::Unreachable };
+    let mut stream = match connect(pid, wish, REPLY_TIMEOUT) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Answer::Failed(NOT_PERMITTED.to_owned());
+        }
+        Err(_) => return Answer::Unreachable,
+    };
     let mut reply = Vec::new();
     if let Err(error) = Read::by_ref(&mut stream).take(REPLY_BYTES_MAX).read_to_end(&mut reply) {
         return Answer::Failed(format!("no answer from the master process {pid}: {error}\n"));
@@ -248,18 +258,24 @@ pub fn tell_upgraded(pid: u32) {
 /// Whether `pid` is a master that serves. One that does not answer counts as serving: it may be
 /// busy with a reload, or talk to its own user only. Other programs have no such socket.
 pub fn is_serving(pid: u32) -> bool {
-    let Ok(mut stream) = connect(pid, &Wish::Presence, PRESENCE_TIMEOUT) else {
-        return false;
+    let mut stream = match connect(pid, &Wish::Presence, PRESENCE_TIMEOUT) {
+        Ok(stream) => stream,
+        Err(error) => return error.kind() == io::ErrorKind::PermissionDenied,
     };
     let mut reply = Vec::new();
     let read = Read::by_ref(&mut stream).take(REPLY_BYTES_MAX).read_to_end(&mut reply);
     read.is_err() || !reply.starts_with(b"failed")
 }
 
+/// `PermissionDenied` means that there is such a master, and that it belongs to another user.
 fn connect(pid: u32, wish: &Wish, timeout: Duration) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect_addr(&address(pid)?)?;
     let peer = rustix::net::sockopt::socket_peercred(&stream)?;
     if peer.pid.as_raw_nonzero().get().unsigned_abs() != pid {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let own = nowait_sys::user::effective_uid();
+    if own != 0 && own != peer.uid.as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     stream.set_read_timeout(Some(timeout))?;

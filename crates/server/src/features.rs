@@ -143,6 +143,7 @@ pub fn usage() -> String {
     format!(
         "Usage: nowait [-?hvVtTq] [-s signal] [-p prefix]
               [-e filename] [-c filename] [-g directives]
+       nowait serve | reference | cache purge ...
 
 Options:
   -?,-h         : this help
@@ -157,8 +158,13 @@ Options:
   -c filename   : set configuration file (default: {PREFIX}{CONF_FILE})
   -g directives : set global directives out of configuration file
 
+Commands (each with --help):
+  serve [DIR]    : serve a directory without a configuration
+  reference NAME : print the reference of a directive or variable, or a whole page
+  cache purge    : remove objects from a cache of the running server
+
 Without options and without {PREFIX}{CONF_FILE} (or conf/{CONF_FILE} here), nowait serves the
-current directory on port 8080.
+current directory at http://localhost:8080/, as \"nowait serve\" does.
 
 "
     )

@@ -4,6 +4,7 @@
 mod builtin;
 mod cache_command;
 mod cli;
+mod commands;
 mod conf_core;
 mod config;
 mod control;
@@ -16,6 +17,7 @@ mod log;
 mod logs;
 mod master;
 mod notify;
+mod output;
 mod pidfile;
 mod place;
 mod preflight;
@@ -30,11 +32,11 @@ mod stream_service;
 mod wire;
 mod worker;
 
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use cli::{Command, Options};
+use commands::Asked;
 use config::Loaded;
 use control::{Answer, Wish};
 use log::{Level, Reason, StartupLog, complain};
@@ -42,6 +44,7 @@ use master::{Ended, Master};
 use notify::Inherited;
 use nowait_sys::process;
 use nowait_sys::signal::Signal;
+use output::print_error;
 use place::Place;
 
 fn main() -> ExitCode {
@@ -57,13 +60,17 @@ fn main() -> ExitCode {
 }
 
 fn run(inherited: Inherited) -> Result<u8, String> {
-    if let Some(page) = reference::asked(std::env::args_os().skip(1)) {
-        print!("{}", page?);
-        return Ok(0);
-    }
-    if let Some(done) = cache_command::asked(std::env::args_os().skip(1)) {
-        print!("{}", done?);
-        return Ok(0);
+    match commands::parse(std::env::args_os().skip(1)) {
+        None => {}
+        Some(Ok(asked)) => return command(asked, inherited),
+        Some(Err(error)) => {
+            let text = error.render().to_string();
+            if error.use_stderr() {
+                output::print_error(&text);
+                return Ok(1);
+            }
+            return output::print(&text).map(|()| 0);
+        }
     }
     let options = cli::parse(std::env::args_os().skip(1))?;
     if options.version {
@@ -73,12 +80,8 @@ fn run(inherited: Inherited) -> Result<u8, String> {
         }
     }
     let place = Place::find(&options)?;
-    if place.builtin && (options.test || options.command.is_some()) {
-        complain(&format!(
-            "[warn] there is no configuration: neither {} nor conf/{} here; -p and -c name one",
-            place.conf_file.display(),
-            features::CONF_FILE,
-        ));
+    if place.serve.is_some() && (options.test || options.command.is_some()) {
+        complain(&place.no_configuration());
         if options.command.is_some() {
             return Ok(1);
         }
@@ -97,14 +100,34 @@ fn run(inherited: Inherited) -> Result<u8, String> {
             for line in &refused.lines {
                 log.log_file_only(line.level, &line.text);
             }
-            eprint!("{}", refused.rendered);
+            print_error(&refused.rendered);
             return Ok(1);
         }
     };
     if let Some(command) = options.command {
         return Ok(signal(command, &loaded, &log));
     }
-    eprint!("{}", loaded.rendered);
+    Ok(run_server(place, loaded, inherited, log))
+}
+
+/// Does what a subcommand asks for.
+fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
+    match asked {
+        Asked::Reference(name) => output::print(&reference::text(&name)?).map(|()| 0),
+        Asked::Purge(order, options) => {
+            output::print(&cache_command::purge(order, &options)?).map(|()| 0)
+        }
+        Asked::Serve(serve) => {
+            let place = Place::serve(serve)?;
+            let loaded = config::load(&place).map_err(|refused| refused.rendered)?;
+            Ok(run_server(place, loaded, inherited, StartupLog::stderr(Level::Warn)))
+        }
+    }
+}
+
+/// Starts the server and runs it to its end; the result is the exit code.
+fn run_server(place: Place, loaded: Loaded, inherited: Inherited, log: StartupLog) -> u8 {
+    print_error(&loaded.rendered);
     for warning in &loaded.warnings {
         log.log_file_only(Level::Warn, warning);
     }
@@ -112,10 +135,10 @@ fn run(inherited: Inherited) -> Result<u8, String> {
         ControlFlow::Continue(master) => master.run(),
         ControlFlow::Break(ended) => ended,
     };
-    Ok(match ended {
+    match ended {
         Ended::Exit(code) => code,
         Ended::Server(start) => server_process::run(*start),
-    })
+    }
 }
 
 fn start(
@@ -124,21 +147,25 @@ fn start(
     inherited: Inherited,
     log: StartupLog,
 ) -> ControlFlow<Ended, Master> {
-    let greeting = place.builtin.then(|| builtin::greeting(&place.prefix));
+    let served = place.serve.clone().map(|serve| (serve, place.prefix.clone()));
     let master = Master::start(place, loaded, inherited, log)?;
-    if let Some(greeting) = greeting {
-        println!("{greeting}");
+    if let Some((serve, directory)) = served {
+        for warning in serve.warnings(&directory) {
+            complain(&warning);
+        }
+        // A server that cannot say where it is serves nevertheless.
+        let _ = output::print(&format!("{}\n", serve.greeting(&directory)));
     }
     ControlFlow::Continue(master)
 }
 
 fn show_version(options: &Options) {
-    eprint!("{}", features::version());
+    print_error(&features::version());
     if options.help {
-        eprint!("{}", features::usage());
+        print_error(&features::usage());
     }
     if options.configure {
-        eprint!("{}", features::configure());
+        print_error(&features::configure());
     }
 }
 
@@ -147,14 +174,14 @@ fn test(options: &Options, place: &Place) -> u8 {
     let file = place.conf_file.display();
     match config::load(place) {
         Ok(loaded) => {
-            eprint!("{}", loaded.rendered);
+            print_error(&loaded.rendered);
             if !options.quiet {
                 complain(&format!("the configuration file {file} syntax is ok"));
             }
             let refusals = preflight::check(&loaded, place);
             for preflight::Refusal { message, hint } in &refusals {
                 complain(&format!("[emerg] {message}"));
-                eprintln!("  = hint: {hint}");
+                print_error(&format!("  = hint: {hint}\n"));
             }
             if !refusals.is_empty() {
                 complain(&format!("configuration file {file} test failed"));
@@ -164,17 +191,16 @@ fn test(options: &Options, place: &Place) -> u8 {
                 complain(&format!("configuration file {file} test is successful"));
             }
             if options.dump {
-                let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-                let written = config::dump(&loaded.bundle, &mut out).and_then(|()| out.flush());
-                if let Err(error) = written {
-                    complain(&format!("write() failed {}", Reason(&error)));
+                let dump = |out: &mut dyn std::io::Write| config::dump(&loaded.bundle, out);
+                if let Err(message) = output::print_with(dump) {
+                    complain(&message);
                     return 1;
                 }
             }
             0
         }
         Err(refused) => {
-            eprint!("{}", refused.rendered);
+            print_error(&refused.rendered);
             complain(&format!("configuration file {file} test failed"));
             1
         }
@@ -192,7 +218,7 @@ fn signal(command: Command, loaded: &Loaded, log: &StartupLog) -> u8 {
                 complain(&format!("[error] {message}"));
             }
             log.log(Level::Error, &message);
-            log.hint("no server runs with this configuration; -p, -c and \"pid\" choose it");
+            log.hint(pidfile::hint(&loaded.settings.pid));
             return 1;
         }
     };
@@ -200,7 +226,7 @@ fn signal(command: Command, loaded: &Loaded, log: &StartupLog) -> u8 {
         match control::request(pid, &Wish::Reload) {
             Answer::Done(_) => return 0,
             Answer::Failed(reason) => {
-                eprint!("{reason}");
+                print_error(&reason);
                 return 1;
             }
             Answer::Unreachable => {}
@@ -216,7 +242,16 @@ fn signal(command: Command, loaded: &Loaded, log: &StartupLog) -> u8 {
         Ok(()) => 0,
         Err(error) => {
             let message = format!("kill({pid}, {}) failed {}", signal as i32, Reason(&error));
+            if !log.has_stderr_sink() {
+                complain(&format!("[alert] {message}"));
+            }
             log.log(Level::Alert, message);
+            log.hint(match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "the master process belongs to another user; use its account, or root"
+                }
+                _ => "the pid file is stale: the process that wrote it has ended",
+            });
             1
         }
     }

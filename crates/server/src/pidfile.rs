@@ -108,6 +108,17 @@ pub fn old_path(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// What an operator can do if the file cannot be read.
+pub fn hint(path: &Path) -> &'static str {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            "no server runs with this configuration; -p, -c and \"pid\" choose it"
+        }
+        Err(_) => "the directory may be entered by other users only",
+        Ok(_) => "the file is readable by other users only, or is not a pid file",
+    }
+}
+
 /// Reads the process id of a running master.
 ///
 /// # Errors

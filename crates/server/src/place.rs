@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nowait_sys::user;
 
+use crate::builtin::Serve;
 use crate::cli::Options;
 use crate::features::{CONF_FILE, PID_FILE, PREFIX};
 use crate::log::Reason;
@@ -27,8 +28,8 @@ pub struct Place {
     pub error_log_is_stderr: bool,
     /// `-g`.
     pub globals: Option<String>,
-    /// There is no file: serve the current directory.
-    pub builtin: bool,
+    /// There is no file: serve this directory.
+    pub serve: Option<Serve>,
     /// Where the pid file goes unless `pid` says.
     pub pid_default: PathBuf,
 }
@@ -45,7 +46,7 @@ impl Place {
             }
             None => None,
         };
-        let (prefix, conf_file, builtin) = match (&options.prefix, &options.conf) {
+        let (prefix, conf_file, is_builtin) = match (&options.prefix, &options.conf) {
             (Some(prefix), conf) => {
                 let prefix = with_slash(prefix.clone());
                 let file = match conf {
@@ -90,9 +91,44 @@ impl Place {
             error_log,
             error_log_is_stderr,
             globals,
-            builtin,
+            serve: is_builtin.then(Serve::default),
             pid_default,
         })
+    }
+}
+
+impl Place {
+    /// The place of `nowait serve`: no file at all, and the directory is the prefix.
+    ///
+    /// # Errors
+    /// The message to print: there is no such directory.
+    pub fn serve(serve: Serve) -> Result<Place, String> {
+        let directory = std::fs::canonicalize(&serve.directory)
+            .and_then(|path| match path.is_dir() {
+                true => Ok(path),
+                false => Err(std::io::ErrorKind::NotADirectory.into()),
+            })
+            .map_err(|error| {
+                format!("[emerg] cannot serve \"{}\": {error}", serve.directory.display())
+            })?;
+        Ok(Place {
+            conf_file: Path::new(PREFIX).join(CONF_FILE),
+            pid_default: PathBuf::new(),
+            prefix: with_slash(directory.into_os_string()),
+            error_log: None,
+            error_log_is_stderr: false,
+            globals: None,
+            serve: Some(serve),
+        })
+    }
+
+    /// Says where a configuration was looked for in vain.
+    pub fn no_configuration(&self) -> String {
+        format!(
+            "[error] there is no configuration: neither {} nor conf/{CONF_FILE} here exists; -p and \
+             -c name one",
+            self.conf_file.display()
+        )
     }
 }
 
@@ -150,7 +186,7 @@ mod tests {
         assert_eq!(place.conf_file.as_os_str(), "/tmp/x/nginx.conf");
         assert_eq!(place.error_log.unwrap().as_os_str(), "/tmp/x/error.log");
         assert_eq!(place.pid_default.as_os_str(), "/tmp/x/nowait.pid");
-        assert!(!place.builtin);
+        assert!(place.serve.is_none());
     }
 
     #[test]

@@ -1,9 +1,8 @@
-//! `nowait reference PAGE`: prints the reference of what this binary has, from its own tables.
+//! `nowait reference NAME`: the reference of what this binary has, from its own tables.
 //!
-//! Called by `main` before the options are parsed, as nginx's command line has no words; and by
-//! `cargo xtask docs`, which keeps `docs/reference/` equal to it. Reads no file.
+//! Called by `main`, and by `cargo xtask docs`, which keeps `docs/reference/` equal to its pages.
+//! Reads no file.
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 
 use nowait_conf::docs;
@@ -21,22 +20,69 @@ const PAGES: &[(&str, Writer)] = &[
     ("variables", variables_page),
 ];
 
-/// The page that the arguments ask for; `None` if they ask for something else.
+/// A page, or all entries of a directive or a variable.
 ///
 /// # Errors
-/// There is no such page.
-pub fn asked(arguments: impl IntoIterator<Item = OsString>) -> Option<Result<String, String>> {
-    let mut arguments = arguments.into_iter();
-    if arguments.next()? != "reference" {
-        return None;
+/// There is nothing of this name; the text names what is similar.
+pub fn text(name: &str) -> Result<String, String> {
+    if let Some((_, write)) = PAGES.iter().find(|(page, _)| name == *page) {
+        return Ok(write());
     }
-    let name = arguments.next().unwrap_or_default();
-    let page = PAGES.iter().find(|(page, _)| name == *page);
-    let names = || PAGES.iter().map(|(page, _)| *page).collect::<Vec<_>>().join("|");
-    Some(
-        page.map(|(_, write)| write())
-            .ok_or_else(|| format!("usage: nowait reference {}", names())),
-    )
+    let registry = config::registry();
+    let mut found = docs::directive_named(&registry, name);
+    let variable = name.trim_start_matches('$');
+    if !name.is_empty() {
+        let http = entries::<nowait_http::request::Request>();
+        let stream = entries::<nowait_stream::session::Session>();
+        for (place, entries) in [("http", http), ("stream", stream)] {
+            for entry in entries.into_iter().filter(|entry| entry.is(variable)) {
+                let _ = writeln!(found, "\n### {} in {place}\n\n{}", entry.name(), entry.doc());
+            }
+        }
+    }
+    if !found.is_empty() {
+        return Ok(found.trim_start().to_owned());
+    }
+    let pages: Vec<_> = PAGES.iter().map(|(page, _)| *page).collect();
+    let mut message = format!("there is no directive, variable or page \"{name}\"");
+    if let Some(near) = docs::nearest_directive(&registry, name) {
+        let _ = write!(message, "; did you mean \"{near}\"?");
+    }
+    let _ = write!(message, "\n  = hint: the pages are {}", pages.join(", "));
+    Err(message)
+}
+
+/// One variable, or a family of variables with a common prefix.
+struct Entry {
+    prefix: &'static str,
+    is_family: bool,
+    doc: &'static str,
+}
+
+impl Entry {
+    /// Whether `name` is this variable, or one of this family.
+    fn is(&self, name: &str) -> bool {
+        name == self.prefix || self.is_family && name.starts_with(self.prefix)
+    }
+
+    /// `` `$uri` ``, `` `$arg_`*name* ``
+    fn name(&self) -> String {
+        format!("`${}`{}", self.prefix, if self.is_family { "*name*" } else { "" })
+    }
+
+    /// Its text in one line.
+    fn doc(&self) -> String {
+        self.doc.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Every variable, then the families.
+fn entries<S: Subject>() -> Vec<Entry> {
+    let single = |name, doc| Entry { prefix: name, is_family: false, doc };
+    let family = |prefix, doc| Entry { prefix, is_family: true, doc };
+    let mut entries: Vec<Entry> = S::builtins().map(|v| single(v.name, v.doc)).collect();
+    entries.extend(S::families().map(|f| family(f.prefix, f.doc)));
+    entries
 }
 
 /// The variables of requests, then those of sessions.
@@ -48,15 +94,14 @@ fn variables_page() -> String {
     )
 }
 
-/// Variables by name, then the families with a common prefix.
+/// Variables and families by name.
 fn table<S: Subject>() -> String {
-    let mut rows: Vec<(String, &str)> =
-        S::builtins().map(|variable| (format!("`${}`", variable.name), variable.doc)).collect();
-    rows.extend(S::families().map(|f| (format!("`${}`*name*", f.prefix), f.doc)));
+    let mut rows: Vec<(String, String)> =
+        entries::<S>().iter().map(|entry| (entry.name(), entry.doc())).collect();
     rows.sort();
     let mut page = "| Variable | Meaning |\n|---|---|\n".to_owned();
     for (name, doc) in rows {
-        let doc = doc.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
+        let doc = doc.replace('|', "\\|");
         let _ = writeln!(page, "| {name} | {doc} |");
     }
     page
@@ -66,15 +111,30 @@ fn table<S: Subject>() -> String {
 mod tests {
     use super::*;
 
-    fn page(line: &str) -> Option<Result<String, String>> {
-        asked(line.split_whitespace().map(OsString::from))
+    #[test]
+    fn pages_are_written() {
+        assert!(text("directives").unwrap().contains("worker_processes"));
+        assert!(text("variables").unwrap().contains("| `$uri` |"));
+        assert!(text("unsupported").is_ok());
     }
 
     #[test]
-    fn pages_are_written() {
-        assert!(page("reference directives").unwrap().unwrap().contains("worker_processes"));
-        assert!(page("reference variables").unwrap().unwrap().contains("| `$uri` |"));
-        assert!(page("reference unsupported").unwrap().is_ok());
+    fn one_entry_is_found_wherever_it_exists() {
+        let root = text("root").unwrap();
+        assert!(
+            root.starts_with("### root\n") && root.contains("| Syntax | `root path;` |"),
+            "{root}"
+        );
+        assert_eq!(root.matches("### ").count(), 1);
+        // Two modules have one.
+        assert!(text("listen").unwrap().matches("### listen\n").count() > 1);
+        for (name, heading) in [("$uri", "### `$uri` in http\n"), ("arg_x", "### `$arg_`*name* in")]
+        {
+            assert!(text(name).unwrap().starts_with(heading), "{name}");
+        }
+        let message = text("autoindx").unwrap_err();
+        assert!(message.contains("did you mean \"autoindex\"?"), "{message}");
+        assert!(text("").is_err());
     }
 
     #[test]
@@ -86,12 +146,5 @@ mod tests {
         let page = variables_page();
         assert!(page.contains("| `$upstream_first_byte_time` |"));
         assert!(!page.contains("|  |"), "a variable without a text");
-    }
-
-    #[test]
-    fn other_arguments_are_left_alone() {
-        assert!(page("").is_none() && page("-t").is_none());
-        assert!(page("reference").unwrap().is_err());
-        assert!(page("reference nothing").unwrap().is_err());
     }
 }

@@ -304,7 +304,7 @@ impl Master {
                 Signal::SIGTERM | Signal::SIGINT => self.stop_fast(),
                 Signal::SIGQUIT => self.stop_gracefully(),
                 // Nothing to read again: the terminal has gone, and with it who could stop this.
-                Signal::SIGHUP if self.place.builtin => self.stop_fast(),
+                Signal::SIGHUP if self.place.serve.is_some() => self.stop_fast(),
                 Signal::SIGHUP => self.reload()?,
                 Signal::SIGUSR1 => self.reopen_logs(),
                 Signal::SIGUSR2 => self.upgrade(),

@@ -13,18 +13,52 @@ fn version_and_usage_go_to_standard_error() {
     let output = nowait(&["-?"]);
     assert!(output.status.success());
     assert!(stderr(&output).contains("Usage: nowait [-?hvVtTq]"));
+    for command in ["serve [DIR]", "reference NAME", "cache purge"] {
+        assert!(stderr(&output).contains(command), "{}", stderr(&output));
+    }
 }
 
 #[test]
 fn the_reference_is_in_the_binary() {
     let output = nowait(&["reference", "directives"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("### worker_processes\n"));
+    let output = nowait(&["reference", "$uri"]);
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("### `$uri` in http\n"));
     let output = nowait(&["reference"]);
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(
-        stderr(&output),
-        "nowait: usage: nowait reference directives|unsupported|variables\n"
-    );
+    assert!(stderr(&output).contains("Usage: nowait reference <NAME>"), "{}", stderr(&output));
+    let output = nowait(&["reference", "autoindx"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = "nowait: there is no directive, variable or page \"autoindx\"; did you mean \
+                   \"autoindex\"?\n";
+    assert!(stderr(&output).starts_with(message), "{}", stderr(&output));
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_reason_to_panic() {
+    let dir = TempDir::new("pipe");
+    dir.write("nginx.conf", "events {}");
+    let path = dir.path().to_str().unwrap();
+    for arguments in [
+        &["reference", "directives"][..],
+        &["serve", "--help"],
+        &["-p", path, "-c", "nginx.conf", "-T"],
+        &["-h"],
+        &["-x"],
+        &["-p", path, "-c", "missing.conf", "-t"],
+    ] {
+        let closed = || {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            writer
+        };
+        // One of them at a time: the other one would tell of the panic.
+        let output = binary().command().args(arguments).stdout(closed()).output().unwrap();
+        assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+        let status =
+            binary().command().args(arguments).stdout(closed()).stderr(closed()).status().unwrap();
+        assert!(matches!(status.code(), Some(0 | 1)), "{arguments:?}: {status}");
+    }
 }
 
 #[test]

@@ -138,15 +138,50 @@ fn a_signal_to_nobody_says_so() {
 #[test]
 fn without_a_configuration_there_is_nobody_to_signal() {
     let dir = TempDir::new("nothing");
-    for arguments in [&["-s", "stop"][..], &["-t"]] {
+    for arguments in [&["-s", "stop"][..], &["-t"], &["cache", "purge", "one", "--all"]] {
         let output = binary().command().args(arguments).current_dir(dir.path()).output().unwrap();
         // Unless the machine has one installed.
         if !std::path::Path::new("/etc/nowait/nowait.conf").exists() {
             assert_eq!(output.status.success(), arguments == ["-t"]);
             let said = stderr(&output);
-            assert!(said.starts_with("nowait: [warn] there is no configuration: "), "{said}");
+            assert!(said.starts_with("nowait: [error] there is no configuration: "), "{said}");
         }
     }
+}
+
+/// Another user is told why nothing happens. Only root can play one.
+#[test]
+fn another_user_is_told_whose_server_it_is() {
+    use std::os::unix::process::CommandExt;
+    if !rustix::process::geteuid().is_root() {
+        return nowait_testkit::skip("root", "another user cannot be played");
+    }
+    let server = server("x").start();
+    // What the program reads on the way must be readable.
+    let dir = server.dir().to_str().unwrap();
+    for (arguments, message) in [
+        (&["-s", "reload"][..], "nowait: [error] the master process belongs to another user"),
+        (&["-s", "quit"], "nowait: [alert] kill("),
+        (&["cache", "purge", "one", "--all"], "the master process belongs to another user"),
+    ] {
+        let (before, after) = arguments.split_at(if arguments[0] == "cache" { 2 } else { 0 });
+        let output = binary()
+            .command()
+            .args(before)
+            .args(["-p", dir, "-c", "nginx.conf", "-e", "stderr"])
+            .args(after)
+            .uid(65534)
+            .gid(65534)
+            .output();
+        // The directory of the program may be closed to others.
+        let Ok(output) = output else {
+            return nowait_testkit::skip("root", "others may not run the program");
+        };
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains(message), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("belongs to another user"), "{}", stderr(&output));
+    }
+    assert!(server.stop().success());
 }
 
 #[test]

@@ -1,0 +1,277 @@
+//! The subcommands, which nginx lacks: what they are called, what they take, and their help.
+//!
+//! Called by `main` before the options are parsed: nginx's command line (`cli`) has no words, so a
+//! first argument that names a command cannot mean anything else. Parsing is `clap`'s; nothing is
+//! done here.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use clap::builder::OsStringValueParser;
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
+
+use crate::builtin::{self, Serve};
+use crate::cli::Options;
+use crate::wire::{PurgeKind, PurgeOrder};
+
+/// What a subcommand asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// `serve`
+    Serve(Serve),
+    /// `reference`: a page, a directive or a variable.
+    Reference(String),
+    /// `cache purge`: what, and of which server.
+    Purge(PurgeOrder, Options),
+}
+
+/// What the arguments after the program's name ask for; `None` if they are nginx's options.
+///
+/// # Errors
+/// The text to print: help, or what is wrong.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Option<Result<Asked, clap::Error>> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let commands = command();
+    let first = arguments.first()?;
+    if first != "help" && !commands.get_subcommands().any(|known| first == known.get_name()) {
+        return None;
+    }
+    Some(commands.try_get_matches_from(arguments).map(|matches| asked(&matches)).flatten())
+}
+
+fn command() -> Command {
+    Command::new("nowait")
+        .no_binary_name(true)
+        .bin_name("nowait")
+        .subcommand_required(true)
+        .subcommand(serve())
+        .subcommand(
+            Command::new("reference")
+                .about("Print the reference: a page, a directive or a variable")
+                .arg(
+                    Arg::new("name")
+                        .required(true)
+                        .value_name("NAME")
+                        .help("directives, variables, unsupported, or a name such as root or $uri"),
+                ),
+        )
+        .subcommand(
+            Command::new("cache")
+                .about("Work on the caches of the running server")
+                .subcommand_required(true)
+                .subcommand(purge()),
+        )
+}
+
+fn serve() -> Command {
+    Command::new("serve")
+        .about("Serve a directory, on this machine only unless --listen says otherwise")
+        .arg(
+            Arg::new("directory")
+                .value_name("DIR")
+                .default_value(".")
+                .value_parser(value_parser!(PathBuf))
+                .help("Directory to serve"),
+        )
+        .arg(
+            Arg::new("listen")
+                .long("listen")
+                .short('l')
+                .value_name("ADDRESS[:PORT]")
+                .action(ArgAction::Append)
+                .help("Address to listen on, such as 0.0.0.0 or [::]:8000; may be repeated"),
+        )
+        .arg(
+            Arg::new("port")
+                .long("port")
+                .short('p')
+                .value_name("PORT")
+                .default_value("8080")
+                .value_parser(value_parser!(u16).range(1..))
+                .help("Port for addresses that name none"),
+        )
+        .arg(
+            Arg::new("hidden")
+                .long("hidden")
+                .action(ArgAction::SetTrue)
+                .help("Serve files and directories whose names begin with a dot"),
+        )
+}
+
+fn purge() -> Command {
+    let option = |letter: char, name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name)
+            .short(letter)
+            .value_name(value)
+            .value_parser(OsStringValueParser::new())
+            .help(help)
+    };
+    Command::new("purge")
+        .about("Remove objects from a cache")
+        .arg(Arg::new("zone").required(true).value_name("ZONE").help("Name of the keys zone"))
+        .arg(
+            Arg::new("key")
+                .value_name("KEY")
+                .value_parser(OsStringValueParser::new())
+                .help("Key of the object"),
+        )
+        .arg(
+            Arg::new("prefix")
+                .long("prefix")
+                .value_name("TEXT")
+                .value_parser(OsStringValueParser::new())
+                .help("Every object whose key begins with TEXT"),
+        )
+        .arg(
+            Arg::new("tag")
+                .long("tag")
+                .value_name("TAG")
+                .value_parser(OsStringValueParser::new())
+                .help("Every object with this tag"),
+        )
+        .arg(
+            Arg::new("all")
+                .long("all")
+                .action(ArgAction::SetTrue)
+                .help("Every object of the cache"),
+        )
+        .group(ArgGroup::new("what").args(["key", "prefix", "tag", "all"]).required(true))
+        .arg(
+            Arg::new("soft")
+                .long("soft")
+                .action(ArgAction::SetTrue)
+                .help("Mark the objects as stale instead of removing them"),
+        )
+        .arg(option('c', "file", "FILE", "Configuration file of the server"))
+        .arg(option('p', "path", "PATH", "Prefix path of the server"))
+        .arg(option('e', "log", "FILE", "Error log file"))
+        .arg(option('g', "globals", "DIRECTIVES", "Global directives"))
+}
+
+fn asked(matches: &ArgMatches) -> Result<Asked, clap::Error> {
+    match matches.subcommand() {
+        Some(("serve", matches)) => serve_of(matches).map(Asked::Serve),
+        Some(("reference", matches)) => Ok(Asked::Reference(text(matches, "name"))),
+        Some(("cache", matches)) => match matches.subcommand() {
+            Some(("purge", matches)) => Ok(purge_of(matches)),
+            _ => unreachable!("a subcommand is required"),
+        },
+        _ => unreachable!("a subcommand is required"),
+    }
+}
+
+fn text(matches: &ArgMatches, name: &str) -> String {
+    matches.get_one::<String>(name).cloned().unwrap_or_default()
+}
+
+fn serve_of(matches: &ArgMatches) -> Result<Serve, clap::Error> {
+    let port = matches.get_one("port").copied().unwrap_or(builtin::PORT);
+    let mut addresses = Vec::new();
+    for address in matches.get_many::<String>("listen").into_iter().flatten() {
+        let found = builtin::addresses(address, port).map_err(|why| {
+            let text = format!("invalid value '{address}' for '--listen': {why}\n");
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, text)
+        })?;
+        addresses.extend(found);
+    }
+    if addresses.is_empty() {
+        addresses = builtin::loopback(port);
+    }
+    let directory = matches.get_one::<PathBuf>("directory").cloned().unwrap_or_default();
+    Ok(Serve { directory, addresses, hidden: matches.get_flag("hidden") })
+}
+
+fn purge_of(matches: &ArgMatches) -> Asked {
+    let value = |name: &str| matches.get_one::<OsString>(name).cloned();
+    let kinds = [("key", PurgeKind::Key), ("prefix", PurgeKind::Prefix), ("tag", PurgeKind::Tag)];
+    let (kind, text_of) = kinds
+        .into_iter()
+        .find_map(|(name, kind)| Some((kind, value(name)?)))
+        .unwrap_or((PurgeKind::All, OsString::new()));
+    let order = PurgeOrder {
+        zone: text(matches, "zone"),
+        kind,
+        soft: matches.get_flag("soft"),
+        text: text_of.into_vec(),
+    };
+    let options = Options {
+        conf: value("file"),
+        prefix: value("path"),
+        error_log: value("log"),
+        globals: value("globals"),
+        ..Options::default()
+    };
+    Asked::Purge(order, options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked_by(line: &str) -> Option<Result<Asked, clap::Error>> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    fn purged(line: &str) -> Result<(PurgeKind, bool, String), String> {
+        match asked_by(line) {
+            Some(Ok(Asked::Purge(order, _))) => {
+                assert_eq!(order.zone, "one");
+                Ok((order.kind, order.soft, String::from_utf8(order.text).unwrap()))
+            }
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn commands_are_well_formed() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn purges() {
+        let key = |text: &str| Ok((PurgeKind::Key, false, text.to_owned()));
+        assert_eq!(purged("cache purge one http://a/b"), key("http://a/b"));
+        assert_eq!(purged("cache purge -c x.conf -p/dir one k"), key("k"));
+        let prefix = Ok((PurgeKind::Prefix, true, "/a".into()));
+        assert_eq!(purged("cache purge --soft one --prefix /a"), prefix);
+        assert_eq!(purged("cache purge one --tag t"), Ok((PurgeKind::Tag, false, "t".into())));
+        assert_eq!(purged("cache purge one --all"), Ok((PurgeKind::All, false, String::new())));
+        for wrong in [
+            "cache",
+            "cache purge",
+            "cache purge one",
+            "cache purge one a b",
+            "cache purge one --all a",
+            "cache list one",
+            "cache purge one --tag",
+        ] {
+            assert!(purged(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn serving() {
+        let serve = |line: &str| match asked_by(line) {
+            Some(Ok(Asked::Serve(serve))) => serve,
+            other => panic!("{line}: {other:?}"),
+        };
+        assert_eq!(serve("serve"), Serve::default());
+        let given = serve("serve /srv --port 81 --listen 0.0.0.0 -l [::]:82 --hidden");
+        assert_eq!(given.directory, PathBuf::from("/srv"));
+        let addresses: Vec<_> = given.addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["0.0.0.0:81", "[::]:82"]);
+        assert!(given.hidden);
+        for wrong in ["serve a b", "serve --listen 80", "serve --port 0", "serve --lisen ::"] {
+            assert!(asked_by(wrong).unwrap().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn options_are_left_alone() {
+        for line in ["", "-t", "-c serve", "stop", "servee"] {
+            assert!(asked_by(line).is_none(), "{line}");
+        }
+        assert!(asked_by("help").unwrap().is_err(), "a text to print");
+    }
+}

@@ -1,0 +1,33 @@
+//! Standard output and standard error: written without ever failing because the reader has gone.
+//!
+//! Called by `main` and the commands. `print!` and `eprint!` panic when the other end of a pipe is
+//! closed (`nowait reference directives | head -1`), so nothing here uses them.
+
+use std::io::{self, Write};
+
+/// Writes to standard output. A reader that has gone has read what it wanted.
+///
+/// # Errors
+/// Any other error: a full disk, for example.
+pub fn print(text: &str) -> Result<(), String> {
+    print_with(|out| out.write_all(text.as_bytes()))
+}
+
+/// As [`print`], for what writes itself.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), String> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("write() to standard output failed {}", crate::log::Reason(&error)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes to standard error, if anybody reads it.
+pub fn print_error(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}

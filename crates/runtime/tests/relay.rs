@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nowait_runtime::buf::Chain;
 use nowait_runtime::driver::{self, DriverKind, Requested};
@@ -13,8 +13,9 @@ use nowait_runtime::net::{
     Address, AfterEnd, Listener, ListenerOptions, Observer, RelayEnd, RelayOptions, SendOptions,
     Side, Sides, Stream, relay,
 };
+use nowait_runtime::sim::{self, Weather};
 use nowait_runtime::worker::{self, End, WorkerConfig, Workers};
-use nowait_runtime::{JoinHandle, spawn};
+use nowait_runtime::{JoinHandle, now, spawn};
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
@@ -69,13 +70,34 @@ async fn joined_with(
 ) -> (Stream, Stream, JoinHandle<(RelayEnd, Vec<String>)>) {
     let (client, ours) = pair().await;
     let (upstream, theirs) = pair().await;
-    let task = spawn(async move {
+    let end = between(ours, theirs, options, first);
+    (client, upstream, end)
+}
+
+fn between(
+    ours: Stream,
+    theirs: Stream,
+    options: RelayOptions,
+    first: Sides<Chain>,
+) -> JoinHandle<(RelayEnd, Vec<String>)> {
+    spawn(async move {
         let log = Log::default();
         let streams = Sides { client: &ours, upstream: &theirs };
         let end = relay(streams, first, &options, &log).await;
         (end, log.0.take())
+    })
+}
+
+/// With a clock that only goes on while all wait: for tests of times.
+fn simulated<F: Future<Output = ()> + 'static>(
+    options: RelayOptions,
+    test: impl FnOnce(Stream, Stream, JoinHandle<(RelayEnd, Vec<String>)>) -> F + 'static,
+) {
+    sim::run(1, Weather::fair(), move || async move {
+        let ((client, ours), (upstream, theirs)) = (sim::pair(), sim::pair());
+        let end = between(ours, theirs, options, Sides::default());
+        test(client, upstream, end).await;
     });
-    (client, upstream, task)
 }
 
 async fn send(stream: &Stream, bytes: &'static [u8]) {
@@ -148,13 +170,13 @@ fn a_client_that_pauses_after_the_end_of_the_upstream_is_left() {
 
 #[test]
 fn silence_ends_it() {
-    on_each(|| async {
-        let options = RelayOptions::new(SHORT, AfterEnd::Close);
-        let (client, _upstream, end) = joined(options).await;
-        let began = Instant::now();
+    let options = RelayOptions::new(SHORT, AfterEnd::Close);
+    simulated(options, |client, upstream, end| async move {
+        let began = now();
         assert_eq!(end.await.unwrap().0, RelayEnd::Idle);
-        assert!(began.elapsed() >= SHORT);
+        assert!(now() - began >= SHORT && now() - began < 2 * SHORT, "{:?}", now() - began);
         assert!(ended(&client).await);
+        drop(upstream);
     });
 }
 
@@ -206,16 +228,15 @@ fn a_side_that_takes_nothing_is_noticed() {
 
 #[test]
 fn a_rate_holds_up_one_direction() {
-    on_each(|| async {
-        let mut options = RelayOptions::new(SHORT, AfterEnd::Close);
-        options.rate.upstream = 1000;
-        let (client, upstream, end) = joined(options).await;
-        let began = Instant::now();
+    let mut options = RelayOptions::new(SHORT, AfterEnd::Close);
+    options.rate.upstream = 1000;
+    simulated(options, |client, upstream, end| async move {
+        let began = now();
         send(&upstream, &[b'x'; 1500]).await;
         upstream.shutdown_write().unwrap();
         // The first second's share comes at once; `idle` is much shorter than the pause after it.
         take(&client, 1500).await;
-        assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
+        assert!(now() - began >= Duration::from_millis(900), "{:?}", now() - began);
         assert!(ended(&client).await);
         assert_eq!(end.await.unwrap().0, RelayEnd::Closed(Side::Upstream));
     });

@@ -20,8 +20,10 @@ use crate::fs;
 
 pub use large::{LARGE_BUF_BYTES, LargeBuf, Received};
 
-/// Size of one receive buffer in bytes.
-pub const RECV_BUF_BYTES: usize = 16 * 1024;
+/// Size of one receive buffer in bytes: a response of 16 KB, a common size of blocks and of whole
+/// objects, comes in one piece with a head of up to 4 KB. A ring that provides 1024 of them, as many as
+/// it may, holds 20 MB.
+pub const RECV_BUF_BYTES: usize = 20 * 1024;
 
 /// Memory for one receive.
 pub(crate) type RecvMemory = Box<[u8; RECV_BUF_BYTES]>;

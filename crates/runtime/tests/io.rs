@@ -511,3 +511,21 @@ fn a_fresh_connection_moves_too() {
         recv_exactly(&server, 10).await;
     });
 }
+
+/// Head and content of 16 KB: one receive for a response of the most common size of blocks.
+#[test]
+fn sixteen_kb_and_a_head_are_received_at_once() {
+    const HEAD: usize = 4 * 1024;
+    const CONTENT: usize = 16 * 1024;
+    on_each(|_| async {
+        let (client, server) = pair().await;
+        let mut response = Chain::new();
+        response.push(bytes::Bytes::from(vec![b'h'; HEAD]));
+        response.push(bytes::Bytes::from(vec![b'c'; CONTENT]));
+        server.send(response, options()).await.unwrap();
+        while rustix::io::ioctl_fionread(client.fd()).unwrap() < (HEAD + CONTENT) as u64 {
+            nowait_runtime::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(client.recv(LONG).await.unwrap().len(), HEAD + CONTENT);
+    });
+}

@@ -20,8 +20,8 @@ use crate::driver::{Key, Role, Wait};
 use crate::local::{self, Local};
 use crate::time::wheel::TimerId;
 
-/// A connection. It counts against the worker's `connections_max` while it exists and is closed
-/// on drop.
+/// A connection. It is closed on drop. It counts against the worker's `connections_max` until then, and
+/// until the kernel has what was reported as sent.
 ///
 /// All operations take `&self`: receiving, sending and waiting for hang-up may go on at the same
 /// time, but at most one of each kind.

@@ -14,14 +14,15 @@ use rustix::net::SendFlags;
 use super::super::uring_slot::{Is, Op, Sending};
 use super::super::{Key, SLICES_MAX, retry, send_memory};
 use super::Uring;
-use crate::buf::Chain;
+use crate::buf::{Chain, RECV_BUF_BYTES};
 
 /// Boxes for sends kept for reuse.
 const SPARE_MAX: usize = 256;
 
 /// A send of at most this many bytes, with nothing to follow, is reported as done when it is handed
-/// in: so that it and the receive that follows it go to the kernel in one call.
-const BEHIND_BYTES_MAX: u64 = 16 * 1024;
+/// in: so that it and the receive that follows it go to the kernel in one call. As much as a receive
+/// buffer: 16 KB and a head. So much a connection may hold at most beyond what its owner knows of.
+const BEHIND_BYTES_MAX: u64 = RECV_BUF_BYTES as u64;
 
 impl Uring {
     pub(crate) fn poll_send(

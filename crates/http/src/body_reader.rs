@@ -67,11 +67,13 @@ impl BodyReader for Reader {
                             input.advance(step.consumed);
                             drop(input);
                             self.take_chunks(&mut data)?;
+                            connection.release_input();
                             return Ok(Some(data.into()));
                         }
                         BodyEvent::NeedMore => input.advance(step.consumed),
                     }
                 }
+                connection.release_input();
                 let received =
                     connection.stream.recv(NO_TIMEOUT).await.map_err(ReadError::Closed)?;
                 if received.is_empty() {

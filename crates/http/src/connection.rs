@@ -164,6 +164,15 @@ impl Connection {
         })
     }
 
+    /// Gives the memory of what was received back, once all of it is used: for a wait, which may be
+    /// long, for more of it, for a disk, a server behind this one or the client.
+    pub(crate) fn release_input(&self) {
+        let mut input = self.input.borrow_mut();
+        if input.is_empty() {
+            *input = RecvBuf::empty();
+        }
+    }
+
     /// `tcp_nodelay`: a response that goes out in several pieces must not wait for the client's
     /// acknowledgement of the first, which clients delay by 40 ms.
     pub(crate) fn set_nodelay(&self, on: bool) {

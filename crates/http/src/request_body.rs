@@ -11,7 +11,7 @@ use nowait_runtime::time::timeout;
 
 use crate::conf::body::InFileOnly;
 use crate::log::Level;
-use crate::request::{BodyReader, ReadError, Request, RequestBody};
+use crate::request::{BodyLength, BodyReader, ReadError, Request, RequestBody};
 use crate::response::LocalFuture;
 pub use crate::temp_file::TempFile;
 
@@ -52,6 +52,13 @@ async fn read_all(request: &mut Request, mut reader: Box<dyn BodyReader>) -> Res
         }
         let fits = memory.len() + piece.len() <= conf.client_body_buffer_size.bytes();
         if file.is_none() && fits && conf.client_body_in_file_only == InFileOnly::Off {
+            if memory.is_empty()
+                && let BodyLength::Known(length) = request.body_length
+            {
+                // At once, as nginx: memory that grows leaves holes in the allocator's.
+                let max = conf.client_body_buffer_size.bytes();
+                memory.reserve(usize::try_from(length).map_or(max, |length| length.min(max)));
+            }
             memory.extend_from_slice(&piece);
             continue;
         }
@@ -70,8 +77,10 @@ async fn read_all(request: &mut Request, mut reader: Box<dyn BodyReader>) -> Res
         if conf.client_body_in_file_only == InFileOnly::On {
             target.keep();
         }
-        let chunks: Vec<Bytes> =
-            [memory.split().freeze(), piece].into_iter().filter(|c| !c.is_empty()).collect();
+        let chunks: Vec<Bytes> = [std::mem::take(&mut memory).freeze(), piece]
+            .into_iter()
+            .filter(|c| !c.is_empty())
+            .collect();
         if let Err(error) = target.append(chunks).await {
             request.log(Level::Crit, format_args!("{error}"));
             return Err(500);

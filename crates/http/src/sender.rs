@@ -270,6 +270,7 @@ fn read_at_once(file: &FileBody, out: &mut OutBuf) -> Result<bool, SendError> {
 fn read_inline(file: &FileBody, out: &mut OutBuf) -> Result<bool, SendError> {
     let wanted = usize::try_from(file.len).unwrap_or(usize::MAX);
     let start = out.len();
+    out.make_room(wanted.min(COLLECT_BYTES_MAX));
     match file.file.try_read(&file.io, file.offset, wanted, out).map_err(BodyError::File)? {
         Some(read) if read == wanted => Ok(true),
         Some(_) => {
@@ -558,7 +559,7 @@ impl<'a> Sender<'a> {
     }
 
     async fn file(&mut self, body: FileBody) -> Result<(), SendError> {
-        let FileBody { file, io, mut offset, mut len, elsewhere } = body;
+        let FileBody { mut file, io, mut offset, mut len, elsewhere } = body;
         let files = &self.request.location().files;
         // What the runtime would read, not send by sendfile, is better read here: nothing that is sent
         // with it is lost with it.
@@ -567,6 +568,7 @@ impl<'a> Sender<'a> {
         let turn_bytes = Some(files.sendfile_max_chunk.0).filter(|max| *max > 0);
         let step = match (inline, &self.rate) {
             (true, _) if small => len,
+            // Read and sent by turns.
             (true, _) => files.output_buffers.size.0,
             (false, Some(_)) => turn_bytes.unwrap_or(len),
             // The runtime takes turns by itself.
@@ -575,9 +577,19 @@ impl<'a> Sender<'a> {
         if !inline && self.request.location().client.tcp_nopush && !self.corked {
             self.corked = self.connection.stream.set_nopush(true).is_ok();
         }
+        let buffers = files.output_buffers;
+        let collect_max = buffers.size.0.saturating_mul(buffers.count as u64);
+        let collect_max = collect_max.min(COLLECT_BYTES_MAX as u64);
         while len > 0 {
             let allowed = self.allowed(len.min(step.max(1))).await?;
+            // What was read along with the opening is not kept while a client takes the rest.
+            if !inline || offset >= file.head().len() as u64 {
+                file.forget_head();
+            }
             if inline {
+                if !small && self.out.len() as u64 + allowed > collect_max && !self.out.is_empty() {
+                    self.flush().await?;
+                }
                 let piece = FileBody {
                     file: file.clone(),
                     io: io.clone(),

@@ -28,14 +28,18 @@ pub const RECV_BUF_BYTES: usize = 20 * 1024;
 /// Memory for one receive.
 pub(crate) type RecvMemory = Box<[u8; RECV_BUF_BYTES]>;
 
-/// Capacity in bytes with which a fresh [`OutBuf`] starts.
+/// Capacity in bytes with which an [`OutBuf`] starts.
 pub const OUT_BUF_BYTES: usize = 4 * 1024;
 
 /// An [`OutBuf`] that has grown beyond this capacity (bytes) is freed instead of pooled.
-const OUT_BUF_KEEP_BYTES: usize = 64 * 1024;
+const OUT_BUF_KEEP_BYTES: usize = 66 * 1024;
 
-/// How many unused buffers of each kind a thread keeps at most.
-const POOL_FREE_MAX: usize = 512;
+/// How many unused buffers of each kind a thread keeps at most: 4 MB of receive memory, and more than
+/// are in use at a time within a turn.
+const POOL_FREE_MAX: usize = 256;
+
+/// How many unused output buffers that have grown a thread keeps at most.
+const POOL_GROWN_MAX: usize = 64;
 
 /// How many unused buffers of each kind survive a trim, however quiet the worker is.
 const POOL_FREE_MIN: usize = 16;
@@ -48,6 +52,8 @@ thread_local! {
 struct Pool {
     recv: Free<RecvMemory>,
     out: Free<Vec<u8>>,
+    /// Output buffers that have grown.
+    grown: Free<Vec<u8>>,
 }
 
 /// A free list which remembers how far it was drained since the last trim.
@@ -66,6 +72,11 @@ impl<T> Free<T> {
         let item = self.items.pop();
         self.low = self.low.min(self.items.len());
         item
+    }
+
+    /// The last one, if it is fit.
+    fn take_if(&mut self, is_fit: impl FnOnce(&T) -> bool) -> Option<T> {
+        if self.items.last().is_some_and(is_fit) { self.take() } else { None }
     }
 
     /// Keeps `item`, or hands it back to be freed when `max` are kept.
@@ -87,7 +98,7 @@ impl<T> Free<T> {
 
 impl Pool {
     const fn new() -> Pool {
-        Pool { recv: Free::new(), out: Free::new() }
+        Pool { recv: Free::new(), out: Free::new(), grown: Free::new() }
     }
 }
 
@@ -96,6 +107,7 @@ pub(crate) fn trim() {
     POOL.with_borrow_mut(|pool| {
         pool.recv.trim(POOL_FREE_MIN);
         pool.out.trim(POOL_FREE_MIN);
+        pool.grown.trim(POOL_FREE_MIN);
     });
     large::trim();
 }
@@ -206,32 +218,53 @@ impl fmt::Debug for RecvBuf {
 }
 
 /// A growable output buffer whose memory returns to the thread's pool on drop. It is a `Vec<u8>`
-/// in all but its end; use it for response heads and small bodies.
+/// in all but its ends: it takes memory when it is first written to, so that an empty one costs
+/// nothing. Use it for response heads and small bodies.
+#[derive(Default)]
 pub struct OutBuf {
     bytes: Vec<u8>,
 }
 
 impl OutBuf {
-    /// An empty buffer with room for at least [`OUT_BUF_BYTES`].
-    pub fn new() -> OutBuf {
-        let pooled = POOL.with_borrow_mut(|pool| pool.out.take());
-        OutBuf { bytes: pooled.unwrap_or_else(|| Vec::with_capacity(OUT_BUF_BYTES)) }
+    /// An empty buffer, without memory.
+    pub const fn new() -> OutBuf {
+        OutBuf { bytes: Vec::new() }
+    }
+
+    /// Makes room for `count` more bytes, from the pool if that is much: for a body behind its head.
+    pub fn make_room(&mut self, count: usize) {
+        let wanted = self.bytes.len() + count;
+        if wanted <= self.bytes.capacity().max(OUT_BUF_BYTES) {
+            return;
+        }
+        let pooled =
+            POOL.with_borrow_mut(|pool| pool.grown.take_if(|free| free.capacity() >= wanted));
+        let mut larger = pooled.unwrap_or_else(|| Vec::with_capacity(wanted));
+        larger.extend_from_slice(&self.bytes);
+        put_out_memory(std::mem::replace(&mut self.bytes, larger));
     }
 }
 
-impl Default for OutBuf {
-    fn default() -> OutBuf {
-        OutBuf::new()
+/// Gives the memory of an output buffer back to this thread's pool. Heads are never written into
+/// memory that has grown: a client that is slow to take one would hold on to all of it.
+fn put_out_memory(mut bytes: Vec<u8>) {
+    let capacity = bytes.capacity();
+    if !(OUT_BUF_BYTES..=OUT_BUF_KEEP_BYTES).contains(&capacity) {
+        return;
     }
+    bytes.clear();
+    let _ = POOL.try_with(|pool| {
+        let mut pool = pool.borrow_mut();
+        match capacity < 2 * OUT_BUF_BYTES {
+            true => pool.out.put(bytes, POOL_FREE_MAX),
+            false => pool.grown.put(bytes, POOL_GROWN_MAX),
+        }
+    });
 }
 
 impl Drop for OutBuf {
     fn drop(&mut self) {
-        let mut bytes = std::mem::take(&mut self.bytes);
-        if (OUT_BUF_BYTES..=OUT_BUF_KEEP_BYTES).contains(&bytes.capacity()) {
-            bytes.clear();
-            let _ = POOL.try_with(|pool| pool.borrow_mut().out.put(bytes, POOL_FREE_MAX));
-        }
+        put_out_memory(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -244,6 +277,10 @@ impl Deref for OutBuf {
 
 impl DerefMut for OutBuf {
     fn deref_mut(&mut self) -> &mut Vec<u8> {
+        if self.bytes.capacity() == 0 {
+            let pooled = POOL.with_borrow_mut(|pool| pool.out.take());
+            self.bytes = pooled.unwrap_or_else(|| Vec::with_capacity(OUT_BUF_BYTES));
+        }
         &mut self.bytes
     }
 }
@@ -538,7 +575,7 @@ fn split(chunk: Chunk, at: u64) -> (Chunk, Chunk) {
         Chunk::Bytes(bytes) => bytes,
         Chunk::Lent(buf) => buf.into_bytes(),
         Chunk::Out(mut buf, sent) => {
-            let mut bytes = Bytes::from(std::mem::take(&mut *buf));
+            let mut bytes = Bytes::from(std::mem::take(&mut buf.bytes));
             bytes::Buf::advance(&mut bytes, sent);
             bytes
         }
@@ -619,6 +656,21 @@ mod tests {
             trim();
         }
         assert!(kept() <= POOL_FREE_MIN + 1, "{}", kept());
+    }
+
+    #[test]
+    fn an_empty_output_buffer_has_no_memory_and_a_head_little() {
+        assert_eq!(OutBuf::new().capacity(), 0);
+        let mut body = OutBuf::new();
+        body.push(b'x');
+        body.make_room(32 * 1024);
+        assert_eq!((&body[..], body.capacity()), (&b"x"[..], 32 * 1024 + 1));
+        drop(body);
+        let mut head = OutBuf::new();
+        head.push(b'x');
+        assert!(head.capacity() < 2 * OUT_BUF_BYTES, "{}", head.capacity());
+        head.make_room(32 * 1024);
+        assert_eq!(POOL.with_borrow(|pool| pool.grown.items.len()), 0, "it is used again");
     }
 
     #[test]

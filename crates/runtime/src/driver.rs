@@ -566,14 +566,28 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// One `recv` of at most `max` bytes into large memory; whether it was filled. Never waits.
-fn receive_large(fd: BorrowedFd<'_>, max: usize) -> Result<(LargeBuf, bool), Errno> {
-    let mut buf = LargeBuf::take();
-    let memory = buf.memory();
-    let max = max.clamp(1, memory.len());
-    let (len, _) = retry(|| net::recv(fd, &mut memory[..max], RecvFlags::DONTWAIT))?;
+/// One `recv` of at most `max` bytes, into no more memory than that takes; whether `max` bytes have
+/// come. Never waits.
+fn receive_large(fd: BorrowedFd<'_>, max: usize) -> Result<(Received, bool), Errno> {
+    let receive = |memory: &mut [u8]| {
+        let max = max.clamp(1, memory.len());
+        let received = retry(|| net::recv(fd, &mut memory[..max], RecvFlags::DONTWAIT));
+        received.map(|(len, _)| (len, len == max))
+    };
+    if max <= buf::RECV_BUF_BYTES {
+        let mut memory = buf::take_recv_memory();
+        return match receive(&mut memory[..]) {
+            Ok((len, full)) => Ok((Received::Lent(RecvBuf::filled(memory, len)), full)),
+            Err(error) => {
+                buf::put_recv_memory(memory);
+                Err(error)
+            }
+        };
+    }
+    let mut buf = LargeBuf::take(max);
+    let (len, full) = receive(buf.memory())?;
     buf.filled(len);
-    Ok((buf, len == max))
+    Ok((Received::Large(buf), full))
 }
 
 /// One `send` or `sendmsg` of the chunks in memory at the front of the chain.

@@ -79,9 +79,14 @@ pub(super) async fn one(
     };
     let answer = match progress {
         Progress::Done(answer) => Some(answer),
-        Progress::Files if request.asked.run().is_some() => asked(connection, request, out).await,
-        // Only what is not in memory comes here.
-        Progress::Files => Box::pin(files(connection, request, out)).await,
+        Progress::Files => {
+            connection.release_input();
+            match request.asked.run() {
+                Some(_) => asked(connection, request, out).await,
+                // Only what is not in memory comes here.
+                None => Box::pin(files(connection, request, out)).await,
+            }
+        }
     };
     let delayed = matches!(request.stage, phases::Stage::Delayed(_));
     let Some(answer) = answer.filter(|answer| answer.is_some() || !delayed) else {
@@ -109,7 +114,10 @@ pub(super) async fn one(
     };
     let sent = match sender::start(connection, request, response, out) {
         Ok(None) => Ok(()),
-        Ok(Some(rest)) => Box::pin(sender::send_rest(connection, request, rest, out)).await,
+        Ok(Some(rest)) => {
+            connection.release_input();
+            Box::pin(sender::send_rest(connection, request, rest, out)).await
+        }
         Err(error) => Err(error),
     };
     let keep = match sent {

@@ -5,12 +5,13 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Instant;
 
 use bytes::Bytes;
-use nowait_runtime::buf::{LARGE_BUF_BYTES, Received};
+use nowait_runtime::buf::Received;
 use nowait_runtime::fs::Io;
-use nowait_runtime::spawn;
 use nowait_runtime::task::{Gone, JoinHandle};
+use nowait_runtime::{now, spawn};
 use nowait_upstream::Learning;
 
 use super::exchange::{Exchange, More, ReceiveFault};
@@ -152,7 +153,15 @@ impl UpstreamBody {
             && exchange.upload.is_none()
             && bytes < AT_ONCE_BYTES_MAX
         {
-            *more = match exchange.stream().try_recv_large(LARGE_BUF_BYTES) {
+            let room = AT_ONCE_BYTES_MAX - bytes;
+            let max = match exchange.codec().body_left() {
+                // More than the rest: a receive that fills its memory seems to leave something.
+                Some(left) if left <= room as u64 => left as usize + 1,
+                // It can't come as a whole: it is received at the pace of its client.
+                Some(_) => return,
+                None => room,
+            };
+            *more = match exchange.stream().try_recv_large(max) {
                 Ok(Some(received)) if received.is_empty() => exchange.eof(),
                 Ok(Some(received)) => {
                     bytes += received.len();
@@ -213,8 +222,7 @@ impl UpstreamBody {
                 watch,
             }));
         }
-        let source = Unbuffered { exchange, more, first, _watch: watch };
-        Body::Stream(Box::new(source))
+        Body::Stream(Box::new(Unbuffered::new(exchange, more, first, watch)))
     }
 
     /// Reads the whole content into memory.
@@ -235,7 +243,7 @@ impl UpstreamBody {
         match self.rest {
             None => first.into_iter().try_for_each(&mut take)?,
             Some(Rest { exchange, more, watch, .. }) => {
-                let mut source = Unbuffered { exchange, more, first, _watch: watch };
+                let mut source = Unbuffered::new(exchange, more, first, watch);
                 while let Some(part) = source.receive().await? {
                     take(part)?;
                 }
@@ -317,10 +325,34 @@ struct Unbuffered {
     exchange: Box<Exchange>,
     more: More,
     first: VecDeque<Part>,
+    /// How many bytes of content had come when the client was slow last.
+    slow_at: u64,
+    /// When the last part was handed out.
+    handed: Option<Instant>,
     _watch: Option<Watch>,
 }
 
 impl Unbuffered {
+    fn new(
+        exchange: Box<Exchange>,
+        more: More,
+        first: VecDeque<Part>,
+        watch: Option<Watch>,
+    ) -> Self {
+        Self { exchange, more, first, slow_at: 0, handed: None, _watch: watch }
+    }
+
+    /// The next part; how much is received for it depends on how fast the last one was taken.
+    async fn take(&mut self) -> Result<Option<Part>, BodyError> {
+        let handed = self.handed.take();
+        if handed.is_some_and(|at| now().saturating_duration_since(at) >= pump::PATIENCE) {
+            self.slow_at = self.exchange.content;
+        }
+        let part = self.receive().await;
+        self.handed = Some(now());
+        part
+    }
+
     async fn receive(&mut self) -> Result<Option<Part>, BodyError> {
         loop {
             if let Some(part) = self.first.pop_front() {
@@ -334,7 +366,8 @@ impl Unbuffered {
                 }
                 More::Broken(fault) => return Err(broken(&fault)),
             }
-            let received = self.exchange.receive(LARGE_BUF_BYTES).await.map_err(unreceived)?;
+            let portion = pump::portion(self.exchange.content - self.slow_at);
+            let received = self.exchange.receive(portion).await.map_err(unreceived)?;
             if received.is_empty() {
                 self.more = self.exchange.eof();
                 continue;
@@ -351,7 +384,7 @@ impl Unbuffered {
 
 impl BodySource for Unbuffered {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
-        Box::pin(self.receive())
+        Box::pin(self.take())
     }
 
     fn is_urgent(&self) -> bool {

@@ -39,7 +39,15 @@ const MEMORY_BYTES_MIN: u64 = 2 * RECV_BUF_BYTES as u64;
 
 /// A client that has taken nothing for so long is slow: what comes for it goes to the file. Less only
 /// says that its task, or the kernel, has not had its turn.
-const PATIENCE: Duration = Duration::from_millis(5);
+pub(super) const PATIENCE: Duration = Duration::from_millis(5);
+
+/// How much is received at once for a client that has taken so many bytes since it was slow last. One
+/// that stops taking holds on to all the memory of the piece that it was sent last: so half of what it
+/// has taken already, within the sizes that memory has.
+pub(super) fn portion(taken: u64) -> usize {
+    const BYTES_MIN: usize = LARGE_BUF_BYTES / 4;
+    usize::try_from(taken / 2).unwrap_or(usize::MAX).clamp(BYTES_MIN, LARGE_BUF_BYTES)
+}
 
 /// What a pump is made of.
 pub(super) struct Plan {
@@ -74,6 +82,7 @@ pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
         file: None,
         file_full: false,
         writing: None,
+        slow_at: 0,
     };
     let task = spawn(pump.run(more, early));
     let task = Some(task);
@@ -153,6 +162,11 @@ impl Queue {
         }
         *self.writer.borrow_mut() = Some(cx.waker().clone());
         false
+    }
+
+    /// The client's side has all there was and waits for more.
+    fn keeps_up(&self) -> bool {
+        self.parts.borrow().is_empty() && self.reader.borrow().is_some()
     }
 
     fn finish(&self, end: Result<(), BodyError>) {
@@ -247,6 +261,8 @@ struct Pump {
     file_full: bool,
     /// A write that the client did not wait for. It has the file.
     writing: Option<JoinHandle<Written>>,
+    /// How many bytes of content had come when the client was slow last.
+    slow_at: u64,
 }
 
 /// What became of a write to the file.
@@ -313,7 +329,11 @@ impl Pump {
             if received.is_empty() {
                 continue;
             }
-            let piece = received.into_bytes();
+            // What a client does not take at once may be kept for long.
+            let piece = match self.queue.keeps_up() {
+                true => received.into_bytes(),
+                false => received.into_compact_bytes(),
+            };
             self.queue.push(Part::Bytes(piece.clone()));
             if let Some(tee) = &mut self.tee {
                 tee.write(piece).await;
@@ -378,14 +398,22 @@ impl Pump {
                     // That it takes so long is known then.
                     let _ = timeout(left, client_asks(&self.queue)).await;
                 }
-                None if self.file_is_full() => self.client_asks_or_file_is_free().await,
-                None => return RECV_BUF_BYTES,
+                None => {
+                    self.slow_at = self.exchange.content;
+                    if !self.file_is_full() {
+                        return RECV_BUF_BYTES;
+                    }
+                    self.client_asks_or_file_is_free().await;
+                }
             }
         }
-        let queue = &self.queue;
-        // One that waits has got all there was.
-        let keeps_up = queue.parts.borrow().is_empty() && queue.reader.borrow().is_some();
-        if keeps_up || queue.abandoned.get() { LARGE_BUF_BYTES } else { RECV_BUF_BYTES }
+        if self.queue.abandoned.get() {
+            return LARGE_BUF_BYTES;
+        }
+        if !self.queue.keeps_up() {
+            return RECV_BUF_BYTES;
+        }
+        portion(self.exchange.content - self.slow_at)
     }
 
     /// Resolves when the client's side asks for something or is gone, or a write has ended that it did

@@ -10,18 +10,28 @@ use bytes::Bytes;
 
 use super::{Chunk, Free, RecvBuf};
 
-/// Size of one large buffer in bytes. Measured for a proxied megabyte: a receive and a send of
+/// Size of the largest buffer in bytes. Measured for a proxied megabyte: a receive and a send of
 /// this size cost less per byte than smaller ones, and larger ones no longer stay in the cache.
 pub const LARGE_BUF_BYTES: usize = 128 * 1024;
 
-/// How many unused ones a thread keeps at most.
-const POOL_FREE_MAX: usize = 64;
+/// The sizes that buffers have. Memory is held for as long as its last byte is unsent, so that a
+/// client that reads slowly must not be given more of it than its bytes need.
+const CLASSES: [usize; 3] = [LARGE_BUF_BYTES / 4, LARGE_BUF_BYTES / 2, LARGE_BUF_BYTES];
 
-/// How many unused ones survive a trim.
+/// Bytes of unused memory of each size that a thread keeps at most.
+const POOL_FREE_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// How many unused ones of each size survive a trim.
 const POOL_FREE_MIN: usize = 2;
 
 thread_local! {
-    static POOL: RefCell<Free<Box<[u8]>>> = const { RefCell::new(Free::new()) };
+    static POOL: RefCell<[Free<Box<[u8]>>; CLASSES.len()]> =
+        const { RefCell::new([Free::new(), Free::new(), Free::new()]) };
+}
+
+/// The place in [`CLASSES`] of the smallest size that holds `bytes`, or of the largest one.
+fn class_of(bytes: usize) -> usize {
+    CLASSES.iter().position(|size| bytes <= *size).unwrap_or(CLASSES.len() - 1)
 }
 
 /// Bytes received, in large memory that returns to a pool on drop.
@@ -33,10 +43,11 @@ pub struct LargeBuf {
 }
 
 impl LargeBuf {
-    /// Memory without content.
-    pub(crate) fn take() -> LargeBuf {
-        let pooled = POOL.with_borrow_mut(Free::take);
-        let memory = pooled.unwrap_or_else(|| vec![0; LARGE_BUF_BYTES].into_boxed_slice());
+    /// Memory without content: at least `bytes`, if that is not more than [`LARGE_BUF_BYTES`].
+    pub(crate) fn take(bytes: usize) -> LargeBuf {
+        let class = class_of(bytes);
+        let pooled = POOL.with_borrow_mut(|pool| pool[class].take());
+        let memory = pooled.unwrap_or_else(|| vec![0; CLASSES[class]].into_boxed_slice());
         LargeBuf { memory, start: 0, end: 0 }
     }
 
@@ -55,7 +66,10 @@ impl LargeBuf {
 impl Drop for LargeBuf {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.memory);
-        let _ = POOL.try_with(|pool| pool.borrow_mut().put(memory, POOL_FREE_MAX));
+        let class = class_of(memory.len());
+        let _ = POOL.try_with(|pool| {
+            pool.borrow_mut()[class].put(memory, POOL_FREE_BYTES_MAX / CLASSES[class])
+        });
     }
 }
 
@@ -122,6 +136,16 @@ impl Received {
         }
     }
 
+    /// As [`into_bytes`](Self::into_bytes), for bytes that may be kept for long: if they fill less than
+    /// half of their memory they are copied into as much as they need.
+    pub fn into_compact_bytes(self) -> Bytes {
+        let memory = match &self {
+            Received::Lent(buf) => buf.memory.as_ref().map_or(0, |memory| memory.len()),
+            Received::Large(buf) => buf.memory.len(),
+        };
+        if self.len() <= memory / 2 { Bytes::copy_from_slice(&self) } else { self.into_bytes() }
+    }
+
     /// The bytes, shared. Few bytes are copied, so that they do not hold on to large memory.
     pub fn into_bytes(self) -> Bytes {
         /// So many bytes are cheaper copied.
@@ -166,7 +190,7 @@ impl From<Received> for Chunk {
 
 /// Shrinks this thread's pool towards what was needed lately.
 pub(super) fn trim() {
-    POOL.with_borrow_mut(|pool| pool.trim(POOL_FREE_MIN));
+    POOL.with_borrow_mut(|pool| pool.iter_mut().for_each(|free| free.trim(POOL_FREE_MIN)));
 }
 
 #[cfg(test)]
@@ -175,24 +199,45 @@ mod tests {
 
     #[test]
     fn large_memory_is_reused_and_trimmed() {
-        let bufs: Vec<_> = (0..10).map(|_| LargeBuf::take()).collect();
+        let kept =
+            || POOL.with_borrow(|pool| pool.iter().map(|free| free.items.len()).sum::<usize>());
+        let bufs: Vec<_> = (0..10).map(|_| LargeBuf::take(LARGE_BUF_BYTES)).collect();
         drop(bufs);
-        assert_eq!(POOL.with_borrow(|pool| pool.items.len()), 10);
+        assert_eq!(kept(), 10);
         for _ in 0..20 {
             trim();
         }
-        assert!(POOL.with_borrow(|pool| pool.items.len()) <= POOL_FREE_MIN + 1);
+        assert!(kept() <= POOL_FREE_MIN + 1);
+    }
+
+    #[test]
+    fn memory_has_the_smallest_size_that_holds_what_is_asked_for() {
+        let sizes = [1, 32 * 1024, 32 * 1024 + 1, 128 * 1024, usize::MAX]
+            .map(|bytes| LargeBuf::take(bytes).memory().len());
+        assert_eq!(sizes, [32, 32, 64, 128, 128].map(|kb| kb * 1024));
+    }
+
+    #[test]
+    fn bytes_that_are_kept_do_not_hold_on_to_unused_memory() {
+        let compact = |len| {
+            let mut buf = LargeBuf::take(LARGE_BUF_BYTES);
+            let memory = buf.memory().as_ptr();
+            buf.filled(len);
+            Received::Large(buf).into_compact_bytes().as_ptr() != memory
+        };
+        assert!(compact(LARGE_BUF_BYTES / 2));
+        assert!(!compact(LARGE_BUF_BYTES / 2 + 1));
     }
 
     #[test]
     fn few_bytes_do_not_hold_on_to_the_memory() {
-        let mut buf = LargeBuf::take();
+        let mut buf = LargeBuf::take(LARGE_BUF_BYTES);
         buf.memory()[..4].copy_from_slice(b"text");
         buf.filled(4);
         let mut received = Received::Large(buf);
         received.truncate(3);
         let bytes = received.into_bytes();
         assert_eq!(bytes, "tex");
-        assert_eq!(POOL.with_borrow(|pool| pool.items.len()), 1);
+        assert_eq!(POOL.with_borrow(|pool| pool[CLASSES.len() - 1].items.len()), 1);
     }
 }

@@ -238,7 +238,7 @@ impl Epoll {
                 Ok((buf, full)) => {
                     // As in `poll_recv`.
                     slot.readable = full || buf.is_empty() || slot.peer_closed;
-                    return Poll::Ready(Ok(Received::Large(buf)));
+                    return Poll::Ready(Ok(buf));
                 }
                 Err(Errno::AGAIN) => slot.readable = false,
                 Err(error) => return Poll::Ready(Err(error.into())),

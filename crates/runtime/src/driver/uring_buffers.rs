@@ -21,8 +21,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::buf;
 
-/// Entries of the ring: the most buffers that are ever provided. A power of two.
-const ENTRIES: u16 = 1024;
+/// Entries of the ring: the most buffers that are ever provided, 4 MB. A power of two. What more
+/// connections receive in one turn waits for the next one; no more tasks than this run in a turn,
+/// either. The kernel never hands unused buffers back, so that a peak keeps what it has got.
+const ENTRIES: u16 = 256;
 
 /// Buffers provided at the start; doubled whenever they did not suffice for one turn.
 const PROVIDED_START: u16 = 64;

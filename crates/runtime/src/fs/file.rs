@@ -277,6 +277,13 @@ impl File {
         &self.head
     }
 
+    /// Gives up [`head`](File::head): for whoever needs the file longer than its beginning.
+    pub fn forget_head(&mut self) {
+        if !self.head.is_empty() {
+            self.head = Bytes::new();
+        }
+    }
+
     /// The same file without [`head`](File::head): for caches of open files.
     pub fn without_head(&self) -> File {
         File { handle: self.handle.clone(), head: Bytes::new() }

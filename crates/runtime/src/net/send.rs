@@ -215,6 +215,7 @@ impl<'a> Send<'a> {
     fn read(&mut self, index: usize, part: FileRange) -> Poll<io::Result<bool>> {
         let len = part.len as usize;
         let mut buf = OutBuf::new();
+        buf.make_room(len.min(READ_BYTES_MAX as usize));
         match part.file.try_read(&part.io, part.offset, len, &mut buf) {
             Ok(None) => {
                 self.state = State::File(Box::pin(async move {

@@ -56,7 +56,7 @@ impl Uring {
             match receive_large(fd, max) {
                 Ok((buf, full)) => {
                     slot.set(Is::CanRead, full);
-                    return Poll::Ready(Ok(Received::Large(buf)));
+                    return Poll::Ready(Ok(buf));
                 }
                 Err(Errno::AGAIN) => slot.set(Is::CanRead, false),
                 Err(error) => return Poll::Ready(Err(error.into())),

@@ -23,6 +23,7 @@ pub mod worker;
 
 mod inbox;
 mod local;
+mod peak;
 
 pub use task::{JoinHandle, spawn, yield_now};
 pub use time::{clock, now, sleep};

@@ -23,6 +23,7 @@ use crate::driver::{Driver, DriverKind};
 use crate::inbox::{Inbox, Message};
 use crate::local::{self, Local};
 use crate::net::Handovers;
+use crate::peak::Peak;
 use crate::stats::{Blocked, TurnTimer};
 use crate::time::WallClock;
 use crate::time::wheel::Wheel;
@@ -31,7 +32,7 @@ use crate::{buf, loops, mounts, task};
 /// Tasks run per turn before the driver is asked for events again.
 const RUN_MAX: usize = 256;
 
-/// How often the buffer pool is trimmed.
+/// How often the buffer pools are trimmed, at most.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A future for one worker's thread.
@@ -48,6 +49,9 @@ pub trait Hooks {
     fn connections_exhausted(&self, _max: usize) {}
     /// `accept` failed; for EMFILE and ENFILE accepting pauses for the accept delay.
     fn accept_failed(&self, _error: &io::Error) {}
+    /// A peak of connections is over: the allocator has memory that the system could use. Giving it
+    /// back takes too long for this thread.
+    fn memory_freed(&self) {}
 }
 
 /// Hooks that do nothing.
@@ -395,6 +399,7 @@ struct Loop {
     messages: VecDeque<Message>,
     woken: Vec<Waker>,
     trimmed: Instant,
+    peak: Peak,
     timer: TurnTimer,
 }
 
@@ -402,7 +407,8 @@ impl Loop {
     fn new(local: Rc<Local>, mut timer: TurnTimer) -> Loop {
         let trimmed = local.now();
         timer.turn_begin(trimmed);
-        Loop { local, messages: VecDeque::new(), woken: Vec::new(), trimmed, timer }
+        let (messages, woken) = (VecDeque::new(), Vec::new());
+        Loop { local, messages, woken, trimmed, peak: Peak::default(), timer }
     }
 
     fn run(mut self) -> io::Result<End> {
@@ -457,7 +463,10 @@ impl Loop {
         let max = if !local.queue.borrow().is_empty() || !local.inbox.fall_asleep() {
             Some(Duration::ZERO)
         } else {
-            local.wait_max()
+            // A loop that nothing wakes must still see that a peak is over.
+            let is_over = self.peak.is_over(local.connections.get());
+            let looks = is_over.then_some(TRIM_INTERVAL);
+            looks.into_iter().chain(local.wait_max()).min()
         };
         self.timer.turn_end(Instant::now());
         let (result, gone) = {
@@ -478,6 +487,9 @@ impl Loop {
         if now.saturating_duration_since(self.trimmed) >= TRIM_INTERVAL {
             self.trimmed = now;
             buf::trim();
+            if self.peak.look(self.local.connections.get()) {
+                self.local.hooks.memory_freed();
+            }
         }
     }
 }

@@ -39,6 +39,8 @@ pub enum Event {
         /// How many objects there were, or why it failed.
         result: Result<u64, String>,
     },
+    /// A peak of a worker's connections is over.
+    MemoryFreed,
     /// A line for the error log, from a thread that must not write it itself.
     Log(Level, String),
 }

@@ -366,6 +366,7 @@ impl Control {
                 }
             }
             Event::Log(level, message) => self.log.log(level, message),
+            Event::MemoryFreed => nowait_sys::memory::give_back(),
             Event::Purged { id, result } => self.tell(&ToMaster::Purged { id, result }),
             Event::WorkerEnded { crew, index, error } => {
                 let expected = self.engine.worker_ended(crew);

@@ -264,4 +264,8 @@ impl Hooks for Reporter {
     fn accept_failed(&self, error: &io::Error) {
         self.complain(Level::Error, format!("accept() failed {}", Reason(error)));
     }
+
+    fn memory_freed(&self) {
+        self.events.send(Event::MemoryFreed);
+    }
 }

@@ -7,6 +7,7 @@ pub mod fs;
 pub mod limits;
 pub mod listen;
 pub mod localtime;
+pub mod memory;
 pub mod process;
 pub mod seccomp;
 pub mod signal;

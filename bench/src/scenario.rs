@@ -4,6 +4,7 @@ mod cold;
 mod count;
 mod idle;
 mod lifecycle;
+mod slow;
 mod tail;
 mod throughput;
 
@@ -49,6 +50,8 @@ pub enum What {
     Idle(usize),
     /// Memory of so many idle sessions of a TCP proxy.
     IdleSessions(usize),
+    /// Memory of so many clients that send or take little.
+    Slow(slow::Slow, usize),
     Start,
     Reload,
     /// Hot files while cold ones wait for a slow disk.
@@ -164,6 +167,21 @@ pub fn all() -> Vec<Scenario> {
             title: "5,000 idle sessions of a TCP proxy",
             what: What::IdleSessions(5_000),
         },
+        Scenario {
+            name: "slow-upload",
+            title: "1,000 clients that stop within a request's content",
+            what: What::Slow(slow::Slow::Upload, 1_000),
+        },
+        Scenario {
+            name: "slow-proxied",
+            title: "1,000 clients that stop within a proxied response of 1 MB",
+            what: What::Slow(slow::Slow::Proxied, 1_000),
+        },
+        Scenario {
+            name: "slow-file",
+            title: "1,000 clients that stop within a file of 1 MB, sendfile off",
+            what: What::Slow(slow::Slow::File, 1_000),
+        },
         Scenario { name: "start", title: "Start to first accept", what: What::Start },
         Scenario { name: "reload", title: "Reload to first new answer", what: What::Reload },
         Scenario {
@@ -194,6 +212,7 @@ impl Bench {
             What::Throughput(what) => throughput::run(self, scenario, what),
             What::Idle(connections) => idle::run(self, scenario, *connections, false),
             What::IdleSessions(sessions) => idle::run(self, scenario, *sessions, true),
+            What::Slow(kind, clients) => slow::run(self, scenario, *kind, *clients),
             What::Start => lifecycle::start(self, scenario),
             What::Reload => lifecycle::reload(self, scenario),
             What::Cold => cold::run(self, scenario),

@@ -83,7 +83,7 @@ fn open(count: usize, request: &[u8], response: &mut [u8]) -> Result<Vec<TcpStre
 }
 
 /// Lets this process hold so many sockets.
-fn raise_limit(connections: usize) -> Result<(), String> {
+pub(super) fn raise_limit(connections: usize) -> Result<(), String> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
     let want = connections as u64 + 100;

@@ -42,6 +42,9 @@ pub struct Options {
     pub window_bits: u8,
     /// Length of the text in bytes, if it is known: tables are made for it. A hint, no promise.
     pub size: Option<u64>,
+    /// The most text that is compressed at once, as a binary logarithm of its bytes: 16 to 24. `None`:
+    /// the encoder's choice, which is up to 18.
+    pub block_bits: Option<u8>,
 }
 
 /// How far what was given is to be compressed.
@@ -104,6 +107,9 @@ impl Encoder {
         if let Some(size) = options.size {
             let hint = u32::try_from(size).unwrap_or(u32::MAX);
             encoder.set(c::BrotliEncoderParameter_BROTLI_PARAM_SIZE_HINT, hint)?;
+        }
+        if let Some(bits) = options.block_bits {
+            encoder.set(c::BrotliEncoderParameter_BROTLI_PARAM_LGBLOCK, bits.into())?;
         }
         Ok(encoder)
     }

@@ -8,6 +8,7 @@
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
@@ -152,6 +153,19 @@ struct Place {
 }
 
 impl Place {
+    /// Does `work`, which is told when nobody waits for it any more: then the client has gone.
+    async fn run_while<T, F>(&self, work: F) -> Result<T, BodyError>
+    where
+        F: FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let waiter = Arc::new(());
+        let waits = Arc::downgrade(&waiter);
+        let done = self.run(move || work(&|| waits.strong_count() > 0)).await;
+        drop(waiter);
+        done
+    }
+
     async fn run<T, F>(&self, work: F) -> Result<T, BodyError>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -180,7 +194,10 @@ impl BodySource for Whole {
             let out = if text.len() <= recipe.inline_whole_bytes() {
                 whole(&recipe, &text, &self.counts).map_err(BodyError::Coding)?
             } else {
-                let out = self.place.run(move || recipe.whole(&text)).await?;
+                let out = self
+                    .place
+                    .run_while(move |is_wanted| recipe.whole_while(&text, is_wanted))
+                    .await?;
                 let out = out.map_err(BodyError::Coding)?;
                 self.counts.taken.set(self.len as u64);
                 self.counts.made.set(out.len() as u64);
@@ -303,5 +320,36 @@ impl Compressed {
             self.place.run(work).await?
         };
         Ok((coder, out.map_err(BodyError::Coding)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::sync::mpsc::channel;
+    use std::task::{Context, Waker};
+    use std::time::Duration;
+
+    use nowait_runtime::pool::PoolConfig;
+
+    use super::*;
+
+    #[test]
+    fn work_ends_when_nobody_waits_for_it() {
+        let config = PoolConfig { name: "test".to_owned(), threads: 1, max_queue: 1 };
+        let place = Place { pool: Pool::new(config), client: 1 };
+        let (sender, receiver) = channel();
+        let mut running = Box::pin(place.run_while(move |is_wanted| {
+            sender.send("started").unwrap();
+            while is_wanted() {
+                std::thread::yield_now();
+            }
+            sender.send("ended").unwrap();
+        }));
+        assert!(running.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let told = || receiver.recv_timeout(Duration::from_secs(30));
+        assert_eq!(told(), Ok("started"));
+        drop(running);
+        assert_eq!(told(), Ok("ended"));
     }
 }

@@ -133,3 +133,24 @@ fn tiny_texts_are_compressed_too() {
         assert!(bytes(&[b'a'; TINY_BYTES_MAX]) <= 24, "{level}");
     }
 }
+
+/// Each step asks first, so that at most one is done in vain.
+#[test]
+fn what_nobody_wants_is_not_compressed() {
+    let text = words(WHOLE_BYTES_MAX);
+    let slow = [
+        Recipe::Brotli { level: 5, window: 19 },
+        Recipe::Brotli { level: 9, window: 19 },
+        Recipe::Zstd { level: 9, dictionary: None },
+        Recipe::Gzip { level: 6, window: 12 },
+    ];
+    for recipe in slow {
+        for allowed in 0..WHOLE_BYTES_MAX / STEP_BYTES {
+            let asked = std::cell::Cell::new(0);
+            let is_wanted = || asked.replace(asked.get() + 1) < allowed;
+            assert!(recipe.whole_while(&text, is_wanted).is_err(), "{recipe:?} {allowed}");
+            assert_eq!(asked.get(), allowed + 1, "{recipe:?}");
+        }
+        assert!(plain(&recipe, &recipe.whole(&text).unwrap()) == text, "{recipe:?}");
+    }
+}

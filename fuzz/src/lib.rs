@@ -26,6 +26,7 @@ pub fn limits(choice: u8) -> Limits {
     let flags = Limits {
         ignore_invalid_headers: choice & 1 == 0,
         underscores_in_headers: choice & 2 != 0,
+        control_characters: choice & 16 != 0,
         ..Limits::default()
     };
     match choice & 12 {

@@ -13,7 +13,8 @@ use crate::reader::{FieldSpans, Head, Reader};
 use crate::scan::hex;
 use crate::{Fields, Known, Limits};
 
-/// The longest extension of one chunk, in bytes. nginx has no bound.
+/// The most bytes between the size of a chunk and the end of its line: white space and extensions.
+/// nginx has no bound.
 pub const CHUNK_EXTENSION_MAX: u16 = 1024;
 
 /// The most digits of a chunk size: `i64::MAX` has 16, leading zeros count.
@@ -89,7 +90,7 @@ enum State {
     Known { left: u64 },
     UntilClose,
     Size { size: u64, digits: u8 },
-    AfterSize { size: u64 },
+    AfterSize { size: u64, length: u16 },
     Extension { size: u64, length: u16 },
     SizeLf { size: u64 },
     Chunk { left: u64 },
@@ -199,11 +200,13 @@ impl BodyDecoder {
 
     /// One byte of chunk framing (RFC 9112 section 7.1).
     fn framing(&self, c: u8) -> Result<State, BodyError> {
-        let after_size = |size| match c {
+        let after_size = |size, length| match c {
             b'\r' => Ok(State::SizeLf { size }),
-            b';' => Ok(State::Extension { size, length: 0 }),
+            b';' => Ok(State::Extension { size, length }),
             // White space before an extension is "bad" but grammatical; nothing else may follow.
-            b' ' | b'\t' => Ok(State::AfterSize { size }),
+            b' ' | b'\t' if length < CHUNK_EXTENSION_MAX => {
+                Ok(State::AfterSize { size, length: length + 1 })
+            }
             _ => Err(BodyError::InvalidChunk),
         };
         match self.state {
@@ -219,9 +222,9 @@ impl BodyDecoder {
                     Ok(State::Size { size, digits: digits + 1 })
                 }
                 None if digits == 0 => Err(BodyError::InvalidChunk),
-                None => after_size(size),
+                None => after_size(size, 0),
             },
-            State::AfterSize { size } => after_size(size),
+            State::AfterSize { size, length } => after_size(size, length),
             State::Extension { size, length } => match c {
                 b'\r' => Ok(State::SizeLf { size }),
                 b'\n' | 0 => Err(BodyError::InvalidChunk),

@@ -9,8 +9,9 @@ use crate::body::{BodyDecoder, BodyLength, BodyStep, Trailers};
 use crate::reader::Reader;
 use crate::{Limits, ResponseError, ResponseHead, Version};
 
-/// The most interim (1xx) responses before the final one.
-pub const INTERIM_RESPONSES_MAX: u8 = 16;
+/// The total size in bytes of the interim (1xx) responses before the final one. Their number has no
+/// bound of its own: a long job may send 102 (Processing) every few seconds for days.
+pub const INTERIM_BYTES_MAX: usize = 1024 * 1024;
 
 /// What a request asked for, as far as it changes the framing of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,7 +66,8 @@ pub struct Connection {
     body: BodyDecoder,
     state: State,
     asked: Asked,
-    interim: u8,
+    /// Bytes of interim responses so far.
+    interim_bytes: usize,
     keep_alive: bool,
 }
 
@@ -78,7 +80,7 @@ impl Connection {
             body: BodyDecoder::new(BodyLength::Empty, &limits),
             state: State::Idle,
             asked: Asked::Content,
-            interim: 0,
+            interim_bytes: 0,
             keep_alive: true,
         }
     }
@@ -88,7 +90,7 @@ impl Connection {
     pub fn request_sent(&mut self, asked: Asked) {
         self.reader = Reader::new(&self.limits);
         self.asked = asked;
-        self.interim = 0;
+        self.interim_bytes = 0;
         self.state = State::Head;
     }
 
@@ -127,10 +129,10 @@ impl Connection {
             if head.version() < Version::Http11 {
                 return Err(ResponseError::UnexpectedInterimResponse);
             }
-            if self.interim == INTERIM_RESPONSES_MAX {
+            self.interim_bytes += head.length();
+            if self.interim_bytes > INTERIM_BYTES_MAX {
                 return Err(ResponseError::TooManyInterimResponses);
             }
-            self.interim += 1;
             self.reader = Reader::new(&self.limits);
             return Ok(HeadEvent::Interim);
         }

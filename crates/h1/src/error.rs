@@ -217,7 +217,7 @@ pub enum ResponseError {
     ContentLengthAndTransferEncoding,
     /// A transfer coding other than `chunked`.
     UnknownTransferEncoding,
-    /// More interim (1xx) responses than [`crate::client::INTERIM_RESPONSES_MAX`].
+    /// Interim (1xx) responses of more than [`crate::client::INTERIM_BYTES_MAX`] bytes in total.
     TooManyInterimResponses,
     /// 101 to a request that asked for no upgrade, or a 1xx that HTTP/1.0 cannot have.
     UnexpectedInterimResponse,

@@ -79,7 +79,8 @@ pub fn validate(host: &[u8]) -> Result<HostParts, InvalidHost> {
                 }
                 b':' => {}
                 b'[' if i == 0 => {}
-                b'%' if !literal => {}
+                // nginx differs: it takes any `%`.
+                b'%' if !literal && is_escape(&host[i..]) => {}
                 _ => return Err(InvalidHost),
             },
         }
@@ -95,6 +96,11 @@ pub fn validate(host: &[u8]) -> Result<HostParts, InvalidHost> {
         return Err(InvalidHost);
     }
     Ok(HostParts { name: 0..end, port: parse_port(port.unwrap_or_default())?, has_upper })
+}
+
+/// Whether `bytes` begins with a `%` and two hexadecimal digits.
+fn is_escape(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'%', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
 }
 
 /// Digits up to 65535; empty is 0, as nginx reads `example.com:`.
@@ -167,6 +173,12 @@ mod tests {
             "[::1].",
             "[a..b]",
             "[%25]",
+            "%zz",
+            "a%",
+            "a%4",
+            "a%:80",
+            "a%4:80",
+            "%%41",
             "]",
             "a[",
             "a@b",

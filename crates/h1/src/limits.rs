@@ -20,6 +20,8 @@ pub struct Limits {
     pub ignore_invalid_headers: bool,
     /// `underscores_in_headers`: `_` is not an odd character.
     pub underscores_in_headers: bool,
+    /// Control characters other than CR, LF and NUL pass in field values.
+    pub control_characters: bool,
 }
 
 impl Default for Limits {
@@ -32,15 +34,23 @@ impl Default for Limits {
             headers_max: 1000,
             ignore_invalid_headers: true,
             underscores_in_headers: false,
+            control_characters: false,
         }
     }
 }
 
 impl Limits {
     /// Limits for the head of an upstream's response that must fit in one buffer of `size` bytes
-    /// (`proxy_buffer_size`).
+    /// (`proxy_buffer_size`). Control characters pass, as they do in nginx: the operator has chosen
+    /// the upstream and often can't change it.
     pub fn one_buffer(size: u32) -> Self {
-        Limits { header_buffer: size, large_buffers: 0, large_buffer: size, ..Limits::default() }
+        Limits {
+            header_buffer: size,
+            large_buffers: 0,
+            large_buffer: size,
+            control_characters: true,
+            ..Limits::default()
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::error::{RequestError, ResponseError};
 use crate::fields::Span;
-use crate::scan::{find_line_end, trim_end};
+use crate::scan::{find_control, find_line_end, trim_end};
 use crate::uri::Shape;
 use crate::{Limits, Method};
 
@@ -26,7 +26,7 @@ pub enum Version {
     Http09,
     /// HTTP/1.0.
     Http10,
-    /// HTTP/1.1, and any higher minor version, which is to be treated so (RFC 9110 section 2.5).
+    /// HTTP/1.1. A higher minor version is treated as 1.1 (RFC 9110 section 2.5).
     #[default]
     Http11,
 }
@@ -267,19 +267,14 @@ fn version(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), Req
         b'0'..=b'9' => return Err(RequestError::InvalidVersion),
         _ => return Err(RequestError::InvalidRequest),
     }
-    let mut minor = 0u16;
-    let digits = at;
-    while let c @ b'0'..=b'9' = byte!(bytes, at) {
-        if minor > 99 {
-            return Err(RequestError::InvalidRequest);
-        }
-        minor = minor * 10 + u16::from(c - b'0');
-        at += 1;
-    }
-    if at == digits {
-        return Err(RequestError::InvalidRequest);
-    }
-    line.version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+    // nginx differs: it takes up to three digits. "HTTP-version = HTTP-name "/" DIGIT "." DIGIT"
+    // (RFC 9112 section 2.3); a second digit fails as trailing garbage.
+    line.version = match byte!(bytes, at) {
+        b'0' => Version::Http10,
+        b'1'..=b'9' => Version::Http11,
+        _ => return Err(RequestError::InvalidRequest),
+    };
+    at += 1;
     line.protocol = Span::new(start, at);
     while byte!(bytes, at) == b' ' {
         at += 1;
@@ -329,10 +324,12 @@ const NAME_CLASS: [u8; 256] = {
 };
 
 /// Parses a field line (RFC 9112 section 5). A line that begins with white space (obs-fold,
-/// section 5.2), white space before the colon (section 5.1), bare CR and NUL are refused.
+/// section 5.2), white space before the colon (section 5.1), bare CR and NUL are refused; other
+/// control characters in values are refused unless the limits allow them.
 ///
 /// nginx differs: it takes a line without a colon as a field without value, lets several CRs
-/// precede the line feed, and does not trim tabs.
+/// precede the line feed, does not trim tabs, and lets control characters other than NUL pass in
+/// the values of requests.
 #[inline]
 pub(crate) fn field_line(bytes: &[u8], limits: &Limits) -> Parsed<FieldLine, BadField> {
     let mut odd = false;
@@ -361,7 +358,12 @@ pub(crate) fn field_line(bytes: &[u8], limits: &Limits) -> Parsed<FieldLine, Bad
         at += 1;
     }
     let value_start = at;
-    let Some(line_end) = find_line_end(bytes, at) else { return Ok(Line::Partial) };
+    // "Field values containing other CTL characters are also invalid" (RFC 9110 section 5.5).
+    let line_end = match limits.control_characters {
+        false => find_control(bytes, at),
+        true => find_line_end(bytes, at),
+    };
+    let Some(line_end) = line_end else { return Ok(Line::Partial) };
     let next = match bytes[line_end] {
         b'\n' => line_end + 1,
         b'\r' if byte!(bytes, line_end + 1) == b'\n' => line_end + 2,

@@ -30,6 +30,47 @@ pub(crate) fn find_line_end(bytes: &[u8], from: usize) -> Option<usize> {
     tail.iter().position(|&c| matches!(c, b'\r' | b'\n' | 0)).map(|i| at + i)
 }
 
+/// The position of the first control character other than a tab, at or after `from`.
+#[inline]
+pub(crate) fn find_control(bytes: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let flags = controls(u64::from_le_bytes(*chunk));
+        if flags == 0 {
+            at += 8;
+            continue;
+        }
+        at += (flags.trailing_zeros() / 8) as usize;
+        if is_control(bytes[at]) {
+            return Some(at);
+        }
+        at += 1; // a tab
+    }
+    // Most tails are clean, which one look at the last eight bytes tells.
+    if let Some((before, chunk)) = bytes.split_last_chunk::<8>()
+        && from <= before.len()
+        && controls(u64::from_le_bytes(*chunk)) == 0
+    {
+        return None;
+    }
+    let tail = bytes.get(at..)?;
+    tail.iter().position(|&c| is_control(c)).map(|i| at + i)
+}
+
+/// A control character that no field value may contain.
+#[inline]
+fn is_control(c: u8) -> bool {
+    c.is_ascii_control() && c != b'\t'
+}
+
+/// Flags for control characters; the lowest flag is exact, those above it may be borrows.
+#[inline]
+fn controls(word: u64) -> u64 {
+    let deletes = word ^ (ONES * 0x7f);
+    let below = word.wrapping_sub(ONES * 0x20) & !word;
+    (below | (deletes.wrapping_sub(ONES) & !deletes)) & HIGHS
+}
+
 /// Flags for the bytes below 0x0e; the lowest flag is exact, those above it may be borrows.
 #[inline]
 fn low_bytes(word: u64) -> u64 {
@@ -119,6 +160,24 @@ mod tests {
                             assert_eq!(find_line_end(&bytes, from), Some(at));
                         }
                         assert_eq!(find_line_end(&bytes, at + 1), None);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn control_agrees_with_the_plain_search() {
+        for len in 0..40 {
+            for at in 0..len {
+                for found in [b'\r', b'\n', 0, 1, 0x0b, 0x1f, 0x7f] {
+                    for filler in [b'a', b'\t', b' ', b'~', 0x80, 0xff] {
+                        let mut bytes = vec![filler; len];
+                        bytes[at] = found;
+                        for from in 0..=at {
+                            assert_eq!(find_control(&bytes, from), Some(at));
+                        }
+                        assert_eq!(find_control(&bytes, at + 1), None);
                     }
                 }
             }

@@ -240,6 +240,9 @@ fn malformed_request_lines() {
         ("GET / HTTP/1.1x", E::InvalidRequest),
         ("GET / HTTP/1.1 x", E::InvalidRequest),
         ("GET / HTTP/1.1000", E::InvalidRequest),
+        ("GET / HTTP/1.10", E::InvalidRequest),
+        ("GET / HTTP/1.01", E::InvalidRequest),
+        ("GET / HTTP/1.00", E::InvalidRequest),
         ("GET / HTTP/2.0", E::InvalidVersion),
         ("GET / HTTP/9", E::InvalidVersion),
         ("GET / HTTP/11.1", E::InvalidVersion),
@@ -295,6 +298,13 @@ fn malformed_fields() {
         ("X: a\r\r\n", E::InvalidHeaderLine),
         ("X: \rY: b\r\n", E::InvalidHeaderLine),
         ("X\rY: b\r\n", E::InvalidHeaderLine),
+        ("X: a\x01\r\n", E::InvalidHeaderLine),
+        ("X: \x08b\r\n", E::InvalidHeaderLine),
+        ("X: a\x0bb\r\n", E::InvalidHeaderLine),
+        ("X: a\x0c\r\n", E::InvalidHeaderLine),
+        ("X: a\x1bb, and more text behind it\r\n", E::InvalidHeaderLine),
+        ("X: some text before it and \x1f\r\n", E::InvalidHeaderLine),
+        ("X: a\x7fb\r\n", E::InvalidHeaderLine),
         (": a\r\n", E::InvalidHeaderLine),
         ("X\r\n", E::InvalidHeaderLine),
         ("\rX: a\r\n", E::InvalidHeaderLine),
@@ -309,7 +319,8 @@ fn malformed_fields() {
     }
     check(b"GET / HTTP/1.1\r\n\r\n", &[Event::Error(E::MissingHost)]);
     check(b"GET http://a/ HTTP/1.1\r\n\r\n", &[Event::Error(E::MissingHost)]);
-    for host in ["", ".", "a/b", "a b", "a\tb", "..", "a:x", "../../etc"] {
+    for host in ["", ".", "a/b", "a b", "a\tb", "..", "a:x", "../../etc", "%zz", "a%", "a%4", "%%30"]
+    {
         let input = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
         check(input.as_bytes(), &[Event::Error(E::InvalidHost)]);
     }
@@ -349,7 +360,6 @@ fn smuggling() {
         "chunk",
         "cow",
         "chunked,",
-        "\x0bchunked",
     ] {
         let error = framing(&format!("Transfer-Encoding: {value}\r\n"));
         assert_eq!(error, E::UnknownTransferEncoding, "{value}");
@@ -366,7 +376,6 @@ fn smuggling() {
         "1e1",
         "\u{664}",
         "\"4\"",
-        "4\x0b",
         "9223372036854775808",
         "18446744073709551620",
     ] {
@@ -381,6 +390,7 @@ fn smuggling() {
             E::DuplicateHeader(Known::TransferEncoding),
         ),
         ("Transfer-Encoding : chunked\r\n", E::InvalidHeaderLine),
+        ("Transfer-Encoding: \x0bchunked\r\n", E::InvalidHeaderLine),
         ("Content-Length : 4\r\n", E::InvalidHeaderLine),
         ("Transfer-Encoding\r\n: chunked\r\n", E::InvalidHeaderLine),
         ("Transfer-Encoding:\r\n chunked\r\n", E::UnknownTransferEncoding),
@@ -571,7 +581,7 @@ fn chunk_framing_is_strict() {
         check(&chunked(bad), &expected);
     }
     for bad in
-        ["X\r\n\r\n", " a: b\r\n\r\n", "a: b\n\r\n", "a: b\r\n\n", "a : b\r\n\r\n", "a: \0\r\n"]
+        ["X\r\n\r\n", " a: b\r\n\r\n", "a: b\n\r\n", "a: b\r\n\n", "a : b\r\n\r\n", "a: \0\r\n", "a: \x01\r\n"]
     {
         let expected = [start(), Event::Error(RequestError::InvalidTrailers)];
         check(&chunked(&format!("0\r\n{bad}")), &expected);
@@ -580,7 +590,12 @@ fn chunk_framing_is_strict() {
     check(&chunked(&extension), &[start(), body(b"x"), Event::End]);
     let extension = format!("1;{}\r\nx\r\n0\r\n\r\n", "e".repeat(1025));
     let error = Event::Error(RequestError::InvalidChunkedBody);
-    check(&chunked(&extension), &[start(), error]);
+    check(&chunked(&extension), &[start(), error.clone()]);
+    let blanks = |n| format!("1{}\r\nx\r\n0\r\n\r\n", " \t".repeat(n));
+    check(&chunked(&blanks(512)), &[start(), body(b"x"), Event::End]);
+    check(&chunked(&blanks(513)), &[start(), error.clone()]);
+    let both = format!("1{};{}\r\nx\r\n0\r\n\r\n", " ".repeat(600), "e".repeat(600));
+    check(&chunked(&both), &[start(), error]);
     let limits = Limits { large_buffer: 64, ..Limits::default() };
     let trailers = format!("0\r\nT: {}\r\n\r\n", "t".repeat(70));
     let error = Event::Error(RequestError::TrailersTooLarge);

@@ -272,6 +272,7 @@ fn limits(head: &HeadConf) -> Limits {
         headers_max: u16::try_from(head.max_headers).unwrap_or(u16::MAX),
         ignore_invalid_headers: head.ignore_invalid_headers,
         underscores_in_headers: head.underscores_in_headers,
+        control_characters: false,
     }
 }
 

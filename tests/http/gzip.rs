@@ -161,6 +161,28 @@ fn the_client_decides() {
 }
 
 #[test]
+fn types_given_twice_are_added() {
+    let builder = server(
+        "gzip on; gzip_types a/b; gzip_types c/d e/f; default_type c/d;
+         types { a/b a; x/y x; }
+         location /all/ { gzip_types *; gzip_types a/b; }
+         location /own/ { gzip_types e/f; }",
+    )
+    .file("html/t.a", pattern(100))
+    .file("html/t", pattern(100))
+    .file("html/t.x", pattern(100))
+    .file("html/all/t.x", pattern(100))
+    .file("html/own/t.a", pattern(100));
+    on_each_driver(&builder, |server| {
+        for (target, compressed) in
+            [("/t.a", true), ("/t", true), ("/t.x", false), ("/all/t.x", true), ("/own/t.a", false)]
+        {
+            assert_eq!(is_compressed(server, target, &[ACCEPT]), compressed, "{target}");
+        }
+    });
+}
+
+#[test]
 fn what_the_head_says() {
     let builder = server(
         "gzip on; gzip_vary on; default_type text/html;

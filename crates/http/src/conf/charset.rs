@@ -84,10 +84,24 @@ impl Setting for ContentTypes {
     const ARITY: arity::Arity = arity::at_least(1);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let mut kinds: Vec<Box<[u8]>> = vec![b"text/html"[..].into()];
+        Ok(Self::with(vec![b"text/html"[..].into()], node, cx))
+    }
+
+    /// Further types on the same level are added. nginx: `ngx_http_types_slot`.
+    fn again(&mut self, node: &Node, cx: &mut Cx<'_>) -> Result<(), Diagnostic> {
+        if let Self::These(kinds) = self {
+            *self = Self::with(std::mem::take(kinds).into_vec(), node, cx);
+        }
+        Ok(())
+    }
+}
+
+impl ContentTypes {
+    /// These types and those that a directive names.
+    fn with(mut kinds: Vec<Box<[u8]>>, node: &Node, cx: &mut Cx<'_>) -> Self {
         for word in &node.args {
             if word.text[..] == *b"*" {
-                return Ok(Self::All);
+                return Self::All;
             }
             let kind = word.text.to_ascii_lowercase();
             if kinds.iter().any(|known| **known == kind[..]) {
@@ -99,7 +113,7 @@ impl Setting for ContentTypes {
             }
             kinds.push(kind.into());
         }
-        Ok(Self::These(kinds.into()))
+        Self::These(kinds.into())
     }
 }
 

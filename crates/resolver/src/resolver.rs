@@ -34,6 +34,10 @@ const RESEND: Duration = Duration::from_secs(5);
 /// of upstream servers after so long.
 const NEGATIVE_MAX: Duration = Duration::from_secs(10);
 
+/// How long other failures are believed, and a "no such name" without a lifetime of its own: short, but
+/// enough that a busy proxy does not ask again for every request. nginx remembers no failures.
+const FAILURE_VALID: Duration = Duration::from_secs(1);
+
 /// The longest wait where `resolver_timeout` is zero, which is none for nginx: by then the last message
 /// of a lookup was sent.
 const UNLIMITED: Duration = Duration::from_secs(320);
@@ -294,9 +298,8 @@ impl Resolver {
         match found {
             Ok((answer, ttl)) => (Ok(answer), now + fixed.unwrap_or(ttl)),
             Err((error, negative)) => {
-                // Only what the zone's owner allows to be remembered.
                 let most = fixed.unwrap_or(NEGATIVE_MAX).min(NEGATIVE_MAX);
-                (Err(error), now + negative.map_or(Duration::ZERO, |ttl| ttl.min(most)))
+                (Err(error), now + negative.unwrap_or(FAILURE_VALID).min(most))
             }
         }
     }

@@ -1,9 +1,13 @@
 //! Servers that do wrong, or nothing: the client gets 502, 504, or sees where it was cut.
 
+use std::io::Write;
+use std::net::TcpListener;
+use std::time::Duration;
+
 use nowait_testkit::origin::Step;
 
 use super::{Gate, answer, ok, on_each, read_until, wait_received};
-use crate::stage::wait_file;
+use crate::stage::{on_each_driver, server, wait_file};
 
 /// One response that can't be used, and what the log says of it.
 #[track_caller]
@@ -148,8 +152,8 @@ fn requests_that_hide_another_one() {
 
 #[test]
 fn an_endless_series_of_interim_responses() {
-    let storm = "HTTP/1.1 102 Processing\r\n\r\n".repeat(100);
-    refused(storm, "upstream sent ");
+    let storm = "HTTP/1.1 102 Processing\r\n\r\n".repeat(50_000);
+    refused(storm, "upstream sent too many interim responses");
 }
 
 #[test]
@@ -172,6 +176,34 @@ fn a_response_without_head_in_time() {
             );
         },
     );
+}
+
+/// Pauses within a head don't give it more time.
+#[test]
+fn a_head_that_drips() {
+    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let site = server(&format!(
+        "location / {{ proxy_pass http://{}; proxy_read_timeout 300ms; }}",
+        origin.local_addr().unwrap()
+    ));
+    let drip = move || {
+        for stream in origin.incoming() {
+            let mut stream = stream.unwrap();
+            let head =
+                format!("HTTP/1.1 200 OK\r\nX: {}\r\nContent-Length: 0\r\n\r\n", "x".repeat(40));
+            for byte in head.as_bytes() {
+                if stream.write_all(&[*byte]).is_err() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    };
+    std::thread::spawn(drip);
+    on_each_driver(&site, |server| {
+        server.allow_log("upstream timed out");
+        assert_eq!(server.get("/").status, 504);
+    });
 }
 
 #[test]

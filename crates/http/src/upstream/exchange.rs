@@ -35,6 +35,8 @@ pub(super) struct Exchange {
     pub(super) early: Option<Box<Result<HeadEvent, HeadFault>>>,
     /// Bytes of the head so far.
     pub(super) head_bytes: usize,
+    /// Until when the head has to be complete; known once the request was sent.
+    head_until: Cell<Option<Instant>>,
     /// `None` only at the end.
     codec: Option<Box<dyn Codec>>,
     pub(super) settings: Arc<Settings>,
@@ -93,6 +95,7 @@ impl Exchange {
             input: Received::empty(),
             early: None,
             head_bytes: 0,
+            head_until: Cell::new(None),
             codec: Some(codec),
             settings,
             state,
@@ -195,13 +198,32 @@ impl Exchange {
         {
             return Ok(received);
         }
-        let timeout = self.settings.read_timeout;
+        let timeout = self.read_timeout();
         let stream = self.stream();
         let received = match large {
             0 => stream.recv(timeout).await.map(Received::Lent),
             max => stream.recv_large(timeout, max).await,
         };
         received.map_err(ReceiveFault::Network)
+    }
+
+    /// How long to wait for the upstream now. The head as a whole has `read_timeout`, so that an upstream
+    /// that sends it byte by byte can't hold a request for ever; in the body each pause has.
+    pub(super) fn read_timeout(&self) -> Duration {
+        let timeout = self.settings.read_timeout;
+        if self.header_time.is_some() {
+            return timeout;
+        }
+        let now = now();
+        let until = self.head_until.get().or_else(|| now.checked_add(timeout));
+        self.head_until.set(until);
+        until.map_or(timeout, |until| until.saturating_duration_since(now))
+    }
+
+    /// An interim response has come: the next head has all the time again.
+    pub(super) fn interim_received(&mut self) {
+        self.head_bytes = 0;
+        self.head_until.set(None);
     }
 
     /// As `receive`; `None`: nothing has come, and there is nothing more that can be sent.

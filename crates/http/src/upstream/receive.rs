@@ -45,7 +45,7 @@ pub(super) async fn head(
         match event? {
             HeadEvent::NeedMore => {}
             HeadEvent::Interim(head) => {
-                exchange.head_bytes = 0;
+                exchange.interim_received();
                 if let Some(out) = exchange.codec().interim(request, &head) {
                     // Whether the client still takes it shows with the response.
                     let sent = request.connection.send_interim(out, send_timeout(request));

@@ -192,7 +192,7 @@ impl Run {
             return None;
         }
         self.state.set_action(Some("reading response header from upstream"));
-        Some(exchange.stream().recv(self.settings.read_timeout))
+        Some(exchange.stream().recv(exchange.read_timeout()))
     }
 
     /// The response, if its head is what was received now, whole, and is not as good as none.

@@ -34,6 +34,7 @@ mod locations;
 mod map;
 mod mirror;
 mod open_file_cache;
+mod order;
 mod passing;
 mod paths;
 mod post_action;

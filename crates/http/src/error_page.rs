@@ -4,6 +4,7 @@
 use bytes::Bytes;
 
 use crate::conf::pages::{ErrorPage, Overwrite};
+use crate::order::Order;
 use crate::outcome::{Outcome, Special, Target};
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
@@ -43,6 +44,7 @@ fn redirect(request: &mut Request, page: &ErrorPage, special: Special) -> Outcom
         Some(b'/') => {
             request.switch_to_get();
             request.out.headers.clear();
+            request.out.order = Order::default();
             carry(request, special);
             Outcome::Redirect(Target::parse(&target))
         }

@@ -38,6 +38,7 @@ pub mod logs;
 pub mod mime;
 pub mod mirror;
 pub mod open_file_cache;
+pub mod order;
 pub mod outcome;
 pub mod path;
 pub mod phases;

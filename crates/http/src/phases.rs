@@ -349,12 +349,15 @@ fn conclude(request: &mut Request, mut outcome: Outcome) -> Concluded {
                 if let Some(status) = request.error_status.take() {
                     response.head.status = status;
                     response.head.status_line = None;
+                    response.head.has_upstreams_status = false;
                 }
                 error_page::deliver(request, &mut response.head);
                 proxy::accel::deliver(request, &mut response.head);
                 if response.head.status == 204 {
-                    response.head.content_type = None;
-                    response.head.last_modified = None;
+                    // nginx leaves what an upstream says of the content that there is not.
+                    if !response.head.has_upstreams_status {
+                        response.head.content_type = None;
+                    }
                     // RFC 9110 section 8.6: "A server MUST NOT send a Content-Length header field
                     // in any response with a status code of 1xx or 204".
                     response.head.content_length = None;

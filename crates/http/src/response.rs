@@ -13,6 +13,8 @@ use std::task::Poll;
 use bytes::Bytes;
 use nowait_runtime::fs::{File, Io};
 
+use crate::order::{Apart, Order};
+
 /// A future of the worker's own thread.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
@@ -46,6 +48,8 @@ pub struct Head {
     pub content_type: Option<Bytes>,
     /// Charset to append to the content type.
     pub charset: Option<Bytes>,
+    /// How an upstream wrote type and charset; sent as it is as long as both stand.
+    pub content_type_text: Option<Bytes>,
     /// Length of the body in bytes when it is known before it is made.
     pub content_length: Option<u64>,
     /// `Last-Modified` as seconds since the epoch.
@@ -56,12 +60,18 @@ pub struct Head {
     pub etag: Option<Bytes>,
     /// `Location`; made absolute by the writer when it begins with a slash.
     pub location: Option<Bytes>,
+    /// The writer has made it absolute.
+    pub location_completed: bool,
     /// `Content-Encoding`.
     pub content_encoding: Option<Bytes>,
     /// Whether ranges of this response may be asked for (`Accept-Ranges: bytes`).
     pub accept_ranges: AcceptRanges,
+    /// `Vary: Accept-Encoding`, since a response may be compressed.
+    pub varies_by_encoding: bool,
     /// All other headers, in the order they were added.
     pub headers: Vec<Header>,
+    /// Where the fields above stand among them.
+    pub order: Order,
     /// Trailer lines, sent after a chunked body; those of `add_trailer` and of upstreams come when it
     /// has ended.
     pub trailers: Vec<Header>,
@@ -76,6 +86,8 @@ pub struct Head {
     /// An upstream has made the response and has seen the conditions of the request: they are not
     /// evaluated again. nginx: `r->disable_not_modified`.
     pub is_upstreams: bool,
+    /// The status is an upstream's, whether it comes from there or from a cache.
+    pub has_upstreams_status: bool,
     /// Trailers of the upstream follow its body ([`State::trailers`](crate::upstream::State)).
     pub trailers_follow: bool,
 }
@@ -90,6 +102,16 @@ pub enum Own {
     Given(Bytes),
     /// The upstream has none.
     Absent,
+}
+
+impl Own {
+    /// The upstream's.
+    pub fn given(&self) -> Option<&Bytes> {
+        match self {
+            Self::Given(value) => Some(value),
+            Self::Ours | Self::Absent => None,
+        }
+    }
 }
 
 /// Whether ranges of a response can be served.
@@ -117,6 +139,50 @@ impl Head {
     pub fn add(&mut self, name: &'static str, value: impl Into<Bytes>) {
         self.headers
             .push(Header { name: Bytes::from_static(name.as_bytes()), value: value.into() });
+    }
+
+    /// Gives a field its place after the lines so far, unless it has one.
+    pub fn place(&mut self, field: Apart) {
+        self.order.place(field, self.headers.len());
+    }
+
+    /// Removes header lines.
+    pub fn remove(&mut self, unwanted: impl Fn(&Header) -> bool) {
+        let mut at = 0;
+        self.headers.retain(|header| {
+            let keep = !unwanted(header);
+            if keep {
+                at += 1
+            } else {
+                self.order.remove_line(at)
+            }
+            keep
+        });
+    }
+
+    /// Sets the value of a header: the first line of that name gets it, others are removed.
+    pub fn set(&mut self, name: &'static str, value: Bytes) {
+        let is_it = |header: &Header| header.name.eq_ignore_ascii_case(name.as_bytes());
+        let Some(first) = self.headers.iter().position(is_it) else {
+            return self.add(name, value);
+        };
+        for number in (first + 1..self.headers.len()).rev() {
+            if is_it(&self.headers[number]) {
+                self.headers.remove(number);
+                self.order.remove_line(number);
+            }
+        }
+        self.headers[first].value = value;
+    }
+
+    /// The whole value of `Content-Type`.
+    pub fn content_type_value(&self) -> Option<Bytes> {
+        let kind = self.content_type.as_ref()?;
+        Some(match (&self.charset, &self.content_type_text) {
+            (None, _) => kind.clone(),
+            (Some(_), Some(text)) => text.clone(),
+            (Some(charset), None) => [kind, &b"; charset="[..], charset].concat().into(),
+        })
     }
 
     /// The first of the other headers with this name, in any case.

@@ -8,6 +8,7 @@ use nowait_h1::encode::{HeadWriter, put_decimal};
 use nowait_runtime::clock;
 
 use crate::address;
+use crate::order::Apart;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Head, Header, Own};
 
@@ -56,63 +57,109 @@ pub fn complete(request: &Request, head: &mut Head) {
         && request.location().pages.absolute_redirect
     {
         head.location = Some(absolute(request, to).into());
+        head.location_completed = true;
     }
 }
 
-/// Appends the head.
+/// Appends the head. The order of the fields is nginx's, since there are clients and tests that look at
+/// it.
 pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>) {
     let location = request.location();
     let mut writer = match &head.status_line {
         Some(reason) => HeadWriter::response_with_reason(out, head.status, reason),
         None => HeadWriter::response(out, head.status),
     };
-    match &head.server {
-        Own::Ours => drop(writer.lines(location.server_line())),
-        Own::Given(value) => drop(writer.named("Server", value)),
-        Own::Absent => {}
+    if head.server == Own::Ours {
+        writer.lines(location.server_line());
     }
-    match &head.date {
-        Own::Ours => drop(writer.named("Date", &clock().http_date())),
-        Own::Given(value) => drop(writer.named("Date", value)),
-        Own::Absent => {}
+    if head.date == Own::Ours {
+        writer.named("Date", &clock().http_date());
     }
-    if let Some(kind) = &head.content_type {
-        match &head.charset {
-            None => writer.named("Content-Type", kind),
-            Some(charset) => {
-                writer.named("Content-Type", &[kind, &b"; charset="[..], charset].concat())
-            }
-        };
+    match (&head.content_type, &head.charset) {
+        (Some(kind), None) => drop(writer.named("Content-Type", kind)),
+        (Some(_), Some(_)) => {
+            writer.named("Content-Type", &head.content_type_value().unwrap_or_default());
+        }
+        (None, _) => {}
     }
     if let Some(length) = head.content_length.filter(|_| framing != Framing::Chunked) {
         writer.field_number("Content-Length", length);
     }
-    if let Some(time) = head.last_modified {
-        match &head.last_modified_text {
-            Some(text) => writer.named("Last-Modified", text),
-            None => writer.named("Last-Modified", &crate::http_date::format(time)),
-        };
+    if !head.order.has(Apart::LastModified) {
+        apart(head, Apart::LastModified, &mut writer);
     }
-    if let Some(to) = &head.location {
-        writer.named("Location", to);
+    if head.location_completed {
+        apart(head, Apart::Location, &mut writer);
     }
     if framing == Framing::Chunked {
         writer.lines("Transfer-Encoding: chunked\r\n");
     }
     connection(request, head, &mut writer);
-    if let Some(coding) = &head.content_encoding {
-        writer.named("Content-Encoding", coding);
+    if head.varies_by_encoding {
+        writer.lines("Vary: Accept-Encoding\r\n");
     }
-    if let Some(etag) = &head.etag {
-        writer.named("ETag", etag);
+    lines(head, &mut writer);
+    writer.finish();
+}
+
+/// Appends the lines whose order is that in which they were added.
+fn lines(head: &Head, writer: &mut HeadWriter<'_, Vec<u8>>) {
+    // What handlers say comes before what filters add.
+    for field in [Apart::Location, Apart::ETag, Apart::ContentEncoding] {
+        let is_written = field == Apart::Location && head.location_completed;
+        if !is_written && !head.order.has(field) {
+            apart(head, field, writer);
+        }
     }
-    if head.accept_ranges != AcceptRanges::No {
-        writer.lines("Accept-Ranges: bytes\r\n");
-    }
-    for Header { name, value } in &head.headers {
+    let mut placed = head.order.fields().peekable();
+    for (number, Header { name, value }) in head.headers.iter().enumerate() {
+        while let Some((field, _)) = placed.next_if(|(_, line)| *line <= number) {
+            placed_field(head, field, writer);
+        }
         writer.field(name, value);
     }
-    writer.finish();
+    for (field, _) in placed {
+        placed_field(head, field, writer);
+    }
+    if !head.order.has(Apart::AcceptRanges) {
+        apart(head, Apart::AcceptRanges, writer);
+    }
+}
+
+/// Appends a field at its place.
+fn placed_field(head: &Head, field: Apart, writer: &mut HeadWriter<'_, Vec<u8>>) {
+    if field != Apart::Location || !head.location_completed {
+        apart(head, field, writer);
+    }
+}
+
+/// Appends one of the fields that are kept apart, if it is there.
+fn apart(head: &Head, field: Apart, writer: &mut HeadWriter<'_, Vec<u8>>) {
+    let (name, value) = match field {
+        Apart::Server => ("Server", head.server.given()),
+        Apart::Date => ("Date", head.date.given()),
+        Apart::LastModified => {
+            let name = "Last-Modified";
+            match (head.last_modified, &head.last_modified_text) {
+                (Some(time), None) => drop(writer.named(name, &crate::http_date::format(time))),
+                (Some(_), Some(text)) => drop(writer.named(name, text)),
+                (None, _) => {}
+            }
+            return;
+        }
+        Apart::Location => ("Location", head.location.as_ref()),
+        Apart::ContentEncoding => ("Content-Encoding", head.content_encoding.as_ref()),
+        Apart::ETag => ("ETag", head.etag.as_ref()),
+        Apart::AcceptRanges => {
+            if head.accept_ranges != AcceptRanges::No {
+                writer.lines("Accept-Ranges: bytes\r\n");
+            }
+            return;
+        }
+    };
+    if let Some(value) = value {
+        writer.named(name, value);
+    }
 }
 
 /// Appends `Connection` and `Keep-Alive`.

@@ -151,10 +151,11 @@ pub fn start(
         && bytes.len() <= CHUNK_COPY_BYTES_MAX
         && !has_rate(request)
     {
+        let before = out.len();
         chunk_start(&mut **out, bytes.len() as u64);
         out.extend_from_slice(bytes);
         out.extend_from_slice(if bytes.is_empty() { b"" } else { CHUNK_END });
-        count(request, bytes.len() as u64);
+        count(request, (out.len() - before) as u64);
         last_chunk(request, out);
         return Ok(None);
     }
@@ -248,13 +249,16 @@ fn last_chunk(request: &mut Request, out: &mut OutBuf) {
     if request.out.expects_trailers {
         crate::filter::trailers(request);
     }
+    let before = out.len();
     let mut writer = HeadWriter::trailers(&mut **out);
     for trailer in &request.out.trailers {
         writer.field(&trailer.name, &trailer.value);
     }
     writer.finish();
+    count(request, (out.len() - before) as u64);
 }
 
+/// Counts what is sent, the framing of chunks included, as nginx does.
 fn count(request: &Request, bytes: u64) {
     let sent = &request.sent.bytes;
     sent.set(sent.get() + bytes);
@@ -510,7 +514,9 @@ impl<'a> Sender<'a> {
         let mut next = Some(part);
         while let Some(mut part) = next.take() {
             if self.chunk_left == 0 {
+                let before = self.out.len();
                 chunk_start(&mut **self.out, part.len());
+                count(self.request, (self.out.len() - before) as u64);
                 self.chunk_left = part.len();
             }
             // It takes the place of one that could not be read to its end.
@@ -525,6 +531,7 @@ impl<'a> Sender<'a> {
             self.chunk_left -= length;
             if self.chunk_left == 0 {
                 self.out.extend_from_slice(CHUNK_END);
+                count(self.request, CHUNK_END.len() as u64);
             }
         }
         Ok(())

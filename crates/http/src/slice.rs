@@ -131,9 +131,9 @@ pub(crate) fn begin(request: &mut Request, response: &mut Response) -> bool {
     head.status = 200;
     head.status_line = None;
     head.content_length = Some(whole);
-    head.headers.retain(|header| {
+    head.remove(|header| {
         let is = |name: &[u8]| header.name.eq_ignore_ascii_case(name);
-        !is(b"content-range") && !is(b"accept-ranges")
+        is(b"content-range") || is(b"accept-ranges")
     });
     head.accept_ranges = crate::response::AcceptRanges::Bytes;
     let parts = Parts {

@@ -70,6 +70,7 @@ pub(super) fn name(request: &mut Request, response: &mut Response) -> Result<(),
     // nginx: a redirect's charset would be taken for the next page's by browsers of the past.
     let redirect = matches!(head.status, 301 | 302);
     head.charset = Some(wanted).filter(|wanted| !redirect && !wanted.is_empty());
+    head.content_type_text = None;
     Ok(())
 }
 

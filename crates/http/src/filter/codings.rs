@@ -11,6 +11,7 @@ use super::compress::{self, recode};
 use super::recipe::Recipe;
 use crate::codings::{Coded, Coding, weight};
 use crate::gzip::Counts;
+use crate::order::Apart;
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Head, Response};
@@ -37,6 +38,7 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
     if let Some((coding, _)) = best {
         let counts = Rc::new(Counts::of(response.head.content_length));
         request.filters.coded = Some(Coded { coding, counts });
+        response.head.place(Apart::ContentEncoding);
         response.head.content_encoding = Some(Bytes::from_static(coding.name()));
         recode(response);
     }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::compress::{self, recode};
 use super::recipe::Recipe;
 use crate::gzip::{Counts, is_accepted};
+use crate::order::Apart;
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::Response;
@@ -29,13 +30,14 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
             request.gzip.vary = true;
             if is_accepted(request, &response.head) {
                 request.gzip.counts = Some(Rc::new(Counts::of(response.head.content_length)));
+                response.head.place(Apart::ContentEncoding);
                 response.head.content_encoding = Some(Bytes::from_static(b"gzip"));
                 recode(response);
             }
         }
     }
     if request.gzip.vary && request.location().gzip.gzip_vary {
-        response.head.add("Vary", Bytes::from_static(b"Accept-Encoding"));
+        response.head.varies_by_encoding = true;
     }
     Ok(())
 }

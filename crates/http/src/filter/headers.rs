@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::conf::headers::Expires;
+use crate::order::Apart;
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Head, Header, Response};
@@ -60,11 +61,16 @@ fn is_usual(status: u16) -> bool {
 fn set(head: &mut Head, name: &Bytes, value: Bytes) {
     if name.eq_ignore_ascii_case(b"last-modified") {
         head.last_modified = crate::http_date::parse(&value);
-        head.last_modified_text = None;
         if head.last_modified.is_some() {
+            head.place(Apart::LastModified);
+            head.last_modified_text = Some(value);
             return;
         }
     } else if name.eq_ignore_ascii_case(b"etag") {
+        // What replaces a handler's stands in its place.
+        if head.etag.is_none() {
+            head.place(Apart::ETag);
+        }
         head.etag = Some(value).filter(|value| !value.is_empty());
         return;
     }
@@ -78,9 +84,6 @@ fn expires(request: &mut Request, expires: &Expires) {
     let time = request.out.last_modified;
     let Some(line) = expires.evaluate(request, now, time) else { return };
     let head = &mut request.out;
-    head.headers.retain(|h| {
-        !h.name.eq_ignore_ascii_case(b"expires") && !h.name.eq_ignore_ascii_case(b"cache-control")
-    });
-    head.add("Expires", line.expires);
-    head.add("Cache-Control", line.cache_control);
+    head.set("Expires", line.expires);
+    head.set("Cache-Control", line.cache_control);
 }

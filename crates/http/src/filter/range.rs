@@ -77,11 +77,8 @@ fn multiple(response: &mut Response, wanted: Vec<Range<u64>>, size: u64) {
     if cut(&response.body, &(0..1)).is_none() {
         return;
     }
-    let mut content_type = response.head.content_type.as_deref().unwrap_or_default().to_vec();
-    if let Some(charset) = response.head.charset.take() {
-        content_type.extend_from_slice(b"; charset=");
-        content_type.extend_from_slice(&charset);
-    }
+    let content_type = response.head.content_type_value().unwrap_or_default();
+    response.head.charset = None;
     let boundary = BOUNDARY.fetch_add(1, Ordering::Relaxed);
     let frame = range::multipart(wanted, size, &content_type, boundary);
     let mut parts = VecDeque::with_capacity(2 * frame.parts.len() + 1);
@@ -101,7 +98,7 @@ fn multiple(response: &mut Response, wanted: Vec<Range<u64>>, size: u64) {
 
 /// Somebody else's `Content-Range` is not about what is sent now.
 fn clear_content_range(head: &mut Head) {
-    head.headers.retain(|header| !header.name.eq_ignore_ascii_case(b"content-range"));
+    head.remove(|header| header.name.eq_ignore_ascii_case(b"content-range"));
 }
 
 /// A range of a body; `None` when it can't be cut.

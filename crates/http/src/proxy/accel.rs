@@ -63,6 +63,7 @@ pub fn deliver(request: &mut Request, head: &mut Head) {
     if kept.content_type.is_some() {
         head.content_type = kept.content_type;
         head.charset = kept.charset;
+        head.content_type_text = kept.content_type_text;
     }
     head.headers.extend(kept.headers);
 }

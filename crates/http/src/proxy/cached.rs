@@ -12,9 +12,10 @@ use crate::cache::origin::{Again, Answer, Origin, Source, Wanted};
 use crate::cache::validity::Ignored;
 use crate::conf::backend::IgnoreHeaders;
 use crate::conf::proxy::ProxyConf;
+use crate::order::Apart;
 use crate::outcome::Outcome;
 use crate::request::Request;
-use crate::response::{AcceptRanges, Head, LocalFuture};
+use crate::response::{AcceptRanges, Head, Header, LocalFuture};
 use crate::upstream::{Failed, Reply, UpstreamHead};
 
 /// One request of a location that has a cache.
@@ -109,11 +110,10 @@ fn options(wanted: Wanted) -> Options {
 fn own(head: &mut Head) {
     head.is_upstreams = false;
     let mut allowed = head.accept_ranges == AcceptRanges::Upstream;
-    head.headers.retain(|header| {
-        let is_it = Known::from_bytes(&header.name) == Some(Known::AcceptRanges);
-        allowed |= is_it && header.value != "none";
-        !is_it
-    });
+    let is_it = |header: &Header| Known::from_bytes(&header.name) == Some(Known::AcceptRanges);
+    allowed |= head.headers.iter().any(|header| is_it(header) && header.value != "none");
+    head.remove(is_it);
+    head.order.forget(Apart::AcceptRanges);
     if allowed {
         head.accept_ranges = AcceptRanges::Bytes;
     }

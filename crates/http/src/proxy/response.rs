@@ -11,6 +11,7 @@ use super::accel;
 use crate::conf::backend::{Backend, IgnoreHeaders};
 use crate::http_date;
 use crate::log::Level;
+use crate::order::Apart;
 use crate::outcome::{Outcome, Special};
 use crate::request::Request;
 use crate::response::{AcceptRanges, Head, Header, Own};
@@ -243,6 +244,7 @@ fn pass(
     }
     head.content_length = received.content_length;
     head.is_upstreams = true;
+    head.has_upstreams_status = true;
     for (own, known, name) in
         [(&mut head.server, Known::Server, "Server"), (&mut head.date, Known::Date, "Date")]
     {
@@ -302,31 +304,35 @@ fn copy(
     let value = field.value;
     match field.known {
         Some(
-            Known::ContentLength
-            | Known::Connection
-            | Known::KeepAlive
-            | Known::TransferEncoding
-            | Known::Server
-            | Known::Date,
+            Known::ContentLength | Known::Connection | Known::KeepAlive | Known::TransferEncoding,
         ) => {}
+        Some(Known::Server) => head.place(Apart::Server),
+        Some(Known::Date) => head.place(Apart::Date),
         Some(Known::AcceptRanges) if backend.force_ranges => {}
         Some(Known::AcceptRanges) if value == b"bytes" => {
+            head.place(Apart::AcceptRanges);
             head.accept_ranges = AcceptRanges::Upstream;
         }
         Some(Known::ContentType) => content_type(head, share(value)),
         Some(Known::LastModified) => match http_date::parse(value) {
             Some(time) => {
+                head.place(Apart::LastModified);
                 head.last_modified = Some(time);
                 head.last_modified_text = Some(share(value));
             }
             None => head.headers.push(line(received, field)),
         },
-        Some(Known::ETag) => head.etag = Some(share(value)),
+        Some(Known::ETag) => {
+            head.place(Apart::ETag);
+            head.etag = Some(share(value));
+        }
         Some(Known::ContentEncoding) if head.content_encoding.is_none() => {
+            head.place(Apart::ContentEncoding);
             head.content_encoding = Some(share(value));
         }
         Some(Known::Location) => {
             if let Some(rewritten) = rewriter.redirect(request, &share(value), 0) {
+                head.place(Apart::Location);
                 head.location = Some(rewritten);
             } else {
                 // Not the typed field: what the server said stays as it is, also if relative.
@@ -352,6 +358,7 @@ fn copy(
 /// Splits the charset off. nginx: `ngx_http_upstream_copy_content_type`.
 pub(super) fn content_type(head: &mut Head, value: Bytes) {
     head.charset = None;
+    head.content_type_text = None;
     let mut at = 0;
     while let Some(semicolon) = value[at..].iter().position(|&b| b == b';').map(|n| n + at) {
         let start = semicolon + 1;
@@ -368,6 +375,7 @@ pub(super) fn content_type(head: &mut Head, value: Bytes) {
             }
             head.content_type = Some(value.slice(..semicolon));
             head.charset = Some(charset);
+            head.content_type_text = Some(value);
             return;
         }
         at = start;

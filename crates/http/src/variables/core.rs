@@ -91,7 +91,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// Time since the first byte of the request was read, in seconds with milliseconds.
     "request_time" => |r, out| { seconds(since(r.started), out); true };
     /// The request target as the client sent it, with its query string.
-    "request_uri" => |r, out| append(Some(r.head.uri()).filter(|_| !r.head.request_line().is_empty()), out);
+    "request_uri" => |r, out| append(Some(r.head.uri()).filter(|uri| !uri.is_empty()), out);
     /// `http` or `https`.
     "scheme" => |_, out| append(Some(b"http"), out);
     /// Server address that accepted the request.
@@ -308,7 +308,9 @@ fn sent_header(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     if same_name(b"accept-ranges", name) && r.out.accept_ranges != AcceptRanges::No {
         return append(Some(b"bytes"), out);
     }
-    joined(r.out.headers.iter().map(|h| (&h.name[..], &h.value[..])), name, b", ", out)
+    let vary = r.out.varies_by_encoding.then_some((&b"vary"[..], &b"Accept-Encoding"[..]));
+    let lines = r.out.headers.iter().map(|h| (&h.name[..], &h.value[..]));
+    joined(vary.into_iter().chain(lines), name, b", ", out)
 }
 
 /// Appends the values of the lines with this name, with a separator between them.
@@ -382,13 +384,7 @@ fn split_once(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
 }
 
 fn sent_content_type(r: &Request, out: &mut Vec<u8>) -> bool {
-    let Some(kind) = &r.out.content_type else { return false };
-    out.extend_from_slice(kind);
-    if let Some(charset) = &r.out.charset {
-        out.extend_from_slice(b"; charset=");
-        out.extend_from_slice(charset);
-    }
-    true
+    append(r.out.content_type_value().as_deref(), out)
 }
 
 fn sent_keep_alive(r: &Request, out: &mut Vec<u8>) -> bool {

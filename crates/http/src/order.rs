@@ -1,0 +1,92 @@
+//! Where the fields that a [`Head`](crate::response::Head) keeps apart stand among its other lines.
+//!
+//! nginx keeps one list and sends it as it grew: an upstream's `ETag` comes where the upstream put it,
+//! `Accept-Ranges` after `add_header`. Handlers and filters note places here; the writer of heads merges.
+
+/// A field that is kept apart from the other lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Apart {
+    /// `Server`, passed on from an upstream.
+    Server,
+    /// `Date`, likewise.
+    Date,
+    /// `Last-Modified`
+    LastModified,
+    /// `Location`
+    Location,
+    /// `Content-Encoding`
+    ContentEncoding,
+    /// `ETag`
+    ETag,
+    /// `Accept-Ranges`
+    AcceptRanges,
+}
+
+/// As many as there are fields.
+const PLACES_MAX: usize = 7;
+
+/// The places of fields: each stands before the line with its number. In the order of the lines.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Order {
+    places: [Option<(Apart, u16)>; PLACES_MAX],
+}
+
+impl Order {
+    /// Whether a field has a place. A field without one stands where nginx puts that of a handler.
+    pub fn has(&self, field: Apart) -> bool {
+        self.fields().any(|(placed, _)| placed == field)
+    }
+
+    /// The fields that have a place, and the lines before which they stand.
+    pub fn fields(&self) -> impl Iterator<Item = (Apart, usize)> + '_ {
+        self.places.iter().flatten().map(|(field, line)| (*field, usize::from(*line)))
+    }
+
+    /// Gives a field its place after all of `lines` lines, unless it has one.
+    pub fn place(&mut self, field: Apart, lines: usize) {
+        if !self.has(field)
+            && let Some(free) = self.places.iter_mut().find(|place| place.is_none())
+        {
+            *free = Some((field, u16::try_from(lines).unwrap_or(u16::MAX)));
+        }
+    }
+
+    /// Takes a field's place away.
+    pub fn forget(&mut self, field: Apart) {
+        let kept = self.places.map(|place| place.filter(|(placed, _)| *placed != field));
+        self.places = Default::default();
+        for (free, place) in self.places.iter_mut().zip(kept.into_iter().flatten()) {
+            *free = Some(place);
+        }
+    }
+
+    /// The line with this number is gone.
+    pub fn remove_line(&mut self, number: usize) {
+        for (_, line) in self.places.iter_mut().flatten() {
+            if usize::from(*line) > number {
+                *line -= 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_follow_their_lines() {
+        let mut order = Order::default();
+        order.place(Apart::ETag, 1);
+        order.place(Apart::Date, 3);
+        order.place(Apart::Location, 3);
+        order.place(Apart::ETag, 9);
+        order.remove_line(2);
+        let fields = |order: &Order| order.fields().collect::<Vec<_>>();
+        assert_eq!(fields(&order), [(Apart::ETag, 1), (Apart::Date, 2), (Apart::Location, 2)]);
+        order.remove_line(0);
+        order.forget(Apart::Date);
+        assert_eq!(fields(&order), [(Apart::ETag, 0), (Apart::Location, 1)]);
+        assert!(!order.has(Apart::Date) && order.has(Apart::ETag));
+    }
+}

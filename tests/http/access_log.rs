@@ -11,13 +11,13 @@ use crate::stage::{ask, on_each_driver, server, site, wait_file};
 fn the_usual_format_says_it_all() {
     let site = server("location / { return 200 OK; }");
     on_each_driver(&site, |server| {
-        ask(server, "/a%20b?c", &["Referer: http://r/", "User-Agent: me \"x\" \\ \u{1}"]);
+        ask(server, "/a%20b?c", &["Referer: http://r/", "User-Agent: me \"x\" \\ \u{e9}"]);
         let log = wait_file(server, "access.log", "GET");
         let line = log.lines().find(|line| line.contains("/a%20b")).unwrap();
         assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
         assert!(
             line.ends_with(
-                "] \"GET /a%20b?c HTTP/1.1\" 200 2 \"http://r/\" \"me \\x22x\\x22 \\x5C \\x01\""
+                "] \"GET /a%20b?c HTTP/1.1\" 200 2 \"http://r/\" \"me \\x22x\\x22 \\x5C \\xC3\\xA9\""
             ),
             "{line}"
         );

@@ -199,6 +199,28 @@ fn odd_header_names() {
 }
 
 #[test]
+fn a_malformed_request_line_has_neither_method_nor_uri() {
+    let site = server(
+        "error_page 400 /bad; ssi_types *;
+         location = /bad { ssi on; return 200 \"[$request_method][$request_uri][$uri]\"; }",
+    );
+    on_each_driver(&site, |server| {
+        for line in ["garbage", "POST / FOO", "GET x HTTP/1.1", "TRACE", "POST /%zz HTTP/1.0"] {
+            let mut client = server.client();
+            client.send(format!("{line}\r\nHost: x\r\n\r\n"));
+            let response = client.response();
+            assert_eq!((response.status, &*response.text()), (400, "[GET][][/bad]"), "{line}");
+            // Who sent it may not understand chunks.
+            assert_eq!(response.header("transfer-encoding"), None, "{line}");
+        }
+        let mut client = server.client();
+        client.send("HEAD / FOO\r\n\r\n");
+        assert_eq!(client.response_to_head().status, 400);
+        client.expect_closed();
+    });
+}
+
+#[test]
 fn a_refused_head_is_answered_by_the_default_server() {
     let site = server(
         "server_name a; server_tokens off; error_page 400 /bad;

@@ -241,6 +241,31 @@ fn what_follows_a_closing_answer_is_read_and_dropped() {
 }
 
 #[test]
+fn whoever_is_refused_while_sending_sees_why() {
+    let site = server(
+        "client_max_body_size 1k; lingering_timeout 1s;
+         location /auth { auth_basic realm; auth_basic_user_file html/none; }",
+    );
+    on_each_driver(&site, |server| {
+        for (head, status) in [
+            ("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n", 413),
+            ("POST / HTTP/1.1\r\nHost: x/y\r\nContent-Length: 3000000\r\n\r\n", 400),
+            ("POST / HTTP/1.1\r\nContent-Length: 3000000\r\n\r\n", 400),
+            ("post / HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n", 400),
+            ("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: x\r\n\r\n", 501),
+            ("POST /auth HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n", 401),
+            ("POST /no HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 404),
+        ] {
+            eprintln!("{head}");
+            let mut client = server.client();
+            client.send(head);
+            client.send(pattern(3_000_000));
+            assert_eq!(client.response().status, status);
+        }
+    });
+}
+
+#[test]
 fn answers_before_one_that_is_refused_are_not_lost() {
     let site = server("location = /r { return 200 first; } location = /drop { return 444; }");
     on_each_driver(&site, |server| {

@@ -1,7 +1,7 @@
 //! What a peer can do wrong, with the status that answers it and nginx's words for the log.
 //!
 //! After any of these errors the byte stream has no known framing: the connection must be closed
-//! once the error response is out (`lingers()` says whether to drain first).
+//! once the error response is out and what the client still sends was drained.
 
 use std::fmt;
 
@@ -109,12 +109,6 @@ impl RequestError {
             | RequestError::TrailersTooLarge => Stage::Body,
             _ => Stage::Headers,
         }
-    }
-
-    /// Whether nginx drains what the client still sends before it closes, so that the client can
-    /// read the answer.
-    pub const fn lingers(self) -> bool {
-        matches!(self, RequestError::HeaderLineTooLong | RequestError::TooManyHeaders)
     }
 
     /// The log line (level info) in nginx's words, with the offending line quoted where nginx

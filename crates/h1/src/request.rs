@@ -66,6 +66,8 @@ pub struct RequestHead {
 struct Read {
     line: RequestLine,
     has_line: bool,
+    /// The target can't be normalised.
+    refused: bool,
     length: usize,
     host: Span,
     host_has_upper: bool,
@@ -96,9 +98,27 @@ impl RequestHead {
         self.read = Read::default();
     }
 
-    /// The method; [`RequestHead::method_bytes`] has the token of an unknown one.
+    /// The method; [`RequestHead::method_bytes`] has the token of an unknown one. Of a malformed
+    /// request line, what it begins with.
     pub fn method(&self) -> Method {
-        self.read.line.method
+        if !self.is_malformed() {
+            return self.read.line.method;
+        }
+        let token = self.bytes.split(|&c| c == b' ').next().unwrap_or_default();
+        Method::from_bytes(token)
+    }
+
+    /// Whether something has come that is not, or not yet, a well-formed request line. There is no
+    /// URI then.
+    pub fn is_malformed(&self) -> bool {
+        !self.read.has_line && !self.bytes.is_empty()
+    }
+
+    /// The target turned out to be malformed: as if the request line were.
+    pub fn refuse_target(&mut self) {
+        self.read.line.uri = Span::default();
+        self.read.line.form = TargetForm::Origin;
+        self.read.refused = true;
     }
 
     /// `$request_method`.
@@ -117,9 +137,10 @@ impl RequestHead {
     }
 
     /// The raw path and query, `$request_uri`: `/` if the target has none; begins with `?` if
-    /// only the path is missing; `*` in asterisk-form.
+    /// only the path is missing; `*` in asterisk-form. Empty after a malformed request line.
     pub fn uri(&self) -> &[u8] {
         match self.read.line.form {
+            _ if self.is_malformed() || self.read.refused => b"",
             TargetForm::Asterisk => b"*",
             _ if self.read.line.uri.is_empty() => b"/",
             _ => self.read.line.uri.of(&self.bytes),
@@ -139,9 +160,10 @@ impl RequestHead {
         self.read.line.scheme.of(&self.bytes)
     }
 
-    /// The version, [`Version::Http11`] for all later minor versions.
+    /// The version, [`Version::Http11`] for all later minor versions; after a malformed request line
+    /// [`Version::Http10`], which whoever sent it may understand.
     pub fn version(&self) -> Version {
-        self.read.line.version
+        if self.is_malformed() { Version::Http10 } else { self.read.line.version }
     }
 
     /// `$server_protocol`: the version as it was sent, empty in HTTP/0.9.

@@ -319,7 +319,8 @@ fn malformed_fields() {
     }
     check(b"GET / HTTP/1.1\r\n\r\n", &[Event::Error(E::MissingHost)]);
     check(b"GET http://a/ HTTP/1.1\r\n\r\n", &[Event::Error(E::MissingHost)]);
-    for host in ["", ".", "a/b", "a b", "a\tb", "..", "a:x", "../../etc", "%zz", "a%", "a%4", "%%30"]
+    for host in
+        ["", ".", "a/b", "a b", "a\tb", "..", "a:x", "../../etc", "%zz", "a%", "a%4", "%%30"]
     {
         let input = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
         check(input.as_bytes(), &[Event::Error(E::InvalidHost)]);
@@ -580,9 +581,15 @@ fn chunk_framing_is_strict() {
         let expected = [start(), body(b"x"), Event::Error(RequestError::InvalidChunkedBody)];
         check(&chunked(bad), &expected);
     }
-    for bad in
-        ["X\r\n\r\n", " a: b\r\n\r\n", "a: b\n\r\n", "a: b\r\n\n", "a : b\r\n\r\n", "a: \0\r\n", "a: \x01\r\n"]
-    {
+    for bad in [
+        "X\r\n\r\n",
+        " a: b\r\n\r\n",
+        "a: b\n\r\n",
+        "a: b\r\n\n",
+        "a : b\r\n\r\n",
+        "a: \0\r\n",
+        "a: \x01\r\n",
+    ] {
         let expected = [start(), Event::Error(RequestError::InvalidTrailers)];
         check(&chunked(&format!("0\r\n{bad}")), &expected);
     }

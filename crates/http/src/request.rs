@@ -467,7 +467,8 @@ impl Request {
 
     /// Whether the main request is answered as a GET, though it was sent as another.
     pub(crate) fn is_switched_to_get(&self) -> bool {
-        let own = || self.method == Method::Get && self.head.method() != Method::Get;
+        let sent_as_get = || self.head.method() == Method::Get && !self.head.is_malformed();
+        let own = || self.method == Method::Get && !sent_as_get();
         self.nested.map_or_else(own, |nested| nested.switched)
     }
 

@@ -28,6 +28,9 @@ use crate::sender;
 use crate::upstream::{Run, State};
 use nowait_front::servers::Virtual;
 
+/// How much is received to see whether there is something.
+const UNREAD_BYTES_MAX: usize = 4096;
+
 /// A pipelined response is kept back, to be sent together with the next ones, up to this size.
 const BATCH_BYTES_MAX: usize = 16 * 1024;
 
@@ -258,8 +261,11 @@ async fn finish(
             client.lingering_time.duration(),
             client.lingering_timeout.duration(),
         );
-        if !reads.await {
-            return Next::Close;
+        match reads.await {
+            Discarded::Whole => {}
+            // What follows can't be told from it, but the client must see the response.
+            Discarded::Malformed if client.lingering_close != LingeringClose::Off => return linger,
+            Discarded::Malformed | Discarded::Gone => return Next::Close,
         }
     }
     if keep && connection.h1().next_request() {
@@ -267,10 +273,20 @@ async fn finish(
     }
     let lingers = match client.lingering_close {
         LingeringClose::Off => false,
-        LingeringClose::On => (more || !body_complete) && !request.skip_lingering,
+        LingeringClose::On if request.skip_lingering => false,
+        LingeringClose::On => {
+            more || !body_complete || (request.out.status >= 400 && has_unread(connection))
+        }
         LingeringClose::Always => true,
     };
     if lingers { linger } else { Next::Close }
+}
+
+/// Whether the client has sent what nobody will read: closing the connection would reset it, and the
+/// client might not see the response.
+fn has_unread(connection: &Connection) -> bool {
+    let received = connection.stream.try_recv_large(UNREAD_BYTES_MAX);
+    received.is_ok_and(|received| received.is_some_and(|bytes| !bytes.is_empty()))
 }
 
 /// Why a head was not received.
@@ -339,7 +355,12 @@ async fn refuse(
     {
         choose_server(request, servers);
     }
-    request.method = request.head.method();
+    // An error page is asked for by GET, which then shows in `$request_method`.
+    request.method = match request.head.method() {
+        Method::Head => Method::Head,
+        method if !request.head.is_malformed() => method,
+        _ => Method::Other,
+    };
     request.header_only = request.method == Method::Head;
     let answer = match phases::refuse(request, error.status()) {
         Progress::Done(answer) => answer,
@@ -355,13 +376,14 @@ async fn refuse(
     request.sent.complete.set(sent.is_ok() && flushed.is_ok());
     ended(request);
     let client = &request.location().client;
-    if error.lingers() && client.lingering_close != LingeringClose::Off {
-        return Next::Linger {
+    // More may be on its way, also if the head ended where it was found to be wrong.
+    match client.lingering_close {
+        LingeringClose::Off => Next::Close,
+        LingeringClose::On | LingeringClose::Always => Next::Linger {
             time: client.lingering_time.duration(),
             timeout: client.lingering_timeout.duration(),
-        };
+        },
     }
-    Next::Close
 }
 
 /// Interprets a complete head. The status to refuse the request with, if it must be refused.
@@ -386,6 +408,7 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
                 Level::Info,
                 format_args!("client sent invalid request while reading client request line"),
             );
+            request.head.refuse_target();
             request.keep_alive = false;
             request.body_discarded = true;
             return Some(400);
@@ -483,9 +506,19 @@ pub(crate) async fn flush(
     connection.stream.send(std::mem::take(out), options).await
 }
 
-/// Reads the rest of a request's body that nobody wanted. False: the connection can't go on.
+/// What came of reading a body that nobody wanted.
+enum Discarded {
+    /// The connection may go on.
+    Whole,
+    /// It is not framed as it should be.
+    Malformed,
+    /// The client has left, or took too long.
+    Gone,
+}
+
+/// Reads the rest of a request's body that nobody wanted.
 /// nginx: `ngx_http_discarded_request_body_handler`.
-async fn discard(connection: &Connection, time: Duration, timeout: Duration) -> bool {
+async fn discard(connection: &Connection, time: Duration, timeout: Duration) -> Discarded {
     let until = now() + time;
     loop {
         let step = {
@@ -497,16 +530,16 @@ async fn discard(connection: &Connection, time: Duration, timeout: Duration) -> 
             step
         };
         match step {
-            Ok((_, true)) => return true,
+            Ok((_, true)) => return Discarded::Whole,
             Ok((_, false)) => {}
-            Err(_) => return false,
+            Err(_) => return Discarded::Malformed,
         }
         let left = until.saturating_duration_since(now()).min(timeout);
         match connection.stream.recv(left).await {
             Ok(bytes) if !bytes.is_empty() => {
                 connection.input.replace(bytes);
             }
-            _ => return false,
+            _ => return Discarded::Gone,
         }
     }
 }

@@ -35,7 +35,8 @@ const RESEND: Duration = Duration::from_secs(5);
 const NEGATIVE_MAX: Duration = Duration::from_secs(10);
 
 /// How long other failures are believed, and a "no such name" without a lifetime of its own: short, but
-/// enough that a busy proxy does not ask again for every request. nginx remembers no failures.
+/// enough that a busy proxy does not ask again for every request. nginx remembers no failures. Nor are
+/// they remembered where a `resolver` directive names several servers, which take turns.
 const FAILURE_VALID: Duration = Duration::from_secs(1);
 
 /// The longest wait where `resolver_timeout` is zero, which is none for nginx: by then the last message
@@ -299,7 +300,10 @@ impl Resolver {
             Ok((answer, ttl)) => (Ok(answer), now + fixed.unwrap_or(ttl)),
             Err((error, negative)) => {
                 let most = fixed.unwrap_or(NEGATIVE_MAX).min(NEGATIVE_MAX);
-                (Err(error), now + negative.unwrap_or(FAILURE_VALID).min(most))
+                // The next lookup begins with another server, which may know better.
+                let others = settings.is_some() && servers.len() > 1;
+                let unknown = if others { Duration::ZERO } else { FAILURE_VALID };
+                (Err(error), now + negative.unwrap_or(unknown).min(most))
             }
         }
     }

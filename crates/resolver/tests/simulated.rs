@@ -277,6 +277,17 @@ fn an_error_of_one_family_is_one_of_the_whole() {
 }
 
 #[test]
+fn an_error_of_one_server_does_not_keep_the_next_from_being_asked() {
+    sim::run(1, Weather::fair(), || async {
+        let (bad, _) = server(|_| vec![Answer::failure(2)]);
+        let (good, _) = server(|query| vec![Answer::address(&query.name, 9, "192.0.2.1")]);
+        let resolver = resolver(&[bad, good], ipv4);
+        assert_eq!(text(&resolver, "a.example").await, "2: Server failure");
+        assert_eq!(text(&resolver, "a.example").await, "192.0.2.1");
+    });
+}
+
+#[test]
 fn the_longest_name_is_asked_for() {
     sim::run(1, Weather::fair(), || async {
         let (address, asked) = server(|query| vec![Answer::address(&query.name, 9, "192.0.2.1")]);

@@ -123,15 +123,18 @@ fn root_serves_as_nobody() {
 /// The bare command serves the current directory; a global directive replaces what is built in.
 #[test]
 fn without_a_configuration_the_directory_is_served() {
-    // Another server may have the port: then there is nothing to see here.
-    if std::net::TcpListener::bind(("127.0.0.1", 8080)).is_err() {
-        return nowait_testkit::skip("port 8080", "in use");
-    }
     if std::path::Path::new("/etc/nowait/nowait.conf").exists() {
         return nowait_testkit::skip("no installed configuration", "there is one");
     }
     let dir = TempDir::new("here");
     dir.write("x", "hello");
+    // Another server may have the port. Then the attempt to take it is as good a proof.
+    if std::net::TcpListener::bind(("127.0.0.1", 8080)).is_err() {
+        let arguments = ["-g", "daemon off; worker_processes 1;"];
+        let output = binary().command().args(arguments).current_dir(dir.path()).output().unwrap();
+        let message = "[emerg] bind() to 127.0.0.1:8080 failed (98: Address already in use)";
+        return assert!(stderr(&output).contains(message), "{}", stderr(&output));
+    }
     let serving = serve(&dir, &["-g", "daemon off; worker_processes 1;"]);
     assert!(serving.greeting.contains("http://localhost:8080/"), "{}", serving.greeting);
     assert_eq!(nowait_testkit::Client::to_port(8080).get("/x").text(), "hello");

@@ -37,7 +37,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Option<Result<Ask
     if first != "help" && !commands.get_subcommands().any(|known| first == known.get_name()) {
         return None;
     }
-    Some(commands.try_get_matches_from(arguments).map(|matches| asked(&matches)).flatten())
+    Some(commands.try_get_matches_from(arguments).and_then(|matches| asked(&matches)))
 }
 
 fn command() -> Command {

@@ -26,5 +26,5 @@ pub mod sessions;
 pub mod tally;
 pub mod upstreams;
 
-/// Version of nginx whose behaviour is followed.
+/// Version of nginx that Nowait follows.
 pub const NGINX_VERSION: &str = "1.31.4";

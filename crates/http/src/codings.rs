@@ -31,9 +31,9 @@ pub struct Coded {
 
 /// The variables of these codings.
 pub const BUILTINS: &[Builtin] = builtins! {
-    /// How many times shorter the response became by `brotli`.
+    /// Compression ratio achieved by `brotli`: original size divided by compressed size.
     "brotli_ratio" => |r, out| ratio(r, Coding::Brotli, out);
-    /// How many times shorter the response became by `zstd`.
+    /// Compression ratio achieved by `zstd`: original size divided by compressed size.
     "zstd_ratio" => |r, out| ratio(r, Coding::Zstd, out);
 };
 

@@ -40,7 +40,7 @@ pub struct Counts {
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
-    /// How many times shorter the response became by `gzip`.
+    /// Compression ratio achieved by `gzip`: original size divided by compressed size.
     "gzip_ratio" => |r, out| r.gzip.counts.as_ref().is_some_and(|counts| counts.append_ratio(out));
 };
 

@@ -56,8 +56,8 @@ fn find(request: &Request, conf: &RealIpConf) -> Option<SocketAddr> {
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
-    /// Address of the peer of the connection, whatever `$remote_addr` was replaced by.
+    /// The connection's original client address, before `$remote_addr` was replaced.
     "realip_remote_addr" => |r, out| { address::append_ip(&r.connection.peer, out); true };
-    /// Port of the peer of the connection.
+    /// The connection's original client port.
     "realip_remote_port" => |r, out| { if let Some(port) = address::port(&r.connection.peer) { number(u64::from(port), out); } true };
 };

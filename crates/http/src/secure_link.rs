@@ -16,10 +16,10 @@ const CHECKSUM_BYTES_MAX: usize = 24;
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
-    /// What `secure_link` says of the link: `1` if its checksum is right, `0` if it has expired, else
-    /// empty. With `secure_link_secret` the part of the link that the checksum is about.
+    /// Result of `secure_link`: `1` if the checksum is correct, `0` if the link has expired, else
+    /// empty. With `secure_link_secret`, the part of the link that the hash covers.
     "secure_link" => |r, out| verdict(r, out).is_some();
-    /// The time until which the link is valid, as the link says.
+    /// The expiry time stated by the link.
     "secure_link_expires" => |r, out| {
         let Some(link) = link(r) else { return false };
         let Some(expires) = link.expires else { return false };

@@ -19,7 +19,8 @@ use crate::variables::Builtin;
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = &[Builtin {
     name: "slice_range",
-    doc: "The range of the part that is asked for, as the header `Range` has it; empty without `slice`.",
+    doc: "The range of the part being fetched, in the form of the `Range` field; empty without \
+          `slice`.",
     get: |r, out| match slice(r) {
         Some(slice) => {
             out.extend_from_slice(slice.range().as_bytes());

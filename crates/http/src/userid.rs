@@ -28,12 +28,12 @@ const SEQUENCE_START_V2: u32 = 0x0303_0302;
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
-    /// The identifier that the client's cookie has, with the name of the cookie.
+    /// Name of the cookie and identifier received from the client.
     "uid_got" => |r, out| append(r, Ids::got, out);
-    /// The identifier that the client is given, with the name of the cookie.
+    /// Name of the cookie and identifier sent to the client.
     "uid_set" => |r, out| append(r, Ids::given, out);
-    /// If it is not empty or `0`, the client is given another identifier; with `log` the old one is
-    /// logged.
+    /// If set to a value other than empty or `0`, the client receives a new identifier; with
+    /// `log`, the old one is logged.
     "uid_reset" => |r, out| {
         out.extend_from_slice(&r.shared.changed("uid_reset").unwrap_or_default());
         true

@@ -37,56 +37,55 @@ directives! {
     module "core";
     pub struct MainConf with MainLayer;
 
-    /// Determines whether the server becomes a daemon: leaves the terminal and runs in the
+    /// Controls whether the server becomes a daemon: it leaves the terminal and runs in the
     /// background.
     daemon: bool = "on", in MAIN, args "on | off";
-    /// Determines whether a privileged master process watches over an unprivileged server process.
-    /// With `off` there is one process, for development.
+    /// Controls whether a privileged master process supervises an unprivileged server process. With
+    /// `off`, everything runs in one process, for development.
     master_process: bool = "on", in MAIN, args "on | off";
-    /// Sets the file that stores the process id of the master. The default is
-    /// `/run/nowait.pid`, or `nowait.pid` under the prefix that `-p` gives.
+    /// The file that stores the process ID of the master. The default is `/run/nowait.pid`, or
+    /// `nowait.pid` under the prefix given by `-p`.
     pid: Option<Path>, in MAIN, args "file";
-    /// Accepted for compatibility: nothing here needs a lock file.
+    /// Accepted for compatibility: nothing needs a lock file.
     lock_file: Option<Path>, in MAIN, args "file";
     /// Accepted for compatibility: the clock is read once per turn of an event loop.
     timer_resolution: Option<Msec>, in MAIN, args "interval";
-    /// Sets the number of workers. They are threads of one server process, each with one event
-    /// loop. `auto` takes the number of processors.
+    /// Number of workers. They are threads of one server process, each with one event loop. `auto`
+    /// means the number of processors.
     worker_processes: WorkerCount = "1", in MAIN, args "number | auto";
     /// Accepted for compatibility: there are no debug points.
     debug_points: Option<DebugPoints>, in MAIN, args "abort | stop";
-    /// Defines the user and group of the server process. Without a group, the one of the same name
-    /// is taken, or else the user's primary group. Means something only if the master runs as
-    /// root.
+    /// User and group of the server process. Without a group, the group of the same name is used,
+    /// or else the user's primary group. Effective only if the master runs as root.
     user: Option<UserSetting> = "nobody" => default_user, in MAIN, args "user [group]";
-    /// Sets the scheduling priority of the server process, like `nice`: a negative number means a
-    /// higher priority.
+    /// Scheduling priority of the server process, as with `nice`: a negative number means a higher
+    /// priority.
     worker_priority: Option<Priority>, in MAIN, args "number";
-    /// Binds workers to processors. Each mask is for one worker, lowest processor rightmost; the
-    /// last one serves for the rest. `auto` binds each worker to one processor, of those in the
-    /// mask if one is given.
+    /// Binds workers to processors. Each mask applies to one worker, with the lowest processor
+    /// rightmost; the last mask applies to all further workers. `auto` binds each worker to one
+    /// processor, out of those in the mask if one is given.
     worker_cpu_affinity: Option<Affinity>, in MAIN, args "cpumask ... | auto [cpumask]";
-    /// Changes the limit of open files, per worker: the server process gets it once for each.
+    /// Limit on open files, per worker: the server process gets it once for each.
     worker_rlimit_nofile: Option<u64>, in MAIN, args "number";
-    /// Changes the limit of the size of a core file.
+    /// Limit on the size of core files.
     worker_rlimit_core: Option<Offset>, in MAIN, args "size";
-    /// Sets how long a graceful shutdown may take before open connections are closed.
+    /// Maximum time for a graceful shutdown; after that, open connections are closed.
     worker_shutdown_timeout: Option<Msec>, in MAIN, args "time";
-    /// Defines the working directory of the server process: where it can write core files.
+    /// Working directory of the server process, where it writes core files.
     working_directory: Option<Words>, in MAIN, args "directory";
-    /// Keeps an environment variable, or sets it. All others are removed, but for TZ.
+    /// Keeps or sets an environment variable. All others except TZ are removed.
     env: Vec<EnvEntry>, in MAIN, args "variable[=value]";
-    /// Configures logging of the program itself and of everything that has no log of its own: to a file,
-    /// to standard error (`stderr`) or to a syslog server (`syslog:server=address`). Levels, from the
-    /// least to the most important: `debug`, `info`, `notice`, `warn`, `error` (the default), `crit`,
-    /// `alert`, `emerg`. Without any line a daemon writes to `logs/error.log` under the prefix, and a
-    /// program in the foreground to standard error.
+    /// Logs messages of the program itself, and of everything without a log of its own, to a file,
+    /// to standard error (`stderr`) or to a syslog server (`syslog:server=address`). Levels in
+    /// ascending order: `debug`, `info`, `notice`, `warn`, `error` (the default), `crit`, `alert`,
+    /// `emerg`. By default a daemon logs to `logs/error.log` under the prefix, and a program in the
+    /// foreground to standard error.
     error_log: Vec<ErrorLogTo>, in MAIN, args "file [level]";
-    /// Defines a pool of threads for work that may wait for a disk. When all threads are busy, a
-    /// task waits in the queue; when the queue is full, its request fails. The pool `default`
-    /// exists with 32 threads and 65536 places unless it is redefined; so does `compute`, with as many
-    /// threads as there are processors (two at least), for what takes processor time: compression and
-    /// password hashes.
+    /// Defines a pool of threads for work that may wait for a disk. While all threads are busy,
+    /// tasks wait in the queue; when the queue is full, the request of a further task fails. The
+    /// pool `default` has 32 threads and a queue of 65536 tasks unless it is redefined. The pool
+    /// `compute`, with one thread per processor (at least two), is for processor-bound work:
+    /// compression and password hashes.
     thread_pool: Vec<PoolSetting>, in MAIN, args "name threads=number [max_queue=number]";
     /// Accepted for compatibility: regular expressions are always compiled.
     pcre_jit: bool = "off", in MAIN, args "on | off";
@@ -98,24 +97,24 @@ directives! {
     module "events";
     pub struct EventsConf with EventsLayer;
 
-    /// Sets how many connections a worker can have open at the same time.
+    /// Maximum number of simultaneous connections of a worker.
     worker_connections: usize = "512", in EVENTS, args "number";
-    /// Chooses the event mechanism. By default the best that the kernel offers is taken; the log
-    /// says which one and why.
+    /// Selects the event mechanism. By default the best available one is used; the log says which
+    /// one and why.
     use_driver("use"): Option<UseDriver>, in EVENTS, args "epoll | io_uring";
-    /// Accepts all waiting connections at once instead of one at a time.
+    /// Accepts all pending connections at once instead of one at a time.
     multi_accept: bool = "off", in EVENTS, args "on | off";
-    /// Accepted for compatibility: workers that share a listening socket are woken one at a time
-    /// by the kernel.
+    /// Accepted for compatibility: the kernel wakes one worker at a time for a shared listening
+    /// socket.
     accept_mutex: bool = "off", in EVENTS, args "on | off";
-    /// Sets how long accepting pauses when descriptors have run out.
+    /// How long accepting pauses when descriptors have run out.
     accept_mutex_delay: Msec = "500ms", in EVENTS, args "time";
-    /// Sets how many events are taken from the kernel at a time, 65536 at most. Only epoll has it.
+    /// Maximum number of events taken from the kernel at a time; at most 65536. Applies to epoll
+    /// only.
     epoll_events: usize = "512", in EVENTS, args "number";
-    /// Accepted for compatibility: files are read by thread pools, which have bounds of their own.
+    /// Accepted for compatibility: thread pools read files, and have their own limits.
     worker_aio_requests: usize = "32", in EVENTS, args "number";
-    /// Writes everything about the connections of these clients to the error log, whatever its
-    /// level.
+    /// Logs everything about the connections of these clients to the error log, whatever its level.
     debug_connection: Vec<DebugConnection>, in EVENTS, args "address | CIDR | unix:";
     /// Watches every event loop for calls that could wait for a disk. `on` reports them, `strict`
     /// ends the process at the first one.
@@ -125,7 +124,7 @@ directives! {
 rows! {
     pub static STRUCTURE, module "core";
 
-    /// Provides the context of the directives that affect connection processing.
+    /// Contains the directives that affect connection processing.
     block "events" => events, in MAIN, take none(), args "{ ... }";
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn ask(session: &Session) -> Result<(), Status> {
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtin_rows! {
-    /// What `limit_conn` decided: `PASSED`, `REJECTED` or `REJECTED_DRY_RUN`.
+    /// Result of `limit_conn`: `PASSED`, `REJECTED` or `REJECTED_DRY_RUN`.
     "limit_conn_status" => |s, out| {
         let Some(decision) = s.limited.borrow().decision else { return false };
         out.extend_from_slice(decision.name().as_bytes());

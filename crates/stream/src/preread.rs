@@ -92,12 +92,12 @@ fn host(name: &[u8]) -> Option<Vec<u8>> {
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtin_rows! {
-    /// The protocols that a TLS client offers (ALPN), separated by commas. Needs `ssl_preread`.
+    /// The protocols offered by a TLS client (ALPN), separated by commas. Needs `ssl_preread`.
     "ssl_preread_alpn_protocols" => |s, out| said(s, out, |hello| &hello.alpn);
-    /// The highest version that a TLS client speaks: `SSLv2`, `SSLv3`, `TLSv1`, `TLSv1.1`, `TLSv1.2`
-    /// or `TLSv1.3`. Needs `ssl_preread`.
+    /// The highest version that a TLS client supports: `SSLv2`, `SSLv3`, `TLSv1`, `TLSv1.1`,
+    /// `TLSv1.2` or `TLSv1.3`. Needs `ssl_preread`.
     "ssl_preread_protocol" => |s, out| said(s, out, |hello| hello.version_name().as_bytes());
-    /// The name of the server that a TLS client asks for (SNI). Needs `ssl_preread`.
+    /// The server name requested by a TLS client (SNI). Needs `ssl_preread`.
     "ssl_preread_server_name" => |s, out| said(s, out, |hello| &hello.server_name);
 };
 

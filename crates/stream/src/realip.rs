@@ -21,8 +21,8 @@ pub(crate) fn apply(session: &Session) {
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtin_rows! {
-    /// Address of the peer of the connection, whatever `$remote_addr` was replaced by.
+    /// The connection's original client address, before `$remote_addr` was replaced.
     "realip_remote_addr" => |s, out| { address::append_ip(&s.connection_peer, out); true };
-    /// Port of the peer of the connection.
+    /// The connection's original client port.
     "realip_remote_port" => |s, out| { if let Some(port) = address::port(&s.connection_peer) { number(u64::from(port), out); } true };
 };

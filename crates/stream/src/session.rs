@@ -89,9 +89,9 @@ pub struct Session {
     pub passed: bool,
     /// Bytes received and not yet passed on.
     pub input: RefCell<Vec<u8>>,
-    /// Bytes that came from the client.
+    /// Bytes received from the client.
     pub received: Cell<u64>,
-    /// Bytes that went to the client.
+    /// Bytes sent to the client.
     pub sent: Cell<u64>,
     /// The upstream servers that were tried.
     pub tries: RefCell<Vec<Try>>,

@@ -33,96 +33,107 @@ const QUEUE_TIMEOUT: Msec = Msec(60_000);
 nowait_conf::rows! {
     pub static ROWS, module "upstream";
 
-    /// A server of the group: an address with an optional port (80 if there is none), a name, or the
-    /// path of a Unix-domain socket (`unix:/run/app.sock`). A name with several addresses stands for as
-    /// many servers.
+    /// A server of the group: an address with an optional port (80 by default), a name, or the path
+    /// of a Unix-domain socket (`unix:/run/app.sock`). A name with several addresses stands for
+    /// that many servers.
     ///
-    /// nginx differs: names are never looked up while the configuration is read. They are resolved
-    /// when the server runs, with `resolve` by the `resolver` in force, else as the system does it (the
-    /// hosts file, the servers of resolv.conf), and again whenever the answer's time is over; requests
-    /// that come before the first answer wait for it.
+    /// nginx differs: it resolves names when it reads the configuration. Nowait resolves them at
+    /// run time, with `resolve` by the applicable `resolver`, otherwise by the system configuration
+    /// (the hosts file, the servers in resolv.conf), and again whenever the answer expires.
+    /// Requests that arrive before the first answer wait for it.
     ///
-    /// * `weight=number`: its share of the requests, 1 by default.
-    /// * `max_conns=number`: requests under way at once at most, of all workers; 0 (default): any number.
-    /// * `max_fails=number`: so many failures within `fail_timeout` make it unavailable for
-    ///   `fail_timeout`; 1 by default, 0: never. What a failure is `proxy_next_upstream` and its like
-    ///   say. The only server of a group is never unavailable.
+    /// * `weight=number`: its share of the requests; 1 by default.
+    /// * `max_conns=number`: maximum number of concurrent requests, of all workers; 0 (default)
+    /// means no
+    ///   limit.
+    /// * `max_fails=number`: number of failures within `fail_timeout` that make the server
+    /// unavailable for
+    ///   `fail_timeout`; 1 by default, 0 means never. `proxy_next_upstream` and its relatives
+    /// define what a
+    ///   failure is. The only server of a group is never unavailable.
     /// * `fail_timeout=time`: 10 seconds by default.
-    /// * `backup`: is used only when the others are unavailable. Not with `hash`, `ip_hash` and
-    ///   `random`.
-    /// * `down`: is never used. `drain`: only for requests that `sticky` binds to it.
-    /// * `slow_start=time`: a server that became available again gets its share back little by little
-    ///   in that time. Not with `hash`, `ip_hash` and `random`.
+    /// * `backup`: used only if the others are unavailable. Not with `hash`, `ip_hash` and
+    /// `random`.
+    /// * `down`: never used. `drain`: used only for requests that `sticky` binds to it.
+    /// * `slow_start=time`: a server that has become available again regains its share gradually
+    /// within
+    ///   this time. Not with `hash`, `ip_hash` and `random`.
     /// * `route=text`: its name for `sticky`.
-    /// * `resolve`: the name is resolved by the `resolver` of the group or else of `http`, and when it
-    ///   does not exist any more, it has no servers; without `resolve` it keeps the last ones.
-    ///   `service=name`: the servers are those of the SRV records of that service of the name; those of
-    ///   the best priority are used first, the others are backups. It needs `resolve`.
+    /// * `resolve`: the name is resolved by the `resolver` of the group, or else that of `http`.
+    /// If the name
+    ///   no longer exists, it has no servers; without `resolve`, the last addresses are kept.
+    /// * `service=name`: the servers come from the SRV records of this service. Those with the
+    /// best priority
+    ///   are used first, the others are backups. Requires `resolve`.
     "server" => server::server, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address [parameters]";
-    /// Accepted for compatibility: what is known of the servers is always shared by all workers, and
-    /// needs no memory set aside. The name stands for the group on status pages.
+    /// Accepted for compatibility: all workers always share the state of the servers, which needs
+    /// no reserved memory. Status pages use the name for the group.
     "zone" => zone, in UPSTREAM | STREAM_UPSTREAM, take between(1, 2), args "name [size]";
-    /// Each request goes to the server with the fewest requests under way, by weight.
+    /// Selects the server with the fewest active requests, by weight.
     "least_conn" => balancing::least_conn, in UPSTREAM | STREAM_UPSTREAM, take none(), args "";
-    /// Each request goes to the server that the text leads to. With `consistent`, one server more or
-    /// less moves only a small part of all texts to other servers (ketama). Both choose as nginx does.
+    /// Selects the server by the hash of the text. With `consistent`, adding or removing a server
+    /// moves only a small part of all texts to other servers (ketama). Both select as nginx does.
     "hash" => balancing::hash, in UPSTREAM | STREAM_UPSTREAM, take between(1, 2), args "key [consistent]";
-    /// Each request goes to a server chosen at random, by weight; with `two` to the better one of two
-    /// such servers: that with fewer requests under way, or with the shorter time, which is one of those
-    /// that `least_time` knows.
+    /// Selects a random server, by weight; with `two`, the better one of two such servers: the one
+    /// with fewer active requests, or with the shorter of the times known from `least_time`.
     "random" => balancing::random, in UPSTREAM | STREAM_UPSTREAM, take between(0, 2), args "[two [least_conn | least_time=time]]";
     /// The resolver for the names of the group, with the parameters of `resolver` elsewhere.
     "resolver" => resolver, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address ... [valid=time] [ipv4=on|off] [ipv6=on|off] [status_zone=zone]";
-    /// How long a name may take to be resolved.
+    /// Maximum time for resolving a name.
     "resolver_timeout" => resolver_timeout, in UPSTREAM | STREAM_UPSTREAM, take exactly(1), default "30s", args "time";
 }
 
 nowait_conf::rows! {
     pub static HTTP_ROWS, module "upstream";
 
-    /// Requests of a client go to the same server, chosen by the first three bytes of an IPv4 address
-    /// or the whole IPv6 address.
+    /// Sends requests of a client to the same server, selected by the first three bytes of an IPv4
+    /// address or the whole IPv6 address.
     "ip_hash" => balancing::ip_hash, in UPSTREAM, take none(), args "";
-    /// Each request goes to the server with the least average time and the fewest requests under way,
-    /// by weight: the time to the `header` or to the end of the response (`last_byte`). With
-    /// `inflight` requests that have no answer yet count, too.
+    /// Selects the server with the lowest average time and the fewest active requests, by weight:
+    /// the time until the `header` or the end of the response (`last_byte`). With `inflight`,
+    /// requests without a response count too.
     "least_time" => balancing::least_time, in UPSTREAM, take between(1, 2), args "header | last_byte [inflight]";
     /// Binds the requests of a session to a server.
     ///
-    /// * `sticky cookie name [expires=time|max] [domain=text] [httponly] [samesite=strict|lax|none|$variable]
+    /// * `sticky cookie name [expires=time|max] [domain=text] [httponly]
+    /// [samesite=strict|lax|none|$variable]
     ///   [secure] [path=path]`: the response sets a cookie that names the server.
-    /// * `sticky route $variable ...`: the first of the variables that is not empty is the `route` of the
-    ///   server.
-    /// * `sticky learn create=$variable lookup=$variable zone=name:size [timeout=time] [header]`: the
-    ///   sessions that servers create (a variable of the response, mostly `$upstream_cookie_name`) are
-    ///   remembered for `timeout`, 10 minutes by default, with their server, and found by `lookup`. With
-    ///   `header` a session is known once the header of the response came.
+    /// * `sticky route $variable ...`: the first non-empty variable is the `route` of the server.
+    /// * `sticky learn create=$variable lookup=$variable zone=name:size [timeout=time] [header]`:
+    /// sessions
+    ///   that servers create (a variable of the response, usually `$upstream_cookie_name`) are
+    /// remembered
+    ///   with their server for `timeout`, 10 minutes by default, and found by `lookup`. With
+    /// `header`, a
+    ///   session is known as soon as the response header has arrived.
     "sticky" => sticky::sticky, in UPSTREAM, take at_least(2), args "cookie name [parameters] | route $variable ... | learn create=$variable lookup=$variable zone=name:size [timeout=time] [header]";
-    /// Idle connections to the servers of the group that each worker keeps for later requests, 32 if
-    /// there is no directive; those that were not used for longest are closed first. 0 turns it off.
-    /// With `local` (and without the directive) a connection is reused only by the location that
-    /// opened it.
+    /// Maximum number of idle connections to the servers of the group that each worker keeps for
+    /// later requests; 32 by default. The least recently used ones are closed first. 0 disables
+    /// keep-alive. With `local` (and without the directive), a connection is reused only by the
+    /// location that opened it.
     ///
-    /// A worker that has none takes one of another worker that is not busy, rather than open a new one.
+    /// A worker without an idle connection borrows one from another worker before it opens a new
+    /// one.
     "keepalive" => keepalive::keepalive, in UPSTREAM, take between(1, 2), args "connections [local]";
-    /// So many requests go over one connection.
+    /// Maximum number of requests per connection.
     "keepalive_requests" => keepalive::requests, in UPSTREAM, take exactly(1), default "1000", args "number";
-    /// So long after it was opened a connection is not reused any more.
+    /// Maximum age at which a connection is reused.
     "keepalive_time" => keepalive::time, in UPSTREAM, take exactly(1), default "1h", args "time";
-    /// So long a connection stays open while it is idle.
+    /// How long an idle connection is kept open.
     "keepalive_timeout" => keepalive::timeout, in UPSTREAM, take exactly(1), default "60s", args "timeout";
-    /// Requests for which no server can be used now wait, so many at most, and no longer than `timeout`
-    /// (60 seconds by default): they get 502 then. Without the directive they get it at once.
+    /// Requests for which no server is available wait, at most this many, and at most for `timeout`
+    /// (60 seconds by default); after that they fail with 502. Without the directive they fail at
+    /// once.
     "queue" => queue, in UPSTREAM, take between(1, 2), args "number [timeout=time]";
 }
 
 nowait_conf::rows! {
     pub static STREAM_ROWS, module "upstream";
 
-    /// Each session goes to the server with the least average time and the fewest sessions under way,
-    /// by weight: the time until the connection stands (`connect`), to the `first_byte` that comes or
-    /// to the end of the session (`last_byte`). With `inflight` sessions that are not that far yet
-    /// count, too.
+    /// Selects the server with the lowest average time and the fewest active sessions, by weight:
+    /// the time until the connection is established (`connect`), until the `first_byte` arrives,
+    /// or until the session ends (`last_byte`). With `inflight`, sessions that have not reached
+    /// this point count too.
     "least_time" => balancing::least_time, in STREAM_UPSTREAM, take between(1, 2), args "connect | first_byte | last_byte [inflight]";
 }
 

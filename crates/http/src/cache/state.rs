@@ -12,13 +12,13 @@ use crate::variables::core::number;
 pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: "upstream_cache_status",
-        doc: "How the cache took part in the response: `MISS`, `BYPASS`, `EXPIRED`, `STALE`, \
+        doc: "Cache status of the response: `MISS`, `BYPASS`, `EXPIRED`, `STALE`, \
               `UPDATING`, `REVALIDATED` or `HIT`.",
         get: |r, out| text(r, out, |state| state.status.map(|status| status.as_str().as_bytes())),
     },
     Builtin {
         name: "upstream_cache_key",
-        doc: "The key by which the response was looked for in the cache.",
+        doc: "The cache key of the response.",
         get: |r, out| text(r, out, |state| Some(&state.key)),
     },
     Builtin {

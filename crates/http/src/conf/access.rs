@@ -10,12 +10,12 @@ use super::LocationId;
 nowait_conf::rows! {
     pub static ACCESS_ROWS, module "access";
 
-    /// Lets clients with these addresses in. The rules are tried in order, the first that fits
-    /// decides; without one that fits everyone may come in.
+    /// Allows access from these addresses. Rules are tried in order, and the first match decides.
+    /// If no rule matches, access is allowed.
     "allow" => access::rule, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, take exactly(1), args "address | CIDR | unix: | all";
-    /// Keeps clients with these addresses out.
+    /// Denies access from these addresses.
     "deny" => access::rule, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, take exactly(1), args "address | CIDR | unix: | all";
-    /// Settings, such as rules of access, for all methods but these. `GET` stands for `HEAD` too.
+    /// Settings, such as access rules, for all methods except these. `GET` includes `HEAD`.
     block "limit_except" => limit_except, in LOCATION, take at_least(1), args "method ... { ... }";
 }
 

@@ -10,12 +10,14 @@ nowait_conf::directives! {
     module "addition";
     pub struct AdditionConf with AdditionConfLayer;
 
-    /// Puts what a subrequest for this URI answers before the body of responses with status 200. An
-    /// empty string puts nothing there, whatever an outer block says.
+    /// Inserts the response to a subrequest for this URI before the body of responses with status
+    /// 200. An empty string cancels the setting of an outer block.
     add_before_body: Option<AddUri>, in HTTP | SERVER | LOCATION, args "uri";
-    /// Puts what a subrequest for this URI answers behind the body of responses with status 200.
+    /// Appends the response to a subrequest for this URI to the body of responses with status 200.
+    /// An empty string cancels the setting of an outer block.
     add_after_body: Option<AddUri>, in HTTP | SERVER | LOCATION, args "uri";
-    /// Content types of responses to which something is added, besides `text/html`; `*` is all.
+    /// Content types of responses to which text is added, in addition to `text/html`; `*` means
+    /// all.
     addition_types: ContentTypes = "text/html", in HTTP | SERVER | LOCATION, args "mime-type ...";
 }
 

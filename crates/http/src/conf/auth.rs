@@ -12,20 +12,20 @@ nowait_conf::directives! {
     module "auth_basic";
     pub struct AuthConf with AuthConfLayer;
 
-    /// Asks for a name and a password; the string tells the user for what. `off` asks for nothing,
-    /// whatever an outer block says. Variables are allowed. Without `auth_basic_user_file` everyone is
-    /// let in; a warning says so when the configuration is read.
+    /// Requires a user name and password; the string is the realm that browsers display. `off`
+    /// cancels the setting of an outer block. Variables are allowed. Without `auth_basic_user_file`
+    /// everyone is admitted, with a warning when the configuration is read.
     ///
-    /// Passwords are checked on a thread of the pool `compute`, those that take no time at once.
+    /// Passwords are verified by the thread pool `compute`, except for formats that take no time.
     auth_basic: Option<Realm>, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, args "string | off";
-    /// The file with names and passwords, one `name:password` per line, comments after `#`; a
-    /// relative name starts at the directory of the configuration. At most 16 MB. Variables are
-    /// allowed. It is read again when it has changed.
+    /// The file with user names and passwords: one `name:password` per line, comments after `#`.
+    /// Relative names are resolved against the directory of the configuration file. The limit is 16
+    /// MB. Variables are allowed. A changed file is read again.
     ///
-    /// Passwords are encrypted as by crypt(3): bcrypt (`$2a$`, `$2b$`, `$2y$`), SHA-512 (`$6$`),
+    /// Passwords are hashed as by crypt(3): bcrypt (`$2a$`, `$2b$`, `$2y$`), SHA-512 (`$6$`),
     /// SHA-256 (`$5$`), MD5 (`$1$`) and DES; as by Apache (`$apr1$`); or as `$argon2id$`, `{SSHA}`,
-    /// `{SHA}` and `{PLAIN}`. Those that would take many seconds (bcrypt above cost 16, SHA above five
-    /// million rounds, Argon2 above 256 MB or 64 passes) are refused.
+    /// `{SHA}` and `{PLAIN}`. Hashes that would take many seconds to verify (bcrypt above cost 16,
+    /// SHA above five million rounds, Argon2 above 256 MB or 64 passes) are refused.
     auth_basic_user_file: Option<UserFile>, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, args "file";
 }
 

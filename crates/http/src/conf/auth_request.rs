@@ -11,13 +11,13 @@ nowait_conf::directives! {
     module "auth_request";
     pub struct AuthRequestConf with AuthRequestConfLayer;
 
-    /// Asks another location whether the client may come in: a subrequest for this URI, with the
-    /// client's headers but without its content, is answered before the request. A status from 200
-    /// to 299 lets it in; 401 and 403 are passed on, 401 with its `WWW-Authenticate`; any other one
-    /// is an error (500). `off` asks nobody, whatever an outer block says.
+    /// Authorises each request by a subrequest for this URI, which has the client's header fields
+    /// but no body. A 2xx status grants access. 401 and 403 are passed on, 401 with its
+    /// `WWW-Authenticate`; any other status is an error (500). `off` cancels the setting of an
+    /// outer block.
     auth_request: Option<AuthUri>, in HTTP | SERVER | LOCATION, args "uri | off";
-    /// Sets a variable of the request after the subrequest of `auth_request` was answered. The value
-    /// may contain variables of the subrequest, such as `$upstream_http_x_user` and
+    /// Sets a variable of the request after the subrequest of `auth_request` has finished. The
+    /// value may contain variables of the subrequest, such as `$upstream_http_x_user` and
     /// `$sent_http_x_user`.
     auth_request_set: Vec<AuthSet>, in HTTP | SERVER | LOCATION, args "$variable value";
 }

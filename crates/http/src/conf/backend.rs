@@ -242,7 +242,8 @@ pub fn eight_pages(_cx: &mut Cx<'_>) -> BackendBuffers {
 /// Writes the rows that a module shares with the others, under its prefix, and a function that
 /// makes a [`Backend`] of them.
 ///
-/// `backend_rows! { module "proxy", prefix "proxy_", temp "proxy_temp 1 2"; pub struct ProxyBackendConf
+/// `backend_rows! { module "proxy", prefix "proxy_", temp "proxy_temp 1 2"; pub struct
+/// ProxyBackendConf
 /// with ProxyBackendLayer; }`
 #[macro_export]
 macro_rules! backend_rows {
@@ -257,83 +258,88 @@ macro_rules! backend_rows {
             module $module, prefix $prefix;
             pub struct $conf with $layer;
 
-            /// Whether a response is read as fast as the server sends it, into buffers and then into a
-            /// temporary file, or only as fast as the client takes it. The server may say so itself
-            /// with `X-Accel-Buffering: yes` or `no`.
+            /// Controls whether a response is read as fast as the server sends it, into buffers and
+            /// then into a temporary file, or only as fast as the client accepts it. The server can
+            /// override this with `X-Accel-Buffering: yes` or `no`.
             buffering: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Whether the whole body of a request is read before a server is asked. If not, it is passed
-            /// on as it comes, and no other server can be asked once some of it was sent.
+            /// Controls whether the whole request body is read before a server is contacted.
+            /// Otherwise it is forwarded as it arrives, and no other server can be tried once a
+            /// part of it was sent.
             request_buffering: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Space for the head of a response; a longer head is an error. By default a page.
+            /// Maximum size of a response head; a longer head is an error. By default one memory
+            /// page.
             buffer_size: nowait_conf::Size = "4k" => $crate::conf::backend::page, in HTTP | SERVER | LOCATION, args "size";
-            /// Number and size of the buffers for the body of a response, at least two.
+            /// Number and size of the buffers for a response body; at least two.
             buffers: $crate::conf::backend::BackendBuffers = "8 4k" => $crate::conf::backend::eight_pages, in HTTP | SERVER | LOCATION, args "number size";
-            /// How much of the buffers may be on its way to a client that does not keep up, while the rest
-            /// is filled or written to a temporary file. By default twice the size of the larger of
-            /// the two kinds of buffers.
+            /// How much of the buffers may be in flight to a slow client while the rest is being
+            /// filled or written to a temporary file. By default twice the larger of the two buffer
+            /// sizes.
             busy_buffers_size: Option<nowait_conf::Size>, in HTTP | SERVER | LOCATION, args "size";
-            /// Largest temporary file for a response that does not fit the buffers, by default `1024m`.
-            /// Zero: none is used, and the server is read only as fast as the client reads.
+            /// Maximum size of the temporary file for a response that exceeds the buffers; by
+            /// default `1024m`. Zero disables temporary files, and the response is then read only
+            /// as fast as the client accepts it.
             max_temp_file_size: Option<nowait_conf::Size>, in HTTP | SERVER | LOCATION, args "size";
-            /// How much is written to a temporary file at once. By default twice the size of the larger
-            /// of the two kinds of buffers.
+            /// How much is written to a temporary file at once. By default twice the larger of the
+            /// two buffer sizes.
             temp_file_write_size: Option<nowait_conf::Size>, in HTTP | SERVER | LOCATION, args "size";
-            /// Directory for temporary files, and up to three levels of directories in it.
+            /// Directory for temporary files, with up to three levels of subdirectories.
             temp_path: $crate::conf::body::TempPath = $temp, in HTTP | SERVER | LOCATION, args "path [level1 [level2 [level3]]]";
-            /// Longest time to connect to a server.
+            /// Maximum time for connecting to a server.
             connect_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
-            /// Longest pause between two writes of a request.
+            /// Maximum time between two writes of a request.
             send_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
             /// Longest pause between two reads of a response; then the client gets 504.
             read_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
-            /// Accepted for compatibility: Linux has no such thing.
+            /// Accepted for compatibility: Linux has no low-water mark for sending.
             send_lowat: $crate::conf::backend::SendLowat = "0" => $crate::conf::backend::no_lowat, in HTTP | SERVER | LOCATION, args "size";
-            /// When another server is asked: after an error of the connection, a timeout, a malformed or
-            /// empty response, or a response with one of these statuses. Requests that may have an effect
-            /// each time (POST, LOCK, PATCH) are not repeated once they were sent, unless
-            /// `non_idempotent` is given. Nothing is repeated once a part of the response was sent
-            /// to the client.
+            /// When to try another server: after a connection error, a timeout, a malformed or
+            /// empty response, or a response with one of these statuses. Non-idempotent requests
+            /// (POST, LOCK, PATCH) are not repeated once they were sent, unless `non_idempotent` is
+            /// given. Nothing is repeated once a part of the response was sent to the client.
             next_upstream: $crate::conf::backend::NextUpstream = "error timeout", in HTTP | SERVER | LOCATION, args "error | timeout | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off ...";
-            /// How many servers may be asked for one request; zero: all of them.
+            /// Maximum number of servers to try per request; zero means all of them.
             next_upstream_tries: u32 = "0", in HTTP | SERVER | LOCATION, args "number";
-            /// For how long servers may be asked for one request; zero: without limit.
+            /// Maximum time for trying servers per request; zero means no limit.
             next_upstream_timeout: nowait_conf::Msec = "0", in HTTP | SERVER | LOCATION, args "time";
-            /// Whether a request is finished for a client that has left.
+            /// Controls whether a request is completed after its client has disconnected.
             ignore_client_abort: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Local address, with a port if wanted, of connections to servers. With `transparent` it may
-            /// be one that is not the machine's own, such as `$remote_addr`. Variables are allowed; an
-            /// empty value is as `off`.
+            /// Local address, optionally with a port, of upstream connections. With `transparent`
+            /// it may be a non-local address, such as `$remote_addr`. Variables are allowed; an
+            /// empty value means `off`.
             bind: Option<nowait_front::bind::BindOrOff<$crate::request::Request>>, in HTTP | SERVER | LOCATION, args "address [transparent] | off";
-            /// Whether the kernel tests if idle connections to servers are alive (`SO_KEEPALIVE`).
+            /// Enables or disables TCP keepalive probes on upstream connections (`SO_KEEPALIVE`).
             socket_keepalive: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Receive buffer of connections to servers (`SO_RCVBUF`); zero is the kernel's choice.
+            /// Receive buffer of upstream connections (`SO_RCVBUF`); zero leaves the choice to the
+            /// kernel.
             socket_rcvbuf: nowait_conf::Size = "0", in HTTP | SERVER | LOCATION, args "size";
-            /// Send buffer of connections to servers (`SO_SNDBUF`); zero is the kernel's choice.
+            /// Send buffer of upstream connections (`SO_SNDBUF`); zero leaves the choice to the
+            /// kernel.
             socket_sndbuf: nowait_conf::Size = "0", in HTTP | SERVER | LOCATION, args "size";
-            /// How many bytes per second are read of a response while it is buffered; zero: no limit.
-            /// Variables are allowed.
+            /// Limits the rate at which a buffered response is read, in bytes per second; zero
+            /// means no limit. Variables are allowed.
             limit_rate: Option<$crate::conf::SizeText>, in HTTP | SERVER | LOCATION, args "rate";
-            /// A header of responses that is passed on though it is hidden by default.
+            /// A response field that is passed on although it is hidden by default.
             pass_header: Vec<$crate::conf::backend::HeaderName>, in HTTP | SERVER | LOCATION, args "field";
-            /// A header of responses that is not passed on to clients, besides those that are
-            /// hidden by default.
+            /// A response field that is not passed to clients, in addition to those hidden by
+            /// default.
             hide_header: Vec<$crate::conf::backend::HeaderName>, in HTTP | SERVER | LOCATION, args "field";
-            /// Headers of responses that are not acted on.
+            /// Response fields that are passed on but have no effect.
             ignore_headers: $crate::conf::backend::IgnoreHeaders = "" => $crate::conf::backend::nothing_ignored, in HTTP | SERVER | LOCATION, args "field ...";
-            /// Whether responses with a status that an `error_page` names are answered by that page
-            /// instead of the server's own.
+            /// Controls whether responses with a status that an `error_page` names are replaced by
+            /// that page.
             intercept_errors: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Whether ranges are cut out of all responses, whatever the server says about them.
+            /// Controls whether ranges are served from all responses, whatever the server states
+            /// about them.
             force_ranges: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Whether the headers of the client's request are passed on.
+            /// Controls whether the header of the client's request is passed on.
             pass_request_headers: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Whether the body of the client's request is passed on.
+            /// Controls whether the body of the client's request is passed on.
             pass_request_body: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Keeps responses with status 200 as files: `on` where `root` or `alias` say, else at this
-            /// path, in which variables are allowed. A file appears when it is complete, with the
-            /// response's `Last-Modified` as its time.
+            /// Saves responses with status 200 as files: with `on` where `root` or `alias` say,
+            /// otherwise at this path, in which variables are allowed. A file appears when it is
+            /// complete, with the response's `Last-Modified` as its modification time.
             store: $crate::conf::backend::StoreTarget = "off", in HTTP | SERVER | LOCATION, args "on | off | path";
-            /// Permissions of files and directories that `store` makes.
+            /// Permissions of the files and directories that `store` creates.
             store_access: $crate::conf::backend::StoreAccess = "user:rw", in HTTP | SERVER | LOCATION, args "users:permissions ...";
         }
 

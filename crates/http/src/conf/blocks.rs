@@ -30,53 +30,56 @@ use crate::variables::{Mentions, Table};
 nowait_conf::rows! {
     pub static HTTP_ROWS, module "core";
 
-    /// The settings of the HTTP server, and its virtual servers.
+    /// The HTTP server: its settings and virtual servers.
     block "http" => http, in MAIN, take none(), args "{ ... }";
-    /// A virtual server: what is answered for some names (`server_name`) on some addresses (`listen`).
+    /// A virtual server: responds to requests for certain names (`server_name`) on certain
+    /// addresses (`listen`).
     block "server" => server, in HTTP, take none(), args "{ ... }";
-    /// Settings for a part of the URIs: for those that begin with `uri`, are equal to it (`=`), or match
-    /// a regular expression (`~`, or `~*` regardless of case). An equal one wins; else the longest
-    /// beginning is remembered, and the first expression that matches wins over it unless it says
-    /// `^~`. A name (`@name`) is for internal redirects only.
+    /// Settings for some of the URIs: those that begin with `uri`, equal it (`=`), or match a
+    /// regular expression (`~`; `~*` ignores case). An exact match wins. Otherwise the longest
+    /// matching prefix is remembered, and the first matching expression wins over it, unless the
+    /// prefix is marked `^~`. A named location (`@name`) is reachable only by internal redirects.
     block "location" => location, in SERVER | LOCATION, take between(1, 2), args "[ = | ~ | ~* | ^~ ] uri { ... } | @name { ... }";
-    /// Address, port or path of a Unix-domain socket on which the server accepts requests: `8080`,
-    /// `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/site.sock`. Names of hosts are looked up when the
-    /// configuration is read. The first server of an address, or the one with `default_server`, answers
-    /// for hosts that no other server names. A server without `listen` has `*:80`, or `*:8000` if
-    /// not started as root.
+    /// The address, port or Unix-domain socket path on which the server accepts requests: `8080`,
+    /// `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/site.sock`. Host names are resolved when the
+    /// configuration is read. The first server of an address, or the one marked `default_server`,
+    /// responds to hosts that no other server names. A server without `listen` listens on `*:80`,
+    /// or on `*:8000` if not started as root.
     ///
-    /// `reuseport` gives each worker a socket of its own. The sizes, times and numbers are those of the
-    /// kernel's socket options of these names; `backlog` is 511 unless given. `proxy_protocol` expects
-    /// the PROXY protocol, version 1 or 2, before the first request.
+    /// `reuseport` gives each worker its own socket. Sizes, times and numbers set the kernel's
+    /// socket options of these names; the default of `backlog` is 511. `proxy_protocol` expects the
+    /// PROXY protocol, version 1 or 2, before the first request.
     "listen" => listen, in SERVER, take at_least(1), default "*:80", args "address[:port] [default_server] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
     /// Names of a virtual server: exact, with a wildcard at one end, or regular expressions.
     "server_name" => server_name, in SERVER, take at_least(1), default "\"\"", args "name ...";
-    /// Directory in which files are looked for: the whole URI is appended to it, so that with
-    /// `root /srv/www;` the URI `/a/b` means `/srv/www/a/b`. A relative path starts at the prefix.
-    /// Variables are allowed.
+    /// The directory with the files. The whole URI is appended: with `root /srv/www;`, the URI
+    /// `/a/b` maps to `/srv/www/a/b`. A relative path is resolved against the prefix. Variables are
+    /// allowed.
     "root" => root, in HTTP | SERVER | LOCATION | LOCATION_IF, take exactly(1), default "html", args "path";
-    /// Path that replaces the part of the URI that the location's name stands for: in
-    /// `location /i/ { alias /srv/images/; }` the URI `/i/a.png` means `/srv/images/a.png`. In a location
-    /// with a regular expression the path is the whole name of the file, and may use captures.
+    /// A path that replaces the location's part of the URI: in `location /i/ { alias /srv/images/;
+    /// }`, the URI `/i/a.png` maps to `/srv/images/a.png`. In a location given by a regular
+    /// expression, the path is the complete file name and may use captures.
     "alias" => root, in LOCATION, take exactly(1), args "path";
-    /// Only internal redirects lead to the location; other requests get 404.
+    /// Makes the location reachable only by internal redirects and subrequests; other requests get
+    /// 404.
     "internal" => internal, in LOCATION, take none(), args "";
-    /// Answers with a transparent image of one pixel.
+    /// Responds with a transparent image of one pixel.
     "empty_gif" => empty_gif, in LOCATION, take none(), args "";
-    /// Answers with counters of connections and requests: those that are open; those accepted and
-    /// handled, and the requests so far; the connections whose request is being read or answered, and
-    /// those that wait for one. An argument is accepted for compatibility.
+    /// Responds with counters of connections and requests: active connections; accepted and handled
+    /// connections, and requests so far; connections that are reading a request, writing a
+    /// response, or idle. An argument is accepted for compatibility.
     "stub_status" => stub_status, in SERVER | LOCATION, take between(0, 1), args "";
-    /// Answers with the state of the server as JSON: connections and requests, per worker the
-    /// `event_loop_blocked` histogram, per thread pool and operation the queue, busy threads and times,
-    /// per file system what was done on the loop and what in a pool, and the state of upstream servers,
-    /// caches and resolvers. What follows the location's name in the URI chooses a part:
+    /// Responds with the state of the server as JSON: connections and requests; per worker the
+    /// `event_loop_blocked` histogram; per thread pool and operation the queue, busy threads and
+    /// times; per file system what ran on the loop and what in a pool; and the state of upstream
+    /// servers, caches and resolvers. The rest of the URI after the location's name selects a part:
     /// `/status/thread_pools/default/busy`.
     "status_api" => status_api, in LOCATION, take none(), args "";
-    /// Answers with the same as `status_api` as OpenMetrics text, which Prometheus reads.
+    /// Responds with the data of `status_api` as OpenMetrics text for Prometheus.
     "metrics" => metrics, in LOCATION, take none(), args "";
-    /// Content types by extension, one type and its extensions per line: `text/html html htm;`. A block
-    /// replaces those of outer levels. `include mime.types;` has the usual ones.
+    /// Maps file extensions to content types, one type and its extensions per line: `text/html html
+    /// htm;`. A block replaces those of outer levels. `include mime.types;` provides the usual
+    /// ones.
     block "types" => types, in HTTP | SERVER | LOCATION, take none(), default "{ text/html html; image/gif gif; image/jpeg jpg; }", args "{ ... }";
     /// Accepted for compatibility: the table needs no tuning.
     "server_names_hash_max_size" => accepted, in HTTP, take exactly(1), default "512", args "size";
@@ -269,7 +272,8 @@ fn metrics(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Makes a handler the one of the block being read. As in nginx the last one wins, but not silently.
+/// Makes a handler the one of the block being read. As in nginx the last one wins, but not
+/// silently.
 pub(super) fn set_content(cx: &mut Cx<'_>, node: &Node, content: Content) {
     let last = cx.layer::<OwnLayer>().content.replace((content, node.name.span));
     if let Some((other, span)) = last

@@ -8,17 +8,18 @@ nowait_conf::directives! {
     module "core";
     pub struct BodyConf with BodyConfLayer;
 
-    /// Largest request body; zero is no limit. Larger ones are refused with 413.
+    /// Maximum size of a request body; zero means no limit. Larger bodies are refused with 413.
     client_max_body_size: Offset = "1m", in HTTP | SERVER | LOCATION, args "size";
-    /// Largest request body that is kept in memory; larger ones are written to a file.
+    /// Maximum size of a request body that is kept in memory; larger bodies are written to a file.
     client_body_buffer_size: Size = "16k", in HTTP | SERVER | LOCATION, args "size";
-    /// Longest pause between two reads of a request body; then the request ends with 408.
+    /// Maximum time between two reads of a request body; after that the request fails with 408.
     client_body_timeout: Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
-    /// Directory for files with request bodies, and up to three levels of directories in it.
+    /// Directory for files with request bodies, with up to three levels of subdirectories.
     client_body_temp_path: TempPath = "client_body_temp", in HTTP | SERVER | LOCATION, args "path [level1 [level2 [level3]]]";
-    /// Whether request bodies are always written to a file, and whether the file is kept.
+    /// Writes every request body to a file. `on` keeps the file after the request, `clean` removes
+    /// it.
     client_body_in_file_only: InFileOnly = "off", in HTTP | SERVER | LOCATION, args "on | clean | off";
-    /// Accepted for compatibility: a body in memory is always in one piece.
+    /// Accepted for compatibility: a body in memory is always contiguous.
     client_body_in_single_buffer: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
 }
 

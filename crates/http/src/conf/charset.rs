@@ -15,22 +15,22 @@ nowait_conf::directives! {
     module "charset";
     pub struct CharsetConf with CharsetConfLayer;
 
-    /// The charset that `Content-Type` names; if it differs from the source's, the text is
-    /// converted by a `charset_map`.
+    /// The charset to declare in `Content-Type`. If it differs from the charset of the source, the
+    /// text is converted with a `charset_map`.
     charset: Charset = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "charset | off";
-    /// The charset that texts have.
+    /// The charset of the source texts.
     source_charset: Option<Charset>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "charset";
-    /// Whether texts are converted that come with a charset of their own.
+    /// Enables or disables the conversion of responses that declare a charset themselves.
     override_charset: bool = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off";
-    /// Content types that have a charset; `*` is all.
+    /// Content types that `charset` applies to, in addition to `text/html`; `*` means all.
     charset_types: ContentTypes = "text/html text/xml text/plain text/vnd.wap.wml application/javascript application/rss+xml", in HTTP | SERVER | LOCATION, args "mime-type ...";
 }
 
 nowait_conf::rows! {
     pub static CHARSET_ROWS, module "charset";
 
-    /// The characters of two charsets, as hexadecimal numbers: a byte of the first, and a byte of
-    /// the second, or several if that is UTF-8. ASCII needs no entries.
+    /// Maps the characters of two charsets, in hexadecimal: a byte of the first, then a byte of the
+    /// second, or several bytes if the second is UTF-8. ASCII needs no entries.
     block "charset_map" => charset_map, in HTTP, take exactly(2), args "charset1 charset2 { ... }";
 }
 

@@ -19,20 +19,20 @@ nowait_conf::directives! {
     module "brotli";
     pub struct BrotliConf with BrotliConfLayer;
 
-    /// Whether responses are compressed by Brotli for clients that accept it (`br`). Where a client
-    /// accepts several codings that are on, the one with the highest weight is used, and of equal ones
-    /// Brotli before Zstandard before gzip. `gzip_vary` concerns these responses, too.
+    /// Enables or disables Brotli compression for clients that accept it (`br`). If a client
+    /// accepts several enabled codings, the one with the highest weight is used; among equals,
+    /// Brotli before Zstandard before gzip. `gzip_vary` applies to these responses too.
     brotli: bool = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off";
-    /// How hard to compress: 0 is fast, 11 is small. Pieces that take long are compressed by the thread
-    /// pool.
+    /// Compression level, from 0 (fast) to 11 (small). The thread pool compresses pieces that take
+    /// long.
     brotli_comp_level: Bounded<0, 11> = "6", in HTTP | SERVER | LOCATION, args "level";
-    /// Content types to compress, besides `text/html`; `*` is all.
+    /// Content types to compress, in addition to `text/html`; `*` means all.
     brotli_types: ContentTypes = "text/html", in HTTP | SERVER | LOCATION, args "mime-type ...";
-    /// Shortest response to compress, in bytes by its `Content-Length`.
+    /// Minimum length of a response to compress, in bytes according to its `Content-Length`.
     brotli_min_length: Size = "20", in HTTP | SERVER | LOCATION, args "length";
-    /// Size of the window in which repetitions are found: a power of two from 1k to 16m.
+    /// Size of the compression window: a power of two from 1k to 16m.
     brotli_window: BrotliWindow = "512k", in HTTP | SERVER | LOCATION, args "size";
-    /// Accepted for compatibility: what was compressed is sent before more is.
+    /// Accepted for compatibility: compressed data is sent before more is produced.
     brotli_buffers: Buffers = "32 4k", in HTTP | SERVER | LOCATION, args "number size";
 }
 
@@ -42,8 +42,8 @@ nowait_conf::directives! {
     module "brotli_static";
     pub struct BrotliStaticConf with BrotliStaticConfLayer;
 
-    /// Whether a file with the same name and `.br` at its end is sent instead: to clients that accept
-    /// it, or to all. Such files should be as old as the originals.
+    /// Sends the file with the same name and the extension `.br` instead, to clients that accept it
+    /// or to all. Such files should have the same modification time as the originals.
     brotli_static: GzipStatic = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
 }
 
@@ -53,21 +53,21 @@ nowait_conf::directives! {
     module "zstd";
     pub struct ZstdConf with ZstdConfLayer;
 
-    /// Whether responses are compressed by Zstandard for clients that accept it (`zstd`).
+    /// Enables or disables Zstandard compression for clients that accept it (`zstd`).
     zstd: bool = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off";
-    /// How hard to compress: 1 is fast, 22 is small. Pieces that take long are compressed by the thread
-    /// pool.
+    /// Compression level, from 1 (fast) to 22 (small). The thread pool compresses pieces that take
+    /// long.
     zstd_comp_level: Bounded<1, 22> = "1", in HTTP | SERVER | LOCATION, args "level";
-    /// Content types to compress, besides `text/html`; `*` is all.
+    /// Content types to compress, in addition to `text/html`; `*` means all.
     zstd_types: ContentTypes = "text/html", in HTTP | SERVER | LOCATION, args "mime-type ...";
-    /// Shortest response to compress, in bytes by its `Content-Length`.
+    /// Minimum length of a response to compress, in bytes according to its `Content-Length`.
     zstd_min_length: Size = "20", in HTTP | SERVER | LOCATION, args "length";
-    /// Accepted for compatibility: what was compressed is sent before more is.
+    /// Accepted for compatibility: compressed data is sent before more is produced.
     zstd_buffers: Buffers = "32 4k", in HTTP | SERVER | LOCATION, args "number size";
-    /// A file with a dictionary for `zstd`, made by `zstd --train` or any text; a relative name starts at
-    /// the directory of the configuration, and the file has to be readable for the `user`. At most 4 MB.
-    /// Only clients that have the same dictionary can read such responses, which browsers don't: it is
-    /// for clients of your own.
+    /// A dictionary file for `zstd`, made by `zstd --train` or any text, of at most 4 MB. A
+    /// relative name is resolved against the directory of the configuration file; the `user` must
+    /// be able to read it. Only clients that have the same dictionary can decode such responses.
+    /// Browsers cannot: use it with clients you control.
     zstd_dict_file: Option<Dictionary>, in HTTP, args "file";
 }
 
@@ -114,8 +114,8 @@ nowait_conf::directives! {
     module "zstd_static";
     pub struct ZstdStaticConf with ZstdStaticConfLayer;
 
-    /// Whether a file with the same name and `.zst` at its end is sent instead: to clients that accept
-    /// it, or to all. Such files should be as old as the originals.
+    /// Sends the file with the same name and the extension `.zst` instead, to clients that accept
+    /// it or to all. Such files should have the same modification time as the originals.
     zstd_static: GzipStatic = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
 }
 

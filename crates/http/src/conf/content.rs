@@ -11,8 +11,8 @@ nowait_conf::directives! {
     module "index";
     pub struct IndexConf with IndexConfLayer;
 
-    /// Files that are looked for in a directory, in this order; a last one that begins with a slash
-    /// is used without looking.
+    /// Files to look for in a directory, in this order. A last entry that begins with a slash is
+    /// used without a check.
     index: Index = "index.html", in HTTP | SERVER | LOCATION, args "file ...";
 }
 
@@ -22,15 +22,15 @@ nowait_conf::directives! {
     module "autoindex";
     pub struct AutoindexConf with AutoindexConfLayer;
 
-    /// Whether directories without an index file are listed; else they get 403. Names that begin with a
-    /// dot are left out. The directory is read by the pool.
+    /// Enables or disables listings of directories without an index file, which otherwise produce
+    /// 403. Names that begin with a dot are omitted. A thread pool reads the directory.
     autoindex: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether HTML listings give sizes in bytes instead of rounded ones.
+    /// Controls whether HTML listings show exact sizes in bytes or rounded ones.
     autoindex_exact_size: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether HTML listings give local times instead of UTC.
+    /// Controls whether HTML listings show local time or UTC.
     autoindex_localtime: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Format of listings: for people, or as a list of names, kinds, times and sizes for programs.
-    /// `jsonp` calls the function that the argument `callback` of the request names.
+    /// The format of listings. `html` is for people; the others list names, types, times and sizes
+    /// for programs. `jsonp` calls the function named by the request argument `callback`.
     autoindex_format: ListingFormat = "html", in HTTP | SERVER | LOCATION, args "html | xml | json | jsonp";
 }
 
@@ -40,7 +40,7 @@ nowait_conf::directives! {
     module "random_index";
     pub struct RandomIndexConf with RandomIndexConfLayer;
 
-    /// Whether any file of a directory may stand for it; comes before `index`.
+    /// Serves a random file of a directory. Takes precedence over `index`.
     random_index: bool = "off", in LOCATION, args "on | off";
 }
 

@@ -11,51 +11,53 @@ nowait_conf::directives! {
     module "core";
     pub struct FileConf with FileConfLayer;
 
-    /// Whether large files are sent by `sendfile()`, without copying them through the process.
+    /// Controls whether large files are sent by `sendfile()`, without copying them through the
+    /// process.
     sendfile: bool = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off";
-    /// Most bytes that one `sendfile()` call may send, so that a fast client can't keep a worker
-    /// to itself.
+    /// Maximum amount of data sent by one `sendfile()` call, so that a fast client cannot
+    /// monopolise a worker.
     sendfile_max_chunk: Size = "2m", in HTTP | SERVER | LOCATION, args "size";
-    /// Who reads data that is not in memory. `threads` names a pool (variables are allowed);
-    /// `on` reads around the page cache where `directio` applies; `off` leaves the choice to
-    /// Nowait, which uses the pool `default`; `blocking` reads in the event loop, for comparison.
+    /// Selects where data that is not in memory is read. `threads` names a pool (variables are
+    /// allowed). `on` bypasses the page cache where `directio` applies. `off` leaves the choice to
+    /// Nowait, which uses the pool `default`. `blocking` reads in the event loop, for comparison.
     aio: AioConf = "off", in HTTP | SERVER | LOCATION, args "on | off | threads[=pool] | blocking";
-    /// Whether temporary files are written by the pool. Nowait never writes them in the event
-    /// loop, so this is accepted and always on.
+    /// Accepted for compatibility and always on: Nowait never writes temporary files in the event
+    /// loop.
     aio_write: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether files are opened, and names looked up, by the pool unless that is known to need no disk.
-    /// With `off` the event loop does it and may wait.
+    /// Controls whether the pool opens files and looks up names, unless that is known to need no
+    /// disk. With `off`, the event loop does so and may wait.
     aio_open: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Files of this size and larger are read around the page cache (O_DIRECT), by the pool: for large
-    /// files that are read once and would push everything else out of memory.
+    /// Files of at least this size bypass the page cache (O_DIRECT) and are read by the pool: for
+    /// large files that are read once and would evict everything else.
     directio: DirectIo = "off", in HTTP | SERVER | LOCATION, args "size | off";
-    /// Alignment of reads around the page cache, in bytes; at least 4096 is used.
+    /// Alignment of reads that bypass the page cache, in bytes; at least 4096 is used.
     directio_alignment: Size = "512", in HTTP | SERVER | LOCATION, args "size";
-    /// Tells the kernel that files larger than this are read from beginning to end, so that it reads
-    /// further ahead; how far is its own choice. Zero tells it nothing.
+    /// Tells the kernel that files larger than this are read sequentially, so that it reads further
+    /// ahead; the kernel chooses how far. Zero gives no advice.
     read_ahead: Size = "0", in HTTP | SERVER | LOCATION, args "size";
-    /// Number and size of the buffers for reading a file when `sendfile` is not used.
+    /// Number and size of the buffers for reading a file if `sendfile` is not used.
     output_buffers: Buffers = "2 32k", in HTTP | SERVER | LOCATION, args "number size";
-    /// Whether an `ETag` is sent with files: their time and size in hexadecimal, as nginx writes it.
+    /// Controls whether files are sent with an `ETag`: modification time and size in hexadecimal,
+    /// as nginx writes it.
     etag: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-    /// How `If-Modified-Since` is compared with the time of a file.
+    /// Selects how `If-Modified-Since` is compared with the modification time of a file.
     if_modified_since: ImsConf = "exact", in HTTP | SERVER | LOCATION, args "off | exact | before";
-    /// Most ranges in a request; zero switches ranges off.
+    /// Maximum number of ranges in a request; zero disables ranges.
     max_ranges: u32 = "2147483647", in HTTP | SERVER | LOCATION, args "number";
-    /// Whether symbolic links in paths are refused: all of them, or with `if_not_owner` those whose owner
-    /// is not the owner of what they lead to. Links in the part of the path that `from` gives are
-    /// followed. The kernel checks it while it opens the file.
+    /// Controls whether symbolic links in paths are refused: all of them, or with `if_not_owner`
+    /// those whose owner differs from that of their target. Links in the part of the path given by
+    /// `from` are followed. The kernel performs the check while it opens the file.
     disable_symlinks: DisableSymlinks = "off", in HTTP | SERVER | LOCATION, args "off | on | if_not_owner [from=part]";
-    /// Keeps descriptors, sizes and times of files that were looked up, and with
-    /// `open_file_cache_errors` errors: at most `max` of them per worker, each until it was not used for
-    /// `inactive` (60s). Each line has a cache of its own, which all blocks below it share. Without it a
-    /// file in memory is opened in some microseconds; with it not at all.
+    /// Caches descriptors, sizes and modification times of files and, with `open_file_cache_errors`,
+    /// failed look-ups: at most `max` entries per worker, each until it has not been used for
+    /// `inactive` (60s). Each directive has its own cache, which all blocks below it share. Without
+    /// it, opening a file in memory takes a few microseconds; with it, no time at all.
     open_file_cache: OpenFileCache = "off", in HTTP | SERVER | LOCATION, args "off | max=N [inactive=time]";
-    /// How long an entry of the cache is used before the file is looked at again.
+    /// How long an entry of the cache is used before the file is checked again.
     open_file_cache_valid: Seconds = "60s", in HTTP | SERVER | LOCATION, args "time";
-    /// How often a file must be used within `inactive` to stay open in the cache.
+    /// Minimum number of uses within `inactive` for a file to stay open in the cache.
     open_file_cache_min_uses: u32 = "1", in HTTP | SERVER | LOCATION, args "number";
-    /// Whether errors of look-ups, such as a missing file, are kept too.
+    /// Controls whether failed look-ups, such as those of missing files, are cached too.
     open_file_cache_errors: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Accepted for compatibility: Linux reports no changes of open files in the event loop.
     open_file_cache_events: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";

@@ -13,38 +13,39 @@ nowait_conf::directives! {
     module "gzip";
     pub struct GzipConf with GzipConfLayer;
 
-    /// Whether responses are compressed for clients that accept it. Ranges of a compressed response
-    /// can't be asked for, and its entity tag becomes a weak one. A response that repeats what an
-    /// attacker sent next to a secret should not be compressed when TLS is used (BREACH).
+    /// Enables or disables gzip compression for clients that accept it. Compressed responses do not
+    /// support ranges, and their entity tag becomes weak. Over TLS, do not compress responses that
+    /// repeat data from the request next to a secret (BREACH).
     gzip: bool = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off";
-    /// How hard to compress: 1 is fast, 9 is small. Pieces that take long at a high level are
-    /// compressed by the thread pool.
+    /// Compression level, from 1 (fast) to 9 (small). The thread pool compresses pieces that take
+    /// long at a high level.
     gzip_comp_level: Bounded<1, 9> = "1", in HTTP | SERVER | LOCATION, args "level";
-    /// Content types to compress, besides `text/html`; `*` is all.
+    /// Content types to compress, in addition to `text/html`; `*` means all.
     gzip_types: ContentTypes = "text/html", in HTTP | SERVER | LOCATION, args "mime-type ...";
-    /// Shortest response to compress, in bytes by its `Content-Length`.
+    /// Minimum length of a response to compress, in bytes according to its `Content-Length`.
     gzip_min_length: Size = "20", in HTTP | SERVER | LOCATION, args "length";
-    /// Lowest version of HTTP for which responses are compressed.
+    /// Minimum HTTP version for which responses are compressed.
     gzip_http_version: HttpVersion = "1.1", in HTTP | SERVER | LOCATION, args "1.0 | 1.1";
-    /// When responses to proxies, requests of which have a `Via` header, are compressed: never, if
-    /// `Expires` forbids caching, if `Cache-Control` has that parameter, if the response has no
-    /// `Last-Modified`, if it has no `ETag`, if the request has `Authorization`, or always.
+    /// When to compress responses to proxies, which are requests with a `Via` field: never (`off`),
+    /// if `Expires` forbids caching (`expired`), if `Cache-Control` has the parameter (`no-cache`,
+    /// `no-store`, `private`), if the response lacks `Last-Modified` or `ETag` (`no_last_modified`,
+    /// `no_etag`), if the request has `Authorization` (`auth`), or always (`any`).
     gzip_proxied: GzipProxied = "off", in HTTP | SERVER | LOCATION, args "off | expired | no-cache | no-store | private | no_last_modified | no_etag | auth | any ...";
-    /// Whether responses that `gzip`, `gzip_static` or `gunzip` may change have
-    /// `Vary: Accept-Encoding`, for caches.
+    /// Controls whether responses that `gzip`, `gzip_static` or `gunzip` may change carry `Vary:
+    /// Accept-Encoding`, for caches.
     gzip_vary: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Regular expressions, without regard to case, for the `User-Agent` of clients that get nothing
+    /// Case-insensitive regular expressions for the `User-Agent` of clients whose responses are not
     /// compressed; `msie6` stands for old versions of MSIE.
     gzip_disable: Option<GzipDisable>, in HTTP | SERVER | LOCATION, args "regex ...";
-    /// Accepted for compatibility: what was compressed is sent before more is.
+    /// Accepted for compatibility: compressed data is sent before more is produced.
     gzip_buffers: Buffers = "32 4k", in HTTP | SERVER | LOCATION, args "number size";
-    /// Size of the window in which repetitions are found, in bytes: a power of two.
+    /// Size of the compression window, in bytes: a power of two.
     gzip_window: Window = "32k", in HTTP | SERVER | LOCATION, args "size";
-    /// Accepted for compatibility: the table of repetitions has one size.
+    /// Accepted for compatibility: the hash table has a fixed size.
     gzip_hash: Hash = "128k", in HTTP | SERVER | LOCATION, args "size";
-    /// Accepted for compatibility: nothing is held back but by the compression itself.
+    /// Accepted for compatibility: only the compression itself holds data back.
     gzip_no_buffer: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Accepted for compatibility: memory is taken when there is something to compress.
+    /// Accepted for compatibility: memory is allocated when there is something to compress.
     postpone_gzipping: Size = "0", in HTTP | SERVER | LOCATION, args "size";
 }
 
@@ -54,10 +55,10 @@ nowait_conf::directives! {
     module "gunzip";
     pub struct GunzipConf with GunzipConfLayer;
 
-    /// Whether responses with `Content-Encoding: gzip` are decompressed for clients that do not
-    /// accept it, piece by piece: however long the text becomes, little of it is in memory.
+    /// Enables or disables decompression of responses with `Content-Encoding: gzip` for clients
+    /// that do not accept it. It works piece by piece, so little of a long text is in memory.
     gunzip: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Accepted for compatibility: each piece is sent before the next is made.
+    /// Accepted for compatibility: each piece is sent before the next is produced.
     gunzip_buffers: Buffers = "32 4k", in HTTP | SERVER | LOCATION, args "number size";
 }
 
@@ -67,8 +68,9 @@ nowait_conf::directives! {
     module "gzip_static";
     pub struct GzipStaticConf with GzipStaticConfLayer;
 
-    /// Whether a file with the same name and `.gz` at its end is sent instead: to clients that accept
-    /// gzip by the same rules as for `gzip`, or to all. Such files should be as old as the originals.
+    /// Sends the file with the same name and the extension `.gz` instead, to clients that accept
+    /// gzip (by the rules of `gzip`) or to all. Such files should have the same modification time
+    /// as the originals.
     gzip_static: GzipStatic = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
 }
 

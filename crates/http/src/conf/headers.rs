@@ -13,19 +13,22 @@ nowait_conf::directives! {
     module "headers";
     pub struct HeadersConf with HeadersConfLayer;
 
-    /// Adds a header to responses with status 200, 201, 204, 206, 301, 302, 303, 304, 307 or 308;
-    /// with `always` to every response. An empty value adds nothing.
+    /// Adds a field to the header of responses with status 200, 201, 204, 206, 301, 302, 303, 304,
+    /// 307 or 308; with `always`, of every response. An empty value adds nothing.
     add_header: Vec<AddHeader>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "name value [always]";
-    /// Adds a trailer to chunked responses, as `add_header` does with headers.
+    /// Adds a field to the trailer of chunked responses, by the rules of `add_header`.
     add_trailer: Vec<AddHeader>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "name value [always]";
-    /// What becomes of the `add_header` of outer blocks: `on` inherits them unless the block has its
-    /// own, `merge` adds them after its own, `off` drops them. Inherited itself.
+    /// Controls the `add_header` directives of outer blocks: `on` inherits them unless the block
+    /// has its own, `merge` appends them to its own, `off` drops them. The setting itself is
+    /// inherited.
     add_header_inherit: Inherit = "on", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off | merge";
-    /// What becomes of the `add_trailer` of outer blocks, as `add_header_inherit` says for headers.
+    /// Controls the `add_trailer` directives of outer blocks, as `add_header_inherit` does for
+    /// headers.
     add_trailer_inherit: Inherit = "on", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off | merge";
-    /// Adds `Expires` and `Cache-Control` to responses with the statuses of `add_header`: a time from
-    /// now, from the file's time (`modified`), a time of the day (`@15h30m`), the beginning or the end
-    /// of time (`epoch`, `max`). Times that are past say `no-cache`. Variables are allowed.
+    /// Adds `Expires` and `Cache-Control` to responses with the statuses of `add_header`: a time
+    /// from now, from the modification time of the file (`modified`), a time of day (`@15h30m`),
+    /// the distant past (`epoch`) or future (`max`). Times in the past produce `no-cache`.
+    /// Variables are allowed.
     expires: Expires = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "[modified] time | @time | epoch | max | off";
 }
 

@@ -21,35 +21,39 @@ const STATUS_MAX: u64 = 999;
 nowait_conf::rows! {
     pub static HEALTH_ROWS, module "upstream_hc";
 
-    /// The servers of the group that the location's `proxy_pass` names are asked for a page again and
-    /// again, by one of the workers; those that do not answer as they should get no requests. What is
-    /// sent follows the location's settings: `proxy_set_header`, `proxy_http_version`, timeouts. One
-    /// directive per location; where several locations check the same group, a server is healthy as long
-    /// as all of them say so.
+    /// Probes the servers of the group named by the location's `proxy_pass` at intervals, from one
+    /// of the workers. Servers that fail receive no requests. Probes follow the location's
+    /// settings: `proxy_set_header`, `proxy_http_version`, timeouts. A location can have one check;
+    /// if several locations check the same group, a server is healthy only while all checks pass.
     ///
-    /// * `interval=time`: the pause between two checks, 5 seconds by default.
-    /// * `jitter=time`: each check is delayed by a random time up to this one.
-    /// * `fails=number`: so many failures in a row make a server unhealthy, `passes=number`: so many
-    ///   successes in a row make it healthy again. 1 by default.
-    /// * `uri=uri`: the page; `/` by default.
-    /// * `port=number`: the port in place of the server's.
-    /// * `match=name`: the `match` block that an answer has to satisfy; by default its status has to be
-    ///   2xx or 3xx.
-    /// * `mandatory`: a server gets no requests before its first check has passed. With `persistent` one
-    ///   that was healthy before a reload still gets them.
-    /// * `keepalive_time=time`: a connection serves checks for this time; by default each check has its
+    /// * `interval=time`: time between two probes; 5 seconds by default.
+    /// * `jitter=time`: each probe is delayed by a random time up to this one.
+    /// * `fails=number`: consecutive failures after which a server is unhealthy, and
+    /// `passes=number`:
+    ///   consecutive successes after which it is healthy again; 1 by default.
+    /// * `uri=uri`: the URI to request; `/` by default.
+    /// * `port=number`: a port to use instead of the server's.
+    /// * `match=name`: the `match` block that a response must satisfy; by default its status must
+    /// be 2xx
+    ///   or 3xx.
+    /// * `mandatory`: a new server receives no requests before its first successful probe. With
+    ///   `persistent`, one that was healthy before a reload does.
+    /// * `keepalive_time=time`: how long a connection is used for probes; by default each probe
+    /// opens its
     ///   own.
     ///
-    /// nginx differs: the group needs no `zone`; `type=grpc` is not there yet.
+    /// nginx differs: the group needs a `zone`; `type=grpc` is not supported here yet.
     "health_check" => health_check, in LOCATION, take any(), args "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] [port=number] [match=name] [mandatory [persistent]] [keepalive_time=time]";
-    /// Tests that answers to health checks have to pass, all of them:
+    /// Conditions for responses to health checks; all of them must hold:
     ///
     /// * `status 200 300-399;`, `status ! 500-599;`: the status is, or is not, one of these.
-    /// * `header name;`, `header ! name;`: the header is there, or is not; `header name = text;`,
-    ///   `header name != text;`: its value; `header name ~ regex;`, `header name !~ regex;`: a regular
-    ///   expression that matches it, or does not (`~*`, `!~*`: regardless of case).
-    /// * `body ~ regex;`, `body !~ regex;`: likewise for the first 256 KB of the content.
-    /// * `require $variable ...;`: the variables are neither empty nor `0`. They may be about the answer:
+    /// * `header name;`, `header ! name;`: the field is present, or absent; `header name = text;`,
+    ///   `header name != text;`: its value; `header name ~ regex;`, `header name !~ regex;`: it
+    /// matches a
+    ///   regular expression, or does not (`~*` and `!~*` ignore case).
+    /// * `body ~ regex;`, `body !~ regex;`: the same for the first 256 KB of the body.
+    /// * `require $variable ...;`: the variables are neither empty nor `0`. They may refer to the
+    /// response:
     ///   `$upstream_status`, `$upstream_http_name`.
     block "match" => match_block, in HTTP, take exactly(1), args "name { ... }";
 }

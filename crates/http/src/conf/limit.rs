@@ -16,35 +16,37 @@ const FETCHES: &[u8] = b"fetches";
 nowait_conf::rows! {
     pub static LIMIT_REQ_ROWS, module "limit_req";
 
-    /// A zone that remembers how often each value of the key came, and the rate that is allowed.
-    /// An address takes 128 bytes of it, so `1m` holds 8192 of them; when it is full, one that was
-    /// not seen for long is forgotten. A reload keeps what is known while name, size and key stay. Requests with an empty key are not limited.
+    /// A zone that tracks the request rate for each value of the key, and the allowed rate. An
+    /// address takes 128 bytes, so `1m` holds 8192 addresses; when the zone is full, the least
+    /// recently used key is dropped. Reloads keep the zone while its name, size and key stay the
+    /// same. Requests with an empty key are not limited.
     "limit_req_zone" => limit_req_zone, in HTTP, take exactly(3), args "key zone=name:size rate=number(r/s|r/m)";
-    /// Limits how often requests come. Those above the rate wait, up to `burst` of them; with
-    /// `delay` only those beyond that number wait, with `nodelay` none. Others are refused. With
-    /// several limits all have to agree.
+    /// Limits the request rate. Requests above the rate are delayed, up to `burst` of them; with
+    /// `delay`, only those beyond that number are delayed, with `nodelay` none. Further requests
+    /// are refused. Several limits must all agree.
     ///
-    /// With `fetches` what is counted is not the client's request, but each time that a server behind
-    /// this one is asked for it: what a cache answers, or waits for, costs nothing; a response that is
-    /// fetched, revalidated or renewed in the background counts, and so does each part of `slice`. A
-    /// fetch that is refused is to `proxy_cache_use_stale` as if the server had answered with the
-    /// status; a part of a response that has begun breaks it off, so let these wait. Limits with
-    /// `fetches` are inherited apart from those without.
+    /// With `fetches`, the limit applies to requests to upstream servers rather than to the
+    /// client's request. Cache hits, and waiting for an object that is being fetched, cost nothing;
+    /// fetches, revalidations, background updates and each part of a `slice` count. For
+    /// `proxy_cache_use_stale`, a refused fetch counts as a response with that status. Refusing a
+    /// part of a response that has begun cuts the response off, so let these wait. Limits with
+    /// `fetches` are inherited independently of those without.
     "limit_req" => limit_req, in HTTP | SERVER | LOCATION, take between(1, 4), args "zone=name [burst=number] [nodelay | delay=number] [fetches]";
 }
 
 nowait_conf::rows! {
     pub static LIMIT_CONN_ROWS, module "limit_conn";
 
-    /// A zone that counts the requests in work for each value of the key. An address takes 64 bytes
-    /// of it, so `1m` holds 16384 of them; when it is full, requests with new keys are refused. A
-    /// request counts until it was answered. Requests with an empty key are not limited.
+    /// A zone that counts requests in progress for each value of the key. An address takes 64
+    /// bytes, so `1m` holds 16384 addresses; when the zone is full, requests with new keys are
+    /// refused. A request counts until its response is complete. Requests with an empty key are not
+    /// limited.
     "limit_conn_zone" => limit_conn_zone, in HTTP, take exactly(2), args "key zone=name:size";
-    /// Limits how many requests are in work at once for each value of the zone's key. With several
-    /// limits all have to agree.
+    /// Limits the number of concurrent requests for each value of the zone's key. Several limits
+    /// must all agree.
     ///
-    /// With `fetches` it is limited how many requests to servers behind this one are in work at once,
-    /// as described for [`limit_req`](#limit_req-limit_req): each counts until its response was received.
+    /// With `fetches`, the limit applies to concurrent requests to upstream servers, as described
+    /// for [`limit_req`](#limit_req-limit_req): each counts until its response has been received.
     "limit_conn" => limit_conn, in HTTP | SERVER | LOCATION, take between(2, 3), args "zone number [fetches]";
 }
 
@@ -56,9 +58,10 @@ nowait_conf::directives! {
 
     /// Status of refused requests.
     limit_req_status: Bounded<400, 599> = "503", in HTTP | SERVER | LOCATION, args "code";
-    /// Level at which refused requests are logged; delayed ones are logged one level lower.
+    /// Log level for refused requests; delayed requests are logged one level lower.
     limit_req_log_level: LimitLevel = "error", in HTTP | SERVER | LOCATION, args "info | notice | warn | error";
-    /// Whether requests are only counted and logged, but neither refused nor delayed.
+    /// Enables or disables the dry run: requests are counted and logged, but neither refused nor
+    /// delayed.
     limit_req_dry_run: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
 }
 
@@ -70,9 +73,9 @@ nowait_conf::directives! {
 
     /// Status of refused requests.
     limit_conn_status: Bounded<400, 599> = "503", in HTTP | SERVER | LOCATION, args "code";
-    /// Level at which refused requests are logged.
+    /// Log level for refused requests.
     limit_conn_log_level: LimitLevel = "error", in HTTP | SERVER | LOCATION, args "info | notice | warn | error";
-    /// Whether requests are only counted and logged, but not refused.
+    /// Enables or disables the dry run: requests are counted and logged, but not refused.
     limit_conn_dry_run: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
 }
 

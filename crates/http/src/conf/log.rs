@@ -16,33 +16,34 @@ nowait_conf::directives! {
     module "log";
     pub struct LogConf with LogLayer;
 
-    /// Writes a line for every request to a file, in a format (`combined` if none is given). With
-    /// `buffer` lines are written when so many bytes are together, or, with `flush`, when they are
-    /// so old; `gzip` compresses what is written (level 1 to 9; a buffer of 64k if none is given).
-    /// Requests for which the condition is `0` or empty are not logged. A path may contain
-    /// variables, but not together with a buffer. `syslog:` sends lines to a syslog server. `off`
-    /// ends the logging of the level. Lines are written by threads of their own: a disk that
-    /// hangs holds up no request, and lines that had to be dropped are counted in the error log.
+    /// Writes a line for every request to a file, in the given format (`combined` by default). With
+    /// `buffer`, lines are written once that many bytes have accumulated or, with `flush`, once
+    /// they are that old. `gzip` compresses them (level 1 to 9; with a buffer of 64k by default).
+    /// Requests whose `if` condition is `0` or empty are not logged. A path may contain variables,
+    /// but not together with a buffer. `syslog:` sends lines to a syslog server. `off` cancels
+    /// logging on this level. Dedicated threads write the lines, so a hanging disk delays no
+    /// request; lines that had to be dropped are counted in the error log.
     access_log: Vec<AccessLog<Request>>, in HTTP | SERVER | LOCATION | LOCATION_IF | LIMIT_EXCEPT,
     args "path [format [buffer=size] [gzip[=level]] [flush=time] [if=condition]] | off";
-    /// Keeps descriptors of logs whose path contains variables: at most `max` files, each from
-    /// its `min_uses`-th use (1) within the time of `inactive` (10s) on, checking the path again
-    /// after `valid` (60s).
+    /// Keeps log files with variables in their path open: at most `max` files, each from its
+    /// `min_uses`-th use (1) within `inactive` (10s), rechecking the path after `valid` (60s).
     open_log_file_cache: LogFileCache = "off", in HTTP | SERVER | LOCATION,
     args "max=number [inactive=time] [min_uses=number] [valid=time] | off";
-    /// Writes messages about requests to a file, standard error (`stderr`) or a syslog server
-    /// (`syslog:`), down to a level (`error`): `debug`, `info`, `notice`, `warn`, `error`, `crit`,
-    /// `alert` or `emerg`. Several may be given. Without any the log of the main context is used.
+    /// Writes messages about requests to a file, to standard error (`stderr`) or to a syslog server
+    /// (`syslog:`), from this level on (`error`): `debug`, `info`, `notice`, `warn`, `error`,
+    /// `crit`, `alert` or `emerg`. Several may be given. Without any, the log of the main context
+    /// is used.
     error_log: Vec<ErrorLogTo>, in HTTP | SERVER | LOCATION, args "file [level]";
 }
 
 nowait_conf::rows! {
     pub static LOG_ROWS, module "log";
 
-    /// Names a format of `access_log`: text with variables, of which several strings are joined.
-    /// `escape` says how values are written: by default `"`, `\` and what is not printable ASCII
-    /// become `\xXX` and a missing value `-`; `json` makes them fit for JSON strings and `none`
-    /// leaves them alone, both with nothing for a missing value. The format `combined` exists.
+    /// Names a format for `access_log`: text with variables, joined if given as several strings.
+    /// `escape` selects how values are written. By default `"`, `\` and anything but printable
+    /// ASCII become `\xXX`, and a missing value becomes `-`. `json` escapes them for JSON strings,
+    /// `none` does not change them; with both a missing value is empty. The format `combined` is
+    /// predefined.
     "log_format" => log_format::<Request>, in HTTP, take at_least(2),
     default "combined \"...\"", args "name [escape=default | json | none] string ...";
 }

@@ -8,11 +8,11 @@ nowait_conf::directives! {
     module "mirror";
     pub struct MirrorConf with MirrorConfLayer;
 
-    /// Sends a copy of each request to this URI of the same server, from where it usually goes to
-    /// another upstream. The answers are dropped; the client does not wait for them. May be given
-    /// several times. `off` makes no copies, whatever an outer block says.
+    /// Sends a copy of each request to this URI of the same server, which usually passes it to
+    /// another upstream. Responses to copies are discarded, and the client does not wait for them.
+    /// May be given several times. `off` cancels the setting of an outer block.
     mirror: Option<Mirrors>, in HTTP | SERVER | LOCATION, args "uri | off";
-    /// Whether the copies have the content of the request, which is read before they are made then.
+    /// Controls whether copies include the request body, which is then read before they are sent.
     mirror_request_body: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
 }
 

@@ -11,26 +11,29 @@ nowait_conf::directives! {
     module "core";
     pub struct PagesConf with PagesConfLayer;
 
-    /// The URI that answers for these statuses. `=CODE` replaces the status, `=` alone takes the
+    /// The URI that responds for these statuses. `=CODE` replaces the status; `=` alone keeps the
     /// status of the page.
     error_page: Vec<ErrorPage>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "code ... [=[response]] uri";
-    /// Whether an error page may lead to another error page.
+    /// Controls whether an error page may lead to another error page.
     recursive_error_pages: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether redirects that the server makes itself name scheme, host and port, or only the path.
+    /// Controls whether redirects made by the server contain scheme, host and port, or only the
+    /// path.
     absolute_redirect: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether absolute redirects name the server's first name instead of the request's host.
+    /// Controls whether absolute redirects use the first server name instead of the request's host.
     server_name_in_redirect: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether absolute redirects name the port of the server, when it is not the scheme's own.
+    /// Controls whether absolute redirects contain the port of the server if it is not the scheme's
+    /// default.
     port_in_redirect: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether error pages for old browsers of Microsoft are filled up to 512 bytes.
+    /// Controls whether error pages for old versions of MSIE are padded to 512 bytes.
     msie_padding: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether old browsers of Microsoft get pages that refresh themselves instead of redirects.
+    /// Controls whether old versions of MSIE get self-refreshing pages instead of redirects.
     msie_refresh: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether missing files are written to the error log.
+    /// Controls whether missing files are logged to the error log.
     log_not_found: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether subrequests are written to the access log, by the settings of their own location.
+    /// Controls whether subrequests are logged to the access log, with the settings of their own
+    /// location.
     log_subrequest: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// What the `Server` header and error pages say: the version, the build, or only the name.
+    /// What the `Server` field and error pages contain: the version, the build, or only the name.
     server_tokens: ServerTokens = "on", in HTTP | SERVER | LOCATION, args "on | off | build";
 }
 

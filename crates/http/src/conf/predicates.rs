@@ -12,8 +12,8 @@ nowait_conf::directives! {
     module "core";
     pub struct EarlyHintsConf with EarlyHintsConfLayer;
 
-    /// When interim responses 103 (Early Hints) and 102 (Processing) of upstream servers are passed to
-    /// clients: if one of the values is neither empty nor `0`. nginx passes only 103.
+    /// Passes interim responses 103 (Early Hints) and 102 (Processing) of upstream servers on to
+    /// clients if one of the values is neither empty nor `0`. nginx passes only 103.
     early_hints: Option<Predicates>, in HTTP | SERVER | LOCATION, args "string ...";
 }
 
@@ -23,9 +23,9 @@ nowait_conf::directives! {
     module "core";
     pub struct EarlyReadConf with EarlyReadConfLayer;
 
-    /// When the body of a request is read before anything else is done with it, so that `$request_body`
-    /// is known to `if` and `map` already: if one of the values is neither empty nor `0`. The settings
-    /// for bodies are those of the server then, whatever the location says.
+    /// Reads the request body before anything else, if one of the values is neither empty nor `0`,
+    /// so that `if` and `map` can already use `$request_body`. The body settings are then those of
+    /// the server, whatever the location states.
     client_body_early_read: Option<Predicates>, in HTTP | SERVER, args "string ...";
 }
 

@@ -43,35 +43,35 @@ nowait_conf::directives! {
     module "proxy", prefix "proxy_";
     pub struct ProxyRequestConf with ProxyRequestLayer;
 
-    /// A header of the request to the server, in place of the client's. An empty value removes it.
-    /// Without this directive `Host` is `$proxy_host`, and `Connection`, `Upgrade` and other headers that
-    /// are about one connection only are not passed on. Inherited unless the block has its own.
+    /// Sets a header field of the request to the upstream server, replacing the client's. An empty
+    /// value removes it. By default `Host` is `$proxy_host`; `Connection`, `Upgrade` and other
+    /// hop-by-hop fields are not passed on. Inherited unless the block has its own.
     set_header: Vec<SetHeader>, in HTTP | SERVER | LOCATION, args "field value";
     /// Accepted for compatibility: the table needs no tuning.
     headers_hash_max_size: u32 = "512", in HTTP | SERVER | LOCATION, args "size";
     /// Accepted for compatibility: the table needs no tuning.
     headers_hash_bucket_size: u32 = "64", in HTTP | SERVER | LOCATION, args "size";
-    /// Body of the request to the server, in place of the client's.
+    /// Replaces the body of the request to the upstream server.
     set_body: Option<Complex>, in HTTP | SERVER | LOCATION, args "value";
-    /// Method of the request to the server, in place of the client's.
+    /// Replaces the method of the request to the upstream server.
     method: Option<Complex>, in HTTP | SERVER | LOCATION, args "method";
-    /// Version of the protocol to the server. Connections are kept alive with 1.1 only.
+    /// HTTP version for upstream connections. Only 1.1 keeps connections alive.
     http_version: HttpVersion = "1.1", in HTTP | SERVER | LOCATION, args "1.0 | 1.1";
-    /// Whether trailers of a chunked response are passed on.
+    /// Controls whether trailers of chunked responses are passed on.
     pass_trailers: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// How `Location` and `Refresh` of responses are changed: a value that begins with the first
-    /// argument begins with the second instead; a regular expression (`~`, `~*` regardless of case) is
-    /// replaced as a whole. `default` puts the location's URI in place of the one of `proxy_pass`. Several
-    /// are tried in order; variables are allowed.
+    /// Changes `Location` and `Refresh` of responses: in a value that begins with the first
+    /// argument, this beginning is replaced by the second; a value that matches a regular
+    /// expression (`~`; `~*` ignores case) is replaced completely. `default` replaces the URI of
+    /// `proxy_pass` by the location's. Several are tried in order; variables are allowed.
     redirect: Option<Redirects>, in HTTP | SERVER | LOCATION, args "default | off | redirect replacement";
-    /// How the attribute `Domain` of cookies is changed; `~` begins a regular expression. Several are
+    /// Changes the `Domain` attribute of cookies; `~` starts a regular expression. Several are
     /// tried in order; variables are allowed.
     cookie_domain: Option<Rules<cookies::Domain>>, in HTTP | SERVER | LOCATION, args "off | domain replacement";
-    /// How the attribute `Path` of cookies is changed; `~` and `~*` begin a regular expression. Several
+    /// Changes the `Path` attribute of cookies; `~` and `~*` start a regular expression. Several
     /// are tried in order; variables are allowed.
     cookie_path: Option<Rules<cookies::Path>>, in HTTP | SERVER | LOCATION, args "off | path replacement";
-    /// Flags that cookies of this name get or lose; `~` begins a regular expression. The first that
-    /// matches counts; variables are allowed.
+    /// Sets or removes flags of cookies with this name; `~` starts a regular expression. The first
+    /// match applies; variables are allowed.
     cookie_flags: Option<Rules<FlagsRule>>, in HTTP | SERVER | LOCATION, args "off | cookie [secure | nosecure] [httponly | nohttponly] [samesite=strict|lax|none | nosamesite]";
 }
 

@@ -9,13 +9,13 @@ nowait_conf::directives! {
     module "realip";
     pub struct RealIpConf with RealIpConfLayer;
 
-    /// Proxies whose word about the client's address is trusted.
+    /// Proxies that are trusted to state the client's address.
     set_real_ip_from: Vec<Trusted>, in HTTP | SERVER | LOCATION, args "address | CIDR | unix: | hostname";
-    /// Header with the client's address, or `proxy_protocol`. `X-Forwarded-For` may name several
-    /// addresses: the last counts.
+    /// The header field with the client's address, or `proxy_protocol`. If `X-Forwarded-For`
+    /// contains several addresses, the last one is used.
     real_ip_header: Source = "X-Real-IP", in HTTP | SERVER | LOCATION, args "field | X-Real-IP | X-Forwarded-For | proxy_protocol";
-    /// Whether addresses of trusted proxies in the header are passed over: the last that is none
-    /// counts.
+    /// Controls whether addresses of trusted proxies in the field are skipped, so that the last
+    /// untrusted address is used.
     real_ip_recursive: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
 }
 

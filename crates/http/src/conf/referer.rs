@@ -23,11 +23,11 @@ nowait_conf::directives! {
 nowait_conf::rows! {
     pub static REFERER_ROWS, module "referer";
 
-    /// From which pages requests may come: `$invalid_referer` is empty if the `Referer` header is one
-    /// of these, else `1`. `none`: there is no such header; `blocked`: it has no `http://` or
-    /// `https://`, as some proxies leave it; `server_names`: it names a server as `server_name` does; a
-    /// host, also with `*` at its beginning or end, and perhaps the beginning of a path; `~` and a
-    /// regular expression that matches what follows the scheme, whatever the case.
+    /// Pages that requests may come from: `$invalid_referer` is empty if the `Referer` field
+    /// matches, else `1`. `none` matches a missing field; `blocked` one without `http://` or
+    /// `https://`, as some proxies leave it; `server_names` one with a name of the server. Other
+    /// values are a host, optionally with `*` at its beginning or end and with the beginning of a
+    /// path, or `~` and a case-insensitive regular expression for what follows the scheme.
     "valid_referers" => valid_referers, in SERVER | LOCATION, take at_least(1), args "none | blocked | server_names | string ...";
 }
 

@@ -10,19 +10,20 @@ nowait_conf::directives! {
     module "core";
     pub struct ResolverConf with ResolverConfLayer;
 
-    /// Name servers for names in variables (`proxy_pass http://$host`) and for servers of groups with
-    /// `resolve`: addresses with an optional port (53), or names, which are resolved as the system does
-    /// it. They are asked in turn; when one has not answered for 5 seconds, the next one is asked, too.
-    /// Answers are remembered for their TTL, by all workers together.
+    /// Name servers for names in variables (`proxy_pass http://$host`) and for servers with
+    /// `resolve`: addresses with an optional port (53), or names, which the system configuration
+    /// resolves. They are queried in turn; if one does not answer within 5 seconds, the next is
+    /// queried too. All workers share the answers, which are cached for their TTL.
     ///
-    /// * `valid=time`: answers are used for this time instead.
-    /// * `ipv4=off`, `ipv6=off`: addresses of this family are not asked for.
+    /// * `valid=time`: overrides the TTL.
+    /// * `ipv4=off`, `ipv6=off`: no queries for addresses of this family.
     /// * `status_zone=zone`: the name of the resolver on status pages.
     ///
-    /// nginx differs: where no directive is set, names are resolved as the system does it: by the hosts
-    /// file, then by the servers of resolv.conf, with its search domains and options.
+    /// nginx differs: it requires this directive for names in variables. Without it, Nowait uses
+    /// the system configuration: the hosts file, then the servers in resolv.conf, with its search
+    /// domains and options.
     resolver: Option<ResolverSetting>, in HTTP | SERVER | LOCATION, args "address ... [valid=time] [ipv4=on|off] [ipv6=on|off] [status_zone=zone]";
-    /// How long a name may take to be resolved; then the request gets 502.
+    /// Maximum time for resolving a name; after that the request fails with 502.
     resolver_timeout: Msec = "30s", in HTTP | SERVER | LOCATION, args "time";
 }
 

@@ -19,30 +19,30 @@ nowait_conf::directives! {
     module "rewrite";
     pub struct RewriteConf with RewriteConfLayer;
 
-    /// Whether what the module does is written to the error log, at the level `notice`.
+    /// Controls whether the module logs its actions to the error log at level `notice`.
     rewrite_log: bool = "off", in HTTP | SERVER | SERVER_IF | LOCATION | LOCATION_IF, args "on | off";
-    /// Whether the use of a variable that was never set is written to the error log.
+    /// Controls whether the use of a variable that was never set is logged to the error log.
     uninitialized_variable_warn: bool = "on", in HTTP | SERVER | SERVER_IF | LOCATION | LOCATION_IF, args "on | off";
 }
 
 nowait_conf::rows! {
     pub static REWRITE_ROWS, module "rewrite";
 
-    /// Changes the URI if its path matches the expression. `last` looks for the location at once,
-    /// `break` stays in this one, `redirect` (302) and `permanent` (301) send the client elsewhere,
-    /// as does a replacement with `http://`, `https://` or `$scheme`. The query string is kept
-    /// unless the replacement ends with a question mark.
+    /// Changes the URI if its path matches the expression. `last` selects the location again at
+    /// once, `break` stays in this one; `redirect` (302) and `permanent` (301) redirect the client,
+    /// as does a replacement that begins with `http://`, `https://` or `$scheme`. The query string
+    /// is kept unless the replacement ends with a question mark.
     "rewrite" => rewrite, in SERVER | LOCATION | SERVER_IF | LOCATION_IF, take between(2, 3), args "regex replacement [last | break | redirect | permanent]";
     /// Ends the request: with a status, a status and a text, or a redirect. 444 closes the
-    /// connection without an answer.
+    /// connection without a response.
     "return" => return_, in SERVER | LOCATION | SERVER_IF | LOCATION_IF, take between(1, 2), args "code [text] | code URL | URL";
-    /// Ends the processing of directives of this module; the request stays in its location.
+    /// Ends the processing of this module's directives; the request stays in its location.
     "break" => break_, in SERVER | LOCATION | SERVER_IF | LOCATION_IF, take none(), args "";
     /// Runs directives of this module, and applies settings, if a condition holds: a variable that
     /// is neither empty nor `0`, a comparison (`=`, `!=`), a regular expression (`~`, `~*`, `!~`,
-    /// `!~*`) or a test of a file (`-f`, `-d`, `-e`, `-x`, negated with `!`).
+    /// `!~*`) or a file test (`-f`, `-d`, `-e`, `-x`, negated with `!`).
     block "if" => if_, in SERVER | LOCATION, take at_least(1), args "(condition) { ... }";
-    /// Sets a variable. Of the built-in ones `$args` and `$limit_rate` can be set.
+    /// Sets a variable. Of the built-in variables, `$args` and `$limit_rate` can be set.
     "set" => set, in SERVER | LOCATION | SERVER_IF | LOCATION_IF, take exactly(2), args "$variable value";
 }
 

@@ -10,16 +10,16 @@ nowait_conf::directives! {
     module "secure_link";
     pub struct SecureLinkConf with SecureLinkConfLayer;
 
-    /// The checksum of a link, and behind a comma the time until which it is valid, in seconds since
-    /// 1970: usually `$arg_md5,$arg_expires`. `$secure_link` then is `1` if the checksum is right,
-    /// `0` if the link has expired, and empty else.
+    /// The checksum of a link and, after a comma, its expiry time in seconds since 1970: usually
+    /// `$arg_md5,$arg_expires`. `$secure_link` is `1` if the checksum is correct, `0` if the link
+    /// has expired, and empty otherwise.
     secure_link: Option<Complex>, in HTTP | SERVER | LOCATION, args "expression";
-    /// The text whose MD5 in base64url the checksum must be; it should contain the time, the URI and
-    /// a secret.
+    /// The text whose MD5 in base64url must equal the checksum. It should contain the expiry time,
+    /// the URI and a secret.
     secure_link_md5: Option<Complex>, in HTTP | SERVER | LOCATION, args "expression";
-    /// A secret word for links of the form `/prefix/hash/link`, where `hash` is the MD5 of `link` and
-    /// the word in hexadecimal: `$secure_link` is `link` if it is right. Links of that kind do not
-    /// expire; `secure_link` and `secure_link_md5` are better.
+    /// A secret for links of the form `/prefix/hash/link`, where `hash` is the MD5 of `link` and
+    /// the secret in hexadecimal. `$secure_link` is `link` if the hash is correct. Such links do
+    /// not expire; prefer `secure_link` and `secure_link_md5`.
     secure_link_secret: Option<Secret>, in HTTP | SERVER | LOCATION, args "word";
 }
 
@@ -37,7 +37,8 @@ impl Setting for Secret {
 }
 
 impl SecureLinkConf {
-    /// Resolves a chain of blocks: links of one kind end those of the other that an outer block has.
+    /// Resolves a chain of blocks: links of one kind end those of the other that an outer block
+    /// has.
     pub fn inherit(cx: &mut Cx<'_>, chain: &[&Scope]) -> Self {
         let mut conf = Self::resolve(cx, chain);
         let layers: Vec<&SecureLinkConfLayer> =

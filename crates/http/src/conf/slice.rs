@@ -8,9 +8,9 @@ nowait_conf::directives! {
     module "slice";
     pub struct SliceConf with SliceConfLayer;
 
-    /// Size of the parts in which responses are fetched, so that a cache need not have all of a large
-    /// one to serve a range of it; zero: they are fetched as a whole. To be used together with
-    /// `proxy_set_header Range $slice_range;`, with `$slice_range` in the key of the cache, and with
+    /// Size of the parts in which responses are fetched, so that a cache can serve a range of a
+    /// large response without having all of it. Zero fetches responses as a whole. Use it together
+    /// with `proxy_set_header Range $slice_range;`, `$slice_range` in the cache key, and
     /// `proxy_cache_valid 206 1h;`.
     slice: Size = "0", in HTTP | SERVER | LOCATION, args "size";
 }

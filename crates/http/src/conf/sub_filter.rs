@@ -18,15 +18,15 @@ nowait_conf::directives! {
     module "sub";
     pub struct SubConf with SubConfLayer;
 
-    /// Replaces a string in responses, whatever the case of its letters, by another one. May be given
-    /// several times: of two that fit at the same place the first is used. Variables are allowed in
-    /// both; a string that is empty then is not looked for.
+    /// Replaces a string in responses, ignoring case. May be given several times; if two match at
+    /// the same place, the first is used. Both strings may contain variables; an empty search
+    /// string is ignored.
     sub_filter: Vec<Pair>, in HTTP | SERVER | LOCATION, args "string replacement";
-    /// Content types of responses in which strings are replaced, besides `text/html`; `*` is all.
+    /// Content types of responses to process, in addition to `text/html`; `*` means all.
     sub_filter_types: ContentTypes = "text/html", in HTTP | SERVER | LOCATION, args "mime-type ...";
-    /// Whether each string is replaced only where it first occurs.
+    /// Controls whether only the first occurrence of each string is replaced.
     sub_filter_once: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Whether responses keep `Last-Modified`, and `ETag` as a weak one.
+    /// Controls whether responses keep `Last-Modified`, and `ETag` as a weak one.
     sub_filter_last_modified: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
 }
 

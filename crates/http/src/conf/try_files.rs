@@ -10,8 +10,8 @@ nowait_conf::directives! {
     module "try_files";
     pub struct TryFilesConf with TryFilesConfLayer;
 
-    /// Uses the first of these files that exists (directories end with a slash); if there is none,
-    /// redirects internally to the last parameter, or answers with `=CODE`.
+    /// Uses the first of these files that exists (directories end with a slash). If none does,
+    /// redirects internally to the last parameter, or responds with `=CODE`.
     try_files: Own<TryFiles>, in SERVER | LOCATION, args "file ... uri | file ... =code";
 }
 

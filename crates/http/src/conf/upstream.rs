@@ -18,7 +18,7 @@ pub type Groups = nowait_front::upstreams::Groups<Request>;
 nowait_conf::rows! {
     pub static UPSTREAM_ROWS, module "upstream";
 
-    /// A group of servers, to which `proxy_pass` and its like refer by name.
+    /// A group of servers that `proxy_pass` and similar directives refer to by name.
     block "upstream" => upstream, in HTTP, take exactly(1), args "name { ... }";
 }
 

@@ -8,27 +8,27 @@ nowait_conf::directives! {
     module "userid";
     pub struct UserIdConf with UserIdConfLayer;
 
-    /// Whether clients without a cookie get one, in the second (`on`) or the first version (`v1`); `log`
-    /// only looks at those that come.
+    /// Controls whether clients without a cookie receive one: of version 2 (`on`) or version 1
+    /// (`v1`). `log` only evaluates cookies that clients send.
     userid: UserId = "off", in HTTP | SERVER | LOCATION, args "on | v1 | log | off";
-    /// A number that tells the servers of a site apart; by default 0 in the first version, and the
-    /// last four bytes of the server's address in the second.
+    /// A number that identifies the server within a site; by default 0 in version 1, and the last
+    /// four bytes of the server's address in version 2.
     userid_service: Option<Service>, in HTTP | SERVER | LOCATION, args "number";
     /// Name of the cookie.
     userid_name: Text = "uid", in HTTP | SERVER | LOCATION, args "name";
-    /// Domain that the cookie is for.
+    /// Domain of the cookie.
     userid_domain: TextOrNone = "none", in HTTP | SERVER | LOCATION, args "name | none";
-    /// Path that the cookie is for.
+    /// Path of the cookie.
     userid_path: Text = "/", in HTTP | SERVER | LOCATION, args "path";
-    /// How long browsers keep the cookie: a time, for ever (`max`: until the end of 2037), or to the
-    /// end of the session.
+    /// How long browsers keep the cookie: a time, the distant future (`max`: until the end of
+    /// 2037), or the browser session (`off`).
     userid_expires: Expires = "off", in HTTP | SERVER | LOCATION, args "time | max | off";
     /// Attributes of the cookie.
     userid_flags: Flags = "off", in HTTP | SERVER | LOCATION, args "off | secure | httponly | samesite=strict | samesite=lax | samesite=none ...";
-    /// Value of a `P3P` header that is sent with the cookie.
+    /// Value of the `P3P` field that accompanies the cookie.
     userid_p3p: TextOrNone = "none", in HTTP | SERVER | LOCATION, args "string | none";
-    /// A letter, digit or `=` that takes the place of the first padding character of the cookie. Cookies
-    /// without it are sent again: a way to change their other attributes.
+    /// A letter, digit or `=` that replaces the first padding character of the cookie. Cookies
+    /// without it are sent again, which is a way to change their other attributes.
     userid_mark: Mark = "off", in HTTP | SERVER | LOCATION, args "letter | digit | = | off";
 }
 

@@ -8,10 +8,10 @@ use crate::request::Request;
 nowait_conf::rows! {
     pub static MAP_ROWS, module "map";
 
-    /// Defines a variable by a table: the value of the first text is looked up there. Keys are
-    /// texts in any case, regular expressions (`~`, `~*`) or, after `hostnames`, host names with a
-    /// wildcard. `default` gives the value for everything else; with `volatile` the variable is
-    /// computed at every use. A backslash before a key takes the special meaning from it.
+    /// Defines a variable by a table in which the value of the string is looked up. Keys are
+    /// case-insensitive strings, regular expressions (`~`, `~*`) or, after `hostnames`, host names
+    /// with a wildcard. `default` is the value if nothing matches. With `volatile`, the variable is
+    /// computed at every use. A backslash before a key removes its special meaning.
     block "map" => map, in HTTP, take exactly(2), args "string $variable { ... }";
     /// Accepted for compatibility: the table needs no tuning.
     "map_hash_max_size" => accepted, in HTTP, take exactly(1), default "2048", args "size";
@@ -22,10 +22,10 @@ nowait_conf::rows! {
 nowait_conf::rows! {
     pub static GEO_ROWS, module "geo";
 
-    /// Defines a variable by the address of the client, or by an address in another variable: the
-    /// most specific network decides, after `ranges` the range it is in. `default` is for all other
-    /// addresses, `delete` takes an entry out, `proxy` trusts addresses to tell the client's in
-    /// `X-Forwarded-For`, `proxy_recursive` through several of them, and with `volatile` the
+    /// Defines a variable by the client's address, or by the address in another variable: the most
+    /// specific network matches or, after `ranges`, the containing range. `default` applies to all
+    /// other addresses, `delete` removes an entry, `proxy` trusts addresses to state the client's
+    /// in `X-Forwarded-For`, `proxy_recursive` through several of them. With `volatile`, the
     /// variable is computed at every use.
     block "geo" => geo, in HTTP, take between(1, 2), args "[$address] $variable { ... }";
 }
@@ -33,8 +33,8 @@ nowait_conf::rows! {
 nowait_conf::rows! {
     pub static SPLIT_CLIENTS_ROWS, module "split_clients";
 
-    /// Defines a variable whose value depends on the hash of a text: each value gets its share of
-    /// all texts, `*` the rest.
+    /// Defines a variable by the hash of a string: each value receives its share of all strings,
+    /// `*` the rest.
     block "split_clients" => split_clients, in HTTP, take exactly(2), args "string $variable { ... }";
 }
 

@@ -13,13 +13,13 @@ use crate::variables::core::{builtins, number};
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
-    /// Number of open connections of clients, those that wait for a request included.
+    /// Number of open client connections, including idle ones.
     "connections_active" => |_, out| number(counts::totals().active, out);
-    /// Number of connections whose request is being read.
+    /// Number of connections that are reading a request.
     "connections_reading" => |_, out| number(counts::totals().reading, out);
-    /// Number of connections whose request is being answered.
+    /// Number of connections that are writing a response.
     "connections_writing" => |_, out| number(counts::totals().writing, out);
-    /// Number of connections that wait for a request.
+    /// Number of idle connections that wait for a request.
     "connections_waiting" => |_, out| number(counts::totals().waiting(), out);
 };
 

@@ -29,11 +29,11 @@ const REQUEST_KEY_BYTES_MAX: usize = 65_535;
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
-    /// What `limit_conn` decided: `PASSED`, `REJECTED` or `REJECTED_DRY_RUN`. Limits with `fetches`
-    /// decide last.
+    /// Result of `limit_conn`: `PASSED`, `REJECTED` or `REJECTED_DRY_RUN`. Limits with `fetches`
+    /// are evaluated last.
     "limit_conn_status" => |r, out| said(r.limits.fetches_at_once.or(r.limits.connections), out);
-    /// What `limit_req` decided: `PASSED`, `DELAYED`, `REJECTED`, `DELAYED_DRY_RUN` or
-    /// `REJECTED_DRY_RUN`. Limits with `fetches` decide last.
+    /// Result of `limit_req`: `PASSED`, `DELAYED`, `REJECTED`, `DELAYED_DRY_RUN` or
+    /// `REJECTED_DRY_RUN`. Limits with `fetches` are evaluated last.
     "limit_req_status" => |r, out| said(r.limits.fetches.or(r.limits.requests), out);
 };
 

@@ -9,28 +9,28 @@ use crate::variables::core::number;
 pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: "proxy_host",
-        doc: "Name and port of the server that `proxy_pass` names; the port only if it is not 80.",
+        doc: "Host and port of the server in `proxy_pass`; the port only if it is not 80.",
         get: |r, out| destination(r, out, |destination| &destination.host_header),
     },
     Builtin {
         name: "proxy_port",
-        doc: "Port of the server that `proxy_pass` names, or 80.",
+        doc: "Port of the server in `proxy_pass`, or 80.",
         get: |r, out| destination(r, out, |destination| &destination.port),
     },
     Builtin {
         name: "proxy_add_x_forwarded_for",
-        doc: "The header `X-Forwarded-For` of the request with the client's address appended, or the \
-              address alone.",
+        doc: "The `X-Forwarded-For` field of the request with the client's address appended, \
+              or only the address.",
         get: add_x_forwarded_for,
     },
     Builtin {
         name: "proxy_internal_body_length",
-        doc: "Length of the content that is passed to a server, if it is known.",
+        doc: "Length of the request body passed to the upstream server, if known.",
         get: |r, out| r.proxy.framing.get().length.is_some_and(|length| number(length, out)),
     },
     Builtin {
         name: "proxy_internal_chunked",
-        doc: "`chunked` if content is passed to a server whose length is not known.",
+        doc: "`chunked` if a request body of unknown length is passed to the upstream server.",
         get: |r, out| {
             let chunked = r.proxy.framing.get().chunked;
             if chunked {

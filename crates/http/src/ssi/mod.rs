@@ -56,9 +56,9 @@ const TIME_FORMAT: &[u8] = b"%A, %d-%b-%Y %H:%M:%S %Z";
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
-    /// Current time in the server's zone, in the format that the SSI command `config` sets.
+    /// Current local time, in the format set by the SSI command `config`.
     "date_local" => |r, out| date(r, false, out);
-    /// Current time in GMT, in the format that the SSI command `config` sets.
+    /// Current time in GMT, in the format set by the SSI command `config`.
     "date_gmt" => |r, out| date(r, true, out);
 };
 

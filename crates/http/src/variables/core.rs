@@ -32,7 +32,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "bytes_sent" => |r, out| number(r.sent.bytes.get(), out);
     /// Serial number of the connection.
     "connection" => |r, out| number(r.connection.number, out);
-    /// Number of requests made through the connection so far, this one included.
+    /// Number of requests on the connection so far, including this one.
     "connection_requests" => |r, out| number(r.connection.requests.get().into(), out);
     /// `Content-Length` of the request.
     "content_length" => content_length;
@@ -42,7 +42,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "document_root" => |r, out| { r.location().path.append_root(r, out); true };
     /// The same as `$uri`.
     "document_uri" => uri;
-    /// Host from the request line, else from the `Host` header, else the name of the server.
+    /// Host from the request line, else from the `Host` field, else the server name.
     "host" => host;
     /// `on` if the connection uses TLS, else empty.
     "https" => |_, _| false;
@@ -50,7 +50,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "is_args" => |r, out| { if !r.uri.query().is_empty() { out.push(b'?'); } true };
     /// `:` if `$request_port` is not empty, else empty.
     "is_request_port" => |r, out| { if r.host_port.is_some() { out.push(b':'); } true };
-    /// Speed limit of the response in bytes per second.
+    /// Rate limit of the response in bytes per second.
     "limit_rate" => |r, out| number(r.limit_rate.get().unwrap_or(0), out);
     /// `p` if the request was pipelined, else `.`.
     "pipe" => |r, out| { out.push(if r.pipelined { b'p' } else { b'.' }); true };
@@ -66,29 +66,29 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "remote_user" => |r, out| append(Credentials::of(r).as_ref().map(|c| &c.user[..]), out);
     /// The request line as the client sent it.
     "request" => |r, out| { out.extend_from_slice(r.head.request_line()); !r.head.request_line().is_empty() };
-    /// Content of the request, when it is in memory.
+    /// The request body, if it is in memory.
     "request_body" => request_body;
-    /// Time that file operations of the request waited for a thread of a pool, in seconds with
-    /// microseconds.
+    /// Time that file operations of the request waited for a pool thread, in seconds with
+    /// microsecond resolution.
     "pool_wait_time" => |r, out| { precise(r.spent.spent().waited(), out); true };
-    /// Time that file operations of the request took on threads of a pool, in seconds with
-    /// microseconds: mostly the disk's time. What was done on the event loop takes none.
+    /// Time that pool threads spent on file operations of the request, in seconds with microsecond
+    /// resolution: mostly waiting for the disk. Operations on the event loop do not count.
     "pool_service_time" => |r, out| { precise(r.spent.spent().served(), out); true };
-    /// Name of the temporary file with the content of the request.
+    /// Name of the temporary file with the request body.
     "request_body_file" => request_body_file;
     /// `OK` if the response was sent completely, else empty.
     "request_completion" => |r, out| { if r.sent.complete.get() { out.extend_from_slice(b"OK"); } true };
-    /// Path of the file that the `root` or `alias` and the URI lead to.
+    /// File path for the request, from `root` or `alias` and the URI.
     "request_filename" => request_filename;
     /// Unique identifier of the request: 16 random bytes in hexadecimal.
     "request_id" => request_id;
-    /// Length of the request in bytes: request line, headers and content.
+    /// Length of the request in bytes: request line, header and body.
     "request_length" => |r, out| number(r.received.get(), out);
     /// Method of the request.
     "request_method" => request_method;
-    /// Port of the request line or the `Host` header, if there is one.
+    /// Port in the request line or the `Host` field, if any.
     "request_port" => |r, out| { if let Some(port) = r.host_port { number(u64::from(port), out); } true };
-    /// Time since the first byte of the request was read, in seconds with milliseconds.
+    /// Time since the first byte of the request was read, in seconds with millisecond resolution.
     "request_time" => |r, out| { seconds(since(r.started), out); true };
     /// The request target as the client sent it, with its query string.
     "request_uri" => |r, out| append(Some(r.head.uri()).filter(|uri| !uri.is_empty()), out);
@@ -104,7 +104,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "server_protocol" => |r, out| append(Some(r.head.protocol()).filter(|p| !p.is_empty()), out);
     /// Status of the response.
     "status" => status;
-    /// Time since the connection was accepted, in seconds with milliseconds.
+    /// Time since the connection was accepted, in seconds with millisecond resolution.
     "connection_time" => |r, out| { seconds(since(r.connection.started), out); true };
     /// URI of the request: decoded, normalised, changed by internal redirects.
     "uri" => uri;
@@ -151,21 +151,21 @@ fn set_limit_rate(r: &mut Request, value: Bytes) {
 pub const FAMILIES: &[Family] = &[
     Family {
         prefix: "http_",
-        doc: "A header of the request: the rest of the name in lower case with underscores for \
-              dashes. Several headers of one name are joined.",
+        doc: "A request header field: the rest of the name in lower case with underscores for \
+              dashes. Several fields of the same name are joined.",
         get: request_header,
     },
     Family { prefix: "arg_", doc: "An argument of the query string.", get: argument },
     Family { prefix: "cookie_", doc: "A cookie of the request.", get: cookie },
     Family {
         prefix: "sent_http_",
-        doc: "A header of the response: the rest of the name in lower case with underscores for \
+        doc: "A response header field: the rest of the name in lower case with underscores for \
               dashes.",
         get: sent_header,
     },
     Family {
         prefix: "sent_trailer_",
-        doc: "A trailer of the response.",
+        doc: "A trailer field of the response.",
         get: |r, name, out| {
             joined(r.out.trailers.iter().map(|h| (&h.name[..], &h.value[..])), name, b", ", out)
         },

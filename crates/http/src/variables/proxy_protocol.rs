@@ -20,8 +20,8 @@ pub const BUILTINS: &[Builtin] = builtins! {
 /// The families of this module.
 pub const FAMILIES: &[Family] = &[Family {
     prefix: "proxy_protocol_tlv_",
-    doc: "A record of the PROXY protocol header: `alpn`, `authority`, `unique_id`, `ssl`, `netns` or \
-          a number such as `0xae`; of the proxy's TLS connection `ssl_version`, `ssl_cn`, \
+    doc: "A TLV record of the PROXY protocol header: `alpn`, `authority`, `unique_id`, `ssl`, `netns` or \
+          a number such as `0xae`; for the proxy's TLS connection `ssl_version`, `ssl_cn`, \
           `ssl_cipher`, `ssl_sig_alg`, `ssl_key_alg`, `ssl_verify` or `ssl_` and a number.",
     get: |r, name, out| {
         let value = r.connection.proxy_protocol.get().and_then(|header| header.tlv(name));

@@ -12,11 +12,11 @@ pub use nowait_front::NGINX_VERSION;
 pub const BUILTINS: &[Builtin] = builtins! {
     /// Name of the host.
     "hostname" => |_, out| { out.extend_from_slice(nowait_sys::process::hostname().as_bytes()); true };
-    /// Current time in seconds with milliseconds.
+    /// Current time in seconds with millisecond resolution.
     "msec" => msec;
-    /// Version of nginx whose behaviour is followed.
+    /// Version of nginx that Nowait follows.
     "nginx_version" => |_, out| { out.extend_from_slice(NGINX_VERSION.as_bytes()); true };
-    /// Number of the process that serves the request.
+    /// Process ID of the server process.
     "pid" => |_, out| number(u64::from(std::process::id()), out);
     /// Receive window of the client's TCP connection in bytes.
     "tcpinfo_rcv_space" => |r, out| tcp(r, |info| info.rcv_space, out);
@@ -26,9 +26,9 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "tcpinfo_rttvar" => |r, out| tcp(r, |info| info.rttvar_us, out);
     /// Congestion window of the client's TCP connection in segments.
     "tcpinfo_snd_cwnd" => |r, out| tcp(r, |info| info.snd_cwnd, out);
-    /// Current time as in ISO 8601, local.
+    /// Local time in ISO 8601 format.
     "time_iso8601" => |_, out| { out.extend_from_slice(&clock().iso_time()); true };
-    /// Current time as in the common log format, local.
+    /// Local time in the common log format.
     "time_local" => |_, out| { out.extend_from_slice(&clock().log_time()); true };
 };
 

@@ -15,7 +15,7 @@ use crate::upstream::{PeerName, Try};
 pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: "upstream_addr",
-        doc: "Addresses of the servers that were asked.",
+        doc: "Addresses of the upstream servers that were tried.",
         get: |r, out| {
             each(r, out, |one, out| {
                 out.extend_from_slice(one.peer.as_deref().unwrap_or_default().as_bytes());
@@ -24,12 +24,12 @@ pub const BUILTINS: &[Builtin] = &[
     },
     Builtin {
         name: "upstream_last_addr",
-        doc: "Address of the server that was asked last.",
+        doc: "Address of the upstream server that was tried last.",
         get: |r, out| last(r, |peer| out.extend_from_slice(peer.as_bytes())).is_some(),
     },
     Builtin {
         name: "upstream_last_server_name",
-        doc: "Name of the server that was asked last, as its group has it.",
+        doc: "Name, within its group, of the upstream server that was tried last.",
         get: |r, out| {
             last(r, |peer| match peer {
                 PeerName::Peer(peer) => out.extend_from_slice(peer.server_name()),
@@ -40,8 +40,8 @@ pub const BUILTINS: &[Builtin] = &[
     },
     Builtin {
         name: "upstream_status",
-        doc: "Statuses of the responses, or of what came instead of one (502, 504); `-` if there was \
-              none.",
+        doc: "Statuses of the upstream responses, or of the error in their place (502, 504); \
+              `-` if there was none.",
         get: |r, out| {
             each(r, out, |one, out| match one.status {
                 0 => out.push(b'-'),
@@ -53,23 +53,24 @@ pub const BUILTINS: &[Builtin] = &[
     },
     Builtin {
         name: "upstream_queue_time",
-        doc: "Times that the request has spent in the `queue` of the group, in seconds with \
-              milliseconds; `-` where it did not have to.",
+        doc: "Times that the request spent in the `queue` of the group, in seconds with \
+              millisecond resolution; `-` where it did not wait.",
         get: |r, out| each(r, out, |one, out| time(one.queue, out)),
     },
     Builtin {
         name: "upstream_connect_time",
-        doc: "Times until the connections stood, in seconds with milliseconds; `-` if they did not.",
+        doc: "Times for establishing connections to upstream servers, in seconds with \
+              millisecond resolution; `-` if that failed.",
         get: |r, out| each(r, out, |one, out| time(one.connect, out)),
     },
     Builtin {
         name: "upstream_header_time",
-        doc: "Times until the heads of the responses had come, in seconds with milliseconds.",
+        doc: "Times until the response heads arrived, in seconds with millisecond resolution.",
         get: |r, out| each(r, out, |one, out| time(one.header, out)),
     },
     Builtin {
         name: "upstream_response_time",
-        doc: "Times until the responses were complete, in seconds with milliseconds.",
+        doc: "Times until the responses were complete, in seconds with millisecond resolution.",
         get: |r, out| {
             // In the head of our own response the one that it is made of has not ended, even if it
             // has come whole.
@@ -81,17 +82,17 @@ pub const BUILTINS: &[Builtin] = &[
     },
     Builtin {
         name: "upstream_response_length",
-        doc: "Lengths of the contents of the responses in bytes.",
+        doc: "Lengths of the response bodies in bytes.",
         get: |r, out| sums(r, out, |one| one.response_length),
     },
     Builtin {
         name: "upstream_bytes_received",
-        doc: "Bytes received from the servers.",
+        doc: "Bytes received from the upstream servers.",
         get: |r, out| sums(r, out, |one| one.bytes_received),
     },
     Builtin {
         name: "upstream_bytes_sent",
-        doc: "Bytes sent to the servers.",
+        doc: "Bytes sent to the upstream servers.",
         get: |r, out| sums(r, out, |one| one.bytes_sent),
     },
 ];
@@ -100,8 +101,8 @@ pub const BUILTINS: &[Builtin] = &[
 pub const FAMILIES: &[Family] = &[
     Family {
         prefix: "upstream_http_",
-        doc: "A header of the server's response: the rest of the name in lower case with underscores \
-              for dashes.",
+        doc: "A header field of the upstream response: the rest of the name in lower case with \
+              underscores for dashes.",
         get: |r, name, out| {
             let Some(head) = r.upstream.as_ref().and_then(|state| state.head()) else {
                 return false;
@@ -112,14 +113,14 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         prefix: "upstream_trailer_",
-        doc: "A trailer of the server's response.",
+        doc: "A trailer field of the upstream response.",
         get: |r, name, out| {
             let Some(state) = &r.upstream else { return false };
             let trailers = state.trailers();
             joined(trailers.iter().map(|h| (&h.name[..], &h.value[..])), name, b", ", out)
         },
     },
-    Family { prefix: "upstream_cookie_", doc: "A cookie that the server sets.", get: cookie },
+    Family { prefix: "upstream_cookie_", doc: "A cookie set by the upstream server.", get: cookie },
 ];
 
 /// Appends a value for each try; false if there was none.

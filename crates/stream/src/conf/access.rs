@@ -7,10 +7,10 @@ use nowait_front::realip::Trusted;
 nowait_conf::rows! {
     pub static ACCESS_ROWS, module "stream_access";
 
-    /// Lets clients with these addresses in. The rules are tried in order, the first that fits
-    /// decides; without one that fits everyone may come in.
+    /// Allows access from these addresses. Rules are tried in order, and the first match decides.
+    /// If no rule matches, access is allowed.
     "allow" => access::rule, in STREAM | STREAM_SERVER, take exactly(1), args "address | CIDR | unix: | all";
-    /// Keeps clients with these addresses out.
+    /// Denies access from these addresses.
     "deny" => access::rule, in STREAM | STREAM_SERVER, take exactly(1), args "address | CIDR | unix: | all";
 }
 
@@ -20,6 +20,6 @@ nowait_conf::directives! {
     module "stream_realip";
     pub struct RealIpConf with RealIpLayer;
 
-    /// Proxies whose word about the client's address, in the header of the PROXY protocol, is trusted.
+    /// Proxies that are trusted to state the client's address in the header of the PROXY protocol.
     set_real_ip_from: Vec<Trusted>, in STREAM | STREAM_SERVER, args "address | CIDR | unix: | hostname";
 }

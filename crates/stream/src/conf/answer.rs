@@ -8,7 +8,8 @@ use super::blocks::ContentLayer;
 nowait_conf::rows! {
     pub static RETURN_ROWS, module "stream_return";
 
-    /// Sends a text to the client and closes the connection; a datagram is answered by one.
+    /// Sends a text to the client and closes the connection; each datagram is answered with one
+    /// datagram.
     "return" => answer, in STREAM_SERVER, take exactly(1), args "text";
 }
 

@@ -23,26 +23,26 @@ use crate::session::Session;
 nowait_conf::rows! {
     pub static STREAM_ROWS, module "stream_core";
 
-    /// The settings of the TCP and UDP proxy, and its servers.
+    /// The TCP and UDP proxy: its settings and servers.
     block "stream" => stream, in MAIN, take none(), args "{ ... }";
-    /// A server: what becomes of the sessions of some addresses (`listen`).
+    /// A server: handles the sessions of certain addresses (`listen`).
     block "server" => server, in STREAM, take none(), args "{ ... }";
-    /// Address and port, or path of a Unix-domain socket, on which the server accepts connections:
-    /// `12345`, `127.0.0.1:12345`, `[::1]:12345`, `unix:/run/db.sock`; a range of ports
-    /// (`12345-12399`) is as many addresses. Names of hosts are looked up when the configuration is
-    /// read. A server needs at least one.
+    /// The address and port, or Unix-domain socket path, on which the server accepts connections:
+    /// `12345`, `127.0.0.1:12345`, `[::1]:12345`, `unix:/run/db.sock`. A range of ports
+    /// (`12345-12399`) stands for one address per port. Host names are resolved when the
+    /// configuration is read. A server needs at least one.
     ///
-    /// With `udp` it gets datagrams instead; those of one client are a session. `reuseport` gives each
-    /// worker a socket of its own; without it, one of the workers gets all datagrams of the address.
-    /// `proxy_protocol` expects the PROXY protocol, version 1 or 2, before anything else. The sizes,
-    /// times and numbers are those of the kernel's socket options of these names. Where servers
-    /// have the same address, the first one, or the one with `default_server`, gets the sessions,
-    /// unless the name that a client asks for in its TLS handshake leads to another one
-    /// (`ssl_preread`, `server_name`).
+    /// With `udp` the server receives datagrams instead; those of one client form a session.
+    /// `reuseport` gives each worker its own socket; without it, one worker receives all datagrams
+    /// of the address. `proxy_protocol` expects the PROXY protocol, version 1 or 2, before anything
+    /// else. Sizes, times and numbers set the kernel's socket options of these names. If several
+    /// servers have the same address, the first one, or the one marked `default_server`, receives
+    /// the sessions, unless the name in the client's TLS handshake selects another (`ssl_preread`,
+    /// `server_name`).
     "listen" => listen, in STREAM_SERVER, take at_least(1), args "address:port [default_server] [udp] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
     /// Names of the server: exact, with a wildcard at one end, or regular expressions.
     "server_name" => server_name, in STREAM_SERVER, take at_least(1), default "\"\"", args "name ...";
-    /// A group of servers, to which `proxy_pass` refers by name.
+    /// A group of servers that `proxy_pass` refers to by name.
     block "upstream" => upstream, in STREAM, take exactly(1), args "name { ... }";
     /// Accepted for compatibility: the table needs no tuning.
     "server_names_hash_max_size" => accepted, in STREAM, take exactly(1), default "512", args "size";
@@ -67,7 +67,8 @@ struct ServerLayer {
     names: Vec<Named>,
 }
 
-/// What is done with the sessions of a server. The last directive that says something about it wins.
+/// What is done with the sessions of a server. The last directive that says something about it
+/// wins.
 #[derive(Default)]
 pub(super) struct ContentLayer(pub(super) Option<Content>);
 

@@ -10,14 +10,15 @@ nowait_conf::directives! {
     module "stream_core";
     pub struct CoreConf with CoreLayer;
 
-    /// Whether small pieces are sent at once (`TCP_NODELAY`), to clients and to upstream servers.
+    /// Controls whether small pieces are sent immediately (`TCP_NODELAY`), to clients and to
+    /// upstream servers.
     tcp_nodelay: bool = "on", in STREAM | STREAM_SERVER, args "on | off";
-    /// How much is read of what a client sends before it is known where its session goes
-    /// (`ssl_preread`). What does not fit ends the session with status 400.
+    /// Maximum amount of client data that is read before the destination of a session is known
+    /// (`ssl_preread`). A session that needs more ends with status 400.
     preread_buffer_size: Size = "16k", in STREAM | STREAM_SERVER, args "size";
-    /// How long that may take.
+    /// Maximum time for that.
     preread_timeout: Msec = "30s", in STREAM | STREAM_SERVER, args "time";
-    /// How long the header of the PROXY protocol may take to come (`listen … proxy_protocol`).
+    /// Maximum time for receiving the header of the PROXY protocol (`listen … proxy_protocol`).
     proxy_protocol_timeout: Msec = "30s", in STREAM | STREAM_SERVER, args "time";
 }
 
@@ -27,12 +28,13 @@ nowait_conf::directives! {
     module "stream_core";
     pub struct ResolverConf with ResolverLayer;
 
-    /// Name servers for names in variables (`proxy_pass $host:443`) and for servers of groups with
-    /// `resolve`, as `resolver` in `http`. Equal directives share one cache, in both blocks.
+    /// Name servers for names in variables (`proxy_pass $host:443`) and for servers with `resolve`,
+    /// as `resolver` in `http`. Equal directives share one cache, across both blocks.
     ///
-    /// nginx differs: where no directive is set, names are resolved as the system does it.
+    /// nginx differs: it requires this directive for such names. Without it, Nowait uses the system
+    /// configuration.
     resolver: Option<ResolverSetting>, in STREAM | STREAM_SERVER, args "address ... [valid=time] [ipv4=on|off] [ipv6=on|off] [status_zone=zone]";
-    /// How long a name may take to be resolved; then the session ends with status 500.
+    /// Maximum time for resolving a name; after that the session ends with status 500.
     resolver_timeout: Msec = "30s", in STREAM | STREAM_SERVER, args "time";
 }
 

@@ -9,12 +9,13 @@ use crate::session::Session;
 nowait_conf::rows! {
     pub static LIMIT_CONN_ROWS, module "stream_limit_conn";
 
-    /// A zone that counts the sessions for each value of the key. An address takes 64 bytes of it, so
-    /// `1m` holds 16384 of them; when it is full, sessions with new keys are refused. A reload keeps
-    /// what is known while name, size and key stay. Sessions with an empty key are not limited.
+    /// A zone that counts sessions for each value of the key. An address takes 64 bytes, so `1m`
+    /// holds 16384 addresses; when the zone is full, sessions with new keys are refused. Reloads
+    /// keep the zone while its name, size and key stay the same. Sessions with an empty key are not
+    /// limited.
     "limit_conn_zone" => limit_conn_zone, in STREAM, take exactly(2), args "key zone=name:size";
-    /// Limits how many sessions there are at once for each value of the zone's key. With several
-    /// limits all have to agree.
+    /// Limits the number of concurrent sessions for each value of the zone's key. Several limits
+    /// must all agree.
     "limit_conn" => limit_conn, in STREAM | STREAM_SERVER, take exactly(2), args "zone number";
 }
 
@@ -24,9 +25,9 @@ nowait_conf::directives! {
     module "stream_limit_conn";
     pub struct LimitConnConf with LimitConnLayer;
 
-    /// Level at which refused sessions are logged.
+    /// Log level for refused sessions.
     limit_conn_log_level: LimitLevel = "error", in STREAM | STREAM_SERVER, args "info | notice | warn | error";
-    /// Whether sessions are only counted and logged, but not refused.
+    /// Enables or disables the dry run: sessions are counted and logged, but not refused.
     limit_conn_dry_run: bool = "off", in STREAM | STREAM_SERVER, args "on | off";
 }
 

@@ -12,23 +12,23 @@ nowait_conf::directives! {
     module "stream_log";
     pub struct LogConf with LogLayer;
 
-    /// Writes a line for every session when it has ended, in a format that `log_format` in `stream`
-    /// defines; there is none by itself. Everything else is as with `access_log` in `http`.
+    /// Writes a line for every session when it ends, in a format that `log_format` in `stream`
+    /// defines; there is no default format. Otherwise the same as `access_log` in `http`.
     access_log: Vec<AccessLog<Session>>, in STREAM | STREAM_SERVER,
     args "path format [buffer=size] [gzip[=level]] [flush=time] [if=condition] | off";
-    /// Keeps descriptors of logs whose path contains variables, as in `http`.
+    /// Keeps log files with variables in their path open, as in `http`.
     open_log_file_cache: LogFileCache = "off", in STREAM | STREAM_SERVER,
     args "max=number [inactive=time] [min_uses=number] [valid=time] | off";
-    /// Writes messages about sessions to a file, standard error (`stderr`) or a syslog server
-    /// (`syslog:`), down to a level. Without any the log of the main context is used.
+    /// Writes messages about sessions to a file, to standard error (`stderr`) or to a syslog server
+    /// (`syslog:`), from this level on. Without any, the log of the main context is used.
     error_log: Vec<ErrorLogTo>, in STREAM | STREAM_SERVER, args "file [level]";
 }
 
 nowait_conf::rows! {
     pub static LOG_ROWS, module "stream_log";
 
-    /// Names a format of `access_log` in `stream`: text with variables of sessions, of which several
-    /// strings are joined. `escape` says how values are written, as in `http`.
+    /// Names a format for `access_log` in `stream`: text with session variables, joined if given as
+    /// several strings. `escape` selects how values are written, as in `http`.
     "log_format" => log_format, in STREAM, take at_least(2),
     args "name [escape=default | json | none] string ...";
 }

@@ -10,10 +10,10 @@ use super::{Complex, Content};
 nowait_conf::rows! {
     pub static PASS_ROWS, module "stream_pass";
 
-    /// Passes connections to another listening socket of this server, in `http` or in `stream`, where
+    /// Hands connections to another listening socket of this server, in `http` or `stream`, where
     /// they are served as if they had been accepted there: an address with a port, or `unix:` and a
-    /// path. Variables are allowed. A connection that was passed on has no line in the access log
-    /// here.
+    /// path. Variables are allowed. Such a connection has no line in the access log of this server
+    /// block.
     "pass" => pass, in STREAM_SERVER, take exactly(1), args "address";
 }
 

@@ -12,11 +12,12 @@ use crate::session::Session;
 nowait_conf::rows! {
     pub static PASS_ROWS, module "stream_proxy";
 
-    /// Passes sessions to a server: an address with a port, a name with a port, a Unix-domain socket
-    /// (`unix:/run/db.sock`) or an `upstream`. With variables, the server is looked for among
-    /// `upstream`s, then resolved.
+    /// Passes sessions to a server: an address or name with a port, a Unix-domain socket
+    /// (`unix:/run/db.sock`) or an `upstream`. With variables, the server is looked up among the
+    /// `upstream`s and then resolved.
     ///
-    /// nginx differs: names are resolved when the server runs, not when the configuration is read.
+    /// nginx differs: it resolves names when it reads the configuration; Nowait does so at run
+    /// time.
     "proxy_pass" => proxy_pass, in STREAM_SERVER, take exactly(1), args "address";
 }
 
@@ -26,59 +27,62 @@ nowait_conf::directives! {
     module "stream_proxy", prefix "proxy_";
     pub struct ProxyConf with ProxyLayer;
 
-    /// Local address of connections to servers. With `transparent` it may be one that is not the
-    /// machine's own, such as `$remote_addr`. Variables are allowed; an empty value is as `off`.
+    /// Local address of upstream connections. With `transparent` it may be a non-local address,
+    /// such as `$remote_addr`. Variables are allowed; an empty value means `off`.
     bind: Option<BindOrOff<Session>>, in STREAM | STREAM_SERVER, args "address [transparent] | off";
-    /// Whether the kernel tests if idle connections to servers are alive (`SO_KEEPALIVE`).
+    /// Enables or disables TCP keepalive probes on upstream connections (`SO_KEEPALIVE`).
     socket_keepalive: bool = "off", in STREAM | STREAM_SERVER, args "on | off";
-    /// Receive buffer of connections to servers (`SO_RCVBUF`); zero is the kernel's choice.
+    /// Receive buffer of upstream connections (`SO_RCVBUF`); zero leaves the choice to the kernel.
     socket_rcvbuf: Size = "0", in STREAM | STREAM_SERVER, args "size";
-    /// Send buffer of connections to servers (`SO_SNDBUF`); zero is the kernel's choice.
+    /// Send buffer of upstream connections (`SO_SNDBUF`); zero leaves the choice to the kernel.
     socket_sndbuf: Size = "0", in STREAM | STREAM_SERVER, args "size";
-    /// How long it may take to connect to a server.
+    /// Maximum time for connecting to a server.
     connect_timeout: Msec = "60s", in STREAM | STREAM_SERVER, args "time";
-    /// A session ends when nothing was read or written on either side for so long.
+    /// Ends a session if nothing was read or written on either side for this time.
     timeout: Msec = "10m", in STREAM | STREAM_SERVER, args "time";
-    /// How much is read at once from a client or a server. A session that passes nothing on holds no
-    /// buffer; one whose receiver is slow holds one per direction.
+    /// Maximum amount of data read at once from a client or server. An idle session holds no
+    /// buffer; one with a slow receiver holds one per direction.
     ///
-    /// nginx differs: less than 16k counts as 16k; and without the directive, or from 128k on, what comes
-    /// in bulk goes through a pipe in the kernel and is never read into the server.
+    /// nginx differs: it has exactly this buffer. In Nowait less than 16k counts as 16k; without
+    /// the directive, or from 128k on, bulk data passes through a pipe in the kernel and is never
+    /// read into the server.
     buffer_size: Option<Size>, in STREAM | STREAM_SERVER, args "size";
-    /// Bytes per second that are read from a client; zero: no limit. Variables are allowed.
+    /// Limits the rate at which data is read from a client, in bytes per second; zero means no
+    /// limit. Variables are allowed.
     upload_rate: Option<Complex>, in STREAM | STREAM_SERVER, args "rate";
-    /// Bytes per second that are read from a server; zero: no limit. Variables are allowed.
+    /// Limits the rate at which data is read from a server, in bytes per second; zero means no
+    /// limit. Variables are allowed.
     download_rate: Option<Complex>, in STREAM | STREAM_SERVER, args "rate";
-    /// UDP: a session of a client ends when so many datagrams of it were passed on, and their
-    /// responses came; the next one begins another session. Zero: a session goes on until it is idle.
+    /// UDP: ends a client's session after this many datagrams were forwarded and their responses
+    /// received; the next datagram starts a new session. Zero: a session lasts until it is idle.
     requests: u32 = "0", in STREAM | STREAM_SERVER, args "number";
-    /// UDP: so many datagrams are expected from the server for each of the client's. A session
-    /// ends when they came; a server that sends fewer within `proxy_timeout` has failed. By default
-    /// any number is.
+    /// UDP: number of datagrams expected from the server for each datagram of the client. The
+    /// session ends once they have arrived; a server that sends fewer within `proxy_timeout` has
+    /// failed. By default the number is not limited.
     responses: Option<u32>, in STREAM | STREAM_SERVER, args "number";
-    /// Whether another server is tried when a connection can't be made.
+    /// Controls whether another server is tried if a connection cannot be established.
     next_upstream: bool = "on", in STREAM | STREAM_SERVER, args "on | off";
-    /// How many servers may be tried for one session; zero: all of them.
+    /// Maximum number of servers to try per session; zero means all of them.
     next_upstream_tries: u32 = "0", in STREAM | STREAM_SERVER, args "number";
-    /// For how long servers may be tried for one session; zero: without limit.
+    /// Maximum time for trying servers per session; zero means no limit.
     next_upstream_timeout: Msec = "0", in STREAM | STREAM_SERVER, args "time";
-    /// Whether connections to servers begin with the PROXY protocol: version 1 (`on`) or 2 (`v2`,
-    /// with a checksum).
+    /// Controls whether upstream connections start with the PROXY protocol: version 1 (`on`) or 2
+    /// (`v2`, with a checksum).
     protocol: ProxyVersion = "off", in STREAM | STREAM_SERVER, args "on | v2 | off";
-    /// Whether the end of one side's sending is passed on, while the other side may go on sending. If
-    /// not, the end of one side ends the session.
+    /// Controls whether the end of one direction is passed on while the other continues. Otherwise
+    /// the end of either direction ends the session.
     half_close: bool = "off", in STREAM | STREAM_SERVER, args "on | off";
-    /// Whether a session ends at once when its server is not one of its group any more: the name of a
-    /// `server` with `resolve` has other addresses now.
+    /// Controls whether a session ends at once when its server leaves the group because the name of
+    /// a `server` with `resolve` has new addresses.
     session_drop: bool = "off", in STREAM | STREAM_SERVER, args "on | off";
 }
 
 nowait_conf::rows! {
     pub static DEPRECATED_ROWS, module "stream_proxy";
 
-    /// The old name of `proxy_buffer_size`.
+    /// Former name of `proxy_buffer_size`.
     "proxy_downstream_buffer" => old_buffer, in STREAM | STREAM_SERVER, take exactly(1), args "size";
-    /// The old name of `proxy_buffer_size`.
+    /// Former name of `proxy_buffer_size`.
     "proxy_upstream_buffer" => old_buffer, in STREAM | STREAM_SERVER, take exactly(1), args "size";
 }
 

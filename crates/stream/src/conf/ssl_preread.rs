@@ -6,9 +6,9 @@ nowait_conf::directives! {
     module "stream_ssl_preread";
     pub struct SslPrereadConf with SslPrereadLayer;
 
-    /// Whether the first message of a TLS client is read before it is decided what becomes of the
-    /// session, without taking part in the TLS connection: for the `$ssl_preread_` variables, and to
-    /// choose among the servers of an address by `server_name`. Clients that speak something else are
-    /// served, too; those that say nothing wait until `preread_timeout`.
+    /// Reads the first message of a TLS client before the session is routed, without taking part in
+    /// the TLS connection: for the `$ssl_preread_` variables, and for the choice among the servers
+    /// of an address by `server_name`. Clients of other protocols are served too; silent clients
+    /// wait until `preread_timeout`.
     ssl_preread: bool = "off", in STREAM | STREAM_SERVER, args "on | off";
 }

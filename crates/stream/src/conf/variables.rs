@@ -12,7 +12,7 @@ use crate::session::Session;
 nowait_conf::rows! {
     pub static MAP_ROWS, module "stream_map";
 
-    /// Defines a variable of sessions by a table, as `map` in `http` does for requests.
+    /// Defines a session variable by a table, as `map` in `http` does for requests.
     block "map" => nowait_variables::map::map::<Session>, in STREAM, take exactly(2), args "string $variable { ... }";
     /// Accepted for compatibility: the table needs no tuning.
     "map_hash_max_size" => accepted, in STREAM, take exactly(1), default "2048", args "size";
@@ -23,24 +23,24 @@ nowait_conf::rows! {
 nowait_conf::rows! {
     pub static GEO_ROWS, module "stream_geo";
 
-    /// Defines a variable by the address of the client, or by an address in another variable, as
-    /// `geo` in `http` does, but for `proxy`: there are no headers here.
+    /// Defines a variable by the client's address, or by the address in another variable, as `geo`
+    /// in `http` does, except for `proxy`.
     block "geo" => nowait_variables::geo::geo::<Session>, in STREAM, take between(1, 2), args "[$address] $variable { ... }";
 }
 
 nowait_conf::rows! {
     pub static SPLIT_CLIENTS_ROWS, module "stream_split_clients";
 
-    /// Defines a variable whose value depends on the hash of a text: each value gets its share of
-    /// all texts, `*` the rest.
+    /// Defines a variable by the hash of a string: each value receives its share of all strings,
+    /// `*` the rest.
     block "split_clients" => nowait_variables::split_clients::split_clients::<Session>, in STREAM, take exactly(2), args "string $variable { ... }";
 }
 
 nowait_conf::rows! {
     pub static SET_ROWS, module "stream_set";
 
-    /// Gives a variable a value when a session of the server begins, before limits and rules of access
-    /// are asked.
+    /// Sets a variable when a session of the server begins, before limits and access rules are
+    /// evaluated.
     "set" => set, in STREAM_SERVER, take exactly(2), args "$variable value";
 }
 

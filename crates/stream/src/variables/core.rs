@@ -13,19 +13,19 @@ use crate::session::Session;
 pub const BUILTINS: &[Builtin] = builtin_rows! {
     /// The client's address in binary form.
     "binary_remote_addr" => |s, out| { address::append_binary(s.peer(), out); true };
-    /// Bytes that came from the client.
+    /// Bytes received from the client.
     "bytes_received" => |s, out| number(s.received.get(), out);
-    /// Bytes that went to the client.
+    /// Bytes sent to the client.
     "bytes_sent" => |s, out| number(s.sent.get(), out);
-    /// Number of the session in this process.
+    /// Serial number of the session in this process.
     "connection" => |s, out| number(s.number, out);
     /// Name of the host.
     "hostname" => |_, out| text(nowait_sys::process::hostname(), out);
-    /// Current time in seconds with milliseconds.
+    /// Current time in seconds with millisecond resolution.
     "msec" => |_, out| { let ms = clock().unix_ms(); text(format!("{}.{:03}", ms / 1000, ms % 1000), out) };
-    /// Version of nginx whose behaviour is followed.
+    /// Version of nginx that Nowait follows.
     "nginx_version" => |_, out| text(nowait_front::NGINX_VERSION, out);
-    /// Number of the process that serves the session.
+    /// Process ID of the server process.
     "pid" => |_, out| number(u64::from(std::process::id()), out);
     /// `TCP` or `UDP`.
     "protocol" => |s, out| text(if s.is_udp() { "UDP" } else { "TCP" }, out);
@@ -41,29 +41,29 @@ pub const BUILTINS: &[Builtin] = builtin_rows! {
     "remote_addr" => |s, out| { address::append_ip(s.peer(), out); true };
     /// The client's port.
     "remote_port" => |s, out| { if let Some(port) = address::port(s.peer()) { number(u64::from(port), out); } true };
-    /// Address of the server's side.
+    /// Local address that accepted the session.
     "server_addr" => |s, out| { address::append_local(s.local(), out); true };
     /// The first name of the server.
     "server_name" => |s, out| { out.extend_from_slice(&s.server().name); true };
-    /// Port of the server's side.
+    /// Local port that accepted the session.
     "server_port" => |s, out| { if let Some(port) = address::port(s.local()) { number(u64::from(port), out); } true };
-    /// How long the session has taken so far, in seconds with milliseconds.
+    /// Duration of the session so far, in seconds with millisecond resolution.
     "session_time" => |s, out| seconds(now().saturating_duration_since(s.started), out);
-    /// What the session came to: 200 when it was served, 400 when what the client sent at first can't
-    /// be understood, 403 when it may not come in, 500 for an error of the server's, 502 when no
-    /// upstream server could be reached, 503 when a limit was reached; 000 while it goes on.
+    /// Status of the session: 200 if it succeeded, 400 if the client's first data was invalid, 403
+    /// if access was denied, 500 for an internal error, 502 if no upstream server could be
+    /// reached, 503 if a limit was reached; 000 while it is in progress.
     "status" => |s, out| text(format!("{:03}", s.status().map_or(0, |status| status.code())), out);
-    /// Current time as in ISO 8601, local.
+    /// Local time in ISO 8601 format.
     "time_iso8601" => |_, out| { out.extend_from_slice(&clock().iso_time()); true };
-    /// Current time as in the common log format, local.
+    /// Local time in the common log format.
     "time_local" => |_, out| { out.extend_from_slice(&clock().log_time()); true };
 };
 
 /// The families of this module.
 pub const FAMILIES: &[Family] = &[Family {
     prefix: "proxy_protocol_tlv_",
-    doc: "A record of the PROXY protocol header: `alpn`, `authority`, `unique_id`, `ssl`, `netns` or \
-          a number such as `0xae`; of the proxy's TLS connection `ssl_version`, `ssl_cn`, \
+    doc: "A TLV record of the PROXY protocol header: `alpn`, `authority`, `unique_id`, `ssl`, `netns` or \
+          a number such as `0xae`; for the proxy's TLS connection `ssl_version`, `ssl_cn`, \
           `ssl_cipher`, `ssl_sig_alg`, `ssl_key_alg`, `ssl_verify` or `ssl_` and a number.",
     get: |s, name, out| {
         let value = s.proxy_protocol.get().and_then(|header| header.tlv(name));

@@ -9,17 +9,18 @@ use crate::session::Session;
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtin_rows! {
-    /// Addresses of the servers that were tried.
+    /// Addresses of the upstream servers that were tried.
     "upstream_addr" => |s, out| each(s, out, |one, out| out.extend_from_slice(one.name().as_bytes()));
-    /// Bytes that came from the servers.
+    /// Bytes received from the upstream servers.
     "upstream_bytes_received" => |s, out| each(s, out, |one, out| { number(one.received, out); });
-    /// Bytes that went to the servers.
+    /// Bytes sent to the upstream servers.
     "upstream_bytes_sent" => |s, out| each(s, out, |one, out| { number(one.sent, out); });
-    /// Times until the connections stood, in seconds with milliseconds; `-` if they did not.
+    /// Times for establishing connections to upstream servers, in seconds with millisecond
+    /// resolution; `-` if that failed.
     "upstream_connect_time" => |s, out| each(s, out, |one, out| time(one.connect, out));
-    /// Times until the first byte came; `-` if none did.
+    /// Times until the first byte arrived; `-` if none did.
     "upstream_first_byte_time" => |s, out| each(s, out, |one, out| time(one.first_byte, out));
-    /// Times until the servers' part of the session had ended; `-` if it goes on.
+    /// Times until the upstream part of the session ended; `-` while it is in progress.
     "upstream_session_time" => |s, out| each(s, out, |one, out| time(one.session, out));
 };
 

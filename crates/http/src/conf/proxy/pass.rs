@@ -16,12 +16,13 @@ nowait_conf::rows! {
     pub static PASS_ROWS, module "proxy";
 
     /// Passes requests to an HTTP server: an address, a name, a Unix-domain socket
-    /// (`http://unix:/run/app.sock:/uri/`) or an `upstream`. With a URI, it takes the place of
-    /// the part of the request's URI that is the location's name; without, the URI is passed as the client
-    /// sent it, or as it was rewritten. With variables, the server is looked for among `upstream`s, then
-    /// resolved; a URI in it is passed as it is.
+    /// (`http://unix:/run/app.sock:/uri/`) or an `upstream`. If the URL contains a URI, it replaces
+    /// the location's part of the request URI; otherwise the URI is passed as the client sent it,
+    /// or as rewritten. With variables, the server is looked up among the `upstream`s and then
+    /// resolved; a URI in such a URL is passed unchanged.
     ///
-    /// nginx differs: names are resolved when the server runs, not when the configuration is read.
+    /// nginx differs: it resolves names when it reads the configuration; Nowait does so at run
+    /// time.
     "proxy_pass" => proxy_pass, in LOCATION | LOCATION_IF | LIMIT_EXCEPT, take exactly(1), args "URL";
 }
 

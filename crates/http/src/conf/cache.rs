@@ -27,73 +27,73 @@ macro_rules! cache_directives {
             pub struct $conf with $layer;
 
             /// The zone of the cache for responses: one that a `…_cache_path` defines, or a text with
-            /// variables whose value names one. An empty value means `off`.
+            /// variables that evaluates to the name of one. An empty value means `off`.
             cache: CacheZone = "off", in HTTP | SERVER | LOCATION, args "zone | off";
-            /// What identifies a response in the cache. Without it: the scheme and the name of the
-            /// upstream, and the URI that is asked for.
+            /// The text that identifies a response in the cache. By default, the scheme and the name of the
+            /// upstream, and the URI of the request to it.
             cache_key: Option<Complex>, in HTTP | SERVER | LOCATION, args "string";
-            /// If one of the texts is neither empty nor `0`, the response isn't looked for in the
-            /// cache; the origin's may be stored.
+            /// If one of the texts is neither empty nor `0`, the cache is not searched. The origin's
+            /// response may still be stored.
             cache_bypass: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
-            /// If one of the texts is neither empty nor `0`, the response isn't stored.
+            /// If one of the texts is neither empty nor `0`, the response is not stored.
             no_cache: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
-            /// How long responses with these codes are valid that do not say so themselves; without
-            /// codes those with 200, 301 and 302. The first one for a code counts; `any` is every code.
-            /// Fields of the response count more: `X-Accel-Expires`, then `Cache-Control`, then
-            /// `Expires`.
+            /// How long responses with these codes are valid; without codes, those with 200, 301 and 302.
+            /// The first line that matches a code applies; `any` matches every code. Headers of the
+            /// response take precedence: `X-Accel-Expires`, then `Cache-Control`, then `Expires`.
             cache_valid: Vec<Valid>, in HTTP | SERVER | LOCATION, args "[code | any ...] time";
-            /// A response is stored when it was asked for so often.
+            /// How many requests for a key it takes until its response is stored.
             cache_min_uses: u32 = "1", in HTTP | SERVER | LOCATION, args "number";
-            /// Requests whose range begins at this byte or later are sent to the origin as they are, and
-            /// the response is not stored, since all before it would have to be fetched first.
+            /// Requests whose range begins at this byte or later go to the origin unchanged, and the
+            /// response is not stored: everything before the range would have to be fetched first.
             cache_max_range_offset: Option<nowait_conf::Offset>, in HTTP | SERVER | LOCATION, args "number";
-            /// When a stored response is served that is not valid any more: when the origin can't be
-            /// reached (`error`), is silent (`timeout`), sends nonsense (`invalid_header`) or one of these
-            /// codes, and while another request updates it (`updating`).
+            /// When a stale response may be served: if the origin can't be reached (`error`), does not
+            /// answer in time (`timeout`), sends a malformed response (`invalid_header`) or one of these
+            /// codes, and while another request updates the response (`updating`).
             cache_use_stale: UseStale = "off", in HTTP | SERVER | LOCATION, args "error | timeout | invalid_header | updating | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | off ...";
             /// Methods whose responses are cached; GET and HEAD always are.
             cache_methods: CacheMethods = "GET HEAD", in HTTP | SERVER | LOCATION, args "GET | HEAD | POST ...";
-            /// Whether only one request at a time is sent to the origin to fill a key. Others for the same
-            /// key wait until it is there.
+            /// Whether only one request at a time is sent to the origin to fill a key. Other requests for
+            /// the key wait for it.
             cache_lock: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-            /// How long requests wait for that; then they are sent to the origin and not stored.
+            /// How long requests wait for the one that fills their key. Then they are sent to the origin,
+            /// and their responses are not stored.
             cache_lock_timeout: nowait_conf::Msec = "5s", in HTTP | SERVER | LOCATION, args "time";
-            /// If the request that fills a key has not been answered for so long, or nothing more of the answer
-            /// has come for so long, one more is sent.
+            /// If the request that fills a key has received nothing from the origin for this long, one more
+            /// is sent.
             cache_lock_age: nowait_conf::Msec = "5s", in HTTP | SERVER | LOCATION, args "time";
-            /// Whether responses that are not valid any more are asked for with their validators, so that
-            /// the origin need not send them again.
+            /// Whether stale responses are revalidated by conditional requests, so that the origin need not
+            /// send them again.
             cache_revalidate: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Whether HEAD is sent to the origin as GET, to store what comes. Without it the key should
-            /// have `$request_method` in it.
+            /// Whether HEAD is sent to the origin as GET, so that the response can be stored. If not, the
+            /// key should contain `$request_method`.
             cache_convert_head: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Whether a response that may be served stale while it is updated is updated by a request of
-            /// its own, for which the client does not wait.
+            /// Whether a response that may be served stale is updated by a background request, for which
+            /// the client does not wait.
             cache_background_update: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-            /// If one of the texts is neither empty nor `0`, the request purges: what is stored for its key
-            /// is removed. A key that ends with an asterisk is a beginning: all keys that begin with it are
-            /// purged. The answer is 204, and `X-Purged` says how many objects there were; 404 if there was
-            /// none for a key without an asterisk. Who may purge is said by `map`, `geo` and their like.
+            /// If one of the texts is neither empty nor `0`, the request purges: the response stored under
+            /// its key is removed, with all variants. If the key ends with an asterisk, all keys that begin
+            /// with the text before it are purged. The answer is 204, with the number of objects in
+            /// `X-Purged`; or 404 if there was none and the key has no asterisk. Use `map`, `geo` and the
+            /// like to control who may purge.
             cache_purge: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
-            /// Texts whose words, separated by spaces or commas, are tags: if there are any, a request that
-            /// purges removes the responses with these tags in place of the one of its key.
+            /// Texts whose words, separated by spaces or commas, are tags. If there are any, a purging
+            /// request removes the responses with these tags instead of the one under its key.
             cache_purge_tag: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
-            /// If one of the texts is neither empty nor `0`, a request that purges does not remove
-            /// responses, but makes them too old: they can still be revalidated, or served when the origin
-            /// fails.
+            /// If one of the texts is neither empty nor `0`, a purging request does not remove responses,
+            /// but marks them as stale: they can still be revalidated, or served when the origin fails.
             cache_purge_soft: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
-            /// Whether waiting requests get a response while it is still being fetched and stored: as it
-            /// grows, each at its own speed. Only with the lock.
+            /// Whether a response is streamed to waiting requests while it is fetched and stored, to each
+            /// at its own speed. Only with the lock.
             cache_read_while_filling: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Whether RFC 9111 is followed in full, where nginx by intention does not: `Age`, normalised
-            /// `Vary`, `Cache-Control` of requests, heuristic freshness, invalidation, `CDN-Cache-Control`;
-            /// what is marked with `no-transform` is not compressed.
+            /// Whether RFC 9111 is followed in full, which nginx intentionally does not: `Age` and the
+            /// origin's `Date`, normalized `Vary`, `Cache-Control` of requests, heuristic freshness,
+            /// invalidation, `CDN-Cache-Control`. Responses with `no-transform` are not compressed.
             cache_rfc9111: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Texts whose words, separated by spaces or commas, are tags of a stored response, by which it
-            /// can be purged; such as `$upstream_http_surrogate_key`.
+            /// Texts whose words, separated by spaces or commas, become tags of the stored response, by
+            /// which it can be purged; for example `$upstream_http_surrogate_key`.
             cache_tag: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
-            /// The name under which the cache tells in `Cache-Status` (RFC 9211) what it did; empty or
-            /// `off`: it doesn't.
+            /// The name of the cache in the `Cache-Status` header (RFC 9211), which reports how a request
+            /// was handled. If empty or `off`, the header is not added.
             cache_status: CacheName = "off", in HTTP | SERVER | LOCATION, args "name | off";
         }
 

@@ -12,23 +12,25 @@ const ZONE_BYTES_MIN: u64 = 2 * 4096;
 nowait_conf::rows! {
     pub static PROXY_CACHE_PATH_ROWS, module "proxy";
 
-    /// A cache: its directory, and the zone that holds what is known of its objects. A key takes
-    /// 100 bytes of the zone, so `10m` holds some 98 thousand; when it is full, those that were not used
-    /// for longest make room.
+    /// Defines a cache: its directory, and the zone that holds the index. A key takes 100 bytes of the
+    /// zone, so `10m` holds about 98,000. When the zone is full, the least recently used objects make
+    /// room.
     ///
     /// Files are named by the MD5 of the key, below directories of `levels`. They are always written
-    /// beside their place, so that nothing is copied between file systems: `use_temp_path=on` changes
-    /// nothing.
+    /// next to their final place, so that nothing is copied between file systems: `use_temp_path=on` has
+    /// no effect.
     ///
-    /// Objects that were not asked for in the time of `inactive` are removed, and those that were not
-    /// used for longest when the cache grows above `max_size` or less than `min_free` bytes are free on
-    /// the file system: `manager_files` in one go, which takes no longer than `manager_threshold`, with
-    /// pauses of `manager_sleep`. In the same way the directory is read after a start (`loader_…`), and
-    /// looked through for what was purged by the beginning of its key with `purger=on` (`purger_…`).
+    /// Objects that have not been requested for the time of `inactive` are removed. If the cache grows
+    /// above `max_size`, or less than `min_free` bytes are free on the file system, the least recently
+    /// used objects are removed. This is done in steps of up to `manager_files` files that take no longer
+    /// than `manager_threshold`, with pauses of `manager_sleep`. The directory is read in the same way
+    /// after a start (`loader_…`), and, with `purger=on`, searched for objects purged by the beginning of
+    /// their key (`purger_…`).
     ///
-    /// `memory` keeps the small objects that are asked for most in memory, too, up to so many bytes.
-    /// `tier` names the zone of a slower cache behind this one: what is not here is looked for there and
-    /// moves here when it is asked for again; what has to make room here moves there.
+    /// `memory` also keeps the most requested small objects in memory, up to this many bytes. `tier` names
+    /// the zone of a slower cache behind this one. Objects that are not here are looked up there, and
+    /// copied here when they are requested again; an object that has to make room here goes back there if
+    /// it is gone from there.
     "proxy_cache_path" => cache_path, in HTTP, take at_least(2), args "path [levels=levels] [use_temp_path=on|off] keys_zone=name:size [inactive=time] [max_size=size] [min_free=size] [manager_files=number] [manager_sleep=time] [manager_threshold=time] [loader_files=number] [loader_sleep=time] [loader_threshold=time] [purger=on|off] [purger_files=number] [purger_sleep=time] [purger_threshold=time] [memory=size] [tier=name]";
 }
 

@@ -1,21 +1,22 @@
-//! The first message of a TLS client, read without taking part: which server it asks for, which
-//! protocols it offers, which version it speaks. nginx: `ngx_stream_ssl_preread_parse_record`.
+//! A passive parser of a TLS client's first message, the ClientHello: the requested server name,
+//! the offered protocols and the highest supported version. nginx:
+//! `ngx_stream_ssl_preread_parse_record`.
 //!
-//! Sans-IO. Called by the preread phase with all that the client has sent so far; every byte is looked
-//! at once, however it comes. The message may be spread over several records (RFC 8446, 5.1).
+//! Sans-IO. Called by the preread phase with everything the client has sent so far; each byte is
+//! examined once, however the data is split. The message may span several records (RFC 8446, 5.1).
 //!
-//! Nothing is verified: the server behind this one will do that. What can't be read counts as no TLS.
+//! Nothing is verified: that is up to the upstream server. Unreadable input counts as no TLS.
 
-/// Bytes of a record before its content.
+/// Length of a record header.
 const RECORD_HEAD: usize = 5;
 
-/// Bytes of a handshake message before its content.
+/// Length of a handshake message header.
 const MESSAGE_HEAD: usize = 4;
 
-/// Content type of records of a handshake.
+/// Content type of handshake records.
 const HANDSHAKE: u8 = 22;
 
-/// Type of the message.
+/// Message type of a ClientHello.
 const CLIENT_HELLO: u8 = 1;
 
 /// `server_name`, RFC 6066.
@@ -30,19 +31,19 @@ const SUPPORTED_VERSIONS: u16 = 43;
 /// TLS 1.3.
 const TLS_1_3: u16 = 0x0304;
 
-/// What a client says first.
+/// The relevant parts of a ClientHello.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientHello {
-    /// The highest version that it speaks, as on the wire.
+    /// The highest version the client supports, as on the wire.
     pub version: u16,
-    /// The server that it asks for, as it was sent; empty: none.
+    /// The requested server name, as sent; empty: none.
     pub server_name: Vec<u8>,
-    /// The protocols that it offers, separated by commas.
+    /// The offered protocols, separated by commas.
     pub alpn: Vec<u8>,
 }
 
 impl ClientHello {
-    /// The version as OpenSSL names it; empty: none that is known.
+    /// OpenSSL's name of the version; empty if unknown.
     pub fn version_name(&self) -> &'static str {
         match self.version {
             0x0002 => "SSLv2",
@@ -56,34 +57,34 @@ impl ClientHello {
     }
 }
 
-/// Where reading has come to.
+/// The state of parsing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// There is more to come.
+    /// More input is needed.
     More,
-    /// It is no TLS, or nothing that can be read.
+    /// Not TLS, or malformed.
     Other,
-    /// The whole message is there.
+    /// The message is complete.
     Done(ClientHello),
 }
 
-/// Reads the message of one client.
+/// Parses the ClientHello of one client.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// So much of the input has been read.
+    /// Bytes of the input that were parsed.
     at: usize,
-    /// The message so far, without the heads of records.
+    /// The message so far, without record headers.
     message: Vec<u8>,
 }
 
 impl Reader {
-    /// Reads on. `input` is all that the client has sent so far; what was read before has to be the
-    /// same.
+    /// Continues parsing. `input` is everything the client has sent so far; the part parsed earlier
+    /// must not have changed.
     pub fn read(&mut self, input: &[u8]) -> Step {
         while let Some(rest) = input.get(self.at..)
             && let Some(head) = rest.first_chunk::<RECORD_HEAD>()
         {
-            // A message of SSL 2 has no record: its length, and its type.
+            // An SSL 2 message has no record header: its length and type come first.
             if let [0x80..=0xff, _, CLIENT_HELLO, major @ (0 | 3), minor] = *head {
                 let version = u16::from_be_bytes([major, minor]);
                 return Step::Done(ClientHello { version, ..ClientHello::default() });
@@ -100,7 +101,7 @@ impl Reader {
         Step::More
     }
 
-    /// What the message is, once that can be said.
+    /// The result, once the message is complete.
     fn message(&self) -> Option<Step> {
         let [kind, a, b, c] = *self.message.first_chunk::<MESSAGE_HEAD>()?;
         if kind != CLIENT_HELLO {
@@ -112,7 +113,7 @@ impl Reader {
     }
 }
 
-/// `struct { … } ClientHello` of RFC 8446, 4.1.2; `None`: it is malformed.
+/// `struct { … } ClientHello` of RFC 8446, 4.1.2; `None` if malformed.
 fn hello(content: &mut Bytes<'_>) -> Option<ClientHello> {
     let mut hello = ClientHello { version: content.u16()?, ..ClientHello::default() };
     content.take(32)?; // random
@@ -128,7 +129,8 @@ fn hello(content: &mut Bytes<'_>) -> Option<ClientHello> {
     content.u16()?; // length of the extensions: the rest of the message
     let (mut names, mut protocols) = (false, false);
     while !content.is_empty() {
-        // As in nginx, these extensions are as long as what they say, others as their length says.
+        // As in nginx, the length of these extensions is that of their content; the length field
+        // counts only for others.
         match (content.u16()?, content.u16()?) {
             (SERVER_NAME, _) if !names => {
                 names = true;
@@ -147,7 +149,7 @@ fn hello(content: &mut Bytes<'_>) -> Option<ClientHello> {
     Some(hello)
 }
 
-/// The first name of the list, which has to be one of a host.
+/// The first name of the list, which must be a host name.
 fn server_name(content: &mut Bytes<'_>) -> Option<Vec<u8>> {
     let length = content.u16()?;
     let mut list = Bytes(content.take(usize::from(length))?);
@@ -171,8 +173,8 @@ fn alpn(content: &mut Bytes<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// The highest of the versions that are known; drafts of 1.3 count as 1.3.
-// nginx differs: the extension alone says 1.3 to it.
+/// The highest known version; drafts of 1.3 count as 1.3.
+// nginx differs: the mere presence of the extension means 1.3.
 fn versions(content: &mut Bytes<'_>) -> Option<u16> {
     let length = content.u8()?;
     let list = content.take(usize::from(length))?;
@@ -184,7 +186,7 @@ fn versions(content: &mut Bytes<'_>) -> Option<u16> {
     Some(known.max().unwrap_or_default())
 }
 
-/// What is left to read of something.
+/// A cursor over the unread rest of a message.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -231,7 +233,7 @@ mod tests {
         extension(ALPN, &sized(&list))
     }
 
-    /// A message without the heads of records.
+    /// A message without record headers.
     fn message(version: u16, extensions: Option<&[Vec<u8>]>) -> Vec<u8> {
         let mut content = version.to_be_bytes().to_vec();
         content.extend_from_slice(&[7; 32]);
@@ -310,9 +312,9 @@ mod tests {
         assert_eq!(read(b"GET / HTTP/1.1\r\n"), Step::Other);
         assert_eq!(read(b"GET "), Step::More);
         assert_eq!(read(&[HANDSHAKE, 2, 0, 0, 0]), Step::Other);
-        // Another message of a handshake.
+        // Another handshake message.
         assert_eq!(read(&record(&[2, 0, 0, 0])), Step::Other);
-        // The message is said to be shorter than what is in it.
+        // The stated length of the message is less than its content.
         let mut short = message(0x0303, Some(&[name(b"a.example")]));
         short[3] -= 1;
         assert_eq!(read(&record(&short)), Step::Other);

@@ -1,14 +1,14 @@
-//! Counters of sessions, for status pages.
+//! Session counters, for status pages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nowait_front::tally::{Tally, add, take};
 
-/// The counters of all workers that there were in this process.
+/// The counters of all workers that this process has had.
 static WORKERS: Tally<Counters> = Tally::new();
 
-/// The counters of one worker. Alone in its cache lines, which no other worker writes to.
+/// The counters of one worker, on cache lines that no other worker writes to.
 #[derive(Default)]
 #[repr(align(128))]
 struct Counters {
@@ -18,25 +18,25 @@ struct Counters {
     udp_dropped: AtomicU64,
 }
 
-/// A worker's hold on its counters.
+/// A worker's handle to its counters.
 #[derive(Clone)]
 pub struct Counts(Arc<Counters>);
 
-/// The counters of all workers together.
+/// The sums over all workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Sessions so far.
     pub sessions: u64,
-    /// Sessions that go on, those of UDP included.
+    /// Sessions in progress, those of UDP included.
     pub active: u64,
-    /// Sessions of UDP that go on.
+    /// UDP sessions in progress.
     pub udp_active: u64,
-    /// Datagrams of clients that were dropped: a session's queue was full, or there was no room for
+    /// Client datagrams that were dropped: the session's queue was full, or there was no room for
     /// another session.
     pub udp_dropped: u64,
 }
 
-/// Adds the workers up.
+/// Sums up the workers.
 pub fn totals() -> Totals {
     let sum = |counter| WORKERS.sum(counter);
     Totals {
@@ -48,12 +48,12 @@ pub fn totals() -> Totals {
 }
 
 impl Counts {
-    /// The counters of a new worker; they stay in the sums when it ends.
+    /// Registers a worker's counters; they stay in the sums after it ends.
     pub(crate) fn new() -> Self {
         Self(WORKERS.join())
     }
 
-    /// A session begins; counted as long as the result lives.
+    /// Counts a session; it is in progress as long as the result lives.
     pub(crate) fn session(&self, udp: bool) -> Counted {
         add(&self.0.sessions);
         add(&self.0.active);
@@ -63,18 +63,18 @@ impl Counts {
         Counted { counts: self.clone(), udp }
     }
 
-    /// A datagram was dropped.
+    /// Counts a dropped datagram.
     pub(crate) fn dropped(&self) {
         add(&self.0.udp_dropped);
     }
 
-    /// Sessions of UDP that go on in this worker.
+    /// UDP sessions in progress in this worker.
     pub(crate) fn udp_active(&self) -> u64 {
         self.0.udp_active.load(Ordering::Relaxed)
     }
 }
 
-/// A session that is counted.
+/// A session in progress.
 pub struct Counted {
     counts: Counts,
     udp: bool,

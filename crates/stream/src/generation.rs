@@ -1,9 +1,9 @@
 //! A generation of the configuration as one worker uses it.
 //!
-//! The program makes a [`Generation`] per reload and hands it to every worker; a worker wraps it in a
-//! [`Current`], whose reference counts stay on the worker's own core. A session keeps the one that
-//! it began with until it ends, as nginx's old workers do. With `worker_shutdown_timeout` it has to
-//! end that long after the reload.
+//! The program makes a [`Generation`] per reload and hands it to every worker; a worker wraps it in
+//! a [`Current`], whose reference counts stay on the worker's own core. A session keeps the
+//! generation that it began with until it ends, as in nginx's old workers.
+//! `worker_shutdown_timeout` limits this time after a reload.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -21,7 +21,7 @@ use nowait_front::resolvers::Resolvers;
 
 /// A configuration in use, shared by all workers.
 pub struct Generation {
-    /// What the `stream` block says.
+    /// The `stream` block.
     pub conf: StreamConf,
     /// The resolvers.
     pub resolvers: Resolvers,
@@ -29,9 +29,9 @@ pub struct Generation {
     pub logs: Arc<Logs>,
     /// `worker_shutdown_timeout`
     pub shutdown_timeout: Option<Duration>,
-    /// `worker_connections`: sessions of UDP that a worker has at most.
+    /// `worker_connections`: maximum number of UDP sessions per worker.
     pub connections_max: usize,
-    /// Dropped with the generation: tells the program that it has drained.
+    /// Dropped with the generation: signals the program that it has drained.
     pub lifeline: Box<dyn Any + Send + Sync>,
 }
 
@@ -51,7 +51,7 @@ impl std::ops::Deref for Current {
 }
 
 impl Current {
-    /// For this worker.
+    /// The generation as this worker sees it.
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
         Rc::new(Self { generation, expired: Cell::new(false), waiting: RefCell::default() })
     }
@@ -83,7 +83,7 @@ impl Current {
     }
 }
 
-/// A place among those who wait, given up on drop.
+/// A place in the list of waiters, given up on drop.
 struct Place<'a> {
     current: &'a Current,
     key: Option<usize>,
@@ -91,7 +91,7 @@ struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        // When the generation expired all places were given up at once.
+        // When the generation expired, all places were given up at once.
         if let Some(key) = self.key
             && !self.current.expired.get()
         {

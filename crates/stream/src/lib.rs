@@ -1,4 +1,4 @@
-//! The stream server: connections and datagrams that are passed on without looking at what they say.
+//! The stream server: forwards connections and datagrams without interpreting their content.
 //!
 //! A connection is one [`session::Session`]. It goes through [`phases`] named and ordered as nginx's
 //! (post-accept, preaccess, access, preread, content, log); the content phase is mostly the proxy

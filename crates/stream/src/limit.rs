@@ -1,4 +1,4 @@
-//! How many sessions at once: `limit_conn`. nginx: `ngx_stream_limit_conn_module`.
+//! Limits on concurrent sessions: `limit_conn`. nginx: `ngx_stream_limit_conn_module`.
 //!
 //! Called once per session, in the preaccess phase. Never waits.
 
@@ -9,17 +9,17 @@ use crate::session::Session;
 use crate::status::Status;
 use crate::variables::{Builtin, builtin_rows};
 
-/// What the limits have said about a session. It counts as long as this exists.
+/// The verdict of the limits on a session, which counts as long as this exists.
 #[derive(Debug, Default)]
 pub struct Limited {
     decision: Option<Decision>,
     _held: Vec<Held>,
 }
 
-/// Asks the limits of the server.
+/// Applies the limits of the server.
 ///
 /// # Errors
-/// The status of a session that is refused.
+/// The status of a refused session.
 pub(crate) fn ask(session: &Session) -> Result<(), Status> {
     let server = session.server();
     let conf = &server.limits.conf;

@@ -1,4 +1,4 @@
-//! The logs of a generation: which lines of which sessions go where.
+//! The logs of a generation: which lines of which sessions are written where.
 
 use nowait_front::log::Level;
 use nowait_front::log::error::Details;
@@ -16,8 +16,8 @@ pub fn blocks(conf: &StreamConf) -> impl Iterator<Item = BlockLogs<'_>> {
         .map(|server| BlockLogs { access: &server.access_logs, error: &server.log.error_log })
 }
 
-/// As [`blocks`], and those of the `stream` block itself: their files are opened, as in nginx, even if
-/// every server has logs of its own.
+/// As [`blocks`], plus the `stream` block's own logs: as in nginx, their files are opened even if
+/// every server has its own.
 pub fn all(conf: &StreamConf) -> impl Iterator<Item = BlockLogs<'_>> {
     blocks(conf).chain([BlockLogs { access: &conf.access_logs, error: &[] }])
 }

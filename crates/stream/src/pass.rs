@@ -1,4 +1,4 @@
-//! `pass`: the session ends, and its connection begins anew at another listening socket. nginx:
+//! `pass`: the session ends, and its connection starts over at another listening socket. nginx:
 //! `ngx_stream_pass_handler`.
 
 use nowait_front::handover::{Doors, Handover, PASSES_MAX};
@@ -11,8 +11,8 @@ use crate::conf::pass::{PassTo, address};
 use crate::session::{Session, Transport};
 use crate::status::Status;
 
-/// The content phase: finds out where the connection goes. It goes there when the session has
-/// nothing more to do ([`hand_over`]).
+/// The content phase: determines the destination of the connection, which is handed over once the
+/// session is finished ([`hand_over`]).
 pub(crate) fn run(session: &Session, to: &PassTo) -> Status {
     session.set_action(Some("passing connection to port"));
     let refuse = |text: &str| {
@@ -22,7 +22,7 @@ pub(crate) fn run(session: &Session, to: &PassTo) -> Status {
     if session.is_udp() {
         return refuse("cannot pass udp connection");
     }
-    // Whoever takes it over has one buffer for what is there already.
+    // The next owner takes a single buffer of received data.
     if session.input.borrow().len() > RECV_BUF_BYTES {
         return refuse("cannot pass connection with preread data");
     }
@@ -46,7 +46,7 @@ pub(crate) fn run(session: &Session, to: &PassTo) -> Status {
     Status::Ok
 }
 
-/// Gives the connection away, if a listening socket has this address.
+/// Hands the connection over, if a listening socket has this address.
 pub(crate) fn hand_over(mut session: Session, to: Address, doors: &dyn Doors) {
     let Some(listen) = doors.find(&to) else {
         session.log(Level::Error, format_args!("port not found for \"{to}\""));

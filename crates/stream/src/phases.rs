@@ -1,10 +1,10 @@
 //! The life of a session: phases named and ordered as nginx's.
 //!
-//! 1. post-accept: who the client is;
+//! 1. post-accept: the client's address;
 //! 2. preaccess: limits;
-//! 3. access: who may come in;
-//! 4. preread: what the client says first, where the server's settings ask for it;
-//! 5. content: what the server does with the session;
+//! 3. access: access rules;
+//! 4. preread: the client's first data, where the server's settings require it;
+//! 5. content: the proxy, `return` or `pass`;
 //! 6. log: one line, when the session is dropped.
 //!
 //! nginx: `ngx_stream_core_run_phases`.
@@ -24,13 +24,13 @@ use crate::session::{Session, Transport};
 use crate::status::Status;
 use crate::{limit, pass, preread, proxy, realip};
 
-/// So much of what is no header of the PROXY protocol is shown in the log.
+/// Maximum number of bytes of an invalid PROXY protocol header that are logged.
 const SHOWN_BYTES: usize = 107;
 
-/// So long a client may take to take what `return` says.
+/// Maximum time for a client to receive the text of `return`.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves a session to its end.
+/// Serves a session until it ends.
 pub async fn serve(session: &Session) {
     session.log_bare(
         Level::Info,
@@ -117,7 +117,7 @@ async fn content(session: &Session) -> Status {
     if let Some(stream) = session.stream()
         && server.core.tcp_nodelay != session.has_nodelay()
     {
-        // A socket that can't be set is gone already.
+        // If the option can't be set, the socket is already gone.
         let _ = stream.set_nodelay(server.core.tcp_nodelay);
     }
     match &server.content {
@@ -132,11 +132,11 @@ async fn content(session: &Session) -> Status {
     }
 }
 
-/// Receives what a proxy in front says first. nginx: `ngx_stream_proxy_protocol_handler`.
+/// Receives the PROXY protocol header. nginx: `ngx_stream_proxy_protocol_handler`.
 async fn receive_header(session: &Session, stream: &Stream) -> Result<(), Status> {
     session.set_action(Some("reading PROXY protocol"));
     let until = now() + session.server().core.proxy_protocol_timeout.duration();
-    // A connection that was passed on may have brought something along.
+    // A connection handed over by `pass` may already have data.
     let mut bytes = session.input.take();
     loop {
         match proxy_protocol::parse(&bytes) {
@@ -181,14 +181,15 @@ async fn receive_header(session: &Session, stream: &Stream) -> Result<(), Status
 mod tests {
     use super::*;
 
-    /// The size of what a function returns.
+    /// The size of a function's result.
     fn size<A, R>(_: impl FnOnce(A) -> R) -> usize {
         size_of::<R>()
     }
 
     #[test]
     fn an_idle_session_is_small() {
-        // With the session itself it is one allocation of the worker, however long it does nothing.
+        // Together with the session it is one allocation of the worker, for as long as the session
+        // is idle.
         let session = size_of::<Session>();
         let future = size::<&'static Session, _>(serve);
         assert!(session + future <= 3 * 1024, "{session} + {future}");

@@ -1,8 +1,7 @@
-//! The preread phase: what the client says first, where the server wants to know that before it
-//! decides what becomes of the session. nginx: `ngx_stream_core_preread_phase`,
-//! `ngx_stream_ssl_preread_module`.
+//! The preread phase: the client's first data, where the server needs it to decide how to handle
+//! the session. nginx: `ngx_stream_core_preread_phase`, `ngx_stream_ssl_preread_module`.
 //!
-//! What was read stays the session's input: whoever serves it passes it on.
+//! The data remains part of the session's input and is passed on.
 
 use nowait_front::log::{Level, OsError};
 use nowait_runtime::net::Stream;
@@ -13,7 +12,7 @@ use crate::session::Session;
 use crate::status::Status;
 use crate::variables::{Builtin, builtin_rows};
 
-/// Reads what a TLS client says first, and chooses the server by the name that it asks for.
+/// Reads the ClientHello of a TLS client, and selects the server by the requested name.
 ///
 /// # Errors
 /// The status of a session that ends here.
@@ -30,7 +29,7 @@ pub(crate) async fn run(session: &Session) -> Result<(), Status> {
     Ok(())
 }
 
-/// `None`: it is no TLS.
+/// `None`: not TLS.
 async fn receive(session: &Session, stream: &Stream) -> Result<Option<ClientHello>, Status> {
     let core = &session.server().core;
     let most = usize::try_from(core.preread_buffer_size.0).unwrap_or(usize::MAX);
@@ -78,8 +77,8 @@ fn choose_server(session: &Session, name: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
-/// A name in the form in which servers have it: lower case, without a dot at its end. `None`: it is
-/// the name of no host. nginx: `ngx_stream_validate_host`.
+/// Normalizes a host name as servers have it: lower case, without a trailing dot. `None`: not a
+/// valid host name. nginx: `ngx_stream_validate_host`.
 fn host(name: &[u8]) -> Option<Vec<u8>> {
     let name = name.strip_suffix(b".").unwrap_or(name);
     let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte);

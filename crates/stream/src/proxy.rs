@@ -1,7 +1,7 @@
-//! The proxy: sessions are passed on to servers behind this one. nginx: `ngx_stream_proxy_module`.
+//! The proxy: forwards sessions to upstream servers. nginx: `ngx_stream_proxy_module`.
 //!
-//! Servers are tried until one can be reached; then the runtime's [`relay`] passes bytes on in both
-//! directions until a side ends.
+//! Servers are tried until one can be reached; then the runtime's [`relay`] forwards bytes in both
+//! directions until one side ends.
 
 pub mod server_name;
 pub mod state;
@@ -37,7 +37,7 @@ use crate::status::Status;
 use server_name::ServerText;
 use state::{PeerName, Try};
 
-/// Passes a connection on, to its end.
+/// Forwards a connection until it ends.
 pub async fn tcp(session: &Session, client: &Stream, pass: &Pass) -> Status {
     let conf = &session.server().proxy;
     let connected = match connect(session, conf, pass).await {
@@ -78,14 +78,14 @@ pub async fn tcp(session: &Session, client: &Stream, pass: &Pass) -> Status {
         }
         RelayEnd::Idle | RelayEnd::Stuck(_) => session
             .log(Level::Info, format_args!("connection timed out (110: Connection timed out)")),
-        // It was said when it happened.
+        // Already logged when it happened.
         RelayEnd::Broken(_) => {}
     }
     Status::Ok
 }
 
-/// Runs a session for as long as its server is one of its group. `None`: it is not any more. What is
-/// run is borrowed: given away, it would take its room in every session twice.
+/// Runs a session until its server leaves the group; `None` if that happened first. The future is
+/// borrowed: moved in, it would take up its space twice in every session.
 pub(crate) async fn until_removed<T>(
     mut removed: Pin<&mut Option<Removed>>,
     mut run: Pin<&mut impl Future<Output = T>>,
@@ -105,8 +105,8 @@ pub(crate) fn log_removed(session: &Session) {
     session.log(Level::Info, format_args!("upstream server was removed"));
 }
 
-/// What goes to the upstream before all that the client will send: the PROXY protocol, and what was
-/// read already.
+/// The data that precedes the client's further input: the PROXY protocol header, and the data
+/// already read.
 fn session_start(session: &Session, conf: &ProxyConf) -> Chain {
     let mut first = Chain::new();
     let ends = || session.peer().inet().zip(session.local().inet());
@@ -123,7 +123,7 @@ fn session_start(session: &Session, conf: &ProxyConf) -> Chain {
     first
 }
 
-/// Bytes per second; zero: no limit. What is no size is no limit either, which is logged.
+/// Bytes per second; zero: no limit. An invalid size is logged and means no limit either.
 pub(crate) fn rate(session: &Session, text: Option<&Complex>) -> u64 {
     let Some(text) = text else { return 0 };
     let value = session.evaluate(text);
@@ -140,7 +140,7 @@ pub(crate) fn rate(session: &Session, text: Option<&Complex>) -> u64 {
     }
 }
 
-/// Counts what is passed on.
+/// Counts the forwarded data.
 struct Meter<'a> {
     session: &'a Session,
     peer: RefCell<Picked>,
@@ -150,7 +150,7 @@ struct Meter<'a> {
 }
 
 impl Meter<'_> {
-    /// The session has ended, and the peer is given back.
+    /// Ends the session and releases the peer.
     fn finish(self) {
         let now = now();
         let response = now.saturating_duration_since(self.began);
@@ -204,7 +204,7 @@ impl Observer for Meter<'_> {
     }
 }
 
-/// A server that was reached.
+/// A server to which a connection was established.
 struct Connected {
     stream: Stream,
     peer: Picked,
@@ -212,10 +212,10 @@ struct Connected {
     began: Instant,
 }
 
-/// Reaches a server.
+/// Connects to a server.
 ///
 /// # Errors
-/// The status of the session. What went wrong has been logged.
+/// The status of the session. The failure has been logged.
 async fn connect(session: &Session, conf: &ProxyConf, pass: &Pass) -> Result<Connected, Status> {
     let mut search = Search::new(session, conf, pass).await?;
     loop {
@@ -244,10 +244,10 @@ pub(crate) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Begins it.
+    /// Begins the search.
     ///
     /// # Errors
-    /// The status of a session whose server is not known.
+    /// The status of a session whose server is unknown.
     pub(crate) async fn new(
         session: &'a Session,
         conf: &'a ProxyConf,
@@ -299,7 +299,7 @@ impl<'a> Search<'a> {
         Ok(peer)
     }
 
-    /// How sockets are made.
+    /// The options of upstream sockets.
     pub(crate) fn options(&self) -> ConnectOptions<'_> {
         let bytes = |size: nowait_conf::Size| u32::try_from(size.0).unwrap_or(u32::MAX);
         let bind = self.conf.bind.as_ref().and_then(|bind| bind.0.as_ref());
@@ -318,7 +318,7 @@ impl<'a> Search<'a> {
         Stream::connect_with(peer.address(), &self.options()).await
     }
 
-    /// The server was reached.
+    /// Notes that the connection was established.
     pub(crate) fn reached(&self, mut peer: Picked, began: Instant) -> Picked {
         let time = now().saturating_duration_since(began);
         self.session.update_try(|last| last.connect = Some(time));
@@ -326,7 +326,8 @@ impl<'a> Search<'a> {
         peer
     }
 
-    /// For those who watch: which connection is whose. The kernel is asked for `local` only then.
+    /// For diagnostics: which connections belong together. `local` is queried only
+    /// then.
     pub(crate) fn log_connected(&self, local: impl FnOnce() -> Option<Address>, peer: &Picked) {
         if self.session.logs(Level::Info)
             && let Some(local) = local()
@@ -337,10 +338,10 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The server was not reached.
+    /// Notes that the connection failed.
     ///
     /// # Errors
-    /// No other one may be tried.
+    /// No other server may be tried.
     pub(crate) fn missed(
         &self,
         peer: Picked,
@@ -360,7 +361,7 @@ impl<'a> Search<'a> {
             ConnectError::Connect(error) => self
                 .session
                 .log(connect_level(&error), format_args!("connect() failed{}", OsError(&error))),
-            // These are ours: there is no sense in another try.
+            // Local errors: another try would make no difference.
             ConnectError::Bind(error) => {
                 log(Level::Crit, format_args!("bind()"), &error);
                 return Err(Status::InternalServerError);

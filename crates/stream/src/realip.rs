@@ -10,7 +10,7 @@ use nowait_runtime::net::Address;
 use crate::session::Session;
 use crate::variables::{Builtin, builtin_rows, number};
 
-/// Replaces the client's address if the peer is trusted and has told another one.
+/// Replaces the client's address if the peer is trusted and has stated another one.
 pub(crate) fn apply(session: &Session) {
     let Some(header) = session.proxy_protocol.get() else { return };
     if trusts(&session.server().realip.set_real_ip_from, &session.connection_peer) {

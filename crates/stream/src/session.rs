@@ -1,8 +1,8 @@
-//! A session: one client's connection, or its datagrams, with everything that variables and logs say
-//! of it. nginx: `ngx_stream_session_t`.
+//! A session: one client's connection or datagrams, with everything that variables and logs show
+//! about it. nginx: `ngx_stream_session_t`.
 //!
-//! Made when a connection is accepted, and dropped when the session has ended: then, whatever ended
-//! it, it has written its line to the access logs.
+//! Created when a connection is accepted, and dropped at the end of the session; dropping it writes
+//! its line to the access logs, however it ended.
 
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::fmt;
@@ -37,23 +37,23 @@ use crate::variables;
 /// Numbers the sessions of the process.
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
 
-/// How a client talks to us.
+/// The client side of a session.
 pub enum Transport {
     /// Over its own connection.
     Tcp(Stream),
     /// By datagrams.
     Udp(UdpClient),
-    /// Its connection was passed on (`pass`), and it ends.
+    /// The connection was handed over (`pass`), and the session ends.
     Gone,
 }
 
-/// What a session begins with.
+/// The initial data of a session.
 pub struct Arrival {
-    /// How the client talks to us.
+    /// The client side.
     pub transport: Transport,
     /// The client's address.
     pub peer: Address,
-    /// Address of the listening socket that it came in by.
+    /// Address of the listening socket that accepted it.
     pub listen: Arc<ListenAddress>,
     /// Counts it among the worker's sessions.
     pub counted: Counted,
@@ -63,9 +63,9 @@ pub struct Arrival {
 pub struct Session {
     /// Serial number in this process.
     pub number: u64,
-    /// The configuration that it began with, and keeps.
+    /// The generation that it began with, and keeps.
     pub current: Rc<Current>,
-    /// How the client talks to us.
+    /// The client side.
     pub transport: Transport,
     /// The peer of the connection; see [`peer`](Self::peer).
     pub connection_peer: Address,
@@ -73,21 +73,21 @@ pub struct Session {
     pub listen: Arc<ListenAddress>,
     /// When it began.
     pub started: Instant,
-    /// What the PROXY protocol said.
+    /// The PROXY protocol header.
     pub proxy_protocol: OnceCell<Box<ProxyProtocol>>,
-    /// The client's address, if somebody trusted has told another one than the peer's.
+    /// The client's address, if a trusted proxy has stated one other than the peer's.
     pub real_peer: OnceCell<Box<Address>>,
-    /// What a TLS client has said first, if the server wants to know.
+    /// The ClientHello, if the server reads it.
     pub hello: OnceCell<Box<ClientHello>>,
-    /// What the limits have said.
+    /// The verdict of the limits.
     pub limited: RefCell<Limited>,
-    /// Where its connection goes when it has ended (`pass`).
+    /// Where its connection is handed over at the end (`pass`).
     pub pass_to: RefCell<Option<Address>>,
-    /// How often its connection was passed on.
+    /// How many times its connection was handed over.
     pub passes: u8,
-    /// Its connection was passed on: nothing is said of it here.
+    /// The connection was handed over: no line is logged here.
     pub passed: bool,
-    /// Bytes received and not yet passed on.
+    /// Bytes received but not yet forwarded.
     pub input: RefCell<Vec<u8>>,
     /// Bytes received from the client.
     pub received: Cell<u64>,
@@ -106,7 +106,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that begins; `None` when nobody serves its address any more.
+    /// A new session; `None` when no server has its address any more.
     pub fn new(current: Rc<Current>, arrival: Arrival) -> Option<Self> {
         let Arrival { transport, peer, listen, counted } = arrival;
         let session = Self {
@@ -141,7 +141,7 @@ impl Session {
         Some(session)
     }
 
-    /// A session of a connection that came in elsewhere, and was passed on.
+    /// A session of a connection that another listening socket accepted and handed over.
     pub(crate) fn of_passed(
         current: Rc<Current>,
         connection: Handover,
@@ -161,7 +161,7 @@ impl Session {
         Some(session)
     }
 
-    /// The servers of the address that the client has connected to.
+    /// The servers of the address that the client connected to.
     pub fn virtual_servers(&self) -> Option<&Virtual> {
         let listen = self.current.conf.listen_at(&self.listen)?;
         Some(listen.only().unwrap_or_else(|| listen.at(self.local())))
@@ -177,7 +177,7 @@ impl Session {
         self.current.conf.server(self.server.get())
     }
 
-    /// Another server takes over: the name that the client asks for leads there.
+    /// Switches to the server that the requested name selects.
     pub fn set_server(&self, server: ServerId) {
         self.server.set(server);
     }
@@ -205,7 +205,7 @@ impl Session {
         self.real_peer.get().map_or(&self.connection_peer, |real| real)
     }
 
-    /// Our side's address; asked for only when needed and where it differs from the listener's.
+    /// The local address; queried only when needed and where it may differ from the listener's.
     pub fn local(&self) -> &Address {
         self.local.get_or_init(|| {
             Box::new(match (&self.transport, &*self.listen) {
@@ -221,17 +221,17 @@ impl Session {
         })
     }
 
-    /// What it came to; `None` while it goes on.
+    /// The status; `None` while it is in progress.
     pub fn status(&self) -> Option<Status> {
         self.status.get()
     }
 
-    /// It has come to this.
+    /// Sets the status.
     pub fn set_status(&self, status: Status) {
         self.status.set(Some(status));
     }
 
-    /// What is being done, for log lines: `connecting to upstream`.
+    /// The current action, for log lines: `connecting to upstream`.
     pub fn set_action(&self, action: Option<&'static str>) {
         self.action.set(action);
     }
@@ -241,29 +241,29 @@ impl Session {
         Ref::filter_map(self.tries.borrow(), |tries| tries.last()).ok()
     }
 
-    /// Changes what is known of the last upstream server that was tried.
+    /// Updates the record of the last upstream server that was tried.
     pub fn update_try(&self, change: impl FnOnce(&mut Try)) {
         if let Some(last) = self.tries.borrow_mut().last_mut() {
             change(last);
         }
     }
 
-    /// Counts bytes that came from the client.
+    /// Counts bytes received from the client.
     pub fn count_received(&self, bytes: u64) {
         self.received.set(self.received.get() + bytes);
     }
 
-    /// Counts bytes that went to the client.
+    /// Counts bytes sent to the client.
     pub fn count_sent(&self, bytes: u64) {
         self.sent.set(self.sent.get() + bytes);
     }
 
-    /// Writes a line about it to the error logs of its server, with all that is known of it.
+    /// Writes a line about it to the error logs of its server, with all known context.
     pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
         self.current.logs.about(self.about(Some(&About(self))), level, message);
     }
 
-    /// Writes a line that says all by itself.
+    /// Writes a line that needs no context.
     pub fn log_bare(&self, level: Level, message: fmt::Arguments<'_>) {
         self.current.logs.about(self.about(None), level, message);
     }
@@ -273,13 +273,13 @@ impl Session {
         if self.is_udp() { "udp " } else { "" }
     }
 
-    /// What came and went, as log lines say it.
+    /// The byte counts, as in log lines.
     pub fn totals(&self) -> Totals<'_> {
         Totals(self)
     }
 }
 
-/// Bytes that came and went.
+/// Byte counts for log lines.
 pub struct Totals<'a>(&'a Session);
 
 impl fmt::Display for Totals<'_> {
@@ -295,7 +295,7 @@ impl fmt::Display for Totals<'_> {
     }
 }
 
-/// What error lines say about a session. nginx: `ngx_stream_log_error`,
+/// The context of a session in error lines. nginx: `ngx_stream_log_error`,
 /// `ngx_stream_proxy_log_error`.
 struct About<'a>(&'a Session);
 
@@ -326,7 +326,7 @@ impl Drop for Session {
             return;
         }
         if self.status.get().is_none() {
-            // Its worker ends without waiting for it, or it has broken off by a panic.
+            // The worker ends without waiting for it, or a panic has ended it.
             let ended =
                 if worker::is_stopping() { Status::Ok } else { Status::InternalServerError };
             self.status.set(Some(ended));
@@ -370,7 +370,7 @@ impl Subject for Session {
         &self.variable_depth
     }
 
-    /// nginx says nothing of it in `stream`.
+    /// nginx adds nothing here in `stream`.
     fn uninitialized(&self, _name: &str) {}
 
     fn fault(&self, message: fmt::Arguments<'_>) {
@@ -388,7 +388,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// What is left of the input, taken out.
+/// Takes out the rest of the input.
 pub(crate) fn take_input(session: &Session) -> Bytes {
     std::mem::take(&mut *session.input.borrow_mut()).into()
 }

@@ -1,16 +1,16 @@
-//! What a session came to: `$status`. nginx: `ngx_stream.h`.
+//! The outcome of a session: `$status`. nginx: `ngx_stream.h`.
 
-/// The status of a session, as nginx numbers them after those of HTTP.
+/// The status of a session, numbered like HTTP's, as in nginx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Status {
-    /// It was served; also when a side broke it off, or nothing moved any more.
+    /// Served; also if a side closed early or the session timed out.
     Ok = 200,
-    /// What the client sent at first can't be understood.
+    /// The client's first data was invalid.
     BadRequest = 400,
-    /// The client may not come in.
+    /// Access denied.
     Forbidden = 403,
-    /// Our fault, or the configuration's.
+    /// An internal or configuration error.
     InternalServerError = 500,
     /// No server could be reached.
     BadGateway = 502,

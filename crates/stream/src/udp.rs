@@ -1,8 +1,8 @@
-//! Datagrams: whose they are, and the sessions that they belong to. nginx: `ngx_event_udp.c`.
+//! Datagrams: their clients, and the sessions that they belong to. nginx: `ngx_event_udp.c`.
 //!
-//! One task per socket receives what clients send and hands each datagram to the session of its
-//! client, or begins one. Queues and the number of sessions are bounded: what comes beyond is
-//! dropped and counted, as a network may drop datagrams anyway. Each session is a task of its own.
+//! One task per socket receives client datagrams and queues each for its client's session, or
+//! begins a new one. The queues and the number of sessions are bounded: excess datagrams are
+//! dropped and counted, as a network may drop them anyway. Each session is a task of its own.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -28,23 +28,23 @@ use crate::phases;
 use crate::session::{Arrival, Session, Transport};
 use crate::worker::Worker;
 
-/// Datagrams of a client that wait for its session.
+/// Maximum number of a client's datagrams queued for its session.
 const QUEUE_DATAGRAMS_MAX: usize = 64;
 
-/// Bytes of them.
+/// Maximum total size of these, in bytes.
 const QUEUE_BYTES_MAX: usize = 256 * 1024;
 
-/// After so many datagrams other tasks have their turn.
+/// After this many datagrams other tasks have their turn.
 const TURN_DATAGRAMS: usize = 64;
 
-/// How often the log tells that there is no room for further sessions.
+/// How often the log reports that there is no room for further sessions.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Who sends, and where to.
+/// The sender and the destination of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Ends {
     client: SocketAddr,
-    /// Our address, where the socket stands for several.
+    /// The local address, where the socket stands for several.
     local: Option<IpAddr>,
 }
 
@@ -69,14 +69,14 @@ impl Drop for Receiving {
     }
 }
 
-/// Datagrams that wait for their session.
+/// Datagrams queued for their session.
 #[derive(Default)]
 struct Inbox {
     queue: RefCell<VecDeque<Bytes>>,
     bytes: Cell<usize>,
-    /// Datagrams that have come so far.
+    /// Number of datagrams received so far.
     taken: Cell<u32>,
-    /// After so many the client's next one begins another session; zero: none does.
+    /// After this many, the client's next datagram begins another session; zero: never.
     taken_max: Cell<u32>,
     waker: RefCell<Option<Waker>>,
 }
@@ -98,7 +98,7 @@ impl Inbox {
         true
     }
 
-    /// Whether it gets no more.
+    /// Whether it receives no more datagrams.
     fn is_complete(&self) -> bool {
         let max = self.taken_max.get();
         max > 0 && self.taken.get() >= max
@@ -111,7 +111,7 @@ impl Inbox {
     }
 }
 
-/// A session's client, who sends datagrams.
+/// A session's client that sends datagrams.
 pub struct UdpClient {
     socket: Rc<Socket>,
     ends: Ends,
@@ -120,7 +120,7 @@ pub struct UdpClient {
 }
 
 impl UdpClient {
-    /// Our address that the client sends to.
+    /// The local address that the client sends to.
     pub fn local(&self) -> &Address {
         &self.local
     }
@@ -137,10 +137,11 @@ impl UdpClient {
         .await
     }
 
-    /// Sends a datagram to the client. While the socket's buffer is full it is lost, as datagrams are.
+    /// Sends a datagram to the client. If the socket's buffer is full it is lost, as datagrams may
+    /// be.
     ///
     /// # Errors
-    /// What the network says: too long, no route.
+    /// The network's error: too long, no route.
     pub fn send(&self, data: &[u8]) -> io::Result<()> {
         let Ends { client, local } = self.ends;
         self.socket.datagram.try_send_from(data, client, local).map(drop)
@@ -153,10 +154,10 @@ impl Drop for UdpClient {
     }
 }
 
-/// Begins to receive from a socket that the master has opened.
+/// Begins receiving from a socket that the master has opened.
 ///
 /// # Errors
-/// When the descriptor is not one that can be watched.
+/// The descriptor cannot be polled.
 pub fn receive(
     worker: &Rc<Worker>,
     listen: &Arc<ListenAddress>,
@@ -196,7 +197,7 @@ impl Socket {
         }
     }
 
-    /// Resolves when nothing is to be received any more.
+    /// Resolves when no more is to be received.
     async fn stopped(&self) {
         poll_fn(|cx| {
             if self.stopped.get() {
@@ -208,7 +209,7 @@ impl Socket {
         .await;
     }
 
-    /// What a client sends from now on begins another session.
+    /// Makes the client's further datagrams begin another session.
     fn detach(&self, ends: &Ends, inbox: &Rc<Inbox>) {
         let mut sessions = self.sessions.borrow_mut();
         if sessions.get(ends).is_some_and(|known| Rc::ptr_eq(known, inbox)) {
@@ -217,7 +218,7 @@ impl Socket {
     }
 
     fn arrived(self: &Rc<Self>, worker: &Worker, packet: Packet) {
-        // Who has no IP address can't be answered.
+        // A sender without an IP address can't be replied to.
         let Some(client) = packet.from else { return };
         let ends = Ends { client, local: packet.local };
         let known = self.sessions.borrow().get(&ends).cloned();
@@ -259,7 +260,7 @@ impl Socket {
         };
         let Some(session) = Session::new(current, arrival) else { return };
         session.count_received(bytes);
-        // What is not passed on is about one datagram only.
+        // The remaining errors concern a single datagram only.
         let server = session.server();
         let is_passed_on = matches!(server.content, Content::Proxy(_));
         inbox.taken_max.set(if is_passed_on { server.proxy.requests } else { 1 });

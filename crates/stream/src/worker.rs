@@ -25,10 +25,10 @@ use crate::{pass, phases};
 /// Stream in one worker.
 pub struct Worker {
     current: RefCell<Rc<Current>>,
-    /// Tasks that the newest generation needs besides its sessions.
+    /// Tasks of the newest generation besides its sessions.
     tasks: RefCell<Vec<JoinHandle<()>>>,
     pub(crate) counts: Counts,
-    /// Where connections are passed on to.
+    /// Receives connections that are handed over (`pass`).
     doors: OnceCell<Weak<dyn Doors>>,
 }
 
@@ -48,7 +48,7 @@ impl Worker {
         self.current.borrow().clone()
     }
 
-    /// Serves this generation from now on; sessions keep theirs until they end. Called on the running
+    /// Switches to this generation; sessions keep theirs until they end. Called on the running
     /// worker, for the first generation too.
     pub fn activate(&self, generation: Arc<Generation>) {
         let logs = Arc::downgrade(&generation.logs);
@@ -68,7 +68,7 @@ impl Worker {
         {
             let old = Rc::downgrade(&old);
             drop(spawn(async move {
-                // A worker that ends has a limit of its own.
+                // A worker that shuts down has its own limit.
                 select(sleep(limit), worker::stopping()).await;
                 if let Some(old) = old.upgrade()
                     && !worker::is_stopping()
@@ -79,10 +79,10 @@ impl Worker {
         }
     }
 
-    /// Begins to receive datagrams from a socket that the master has opened.
+    /// Begins receiving datagrams from a socket that the master has opened.
     ///
     /// # Errors
-    /// When the descriptor is not one that can be watched.
+    /// The descriptor cannot be polled.
     pub fn receive(
         self: &Rc<Self>,
         listen: &Arc<ListenAddress>,
@@ -91,7 +91,7 @@ impl Worker {
         udp::receive(self, listen, fd)
     }
 
-    /// Serves a connection to its end.
+    /// Serves a connection until it ends.
     pub fn serve(
         &self,
         listen: &Arc<ListenAddress>,
@@ -107,7 +107,7 @@ impl Worker {
         self.run(Session::new(self.current(), arrival))
     }
 
-    /// Serves a connection that came in elsewhere, to its end.
+    /// Serves a connection handed over by another listening socket, until it ends.
     pub fn serve_passed(&self, connection: Handover) -> impl Future<Output = ()> + use<> {
         let counted = self.counts.session(false);
         self.run(Session::of_passed(self.current(), connection, counted))
@@ -126,9 +126,9 @@ impl Worker {
         }
     }
 
-    /// Where connections are passed on to. Called once.
+    /// Sets the receiver of connections that are handed over. Called once.
     pub fn set_doors(&self, doors: Weak<dyn Doors>) {
-        // A second call would be a mistake of the program's; the first one counts.
+        // A second call would be a bug in the program; the first one counts.
         let _ = self.doors.set(doors);
     }
 }

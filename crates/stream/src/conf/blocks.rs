@@ -1,7 +1,7 @@
-//! The blocks: `stream`, `server`, `upstream`; and how their scopes become one configuration.
+//! The blocks `stream`, `server` and `upstream`, and how their scopes become one configuration.
 //!
-//! While the tree is read every block only keeps its scope, since directives of `stream` may follow
-//! a `server`. When all is read the chains of scopes are resolved. nginx: `ngx_stream_block`.
+//! While the tree is read, every block only keeps its scope, since directives of `stream` may
+//! follow a `server`. Afterwards the chains of scopes are resolved. nginx: `ngx_stream_block`.
 
 use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span};
 use nowait_front::access::AccessConf;
@@ -54,21 +54,20 @@ nowait_conf::rows! {
     "variables_hash_bucket_size" => accepted, in STREAM, take exactly(1), default "64", args "size";
 }
 
-/// What `stream` holds besides its settings.
+/// The content of `stream` besides its settings.
 #[derive(Default)]
 struct StreamLayer {
     servers: Vec<(Scope, Span)>,
 }
 
-/// What `server` holds besides its settings.
+/// The content of `server` besides its settings.
 #[derive(Default)]
 struct ServerLayer {
     listens: Vec<ListenDirective>,
     names: Vec<Named>,
 }
 
-/// What is done with the sessions of a server. The last directive that says something about it
-/// wins.
+/// What happens to the sessions of a server. The last such directive wins.
 #[derive(Default)]
 pub(super) struct ContentLayer(pub(super) Option<Content>);
 
@@ -117,7 +116,7 @@ pub(super) fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         .map_err(|invalid| invalid.in_node(node, word))
 }
 
-/// Resolves what the `stream` block said. `None` when there is none.
+/// Resolves the `stream` block, if there is one.
 ///
 /// Errors are reported to `cx`; the result is usable only if there were none.
 pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
@@ -163,7 +162,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
     }
     let mut listens = servers::build(cx, &listens);
     for listen in &mut listens {
-        // Connections inherit it, which spares a call for each.
+        // Accepted connections inherit it, which saves a call for each.
         let default = listen.only().map(|only| only.default_server);
         let nodelay = default.is_none_or(|id| servers[id.0 as usize].core.tcp_nodelay);
         listen.spec.nodelay = listen.spec.address.is_stream() && nodelay;

@@ -1,11 +1,11 @@
-//! Settings of connections, and of names. nginx: `ngx_stream_core_module`.
+//! Settings of connections and of name resolution. nginx: `ngx_stream_core_module`.
 
 use nowait_conf::{Cx, Msec, Scope, Size};
 use nowait_front::resolving::Resolving;
 use nowait_upstream::conf::ResolverSetting;
 
 nowait_conf::directives! {
-    /// Connections, and what is read of them before they are served.
+    /// Settings of connections, up to the content phase.
     #[derive(Debug)]
     module "stream_core";
     pub struct CoreConf with CoreLayer;
@@ -23,7 +23,7 @@ nowait_conf::directives! {
 }
 
 nowait_conf::directives! {
-    /// How names are resolved.
+    /// Settings of name resolution.
     #[derive(Debug)]
     module "stream_core";
     pub struct ResolverConf with ResolverLayer;
@@ -38,7 +38,7 @@ nowait_conf::directives! {
     resolver_timeout: Msec = "30s", in STREAM | STREAM_SERVER, args "time";
 }
 
-/// How names are resolved, as the innermost of the blocks says.
+/// Name resolution settings, as inherited from the innermost block.
 pub fn resolving(cx: &mut Cx<'_>, chain: &[&Scope]) -> Resolving {
     let conf = ResolverConf::resolve(cx, chain);
     Resolving::new(cx, conf.resolver.as_ref(), conf.resolver_timeout)

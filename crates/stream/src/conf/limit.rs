@@ -20,7 +20,7 @@ nowait_conf::rows! {
 }
 
 nowait_conf::directives! {
-    /// What goes with `limit_conn`.
+    /// Settings related to `limit_conn`.
     #[derive(Debug)]
     module "stream_limit_conn";
     pub struct LimitConnConf with LimitConnLayer;
@@ -31,7 +31,7 @@ nowait_conf::directives! {
     limit_conn_dry_run: bool = "off", in STREAM | STREAM_SERVER, args "on | off";
 }
 
-/// The zones that were named so far.
+/// The zones named so far.
 pub type Zones = Slots<Session, ()>;
 
 /// Zones and their keys.
@@ -40,14 +40,14 @@ pub type LimitZones = Box<[LimitZone<Session, ()>]>;
 /// The limits of a server.
 #[derive(Debug)]
 pub struct Limits {
-    /// How many at once.
+    /// Maximum number of concurrent sessions.
     pub connections: Box<[ConnectionLimit]>,
-    /// What goes with that.
+    /// Related settings.
     pub conf: LimitConnConf,
 }
 
 impl Limits {
-    /// The limits of the innermost block that has any.
+    /// The limits of the innermost block that sets any.
     pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Self {
         let connections = ConnectionLimits::resolve(chain);
         Self { connections, conf: LimitConnConf::resolve(cx, chain) }

@@ -1,6 +1,6 @@
 //! From the `stream` block to plain structs: servers, listeners, groups of upstream servers.
 //!
-//! Called once per generation by the program ([`build`]). Sessions see only what this module made.
+//! Called once per generation by the program ([`build`]). Sessions use only the structs made here.
 
 pub mod access;
 pub mod answer;
@@ -27,26 +27,26 @@ use crate::session::Session;
 
 pub use blocks::{STREAM_ROWS, build};
 
-/// Text with variables of a session.
+/// Text with session variables.
 pub type Complex = nowait_variables::Complex<Session>;
 
-/// Everything that the `stream` block says; nothing if there is none.
+/// The content of the `stream` block; empty if there is none.
 #[derive(Default)]
 pub struct StreamConf {
     pub(crate) servers: Box<[Server]>,
     pub(crate) listens: Box<[Listen]>,
-    /// The variables that are mentioned.
+    /// The variables in use.
     pub variables: nowait_variables::Resolved<Session>,
     /// Groups of upstream servers.
     pub upstreams: Upstreams<Session>,
-    /// Settings of the resolvers, by their numbers.
+    /// Settings of the resolvers, indexed by their numbers.
     pub resolvers: Vec<Arc<nowait_resolver::Settings>>,
-    /// The access logs of the block itself: their files are opened even if every server has logs of
-    /// its own, as in nginx.
+    /// The access logs of the block itself: as in nginx, their files are opened even if every
+    /// server has its own logs.
     pub access_logs: nowait_front::log::access::AccessLogs,
     /// Zones of `limit_conn`.
     pub limit_zones: limit::LimitZones,
-    /// How names are resolved where no server says otherwise.
+    /// Name resolution where no server overrides it.
     pub resolving: Resolving,
 }
 
@@ -54,23 +54,23 @@ pub struct StreamConf {
 pub struct Server {
     /// The first `server_name`.
     pub name: Bytes,
-    /// Connections, and what is read of them beforehand.
+    /// Settings of connections, up to the content phase.
     pub core: core::CoreConf,
-    /// How names in variables are resolved.
+    /// Resolution of names in variables.
     pub resolving: Resolving,
-    /// What is done with sessions.
+    /// What happens to sessions.
     pub content: Content,
-    /// How sessions are passed on.
+    /// Settings of the proxy.
     pub proxy: proxy::ProxyConf,
-    /// Which clients may come in.
+    /// Access rules.
     pub access: AccessConf,
-    /// Proxies whose word about clients is trusted.
+    /// Proxies that are trusted to state the client's address.
     pub realip: access::RealIpConf,
-    /// How many sessions at once.
+    /// Limits on concurrent sessions.
     pub limits: limit::Limits,
     /// `set`, in order.
     pub sets: Box<[variables::Set]>,
-    /// Whether TLS clients are listened to.
+    /// Whether the ClientHello is read (`ssl_preread`).
     pub ssl_preread: bool,
     /// Logs.
     pub log: log::LogConf,
@@ -78,10 +78,10 @@ pub struct Server {
     pub access_logs: nowait_front::log::access::AccessLogs,
 }
 
-/// What is done with the sessions of a server.
+/// What happens to the sessions of a server.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// No directive says what: sessions end at once.
+    /// No such directive: sessions end at once.
     Nothing,
     /// `pass`
     Pass(pass::PassTo),

@@ -17,19 +17,19 @@ nowait_conf::rows! {
     "pass" => pass, in STREAM_SERVER, take exactly(1), args "address";
 }
 
-/// Where connections are passed on to.
+/// The destination of `pass`.
 #[derive(Clone, Debug)]
 pub enum PassTo {
     /// To one address.
     Static(Address),
-    /// Each session tells.
+    /// Text with variables, evaluated per session.
     Variable(Complex),
 }
 
 /// Reads an address.
 ///
 /// # Errors
-/// What is wrong with it, in nginx's words: to be followed by the text.
+/// The error in nginx's words, to be followed by the text.
 pub fn address(text: &[u8]) -> Result<Address, &'static str> {
     match target(text, 0)? {
         Target::Addresses(mut all) => match all.pop().ok_or("no addresses")? {

@@ -1,4 +1,4 @@
-//! `proxy_pass` and the directives beside it. nginx: `ngx_stream_proxy_module`.
+//! `proxy_pass` and related directives. nginx: `ngx_stream_proxy_module`.
 
 use nowait_conf::{Cx, Diagnostic, Field, Msec, Node, Size};
 use nowait_front::bind::BindOrOff;
@@ -22,7 +22,7 @@ nowait_conf::rows! {
 }
 
 nowait_conf::directives! {
-    /// How sessions are passed on.
+    /// Settings of the proxy.
     #[derive(Debug)]
     module "stream_proxy", prefix "proxy_";
     pub struct ProxyConf with ProxyLayer;
@@ -87,7 +87,7 @@ nowait_conf::rows! {
 }
 
 nowait_conf::setting_enum! {
-    /// Version of the PROXY protocol that servers get.
+    /// Version of the PROXY protocol that is sent to upstream servers.
     pub enum ProxyVersion {
         /// None.
         Off = "off",
@@ -98,12 +98,12 @@ nowait_conf::setting_enum! {
     }
 }
 
-/// Where sessions go.
+/// The destination of `proxy_pass`.
 #[derive(Clone, Debug)]
 pub enum Pass {
     /// To one server or group.
     Static(GroupId),
-    /// Each session tells.
+    /// Text with variables, evaluated per session.
     Variable(Complex),
 }
 

@@ -1,7 +1,7 @@
 //! `ssl_preread`. nginx: `ngx_stream_ssl_preread_module`.
 
 nowait_conf::directives! {
-    /// Whether TLS clients are listened to.
+    /// Whether the ClientHello is read.
     #[derive(Debug)]
     module "stream_ssl_preread";
     pub struct SslPrereadConf with SslPrereadLayer;

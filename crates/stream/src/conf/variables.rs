@@ -1,6 +1,7 @@
-//! Directives that define variables: `map`, `geo`, `split_clients` and `set`. What the blocks do
-//! stands in `nowait_variables`, for requests and sessions alike. nginx: `ngx_stream_map_module`,
-//! `ngx_stream_geo_module`, `ngx_stream_split_clients_module`, `ngx_stream_set_module`.
+//! Directives that define variables: `map`, `geo`, `split_clients` and `set`. The blocks are
+//! implemented in `nowait_variables`, for requests and sessions alike. nginx:
+//! `ngx_stream_map_module`, `ngx_stream_geo_module`, `ngx_stream_split_clients_module`,
+//! `ngx_stream_set_module`.
 
 use nowait_conf::{Cx, Diagnostic, Node};
 use nowait_variables::{Place, Slot, Table, variable_name};
@@ -53,7 +54,7 @@ pub struct Set {
     pub value: Complex,
 }
 
-/// The `set` of a server, in order.
+/// The `set` directives of a server, in order.
 #[derive(Default)]
 pub(super) struct SetLayer(pub(super) Vec<Set>);
 

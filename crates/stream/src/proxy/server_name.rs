@@ -1,15 +1,15 @@
-//! Where `proxy_pass` leads: a host and a port, taken apart. nginx: `ngx_parse_url`.
+//! The destination of `proxy_pass`, split into host and port. nginx: `ngx_parse_url`.
 //!
-//! Pure: used when the configuration is read, and for each session where the text has variables.
+//! Pure: used when the configuration is read, and per session if the text has variables.
 
 use bytes::Bytes;
 use nowait_conf::Span;
 use nowait_front::upstreams::Server;
 
-/// A server as it is written.
+/// A server as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerText {
-    /// All of it.
+    /// The whole text.
     pub text: Bytes,
     /// The host without its port; the path of a Unix-domain socket.
     pub host: Bytes,
@@ -18,12 +18,12 @@ pub struct ServerText {
 }
 
 impl ServerText {
-    /// Reads `HOST[:PORT]`, `[IPV6][:PORT]` or `unix:PATH`.
+    /// Parses `HOST[:PORT]`, `[IPV6][:PORT]` or `unix:PATH`.
     ///
     /// # Errors
-    /// What is wrong, in nginx's words: to be followed by `in upstream "TEXT"`.
+    /// The error in nginx's words, to be followed by `in upstream "TEXT"`.
     pub fn parse(text: &Bytes) -> Result<Self, &'static str> {
-        // Any port will do for the check: whether one is needed depends on what the host is.
+        // Any port will do for the check: whether one is required depends on the kind of host.
         nowait_upstream::conf::target(text, 1)?;
         let unix = text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"unix:"));
         if unix {

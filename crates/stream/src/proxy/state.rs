@@ -1,11 +1,11 @@
-//! What a session has tried: for `$upstream_…` and log lines. nginx: `ngx_stream_upstream_state_t`.
+//! The tries of a session: for `$upstream_…` and log lines. nginx: `ngx_stream_upstream_state_t`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_upstream::Peer;
 
-/// Who was tried.
+/// The target of a try.
 #[derive(Clone, Debug)]
 pub enum PeerName {
     /// A server.
@@ -14,24 +14,24 @@ pub enum PeerName {
     Text(Box<str>),
 }
 
-/// An upstream server that was tried.
+/// A try of an upstream server.
 #[derive(Clone, Debug)]
 pub struct Try {
     peer: PeerName,
-    /// How long it took to connect; `None`: it was not reached.
+    /// Time to connect; `None`: no connection.
     pub connect: Option<Duration>,
-    /// How long its first byte took; `None`: it has sent nothing.
+    /// Time to the first byte; `None`: none was received.
     pub first_byte: Option<Duration>,
-    /// How long all of it took; `None`: it goes on.
+    /// Total time; `None`: in progress.
     pub session: Option<Duration>,
-    /// Bytes that came from it.
+    /// Bytes received from it.
     pub received: u64,
-    /// Bytes that went to it.
+    /// Bytes sent to it.
     pub sent: u64,
 }
 
 impl Try {
-    /// One that begins.
+    /// A try that begins.
     pub fn new(peer: PeerName) -> Self {
         Self { peer, connect: None, first_byte: None, session: None, received: 0, sent: 0 }
     }

@@ -1,4 +1,4 @@
-//! Datagrams that are passed on: one socket of ours per session, towards the server. nginx: the parts
+//! Forwarding of datagrams: one local socket per session, connected to the server. nginx: the parts
 //! of `ngx_stream_proxy_module` for `SOCK_DGRAM`.
 
 use std::cell::{Cell, RefCell};
@@ -20,7 +20,7 @@ use crate::session::Session;
 use crate::status::Status;
 use crate::udp::UdpClient;
 
-/// Passes the datagrams of a client on, until the session is over.
+/// Forwards the datagrams of a client until the session is over.
 pub async fn udp(session: &Session, client: &UdpClient, pass: &Pass) -> Status {
     let conf = &session.server().proxy;
     let (socket, peer, began) = match connect(session, conf, pass).await {
@@ -49,7 +49,7 @@ pub async fn udp(session: &Session, client: &UdpClient, pass: &Pass) -> Status {
     relay.finish(end.unwrap_or(End::Removed))
 }
 
-/// A socket that talks to a server. None is asked whether it is there.
+/// A socket connected to a server; this sends nothing, so it says nothing about reachability.
 async fn connect(
     session: &Session,
     conf: &ProxyConf,
@@ -78,19 +78,19 @@ async fn connect(
     }
 }
 
-/// How a session ends.
+/// Why a session ends.
 enum End {
-    /// What was expected came.
+    /// All expected datagrams have arrived.
     Done,
-    /// Nothing has come for too long.
+    /// Nothing was received for too long.
     Idle,
-    /// The server can't be reached.
+    /// The server is unreachable.
     Broken,
-    /// The server is not one of its group any more.
+    /// The server has left its group.
     Removed,
 }
 
-/// A session under way.
+/// A session in progress.
 struct Relay<'a> {
     session: &'a Session,
     client: &'a UdpClient,
@@ -99,13 +99,13 @@ struct Relay<'a> {
     peer: RefCell<Picked>,
     /// When the peer was chosen.
     began: Instant,
-    /// Datagrams of the client, and of the server.
+    /// Number of datagrams from the client and from the server.
     requests: Cell<u64>,
     responses: Cell<u64>,
     first_byte: Cell<Option<Duration>>,
     /// When something was last received.
     moved: Cell<Instant>,
-    /// Directions that wait for their rate.
+    /// Number of directions held back by their rate limit.
     held_up: Cell<u8>,
 }
 
@@ -129,7 +129,7 @@ impl Relay<'_> {
     /// From the client to the server.
     async fn up(&self) -> End {
         let rate = rate(self.session, self.conf.upload_rate.as_ref());
-        // The PROXY protocol stands before the first datagram.
+        // The PROXY protocol header precedes the first datagram.
         let header = session_start(self.session, self.conf);
         let mut header: Vec<u8> = header.iter().flat_map(|chunk| chunk.memory().to_vec()).collect();
         let mut taken = 0;
@@ -197,19 +197,20 @@ impl Relay<'_> {
         }
     }
 
-    /// Whether all that was expected came. nginx: `ngx_stream_proxy_test_finalize`.
+    /// Whether everything expected has arrived. nginx: `ngx_stream_proxy_test_finalize`.
     fn is_done(&self) -> bool {
         self.requests.get() >= u64::from(self.conf.requests) && self.has_responses()
     }
 
-    /// Whether as many responses came as are expected; where any number is, more may always come.
+    /// Whether all expected responses have arrived; without an expected number, more may always
+    /// follow.
     fn has_responses(&self) -> bool {
         self.conf.responses.is_some_and(|each| {
             self.responses.get() >= u64::from(each).saturating_mul(self.requests.get())
         })
     }
 
-    /// Waits for the sake of a rate.
+    /// Waits until the rate limit allows more.
     async fn hold_up(&self, rate: u64, bytes: u64, taken: u64) {
         if rate == 0 {
             return;
@@ -254,7 +255,7 @@ impl Relay<'_> {
         self.session.set_action(Some("proxying connection"));
     }
 
-    /// What the session has come to.
+    /// The outcome of the session.
     fn finish(self, end: End) -> Status {
         let response = now().saturating_duration_since(self.began);
         let (mut received, mut sent) = (0, 0);

@@ -1,4 +1,4 @@
-//! `$upstream_*`: what servers behind this one did for a session. Of several tries the values are
+//! `$upstream_*`: the tries of upstream servers by a session. The values of several tries are
 //! joined by `, `. nginx: `ngx_stream_upstream_vars`.
 
 use std::time::Duration;

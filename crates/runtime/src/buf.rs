@@ -1,11 +1,11 @@
-//! Buffers: what `recv` lends, what responses are written into, and chains of both.
+//! Buffers: memory lent for receives, buffers for building responses, and chains of both.
 //!
-//! Every buffer is owned outright by whoever holds it; a per-thread pool only keeps the memory of
-//! dropped ones for the next use. So a buffer may outlive its connection, its task, and even its
-//! worker: then the memory is simply freed.
+//! Every buffer is exclusively owned by its holder; a per-thread pool only keeps the memory of
+//! dropped buffers for reuse. A buffer may therefore outlive its connection, its task, and even its
+//! worker; in that case the memory is simply freed.
 //!
-//! Called by: drivers (take receive buffers), http (builds chains), `net` (sends them).
-//! Never: holds a buffer on behalf of an idle connection.
+//! Called by: drivers (receive buffers), http (builds chains), `net` (sends them). Never: holds a
+//! buffer on behalf of an idle connection.
 
 mod large;
 
@@ -20,9 +20,8 @@ use crate::fs;
 
 pub use large::{LARGE_BUF_BYTES, LargeBuf, Received};
 
-/// Size of one receive buffer in bytes: a response of 16 KB, a common size of blocks and of whole
-/// objects, comes in one piece with a head of up to 4 KB. A ring that provides 1024 of them, as many as
-/// it may, holds 20 MB.
+/// Size of one receive buffer in bytes: a response of 16 KB, a common size for blocks and whole
+/// objects, arrives in one piece together with a head of up to 4 KB.
 pub const RECV_BUF_BYTES: usize = 20 * 1024;
 
 /// Memory for one receive.
@@ -31,24 +30,24 @@ pub(crate) type RecvMemory = Box<[u8; RECV_BUF_BYTES]>;
 /// Capacity in bytes with which an [`OutBuf`] starts.
 pub const OUT_BUF_BYTES: usize = 4 * 1024;
 
-/// An [`OutBuf`] that has grown beyond this capacity (bytes) is freed instead of pooled.
+/// An [`OutBuf`] that has grown beyond this capacity (bytes) is freed rather than pooled.
 const OUT_BUF_KEEP_BYTES: usize = 66 * 1024;
 
-/// How many unused buffers of each kind a thread keeps at most: 4 MB of receive memory, and more than
-/// are in use at a time within a turn.
+/// Maximum number of unused buffers of each kind kept per thread: 5 MB of receive memory, and more
+/// than are in use at once within a turn.
 const POOL_FREE_MAX: usize = 256;
 
-/// How many unused output buffers that have grown a thread keeps at most.
+/// Maximum number of grown, unused output buffers kept per thread.
 const POOL_GROWN_MAX: usize = 64;
 
-/// How many unused buffers of each kind survive a trim, however quiet the worker is.
+/// Number of unused buffers of each kind that survive a trim, however quiet the worker is.
 const POOL_FREE_MIN: usize = 16;
 
 thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new(Pool::new()) };
 }
 
-/// Unused buffers of this thread, last in first out so that memory stays warm in the CPU's cache.
+/// Unused buffers of this thread, last in, first out, so that memory stays warm in the CPU's cache.
 struct Pool {
     recv: Free<RecvMemory>,
     out: Free<Vec<u8>>,
@@ -56,10 +55,10 @@ struct Pool {
     grown: Free<Vec<u8>>,
 }
 
-/// A free list which remembers how far it was drained since the last trim.
+/// A free list that remembers its low-water mark since the last trim.
 struct Free<T> {
     items: Vec<T>,
-    /// Smallest length since the last trim: so many buffers were not needed at all.
+    /// Smallest length since the last trim: this many buffers were not needed at all.
     low: usize,
 }
 
@@ -74,12 +73,12 @@ impl<T> Free<T> {
         item
     }
 
-    /// The last one, if it is fit.
+    /// Takes the last item, if it fits.
     fn take_if(&mut self, is_fit: impl FnOnce(&T) -> bool) -> Option<T> {
         if self.items.last().is_some_and(is_fit) { self.take() } else { None }
     }
 
-    /// Keeps `item`, or hands it back to be freed when `max` are kept.
+    /// Keeps `item`, or returns it to be freed when `max` are already kept.
     fn put(&mut self, item: T, max: usize) -> Option<T> {
         if self.items.len() >= max {
             return Some(item);
@@ -88,7 +87,7 @@ impl<T> Free<T> {
         None
     }
 
-    /// Frees half of what was not needed since the last call, but keeps `min`.
+    /// Frees half of the items that were not needed since the last call, but keeps at least `min`.
     fn trim(&mut self, min: usize) {
         let spare = self.low.saturating_sub(min).div_ceil(2);
         self.items.truncate(self.items.len() - spare);
@@ -102,7 +101,7 @@ impl Pool {
     }
 }
 
-/// Shrinks this thread's pool towards what was needed lately. The worker calls it once per second.
+/// Shrinks this thread's pool towards recent demand. The worker calls it once per second.
 pub(crate) fn trim() {
     POOL.with_borrow_mut(|pool| {
         pool.recv.trim(POOL_FREE_MIN);
@@ -115,14 +114,14 @@ pub(crate) fn trim() {
 /// Takes memory for one receive: pooled, or freshly allocated.
 pub(crate) fn take_recv_memory() -> RecvMemory {
     POOL.with_borrow_mut(|pool| pool.recv.take()).unwrap_or_else(|| {
-        // Not `Box::new`: the array would be made on the stack first.
+        // Not `Box::new`: that would first build the array on the stack.
         vec![0; RECV_BUF_BYTES].into_boxed_slice().try_into().expect("made with this length")
     })
 }
 
 /// Gives receive memory back to this thread's pool.
 pub(crate) fn put_recv_memory(memory: RecvMemory) {
-    // A thread that is shutting down has no pool any more: then the memory is freed here.
+    // A thread that is shutting down no longer has a pool: the memory is then freed here.
     let _ = POOL.try_with(|pool| pool.borrow_mut().recv.put(memory, POOL_FREE_MAX));
 }
 
@@ -130,14 +129,14 @@ pub(crate) fn put_recv_memory(memory: RecvMemory) {
 ///
 /// Dereferences to the bytes not yet consumed by [`advance`](RecvBuf::advance).
 pub struct RecvBuf {
-    /// `None`: there was nothing to receive.
+    /// `None`: nothing was received.
     memory: Option<RecvMemory>,
     start: u32,
     end: u32,
 }
 
 impl RecvBuf {
-    /// The buffer that stands for the end of the stream.
+    /// The buffer that signals the end of the stream.
     pub fn empty() -> RecvBuf {
         RecvBuf { memory: None, start: 0, end: 0 }
     }
@@ -148,7 +147,7 @@ impl RecvBuf {
         RecvBuf { memory: Some(memory), start: 0, end: len as u32 }
     }
 
-    /// A buffer with these bytes, as if they had just been received; `None`: they are more than fits
+    /// A buffer with these bytes, as if they had just been received; `None` if they do not fit
     /// ([`RECV_BUF_BYTES`]).
     pub fn of(bytes: &[u8]) -> Option<RecvBuf> {
         if bytes.is_empty() {
@@ -171,14 +170,14 @@ impl RecvBuf {
         self.start += count as u32;
     }
 
-    /// Forgets all but the first `len` of the remaining bytes.
+    /// Discards all but the first `len` of the remaining bytes.
     pub fn truncate(&mut self, len: usize) {
         self.end = self.end.min(self.start.saturating_add(u32::try_from(len).unwrap_or(u32::MAX)));
     }
 
     /// The remaining bytes as shared [`Bytes`], without a copy. The memory returns to a pool when
-    /// the last clone is dropped. A short remainder is cheaper copied:
-    /// `Bytes::copy_from_slice(&buf)` frees the 16 KB at once.
+    /// the last clone is dropped. For a short remainder a copy is cheaper:
+    /// `Bytes::copy_from_slice(&buf)` frees the receive buffer at once.
     pub fn into_bytes(self) -> Bytes {
         if self.is_empty() { Bytes::new() } else { Bytes::from_owner(self) }
     }
@@ -217,9 +216,9 @@ impl fmt::Debug for RecvBuf {
     }
 }
 
-/// A growable output buffer whose memory returns to the thread's pool on drop. It is a `Vec<u8>`
-/// in all but its ends: it takes memory when it is first written to, so that an empty one costs
-/// nothing. Use it for response heads and small bodies.
+/// A growable output buffer whose memory returns to the thread's pool on drop. Otherwise it behaves
+/// like a `Vec<u8>`: it allocates on the first write, so an empty one costs nothing. Use it for
+/// response heads and small bodies.
 #[derive(Default)]
 pub struct OutBuf {
     bytes: Vec<u8>,
@@ -231,7 +230,8 @@ impl OutBuf {
         OutBuf { bytes: Vec::new() }
     }
 
-    /// Makes room for `count` more bytes, from the pool if that is much: for a body behind its head.
+    /// Makes room for `count` more bytes, from the pool if that is a lot: for a body that follows
+    /// its head.
     pub fn make_room(&mut self, count: usize) {
         let wanted = self.bytes.len() + count;
         if wanted <= self.bytes.capacity().max(OUT_BUF_BYTES) {
@@ -245,8 +245,8 @@ impl OutBuf {
     }
 }
 
-/// Gives the memory of an output buffer back to this thread's pool. Heads are never written into
-/// memory that has grown: a client that is slow to take one would hold on to all of it.
+/// Returns the memory of an output buffer to this thread's pool. Heads are never written into
+/// memory that has grown: a client that is slow to receive one would hold all of it.
 fn put_out_memory(mut bytes: Vec<u8>) {
     let capacity = bytes.capacity();
     if !(OUT_BUF_BYTES..=OUT_BUF_KEEP_BYTES).contains(&capacity) {
@@ -294,13 +294,13 @@ impl fmt::Debug for OutBuf {
 /// One piece of output. Memory chunks are consumed from the front as the socket takes them.
 #[derive(Debug)]
 pub enum Chunk {
-    /// Bytes of the program itself.
+    /// Bytes compiled into the program.
     Static(&'static [u8]),
     /// Shared bytes.
     Bytes(Bytes),
-    /// Bytes that were received and go out again (proxying, echo).
+    /// Received bytes that are sent on (proxying, echo).
     Lent(RecvBuf),
-    /// A pooled buffer and how many of its bytes have already gone.
+    /// A pooled buffer and how many of its bytes have already been sent.
     Out(OutBuf, usize),
     /// Bytes of a file, in memory or not.
     File(Box<FileRange>),
@@ -311,7 +311,7 @@ pub enum Chunk {
 pub struct FileRange {
     /// The file.
     pub file: fs::File,
-    /// The settings of the location that it is sent for.
+    /// I/O settings of the location that it is sent for.
     pub io: fs::Io,
     /// Where the range begins.
     pub offset: u64,
@@ -395,8 +395,8 @@ impl From<OutBuf> for Chunk {
     }
 }
 
-/// Chunks to be sent in order. Never contains an empty chunk. Most chains are one chunk: these take no
-/// memory of their own.
+/// Chunks to be sent in order. Never contains an empty chunk. Most chains hold a single chunk and
+/// then need no allocation of their own.
 #[derive(Debug, Default)]
 pub struct Chain {
     /// `None` only if `rest` is empty.
@@ -405,7 +405,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A chain with nothing in it; allocates nothing.
+    /// An empty chain; allocates nothing.
     pub const fn new() -> Chain {
         Chain { first: None, rest: VecDeque::new() }
     }
@@ -422,7 +422,7 @@ impl Chain {
         }
     }
 
-    /// Puts a chunk in front of all others (a header before its body).
+    /// Puts a chunk before all others (a header before its body).
     pub fn push_front(&mut self, chunk: impl Into<Chunk>) {
         let chunk = chunk.into();
         if !chunk.is_empty()
@@ -432,7 +432,7 @@ impl Chain {
         }
     }
 
-    /// Moves all chunks of `other` behind this chain's.
+    /// Appends all chunks of `other`.
     pub fn append(&mut self, mut other: Chain) {
         if let Some(first) = other.first.take() {
             self.push(first);
@@ -465,7 +465,7 @@ impl Chain {
         self.first.as_mut()
     }
 
-    /// The first file range, with its place in the chain.
+    /// The first file range, with its index in the chain.
     pub(crate) fn first_file(&self) -> Option<(usize, &FileRange)> {
         self.iter().enumerate().find_map(|(index, chunk)| match chunk {
             Chunk::File(range) => Some((index, &**range)),
@@ -473,7 +473,7 @@ impl Chain {
         })
     }
 
-    /// Puts memory in place of as many bytes at the begin of the file range at `index`.
+    /// Replaces the beginning of the file range at `index` by memory of the same length.
     pub(crate) fn replace_file(&mut self, index: usize, memory: Chunk) {
         let len = memory.len();
         let file = match index.checked_sub(1) {
@@ -492,12 +492,12 @@ impl Chain {
         }
     }
 
-    /// Takes the first chunk out.
+    /// Removes and returns the first chunk.
     pub fn pop_front(&mut self) -> Option<Chunk> {
         std::mem::replace(&mut self.first, self.rest.pop_front())
     }
 
-    /// Takes out the chunks in memory that come before any file range.
+    /// Removes and returns the in-memory chunks that precede any file range.
     pub(crate) fn take_memory_prefix(&mut self) -> Chain {
         match self.first_file() {
             None => std::mem::take(self),
@@ -511,7 +511,7 @@ impl Chain {
         *self = front;
     }
 
-    /// The chunks in memory that come before any file range.
+    /// The in-memory chunks that precede any file range.
     pub(crate) fn memory_prefix(&self) -> impl Iterator<Item = &Chunk> {
         self.iter().take_while(|chunk| chunk.is_memory())
     }
@@ -538,7 +538,7 @@ impl Chain {
         }
     }
 
-    /// Splits off the first `count` bytes (or all) as a chain of their own.
+    /// Splits off the first `count` bytes (or everything) as a separate chain.
     pub fn split_to(&mut self, mut count: u64) -> Chain {
         let mut head = Chain::new();
         while count > 0 {

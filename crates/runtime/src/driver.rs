@@ -1,8 +1,8 @@
-//! Drivers: what turns a loop's waiting into events. All have the same operations, shaped as
-//! completions: an operation is polled until it is done.
+//! Drivers: they turn a loop's waiting into events. All offer the same completion-style operations:
+//! an operation is polled until it is done.
 //!
 //! Called by `net` (operations) and by the worker (one [`turn`](Driver::turn) per loop turn). A
-//! driver never runs foreign code: it collects the wakers to wake.
+//! driver never runs foreign code: it collects the wakers and leaves waking them to its caller.
 
 mod epoll;
 mod sim;
@@ -33,7 +33,7 @@ use epoll::Epoll;
 use sim::Sim;
 use uring::Uring;
 
-/// Slices given to the kernel per send.
+/// Maximum number of slices passed to the kernel per send.
 const SLICES_MAX: usize = 16;
 
 /// The event mechanisms.
@@ -54,10 +54,10 @@ impl fmt::Display for DriverKind {
     }
 }
 
-/// What the configuration asks for (`use`).
+/// The event mechanism requested by the configuration (`use`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requested {
-    /// io_uring where the kernel gives all that it takes, else epoll.
+    /// io_uring if the kernel supports everything needed, else epoll.
     Auto,
     /// `use epoll;`
     Epoll,
@@ -65,29 +65,29 @@ pub enum Requested {
     IoUring,
 }
 
-/// Chooses the driver by trying it; the text says why, for the start-up log.
+/// Chooses the driver by trying it; the text gives the reason, for the startup log.
 pub fn choose(requested: Requested) -> (DriverKind, String) {
     if requested == Requested::Epoll {
         return (DriverKind::Epoll, "as configured".to_owned());
     }
     match uring_setup::probe() {
-        Ok(()) => (DriverKind::IoUring, "the kernel has all that it takes".to_owned()),
+        Ok(()) => (DriverKind::IoUring, "the kernel provides everything it needs".to_owned()),
         Err(why) => (DriverKind::Epoll, why),
     }
 }
 
-/// Names a socket within its driver.
+/// Identifies a socket within its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key(u32);
 
-/// What a socket is, which decides how it is watched.
+/// The role of a socket, which decides how it is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A connection from anywhere.
+    /// A connection of any origin.
     Stream,
-    /// A connection that is being made: nothing has come yet.
+    /// A connection that is being established: nothing has arrived yet.
     Connecting,
-    /// A connection accepted by a driver of this kind, which has set it up as it needs it.
+    /// A connection accepted by a driver of this kind, and already set up the way it needs.
     Accepted,
     /// A UDP socket.
     Datagram,
@@ -95,7 +95,7 @@ pub(crate) enum Role {
     Listener { shared: bool },
 }
 
-/// The waits that a socket can have at the same time, one future each.
+/// The kinds of waits that a socket can have at the same time, one future each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Receive, accept.
@@ -106,12 +106,12 @@ pub(crate) enum Wait {
     Hangup,
 }
 
-/// Where a datagram goes, and where from.
+/// Destination and source of a datagram.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ends {
     /// `None`: the peer that the socket is connected to.
     pub(crate) to: Option<SocketAddr>,
-    /// `None`: what the kernel chooses.
+    /// `None`: the kernel chooses.
     pub(crate) local: Option<IpAddr>,
 }
 
@@ -135,19 +135,19 @@ impl Driver {
         Driver::Sim(Box::new(Sim::new(seed, weather)))
     }
 
-    /// The simulation that this driver is.
+    /// The simulation behind this driver.
     ///
     /// # Panics
-    /// If it is a real one: simulated connections were asked for outside of a simulation.
+    /// If it is a real driver: simulated connections were requested outside a simulation.
     pub(crate) fn simulation(&mut self) -> &mut Sim {
         match self {
             Driver::Sim(driver) => driver,
-            Driver::Epoll(_) | Driver::Uring(_) => panic!("not within sim::run"),
+            Driver::Epoll(_) | Driver::Uring(_) => panic!("not inside sim::run"),
         }
     }
 
-    /// Waits for events for at most `max` (`None`: without end) and collects the wakers of those
-    /// who can go on.
+    /// Waits for events for at most `max` (`None`: indefinitely) and collects the wakers of the
+    /// tasks that can continue.
     pub(crate) fn turn(&mut self, max: Option<Duration>, woken: &mut Vec<Waker>) -> io::Result<()> {
         match self {
             Driver::Epoll(driver) => driver.turn(max, woken),
@@ -156,7 +156,7 @@ impl Driver {
         }
     }
 
-    /// The time since the start as the driver has it; `None`: the system's clock.
+    /// The driver's own time since its start; `None`: use the system's clock.
     pub(crate) fn virtual_time(&self) -> Option<Duration> {
         match self {
             Driver::Epoll(_) | Driver::Uring(_) => None,
@@ -164,7 +164,7 @@ impl Driver {
         }
     }
 
-    /// Takes a socket in. The caller keeps its descriptor until it calls `detach`.
+    /// Registers a socket. The caller keeps its descriptor until it calls `detach`.
     pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<Key> {
         match self {
             Driver::Epoll(driver) => driver.attach(fd, role),
@@ -173,9 +173,9 @@ impl Driver {
         }
     }
 
-    /// Lets a socket go and closes it as soon as no operation uses it. Its wakers are appended to
-    /// `dropped` so that the caller drops them outside of the borrow. Returns whether it is still
-    /// sending what was reported as sent: then [`take_gone`](Self::take_gone) counts it once it is
+    /// Releases a socket and closes it as soon as no operation uses it. Its wakers are appended to
+    /// `dropped` so that the caller drops them outside the borrow. Returns whether data reported as
+    /// sent is still being sent: [`take_gone`](Self::take_gone) then counts the socket once it is
     /// closed.
     pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) -> bool {
         match self {
@@ -186,7 +186,7 @@ impl Driver {
         false
     }
 
-    /// Whether a socket that was let go is still sending.
+    /// Whether a detached socket is still sending.
     pub(crate) fn is_sending(&self) -> bool {
         match self {
             Driver::Epoll(_) | Driver::Sim(_) => false,
@@ -194,8 +194,8 @@ impl Driver {
         }
     }
 
-    /// How many sockets that were still sending when they were let go have been closed since the
-    /// last call.
+    /// Number of sockets that were still sending when they were detached and have been closed since
+    /// the last call.
     pub(crate) fn take_gone(&mut self) -> usize {
         match self {
             Driver::Epoll(_) | Driver::Sim(_) => 0,
@@ -203,7 +203,7 @@ impl Driver {
         }
     }
 
-    /// Ends what is under way on a socket that will be [`release`](Self::release)d.
+    /// Ends the operations in flight on a socket that will be [`release`](Self::release)d.
     pub(crate) fn poll_release(
         &mut self,
         key: Key,
@@ -217,7 +217,7 @@ impl Driver {
         }
     }
 
-    /// Lets a socket go without closing it, after `poll_release`.
+    /// Removes a socket from the driver without closing it, after `poll_release`.
     pub(crate) fn release(&mut self, key: Key, dropped: &mut Vec<Waker>) {
         match self {
             Driver::Epoll(driver) => driver.release(key, dropped),
@@ -226,8 +226,8 @@ impl Driver {
         }
     }
 
-    /// Receives into a buffer of the driver's choice; an empty one is the end of the stream. A
-    /// dropped receive loses nothing: the next one goes on where it was.
+    /// Receives into a buffer of the driver's choice; an empty one is the end of the stream.
+    /// Dropping a receive loses nothing: the next one continues where it stopped.
     pub(crate) fn poll_recv(
         &mut self,
         key: Key,
@@ -241,8 +241,8 @@ impl Driver {
         }
     }
 
-    /// As `poll_recv`, at most `max` bytes where the driver can choose, and more than fits into a
-    /// usual buffer.
+    /// Like `poll_recv`, but may return more than a regular buffer holds; at most `max` bytes where
+    /// the driver can choose.
     pub(crate) fn poll_recv_large(
         &mut self,
         key: Key,
@@ -259,8 +259,9 @@ impl Driver {
         }
     }
 
-    /// Sends from the front of `chain`, consumes what was sent, and says how much. `more`: data
-    /// will follow at once. After an error, or when dropped in between, the stream is unusable.
+    /// Sends from the front of `chain`, consumes the sent bytes, and returns their number. `more`:
+    /// further data follows at once. After an error, or when dropped midway, the stream is
+    /// unusable.
     pub(crate) fn poll_send(
         &mut self,
         key: Key,
@@ -276,7 +277,7 @@ impl Driver {
         }
     }
 
-    /// Sends what the kernel takes at once; 0 where sending is asynchronous.
+    /// Sends as much as the kernel takes at once; 0 where sending is asynchronous.
     pub(crate) fn try_send(
         &mut self,
         key: Key,
@@ -289,7 +290,8 @@ impl Driver {
         }
     }
 
-    /// Receives a datagram, and says where it is from. What is longer than a receive buffer is cut.
+    /// Receives a datagram and its source address. A datagram longer than a receive buffer is
+    /// truncated.
     pub(crate) fn poll_recv_from(
         &mut self,
         key: Key,
@@ -303,7 +305,7 @@ impl Driver {
         }
     }
 
-    /// As `poll_recv_from`, but nothing is cut, and the local address is told.
+    /// Like `poll_recv_from`, but nothing is truncated, and the local address is returned as well.
     pub(crate) fn poll_recv_packet(
         &mut self,
         key: Key,
@@ -320,8 +322,8 @@ impl Driver {
         }
     }
 
-    /// Sends a datagram whole, to the address or to the connected peer, from `local` or from the
-    /// address that the kernel chooses.
+    /// Sends a datagram whole, to the given address or to the connected peer, from `local` or from
+    /// an address that the kernel chooses.
     pub(crate) fn poll_send_to(
         &mut self,
         key: Key,
@@ -337,8 +339,8 @@ impl Driver {
         }
     }
 
-    /// Resolves when a direct call may follow what was sent: a driver may report small sends as
-    /// done when they are only handed in.
+    /// Resolves when a direct call may follow the preceding sends: a driver may report small sends
+    /// as done as soon as they are submitted.
     pub(crate) fn poll_flush(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Driver::Epoll(_) | Driver::Sim(_) => Poll::Ready(Ok(())),
@@ -346,7 +348,7 @@ impl Driver {
         }
     }
 
-    /// Ends one or both sides of a connection, after what was sent.
+    /// Shuts down one or both sides of a connection, after pending sends.
     pub(crate) fn shutdown(
         &mut self,
         key: Key,
@@ -374,7 +376,7 @@ impl Driver {
         }
     }
 
-    /// Stops watching a listener, so that what is queued there is left to others.
+    /// Stops watching a listener, so that queued connections are left to other workers.
     pub(crate) fn pause_accept(&mut self, key: Key, fd: BorrowedFd<'_>) {
         match self {
             Driver::Epoll(driver) => driver.pause_accept(key, fd),
@@ -383,9 +385,9 @@ impl Driver {
         }
     }
 
-    /// Takes what is queued at a listener that was paused and is not watched again: of several that
-    /// share a socket the kernel wakes one per connection, and if that was this one, nobody else was
-    /// told. `None`: nothing.
+    /// Takes connections queued at a listener that was paused and is not watched again: of several
+    /// listeners that share a socket the kernel wakes one per connection, and if it woke this one,
+    /// no other was notified. `None`: nothing is queued.
     pub(crate) fn poll_queued(
         &mut self,
         key: Key,
@@ -395,13 +397,14 @@ impl Driver {
         let flags = match self {
             Driver::Epoll(_) => SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
             Driver::Uring(driver) => {
-                // What is left behind once it's empty, another one is to be woken for.
+                // The poll must end first: connections that arrive once the queue is empty must
+                // wake another listener.
                 std::task::ready!(driver.poll_paused(key, cx));
                 SocketFlags::CLOEXEC
             }
             Driver::Sim(_) => return Poll::Ready(None),
         };
-        // Whatever fails concerns one connection, or leaves the others to the next listener.
+        // Any failure concerns one connection, or leaves the others to the next listener.
         Poll::Ready(accept(fd, flags).ok())
     }
 
@@ -419,7 +422,7 @@ impl Driver {
         }
     }
 
-    /// Makes direct non-blocking system calls on the descriptor possible, until `finish_direct`.
+    /// Prepares the descriptor for direct non-blocking system calls, until `finish_direct`.
     pub(crate) fn prepare_direct(&mut self, key: Key, fd: BorrowedFd<'_>) -> io::Result<()> {
         match self {
             Driver::Epoll(_) | Driver::Sim(_) => Ok(()),
@@ -427,7 +430,7 @@ impl Driver {
         }
     }
 
-    /// No direct call is under way any more.
+    /// Ends the period of direct calls.
     pub(crate) fn finish_direct(&mut self, key: Key) {
         match self {
             Driver::Epoll(_) | Driver::Sim(_) => {}
@@ -435,7 +438,7 @@ impl Driver {
         }
     }
 
-    /// Resolves when a direct read that found nothing may be tried again. The caller has just seen
+    /// Resolves when a direct read that found nothing may be retried. The caller has just seen
     /// EAGAIN.
     pub(crate) fn poll_readable(
         &mut self,
@@ -451,8 +454,8 @@ impl Driver {
         }
     }
 
-    /// Resolves when a direct system call that was not possible may be tried again. The caller
-    /// has just seen EAGAIN.
+    /// Resolves when a direct system call that would have blocked may be retried. The caller has
+    /// just seen EAGAIN.
     pub(crate) fn poll_writable(
         &mut self,
         key: Key,
@@ -467,7 +470,7 @@ impl Driver {
         }
     }
 
-    /// The future that waited was dropped: its waker is given back.
+    /// Returns the waker of a waiting future that was dropped.
     pub(crate) fn forget(&mut self, key: Key, wait: Wait) -> Option<Waker> {
         match self {
             Driver::Epoll(driver) => driver.forget(key, wait),
@@ -486,7 +489,7 @@ fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-/// Who waits for other things than input. An idle connection has none and no place for them.
+/// Wakers of waits other than reads. An idle connection has none and allocates no place for them.
 #[derive(Default)]
 struct Waiters(Option<Box<Places>>);
 
@@ -496,7 +499,7 @@ struct Places {
     hangup: Option<Waker>,
 }
 
-/// So many unused places a thread keeps for the next connections that wait.
+/// Number of unused places that a thread keeps for the next connections that wait.
 const SPARE_PLACES_MAX: usize = 256;
 
 thread_local! {
@@ -525,7 +528,7 @@ impl Waiters {
         self.0.as_mut()?.hangup.take()
     }
 
-    /// Gives up places that nobody needs.
+    /// Moves an unused place to the thread's spares.
     fn trim(&mut self) {
         let unused = |places: &mut Box<Places>| places.write.is_none() && places.hangup.is_none();
         if let Some(places) = self.0.take_if(unused) {
@@ -547,7 +550,7 @@ fn shutdown(fd: BorrowedFd<'_>, how: Shutdown) -> io::Result<()> {
     Ok(net::shutdown(fd, how)?)
 }
 
-/// Takes a connection that is queued at a listener, which is non-blocking.
+/// Takes a queued connection from a listener, which is non-blocking.
 fn accept(
     listener: BorrowedFd<'_>,
     flags: SocketFlags,
@@ -566,8 +569,8 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// One `recv` of at most `max` bytes, into no more memory than that takes; whether `max` bytes have
-/// come. Never waits.
+/// One `recv` of at most `max` bytes, into no more memory than that needs; also returns whether
+/// `max` bytes were received. Never waits.
 fn receive_large(fd: BorrowedFd<'_>, max: usize) -> Result<(Received, bool), Errno> {
     let receive = |memory: &mut [u8]| {
         let max = max.clamp(1, memory.len());
@@ -590,7 +593,7 @@ fn receive_large(fd: BorrowedFd<'_>, max: usize) -> Result<(Received, bool), Err
     Ok((Received::Large(buf), full))
 }
 
-/// One `send` or `sendmsg` of the chunks in memory at the front of the chain.
+/// One `send` or `sendmsg` of the in-memory chunks at the front of the chain.
 fn send_memory(fd: BorrowedFd<'_>, chain: &Chain, flags: SendFlags) -> Result<usize, Errno> {
     let mut chunks = chain.memory_prefix().map(Chunk::memory);
     let first = chunks.next().unwrap_or_default();
@@ -620,11 +623,11 @@ fn receive_datagram(fd: BorrowedFd<'_>) -> Result<(RecvBuf, Option<SocketAddr>),
     }
 }
 
-/// The longest datagram of IP: 65535 bytes less the headers of IPv4 and UDP, and to spare.
+/// The longest IP datagram: 65535 bytes less the IPv4 and UDP headers, rounded up.
 const DATAGRAM_BYTES_MAX: usize = 64 * 1024;
 
 thread_local! {
-    /// Where datagrams of any length are received before they get memory of their size.
+    /// Datagrams of any length are received here before they get memory of their exact size.
     static SCRATCH: RefCell<Box<[u8]>> =
         RefCell::new(vec![0; DATAGRAM_BYTES_MAX].into_boxed_slice());
 }

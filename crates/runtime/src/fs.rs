@@ -1,25 +1,26 @@
 //! Files: every file operation of every module goes through here.
 //!
-//! Each function takes an [`Io`], the settings of the location that it is done for, and tries the
-//! inline form only where it cannot wait for a disk; else the work goes to the [`Pool`] named there.
-//! The rules, from measurements on Linux 6.18 (see [`crate::mounts`] for what is decided per file
-//! system):
+//! Each function takes an [`Io`], the settings of the location on whose behalf it runs, and tries
+//! the inline form only where it cannot wait for a disk; otherwise the work goes to the [`Pool`]
+//! named there. The rules, from measurements on Linux 6.18 (see [`crate::mounts`] for the decisions
+//! per file system):
 //!
-//! * the first touch of a file is done in the pool: open, fstat, loading of the extent map, and a
-//!   read of the first bytes ([`OpenOptions::prefetch`]), all in one trip;
-//! * later opens are tried with `openat2(RESOLVE_CACHED)`, reads with `preadv2(RWF_NOWAIT)`,
-//!   `sendfile` only of ranges known to be in memory; the pool is behind each of them;
-//! * what changes the file system (create, write, rename, unlink, mkdir, sync) always goes to the
-//!   pool.
+//! * the first touch of a file happens in the pool: open, fstat, loading the extent map, and
+//!   reading the first bytes ([`OpenOptions::prefetch`]), all in one trip;
+//! * later opens are tried with `openat2(RESOLVE_CACHED)`, reads with `preadv2(RWF_NOWAIT)`, and
+//!   `sendfile` only on ranges known to be in memory; each falls back to the pool;
+//! * operations that change the file system (create, write, rename, unlink, mkdir, sync) always go
+//!   to the pool.
 //!
 //! Errors are [`io::Error`]s of the system call, or wrap a [`PoolError`](crate::pool::PoolError)
-//! (see [`PoolError::of`](crate::pool::PoolError::of)): overflow of the queue is answered with 500.
+//! (see [`PoolError::of`](crate::pool::PoolError::of)): overflow of the queue results in a 500
+//! response.
 //!
-//! Dropping a future cancels work that has not started. Work under way is finished and its result
+//! Dropping a future cancels work that has not started. Work in progress is finished and its result
 //! dropped in the pool; the descriptors it needs are kept open until then.
 //!
-//! Called by: http, logs, caches. Never: blocks a loop thread, except under [`Aio::Blocking`], which
-//! asks for exactly that.
+//! Called by: http, logs, caches. Never: blocks a loop thread, except under [`Aio::Blocking`],
+//! which requests exactly that.
 
 mod dir;
 mod file;
@@ -47,37 +48,39 @@ use rustix::fs::{AtFlags, CWD, Mode};
 
 use crate::pool::{Class, Op, Owner, Pool};
 
-/// How a location wants its files read (directive `aio`).
+/// How files of a location are read (directive `aio`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aio {
-    /// The operator named no pool: cold data is read by the `default` one.
+    /// No pool was configured: cold data is read by the `default` one.
     #[default]
     Off,
     /// `aio threads[=POOL]`.
     Threads,
-    /// `aio on`: asynchronous direct I/O for files of at least `directio` bytes, else as `Threads`.
+    /// `aio on`: asynchronous direct I/O for files of at least `directio` bytes, otherwise as
+    /// `Threads`.
     On,
-    /// `aio blocking`, for comparison with other servers: everything is done on the loop, which
-    /// waits for the disk. The guard lets these calls pass.
+    /// `aio blocking`, for comparison with other servers: all work is done on the loop, which waits
+    /// for the disk. The guard lets these calls pass.
     Blocking,
 }
 
-/// Settings of file operations: made from a location's configuration, cheap to clone.
+/// Settings of file operations: derived from a location's configuration, cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Io {
-    /// Where work that may wait is done.
+    /// The pool for work that may wait.
     pub pool: Pool,
     pub aio: Aio,
     /// `aio_open`: off means that names are opened and looked up on the loop, which may wait.
     pub open_in_pool: bool,
-    /// `directio`: files of at least so many bytes are read past the page cache (O_DIRECT).
+    /// `directio`: files of at least this many bytes are read with O_DIRECT, bypassing the page
+    /// cache.
     pub directio: Option<u64>,
     /// `directio_alignment` in bytes: a power of two.
     pub directio_alignment: u32,
     /// `read_ahead` in bytes; 0: the kernel's choice.
     pub read_ahead: u64,
-    /// For whom the work is done (client, connection): see [`Owner`]. 0: nobody in particular; then
-    /// work on each file takes turns by itself.
+    /// The client or connection on whose behalf the work is done: see [`Owner`]. 0: none in
+    /// particular; then the tasks on each file take turns separately.
     pub client: u64,
 }
 
@@ -95,19 +98,20 @@ impl Io {
         }
     }
 
-    /// These settings, for work done on behalf of `client`.
+    /// These settings, on behalf of `client`.
     pub fn for_client(&self, client: u64) -> Io {
         Io { client, ..self.clone() }
     }
 
-    /// Whether names may be looked up on the loop, whatever it takes.
+    /// Whether names may be looked up on the loop, however long it takes.
     fn opens_inline(&self) -> bool {
         self.aio == Aio::Blocking || !self.open_in_pool
     }
 }
 
-/// Does `work` where `io` says: in the pool, or here under [`Aio::Blocking`]. `file` names what the
-/// work is on ([`known::file_id`], [`known::path_id`]); 0: nothing that others use, too.
+/// Runs `work` as `io` requires: in the pool, or here under [`Aio::Blocking`]. `file` identifies
+/// the file that the work is on ([`known::file_id`], [`known::path_id`]); 0: nothing shared with
+/// other tasks.
 async fn offload<T, F>(io: &Io, class: Class, op: Op, file: u64, work: F) -> io::Result<T>
 where
     F: FnOnce() -> io::Result<T> + Send + 'static,
@@ -130,8 +134,8 @@ pub async fn rename(io: &Io, from: &[u8], to: &[u8]) -> io::Result<()> {
     offload(io, Class::Path, Op::Rename, id, move || Ok(rustix::fs::rename(from, to)?)).await
 }
 
-/// Bytes that may still be written to the file system that `path` is on (statvfs(2), what is reserved
-/// for root left out).
+/// Bytes available to unprivileged processes on the file system of `path` (statvfs(2); without the
+/// space reserved for root).
 pub async fn free_bytes(io: &Io, path: &[u8]) -> io::Result<u64> {
     let (id, path) = (known::path_id(path), path.to_vec());
     let work = move || {
@@ -154,14 +158,14 @@ pub async fn remove_dir(io: &Io, path: &[u8]) -> io::Result<()> {
     offload(io, Class::Path, Op::Unlink, id, work).await
 }
 
-/// Makes a directory with permission bits `mode`.
+/// Creates a directory with permission bits `mode`.
 pub async fn mkdir(io: &Io, path: &[u8], mode: u32) -> io::Result<()> {
     let (id, path) = (known::path_id(path), path.to_vec());
     let work = move || Ok(rustix::fs::mkdir(path, Mode::from_raw_mode(mode))?);
     offload(io, Class::Path, Op::Mkdir, id, work).await
 }
 
-/// Makes the directories that `path` (of a file) leads through and that don't exist yet.
+/// Creates the missing parent directories of `path` (a file).
 pub async fn mkdir_parents(io: &Io, path: &[u8], mode: u32) -> io::Result<()> {
     let (id, path) = (known::path_id(path), path.to_vec());
     offload(io, Class::Path, Op::Mkdir, id, move || make_parents(&path, mode)).await

@@ -1,9 +1,10 @@
-//! The guard: catches calls that may wait for a disk when a loop thread makes them.
+//! The guard: catches calls on a loop thread that may wait for a disk.
 //!
-//! `event_loop_guard on;` and every test. Called by: [`crate::worker`] when a loop starts. A seccomp
-//! filter on the loop's thread stops such a call; it is counted and reported, then made, so that a
-//! mistake in production costs a wait and not a request. [`Mode::Strict`] ends the process instead.
-//! Never: concerns pool threads (they are not children of loop threads, see `pool::threads`).
+//! `event_loop_guard on;` and every test. Called by: [`crate::worker`] when a loop starts. A
+//! seccomp filter on the loop's thread stops such a call; it is counted and reported, then
+//! executed, so that a mistake in production costs a wait and not a request. [`Mode::Strict`]
+//! aborts the process instead. Never: affects pool threads (they are not children of loop threads,
+//! see `pool::threads`).
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::Cell;
@@ -16,10 +17,10 @@ use nowait_sys::seccomp::{self, Trap};
 /// What happens when a loop thread makes a call that may wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Nothing is watched.
+    /// No calls are watched.
     #[default]
     Off,
-    /// The call is counted and reported, then made.
+    /// The call is counted and reported, then executed.
     On,
     /// The process reports the call and aborts: for tests.
     Strict,
@@ -28,16 +29,16 @@ pub enum Mode {
 /// A call that was caught.
 #[derive(Clone, Copy, Debug)]
 pub struct Violation {
-    /// Its name in section 2 of the manual.
+    /// Its name in section 2 of the manual pages.
     pub syscall: &'static str,
     /// Its address in the program.
     pub address: usize,
-    /// What was at work: see [`crate::stats::set_label`]. Empty: not said.
+    /// The work in progress: see [`crate::stats::set_label`]. Empty: unknown.
     pub label: &'static str,
 }
 
-/// Told of each violation on the thread that commits it, between two instructions of whatever made
-/// the call: it must not take locks that a caller of system calls may hold.
+/// Called for each violation on the thread that commits it, between two instructions of the code
+/// that made the call: it must not take locks that a caller of system calls may hold.
 pub type Report = fn(&Violation);
 
 static VIOLATIONS: AtomicU64 = AtomicU64::new(0);
@@ -50,22 +51,22 @@ thread_local! {
     static VIOLATIONS_HERE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Sets who is told of violations, once for the process; else they go to the standard error.
+/// Sets the receiver of violations, once per process; without one they go to standard error.
 pub fn set_report(report: Report) {
     let _ = REPORT.set(report);
 }
 
-/// Puts the guard on the calling thread, for good. Threads that it starts itself inherit the filter
-/// but not the guard: their calls pass, a little slower.
+/// Installs the guard on the calling thread, permanently. Threads that it starts itself inherit the
+/// filter but not the guard: their calls pass, a little slower.
 ///
 /// # Errors
-/// The kernel has no seccomp filters, or a container forbids to install one.
+/// The kernel has no seccomp filters, or a container forbids installing one.
 pub fn install(mode: Mode) -> io::Result<()> {
     if mode == Mode::Off {
         return Ok(());
     }
     crate::pool::threads::prepare();
-    // The C library reads the time zone's file at the first use, once per process.
+    // The C library reads the time zone's file on first use, once per process.
     let _ = nowait_sys::localtime::LocalTime::at(0);
     seccomp::install(stopped)?;
     MODE.set(mode);
@@ -82,8 +83,8 @@ pub fn violations_here() -> u64 {
     VIOLATIONS_HERE.get()
 }
 
-/// Runs `work`, whose calls the guard lets pass: for `aio blocking` and `aio_open off`, where the
-/// operator asked for calls on the loop, and for the end of a loop.
+/// Runs `work` with the guard suspended: for `aio blocking` and `aio_open off`, where the operator
+/// chose calls on the loop, and for the end of a loop.
 pub fn exempt<T>(work: impl FnOnce() -> T) -> T {
     struct Leave;
     impl Drop for Leave {
@@ -97,7 +98,7 @@ pub fn exempt<T>(work: impl FnOnce() -> T) -> T {
 }
 
 fn stopped(trap: &Trap) {
-    // A panic's report reads debug information from files: it is an accident already.
+    // A panic's report reads debug information from files: at that point waiting no longer matters.
     let mode = MODE.get();
     if mode == Mode::Off || EXEMPT.get() > 0 || std::thread::panicking() {
         return;
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// Set for the process that is to die.
+    /// Set in the process that is expected to die.
     const CHILD: &str = "NOWAIT_GUARD_CHILD";
 
     #[test]
@@ -169,7 +170,7 @@ mod tests {
     fn pool_threads_are_not_guarded() {
         use crate::pool::tests::block_on;
         use crate::pool::{Pool, PoolConfig, blocking};
-        // A container has filters of its own.
+        // Containers install filters too.
         fn filters() -> u32 {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
             let count = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn freeing_memory_is_no_violation() {
-        // In a process of its own: glibc asks the kernel once, when it first shrinks a heap.
+        // In a separate process: glibc queries the kernel once, when it first shrinks a heap.
         if std::env::var_os(CHILD).is_some() {
             let work = || {
                 install(Mode::Strict).unwrap();

@@ -1,8 +1,8 @@
-//! What other threads may do to a worker: leave a message, and wake it if it sleeps.
+//! How other threads reach a worker: they leave a message, and wake it if it sleeps.
 //!
 //! Called by wakers that fire on other threads, by [`Remote`](crate::worker::Remote), and by
-//! workers that hand connections over. However many messages arrive while the worker is awake,
-//! none costs a system call; while it sleeps, the first one writes to its eventfd.
+//! workers that hand connections over. Messages that arrive while the worker is awake cost no
+//! system call, however many there are; while it sleeps, the first one writes to its eventfd.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,26 +29,26 @@ pub(crate) enum Message {
     Kill,
 }
 
-/// A worker's mailbox; shared by everyone who may talk to it. Its worker writes to it in every turn:
-/// alone in its cache lines.
+/// A worker's mailbox, shared by all who may send to it. Its worker writes to it in every turn: it
+/// has cache lines to itself.
 #[repr(align(128))]
 pub(crate) struct Inbox {
-    /// Identity of the worker among all of the process, for "am I on its thread?".
+    /// Unique id of the worker in the process, for the check "is this its thread?".
     pub(crate) id: u64,
     state: Mutex<State>,
-    /// Whether `state` holds messages: spares the lock in turns without any.
+    /// Whether `state` holds messages: saves the lock in turns without any.
     filled: AtomicBool,
     /// Whether the worker is about to wait in the kernel, so that a message needs the eventfd.
     asleep: AtomicBool,
-    /// Wakes the worker. Given up when it ends: handles and wakers may outlive it for long, and
-    /// must not keep a descriptor.
+    /// Wakes the worker. Dropped when the worker ends: handles and wakers may outlive it for long,
+    /// and must not keep a descriptor open.
     event: RwLock<Option<Arc<OwnedFd>>>,
 }
 
 #[derive(Default)]
 struct State {
     messages: VecDeque<Message>,
-    /// Listeners that this worker serves: connections may be handed over for these only.
+    /// Listeners served by this worker: only connections for these may be handed over.
     listeners: Vec<u64>,
     /// The worker has ended; messages are refused.
     closed: bool,
@@ -66,8 +66,8 @@ impl Inbox {
         })
     }
 
-    /// The descriptor that becomes readable when a message arrives during sleep. It is watched
-    /// edge-triggered and never read: its counter would need centuries to overflow.
+    /// The descriptor that becomes readable when a message arrives while the worker sleeps. It is
+    /// watched edge-triggered and never read: its counter would need centuries to overflow.
     ///
     /// # Errors
     /// `NotConnected` when the worker has ended.
@@ -107,7 +107,7 @@ impl Inbox {
         if self.asleep.swap(false, Ordering::SeqCst) {
             let event = self.event.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(event) = &*event {
-                // Cannot fail but by overflow of the counter, and then it is readable already.
+                // Fails only if the counter overflows, and then it is readable already.
                 let _ = rustix::io::write(event, &1u64.to_ne_bytes());
             }
         }
@@ -122,8 +122,8 @@ impl Inbox {
         }
     }
 
-    /// Announces that the worker is going to wait. False if a message came in meanwhile: then it
-    /// must not.
+    /// Announces that the worker is about to wait. False if a message arrived meanwhile: then it
+    /// must not wait.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         if self.filled.load(Ordering::SeqCst) {
@@ -143,12 +143,12 @@ impl Inbox {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Connections of this listener are welcome from now on.
+    /// Accepts connections of this listener from now on.
     pub(crate) fn add_listener(&self, listener: u64) {
         self.lock().listeners.push(listener);
     }
 
-    /// No longer welcome. What was already handed over is given back.
+    /// Refuses connections of this listener from now on. Returns those already handed over.
     pub(crate) fn remove_listener(&self, listener: u64) -> Vec<OwnedFd> {
         let mut state = self.lock();
         if let Some(at) = state.listeners.iter().position(|id| *id == listener) {

@@ -5,7 +5,7 @@
 //! handles of [`net`]. Tasks are `!Send`: they never leave the thread on which they were spawned;
 //! only wakers and [`worker::Remote`] cross threads.
 //!
-//! What never happens here: a system call on a loop thread that can wait for a disk.
+//! What never happens here: a system call on a loop thread that may wait for a disk.
 
 pub mod buf;
 pub mod driver;

@@ -1,8 +1,8 @@
 //! The state of one worker thread, and how the free functions find it.
 //!
-//! [`Local`] is shared by `Rc` between the loop and every handle that tasks hold. Its parts sit in
-//! separate cells; the rule that keeps the borrows apart: *while one part is borrowed, no foreign
-//! code runs* — wakers are woken and user values dropped after the borrow has ended.
+//! [`Local`] is shared by `Rc` between the loop and every handle that tasks hold. Its parts are in
+//! separate cells; one rule keeps the borrows apart: *while one part is borrowed, no foreign code
+//! runs* — wakers are woken and user values dropped after the borrow has ended.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -38,22 +38,22 @@ pub(crate) struct Local {
     pub(crate) handovers: RefCell<Handovers>,
     /// Tasks ready to run, first in first out.
     pub(crate) queue: RefCell<VecDeque<Runnable>>,
-    /// A waker of every living task: how all of them are found when the worker is forced to end.
+    /// A waker of every living task: used to find all of them when the worker is forced to end.
     pub(crate) tasks: RefCell<Slab<Waker>>,
-    /// Open connections of this worker, and the most it may have.
+    /// Open connections of this worker, and their maximum.
     pub(crate) connections: Cell<usize>,
     pub(crate) connections_max: Cell<usize>,
-    /// Accepting futures that wait until there is room for another connection.
+    /// Accept futures waiting for room for another connection.
     pub(crate) room_waiters: RefCell<Vec<Waker>>,
-    /// The worker was told to end; whoever waits for that.
+    /// Whether the worker was told to stop, and the futures waiting for that.
     pub(crate) stopping: Cell<bool>,
     pub(crate) stop_waiters: RefCell<Slab<Waker>>,
     pub(crate) killed: Cell<bool>,
-    /// Pause of accepting when descriptors have run out.
+    /// How long accepting pauses when descriptors have run out.
     pub(crate) accept_delay: Duration,
     pub(crate) start: Instant,
     pub(crate) now: Cell<Instant>,
-    /// The last tick of the wheel that `now` has reached, and the first one not before it.
+    /// The last wheel tick that `now` has reached, and the first one not before it.
     pub(crate) tick: Cell<u64>,
     pub(crate) next_tick: Cell<u64>,
 }
@@ -106,8 +106,8 @@ impl Local {
         self.queue.borrow_mut().push_back(runnable);
     }
 
-    /// Counts a connection in. One that another worker has handed over is already part of the
-    /// load that the others see.
+    /// Counts an opened connection. One handed over by another worker is already part of the load
+    /// that the others see.
     pub(crate) fn connection_opened(&self, handed_over: bool) {
         self.connections.set(self.connections.get() + 1);
         if !handed_over {
@@ -115,7 +115,7 @@ impl Local {
         }
     }
 
-    /// Counts a connection out and lets one waiting acceptor go on.
+    /// Counts a closed connection and lets one waiting acceptor continue.
     pub(crate) fn connection_closed(&self) {
         self.connections.set(self.connections.get() - 1);
         self.workers.load(self.index).fetch_sub(1, Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl Local {
         waiters.into_iter().for_each(Waker::wake);
     }
 
-    /// How long the driver may wait for events: until the next timer, or for ever.
+    /// How long the driver may wait for events: until the next timer, or indefinitely.
     pub(crate) fn wait_max(&self) -> Option<Duration> {
         let next = self.wheel.borrow().next_tick()?;
         let at = self.start + Duration::from_millis(next);
@@ -147,7 +147,7 @@ pub(crate) fn current() -> Rc<Local> {
     with(Rc::clone).expect("called on a worker's thread")
 }
 
-/// Makes `local` this thread's worker; returns the one before.
+/// Makes `local` this thread's worker; returns the previous one.
 pub(crate) fn set(local: Option<Rc<Local>>) -> Option<Rc<Local>> {
     CURRENT.with(|current| current.replace(local))
 }

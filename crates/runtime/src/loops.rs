@@ -1,7 +1,7 @@
-//! The event loops of this process, for status pages: which there are, how many connections each
-//! has, and how long its turns take.
+//! The event loops of this process, for status pages: how many connections each has, and how long
+//! its turns take.
 //!
-//! A worker enters itself when it starts and leaves when it ends; whoever makes a page reads. No
+//! A worker registers itself when it starts and leaves when it ends; status pages read the list. No
 //! loop takes the lock while it serves.
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -22,9 +22,9 @@ struct Entry {
 /// One event loop at the time of the call.
 #[derive(Clone, Debug)]
 pub struct LoopSnapshot {
-    /// Number of the worker among those that were started together.
+    /// Number of the worker within its crew.
     pub index: usize,
-    /// What it waits with; [`DriverKind::Epoll`] for a simulated one.
+    /// Its driver; [`DriverKind::Epoll`] for a simulated one.
     pub driver: DriverKind,
     /// Open connections.
     pub connections: usize,
@@ -32,8 +32,8 @@ pub struct LoopSnapshot {
     pub blocked: BlockedSnapshot,
 }
 
-/// All loops that run, by their number; after a change of the number of workers the old ones are
-/// among them until their last connection has ended.
+/// All running loops, by number; after a change of the number of workers this includes the old ones
+/// until their last connection has ended.
 pub fn snapshot() -> Vec<LoopSnapshot> {
     let loops = LOOPS.read().unwrap_or_else(PoisonError::into_inner);
     let mut all: Vec<LoopSnapshot> = loops
@@ -49,10 +49,10 @@ pub fn snapshot() -> Vec<LoopSnapshot> {
     all
 }
 
-/// A loop's place among the others.
+/// A loop's registration in the list.
 pub(crate) struct Entered(Arc<Entry>);
 
-/// Enters a loop that starts.
+/// Registers a loop that starts.
 pub(crate) fn enter(
     index: usize,
     driver: DriverKind,

@@ -1,7 +1,8 @@
-//! File systems: which calls may be tried inline on which of them, and how that went.
+//! File systems: which calls may be tried inline on each, and counters of the outcome.
 //!
-//! A file system is known by its device number and looked at once, in a pool (statfs(2) itself may
-//! wait). What was measured decides by type; what is not on the list always goes to a pool.
+//! A file system is identified by its device number and examined once, in a pool (statfs(2) itself
+//! may wait). The decision is made by type, from measurements; types that are not on the list
+//! always go to a pool.
 //!
 //! Called by: [`crate::fs`]. Read by status pages: [`snapshot`]. Never: any I/O on a loop thread.
 
@@ -15,23 +16,23 @@ mod watch;
 
 pub(crate) use watch::watch;
 
-/// How many file systems are told apart; those beyond always go to a pool.
+/// Maximum number of file systems told apart; further ones always go to a pool.
 pub const MOUNTS_MAX: usize = 1 << MOUNT_BITS;
 
 /// Bits of the number of a file system's slot.
 pub(crate) const MOUNT_BITS: u32 = 10;
 
-/// For how long after that pages may be under way, in milliseconds: a generous bound of what a
-/// slow disk takes for a read-ahead.
+/// How long after a read was requested its pages may still be in flight, in milliseconds: a
+/// generous bound for the read-ahead of a slow disk.
 const UNDER_WAY_MS: u64 = 5_000;
 
-/// Milliseconds of a coarse clock that never goes back (a few nanoseconds to read).
+/// Milliseconds of a coarse monotonic clock (a few nanoseconds to read).
 pub(crate) fn clock_ms() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
-/// What a file system is, as far as it matters here.
+/// Type of a file system, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FsType {
     Ext4,
@@ -40,8 +41,8 @@ pub enum FsType {
     /// Memory: tmpfs, ramfs.
     Tmpfs,
     Overlay,
-    /// Everything else: network and user-space file systems above all. Calls on them wait for
-    /// others, RESOLVE_CACHED or not.
+    /// Everything else, mainly network and user-space file systems. Calls on them wait for remote
+    /// servers or other processes, RESOLVE_CACHED or not.
     Other,
 }
 
@@ -58,14 +59,14 @@ impl FsType {
         }
     }
 
-    /// By the name that mountinfo has for it.
+    /// By its name in mountinfo.
     fn named(name: &str) -> FsType {
         match name {
             // One driver and one `f_type` for all of them.
             "ext2" | "ext3" | "ext4" => FsType::Ext4,
             "xfs" => FsType::Xfs,
             "btrfs" => FsType::Btrfs,
-            // devtmpfs says that it is a tmpfs, and is one.
+            // devtmpfs reports itself as tmpfs, and is one.
             "tmpfs" | "ramfs" | "devtmpfs" => FsType::Tmpfs,
             "overlay" => FsType::Overlay,
             _ => FsType::Other,
@@ -94,32 +95,33 @@ pub struct Mount {
     index: u16,
     /// RWF_NOWAIT was refused with EOPNOTSUPP.
     no_nowait: AtomicBool,
-    /// When the disk was last asked for something: [`clock_ms`].
+    /// When the disk was last read from: [`clock_ms`].
     read_ms: AtomicU64,
     /// Open files that missed inline and whose read from the disk has not ended.
     misses: AtomicU64,
-    /// Mounted, as far as is known; else the number may have a new owner.
+    /// Mounted, as far as known; otherwise the number may have a new owner.
     mounted: AtomicBool,
     counters: [Counters; SHARDS],
 }
 
-/// How many sets of counters a file system has, so that workers that count at the same time rarely
-/// write to the same cache lines.
+/// Number of counter sets per file system, so that workers counting at the same time rarely write
+/// to the same cache lines.
 const SHARDS: usize = 16;
 
 thread_local! {
-    /// The set in which this thread counts; pool threads and the like share the first.
+    /// The set used by this thread; pool threads and others share the first.
     static SHARD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// This thread runs the worker of this number: from now on it counts apart from others.
+/// Marks this thread as running the worker of this number: it uses a separate counter set from now
+/// on.
 pub(crate) fn count_as_worker(index: usize) {
     SHARD.set(1 + index % (SHARDS - 1));
 }
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// How often the inline forms did it and how often the pool had to.
+        /// How often the inline forms succeeded and how often the pool was needed.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)* }
@@ -169,23 +171,23 @@ counters! {
     open_inline,
     /// Tried on the loop, then opened in the pool: the name was not in memory.
     open_fallback,
-    /// Opened in the pool without a try: first touch, or the type forbids it.
+    /// Opened in the pool without an attempt: first touch, or the type forbids it.
     open_pool,
     /// Read on the loop, whole.
     read_inline,
     /// Tried on the loop, then read (or completed) in the pool.
     read_fallback,
-    /// Read in the pool without a try.
+    /// Read in the pool without an attempt.
     read_pool,
     /// Sent by sendfile on the loop.
     send_inline,
-    /// Not or not wholly in memory: sent in the pool.
+    /// Not or not entirely in memory: sent in the pool.
     send_fallback,
-    /// Sent in the pool without a look.
+    /// Sent in the pool without a check.
     send_pool,
 }
 
-/// Adds one. The counters are statistics: no order is implied.
+/// Adds one. The counters are statistics: no ordering is implied.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
 }
@@ -206,7 +208,8 @@ impl Mount {
     }
 
     /// Whether names may be looked up and files opened inline (RESOLVE_CACHED), and an open file's
-    /// metadata read. overlayfs: opening a file walks its layers, which was not measured to be safe.
+    /// metadata read. Excludes overlayfs: opening a file walks its layers, which has not been
+    /// measured to be safe.
     pub fn is_inline(&self) -> bool {
         matches!(self.fs_type, FsType::Ext4 | FsType::Xfs | FsType::Btrfs | FsType::Tmpfs)
     }
@@ -216,7 +219,7 @@ impl Mount {
         self.is_inline() && (self.is_memory() || !self.no_nowait.load(Relaxed))
     }
 
-    /// Whether contents are always in memory (or in swap, as any memory).
+    /// Whether contents are always in memory (or in swap, like any memory).
     pub fn is_memory(&self) -> bool {
         self.fs_type == FsType::Tmpfs
     }
@@ -226,12 +229,12 @@ impl Mount {
         self.no_nowait.store(true, Relaxed);
     }
 
-    /// The disk is about to be read for something that is or may be missing.
+    /// The disk is about to be read for data that is or may be missing.
     pub(crate) fn will_read(&self) {
         self.read_ms.store(clock_ms(), Relaxed);
     }
 
-    /// An open file missed inline, or is past that.
+    /// An open file missed inline, or its read from the disk has finished.
     pub(crate) fn set_missing(&self, missing: bool) {
         match missing {
             true => self.misses.fetch_add(1, Relaxed),
@@ -239,21 +242,21 @@ impl Mount {
         };
     }
 
-    /// Whether some inline miss is not over yet: the disk may be slow, its queue full.
+    /// Whether some inline miss is still pending: the disk may be slow, its queue full.
     pub(crate) fn is_missing(&self) -> bool {
         self.misses.load(Relaxed) > 0
     }
 
-    /// Whether the disk may still be at work on such a read.
+    /// Whether the disk may still be working on such a read.
     pub(crate) fn read_lately(&self) -> bool {
         let last = self.read_ms.load(Relaxed);
         last != u64::MAX && clock_ms().saturating_sub(last) < UNDER_WAY_MS
     }
 
-    /// Whether this is one of the `mounted` file systems, going by what the kernel lists.
+    /// Whether this is one of the `mounted` file systems, by the kernel's list.
     fn is_among(&self, mounted: &watch::Mounted) -> bool {
         match self.fs_type {
-            // Each subvolume has a number of its own, which is not listed.
+            // Each subvolume has a separate number, which is not listed.
             FsType::Btrfs => mounted.has_all_btrfs,
             fs_type => mounted.list.get(&self.dev) == Some(&fs_type),
         }
@@ -269,7 +272,7 @@ impl Mount {
     }
 }
 
-/// Slots are filled in order and never emptied. Slot 0 stands for all that found no slot.
+/// Slots are filled in order and never emptied. Slot 0 stands for all file systems without a slot.
 static MOUNTS: [OnceLock<Box<Mount>>; MOUNTS_MAX] = [const { OnceLock::new() }; MOUNTS_MAX];
 static NEXT: Mutex<usize> = Mutex::new(1);
 
@@ -278,12 +281,12 @@ pub(crate) fn by_index(index: u16) -> Option<&'static Mount> {
     MOUNTS.get(usize::from(index))?.get().map(|mount| &**mount)
 }
 
-/// The file system that `fd`, whose `st_dev` is `dev`, is on. May wait: for pool threads.
+/// The file system of `fd`, whose `st_dev` is `dev`. May wait: for pool threads.
 pub(crate) fn of(fd: BorrowedFd<'_>, dev: u64) -> &'static Mount {
     if let Some(known) = find(dev) {
         return known;
     }
-    // Unknown is as good as remote.
+    // Unknown is treated as remote.
     let magic = rustix::fs::fstatfs(fd).map_or(0, |stat| stat.f_type as u64);
     let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = slots().find(|mount| mount.dev == dev && mount.magic == magic) {
@@ -302,12 +305,12 @@ fn slots() -> impl Iterator<Item = &'static Mount> {
     MOUNTS[1..].iter().map_while(|slot| slot.get()).map(|mount| &**mount)
 }
 
-/// The file system with device number `dev`, if a file of it was opened since it was mounted.
+/// The file system with device number `dev`, if a file on it was opened since it was mounted.
 pub(crate) fn find(dev: u64) -> Option<&'static Mount> {
     slots().find(|mount| mount.dev == dev && mount.mounted.load(Acquire))
 }
 
-/// State and counts of every file system that was touched so far.
+/// State and counters of every file system used so far.
 pub fn snapshot() -> Vec<MountSnapshot> {
     MOUNTS.iter().filter_map(|slot| slot.get()).map(|mount| mount.snapshot()).collect()
 }

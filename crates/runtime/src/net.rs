@@ -1,6 +1,6 @@
 //! Sockets: listeners, connections and datagrams.
 //!
-//! Called by http and by whatever speaks to upstreams. Operations are futures; dropping one
+//! Called by http and by everything that talks to upstreams. Operations are futures; dropping one
 //! withdraws the interest. Nothing here parses protocols or keeps data for an idle connection.
 
 mod address;

@@ -1,34 +1,34 @@
-//! Notices that a peak of connections is over, so that the memory that they have left behind can go
-//! back to the system.
+//! Detects that a peak of connections is over, so that the memory it left behind can be returned to
+//! the system.
 //!
-//! The allocator keeps what is freed for the next allocation. After a peak that is memory which the
-//! rest of the machine lacks, and the allocator would give it back only in calls that take long and so
-//! must not be made by an event loop. The loop looks at its number of connections about once per
-//! second; the embedder is told (`Hooks::memory_freed`), and has another thread do the work.
+//! The allocator keeps freed memory for the next allocation. After a peak, the rest of the machine
+//! lacks that memory, and the allocator would only return it in calls that take too long to be made
+//! by an event loop. The loop looks at its number of connections about once per second; the
+//! embedder is notified (`Hooks::memory_freed`), and has another thread do the work.
 
-/// Fewer connections that have gone than this leave nothing behind that is worth the work.
+/// If fewer connections than this have gone, the memory they left behind is not worth the work.
 const GONE_MIN: usize = 128;
 
-/// For so many looks in a row the peak must be over: pools of buffers shrink meanwhile, and a peak
-/// that comes back finds its memory still there.
+/// Number of consecutive looks for which the peak must be over: buffer pools shrink meanwhile, and
+/// a peak that returns finds its memory still there.
 const LOOKS: u32 = 8;
 
-/// The most connections since the memory was given back last.
+/// The maximum number of connections since memory was last returned.
 #[derive(Debug, Default)]
 pub(crate) struct Peak {
     most: usize,
-    /// For so many looks it has been over.
+    /// Number of looks for which it has been over.
     over: u32,
 }
 
 impl Peak {
-    /// Called whenever the loop has nothing to do: whether half of the connections or more have gone.
+    /// Called whenever the loop is idle: whether at least half of the connections have gone.
     pub(crate) fn is_over(&mut self, connections: usize) -> bool {
         self.most = self.most.max(connections);
         self.most >= connections + GONE_MIN && self.most / 2 >= connections
     }
 
-    /// Called about once per second; true, once, when memory should be given back.
+    /// Called about once per second; true, once, when memory should be returned.
     pub(crate) fn look(&mut self, connections: usize) -> bool {
         self.over = if self.is_over(connections) { self.over + 1 } else { 0 };
         if self.over < LOOKS {
@@ -43,7 +43,7 @@ impl Peak {
 mod tests {
     use super::*;
 
-    /// After how many looks at `connections` memory is given back.
+    /// Number of looks at `connections` after which memory is returned.
     fn given_back(peak: &mut Peak, connections: usize) -> Option<u32> {
         (1..=2 * LOOKS).find(|_| peak.look(connections))
     }

@@ -1,11 +1,11 @@
-//! Named thread pools: where everything that may wait for a disk is done.
+//! Named thread pools: they run everything that may wait for a disk.
 //!
 //! A pool is a bounded, fair queue and up to N threads (`thread_pool NAME threads=N
 //! [max_queue=M]`, ngx_core_module). Called by: [`crate::fs`] for file operations, handlers through
-//! [`blocking`] for libraries that block. Results wake the caller's task from the pool's thread; the
-//! worker's inbox gathers such wake-ups into one.
+//! [`blocking`] for libraries that block. Results wake the caller's task from the pool's thread;
+//! the worker's inbox merges such wake-ups into one.
 //!
-//! Never: waits for a client (a task gets non-blocking sockets only), grows without a bound, runs a
+//! Never: waits for a client (a task gets only non-blocking sockets), grows without a bound, runs a
 //! task on the caller's thread.
 //!
 //! Threads are started when first needed, so an unused `default` pool of 32 costs nothing. They
@@ -32,7 +32,7 @@ use counters::OpCounters;
 use queue::{Fair, Limits, Ticket};
 use task::{Cell, Job};
 
-/// What kind of work a task is, for the order of service.
+/// The kind of work of a task, for the order of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Short work on names and metadata: open, stat, rename, … Not stuck behind [`Class::Bulk`].
@@ -41,19 +41,19 @@ pub enum Class {
     Bulk = 1,
 }
 
-/// For whom and on what a task is done, for the order of service.
+/// The client and the file of a task, for the order of service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The client, or the connection. Clients take turns; those that have used the pool little lately
-    /// go first, and no client but 0 gets every thread. 0: nobody in particular.
+    /// The client, or the connection. Clients take turns; those that have used the pool little
+    /// lately go first, and no client but 0 gets every thread. 0: none in particular.
     pub client: u64,
-    /// The file, by a number that is as good as random. Tasks on files that have kept the pool busy
-    /// lately go later. 0: none.
+    /// The file, by a number that is practically random. Tasks on files that have kept the pool
+    /// busy lately run later. 0: none.
     pub file: u64,
 }
 
 impl From<u64> for Owner {
-    /// A client, and no file.
+    /// A client without a file.
     fn from(client: u64) -> Owner {
         Owner { client, file: 0 }
     }
@@ -61,7 +61,7 @@ impl From<u64> for Owner {
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What a task does: the label of its counters.
+        /// The operation of a task: the label of its counters.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Op { $($(#[$doc])* $name,)* }
 
@@ -89,9 +89,9 @@ ops! {
     Mkdir = "mkdir",
     ReadDir = "read_dir",
     Sync = "sync",
-    /// Closing what may take long to close: deleted files, files of network file systems.
+    /// Closing files that may take long to close: deleted files, files of network file systems.
     Close = "close",
-    /// A closure given to [`blocking`].
+    /// A closure passed to [`blocking`].
     Blocking = "blocking",
 }
 
@@ -99,17 +99,18 @@ ops! {
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
     pub name: String,
-    /// Number of threads; 0 is taken as 1.
+    /// Number of threads; 0 is treated as 1.
     pub threads: usize,
     /// How many tasks may wait while all threads are busy. 0: none; a task is accepted only when a
-    /// thread is free for it.
+    /// thread is free.
     pub max_queue: usize,
 }
 
 /// Why a task has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolError {
-    /// The queue is full: load or a slow disk (operator). The request gets 500; later ones may do.
+    /// The queue is full: load or a slow disk (operator). The request gets a 500 response; later
+    /// ones may succeed.
     Overflow { name: Arc<str>, waiting: usize },
     /// The task panicked: a fault of the program.
     Panicked { name: Arc<str>, message: String },
@@ -120,7 +121,7 @@ pub enum PoolError {
 impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // nginx's words (ngx_thread_task_post), which log watchers know.
+            // nginx's wording (ngx_thread_task_post), which log watchers match.
             PoolError::Overflow { name, waiting } => {
                 write!(f, "thread pool \"{name}\" queue overflow: {waiting} tasks waiting")
             }
@@ -147,9 +148,9 @@ impl PoolError {
     }
 }
 
-/// A named thread pool. Clones are handles of the same pool.
+/// A named thread pool. Clones are handles to the same pool.
 ///
-/// When the last handle is dropped, what was accepted is still done, then the threads end.
+/// When the last handle is dropped, accepted tasks are still run, then the threads end.
 #[derive(Clone)]
 pub struct Pool(Arc<Handle>);
 
@@ -176,13 +177,13 @@ struct State {
     queue: Fair<Queued>,
     /// Threads that exist or are being started.
     alive: usize,
-    /// Threads waiting for work that have not been called yet.
+    /// Waiting threads that have not been called yet.
     idle: usize,
-    /// Calls to idle threads that have not been answered yet.
+    /// Calls that idle threads have not responded to yet.
     calls: usize,
     /// Tasks being run.
     busy: usize,
-    /// No more tasks are taken; threads end when the queue is empty.
+    /// No more tasks are accepted; threads end when the queue is empty.
     closed: bool,
 }
 
@@ -192,14 +193,14 @@ struct Queued {
     since: Instant,
 }
 
-/// Locks, whatever happened to the thread that held the lock before: no code here leaves the data
-/// half changed when it panics.
+/// Locks even if a previous holder of the lock panicked: no code here leaves the data half changed
+/// when it panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {
-    /// Makes a pool. No thread is started yet.
+    /// Creates a pool. No thread is started yet.
     pub fn new(config: PoolConfig) -> Pool {
         threads::prepare();
         let threads = config.threads.max(1);
@@ -230,15 +231,15 @@ impl Pool {
         &self.0.0.name
     }
 
-    /// Whether two handles are of the same pool.
+    /// Whether both are handles to the same pool.
     pub fn is_same(&self, other: &Pool) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Gives `work` to the pool; it is queued before this returns.
+    /// Submits `work` to the pool; it is queued before this returns.
     ///
-    /// `owner` (or the number of a client) names who the work is for: see [`Owner`]. Dropping the
-    /// future cancels work that has not started.
+    /// `owner` (or the number of a client) tells on whose behalf it runs: see [`Owner`]. Dropping
+    /// the future cancels work that has not started.
     ///
     /// # Errors
     /// The future yields [`PoolError::Overflow`] when the queue is full, [`PoolError::Panicked`]
@@ -256,24 +257,24 @@ impl Pool {
         }
     }
 
-    /// Gives `work` to the pool without waiting for it, beyond `max_queue` too. For cleaning up
-    /// that must be done and that is bounded by what was opened before.
+    /// Submits `work` without waiting for it, even beyond `max_queue`. For mandatory clean-up that
+    /// is bounded by what was opened before.
     pub(crate) fn run_detached<F>(&self, op: Op, work: F)
     where
         F: FnOnce() + Send + 'static,
     {
         let cell = Arc::new(Cell::new(self.0.0.name.clone(), work));
-        // A pool that was shut down drops the work here and with it what it holds.
+        // A pool that was shut down drops the work here, with everything it holds.
         let _ = self.0.0.submit(Class::Path, Owner::default(), op, cell, true);
     }
 
-    /// Takes no more tasks and returns at once. What is queued is still done unless a hung disk
-    /// keeps the threads; nobody waits for those.
+    /// Stops accepting tasks and returns at once. Queued tasks are still run unless a hung disk
+    /// blocks the threads; nothing waits for those.
     pub fn shutdown(&self) {
         self.0.0.close(false);
     }
 
-    /// As [`shutdown`](Pool::shutdown), and tasks that have not started get
+    /// Like [`shutdown`](Pool::shutdown), but tasks that have not started get
     /// [`PoolError::ShutDown`].
     pub fn shutdown_now(&self) {
         self.0.0.close(true);
@@ -312,8 +313,8 @@ impl fmt::Debug for Pool {
 
 /// Runs `work`, which may block or compute for long, on a thread of `pool`.
 ///
-/// For handlers that need a library without an asynchronous form. The work is client 0's: it takes
-/// turns with others as one, without a bound of its own below the pool's.
+/// For handlers that need a library without an asynchronous form. The work belongs to client 0: it
+/// takes turns with other clients as one, with no limit below the pool's.
 pub fn blocking<T, F>(pool: &Pool, work: F) -> Run<T>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -357,11 +358,11 @@ impl Inner {
         Ok(ticket)
     }
 
-    /// Calls an idle thread if there is one and something to do. Whether one is to be started
-    /// instead.
+    /// Calls an idle thread if there is one and there is work. Returns whether to start a new
+    /// thread instead.
     ///
-    /// One call at a time: the thread that answers it passes it on if there is more to do. So a burst
-    /// of short tasks, which one thread may have done before the others are awake, wakes few.
+    /// One call at a time: the called thread passes the call on if there is more work. So a burst
+    /// of short tasks, which one thread may finish before the others are awake, wakes few threads.
     fn call_thread(&self, state: &mut State) -> bool {
         if !state.queue.is_ready() || state.calls > 0 {
             return false;
@@ -389,8 +390,8 @@ impl Inner {
         );
     }
 
-    /// The system refuses another thread: those that run go on; if there are none, what waits is
-    /// refused rather than left for ever.
+    /// The system refuses another thread: the running ones continue; if there are none, waiting
+    /// tasks are refused rather than left forever.
     fn thread_failed(&self) {
         let mut state = lock(&self.state);
         state.alive -= 1;
@@ -425,7 +426,8 @@ impl Inner {
                 continue;
             };
             state.busy += 1;
-            // One end may let two tasks start (limits per client and per class): pass the call on.
+            // One completion may allow two tasks to start (limits per client and per class): pass
+            // the call on.
             let start = self.call_thread(&mut state);
             drop(state);
             if start {
@@ -447,7 +449,7 @@ impl Inner {
             }
         }
         state.alive -= 1;
-        // The others learn of the end of the queue from here.
+        // Notifies the other threads that the queue has ended.
         self.call_all(&mut state);
     }
 

@@ -1,7 +1,7 @@
 //! Deterministic simulation: whole connection tasks run by seed, in virtual time.
 //!
 //! A test runs its tasks with [`run`], connects them with [`pair`], and drives the client's side
-//! with random choices of the same seed ([`random`]). A failure is repeated by its seed.
+//! with random choices from the same seed ([`random`]). A failure is reproduced by its seed.
 //!
 //! ```
 //! use std::time::Duration;
@@ -33,18 +33,18 @@ use crate::local;
 use crate::net::Stream;
 use crate::worker::{self, WorkerConfig, Workers};
 
-/// What the simulated network is like.
+/// Properties of the simulated network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weather {
-    /// The longest that data is on its way.
+    /// Maximum delay of data in transit.
     pub delay_max: Duration,
-    /// Data is split at any byte, writes are partial.
+    /// Data is split at any byte, and writes are partial.
     pub split: bool,
-    /// Bytes that may be on their way and unread, per direction: beyond that, sending waits.
+    /// Bytes that may be in transit or unread, per direction: beyond that, sending waits.
     pub window_bytes: usize,
-    /// One in so many sends resets the connection; 0: none.
+    /// One in this many sends resets the connection; 0: none.
     pub reset_one_in: u64,
-    /// One in so many datagrams is lost, and as many arrive twice; 0: none.
+    /// One in this many datagrams is lost, and as many arrive twice; 0: none.
     pub lose_one_in: u64,
 }
 
@@ -61,7 +61,8 @@ impl Weather {
         Weather { delay_max, split: true, window_bytes: 4096, ..Weather::fair() }
     }
 
-    /// As [`rough`](Weather::rough), and connections break, datagrams are lost and doubled.
+    /// Like [`rough`](Weather::rough), but connections break, and datagrams are lost and
+    /// duplicated.
     pub const fn stormy() -> Weather {
         Weather { reset_one_in: 50, lose_one_in: 10, ..Weather::rough() }
     }
@@ -70,7 +71,7 @@ impl Weather {
 /// Runs the future that `main` makes, and all tasks spawned from it, until all have ended.
 ///
 /// # Panics
-/// When all tasks wait for something that cannot happen any more; when the root task panicked.
+/// When all tasks wait for events that can no longer happen; when the root task panicked.
 pub fn run<M, F, T>(seed: u64, weather: Weather, main: M) -> T
 where
     M: FnOnce() -> F,
@@ -96,7 +97,7 @@ where
     output.unwrap_or_else(|| panic!("the root task panicked (seed {seed})"))
 }
 
-/// Two connections, connected to each other, on the simulation that runs on this thread.
+/// Creates two connected connections in the simulation that runs on this thread.
 ///
 /// # Panics
 /// Outside of [`run`].
@@ -104,7 +105,7 @@ pub fn pair() -> (Stream, Stream) {
     let local = local::current();
     let (left, right) = local.driver.borrow_mut().simulation().pair();
     let stream = |key| {
-        // Real but unconnected: so that setting options works.
+        // Real but unconnected, so that setting options works.
         let flags = SocketFlags::CLOEXEC;
         let fd = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
             .expect("descriptors for a test");

@@ -1,8 +1,8 @@
 //! How long a loop stays away from the kernel: the `event_loop_blocked` histogram.
 //!
-//! The worker marks the begin and end of each turn; whoever works in it may name itself, so that the
-//! longest turn has an offender. Read by status pages from other threads. Never: locks on the loop's
-//! usual path.
+//! The worker marks the beginning and end of each turn; work that runs in it may set a label, so
+//! that the longest turn can be attributed. Read by status pages from other threads. Never: takes
+//! locks on the loop's usual path.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,19 +17,19 @@ thread_local! {
     static LABEL: Cell<&'static str> = const { Cell::new("") };
 }
 
-/// Names the work that the current task is about to do, such as a handler's name. It stands until
-/// the next call or the end of the turn.
+/// Names the work that the current task is about to do, such as a handler's name. The label stays
+/// until the next call or the end of the turn.
 pub fn set_label(label: &'static str) {
     LABEL.set(label);
 }
 
-/// The label that stands now; empty: none.
+/// The current label; empty: none.
 pub fn label() -> &'static str {
     LABEL.get()
 }
 
-/// The histogram of one worker, shared between its loop, which alone writes to it, and those who
-/// read it. Alone in its cache lines.
+/// The histogram of one worker, shared between its loop, the only writer, and its readers. It has
+/// cache lines to itself.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Blocked {
@@ -46,7 +46,7 @@ pub struct BlockedSnapshot {
     pub buckets: [u64; BUCKETS],
     /// Sum of all turns.
     pub total: Duration,
-    /// The longest turn, and what was at work at its end.
+    /// The longest turn, and the label at its end.
     pub longest: Duration,
     pub longest_label: &'static str,
 }
@@ -54,7 +54,7 @@ pub struct BlockedSnapshot {
 impl Blocked {
     fn record(&self, turn: Duration) {
         let ns = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
-        // Only this worker writes: no atomic addition is needed, nor an atomic comparison.
+        // Only this worker writes: neither atomic addition nor comparison is needed.
         let add = |to: &AtomicU64, more| to.store(to.load(Relaxed).wrapping_add(more), Relaxed);
         add(&self.buckets[bucket(ns)], 1);
         add(&self.total_ns, ns);
@@ -108,7 +108,8 @@ impl TurnTimer {
         self.since = Some(now);
     }
 
-    /// The loop is about to enter the kernel, at `now`. Does nothing without a begin.
+    /// The loop is about to enter the kernel, at `now`. Does nothing without a preceding
+    /// `turn_begin`.
     pub fn turn_end(&mut self, now: Instant) {
         if let Some(since) = self.since.take() {
             self.blocked.record(now.saturating_duration_since(since));

@@ -1,9 +1,9 @@
-//! Tasks: futures that run on their worker's thread until they end, panic, or are aborted.
+//! Tasks: futures that run on their worker's thread until they complete, panic, or are aborted.
 //!
 //! Task cells come from `async-task`: one allocation per task; wakers may be used on any thread,
 //! the future never leaves its own. A panic ends the task in which it happened, nothing else.
 //!
-//! Called by everyone who spawns. Never moves a task to another thread.
+//! Called by all code that spawns. Never moves a task to another thread.
 
 use std::any::Any;
 use std::future::Future;
@@ -47,7 +47,7 @@ where
     JoinHandle { task: Some(task.fallible()) }
 }
 
-/// Where a woken task goes: its worker's queue, through the inbox if this is another thread.
+/// Queues a woken task with its worker, through the inbox if called on another thread.
 fn schedule(runnable: Runnable, inbox: &Arc<Inbox>) {
     let mut runnable = Some(runnable);
     local::with(|local| {
@@ -73,10 +73,10 @@ pub(crate) fn run(runnable: Runnable) -> Result<(), String> {
         .map_err(|payload| panic_text(&*payload).to_owned())
 }
 
-/// Drops all tasks of a worker, whatever they wait for.
+/// Drops all tasks of a worker, whatever they are waiting for.
 pub(crate) fn drop_all(local: &Rc<Local>) {
-    // Dropping a future may spawn or wake others: go on until none is left. Bounded, in case
-    // some task spawns a successor whenever it is dropped.
+    // Dropping a future may spawn or wake others: repeat until none is left. Bounded, in case some
+    // task spawns a successor whenever it is dropped.
     for _ in 0..DROP_ROUNDS_MAX {
         let wakers: Vec<Waker> = local.tasks.borrow().iter().map(|(_, w)| w.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
@@ -93,18 +93,18 @@ pub(crate) fn drop_all(local: &Rc<Local>) {
     }
 }
 
-/// How often [`drop_all`] goes over the tasks that appear while tasks are dropped.
+/// Maximum number of rounds of [`drop_all`] for tasks that appear while tasks are dropped.
 const DROP_ROUNDS_MAX: usize = 1000;
 
-/// What a panic said.
+/// The message of a panic.
 pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let literal = payload.downcast_ref::<&'static str>().copied();
     let text = literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("panic without a message")
 }
 
-/// Keeps a task in its worker's list for as long as its future exists.
-/// The future is dropped on its worker's thread, while the worker is there.
+/// Keeps a task in its worker's list for as long as its future exists. The future is dropped on its
+/// worker's thread, while the worker is there.
 struct Registration {
     key: u32,
 }
@@ -134,7 +134,7 @@ impl<F: Future> Future for Registered<F> {
 }
 
 /// A spawned task. Awaiting it yields its output, or [`Gone`] if it panicked or was aborted.
-/// Dropping the handle lets the task run on by itself.
+/// Dropping the handle detaches the task, which continues to run.
 pub struct JoinHandle<T> {
     task: Option<FallibleTask<T>>,
 }
@@ -180,7 +180,7 @@ impl std::fmt::Display for Gone {
 
 impl std::error::Error for Gone {}
 
-/// Lets the other tasks and the I/O have their turn.
+/// Yields to the other tasks and to I/O.
 pub fn yield_now() -> impl Future<Output = ()> {
     let mut yielded = false;
     std::future::poll_fn(move |cx| {
@@ -192,7 +192,7 @@ pub fn yield_now() -> impl Future<Output = ()> {
     })
 }
 
-/// Which of two futures was first.
+/// Which of two futures completed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Either<A, B> {
     /// The first one's output.

@@ -1,8 +1,7 @@
 //! Time as tasks see it: the turn's cached clocks, sleeping, timeouts.
 //!
 //! Called by every task. All clocks are read once per loop turn: within a turn time stands still,
-//! which makes reading it free. Outside of a worker (tests, other threads) the system's clock
-//! answers.
+//! which makes reading it free. Outside a worker (tests, other threads) the system's clock is used.
 
 mod wall;
 pub(crate) mod wheel;
@@ -55,7 +54,7 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// Moves the deadline; moving it further away is free.
+    /// Moves the deadline; extending it is free.
     pub fn reset(&mut self, deadline: Instant) {
         self.deadline = deadline;
     }
@@ -71,7 +70,7 @@ impl Future for Sleep {
     }
 }
 
-/// An entry in the worker's wheel, for futures that live with a deadline of their own.
+/// An entry in the worker's wheel, for futures that keep a deadline themselves.
 pub(crate) struct Timer {
     local: Rc<Local>,
     id: TimerId,
@@ -83,7 +82,7 @@ impl Timer {
         Timer { local, id }
     }
 
-    /// Ready when the deadline has been reached; else arranges for a wake-up.
+    /// Ready when the deadline has been reached; otherwise arranges for a wake-up.
     pub(crate) fn poll_deadline(&self, deadline: Instant, waker: &Waker) -> Poll<()> {
         if deadline <= self.local.now() {
             self.local.wheel.borrow_mut().disarm(self.id);
@@ -102,7 +101,7 @@ impl Drop for Timer {
     }
 }
 
-/// The time given to a future has passed.
+/// The time limit of a future has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;
 

@@ -1,8 +1,8 @@
-//! A worker: one thread, one event loop, its tasks; and the handles by which others reach it.
+//! A worker: one thread, one event loop, its tasks; and the handles for other threads.
 //!
-//! Called by the server process, which starts one thread per worker. A turn of the loop: run
-//! tasks, take messages, wait in the driver, fire timers. Each part is bounded, so that none
-//! starves the others.
+//! Called by the server process, which starts one thread per worker. A turn of the loop: run tasks,
+//! take messages, wait in the driver, fire timers. Each part is bounded, so that none starves the
+//! others.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -29,28 +29,28 @@ use crate::time::WallClock;
 use crate::time::wheel::Wheel;
 use crate::{buf, loops, mounts, task};
 
-/// Tasks run per turn before the driver is asked for events again.
+/// Maximum number of tasks run per turn before the driver is polled for events again.
 const RUN_MAX: usize = 256;
 
-/// How often the buffer pools are trimmed, at most.
+/// Minimum interval between trims of the buffer pools.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A future for one worker's thread.
 pub type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
-/// Builds a future on the thread where it is to run.
+/// Builds a future on the thread that runs it.
 pub type Spawner = Box<dyn FnOnce() -> LocalFuture + Send>;
 
-/// What a worker reports to its embedder, for the log and for counters. All bodies default to
+/// A worker's reports to its embedder, for the log and for counters. All methods default to doing
 /// nothing; they run on the worker's thread and must not block.
 pub trait Hooks {
     /// A task panicked and was dropped.
     fn task_panicked(&self, _message: &str) {}
-    /// `worker_connections` are in use: accepting stops until one is closed.
+    /// The limit of `worker_connections` is reached: accepting stops until a connection is closed.
     fn connections_exhausted(&self, _max: usize) {}
     /// `accept` failed; for EMFILE and ENFILE accepting pauses for the accept delay.
     fn accept_failed(&self, _error: &io::Error) {}
-    /// A peak of connections is over: the allocator has memory that the system could use. Giving it
-    /// back takes too long for this thread.
+    /// A peak of connections is over: the allocator holds memory that the system could use.
+    /// Returning it takes too long for this thread.
     fn memory_freed(&self) {}
 }
 
@@ -60,25 +60,26 @@ pub struct NoHooks;
 
 impl Hooks for NoHooks {}
 
-/// How a worker is set up.
+/// Configuration of a worker.
 pub struct WorkerConfig {
     /// Number of this worker, from 0; its place in [`Workers`].
     pub index: usize,
     /// The event mechanism; see [`crate::driver::choose`].
     pub driver: DriverKind,
-    /// nginx's `worker_connections`: open connections at most.
+    /// nginx's `worker_connections`: maximum number of open connections.
     pub connections_max: usize,
-    /// nginx's `multi_accept`: accept all that is queued per event, not one.
+    /// nginx's `multi_accept`: accept all queued connections per event, not one.
     pub multi_accept: bool,
-    /// nginx's `accept_mutex_delay`: pause of accepting when descriptors have run out.
+    /// nginx's `accept_mutex_delay`: how long accepting pauses when descriptors have run out.
     pub accept_delay: Duration,
-    /// nginx's `epoll_events`: events that epoll hands over at a time, from 1 to 65536.
+    /// nginx's `epoll_events`: maximum number of events taken from epoll at a time, from 1 to
+    /// 65536.
     pub events_max: usize,
     /// Restrict the loop's ring to operations that cannot block (`event_loop_guard`).
     pub guard: bool,
-    /// Counts how long the loop's turns take.
+    /// Histogram of the loop's turn times.
     pub blocked: Arc<Blocked>,
-    /// Where reports go.
+    /// Receives the reports.
     pub hooks: Rc<dyn Hooks>,
 }
 
@@ -99,23 +100,23 @@ impl WorkerConfig {
     }
 }
 
-/// What the workers of a process know of each other.
+/// Information that the workers of a process share.
 pub struct Workers {
     inboxes: Vec<Arc<Inbox>>,
     loads: Vec<Load>,
 }
 
-/// Open connections of one worker. It changes with every connection: alone in its cache lines, so
-/// that this slows no other worker down.
+/// Number of open connections of one worker. It changes with every connection: it has cache lines
+/// to itself, so that this slows no other worker down.
 #[derive(Default)]
 #[repr(align(128))]
 struct Load(AtomicUsize);
 
-/// A worker with at most so many connections hands none over, whatever the others have.
+/// A worker with at most this many connections hands none over, whatever the others have.
 const RELIEF_MIN: usize = 8;
 
 impl Workers {
-    /// For `count` workers; none of them needs to run yet.
+    /// Prepares `count` workers; none of them needs to run yet.
     ///
     /// # Errors
     /// When descriptors have run out.
@@ -143,14 +144,14 @@ impl Workers {
         self.loads.iter().map(|Load(load)| load.load(Ordering::Relaxed))
     }
 
-    /// Open connections of a worker, and those on their way to it.
+    /// Open connections of a worker, including those on their way to it.
     pub(crate) fn load(&self, index: usize) -> &AtomicUsize {
         &self.loads[index].0
     }
 
     /// Hands a connection to a worker that serves the listener.
     pub(crate) fn hand_over(&self, to: usize, listener: u64, fd: OwnedFd) -> Result<(), OwnedFd> {
-        // Counted before it arrives, so that not all workers choose the same one meanwhile.
+        // Counted before it arrives, so that the workers do not all choose the same one meanwhile.
         self.loads[to].0.fetch_add(1, Ordering::Relaxed);
         let result = self.inboxes[to].hand_over(listener, fd);
         if result.is_err() {
@@ -159,10 +160,11 @@ impl Workers {
         result
     }
 
-    /// The worker to which worker `index` should hand its next connection, if it holds clearly
-    /// more than its share: by at least 8 connections and an eighth more than the least loaded.
+    /// The worker to which worker `index` should hand its next connection, if it clearly holds more
+    /// than its share: at least 8 connections and an eighth more than the least loaded.
     pub(crate) fn relief(&self, index: usize, connections: usize) -> Option<usize> {
-        // What the others have is in cache lines that they write to: read when it may matter.
+        // The loads of other workers are in cache lines that those write to: read only when it may
+        // matter.
         if self.inboxes.len() == 1 || connections <= RELIEF_MIN {
             return None;
         }
@@ -191,12 +193,12 @@ impl Remote {
         self.inbox.push(Message::Spawn(build)).map_err(|_| Ended)
     }
 
-    /// Whether the worker has ended: it takes no messages any more.
+    /// Whether the worker has ended and no longer takes messages.
     pub fn has_ended(&self) -> bool {
         self.inbox.is_closed()
     }
 
-    /// Whether the worker has nothing to do just now: it would take a message at once.
+    /// Whether the worker is idle: it would take a message at once.
     pub fn is_waiting(&self) -> bool {
         self.inbox.is_asleep()
     }
@@ -206,7 +208,7 @@ impl Remote {
         self.inbox.wake();
     }
 
-    /// Tells the worker to end when its tasks have ended: [`stopping`] resolves there.
+    /// Tells the worker to end once its tasks have ended: [`stopping`] resolves there.
     pub fn stop(&self) {
         let _ = self.inbox.push(Message::Stop);
     }
@@ -255,7 +257,7 @@ pub fn connections() -> usize {
     local::with(|local| local.connections.get()).unwrap_or(0)
 }
 
-/// Changes `worker_connections` while running (reload).
+/// Changes `worker_connections` at run time (reload).
 pub fn set_connections_max(max: usize) {
     let local = local::current();
     local.connections_max.set(max);
@@ -273,13 +275,13 @@ pub fn stopping() -> Stopping {
     Stopping { key: None, _local: PhantomData }
 }
 
-/// The future of [`stopping`]. Its place among those who wait is given up when it is dropped: it
-/// may be awaited anew for every request.
+/// The future of [`stopping`]. Dropping it frees its place in the list of waiters: it may be
+/// awaited anew for every request.
 #[derive(Debug)]
 pub struct Stopping {
     /// Its place, once it waits.
     key: Option<usize>,
-    /// The place is this worker's: the future does not leave the thread.
+    /// The place belongs to this worker: the future does not leave the thread.
     _local: PhantomData<Rc<()>>,
 }
 
@@ -301,7 +303,7 @@ impl Future for Stopping {
                 None => self.key = Some(waiters.insert(waker.clone())),
             }
         }
-        // A replaced waker is dropped when nothing is borrowed any more.
+        // A replaced waker is dropped once nothing is borrowed any more.
         drop(waker);
         Poll::Pending
     }
@@ -311,7 +313,7 @@ impl Drop for Stopping {
     fn drop(&mut self) {
         let Some(key) = self.key else { return };
         let waker = local::with(|local| {
-            // When the worker was told to stop all places were given up at once.
+            // When the worker was told to stop, all places were freed at once.
             let waits = !local.stopping.get();
             waits.then(|| local.stop_waiters.borrow_mut().try_remove(key)).flatten()
         });
@@ -323,7 +325,7 @@ impl Drop for Stopping {
 /// Returns when the root future *and* all tasks have ended, or when killed.
 ///
 /// # Errors
-/// When the driver cannot be set up, or fails for good (EBADF and the like).
+/// When the driver cannot be set up, or fails permanently (EBADF and the like).
 pub fn run<M, F>(config: WorkerConfig, workers: &Arc<Workers>, main: M) -> io::Result<End>
 where
     M: FnOnce(Remote) -> F,
@@ -380,13 +382,13 @@ where
     result
 }
 
-/// Takes the worker off its thread, also by a panic of `main` or of a hook.
+/// Detaches the worker from its thread, even after a panic of `main` or of a hook.
 struct Leave(Rc<Local>);
 
 impl Drop for Leave {
     fn drop(&mut self) {
         let Leave(local) = self;
-        // Refused connections and tasks are dropped here, while there is a worker to drop them on.
+        // Refused connections and tasks are dropped here, while the worker still exists.
         drop(local.inbox.close());
         task::drop_all(local);
         local::set(None);
@@ -418,7 +420,7 @@ impl Loop {
             if self.local.killed.get() {
                 return Ok(End::Killed);
             }
-            // Responses that count as sent, too, are to reach the kernel.
+            // Responses reported as sent must reach the kernel, too.
             if self.local.tasks.borrow().is_empty() && !self.local.driver.borrow().is_sending() {
                 return Ok(End::Graceful);
             }
@@ -427,7 +429,7 @@ impl Loop {
         }
     }
 
-    /// Runs what is ready, up to the bound.
+    /// Runs the tasks that are ready, up to the bound.
     fn run_tasks(&mut self) {
         for _ in 0..RUN_MAX {
             let Some(runnable) = self.local.queue.borrow_mut().pop_front() else { return };
@@ -457,13 +459,13 @@ impl Loop {
         }
     }
 
-    /// Waits for events; not at all while tasks are ready.
+    /// Waits for events; does not wait while tasks are ready.
     fn wait(&mut self) -> io::Result<()> {
         let local = &self.local;
         let max = if !local.queue.borrow().is_empty() || !local.inbox.fall_asleep() {
             Some(Duration::ZERO)
         } else {
-            // A loop that nothing wakes must still see that a peak is over.
+            // A loop without events must still notice that a peak is over.
             let is_over = self.peak.is_over(local.connections.get());
             let looks = is_over.then_some(TRIM_INTERVAL);
             looks.into_iter().chain(local.wait_max()).min()

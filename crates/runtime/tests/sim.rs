@@ -151,7 +151,7 @@ fn a_postponed_timeout_comes_once_and_in_time() {
 }
 
 #[test]
-#[should_panic(expected = "everyone waits for ever (seed 3)")]
+#[should_panic(expected = "deadlock, all tasks wait forever (seed 3)")]
 fn waiting_for_ever_is_found() {
     sim::run(3, Weather::fair(), || async {
         let (client, _server) = sim::pair();

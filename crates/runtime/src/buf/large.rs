@@ -1,7 +1,7 @@
-//! Large receive buffers, for bodies of which much has come at once.
+//! Large receive buffers, for bodies that arrive in bulk.
 //!
-//! Made by the drivers for [`Stream::recv_large`](crate::net::Stream::recv_large). As with
-//! [`RecvBuf`], whoever holds one owns it; a per-thread pool keeps the memory of dropped ones.
+//! Created by the drivers for [`Stream::recv_large`](crate::net::Stream::recv_large). As with
+//! [`RecvBuf`], the holder owns the buffer; a per-thread pool keeps the memory of dropped ones.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
@@ -10,18 +10,18 @@ use bytes::Bytes;
 
 use super::{Chunk, Free, RecvBuf};
 
-/// Size of the largest buffer in bytes. Measured for a proxied megabyte: a receive and a send of
-/// this size cost less per byte than smaller ones, and larger ones no longer stay in the cache.
+/// Size of the largest buffer in bytes. Measured for a proxied megabyte: receives and sends of this
+/// size cost less per byte than smaller ones, and larger ones no longer stay in the CPU's cache.
 pub const LARGE_BUF_BYTES: usize = 128 * 1024;
 
-/// The sizes that buffers have. Memory is held for as long as its last byte is unsent, so that a
-/// client that reads slowly must not be given more of it than its bytes need.
+/// Available buffer sizes. Memory is held until its last byte has been sent, so a client that reads
+/// slowly must not tie up more of it than its bytes need.
 const CLASSES: [usize; 3] = [LARGE_BUF_BYTES / 4, LARGE_BUF_BYTES / 2, LARGE_BUF_BYTES];
 
 /// Bytes of unused memory of each size that a thread keeps at most.
 const POOL_FREE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// How many unused ones of each size survive a trim.
+/// Number of unused buffers of each size that survive a trim.
 const POOL_FREE_MIN: usize = 2;
 
 thread_local! {
@@ -29,21 +29,21 @@ thread_local! {
         const { RefCell::new([Free::new(), Free::new(), Free::new()]) };
 }
 
-/// The place in [`CLASSES`] of the smallest size that holds `bytes`, or of the largest one.
+/// Index in [`CLASSES`] of the smallest size that holds `bytes`, or of the largest size.
 fn class_of(bytes: usize) -> usize {
     CLASSES.iter().position(|size| bytes <= *size).unwrap_or(CLASSES.len() - 1)
 }
 
 /// Bytes received, in large memory that returns to a pool on drop.
 pub struct LargeBuf {
-    /// Empty only while it is dropped.
+    /// Empty only while it is being dropped.
     memory: Box<[u8]>,
     start: usize,
     end: usize,
 }
 
 impl LargeBuf {
-    /// Memory without content: at least `bytes`, if that is not more than [`LARGE_BUF_BYTES`].
+    /// Memory with unspecified content: at least `bytes`, up to [`LARGE_BUF_BYTES`].
     pub(crate) fn take(bytes: usize) -> LargeBuf {
         let class = class_of(bytes);
         let pooled = POOL.with_borrow_mut(|pool| pool[class].take());
@@ -56,7 +56,7 @@ impl LargeBuf {
         &mut self.memory
     }
 
-    /// So many bytes were filled.
+    /// Records that `len` bytes were filled.
     pub(crate) fn filled(&mut self, len: usize) {
         debug_assert!(len <= self.memory.len());
         (self.start, self.end) = (0, len);
@@ -92,11 +92,11 @@ impl AsRef<[u8]> for LargeBuf {
     }
 }
 
-/// What [`Stream::recv_large`](crate::net::Stream::recv_large) has received.
+/// The result of [`Stream::recv_large`](crate::net::Stream::recv_large).
 pub enum Received {
-    /// In a usual buffer.
+    /// In a regular buffer.
     Lent(RecvBuf),
-    /// In a large one.
+    /// In a large buffer.
     Large(LargeBuf),
 }
 
@@ -106,7 +106,8 @@ impl Received {
         Received::Lent(RecvBuf::empty())
     }
 
-    /// Whether there may be more at once: the buffer was filled. To be asked before bytes are forgotten.
+    /// Whether more may be available at once, because the buffer was filled. Call it before
+    /// truncating.
     pub fn is_full(&self) -> bool {
         match self {
             Received::Lent(buf) => buf.end as usize == super::RECV_BUF_BYTES,
@@ -114,7 +115,7 @@ impl Received {
         }
     }
 
-    /// Forgets all but the first `len` bytes.
+    /// Discards all but the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         match self {
             Received::Lent(buf) => buf.truncate(len),
@@ -136,8 +137,8 @@ impl Received {
         }
     }
 
-    /// As [`into_bytes`](Self::into_bytes), for bytes that may be kept for long: if they fill less than
-    /// half of their memory they are copied into as much as they need.
+    /// Like [`into_bytes`](Self::into_bytes), for bytes that may be kept for long: if they fill
+    /// less than half of their memory, they are copied into an allocation of the exact size.
     pub fn into_compact_bytes(self) -> Bytes {
         let memory = match &self {
             Received::Lent(buf) => buf.memory.as_ref().map_or(0, |memory| memory.len()),
@@ -146,9 +147,9 @@ impl Received {
         if self.len() <= memory / 2 { Bytes::copy_from_slice(&self) } else { self.into_bytes() }
     }
 
-    /// The bytes, shared. Few bytes are copied, so that they do not hold on to large memory.
+    /// The bytes, shared. A small number of bytes is copied, so that they do not pin large memory.
     pub fn into_bytes(self) -> Bytes {
-        /// So many bytes are cheaper copied.
+        /// Up to this many bytes, a copy is cheaper.
         const COPY_BYTES_MAX: usize = 2 * 1024;
         if self.len() <= COPY_BYTES_MAX {
             return Bytes::copy_from_slice(&self);
@@ -188,7 +189,7 @@ impl From<Received> for Chunk {
     }
 }
 
-/// Shrinks this thread's pool towards what was needed lately.
+/// Shrinks this thread's pool towards recent demand.
 pub(super) fn trim() {
     POOL.with_borrow_mut(|pool| pool.iter_mut().for_each(|free| free.trim(POOL_FREE_MIN)));
 }

@@ -1,10 +1,10 @@
-//! The epoll driver: edge-triggered, each socket registered at most once and only when it is
-//! first waited for.
+//! The epoll driver: edge-triggered, each socket registered at most once and only when it is first
+//! waited for.
 //!
-//! What it saves compared with a plain readiness loop: a connection that brings its request along
-//! and is closed after the response is never registered; after a short read nothing is read again
-//! before the next edge, so a keep-alive request costs one `recv` and one `send`, and a share of
-//! one `epoll_wait`.
+//! Savings compared with a plain readiness loop: a connection that brings its request along and is
+//! closed after the response is never registered; after a short read nothing is read again before
+//! the next edge, so a keep-alive request costs one `recv`, one `send`, and a share of one
+//! `epoll_wait`.
 //!
 //! Listeners are level-triggered, so that one accepted connection per event is enough and other
 //! workers get theirs; shared ones are exclusive (one worker is woken per connection).
@@ -31,21 +31,21 @@ use crate::inbox::Inbox;
 use crate::net::Address;
 use crate::worker::WorkerConfig;
 
-/// Events taken from the kernel per turn at most, whatever `epoll_events` says.
+/// Maximum number of events taken from the kernel per turn, whatever `epoll_events` says.
 const EVENTS_MAX: usize = 65536;
 
 /// Marks the inbox's eventfd among the events.
 const INBOX: u64 = u64::MAX;
 
-/// After so many new connections in a row that had nothing to receive yet, the next ones wait for the
-/// event at once.
+/// After this many consecutive new connections with nothing to receive yet, the next ones wait for
+/// the event at once.
 const MISSES_MAX: u8 = 2;
 
-/// How often it is tried again whether requests come along with their connections.
+/// How often an immediate first receive is tried again after such a streak.
 const TRY_EVERY: u8 = 16;
 
-/// Whether new connections bring their request along: so it is where they queue up, not so where the
-/// worker accepts them at once. Spares the receive that fails, or the registration.
+/// Whether new connections arrive with their request: true where they queue up, false where the
+/// worker accepts them at once. Saves the receive that would fail, or the registration.
 #[derive(Clone, Copy, Default)]
 struct FirstReceives {
     misses: u8,
@@ -66,26 +66,26 @@ impl FirstReceives {
     }
 }
 
-/// One socket's state: what is known of its readiness, and who waits.
+/// One socket's state: its known readiness, and its waiters.
 struct Slot {
-    /// Tells the events of an earlier socket in the same slot apart.
+    /// Distinguishes events of an earlier socket in the same slot.
     generation: u32,
     role: Role,
     /// The interest registered with the kernel; empty: not registered.
     interest: EventFlags,
-    /// A read might get something: assumed until a read came up short.
+    /// A read may succeed: assumed until a read comes up short.
     readable: bool,
-    /// A write might be taken: assumed until one was not.
+    /// A write may succeed: assumed until one is refused.
     writable: bool,
-    /// The peer has closed its side: reads go on to the end without another edge.
+    /// The peer has closed its side: reads continue to the end without another edge.
     peer_closed: bool,
-    /// Nothing was received yet, nor waited for.
+    /// Nothing was received or waited for yet.
     fresh: bool,
     read: Option<Waker>,
     waiters: Waiters,
 }
 
-// Part of what an idle connection costs.
+// Part of the memory cost of an idle connection.
 const _: () = assert!(size_of::<Slot>() <= 40);
 
 /// The driver; one per worker.
@@ -96,7 +96,7 @@ pub(crate) struct Epoll {
     multi_accept: bool,
     first_receives: FirstReceives,
     events: Vec<Event>,
-    /// The inbox's eventfd is open as long as it is watched.
+    /// Keeps the inbox's eventfd open for as long as it is watched.
     _event: Arc<OwnedFd>,
 }
 
@@ -170,7 +170,7 @@ impl Epoll {
         }
     }
 
-    /// Ends the watch over a socket that goes on living elsewhere.
+    /// Stops watching a socket that lives on elsewhere.
     pub(crate) fn unregister(&mut self, key: Key, fd: BorrowedFd<'_>) -> io::Result<()> {
         let slot = &mut self.slots[key.0 as usize];
         if !slot.interest.is_empty() {
@@ -206,9 +206,9 @@ impl Epoll {
             }
             match result {
                 Ok((len, _)) => {
-                    // After a short read the queue was empty: whatever comes later raises an
-                    // edge, and registering reports what is there by then. Not so when the
-                    // peer's end was announced already: it may be right behind the data.
+                    // After a short read the queue was empty: later data raises an edge, and
+                    // registering reports the data present by then. Not so when the peer's end was
+                    // already announced: it may follow right behind the data.
                     slot.readable = len == memory.len() || len == 0 || slot.peer_closed;
                     return Poll::Ready(Ok(RecvBuf::filled(memory, len)));
                 }
@@ -294,7 +294,7 @@ impl Epoll {
         }
     }
 
-    /// Receives a datagram as `receive` does, which says EAGAIN when there is none.
+    /// Receives a datagram by `receive`, which returns EAGAIN when there is none.
     pub(crate) fn poll_datagram<T>(
         &mut self,
         key: Key,
@@ -305,7 +305,7 @@ impl Epoll {
         let slot = &mut self.slots[key.0 as usize];
         if slot.readable {
             match receive(fd) {
-                // There may be more: a datagram says nothing of the next one.
+                // There may be more: one datagram says nothing about the next.
                 Ok(received) => return Poll::Ready(Ok(received)),
                 Err(Errno::AGAIN) => slot.readable = false,
                 Err(error) => return Poll::Ready(Err(error.into())),
@@ -366,7 +366,7 @@ impl Epoll {
     pub(crate) fn pause_accept(&mut self, key: Key, fd: BorrowedFd<'_>) {
         let slot = &mut self.slots[key.0 as usize];
         if !slot.interest.is_empty() {
-            // Can only fail if it was not registered.
+            // Fails only if it was not registered.
             let _ = epoll::delete(&self.epoll, fd);
             slot.interest = EventFlags::empty();
         }
@@ -427,7 +427,7 @@ impl Epoll {
         }
         slot.waiters.remember_write(cx);
         let mut wanted = EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        // What connects will receive: one registration for both.
+        // A connecting socket will also receive: one registration for both.
         wanted.set(EventFlags::IN, slot.role == Role::Connecting);
         register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
     }
@@ -460,7 +460,7 @@ impl Slot {
     }
 }
 
-/// Adds `wanted` to what is registered for the socket. Registering reports the current state.
+/// Adds `wanted` to the socket's registered interest. Registering reports the current state.
 fn register(
     epoll: &OwnedFd,
     fd: BorrowedFd<'_>,

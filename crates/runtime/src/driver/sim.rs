@@ -1,11 +1,11 @@
-//! The simulated driver: virtual time and connections in memory, all decided by a seed.
+//! The simulated driver: virtual time and in-memory connections, all decided by a seed.
 //!
-//! What a connection task meets in production only now and then happens here all the time: data
-//! split at any byte, partial writes, delays, spurious wake-ups, resets. The same seed gives the
-//! same run. Time passes only when every task waits, and then at once.
+//! Events that a connection task rarely meets in production happen here all the time: data split at
+//! any byte, partial writes, delays, spurious wake-ups, resets. The same seed gives the same run.
+//! Time passes only when every task waits, and then at once.
 //!
-//! Called by [`crate::sim`]. Knows no listeners, and no other threads: work given to a pool would
-//! make a run depend on real time.
+//! Called by [`crate::sim`]. Has no listeners and no other threads: work given to a pool would make
+//! a run depend on real time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -21,10 +21,10 @@ use super::{Key, Wait, remember};
 use crate::buf::{self, Chain, Chunk, RECV_BUF_BYTES, RecvBuf};
 use crate::sim::Weather;
 
-/// Free ports looked for by chance so many times.
+/// Number of random attempts to find a free port.
 const PORT_TRIES_MAX: usize = 64;
 
-/// One in so many operations wakes its task for nothing.
+/// One in this many operations wakes its task spuriously.
 const SPURIOUS_ONE_IN: u64 = 16;
 
 /// What arrives at a socket.
@@ -46,34 +46,34 @@ type Event = Reverse<(Duration, u64, usize, u32, Arrival)>;
 
 #[derive(Default)]
 struct Socket {
-    /// Tells it from earlier ones in its slot.
+    /// Distinguishes it from earlier sockets in its slot.
     serial: u32,
     peer: Option<usize>,
     arrived: VecDeque<u8>,
     ended: bool,
     reset: bool,
-    /// Our side has ended.
+    /// Our side has been shut down.
     shut: bool,
     /// Bytes sent to the peer and not yet read there.
     outstanding: usize,
-    /// When the last thing sent to the peer arrives: what follows comes no earlier.
+    /// Arrival time of the last item sent to the peer: later items arrive no earlier.
     last_arrival: Duration,
     read: Option<Waker>,
     write: Option<Waker>,
     hangup: Option<Waker>,
-    /// What a UDP socket has besides.
+    /// Additional state of a UDP socket.
     datagram: Option<Box<Mailbox>>,
 }
 
 /// A UDP socket of the simulation.
 struct Mailbox {
     address: SocketAddr,
-    /// Takes datagrams of this peer only.
+    /// Accepts datagrams from this peer only.
     peer: Option<SocketAddr>,
     arrived: VecDeque<(SocketAddr, Vec<u8>)>,
 }
 
-/// Datagrams that wait to be received at a socket; more are lost.
+/// Datagrams that wait to be received at a socket; further ones are lost.
 const MAILBOX_MAX: usize = 256;
 
 /// The driver; one per simulated worker.
@@ -127,7 +127,9 @@ impl Sim {
             (Some(next), None) => next,
             (None, Some(limit)) => limit,
             // All tasks wait for something that will never come: the test has found a bug.
-            (None, None) => return Err(io::Error::other("simulation: everyone waits for ever")),
+            (None, None) => {
+                return Err(io::Error::other("simulation: deadlock, all tasks wait forever"));
+            }
         };
         self.now = self.now.max(until);
         while self.events.peek().is_some_and(|Reverse((at, ..))| *at <= self.now) {
@@ -140,7 +142,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Two sockets, connected to each other.
+    /// Creates two connected sockets.
     pub(crate) fn pair(&mut self) -> (Key, Key) {
         let left = self.socket(None);
         let right = self.socket(Some(left));
@@ -172,7 +174,7 @@ impl Sim {
         dropped.extend([socket.read, socket.write, socket.hangup].into_iter().flatten());
     }
 
-    /// Sends something to the peer, if there is one; it arrives in order, sooner or later.
+    /// Sends something to the peer, if there is one; it arrives in order, after some delay.
     fn send_off(&mut self, from: usize, arrival: Arrival) {
         let Some(peer) = self.sockets[from].peer else { return };
         let delay_max = self.weather.delay_max.as_nanos() as u64;
@@ -187,7 +189,7 @@ impl Sim {
         self.events.push(Reverse((at, self.next_event, peer, serial, arrival)));
     }
 
-    /// Now and then something that means nothing happens to the peer.
+    /// Occasionally sends the peer a meaningless event.
     fn confuse(&mut self, index: usize) {
         if self.one_in(SPURIOUS_ONE_IN) {
             self.send_off(index, Arrival::Nothing);
@@ -222,13 +224,13 @@ impl Sim {
         if let Some(peer) = socket.peer {
             let peer = &mut self.sockets[peer];
             peer.outstanding -= count;
-            // It may write again; woken by an arrival, so that it happens in the event order.
+            // The peer may write again; it is woken by an arrival, to keep the event order.
             self.send_off(index, Arrival::Nothing);
         }
         Poll::Ready(Ok(RecvBuf::filled(memory, count)))
     }
 
-    /// How much of `most` bytes is moved at once: mostly all, often some, sometimes one.
+    /// How much of `most` bytes is moved at once: usually all, often some, sometimes one.
     fn part(&mut self, most: usize) -> usize {
         match self.random(4) {
             _ if !self.weather.split => most,
@@ -269,7 +271,7 @@ impl Sim {
         Poll::Ready(Ok(count))
     }
 
-    /// A UDP socket at this address; port 0: at one that is free.
+    /// Creates a UDP socket at this address; port 0: at a free one.
     pub(crate) fn bind(&mut self, address: SocketAddr) -> io::Result<Key> {
         let mut address = address;
         if address.ip().is_unspecified() {
@@ -278,7 +280,7 @@ impl Sim {
                 SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
             });
         }
-        // As the kernel does it: a port that nobody can foresee.
+        // Like the kernel: an unpredictable port.
         for _ in 0..PORT_TRIES_MAX {
             if address.port() != 0 {
                 break;
@@ -298,7 +300,7 @@ impl Sim {
         Ok(Key(index as u32))
     }
 
-    /// Takes datagrams of this peer only, and sends to it.
+    /// Restricts the socket to datagrams from and to this peer.
     pub(crate) fn connect(&mut self, key: Key, peer: SocketAddr) -> io::Result<()> {
         self.mailbox(key)?.peer = Some(peer);
         Ok(())

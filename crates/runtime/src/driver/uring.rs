@@ -1,16 +1,17 @@
 //! The io_uring driver: one `io_uring_enter` per turn submits, waits and reaps.
 //!
 //! Receive is single-shot with memory from the provided buffers (multishot receive gained 1 % and
-//! cost 10 % on short connections); sends own their memory until they are complete; hang-up,
-//! writability and accepting are polls, the latter followed by direct calls (`uring/accept.rs`).
+//! cost 10 % on short connections); sends own their memory until they complete; hang-up,
+//! writability and accepting are polls, the last followed by direct calls (`uring/accept.rs`).
 //!
 //! Sockets are in blocking mode: on a non-blocking one the ring would return EAGAIN instead of
-//! waiting for readiness. For direct system calls (`sendfile`) a socket is made non-blocking by
-//! [`Uring::prepare_direct`] and back before the next operation of the ring; while a direct send is
-//! under way, perhaps in a pool thread, it stays non-blocking and receives go by poll and `recv`.
+//! waiting for readiness. For direct system calls (`sendfile`) [`Uring::prepare_direct`] makes a
+//! socket non-blocking, and it is set back before the next operation of the ring; while a direct
+//! send is in progress, perhaps in a pool thread, it stays non-blocking and receives use poll and
+//! `recv`.
 //!
 //! # Ownership
-//! The kernel holds on to three things on our behalf, each until the completion of its operation:
+//! The kernel holds three things on our behalf, each until its operation completes:
 //!
 //! * *Descriptors.* A slot counts its operations in `in_flight`. `detach` closes the descriptor at
 //!   once only if there are none; otherwise it cancels them, and the descriptor moves into the slot
@@ -22,8 +23,9 @@
 //!   slab grows) does not move bytes.
 //! * *Memory to be received into*: see `uring_buffers.rs`.
 //!
-//! A worker that ends by itself first waits for what was reported as sent (`stragglers.rs`). On drop
-//! the driver cancels everything and waits for the completions. Should they not come, it leaks the memory rather than free it under the kernel's hands.
+//! A worker that ends normally first waits for sends that were reported as done (`stragglers.rs`).
+//! On drop the driver cancels everything and waits for the completions. If they do not arrive, it
+//! leaks the memory rather than free it while the kernel may still use it.
 
 mod accept;
 mod receive;
@@ -56,7 +58,7 @@ use accept::Batch;
 use ring::Ring;
 use stragglers::Stragglers;
 
-/// How long a driver that is dropped waits for the kernel to give its memory back.
+/// How long a dropped driver waits for the kernel to return its memory.
 const DROP_WAIT: Duration = Duration::from_secs(5);
 
 /// The driver; one per worker.
@@ -64,19 +66,19 @@ pub(crate) struct Uring {
     // Dropped in this order: the ring before the memory that it uses.
     ring: Ring,
     pub(super) slots: Slab<Slot>,
-    /// What came for sockets and was not taken yet: apart from the slots, where it would cost idle
+    /// Received data that was not taken yet: kept outside the slots, where it would cost idle
     /// connections memory.
     received: Slab<Result<RecvBuf, Errno>>,
     buffers: std::mem::ManuallyDrop<Buffers>,
     next_serial: u32,
     stragglers: Stragglers,
-    /// Receives to be submitted again when buffers have been provided.
+    /// Receives to be resubmitted once buffers have been provided.
     retries: Vec<usize>,
     completions: Vec<(u64, i32, u32)>,
-    /// Boxes, because their address must not change once pointers to them were made.
+    /// Boxed, because their addresses must not change once pointers to them exist.
     #[expect(clippy::vec_box, reason = "reused as boxes")]
     spare: Vec<Box<Sending>>,
-    /// How connections are taken; all listeners of a worker have the one flood.
+    /// How connections are accepted; shared by all listeners of a worker.
     batch: Batch,
     multi_accept: bool,
     /// The inbox's eventfd.
@@ -165,8 +167,8 @@ impl Uring {
         let more = cqueue::more(flags);
         let known =
             self.slots.get_mut(index).filter(|slot| slot.serial == Op::serial_of(user_data));
-        // A slot stays until its last completion, so there is no other way for this to be unknown
-        // than an error of ours. Another socket must not suffer from it.
+        // A slot stays until its last completion, so an unknown one can only be a bug of ours.
+        // Other sockets must not suffer from it.
         let Some(slot) = known else {
             debug_assert!(cqueue::buffer_select(flags).is_none(), "a buffer would be lost");
             return;
@@ -193,7 +195,7 @@ impl Uring {
             Op::Cancel | Op::Inbox => {}
         }
         if self.slots.get(index).is_some_and(|slot| slot.closing.is_some() && slot.in_flight == 0) {
-            // Closes the descriptor, and frees what was to be sent.
+            // Closes the descriptor and frees the memory to be sent.
             drop(self.remove(index));
         }
     }
@@ -277,7 +279,7 @@ impl Uring {
         Poll::Pending
     }
 
-    /// From now on direct calls on the descriptor do not wait; receives go by poll.
+    /// Makes direct calls on the descriptor non-blocking; receives use poll from now on.
     pub(crate) fn prepare_direct(&mut self, key: Key, fd: BorrowedFd<'_>) -> io::Result<()> {
         let slot = &mut self.slots[key.0 as usize];
         slot.set(Is::Direct, true);
@@ -288,7 +290,7 @@ impl Uring {
         Ok(())
     }
 
-    /// No direct call is under way any more.
+    /// Ends the period of direct calls.
     pub(crate) fn finish_direct(&mut self, key: Key) {
         self.slots[key.0 as usize].set(Is::Direct, false);
     }
@@ -296,7 +298,7 @@ impl Uring {
     pub(crate) fn forget(&mut self, key: Key, wait: Wait) -> Option<Waker> {
         let slot = self.slots.get_mut(key.0 as usize)?;
         match wait {
-            // The receive goes on, and its result waits for the next future.
+            // The receive continues, and its result waits for the next future.
             Wait::Read => slot.read.take(),
             Wait::Write => {
                 if slot.has(Op::Send) && !slot.is(Is::SendBehind) {
@@ -315,7 +317,7 @@ impl Drop for Uring {
         self.ring.push(cancel.user_data(Op::Cancel.user_data(0, 0)));
         let limit = Instant::now() + DROP_WAIT;
         let mut woken = Vec::new();
-        // Sockets still attached have no owner any more: tasks are dropped before their driver.
+        // Sockets still attached no longer have an owner: tasks are dropped before their driver.
         while self.slots.iter().any(|(_, slot)| slot.in_flight != 0) && Instant::now() < limit {
             if self.turn(Some(Duration::from_millis(10)), &mut woken).is_err() {
                 break;

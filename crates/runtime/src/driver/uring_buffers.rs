@@ -21,12 +21,12 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::buf;
 
-/// Entries of the ring: the most buffers that are ever provided, 4 MB. A power of two. What more
-/// connections receive in one turn waits for the next one; no more tasks than this run in a turn,
-/// either. The kernel never hands unused buffers back, so that a peak keeps what it has got.
+/// Entries of the ring: the maximum number of provided buffers, 5 MB. A power of two. Connections
+/// beyond that many receive in the next turn; no more tasks than this run in a turn, either. The
+/// kernel never returns unused buffers, so the memory of a peak stays provided.
 const ENTRIES: u16 = 256;
 
-/// Buffers provided at the start; doubled whenever they did not suffice for one turn.
+/// Buffers provided at startup; doubled whenever they did not suffice for one turn.
 const PROVIDED_START: u16 = 64;
 
 /// The group's number; there is one per ring.
@@ -57,7 +57,7 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Provides as many buffers again. False: there are as many as there can be.
+    /// Doubles the number of provided buffers. False: the maximum is reached.
     pub(super) fn grow(&mut self) -> bool {
         let count = self.lent.len() as u16;
         let more = if count == 0 { PROVIDED_START } else { count.min(ENTRIES - count) };
@@ -70,8 +70,8 @@ impl Buffers {
         more > 0
     }
 
-    /// The memory that the kernel has filled, taken back; other memory is provided in its place.
-    /// `None` for an id that is not lent, which the kernel never names.
+    /// Takes back memory that the kernel has filled, and provides other memory in its place. `None`
+    /// for an id that is not lent, which the kernel never names.
     pub(super) fn take(&mut self, id: u16) -> Option<buf::RecvMemory> {
         let memory = self.lent.get_mut(usize::from(id))?.take()?;
         self.give(id);
@@ -80,7 +80,7 @@ impl Buffers {
         Some(unsafe { Box::from_raw(memory.as_ptr()) })
     }
 
-    /// Makes what was given visible to the kernel.
+    /// Makes the provided buffers visible to the kernel.
     pub(super) fn publish(&mut self) {
         // SAFETY: `entries` is the base of a live ring; its tail is a `u16` in the first entry,
         // aligned, which the kernel only reads, and we only write here.

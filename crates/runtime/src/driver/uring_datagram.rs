@@ -1,5 +1,5 @@
-//! Datagrams on the io_uring driver: by direct calls, and polls where these would have to wait, since
-//! the ring's receive does not say where a datagram is from.
+//! Datagrams on the io_uring driver: by direct calls, and by polls where these would have to wait,
+//! since the ring's receive does not return the source address.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use super::uring_slot::Op;
 use super::{Ends, Key, remember, send_datagram};
 
 impl Uring {
-    /// Receives a datagram as `receive` does, which says EAGAIN when there is none.
+    /// Receives a datagram by `receive`, which returns EAGAIN when there is none.
     pub(crate) fn poll_datagram<T>(
         &mut self,
         key: Key,

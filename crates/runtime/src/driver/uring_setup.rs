@@ -1,7 +1,8 @@
-//! Making a ring as the io_uring driver wants it, and trying at start whether the kernel gives it.
+//! Creates the ring for the io_uring driver, and probes at startup whether the kernel supports it.
 //!
-//! Called by `driver::choose` and by the driver. The flags come together in Linux 6.1
-//! (DEFER_TASKRUN); without them io_uring is slower than epoll, so there is no lesser form.
+//! Called by `driver::choose` and by the driver. The required flags are all available from Linux
+//! 6.1 (DEFER_TASKRUN); without them io_uring is slower than epoll, so there is no fallback form of
+//! the ring.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -11,13 +12,13 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
 use super::uring_buffers::{Buffers, GROUP};
 
-/// Submissions per call to the kernel; when more are queued, they are handed in early.
+/// Submissions per call to the kernel; when more are queued, they are submitted early.
 const SUBMISSIONS: u32 = 1024;
 
-/// Completions that the kernel holds for one turn; beyond that it keeps them for the next call.
+/// Completions that the kernel holds for one turn; it keeps further ones for the next call.
 const COMPLETIONS: u32 = 8192;
 
-/// All that the driver ever submits: none of these can wait for a disk on a socket.
+/// Every operation that the driver submits: none of these can wait for a disk on a socket.
 const OPERATIONS: [u8; 5] = [
     opcode::Recv::CODE,
     opcode::Send::CODE,
@@ -29,7 +30,7 @@ const OPERATIONS: [u8; 5] = [
 /// IOSQE_BUFFER_SELECT, the one flag that the driver sets on submissions.
 const BUFFER_SELECT_BIT: u8 = 1 << 5;
 
-/// Makes a ring and its provided buffers. With `restrict`, the kernel refuses everything but
+/// Creates a ring and its provided buffers. With `restrict`, the kernel refuses everything but
 /// [`OPERATIONS`] from then on.
 pub(super) fn ring(restrict: bool) -> io::Result<(IoUring, Buffers)> {
     let build = |no_sqarray: bool| {
@@ -47,7 +48,7 @@ pub(super) fn ring(restrict: bool) -> io::Result<(IoUring, Buffers)> {
         }
         builder.build(SUBMISSIONS)
     };
-    // NO_SQARRAY spares an indirection; Linux 6.6.
+    // NO_SQARRAY saves an indirection; Linux 6.6.
     let ring = build(true).or_else(|_| build(false))?;
     let buffers = Buffers::new(&ring.submitter())?;
     if restrict {
@@ -56,33 +57,34 @@ pub(super) fn ring(restrict: bool) -> io::Result<(IoUring, Buffers)> {
         ring.submitter().register_restrictions(&mut allowed)?;
         ring.submitter().register_enable_rings()?;
     } else {
-        // Spares looking the ring's descriptor up in every call; only a gain, so not required.
+        // Saves looking up the ring's descriptor in every call; only an optimization, so not
+        // required.
         let _ = ring.submitter().register_ring_fd();
     }
     Ok((ring, buffers))
 }
 
-/// Tries everything that the driver needs. The error says what is missing, for the log.
+/// Tries everything that the driver needs. The error names the missing part, for the log.
 pub(super) fn probe() -> Result<(), String> {
     let (mut ring, _buffers) = ring(true).map_err(|error| match error.raw_os_error() {
         Some(libc_eperm) if libc_eperm == rustix::io::Errno::PERM.raw_os_error() => {
             "io_uring is forbidden here (container, or sysctl kernel.io_uring_disabled)".to_owned()
         }
         Some(enosys) if enosys == rustix::io::Errno::NOSYS.raw_os_error() => {
-            "the kernel has no io_uring".to_owned()
+            "the kernel does not support io_uring".to_owned()
         }
-        _ => format!("the kernel does not give the ring that is needed (Linux 6.1): {error}"),
+        _ => format!("the kernel cannot create the required ring (Linux 6.1 or later): {error}"),
     })?;
     if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
         return Err("the kernel's io_uring lacks EXT_ARG or NODROP".to_owned());
     }
-    receive_once(&mut ring).map_err(|error| format!("io_uring does not receive: {error}"))?;
+    receive_once(&mut ring).map_err(|error| format!("receiving with io_uring fails: {error}"))?;
     let mut operations = Probe::new();
     let plain = IoUring::new(1).map_err(|error| format!("io_uring_setup: {error}"))?;
     plain
         .submitter()
         .register_probe(&mut operations)
-        .map_err(|error| format!("io_uring cannot be probed: {error}"))?;
+        .map_err(|error| format!("probing io_uring operations fails: {error}"))?;
     match OPERATIONS.iter().find(|op| !operations.is_supported(**op)) {
         Some(op) => Err(format!("the kernel's io_uring lacks operation {op}")),
         None => Ok(()),

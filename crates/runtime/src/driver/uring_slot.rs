@@ -1,5 +1,5 @@
-//! The io_uring driver's record of one socket: what the kernel has in hand, what has come of it, who
-//! waits. The rules of ownership are on top of `uring.rs`.
+//! The io_uring driver's record of one socket: operations in flight, their results, and waiting
+//! tasks. The ownership rules are at the top of `uring.rs`.
 
 use std::net::Shutdown;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -12,8 +12,8 @@ use rustix::net::RecvFlags;
 use super::{Role, SLICES_MAX, Waiters, shutdown};
 use crate::buf::{self, Chain, Chunk, RecvBuf};
 
-/// The largest serial of a socket: what is left of the user data, 64 bits, besides the slot's 32 and
-/// the 3 of an [`Op`].
+/// The largest serial of a socket: the 64 bits of user data also hold the slot's 32 bits and the 3
+/// of an [`Op`].
 pub(super) const SERIAL_MAX: u32 = u32::MAX >> 3;
 
 /// What an operation is for; part of its user data.
@@ -37,9 +37,9 @@ impl Op {
         1 << self as u8
     }
 
-    /// Names an operation of the socket with this serial in this slot: no operation of an earlier
-    /// socket in the slot has the same name, so neither its completion nor a cancellation of it can
-    /// be taken for one of this socket.
+    /// Identifies an operation of the socket with this serial in this slot. No operation of an
+    /// earlier socket in the slot has the same user data, so neither its completion nor a
+    /// cancellation of it can be mistaken for one of this socket.
     pub(super) fn user_data(self, index: usize, serial: u32) -> u64 {
         debug_assert!(index <= u32::MAX as usize && serial <= SERIAL_MAX);
         index as u64 | (self as u64) << 32 | u64::from(serial) << 35
@@ -60,13 +60,13 @@ pub(super) struct Sending {
     pub(super) chain: Chain,
     pub(super) slices: [libc::iovec; SLICES_MAX],
     pub(super) header: libc::msghdr,
-    /// What the slices add up to.
+    /// Total length of the slices.
     pub(super) offered: usize,
-    /// Set by the completion; the future that sends has not seen it yet.
+    /// Set by the completion; not yet seen by the sending future.
     pub(super) result: Option<Result<usize, Errno>>,
 }
 
-/// An error or none, in two bytes.
+/// An optional error, in two bytes.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SendError(Option<NonZeroU16>);
 
@@ -80,7 +80,7 @@ impl SendError {
     }
 }
 
-/// What is so of a socket, or not: a bit each.
+/// Flags of a socket: a bit each.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(super) enum Is {
@@ -90,17 +90,17 @@ pub(super) enum Is {
     Direct,
     /// The receive in flight is a poll, to be followed by `recv`.
     RecvByPoll,
-    /// Nor `recv` follows: whoever waits will receive by a direct call.
+    /// Not even `recv` follows: the waiting task receives by a direct call.
     RecvLarge,
-    /// A direct receive might get something, or a direct accept.
+    /// A direct receive or a direct accept may succeed.
     CanRead,
-    /// A UDP socket: what completes for receiving is a poll.
+    /// A UDP socket: its receive operations are polls.
     Datagram,
-    /// The last receive left data behind, or there was none yet: worth trying at once.
+    /// The last receive left data behind, or there was none yet: an immediate try may succeed.
     TryFirst,
     PeerClosed,
     CanWrite,
-    /// The future of the send in flight was dropped: its result is of no interest.
+    /// The future of the send in flight was dropped: its result is ignored.
     SendAbandoned,
     /// The send in flight was reported as done.
     SendBehind,
@@ -110,7 +110,7 @@ pub(super) enum Is {
     Straggler,
     /// A straggler that has outlived the turn in which it was closed.
     Late,
-    /// A listener that others share.
+    /// A listener shared with others.
     Shared,
     /// A listener whose poll is being cancelled.
     Paused,
@@ -119,17 +119,17 @@ pub(super) enum Is {
 /// One socket.
 pub(super) struct Slot {
     pub(super) fd: RawFd,
-    /// Tells the socket from earlier ones in this slot; at most [`SERIAL_MAX`].
+    /// Distinguishes the socket from earlier ones in this slot; at most [`SERIAL_MAX`].
     pub(super) serial: u32,
     /// Bits of [`Is`].
     facts: u16,
-    /// What a send that was reported as done came to; the next one returns it.
+    /// Error of a send that had been reported as done; the next send returns it.
     pub(super) send_error: SendError,
-    /// Bits of the operations that the kernel has not completed.
+    /// Bits of the operations in flight.
     pub(super) in_flight: u8,
-    /// To be done after the send in flight.
+    /// To be performed after the send in flight.
     pub(super) shutdown: Option<Shutdown>,
-    /// A place in `Uring::received`, plus one.
+    /// Index in `Uring::received`, plus one.
     pub(super) received: Option<NonZeroU32>,
     pub(super) sending: Option<Box<Sending>>,
     /// Detached; to be closed with the last completion.
@@ -138,11 +138,11 @@ pub(super) struct Slot {
     pub(super) waiters: Waiters,
 }
 
-// Part of what an idle connection costs.
+// Part of the memory cost of an idle connection.
 const _: () = assert!(size_of::<Slot>() <= 56);
 
 impl Slot {
-    /// A socket of which nothing is under way.
+    /// A socket without operations in flight.
     pub(super) fn new(fd: RawFd, role: Role, serial: u32) -> Slot {
         let mut slot = Slot {
             fd,
@@ -168,7 +168,7 @@ impl Slot {
         self.facts & 1 << what as u8 != 0
     }
 
-    /// Whether it is so; from now on it is not.
+    /// Returns the flag and clears it.
     pub(super) fn take(&mut self, what: Is) -> bool {
         let so = self.is(what);
         self.set(what, false);
@@ -180,7 +180,7 @@ impl Slot {
         self.facts = if so { self.facts | bit } else { self.facts & !bit };
     }
 
-    /// Whether the kernel has such an operation.
+    /// Whether this operation is in flight.
     pub(super) fn has(&self, op: Op) -> bool {
         self.in_flight & op.bit() != 0
     }
@@ -199,12 +199,12 @@ impl Slot {
         if let Some(how) = self.shutdown.take() {
             // SAFETY: the descriptor is open: its slot is there, and closes it only on removal.
             let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
-            // Fails if the peer has reset the connection: then it has ended anyway.
+            // Fails if the peer has reset the connection, which has then ended anyway.
             let _ = shutdown(fd, how);
         }
     }
 
-    /// `recv` after a poll, for a socket that is non-blocking now.
+    /// `recv` after a poll, for a socket that is currently non-blocking.
     pub(super) fn recv_direct(&mut self) -> Result<RecvBuf, Errno> {
         // SAFETY: the descriptor is open: its slot is there, and closes it only on removal.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };

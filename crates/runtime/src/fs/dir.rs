@@ -12,7 +12,7 @@ use crate::pool::{Class, Op};
 /// What to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadDirOptions {
-    /// How many entries at most; the listing says when there were more.
+    /// Maximum number of entries; the listing tells whether there were more.
     pub entries_max: usize,
     /// Look at each entry (following links): kind, size and times.
     pub metadata: bool,
@@ -22,10 +22,11 @@ pub struct ReadDirOptions {
 #[derive(Clone, Debug)]
 pub struct ListingEntry {
     pub name: Vec<u8>,
-    /// As the directory says it, of the name itself: a link is a link. [`Kind::Other`]: not said.
+    /// The kind of the name itself as the directory stores it: a link is a link. [`Kind::Other`]:
+    /// not stored.
     pub kind: Kind,
-    /// Of what the name leads to, or of the link itself if it leads nowhere. `None` when not asked
-    /// for or not allowed.
+    /// Metadata of the file that the name leads to, or of the link itself if it is dangling. `None`
+    /// if not requested or not permitted.
     pub metadata: Option<Metadata>,
 }
 
@@ -74,7 +75,7 @@ impl DirReader {
         offload(io, Class::Path, Op::Open, id, work).await
     }
 
-    /// The next entries. Not [truncated](Listing::truncated): these were the last.
+    /// The next entries. If not [truncated](Listing::truncated), these were the last.
     ///
     /// # Errors
     /// Those of getdents(2).
@@ -89,7 +90,7 @@ impl DirReader {
 struct Open {
     fd: OwnedFd,
     dir: Dir,
-    /// Read, but too many for the last listing.
+    /// Already read, but did not fit into the last listing.
     kept: Option<DirEntry>,
 }
 

@@ -1,4 +1,5 @@
-//! An open file: descriptor, metadata of the moment it was opened, and where it may be read inline.
+//! An open file: its descriptor, its metadata at the time of opening, and where it may be read
+//! inline.
 
 use std::fmt;
 use std::io;
@@ -14,10 +15,10 @@ use super::{Io, known, offload};
 use crate::mounts::Mount;
 use crate::pool::{Class, Op, Pool};
 
-/// Freeing so much of a deleted file (in units of 512 bytes) takes no time to speak of.
+/// Freeing this much of a deleted file (in units of 512 bytes) takes negligible time.
 const QUICK_BLOCKS: u64 = 16 * 1024;
 
-/// What a name leads to.
+/// The kind of file that a name leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     File,
@@ -45,7 +46,7 @@ impl Kind {
     }
 }
 
-/// What fstat(2) says.
+/// File metadata, as reported by fstat(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     pub kind: Kind,
@@ -63,7 +64,7 @@ pub struct Metadata {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Number of names. 0: deleted.
+    /// Number of links. 0: deleted.
     pub nlink: u64,
     /// Space taken, in units of 512 bytes.
     pub blocks: u64,
@@ -103,7 +104,7 @@ impl Metadata {
 #[derive(Clone)]
 pub struct File {
     pub(super) handle: Arc<Handle>,
-    /// The first bytes, if they were read along with the opening.
+    /// The first bytes, if they were read as part of opening.
     pub(super) head: Bytes,
 }
 
@@ -116,18 +117,18 @@ pub(super) struct Handle {
     pub(super) id: u64,
     /// The extent map is in memory: a read of a cold page will not wait inside the call.
     pub(super) touched: AtomicBool,
-    /// An inline read missed and no read in the pool has ended since.
+    /// An inline read missed, and no read in the pool has finished since.
     missing: AtomicBool,
     /// cachestat(2) is not allowed on this file.
     pub(super) no_cachestat: AtomicBool,
-    /// Opened for direct I/O; reads are aligned to so many bytes.
+    /// Opened for direct I/O; reads are aligned to this many bytes.
     pub(super) direct: Option<u32>,
-    /// Where it is closed if that may take long.
+    /// The pool in which it is closed if that may take long.
     pool: Pool,
-    /// The turn of the loop in which it was opened there.
+    /// The turn of the loop in which it was opened, if on a loop.
     opened: Option<Instant>,
     written: bool,
-    /// Up to where this process has written it.
+    /// The end of what this process has written.
     written_end: AtomicU64,
 }
 
@@ -155,13 +156,13 @@ impl Handle {
         }
     }
 
-    /// Size in bytes when it was opened, or more if this handle has written more since.
+    /// Size in bytes at opening, or more if this handle has written more since.
     pub(super) fn size(&self) -> u64 {
         self.metadata.size.max(self.written_end.load(Relaxed))
     }
 
-    /// The bytes from `offset` up to `end` were written: they are in memory, and so is where they
-    /// are to go. Called in the pool.
+    /// The bytes from `offset` up to `end` were written: they are in memory, and so is their place
+    /// on the disk. Called in the pool.
     pub(super) fn wrote(&self, offset: u64, end: u64) {
         self.written_end.fetch_max(end, Relaxed);
         if self.mount.reads_inline() {
@@ -180,7 +181,7 @@ impl Handle {
         self.touched.load(Relaxed)
     }
 
-    /// An inline read missed (true), or a read in the pool has ended.
+    /// An inline read missed (true), or a read in the pool has finished (false).
     pub(super) fn set_missing(&self, missing: bool) {
         if self.missing.swap(missing, Relaxed) != missing {
             self.mount.set_missing(missing);
@@ -192,7 +193,7 @@ impl Handle {
         self.used_since(offset, offset, end);
     }
 
-    /// As [`used`](Handle::used), and those from `begin` up to `offset` were a moment ago.
+    /// Like [`used`](Handle::used); the bytes from `begin` up to `offset` were read a moment ago.
     pub(super) fn used_since(&self, begin: u64, offset: u64, end: u64) {
         if self.direct.is_none() && self.mount.reads_inline() && !self.mount.is_memory() {
             let (size, now) = (self.size(), known::Tick::now());
@@ -200,14 +201,14 @@ impl Handle {
         }
     }
 
-    /// Whether closing may wait: the last close of a deleted file frees its blocks (a disk's work:
-    /// hundreds of milliseconds for gigabytes), network and user-space file systems flush.
+    /// Whether closing may wait: the last close of a deleted file frees its blocks (disk work:
+    /// hundreds of milliseconds for gigabytes); network and user-space file systems flush.
     fn is_slow_to_close(&self) -> bool {
         if self.written || !self.mount.is_inline() {
             return true;
         }
-        // A name led to a file opened in this turn: that it was deleted since is so unlikely that the
-        // look costs more, unless the file is very large.
+        // The file was opened by name in this turn: it is so unlikely to have been deleted since
+        // that checking costs more, unless the file is very large.
         let is_of_this_turn = self.opened.is_some() && self.opened == crate::time::turn();
         self.metadata.kind == Kind::File
             && !(is_of_this_turn && self.metadata.blocks <= QUICK_BLOCKS)
@@ -234,17 +235,17 @@ impl Drop for Handle {
 }
 
 impl File {
-    /// What was found when the file was opened.
+    /// Metadata at the time of opening.
     pub fn metadata(&self) -> &Metadata {
         &self.handle.metadata
     }
 
-    /// Size in bytes when the file was opened.
+    /// Size in bytes at the time of opening.
     pub fn size(&self) -> u64 {
         self.handle.metadata.size
     }
 
-    /// What is known now of the open file; never waits on local file systems, goes to the pool on
+    /// Current metadata of the open file; never waits on local file systems, goes to the pool on
     /// others.
     pub async fn metadata_now(&self, io: &Io) -> io::Result<Metadata> {
         if let Some(metadata) = self.try_metadata_now() {
@@ -255,7 +256,7 @@ impl File {
         offload(io, Class::Path, Op::Stat, self.handle.id, work).await
     }
 
-    /// As [`metadata_now`](File::metadata_now), where that never waits; `None`: on other file
+    /// Like [`metadata_now`](File::metadata_now), where that never waits; `None` on other file
     /// systems.
     pub fn try_metadata_now(&self) -> Option<io::Result<Metadata>> {
         let stat = || Ok(Metadata::from_stat(&rustix::fs::fstat(&*self.handle)?));
@@ -272,12 +273,12 @@ impl File {
         self.handle.direct.is_some()
     }
 
-    /// The bytes read along with the opening, from the file's start; often empty.
+    /// The bytes read as part of opening, from the file's start; often empty.
     pub fn head(&self) -> &Bytes {
         &self.head
     }
 
-    /// Gives up [`head`](File::head): for whoever needs the file longer than its beginning.
+    /// Drops [`head`](File::head), for callers that keep the file beyond reading its beginning.
     pub fn forget_head(&mut self) {
         if !self.head.is_empty() {
             self.head = Bytes::new();

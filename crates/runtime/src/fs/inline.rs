@@ -1,17 +1,17 @@
-//! Looking names up on the loop: only what is in memory, only where that is known not to wait.
+//! Looking up names on the loop: only from memory, and only where that is known not to wait.
 //!
-//! `openat2(RESOLVE_CACHED)` covers the walk along the path, not the file system's own opening of
-//! the file, which waits for a server on network and user-space file systems. So the way must be
-//! known to end on a file system where it does not: the directory of the name was looked at before,
-//! and the name itself is no symbolic link (O_NOFOLLOW) or its end is known as well.
+//! `openat2(RESOLVE_CACHED)` covers the path walk, but not the file system's own open operation,
+//! which waits for a server on network and user-space file systems. So the path must be known to
+//! end on a file system where it does not: the directory of the name was looked at before, and the
+//! name itself is either no symbolic link (O_NOFOLLOW) or has a known target.
 //!
 //! The loop may look at a directory by itself: with O_PATH no file system opens anything, and
-//! statx(AT_STATX_DONT_SYNC) tells the device number from memory. It does so for a directory that it
-//! doesn't know, and after something was mounted somewhere; what a device number stands for was
-//! found out by a pool thread.
+//! statx(AT_STATX_DONT_SYNC) returns the device number from memory. It does so for an unknown
+//! directory, and after any mount; the file system behind a device number was determined by a pool
+//! thread.
 //!
-//! One hole is left: a remote file system's mount point itself, looked up as a name in a local
-//! directory, is opened inline once. Then the device number tells, and the name is remembered.
+//! One gap remains: a remote file system's mount point itself, looked up as a name in a local
+//! directory, is opened inline once. The device number then reveals it, and the name is remembered.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,19 +26,19 @@ use super::open::split_trusted;
 use super::{Kind, Metadata, Symlinks, known};
 use crate::mounts::{self, Mount};
 
-/// openat2 or RESOLVE_CACHED is missing (before Linux 5.12, or a container forbids it).
+/// openat2 or RESOLVE_CACHED is unavailable (before Linux 5.12, or a container forbids it).
 static UNSUPPORTED: AtomicBool = AtomicBool::new(false);
 
 const DIR_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 pub(super) type Found = (OwnedFd, Metadata, &'static Mount);
 
-/// Whether names are looked up inline at all; known after the first look.
+/// Whether names are looked up inline at all; known after the first attempt.
 pub fn is_supported() -> bool {
     !UNSUPPORTED.load(Relaxed)
 }
 
-/// Opens `path` with `flags` if everything on the way is in memory. `None`: a pool thread has to.
+/// Opens `path` with `flags` if the whole walk is in memory. `None`: needs a pool thread.
 pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<io::Result<Found>> {
     if UNSUPPORTED.load(Relaxed) {
         return None;
@@ -53,7 +53,7 @@ pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<i
     let result = match symlinks {
         Symlinks::Follow => open_following(path, flags),
         Symlinks::Deny { from: 0 } => open_strict(CWD, path, flags),
-        // Without any link on the way no owner matters.
+        // With no links on the path, owners are irrelevant.
         Symlinks::Deny { from } | Symlinks::IfNotOwner { from } => {
             let (dir, rest) = split_trusted(path, from);
             open_cached(CWD, dir, DIR_FLAGS, ResolveFlags::empty())
@@ -63,12 +63,12 @@ pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<i
     let outcome = match result {
         Ok(fd) => examine(path, fd, place, flags),
         Err(Errno::AGAIN | Errno::INTR | Errno::PERM) => None,
-        // A link whose owner decides.
+        // A link whose owner matters.
         Err(Errno::LOOP) if matches!(symlinks, Symlinks::IfNotOwner { .. }) => None,
-        // A link whose end is not known: the pool learns it.
+        // A link with an unknown target: the pool learns it.
         Err(Errno::LOOP) if symlinks == Symlinks::Follow => None,
         Err(Errno::NOSYS | Errno::TOOBIG | Errno::INVAL) => {
-            // EINVAL also means a path with a NUL byte: the pool will say so again.
+            // EINVAL also means a path with a NUL byte: the pool will report that again.
             if !path.contains(&0) {
                 UNSUPPORTED.store(true, Relaxed);
             }
@@ -84,8 +84,8 @@ pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<i
     outcome
 }
 
-/// Looks on which file system `dir` is, without any disk or server; `None`: not in memory, or the
-/// file system isn't known.
+/// Determines the file system of `dir` without any disk or server; `None`: not in memory, or an
+/// unknown file system.
 fn confirm_dir(dir: &[u8]) -> Option<&'static Mount> {
     let fd = open_cached(CWD, dir, DIR_FLAGS, ResolveFlags::empty()).ok()?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -99,16 +99,16 @@ fn open_strict(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedF
     open_cached(dir, path, flags, ResolveFlags::NO_SYMLINKS)
 }
 
-/// How often a walk from memory is tried.
+/// Number of attempts to walk a path from memory.
 const TRIES: usize = 3;
 
-/// Opens from memory. The kernel walks without locks and gives up whenever it may have been disturbed:
-/// by a mount or an unmount of anything anywhere (`mount_lock`), by a rename of a name on the way or of
-/// one in the same chain of its table of names, which makes a name look missing for a moment
-/// (`__d_lookup_rcu`), and more likely so if it loses its processor in the middle. With RESOLVE_CACHED
-/// that is EAGAIN, as for a name that is not in memory. Another try is cheaper than the pool, and
-/// costs 2 µs where the name is cold. Names and inodes that memory pressure has taken stay cold: a
-/// fall-back of what was warm a moment ago is not always a fault of this program.
+/// Opens from memory. The kernel walks without locks and gives up whenever it may have been
+/// disturbed: by any mount or unmount anywhere (`mount_lock`), or by a rename of a name on the path
+/// or of one in the same hash chain, which makes a name look missing for a moment
+/// (`__d_lookup_rcu`); both are more likely if it is preempted midway. With RESOLVE_CACHED the
+/// result is EAGAIN, as for a name that is not in memory. Retrying is cheaper than the pool, and
+/// costs 2 µs where the name is cold. Names and inodes reclaimed under memory pressure stay cold: a
+/// fallback for a recently warm name is not always a fault of this program.
 fn open_cached(
     dir: BorrowedFd<'_>,
     path: &[u8],
@@ -131,14 +131,14 @@ fn open_following(path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     open_cached(CWD, path, flags | OFlags::NOFOLLOW, ResolveFlags::empty())
 }
 
-/// Makes sure of where the way ended.
+/// Checks where the walk ended.
 fn examine(
     path: &[u8],
     fd: OwnedFd,
     place: &'static Mount,
     flags: OFlags,
 ) -> Option<io::Result<Found>> {
-    // On another file system than expected this may wait; see the hole above.
+    // On an unexpected file system this may wait; see the gap described above.
     let metadata = match fstat(&fd) {
         Ok(stat) => Metadata::from_stat(&stat),
         Err(error) => return Some(Err(error.into())),
@@ -153,7 +153,7 @@ fn examine(
     match mounts::find(metadata.dev) {
         Some(mount) if mount.is_inline() => Some(Ok((fd, metadata, mount))),
         mount => {
-            // What was known of the directory may be wrong as well: the pool looks again.
+            // The knowledge about the directory may be wrong as well: the pool looks again.
             known::forget_dir(known::parent(path));
             if let Some(mount) = mount {
                 known::learn_name(path, mount);
@@ -163,7 +163,7 @@ fn examine(
     }
 }
 
-/// Learns from `path` having been opened as `fd`; the file system it is on. May wait.
+/// Learns from opening `path` as `fd`; returns its file system. May wait.
 pub(super) fn learn(path: &[u8], fd: BorrowedFd<'_>, metadata: &Metadata) -> &'static Mount {
     let mount = mounts::of(fd, metadata.dev);
     learn_dir_of(path);
@@ -182,8 +182,8 @@ pub(super) fn learn(path: &[u8], fd: BorrowedFd<'_>, metadata: &Metadata) -> &'s
     mount
 }
 
-/// Learns on which file system the directory of `path` is, also when the name itself is missing.
-/// May wait.
+/// Learns the file system of the directory of `path`, even when the name itself is missing. May
+/// wait.
 pub(super) fn learn_dir_of(path: &[u8]) {
     let dir = known::parent(path);
     if known::place_of_dir(dir).is_some_and(|(_, is_sure)| is_sure) {

@@ -1,15 +1,16 @@
-//! What was learned about names and files: where the inline forms may be tried.
+//! Knowledge about names and files: where the inline forms may be tried.
 //!
-//! Process-wide tables without locks, of fixed size. They forget (a newer entry may take an
-//! older one's place), which costs a trip to the pool; they never invent: an entry holds 48 bits of
-//! a keyed 64-bit hash, its place in the table most of the rest.
+//! Process-wide lock-free tables of fixed size. They forget (a newer entry may replace an older
+//! one), which costs a trip to the pool; they never invent: an entry holds 48 bits of a keyed
+//! 64-bit hash, and its position in the table encodes most of the rest.
 //!
-//! * directories (by the text of their path) and symbolic links → the file system they
-//!   are on ([`place_of_dir`]). A name is looked up inline only in a directory that is known to be on a file system
-//!   where this can't wait. A pool thread learns it by looking at the directory itself.
+//! * directories (by the text of their path) and symbolic links → the file system they are on
+//!   ([`place_of_dir`]). A name is looked up inline only in a directory that is known to be on a
+//!   file system where this cannot wait. A pool thread learns it by looking at the directory
+//!   itself.
 //! * files whose extent map was loaded ([`is_touched`]). An inode that leaves memory takes its names
-//!   along, so that the next opening goes to the pool and touches it again.
-//! * pieces of files that were used lately ([`last_use`]), and so are most likely still in memory.
+//!   along, so that the next open goes to the pool and touches it again.
+//! * recently used pieces of files ([`last_use`]), which are most likely still in memory.
 //!
 //! Called by: [`super::open`], [`super::read`], [`super::residency`]. Never: allocates, waits.
 
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use super::Metadata;
 use crate::mounts::{self, Mount};
 
-/// Entries for directories and names: half a megabyte, of which only the used pages take memory.
+/// Entries for directories and names: half a megabyte, of which only the used pages occupy memory.
 const PLACES: usize = 1 << 16;
 
 /// Entries for touched files: two megabytes at most.
@@ -33,16 +34,16 @@ const PIECES: usize = 1 << 19;
 /// Size of a piece in bytes.
 pub(super) const PIECE_BYTES: u64 = 64 * 1024;
 
-/// Ticks of [`mounts::clock_ms`] are shorter than what is asked about and long enough that a hot
+/// Ticks of [`mounts::clock_ms`] are shorter than the times compared, and long enough that a hot
 /// piece is rarely written to the table.
 const TICK_MS: u64 = 125;
 
-/// So many ticks in a second.
+/// Number of ticks per second.
 pub(super) const TICKS_PER_SECOND: u16 = (1000 / TICK_MS) as u16;
 
 const VALUE_BITS: u32 = 16;
 
-/// An associative table of 16-bit values that aren't 0; two places per key.
+/// An associative table of nonzero 16-bit values; two places per key.
 struct Table<const N: usize> {
     slots: [AtomicU64; N],
 }
@@ -53,8 +54,8 @@ impl<const N: usize> Table<N> {
         Table { slots: [const { AtomicU64::new(0) }; N] }
     }
 
-    /// The two places of `hash`, and the part of it that entries hold. The place comes from the low
-    /// bits, which the entry does not hold.
+    /// The two places of `hash`, and the part of it that entries hold. The position comes from the
+    /// low bits, which the entry does not hold.
     fn places(&self, hash: u64) -> ([&AtomicU64; 2], u64) {
         let at = hash as usize & (N - 1);
         ([&self.slots[at], &self.slots[at ^ 1]], hash >> VALUE_BITS << VALUE_BITS)
@@ -70,7 +71,7 @@ impl<const N: usize> Table<N> {
     }
 
     /// Sets the value of `hash`; 0 forgets it. Races between threads lose one of the entries, which
-    /// is as good as having been forgotten.
+    /// has the same effect as forgetting it.
     fn set(&self, hash: u64, value: u16) {
         let (places, tag) = self.places(hash);
         let holds = |place: &&&AtomicU64| place.load(Relaxed) >> VALUE_BITS << VALUE_BITS == tag;
@@ -78,7 +79,8 @@ impl<const N: usize> Table<N> {
         let place = match places.iter().find(holds).or_else(|| places.iter().find(is_free)) {
             Some(place) => place,
             None if value == 0 => return,
-            // The victim depends on the new entry: two rivals don't evict each other for ever.
+            // The victim depends on the new entry, so that two rivals don't evict each other
+            // forever.
             None => places[(hash >> 40) as usize & 1],
         };
         place.store(if value == 0 { 0 } else { tag | u64::from(value) }, Relaxed);
@@ -96,14 +98,14 @@ static PIECES_TABLE: Table<PIECES> = Table::new();
 /// Number of entries ever made for names that differ from their directory.
 static NAMES: AtomicUsize = AtomicUsize::new(0);
 
-/// Which time between two changes of mounts this is: 0 to [`AGES`].
+/// The number of the current period between mount changes: 0 to [`AGES`].
 static AGE: AtomicU16 = AtomicU16::new(0);
 const AGES: u16 = 1 << (VALUE_BITS - mounts::MOUNT_BITS);
 
-/// Keyed at random: no client can choose names that collide.
+/// Randomly keyed: no client can choose colliding names.
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// A path's directory: what is before the last name; without a slash the current directory.
+/// A path's directory: everything before the last name; without a slash the current directory.
 pub(super) fn parent(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
     match path[..end].iter().rposition(|byte| *byte == b'/') {
@@ -126,18 +128,18 @@ fn name_hash(path: &[u8]) -> u64 {
     hash(1, path)
 }
 
-/// A [`Table`] value: the number of a file system's slot, and the [`AGE`] in which it was seen.
+/// A [`Table`] value: a file system's slot number, and the [`AGE`] in which it was seen.
 fn place_value(mount: &Mount) -> u16 {
     AGE.load(Relaxed) << mounts::MOUNT_BITS | mount.index()
 }
 
-/// The file system of the value, and whether nothing was mounted since.
+/// The file system of the value, and whether there was no mount change since.
 fn place_of(value: u16) -> Option<(&'static Mount, bool)> {
     let mount = mounts::by_index(value & ((1 << mounts::MOUNT_BITS) - 1))?;
     Some((mount, value >> mounts::MOUNT_BITS == AGE.load(Relaxed)))
 }
 
-/// The file system on which `dir` is, if known, and whether that is beyond doubt.
+/// The file system of `dir`, if known, and whether that is beyond doubt.
 pub(super) fn place_of_dir(dir: &[u8]) -> Option<(&'static Mount, bool)> {
     place_of(PLACES_TABLE.find(dir_hash(dir))?)
 }
@@ -150,8 +152,8 @@ pub(super) fn forget_dir(dir: &[u8]) {
     PLACES_TABLE.set(dir_hash(dir), 0);
 }
 
-/// The file system of what `path` itself leads to, where it is known to differ from the directory's
-/// way: a symbolic link, a mount point. Nothing that is in doubt.
+/// The file system that `path` itself leads to, where it is known to differ from that of its
+/// directory: a symbolic link, a mount point. Excludes entries in doubt.
 pub(super) fn place_of_name(path: &[u8]) -> Option<&'static Mount> {
     if NAMES.load(Relaxed) == 0 {
         return None;
@@ -165,9 +167,9 @@ pub(super) fn learn_name(path: &[u8], mount: &Mount) {
     NAMES.fetch_add(1, Relaxed);
 }
 
-/// Something was mounted or unmounted: all places are in doubt until they are confirmed.
+/// After a mount or unmount: all places are in doubt until they are confirmed.
 pub(crate) fn doubt_places() {
-    // Only one thread does this. An age comes again only after everything of it was forgotten.
+    // Only one thread does this. An age is reused only after all its entries were forgotten.
     let age = (AGE.load(Relaxed) + 1) % AGES;
     if age == 0 {
         PLACES_TABLE.clear();
@@ -175,12 +177,12 @@ pub(crate) fn doubt_places() {
     AGE.store(age, Relaxed);
 }
 
-/// A path, as the accounts of pools know it: never 0.
+/// Identifies a path in the accounts of pools: never 0.
 pub(super) fn path_id(path: &[u8]) -> u64 {
     hash(2, path).max(1)
 }
 
-/// A file in one state of its contents, as the tables and the accounts of pools know it.
+/// Identifies a file in one state of its contents, in the tables and in the accounts of pools.
 pub(super) fn file_id(metadata: &Metadata) -> u64 {
     KEY.hash_one((metadata.dev, metadata.ino, metadata.ctime, metadata.ctime_nsec))
 }
@@ -202,22 +204,22 @@ fn piece_hash(file: u64, piece: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A point in time, in [`TICK_MS`]: never 0; they come round after an hour.
+/// A point in time, in units of [`TICK_MS`]: never 0; wraps around after an hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tick(u16);
 
-/// So many different ticks there are: a table's value has one bit for [`Use::whole`].
+/// Number of different ticks: one bit of a table's value is used for [`Use::whole`].
 const TICKS: u16 = u16::MAX >> 1;
 
 impl Tick {
-    /// The present.
+    /// The current tick.
     pub(super) fn now() -> Tick {
         Tick((mounts::clock_ms() / TICK_MS % u64::from(TICKS)) as u16 + 1)
     }
 
-    /// How many ticks ago this was at `now`.
+    /// Number of ticks from this one to `now`.
     pub(super) fn idle(self, now: Tick) -> u16 {
-        // Both are in 1..=TICKS, of a circle of that many.
+        // Both are in 1..=TICKS, on a circle of that size.
         if now.0 >= self.0 { now.0 - self.0 } else { TICKS - (self.0 - now.0) }
     }
 }
@@ -226,7 +228,7 @@ impl Tick {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Use {
     at: Tick,
-    /// All of it was: else only its end for sure.
+    /// The whole piece was used: otherwise only its end is certain.
     pub(super) whole: bool,
 }
 
@@ -249,9 +251,9 @@ pub(super) fn last_use(file: u64, offset: u64) -> Option<Use> {
     PIECES_TABLE.find(piece_hash(file, offset / PIECE_BYTES)).map(Use::of_value)
 }
 
-/// The bytes from `offset` up to `end` were used now, after those from `begin` on a moment ago;
-/// `size` is the file's. Pieces count as used when their end was: whoever reads in smaller steps
-/// comes there at last.
+/// Records that the bytes from `offset` up to `end` were used now, and those from `begin` on a
+/// moment ago; `size` is the file's. A piece counts as used when its end was: readers in smaller
+/// steps eventually get there.
 pub(super) fn learn_used(file: u64, begin: u64, offset: u64, end: u64, size: u64, now: Tick) {
     let last = if end >= size { end.div_ceil(PIECE_BYTES) } else { end / PIECE_BYTES };
     for piece in offset / PIECE_BYTES..last {
@@ -264,7 +266,7 @@ pub(super) fn learn_used(file: u64, begin: u64, offset: u64, end: u64, size: u64
     }
 }
 
-/// The piece around `offset` turned out not to be in memory.
+/// Records that the piece around `offset` turned out not to be in memory.
 pub(super) fn forget_used(file: u64, offset: u64) {
     PIECES_TABLE.set(piece_hash(file, offset / PIECE_BYTES), 0);
 }

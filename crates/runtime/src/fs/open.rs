@@ -1,4 +1,4 @@
-//! Opening and looking at names.
+//! Opening files and looking up metadata.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,15 +15,15 @@ use super::{File, Io, Kind, Metadata, inline, known, offload};
 use crate::mounts;
 use crate::pool::{Class, Op, Pool};
 
-/// Which symbolic links a path may lead through (directive `disable_symlinks`). `from` is the length
-/// of the path's part that is trusted: links in it are followed.
+/// Which symbolic links a path may lead through (directive `disable_symlinks`). `from` is the
+/// length of the trusted part of the path: links in it are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Symlinks {
     #[default]
     Follow,
     /// None: ELOOP.
     Deny { from: usize },
-    /// Only those that have the owner of what they lead to: else ELOOP.
+    /// Only those owned by the owner of their target: otherwise ELOOP.
     IfNotOwner { from: usize },
 }
 
@@ -31,26 +31,27 @@ pub enum Symlinks {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
     pub symlinks: Symlinks,
-    /// When the opening needs the pool, read so many first bytes in the same trip (at most
+    /// When opening needs the pool, read this many first bytes in the same trip (at most
     /// [`PREFETCH_MAX`]); [`File::read_at`] then serves them from memory. 0: none, as for HEAD.
     pub prefetch: usize,
 }
 
-/// Bound of [`OpenOptions::prefetch`] in bytes.
+/// Upper bound of [`OpenOptions::prefetch`] in bytes.
 pub const PREFETCH_MAX: usize = 64 * 1024;
 
-/// Flags of every opening: a FIFO without a writer never blocks, a terminal is never taken over.
+/// Flags of every open: a FIFO without a writer never blocks, a terminal never becomes the
+/// controlling one.
 const FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
-/// Flags of a look at metadata: nothing is opened, no permission on the file itself is needed.
+/// Flags of a metadata lookup: nothing is opened, no permission on the file itself is needed.
 const STAT_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// Direct reads are aligned at least to this: 512 is refused by disks with sectors of 4 KB, and a
-/// larger alignment is always allowed.
+/// Minimum alignment of direct reads: disks with 4 KB sectors refuse 512, and a larger alignment is
+/// always allowed.
 const DIRECT_ALIGNMENT_MIN: u32 = 4096;
 
-/// Opens what `path` leads to, for reading. It may be anything, also a directory: see
+/// Opens the target of `path` for reading. It may be of any kind, including a directory: see
 /// [`Metadata::kind`] of the result before reading.
 ///
 /// # Errors
@@ -67,7 +68,7 @@ pub async fn open(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<Fil
     offload(io, Class::Path, Op::Open, id, work).await
 }
 
-/// Opens as [`open`] does if that needs no disk; `None`: it needs the pool.
+/// Opens like [`open`] if that needs no disk; `None`: it needs the pool.
 pub fn try_open(io: &Io, path: &[u8], options: &OpenOptions) -> Option<io::Result<File>> {
     if io.opens_inline() {
         let open = || open_waiting(io.pool.clone(), path, options, Settings::of(io));
@@ -85,8 +86,8 @@ pub fn try_open(io: &Io, path: &[u8], options: &OpenOptions) -> Option<io::Resul
     Some(Ok(File { handle: Arc::new(handle), head: Bytes::new() }))
 }
 
-/// Metadata of what `path` leads to. With [`Symlinks::Deny`] or [`Symlinks::IfNotOwner`] a forbidden
-/// link is ELOOP.
+/// Metadata of the target of `path`. With [`Symlinks::Deny`] or [`Symlinks::IfNotOwner`] a
+/// forbidden link is ELOOP.
 ///
 /// # Errors
 /// Those of openat2(2).
@@ -98,7 +99,7 @@ pub async fn stat(io: &Io, path: &[u8], symlinks: Symlinks) -> io::Result<Metada
     offload(io, Class::Path, Op::Stat, id, move || stat_waiting(&path, symlinks)).await
 }
 
-/// Looks as [`stat`] does if that needs no disk; `None`: it needs the pool.
+/// Looks up metadata like [`stat`] if that needs no disk; `None`: it needs the pool.
 pub fn try_stat(io: &Io, path: &[u8], symlinks: Symlinks) -> Option<io::Result<Metadata>> {
     if io.opens_inline() {
         return Some(crate::guard::exempt(|| stat_waiting(path, symlinks)));
@@ -138,7 +139,7 @@ pub async fn read(io: &Io, path: &[u8], max: usize) -> io::Result<Bytes> {
     offload(io, Class::Path, Op::Read, id, work).await
 }
 
-/// What of [`Io`] an opening in the pool needs.
+/// The part of [`Io`] that opening in the pool needs.
 #[derive(Clone, Copy)]
 struct Settings {
     directio: Option<u64>,
@@ -166,7 +167,7 @@ fn open_waiting(
     let fd = match open_path(path, options.symlinks, FLAGS) {
         Ok(fd) => fd,
         Err(error) => {
-            // The name may be missing for good: then the next look need not come here.
+            // The name may be permanently missing: then the next lookup need not come here.
             inline::learn_dir_of(path);
             return Err(error);
         }
@@ -176,7 +177,7 @@ fn open_waiting(
     mounts::count(&mount.counters().open_pool);
     let direct = set_direct(fd.as_fd(), &metadata, settings);
     if settings.read_ahead > 0 && metadata.is_file() && metadata.size > settings.read_ahead {
-        // As nginx on Linux, where the amount is the kernel's choice.
+        // As in nginx on Linux, where the kernel chooses the amount.
         let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Sequential);
     }
     let handle = Handle::new(fd, metadata, mount, direct, pool);
@@ -194,8 +195,8 @@ fn open_waiting(
     Ok(File { handle: Arc::new(handle), head: Bytes::from(head) })
 }
 
-/// Turns on direct I/O for large files. Not every file system can; then the page cache is used, as
-/// nginx does (with an alert there).
+/// Turns on direct I/O for large files. Not every file system supports it; otherwise the page cache
+/// is used, as in nginx (which logs an alert).
 fn set_direct(fd: BorrowedFd<'_>, metadata: &Metadata, settings: Settings) -> Option<u32> {
     if !metadata.is_file() || settings.directio.is_none_or(|least| metadata.size < least) {
         return None;
@@ -216,7 +217,7 @@ pub(super) fn open_path(path: &[u8], symlinks: Symlinks, flags: OFlags) -> io::R
     }
 }
 
-/// openat2 knows these rules itself.
+/// openat2 implements these rules itself.
 pub(super) fn open_without_links(
     dir: BorrowedFd<'_>,
     path: &[u8],
@@ -264,7 +265,7 @@ fn open_owned_links(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Resu
     let mut current = open_dir(dir, b".")?;
     let mut components =
         path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
-    // What a slash follows is a directory, or there is no such thing.
+    // A name followed by a slash must be a directory.
     let last = match path.last() {
         Some(b'/') => flags | OFlags::DIRECTORY,
         _ => flags,

@@ -1,4 +1,4 @@
-//! Reading: inline what is in memory, the rest in the pool.
+//! Reading: inline from memory, the rest in the pool.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,21 +11,21 @@ use super::{Aio, File, Io, known, offload, residency};
 use crate::mounts;
 use crate::pool::{Class, Op};
 
-/// How far an inline attempt came.
+/// Result of an inline attempt.
 enum Attempt {
-    /// All there is.
+    /// Everything available.
     Whole(usize),
-    /// The disk is needed for more than so many bytes, which are in the buffer.
+    /// Only this many bytes, which are in the buffer; the rest needs the disk.
     Part(usize),
     /// Not tried: this file is not read inline (yet).
     No,
 }
 
 impl File {
-    /// Appends up to `len` bytes from `offset` to `buffer` if that needs no disk. Returns how many:
-    /// fewer than `len` only at the end that the file had when it was opened, or has now if it
-    /// shrank. `None`: not (wholly) in memory, nothing was appended;
-    /// [`read_at`](File::read_at) goes to the pool.
+    /// Appends up to `len` bytes from `offset` to `buffer` if that needs no disk. Returns their
+    /// number: fewer than `len` only at the end that the file had when it was opened, or has now if
+    /// it shrank. `None`: not (entirely) in memory, nothing was appended; use
+    /// [`read_at`](File::read_at), which goes to the pool.
     ///
     /// Copies on the loop: `len` should be bounded, to about 64 KB.
     ///
@@ -54,7 +54,8 @@ impl File {
         }
     }
 
-    /// Reads up to `len` bytes from `offset`; fewer only as [`try_read`](File::try_read) says.
+    /// Reads up to `len` bytes from `offset`; fewer only in the cases described at
+    /// [`try_read`](File::try_read).
     ///
     /// # Errors
     /// Those of preadv2(2); EISDIR for a directory.
@@ -106,8 +107,8 @@ impl File {
         .await
     }
 
-    /// Bounds `len` to what the file had when it was opened, so that no memory is taken for nothing.
-    /// A file that is being written is not bounded beyond what this handle has written.
+    /// Limits `len` to the file's size at opening, so that no memory is allocated needlessly. A
+    /// file that is being written is limited to the end of what this handle has written.
     fn clip(&self, offset: u64, len: usize) -> usize {
         match self.handle.size().checked_sub(offset) {
             None | Some(0) => len,

@@ -1,17 +1,21 @@
-//! Is a range of a file in the page cache? Asked before it is read or sent on the loop.
+//! Determines whether a range of a file is in the page cache, before it is read or sent on the
+//! loop.
 //!
-//! Before a `sendfile`, since that waits for what is missing. Before `preadv2(RWF_NOWAIT)`, since
-//! its miss starts reading, and waits for a place in the disk's queue when that is full (measured on
-//! Linux 6.18: misses of some hundred files on a disk that does not answer stop the caller). So the
-//! loop asks for nothing that is likely to be missing. Three sources, since none serves alone:
+//! Before a `sendfile`, since that waits for missing pages. Before `preadv2(RWF_NOWAIT)`, since a
+//! miss starts reading, and waits for a slot in the disk's queue when that is full (measured on
+//! Linux 6.18: misses of some hundred files on an unresponsive disk block the caller). So the loop
+//! requests nothing that is likely to be missing. There are three sources, since none suffices
+//! alone:
 //!
-//! * what this process used a moment ago is in memory ([`known::last_use`]): free, but not certain;
-//! * cachestat(2) counts the pages of a range and starts nothing, but only for files that we own or
-//!   may write; and it counts pages still being read;
-//! * a read of one byte with RWF_NOWAIT is exact and needs no ownership, but asks about one page, so
-//!   that only samples are affordable, and starts reading what is missing.
+//! * ranges that this process used a moment ago are in memory ([`known::last_use`]): free, but not
+//!   certain;
+//! * cachestat(2) counts the pages of a range and starts no I/O, but works only for files that we
+//!   own or may write; and it counts pages that are still being read;
+//! * a one-byte read with RWF_NOWAIT is exact and needs no ownership, but covers one page, so that
+//!   only samples are affordable, and it starts reading a missing page.
 //!
-//! mincore(2) lies to the unprivileged. Called by: [`super::read`], [`super::send`]. Never: waits.
+//! mincore(2) lies to unprivileged processes. Called by: [`super::read`], [`super::send`]. Never:
+//! waits.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -21,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use super::file::Handle;
 use super::known;
 
-/// Distance of samples in bytes. The kernel reads ahead and evicts in larger pieces mostly; at this
+/// Distance of samples in bytes. The kernel mostly reads ahead and evicts in larger pieces; at this
 /// distance the samples of a warm megabyte cost 7 % of sending it.
 const SAMPLE_BYTES: u64 = known::PIECE_BYTES;
 
@@ -30,23 +34,23 @@ static PAGE: LazyLock<u64> = LazyLock::new(nowait_sys::fs::page_size);
 /// cachestat(2) is missing (before Linux 6.5) or forbidden.
 static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
-/// Samples taken at most by one look: bounds it to a few microseconds.
+/// Maximum number of samples per check: limits it to a few microseconds.
 const SAMPLES_MAX: usize = 8;
 
-/// A piece that was wholly used at most so many ticks ago needs no sample of its own, but one for
-/// each [`SPARSE_PIECES`]: that shows when the file was dropped from memory meanwhile. (A piece in
-/// the middle alone is not evicted so soon after its use.)
+/// A piece that was entirely used at most this many ticks ago needs no sample of its own; one
+/// sample per [`SPARSE_PIECES`] detects that the file was dropped from memory meanwhile. (A single
+/// piece in the middle is not evicted so soon after its use.)
 pub(super) const JUST: u16 = 1;
 const SPARSE_PIECES: u64 = 16;
 
-/// How long after its use a piece is taken to be in memory without asking, in ticks.
+/// How long after its use a piece is assumed to be in memory without checking, in ticks.
 const FRESH: u16 = 2 * known::TICKS_PER_SECOND;
 
-/// How long after its use a piece is worth a try where cachestat is not allowed, as long as the disk
-/// has no miss to work on.
+/// How long after its use a piece is worth an attempt where cachestat is not allowed, as long as
+/// the disk has no pending miss.
 const KEPT: u16 = 60 * known::TICKS_PER_SECOND;
 
-/// Whether a try to read the range inline will most likely succeed.
+/// Whether an attempt to read the range inline will most likely succeed.
 pub(super) fn is_likely(handle: &Handle, offset: u64, len: usize) -> bool {
     let len = len as u64;
     if handle.mount.is_memory() || offset >= handle.size() {
@@ -67,8 +71,8 @@ pub(super) fn known_resident(handle: &Handle, offset: u64, len: usize) -> io::Re
         // Past the end: sendfile finds that out without a disk.
         return Ok(1);
     }
-    // Wholly used a moment ago: a few samples show whether the file was dropped from memory since, at
-    // a tenth of the price of counting pages (10 µs per megabyte in pages of 4 KB).
+    // Entirely used a moment ago: a few samples detect whether the file was dropped from memory
+    // since, at a tenth of the cost of counting pages (10 µs per megabyte in pages of 4 KB).
     if whole_just_used(handle, offset, len) {
         let resident = by_samples(handle, offset, len)?;
         if resident == len {
@@ -81,7 +85,7 @@ pub(super) fn known_resident(handle: &Handle, offset: u64, len: usize) -> io::Re
         None => None,
     };
     let resident = match exact {
-        // Pages may be under way only if something was read lately.
+        // Pages may still be in flight only if something was read lately.
         Some(exact) if exact == 0 || !handle.mount.read_lately() => exact,
         Some(exact) => by_samples(handle, offset, exact)?,
         None => by_samples(handle, offset, used_len(handle, offset, len, idle_max(handle)))?,
@@ -89,7 +93,7 @@ pub(super) fn known_resident(handle: &Handle, offset: u64, len: usize) -> io::Re
     Ok(usize::try_from(resident).unwrap_or(usize::MAX))
 }
 
-/// For how long a piece may have been idle to be worth a try.
+/// How long a piece may have been idle and still be worth an attempt.
 fn idle_max(handle: &Handle) -> u16 {
     if handle.mount.is_missing() { FRESH } else { KEPT }
 }
@@ -101,7 +105,7 @@ fn used_len(handle: &Handle, offset: u64, len: u64, ticks: u16) -> u64 {
     pieces(offset, end).find(|at| !is_used(*at)).unwrap_or(end) - offset
 }
 
-/// Whether all pieces of the range were wholly used in the last moment.
+/// Whether all pieces of the range were entirely used in the last moment.
 fn whole_just_used(handle: &Handle, offset: u64, len: u64) -> bool {
     let now = known::Tick::now();
     let is_just_used = |at| {
@@ -110,7 +114,7 @@ fn whole_just_used(handle: &Handle, offset: u64, len: u64) -> bool {
     pieces(offset, offset + len).all(is_just_used)
 }
 
-/// As many whole pieces as cachestat finds in memory, from `offset` on.
+/// The leading whole pieces from `offset` on that cachestat finds in memory.
 fn first_pieces(handle: &Handle, offset: u64, len: u64) -> u64 {
     let end = offset + len;
     let is_missing = |at: &u64| {
@@ -120,7 +124,7 @@ fn first_pieces(handle: &Handle, offset: u64, len: u64) -> u64 {
     pieces(offset, end).find(is_missing).unwrap_or(end) - offset
 }
 
-/// Where the pieces begin that the range goes through; the first one at `offset`.
+/// The starts of the pieces in the range; the first one at `offset`.
 fn pieces(offset: u64, end: u64) -> impl Iterator<Item = u64> {
     let next = |at: &u64| Some((at / known::PIECE_BYTES + 1) * known::PIECE_BYTES);
     std::iter::successors(Some(offset), next).take_while(move |at| *at < end)
@@ -151,7 +155,7 @@ fn is_missing(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error())
 }
 
-/// Looks at one byte of each piece and at the last one; at few pieces of what was just used.
+/// Samples one byte of each piece and the last one; only a few pieces of recently used ranges.
 fn by_samples(handle: &Handle, offset: u64, len: u64) -> io::Result<u64> {
     if !handle.mount.reads_inline() || len == 0 {
         return Ok(0);
@@ -172,7 +176,7 @@ fn by_samples(handle: &Handle, offset: u64, len: u64) -> io::Result<u64> {
         samples += 1;
         let is_last = (at / SAMPLE_BYTES + 1) * SAMPLE_BYTES >= end;
         if !is_cached(handle, at)? || (is_last && !is_sparse && !is_cached(handle, end - 1)?) {
-            // Somewhere after the last good sample it ends. The sample has started reading.
+            // Residency ends somewhere after the last good sample. The sample has started reading.
             handle.set_missing(true);
             known::forget_used(handle.id, at);
             return Ok(good - offset);

@@ -1,6 +1,6 @@
 //! Sending ranges of files to sockets, one bounded step at a time.
 //!
-//! Called by: `net::Stream::send`, which waits for the socket between the steps. The socket must be
+//! Called by: `net::Stream::send`, which waits for the socket between steps. The socket must be
 //! non-blocking: a pool thread never waits for a client.
 
 use std::io;
@@ -15,47 +15,47 @@ use super::{Aio, File, Io, offload, residency};
 use crate::mounts;
 use crate::pool::{Class, Op};
 
-/// Bytes sent at most by one step on the loop: bounds the time that one connection holds it, some
-/// 120 µs of copying.
+/// Maximum number of bytes sent by one step on the loop: limits the time that one connection
+/// occupies it to some 120 µs of copying.
 pub const STEP_BYTES_MAX: usize = 1024 * 1024;
 
-/// As [`STEP_BYTES_MAX`], for a thread of the pool, where the disk's time counts.
+/// Like [`STEP_BYTES_MAX`], for a pool thread, where disk time counts.
 const POOL_STEP_BYTES_MAX: usize = 512 * 1024;
 
-/// As [`POOL_STEP_BYTES_MAX`], for direct I/O.
+/// Like [`POOL_STEP_BYTES_MAX`], for direct I/O.
 const DIRECT_STEP_BYTES_MAX: usize = 128 * 1024;
 
-/// A shorter resident beginning of a longer range is not worth a step of its own.
+/// A resident beginning of a longer range is not worth a separate step if shorter than this.
 const INLINE_BYTES_MIN: usize = 64 * 1024;
 
-/// What one step did.
+/// Result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// So many bytes, at least one; go on.
+    /// This many bytes were sent, at least one; continue.
     Bytes(usize),
     /// The socket is full: wait until it is writable.
     Full,
-    /// The file ends at or before the offset: it shrank. The response can't be completed.
+    /// The file ends at or before the offset: it shrank. The response cannot be completed.
     Ended,
 }
 
-/// What the inline steps of one sending know from each other, so that none looks again at what was
-/// found in memory a moment ago. One value may serve for any files and ranges.
+/// State shared by the inline steps of one send, so that none rechecks what was found in memory a
+/// moment ago. One value may be used for any files and ranges.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Steps {
     /// The file, and up to where it was sent.
     file: u64,
     end: u64,
-    /// Since when and from where on it was sent without a gap.
+    /// Since when, and from which offset, it was sent without a gap.
     begun: Tick,
     begin: u64,
-    /// Up to where it was found to be in memory, and when.
+    /// End of the range found to be in memory, and when.
     resident_end: u64,
     looked: Tick,
 }
 
 impl Steps {
-    /// Forgets what is of no use for a step from `offset` at `now`.
+    /// Discards state that is of no use for a step from `offset` at `now`.
     fn renew(&mut self, file: u64, offset: u64, now: Tick) {
         if self.file != file || self.end != offset {
             *self = Steps { file, end: offset, begin: offset, begun: now, ..Steps::default() };
@@ -95,7 +95,7 @@ impl File {
         }
         let resident =
             if handle.mount.is_memory() { len } else { handle.look_ahead(offset, len, steps)? };
-        // A short prefix is left to the pool, which goes on from there in the same trip.
+        // A short prefix is left to the pool, which continues from there in the same trip.
         if resident < len.min(INLINE_BYTES_MIN) {
             mounts::count(&handle.mount.counters().send_fallback);
             return Ok(None);
@@ -112,7 +112,7 @@ impl File {
     /// Sends up to `len` bytes from `offset` to `socket` on a thread of the pool.
     ///
     /// `socket` is an owned handle (such as `Arc<OwnedFd>`): it stays open while the pool uses it,
-    /// even if this future is dropped. After such a drop it is unknown how much was sent: the
+    /// even if this future is dropped. After that the number of bytes sent is unknown: the
     /// connection must be closed.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl File {
         self.send_by(io, offset, step).await
     }
 
-    /// Sends from `offset` on a thread of the pool, as `step` does it.
+    /// Sends from `offset` on a pool thread, by calling `step`.
     pub(super) async fn send_by(
         &self,
         io: &Io,
@@ -176,8 +176,8 @@ impl File {
 }
 
 impl Handle {
-    /// How many of the `len` bytes from `offset` are known to be in memory, from this look or one
-    /// of a moment ago.
+    /// How many of the `len` bytes from `offset` are known to be in memory, from this check or a
+    /// very recent one.
     fn look_ahead(&self, offset: u64, len: usize, steps: &mut Steps) -> io::Result<usize> {
         let now = Tick::now();
         steps.renew(self.id, offset, now);
@@ -191,8 +191,8 @@ impl Handle {
     }
 }
 
-/// Reads past the page cache and sends what the socket takes. The rest is read again: callers that
-/// care read in pieces of `output_buffers` with [`File::read_at`] instead.
+/// Reads with O_DIRECT and sends as much as the socket takes. The rest is read again: callers for
+/// which that matters read in pieces of `output_buffers` with [`File::read_at`] instead.
 fn send_direct(
     socket: BorrowedFd<'_>,
     file: BorrowedFd<'_>,

@@ -1,9 +1,9 @@
-//! Sending a range of a file from a thread of the pool so that it can be given up while the disk
-//! does not answer: first the disk fills a pipe, which is nobody's but the thread's, then the pipe
-//! goes to the socket, which does not wait.
+//! Sending a range of a file from a pool thread so that the operation can be abandoned while the
+//! disk does not respond: first the disk fills a pipe that only the thread uses, then the pipe is
+//! sent to the socket, which does not wait.
 //!
-//! Called by: `net::Stream::send`, where [`SendOptions::gives_up`](crate::net::SendOptions) asks for it.
-//! Bytes are moved in the kernel, as by sendfile(2), which does the same but cannot be stopped.
+//! Called by: `net::Stream::send`, if [`SendOptions::gives_up`](crate::net::SendOptions) is set.
+//! Bytes are moved in the kernel, as by sendfile(2), which does the same but cannot be interrupted.
 
 use std::cell::Cell;
 use std::io;
@@ -18,24 +18,25 @@ use super::file::Handle;
 use super::send::{Sent, sent};
 use super::{File, Io};
 
-/// Bytes of one step: what a pipe holds. Where the kernel gives smaller ones, less goes at once.
+/// Bytes per step: the capacity of a pipe. Where the kernel grants smaller ones, steps are smaller.
 const PIPE_BYTES: usize = 256 * 1024;
 
 const READING: u8 = 0;
 const SENDING: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
-/// The right of a thread to send what it is reading. One of it and [`give_up`](Claim::give_up) wins.
+/// A thread's right to send the bytes that it is reading. Either the thread or
+/// [`give_up`](Claim::give_up) wins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claim(Arc<AtomicU8>);
 
 impl Claim {
-    /// The thread has read, and sends now; false: nobody wants that any more.
+    /// The thread has finished reading and is about to send; false: the operation was given up.
     fn begin(&self) -> bool {
         self.change(SENDING)
     }
 
-    /// Takes the right away: nothing has been sent, and nothing will be. False: it is being sent.
+    /// Revokes the right: nothing has been sent, and nothing will be. False: sending has begun.
     pub(crate) fn give_up(&self) -> bool {
         self.change(GIVEN_UP)
     }
@@ -46,8 +47,8 @@ impl Claim {
 }
 
 impl File {
-    /// As [`send_in_pool`](File::send_in_pool), and `claim` can be given up while it reads: then
-    /// nothing was sent, and the connection is as it was.
+    /// Like [`send_in_pool`](File::send_in_pool), but `claim` can be given up during the read: then
+    /// nothing was sent, and the connection is unchanged.
     ///
     /// # Errors
     /// Those of splice(2); of the pool.
@@ -75,16 +76,16 @@ struct Pipe {
 }
 
 thread_local! {
-    /// The one that the thread has used before.
+    /// The pipe that this thread used before.
     static SPARE: Cell<Option<Pipe>> = const { Cell::new(None) };
 }
 
 impl Pipe {
-    /// `None`: descriptors have run out.
+    /// `None`: no descriptors left.
     fn take() -> Option<Pipe> {
         SPARE.take().or_else(|| {
             let (read, write) = pipe_with(PipeFlags::CLOEXEC).ok()?;
-            // A user who has many pipes gets small ones.
+            // A user with many pipes gets small ones.
             let _ = fcntl_setpipe_size(&write, PIPE_BYTES);
             Some(Pipe { read, write })
         })
@@ -111,7 +112,7 @@ fn step(
         SPARE.set(Some(pipe));
         return Ok(Sent::Ended);
     }
-    // What is in the pipe goes with it.
+    // The contents of the pipe are discarded with it.
     if !claim.begin() {
         return Err(given_up());
     }
@@ -123,7 +124,7 @@ fn step(
             Ok(given) => left -= given.min(left),
             Err(Errno::AGAIN) => break,
             Err(error) if left == held => return Err(error.into()),
-            // It is met again by the next step.
+            // The next step will encounter the error again.
             Err(_) => break,
         }
     }
@@ -134,7 +135,7 @@ fn step(
 }
 
 fn given_up() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the disk was given up")
+    io::Error::new(io::ErrorKind::TimedOut, "gave up waiting for the disk")
 }
 
 #[cfg(test)]
@@ -166,7 +167,7 @@ mod tests {
             match send(got.len() as u64, &claim).unwrap() {
                 Sent::Bytes(count) => {
                     assert!(!claim.give_up(), "it was sent");
-                    // What did not fit is sent by the next step.
+                    // The next step sends the rest.
                     let mut piece = vec![0; count];
                     was_full |= send(0, &Claim::default()).unwrap() == Sent::Full;
                     peer.read_exact(&mut piece).unwrap();

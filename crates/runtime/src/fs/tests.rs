@@ -44,7 +44,7 @@ fn a_file_lives_and_dies() {
     });
 }
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -73,7 +73,7 @@ impl Drop for Dir {
     }
 }
 
-/// Opens three times: in the pool, then (where the machine has it) inline. All must agree.
+/// Opens three times: in the pool, then inline where the machine supports it. All must agree.
 #[track_caller]
 fn open_repeatedly(io: &Io, path: &[u8], symlinks: Symlinks) -> io::Result<Metadata> {
     let options = OpenOptions { symlinks, prefetch: 0 };

@@ -1,4 +1,5 @@
-//! The first touch of a file: after it, a read of a page that is not in memory says so at once.
+//! The first touch of a file: afterwards, reading a page that is not in memory fails at once
+//! instead of waiting.
 //!
 //! Runs on pool threads only.
 
@@ -10,8 +11,8 @@ use super::known;
 use crate::mounts::FsType;
 
 /// Loads the extent map of a regular file on a file system where files are read inline, unless that
-/// was done before. ext4 has a call for it; elsewhere counting the extents reads the map, and a first
-/// read loads what is kept per file.
+/// was done before. ext4 has a call for it; elsewhere counting the extents reads the map, and a
+/// first read loads the per-file state.
 pub(super) fn touch(handle: &Handle) {
     let metadata = &handle.metadata;
     if handle.is_touched() || !metadata.is_file() || !handle.mount.reads_inline() {
@@ -29,7 +30,7 @@ fn load_map(handle: &Handle) -> bool {
     if handle.mount.fs_type == FsType::Ext4 {
         return nowait_sys::fiemap::load(fd).is_ok();
     }
-    // A file system without FIEMAP: the first read has to do.
+    // A file system without FIEMAP: the first read has to suffice.
     let _ = nowait_sys::fiemap::count(fd);
     handle.direct.is_some() || nowait_sys::fs::read_at(fd, 0, 1, &mut Vec::with_capacity(1)).is_ok()
 }

@@ -19,22 +19,22 @@ use crate::pool::{Class, Op, Pool};
 pub struct CreateOptions {
     /// Permission bits, before the process's umask.
     pub mode: u32,
-    /// It must not exist (O_EXCL): for temporary files.
+    /// Fails if the file exists (O_EXCL): for temporary files.
     pub exclusive: bool,
-    /// An existing file is emptied.
+    /// Truncates an existing file.
     pub truncate: bool,
-    /// Every write goes to the end, whatever offset is given.
+    /// Every write goes to the end, whatever the offset.
     pub append: bool,
 }
 
 impl Default for CreateOptions {
-    /// A new temporary file that only we may read.
+    /// A new temporary file, readable only by its owner.
     fn default() -> CreateOptions {
         CreateOptions { mode: 0o600, exclusive: true, truncate: false, append: false }
     }
 }
 
-/// A published file up to so many bytes was written a moment ago: its pages are in memory.
+/// A published file up to this size was written a moment ago: its pages are in memory.
 const JUST_WRITTEN_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Creates or opens a file for reading and writing.
@@ -62,10 +62,10 @@ impl File {
         offload(io, Class::Bulk, Op::Write, self.handle.id, work).await
     }
 
-    /// Writes `head` at the file's beginning and gives the file another name, in one trip: a file
-    /// that was written under a temporary name becomes visible whole. A file that had the name
-    /// before is replaced. Directories of `to` that are missing are made with permission bits
-    /// `dir_mode`. Returns what the file is now.
+    /// Writes `head` at the file's beginning and renames the file, in one trip: a file that was
+    /// written under a temporary name becomes visible as a whole. An existing file of the new name
+    /// is replaced. Missing directories of `to` are created with permission bits `dir_mode`.
+    /// Returns the file's metadata afterwards.
     ///
     /// # Errors
     /// Those of pwrite(2) and rename(2); `CrossesDevices` (EXDEV) among them: then the caller
@@ -122,8 +122,8 @@ impl File {
     }
 }
 
-/// Writes a whole small file under the temporary name `temp` and then renames it to `to`, in one trip:
-/// see [`File::publish`]. Directories that are missing are made.
+/// Writes a whole small file under the temporary name `temp` and then renames it to `to`, in one
+/// trip: see [`File::publish`]. Missing directories are created.
 ///
 /// # Errors
 /// As those of [`create`] (exclusive), [`File::write_at`] and [`File::publish`]; the temporary file
@@ -148,7 +148,7 @@ pub async fn put(
             .and_then(|()| rename_into(&temp, &to, modes.dir))
             .and_then(|()| learn_published(&handle));
         if written.is_err() {
-            // Nothing more can be done about it here.
+            // Nothing more can be done about a failure here.
             let _ = rustix::fs::unlink(&temp);
         }
         written
@@ -156,17 +156,17 @@ pub async fn put(
     offload(io, Class::Bulk, Op::Write, id, work).await
 }
 
-/// What [`patch`] did.
+/// Result of [`patch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patched {
     Done,
-    /// The name leads to another file than expected, or to none: nothing was written.
+    /// The name leads to a different file, or to none: nothing was written.
     Replaced,
 }
 
-/// Writes `bytes` at `offset` of the file that `path` leads to if that is still the file that
-/// `expected` describes (by device and inode number), in one trip. The caller keeps that file open,
-/// so that no other file can have its number.
+/// Writes `bytes` at `offset` of the file at `path` if it is still the file described by `expected`
+/// (by device and inode number), in one trip. The caller keeps that file open, so that no other
+/// file can get its number.
 ///
 /// # Errors
 /// Those of openat(2) and pwrite(2).
@@ -200,11 +200,11 @@ pub async fn patch(
 pub struct PutModes {
     /// Of the file.
     pub file: u32,
-    /// Of directories that are made for it.
+    /// Of directories created for it.
     pub dir: u32,
 }
 
-/// Renames, and makes the directories of `to` if they are missing.
+/// Renames, creating missing directories of `to`.
 fn rename_into(from: &[u8], to: &[u8], dir_mode: u32) -> io::Result<()> {
     match rustix::fs::rename(from, to) {
         Err(Errno::NOENT) => {
@@ -217,7 +217,7 @@ fn rename_into(from: &[u8], to: &[u8], dir_mode: u32) -> io::Result<()> {
 
 /// The renamed file will be opened soon: its extent map and pages are in memory.
 fn learn_published(handle: &Handle) -> io::Result<Metadata> {
-    // Renaming has changed its ctime, and with it what the tables know it by.
+    // Renaming has changed its ctime, which is part of its key in the tables.
     let metadata = Metadata::from_stat(&rustix::fs::fstat(handle)?);
     if metadata.is_file() && handle.mount.reads_inline() && !handle.mount.is_memory() {
         let id = known::file_id(&metadata);

@@ -1,8 +1,8 @@
-//! Waits for the kernel to say that something was mounted or unmounted.
+//! Waits for notifications of the kernel about mounts and unmounts.
 //!
-//! Container engines do that all the time, so little may be forgotten: a file system that is gone
-//! from the list, since its device number may get a new owner; and that directories were seen where
-//! they are, which the loop confirms by itself (see `fs::inline`).
+//! Container engines mount and unmount all the time, so as little as possible is forgotten: file
+//! systems that are gone from the list, since their device numbers may get new owners; and the
+//! confirmed locations of directories, which the loop confirms again by itself (see `fs::inline`).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,17 +16,17 @@ use rustix::io::Errno;
 
 use super::{FsType, Mount, slots};
 
-/// How often the list is read again at once because it has changed while it was read.
+/// Maximum number of immediate re-reads of the list when it changed while it was read.
 const READS_MAX: usize = 8;
 
 /// Stack of the watching thread.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// What is mounted.
+/// The mounted file systems.
 pub(super) struct Mounted {
     /// By device number.
     pub(super) list: HashMap<u64, FsType>,
-    /// No btrfs has gone since the last look.
+    /// No btrfs was unmounted since the last look.
     pub(super) has_all_btrfs: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Mounted {
 pub(crate) fn watch() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
-        // Without /proc nothing is noticed but the device numbers of files that are opened.
+        // Without /proc, changes are noticed only through the device numbers of opened files.
         if let Ok(mountinfo) = File::open("/proc/self/mountinfo") {
             let _ = thread::Builder::new()
                 .name(String::from("mount watch"))
@@ -48,8 +48,8 @@ fn watch_file(mut mountinfo: File) {
     let mut before = parse(&read(&mut mountinfo));
     while wait(&mountinfo, None).is_some() {
         let mut now = read_doubting(&mut mountinfo);
-        // Something that is mounted now may be missing in a list that is old already: a file system
-        // that goes and comes back at once.
+        // A file system that was unmounted and mounted again at once may be missing in a list that
+        // is already stale.
         for _ in 1..READS_MAX {
             if wait(&mountinfo, Some(&Timespec::default())) != Some(true) {
                 break;
@@ -66,8 +66,8 @@ fn watch_file(mut mountinfo: File) {
     }
 }
 
-/// Waits for a change since the last call; `Some(false)`: there was none in this time. `None`: this
-/// will never work.
+/// Waits for a change since the last call; `Some(false)`: none within `time`. `None`: watching will
+/// never work.
 fn wait(mountinfo: &File, time: Option<&Timespec>) -> Option<bool> {
     // proc_pid_mountinfo(5): a change is POLLERR and POLLPRI, until the next poll.
     let mut fds = [PollFd::new(mountinfo, PollFlags::PRI)];
@@ -81,22 +81,22 @@ fn wait(mountinfo: &File, time: Option<&Timespec>) -> Option<bool> {
 }
 
 fn read_doubting(mountinfo: &mut File) -> HashMap<u64, FsType> {
-    // First of all: whoever reads the list below may already use a new mount.
+    // First of all: a thread may already use a new mount while the list is read below.
     crate::fs::known::doubt_places();
     parse(&read(mountinfo))
 }
 
-/// A file system that was missing in an earlier list may be back, or may never have been away when
-/// that list was old.
+/// A file system missing in an earlier list may be back, or may never have been away if that list
+/// was stale.
 fn note(mount: &Mount, mounted: &Mounted) {
     let is_mounted = mount.is_among(mounted);
-    // Of subvolumes the list says only that they are gone.
+    // For subvolumes, the list only tells that they are gone.
     if !is_mounted || mount.fs_type != FsType::Btrfs {
         mount.mounted.store(is_mounted, Release);
     }
 }
 
-/// An unreadable list is an empty one: everything is looked at anew.
+/// An unreadable list counts as empty: every file system is examined anew.
 fn read(mountinfo: &mut File) -> String {
     let mut text = Vec::new();
     if mountinfo.rewind().and_then(|()| mountinfo.read_to_end(&mut text)).is_err() {

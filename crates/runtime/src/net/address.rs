@@ -15,7 +15,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// From the kernel's form; other families count as unnamed Unix sockets.
+    /// From the kernel's form; other families are treated as unnamed Unix sockets.
     pub fn from_any(address: SocketAddrAny) -> Address {
         if let Ok(inet) = SocketAddr::try_from(address.clone()) {
             return Address::Inet(inet);
@@ -51,7 +51,7 @@ impl From<SocketAddr> for Address {
     }
 }
 
-/// `192.0.2.1:80`, `[2001:db8::1]:80`, `unix:/run/x.sock`, `unix:` as nginx writes them.
+/// Formats as nginx does: `192.0.2.1:80`, `[2001:db8::1]:80`, `unix:/run/x.sock`, `unix:`.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

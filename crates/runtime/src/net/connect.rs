@@ -1,4 +1,4 @@
-//! Making connections.
+//! Establishing connections.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,11 +14,11 @@ use crate::local;
 /// How to connect.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions<'a> {
-    /// Longest time until the connection stands.
+    /// Maximum time until the connection is established.
     pub timeout: Duration,
-    /// Our own address; its port may be 0.
+    /// Local address; its port may be 0.
     pub bind: Option<&'a Address>,
-    /// That address need not be one of this machine (IP_TRANSPARENT).
+    /// The local address need not belong to this machine (IP_TRANSPARENT).
     pub transparent: bool,
     /// SO_KEEPALIVE
     pub keepalive: bool,
@@ -31,7 +31,7 @@ pub struct ConnectOptions<'a> {
 }
 
 impl ConnectOptions<'_> {
-    /// With a timeout, and as little delay as TCP can do.
+    /// With a timeout, and with TCP_NODELAY set.
     pub fn new(timeout: Duration) -> Self {
         Self {
             timeout,
@@ -45,18 +45,18 @@ impl ConnectOptions<'_> {
     }
 }
 
-/// Why there is no connection. Each says which call has failed, for logs.
+/// Why connecting failed. Each variant names the failed call, for logs.
 #[derive(Debug)]
 pub enum ConnectError {
     /// `socket()`: descriptors or memory have run out.
     Socket(io::Error),
     /// An option could not be set.
     Option(&'static str, io::Error),
-    /// `bind()` to our own address.
+    /// `bind()` to the local address.
     Bind(io::Error),
     /// `connect()`, at once or later.
     Connect(io::Error),
-    /// It took too long.
+    /// It took longer than the timeout.
     TimedOut,
 }
 
@@ -76,7 +76,7 @@ impl Stream {
     /// Connects to an address.
     ///
     /// # Errors
-    /// `TimedOut` after `timeout`; what the network says.
+    /// `TimedOut` after `timeout`; errors reported by the network.
     pub async fn connect(address: &Address, timeout: Duration) -> io::Result<Stream> {
         let options = ConnectOptions { nodelay: false, ..ConnectOptions::new(timeout) };
         Ok(Stream::connect_with(address, &options).await?)
@@ -94,7 +94,7 @@ impl Stream {
         let fd = open(&any, SocketType::STREAM, options)?;
         let started = match net::connect(&fd, &any) {
             Ok(()) => true,
-            // A Unix socket whose queue is full says so at once.
+            // A Unix socket with a full queue reports that at once.
             Err(Errno::INPROGRESS) => false,
             Err(error) => return Err(ConnectError::Connect(error.into())),
         };

@@ -1,7 +1,7 @@
 //! UDP sockets.
 //!
-//! Datagrams go out one by one and come in lent buffers. Generic segmentation offload (GSO, GRO) is
-//! not used here: what speaks QUIC will want it, what asks name servers does not.
+//! Datagrams are sent one by one and received into lent buffers. Generic segmentation offload (GSO,
+//! GRO) is not used here: QUIC would benefit from it, a resolver does not.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -23,17 +23,17 @@ use crate::local::{self, Local};
 /// A datagram that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// What it says; may be empty.
+    /// Its contents; may be empty.
     pub data: Bytes,
-    /// Whose it is, if the sender has an IP address.
+    /// The sender, if it has an IP address.
     pub from: Option<SocketAddr>,
-    /// The address that it was sent to, where the socket stands for several.
+    /// The address that it was sent to, if the socket receives for several.
     pub local: Option<IpAddr>,
 }
 
-/// A UDP socket. It is no connection: it does not count against `connections_max`. Closed on drop.
+/// A UDP socket. It does not count against `connections_max`. Closed on drop.
 ///
-/// All operations take `&self`: one receive and one send may go on at the same time.
+/// All operations take `&self`: one receive and one send may be in progress at the same time.
 pub struct Datagram {
     local: Rc<Local>,
     /// `None` only while it is dropped.
@@ -42,10 +42,10 @@ pub struct Datagram {
 }
 
 impl Datagram {
-    /// A socket at this local address. Port 0: the kernel chooses one.
+    /// Binds a socket to this local address. Port 0: the kernel chooses one.
     ///
     /// # Errors
-    /// When the address is in use or not ours, or descriptors have run out.
+    /// When the address is in use or not local, or descriptors have run out.
     ///
     /// # Panics
     /// Outside of a worker.
@@ -58,7 +58,7 @@ impl Datagram {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = net::socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
         let key = match &mut *local.driver.borrow_mut() {
-            // The descriptor only stands for one.
+            // The descriptor is only a placeholder.
             Driver::Sim(driver) => driver.bind(address)?,
             driver => {
                 // Without an address and a port, connecting and sending choose both.
@@ -71,7 +71,7 @@ impl Datagram {
         Ok(Datagram { local, fd: Some(fd), key })
     }
 
-    /// A socket that talks to this peer only, from a port that nobody can foresee.
+    /// A socket connected to this peer, from an unpredictable port.
     ///
     /// # Errors
     /// As [`bind`](Datagram::bind); when there is no route to the peer.
@@ -85,11 +85,11 @@ impl Datagram {
         Ok(socket)
     }
 
-    /// As [`connect`](Datagram::connect), from our own address and with what else `options` say of
-    /// a socket; its port may be 0.
+    /// Like [`connect`](Datagram::connect), from the local address and with the other socket
+    /// options in `options`; the local port may be 0.
     ///
     /// # Errors
-    /// [`ConnectError`], which says which call has failed.
+    /// [`ConnectError`], which names the failed call.
     pub fn connect_with(
         peer: SocketAddr,
         options: &ConnectOptions<'_>,
@@ -102,10 +102,10 @@ impl Datagram {
         Ok(socket)
     }
 
-    /// Takes over a socket that is bound already, such as one that the master has opened.
+    /// Takes over a socket that is already bound, such as one opened by the master.
     ///
     /// # Errors
-    /// When the descriptor is not one that can be watched.
+    /// When the descriptor cannot be watched.
     ///
     /// # Panics
     /// Outside of a worker.
@@ -115,7 +115,7 @@ impl Datagram {
         Ok(Datagram { local, fd: Some(fd), key })
     }
 
-    /// From now on what others than this peer send is not received.
+    /// Restricts receiving to datagrams from this peer.
     ///
     /// # Errors
     /// When there is no route to the peer.
@@ -126,17 +126,17 @@ impl Datagram {
         Ok(net::connect(self.fd(), &peer)?)
     }
 
-    /// Receives a datagram of the peer. It may be empty. One that is longer than a receive buffer
-    /// ([`RECV_BUF_BYTES`](crate::buf::RECV_BUF_BYTES)) is cut.
+    /// Receives a datagram from the peer. It may be empty. One that is longer than a receive buffer
+    /// ([`RECV_BUF_BYTES`](crate::buf::RECV_BUF_BYTES)) is truncated.
     ///
     /// # Errors
-    /// `TimedOut` when none has come for `timeout`; `ConnectionRefused` when the peer's host says that
-    /// nobody listens there.
+    /// `TimedOut` when none arrived within `timeout`; `ConnectionRefused` when the peer's host
+    /// reports that the port is closed.
     pub async fn recv(&self, timeout: Duration) -> io::Result<RecvBuf> {
         Ok(self.receive(timeout).await?.0)
     }
 
-    /// Receives a datagram of anybody, and says whose it is.
+    /// Receives a datagram from any sender, and returns the sender's address.
     ///
     /// # Errors
     /// As [`recv`](Datagram::recv).
@@ -155,18 +155,18 @@ impl Datagram {
         }
     }
 
-    /// Receives a datagram of any length, of anybody. What the network says of datagrams sent before
-    /// is returned, too.
+    /// Receives a datagram of any length, from any sender. Also returns network errors caused by
+    /// earlier sends.
     ///
     /// # Errors
-    /// As [`recv`](Datagram::recv), without a limit of time.
+    /// Like [`recv`](Datagram::recv), without a timeout.
     pub async fn recv_packet(&self) -> io::Result<Packet> {
         let _interest = Interest { socket: self, wait: Wait::Read };
         poll_fn(|cx| self.poll_recv_packet(cx)).await
     }
 
-    /// As [`recv_packet`](Datagram::recv_packet), for whoever waits for other things, too: the waker
-    /// stays until the next call.
+    /// Like [`recv_packet`](Datagram::recv_packet), for callers that also wait for other events:
+    /// the waker stays registered until the next call.
     ///
     /// # Errors
     /// As those of `recv_packet`.
@@ -177,7 +177,8 @@ impl Datagram {
     /// Sends a datagram to the peer. Waits only while the socket's buffer is full.
     ///
     /// # Errors
-    /// `ConnectionRefused` for what was sent before; what the network says (too long, no route).
+    /// `ConnectionRefused` for an earlier send; errors reported by the network (too long, no
+    /// route).
     pub async fn send(&self, data: &[u8]) -> io::Result<()> {
         self.transmit(data, Ends::default()).await
     }
@@ -190,8 +191,8 @@ impl Datagram {
         self.transmit(data, Ends { to: Some(to), local: None }).await
     }
 
-    /// Sends a datagram to this address, from `local` (one of the addresses of a wildcard socket), if
-    /// there is room in the socket's buffer. False: there is none.
+    /// Sends a datagram to this address, from `local` (one of the addresses of a wildcard socket),
+    /// if the socket's buffer has room. Returns false if it has none.
     ///
     /// # Errors
     /// As [`send`](Datagram::send).
@@ -219,7 +220,7 @@ impl Datagram {
         .await
     }
 
-    /// Our side's address.
+    /// The local address.
     ///
     /// # Errors
     /// When memory has run out.
@@ -250,7 +251,7 @@ impl fmt::Debug for Datagram {
     }
 }
 
-/// Withdraws the interest of a future that has ended or was dropped.
+/// Withdraws the interest of a future that has completed or was dropped.
 struct Interest<'a> {
     socket: &'a Datagram,
     wait: Wait,

@@ -17,14 +17,14 @@ use crate::driver::{Key, Role};
 use crate::local::{self, Local};
 use crate::time::{Sleep, sleep};
 
-/// Most connections that a listener takes after it was stopped: under a flood there would be no end.
+/// Maximum number of connections taken by a stopped listener: under a flood there would be no end.
 const SWEPT_MAX: u32 = 4096;
 
 /// How a listener is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerOptions {
-    /// Identity of the listen address, the same in all workers that serve it: under it
-    /// connections are handed over.
+    /// Identity of the listen address, the same in all workers that serve it; connections are
+    /// handed over under it.
     pub id: u64,
     /// The socket is shared with other workers (no `reuseport`): only one of them is woken per
     /// connection.
@@ -36,7 +36,7 @@ pub struct ListenerOptions {
 pub struct Accepted {
     /// The connection.
     pub stream: Stream,
-    /// The other side's address.
+    /// The peer's address.
     pub peer: Address,
 }
 
@@ -49,18 +49,18 @@ pub struct Listener {
     id: u64,
     /// [`Listener::stop`] was called.
     stopped: Cell<bool>,
-    /// How often a connection was looked for since.
+    /// Number of attempts to take a connection since the stop.
     swept: Cell<u32>,
-    /// Whoever waits in `accept`.
+    /// The task waiting in `accept`.
     waker: RefCell<Option<Waker>>,
 }
 
 impl Listener {
-    /// Takes over a socket that already listens. Its options (`TCP_NODELAY` and the like) are
-    /// inherited by the connections; it is set non-blocking as the driver needs it.
+    /// Takes over a socket that already listens. Connections inherit its options (`TCP_NODELAY` and
+    /// the like); it is set non-blocking as the driver needs it.
     ///
     /// # Errors
-    /// When the descriptor is not one that can be watched.
+    /// When the descriptor cannot be watched.
     ///
     /// # Panics
     /// Outside of a worker.
@@ -82,13 +82,14 @@ impl Listener {
     }
 
     /// The next connection: from the socket, or handed over by another worker. Waits while the
-    /// worker has all the connections that it may have.
+    /// worker has its maximum number of connections.
     ///
     /// # Errors
-    /// `NotConnected` after [`stop`](Listener::stop), when all that was accepted has been returned.
-    /// Else only such after which the listener is of no use. What concerns one connection (ECONNABORTED)
-    /// is skipped; when descriptors run out accepting pauses; both are reported to the hooks. A
-    /// connection that its client has reset meanwhile may be skipped without a report.
+    /// `NotConnected` after [`stop`](Listener::stop), once all accepted connections have been
+    /// returned. Otherwise only errors that make the listener unusable. Errors of a single
+    /// connection (ECONNABORTED) are skipped; accepting pauses when descriptors run out; both are
+    /// reported to the hooks. A connection that its client has meanwhile reset may be skipped
+    /// without a report.
     pub async fn accept(&self) -> io::Result<Accepted> {
         loop {
             let error = match poll_fn(|cx| self.poll_accept(cx)).await {
@@ -96,9 +97,9 @@ impl Listener {
                 Err(error) => error,
             };
             match Errno::from_io_error(&error) {
-                // Reset while it was queued or handed over: nothing to complain about.
+                // Reset while it was queued or handed over: not worth a report.
                 Some(Errno::NOTCONN) => {}
-                // The connection was gone before we came, or its network is.
+                // The connection was gone before it was accepted, or its network is.
                 Some(
                     Errno::CONNABORTED
                     | Errno::PROTO
@@ -122,10 +123,10 @@ impl Listener {
         }
     }
 
-    /// Stops taking connections from the socket: what comes there is left to others. Goes on with
-    /// [`accept`](Listener::accept) until it returns `NotConnected`: until then it returns what is
-    /// queued, and what another worker has handed over. A listener that is just
-    /// dropped passes these on to other workers, or closes them if there are none.
+    /// Stops taking new connections from the socket, which are left to others. Keep calling
+    /// [`accept`](Listener::accept) until it returns `NotConnected`: until then it returns queued
+    /// connections and those handed over by other workers. A listener that is merely dropped passes
+    /// these on to other workers, or closes them if there are none.
     pub fn stop(&self) {
         if !self.stopped.replace(true) {
             self.local.driver.borrow_mut().pause_accept(self.key, self.fd());
@@ -225,7 +226,8 @@ impl Drop for Listener {
 }
 
 impl Listener {
-    /// A connection that came too late for this listener: any worker that still listens takes it.
+    /// Passes on a connection that came too late for this listener: any worker that still listens
+    /// takes it.
     fn hand_back(&self, fd: OwnedFd) {
         let workers = &self.local.workers;
         let mut fd = Some(fd);
@@ -255,7 +257,7 @@ impl Handovers {
         self.queues.entry(id).or_default().listeners += 1;
     }
 
-    /// Returns the connections left over when the identity's last listener goes.
+    /// Returns the remaining connections when the identity's last listener is removed.
     fn remove(&mut self, id: u64) -> VecDeque<OwnedFd> {
         let Some(queue) = self.queues.get_mut(&id) else { return VecDeque::new() };
         queue.listeners -= 1;
@@ -265,7 +267,7 @@ impl Handovers {
         self.queues.remove(&id).map(|queue| queue.connections).unwrap_or_default()
     }
 
-    /// The next connection for this identity; else remembers whom to wake.
+    /// The next connection for this identity; if there is none, remembers the waker.
     fn take(&mut self, id: u64, waker: &Waker) -> Option<OwnedFd> {
         let queue = self.queues.get_mut(&id)?;
         let connection = queue.connections.pop_front();

@@ -1,11 +1,11 @@
-//! Two connections joined: what comes from one side goes to the other, in both directions.
+//! Two connections joined: bytes received from one side are sent to the other, in both directions.
 //!
-//! The one data path of everything that passes bytes on without looking at them: sessions of
-//! `stream`, and connections of HTTP that have changed their protocol. Each direction has one piece
-//! under way, so that a side that takes nothing stops the reading from the other, and memory is
-//! bounded by two pieces. While much passes in a direction it goes through a pipe in the kernel
-//! instead ([`super::splice`]). An idle relay holds neither buffers nor pipes. Knows no logs and no protocol: what
-//! happens is told to an [`Observer`].
+//! The single data path for all traffic passed on without inspection: sessions of `stream`, and
+//! HTTP connections that have switched protocols. Each direction has one piece in flight, so that a
+//! side that accepts nothing stops reads from the other, and memory is bounded by two pieces. A
+//! direction that carries much data uses a pipe in the kernel instead ([`super::splice`]). An idle
+//! relay holds neither buffers nor pipes. Independent of logs and protocols: events are reported to
+//! an [`Observer`].
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -20,18 +20,18 @@ use crate::buf::{Chain, LARGE_BUF_BYTES, RECV_BUF_BYTES, Received};
 use crate::time::timeout;
 use crate::{now, sleep, yield_now};
 
-/// After so many bytes in one direction without a pause other tasks have their turn.
+/// After this many bytes in one direction without a pause, the relay yields to other tasks.
 const TURN_BYTES_MAX: usize = 1024 * 1024;
 
-/// When so many bytes have come without a pause, a pipe is worth it.
+/// Number of bytes without a pause after which a pipe pays off.
 const SPLICE_AFTER_BYTES: usize = 256 * 1024;
 
 /// One of the two connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The one that was accepted.
+    /// The accepted connection.
     Client,
-    /// The one that was made for it.
+    /// The connection established on its behalf.
     Upstream,
 }
 
@@ -63,36 +63,37 @@ impl<T> Sides<T> {
     }
 }
 
-/// What follows when one side has ended its sending, and the other has got all of it.
+/// What happens when one side has finished sending, and the other has received everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterEnd {
-    /// All is over, whatever the other side still wants to say.
+    /// The relay ends, even if the other side still has data to send.
     Close,
-    /// The end is passed on, and the other direction lives on until its own end.
+    /// The end is passed on, and the other direction continues until its own end.
     HalfClose,
-    /// As `HalfClose`; but after the end of the upstream only for as long as the client sends
-    /// something now and then: with pauses shorter than this.
+    /// Like `HalfClose`, but after the end of the upstream only while the client keeps sending with
+    /// pauses shorter than this.
     Linger(Duration),
 }
 
-/// How a relay works.
+/// Options of a relay.
 #[derive(Clone, Copy, Debug)]
 pub struct RelayOptions {
-    /// It ends when nothing was received or sent on either side for so long. Time in which a rate
-    /// holds a direction up does not count.
+    /// The relay ends when nothing was received or sent on either side for this long. Time during
+    /// which a rate limit delays a direction does not count.
     pub idle: Duration,
-    /// It ends when a side has taken nothing of what is sent to it for so long.
+    /// The relay ends when a side has accepted no data for this long.
     pub stuck: Sides<Duration>,
-    /// When one side has ended.
+    /// Behavior when one side has ended.
     pub after_end: AfterEnd,
-    /// So many bytes are received at once at most; less than a usual receive buffer counts as one.
+    /// Maximum number of bytes received at once; values below a regular receive buffer count as one
+    /// buffer.
     pub buffer_bytes: usize,
-    /// Bytes per second that are taken from each side; zero: any number.
+    /// Maximum bytes per second received from each side; zero: unlimited.
     pub rate: Sides<u64>,
 }
 
 impl RelayOptions {
-    /// Without limits of rates, and with pieces as large as pays.
+    /// Without rate limits, and with pieces as large as is useful.
     pub fn new(idle: Duration, after_end: AfterEnd) -> RelayOptions {
         RelayOptions {
             idle,
@@ -104,33 +105,33 @@ impl RelayOptions {
     }
 }
 
-/// Is told what happens. All bodies default to nothing.
+/// Receives the events of a relay. All methods default to doing nothing.
 pub trait Observer {
-    /// So many bytes came from a side.
+    /// Bytes arrived from a side.
     fn received(&self, _from: Side, _bytes: usize) {}
-    /// So many bytes were handed to a side's kernel.
+    /// Bytes were handed to the kernel for a side.
     fn sent(&self, _to: Side, _bytes: usize) {}
-    /// A call on a side's connection has failed: `recv()`, `send()`, `shutdown()`. A connection that
-    /// can't be read any more has ended as far as the relay is concerned.
+    /// A call on a side's connection has failed: `recv()`, `send()`, `shutdown()`. For the relay, a
+    /// connection that can no longer be read has ended.
     fn failed(&self, _side: Side, _call: &'static str, _error: &io::Error) {}
 }
 
 /// How a relay ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayEnd {
-    /// A side has ended (the last one, where the first did not end all), and the other has got
-    /// everything.
+    /// A side has ended (the last one, if the first did not end the relay), and the other has
+    /// received everything.
     Closed(Side),
-    /// What is sent to this side does not get there any more.
+    /// Data for this side can no longer be delivered.
     Broken(Side),
-    /// This side took nothing for too long.
+    /// This side accepted no data for too long.
     Stuck(Side),
-    /// Nothing has moved for too long.
+    /// No data moved for too long.
     Idle,
 }
 
-/// Joins two connections until one of them ends, or both do. `first` are bytes that go to each side
-/// before all others, such as what was received before.
+/// Joins two connections until one of them ends, or both do. `first` holds the bytes to send to
+/// each side before all others, such as bytes received earlier.
 pub async fn relay(
     streams: Sides<&Stream>,
     first: Sides<Chain>,
@@ -181,33 +182,33 @@ enum Fault {
     Stuck,
 }
 
-/// What went through a pipe.
+/// Result of passing bytes through a pipe.
 #[derive(PartialEq, Eq)]
 enum Passed {
-    /// All that there will ever be.
+    /// Everything was passed; the source has ended.
     All,
     /// More may come.
     SomeOfIt,
 }
 
-/// What both directions and the watch over them know.
+/// State shared by both directions and the idle watch.
 struct Shared<'a> {
     streams: Sides<&'a Stream>,
     options: &'a RelayOptions,
     observer: &'a dyn Observer,
     /// When something was last received or sent.
     moved: Cell<Instant>,
-    /// What [`bytes_moved`](Self::bytes_moved) was then.
+    /// The value of [`bytes_moved`](Self::bytes_moved) at that time.
     counted: Cell<u64>,
-    /// Directions that wait for their rate.
+    /// Number of directions delayed by their rate limit.
     held_up: Cell<u8>,
-    /// The upstream has ended, and the client may pause for so long at most.
+    /// The upstream has ended, and the client may pause for at most this long.
     lingering: Cell<Option<Duration>>,
     started: Instant,
 }
 
 impl Shared<'_> {
-    /// What the end of a direction means for the whole; `None`: the other one goes on.
+    /// How the end of one direction affects the relay; `None`: the other direction continues.
     fn ended(&self, from: Side, ended: Result<(), Fault>, other_is_open: bool) -> Option<RelayEnd> {
         match ended {
             Err(Fault::Broken) => return Some(RelayEnd::Broken(from.other())),
@@ -221,7 +222,8 @@ impl Shared<'_> {
         over.then_some(RelayEnd::Closed(from))
     }
 
-    /// From one side to the other, until it has ended and the other has got everything.
+    /// Passes bytes from one side to the other, until it has ended and the other has received
+    /// everything.
     async fn pump(&self, from: Side, first: Chain) -> Result<(), Fault> {
         let source = *self.streams.of(from);
         let rate = *self.options.rate.of(from);
@@ -231,7 +233,7 @@ impl Shared<'_> {
         // Bytes without a pause.
         let mut run = 0;
         let may_splice = rate == 0 && self.options.buffer_bytes >= LARGE_BUF_BYTES;
-        // The last piece has filled a usual buffer: more is there than fits into one.
+        // The last piece filled a regular buffer: there is more than fits into one.
         let mut bulk = false;
         loop {
             let received = match bulk && self.options.buffer_bytes > RECV_BUF_BYTES {
@@ -251,7 +253,7 @@ impl Shared<'_> {
             run = if bulk { run + bytes } else { 0 };
             self.note_move();
             self.observer.received(from, bytes);
-            // What most sessions never do has no room in all of them.
+            // Rarely used futures are boxed, so that they do not enlarge every relay.
             match rate {
                 0 => self.forward(from, Chain::from(piece)).await?,
                 rate => {
@@ -296,7 +298,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Passes on through a pipe for as long as much comes.
+    /// Passes bytes through a pipe for as long as much data arrives.
     async fn splice(&self, from: Side) -> Result<Passed, Fault> {
         let (source, sink) = (*self.streams.of(from), *self.streams.of(from.other()));
         let broken = |error: io::Error| {
@@ -311,7 +313,7 @@ impl Shared<'_> {
                 Ok(0) => return Ok(Passed::All),
                 Ok(taken) => taken,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // Who waits holds no pipe.
+                    // A waiting direction holds no pipe.
                     drop(pipe);
                     if let Err(error) = source.readable().await {
                         self.observer.failed(from, "recv()", &error);
@@ -338,7 +340,7 @@ impl Shared<'_> {
                     Err(error) => return Err(broken(error)),
                 }
             }
-            // It comes in small pieces again.
+            // Data arrives in small pieces again.
             if taken < RECV_BUF_BYTES {
                 return Ok(Passed::SomeOfIt);
             }
@@ -350,7 +352,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Waits until a side takes something again.
+    /// Waits until a side accepts data again.
     async fn has_room(&self, side: Side) -> Result<(), Fault> {
         let writable = self.streams.of(side).writable();
         let stuck = *self.options.stuck.of(side);
@@ -364,8 +366,8 @@ impl Shared<'_> {
         })
     }
 
-    /// Sends to the other side no faster than the rate. In each second since the start as much may go
-    /// as the rate says, and a pause follows what went. nginx: `ngx_stream_proxy_process`.
+    /// Sends to the other side no faster than the rate limit: in each second since the start at
+    /// most that many bytes, followed by a pause. nginx: `ngx_stream_proxy_process`.
     async fn forward_slowly(
         &self,
         from: Side,
@@ -396,7 +398,7 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Waits for the sake of a rate: time that does not count as idle.
+    /// Waits because of a rate limit: this time does not count as idle.
     async fn hold_up(&self, pause: Duration) {
         self.held_up.set(self.held_up.get() + 1);
         sleep(pause).await;
@@ -404,12 +406,12 @@ impl Shared<'_> {
         self.note_move();
     }
 
-    /// The other side learns that nothing more will come.
+    /// Tells the other side that no more data will follow.
     fn pass_end_on(&self, from: Side) {
         if self.options.after_end == AfterEnd::Close {
             return;
         }
-        // One that is not connected any more needs not be told.
+        // A connection that is already gone needs no notice.
         if let Err(error) = self.streams.of(from.other()).shutdown_write()
             && error.kind() != io::ErrorKind::NotConnected
         {
@@ -422,7 +424,7 @@ impl Shared<'_> {
         self.counted.set(self.bytes_moved());
     }
 
-    /// Bytes that have moved on both connections: parts of a large piece count here first.
+    /// Bytes moved on both connections: parts of a large piece count here first.
     fn bytes_moved(&self) -> u64 {
         let Sides { client, upstream } = self.streams;
         [client.bytes_sent(), client.bytes_received()]
@@ -431,7 +433,7 @@ impl Shared<'_> {
             .fold(0, u64::wrapping_add)
     }
 
-    /// Resolves when nothing has moved for too long.
+    /// Resolves when no data has moved for too long.
     async fn silence(&self) -> RelayEnd {
         loop {
             let limit = match self.lingering.get() {
@@ -444,7 +446,7 @@ impl Shared<'_> {
                 self.wait(left).await;
                 continue;
             }
-            // Of a large piece a part may have gone.
+            // Part of a large piece may have been sent.
             if self.bytes_moved() == self.counted.get() && self.held_up.get() == 0 {
                 return match self.lingering.get() {
                     Some(_) => RelayEnd::Closed(Side::Upstream),
@@ -458,7 +460,7 @@ impl Shared<'_> {
     /// Sleeps for `left`, or until a shorter limit applies.
     async fn wait(&self, left: Duration) {
         let known = self.lingering.get();
-        /// Longer times are waited for in parts: clocks end somewhere.
+        /// Longer times are split: clocks have a maximum.
         const PART: Duration = Duration::from_secs(86_400);
         let mut sleep = pin!(sleep(left.min(PART)));
         poll_fn(|cx| {

@@ -1,8 +1,8 @@
 //! Sending a chain: memory through the driver, file ranges through `fs`.
 //!
-//! Small file ranges are read and leave with the head before them in one call; large ones are sent
-//! by `sendfile`, inline while they are in memory, in steps by the pool otherwise. The disk's time
-//! does not count against the client's `send_timeout`.
+//! Small file ranges are read and sent with the preceding head in one call; large ones are sent by
+//! `sendfile`, inline while they are in memory, otherwise in steps by the pool. Disk time does not
+//! count against the client's `send_timeout`.
 
 use std::future::Future;
 use std::io;
@@ -15,28 +15,28 @@ use crate::buf::{Chain, Chunk, FileRange, OutBuf};
 use crate::driver::Wait;
 use crate::fs::{Claim, Sent, Steps};
 
-/// File ranges of at most this many bytes are read into memory; `sendfile` pays only above.
+/// File ranges of at most this many bytes are read into memory; `sendfile` only pays off above.
 const READ_BYTES_MAX: u64 = 64 * 1024;
 
 /// Bytes read at once from a file that was opened for direct I/O.
 const DIRECT_BYTES: u64 = 512 * 1024;
 
-/// So many bytes sent in one go, and other tasks have their turn.
+/// After this many bytes sent without a pause, the task yields to others.
 const TURN_BYTES_MAX: u64 = 1024 * 1024;
 
 /// How to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendOptions {
-    /// nginx's `send_timeout`: the most time between two successful writes.
+    /// nginx's `send_timeout`: the maximum time between two successful writes.
     pub timeout: Duration,
-    /// More will be sent at once: the kernel may hold back a partial segment for it (MSG_MORE).
+    /// More will be sent at once: the kernel may hold back a partial segment (MSG_MORE).
     pub more: bool,
     /// nginx's `sendfile`: off means that file ranges are read in parts and sent from memory.
     pub sendfile: bool,
-    /// nginx's `sendfile_max_chunk`: after so many bytes of a file other connections have their
-    /// turn. The runtime has a bound of its own.
+    /// nginx's `sendfile_max_chunk`: after this many bytes of a file, other connections get their
+    /// turn. The runtime has an additional limit.
     pub turn_bytes: u64,
-    /// [`Send::give_up`] works while a disk is waited for.
+    /// Allows [`Send::give_up`] while waiting for a disk.
     pub gives_up: bool,
 }
 
@@ -61,14 +61,14 @@ pub struct Send<'a> {
     /// A tick of the wheel.
     deadline: Option<u64>,
     state: State,
-    /// Direct calls are made on the descriptor.
+    /// Direct calls are being made on the descriptor.
     direct: bool,
     steps: Steps,
-    /// The right of the pool to send what it reads; `None`: it only reads.
+    /// The pool's right to send the bytes it reads; `None`: it only reads.
     claim: Option<Claim>,
 }
 
-/// What the sending waits for.
+/// What the send is waiting for.
 enum State {
     /// Nothing.
     Ready,
@@ -76,15 +76,15 @@ enum State {
     Memory,
     /// The socket was full; the flag is the driver's.
     Full { armed: bool },
-    /// A file range is worked on by the pool.
+    /// The pool is working on a file range.
     File(Pin<Box<dyn Future<Output = io::Result<Done>>>>),
 }
 
-/// What the pool did.
+/// Result of the pool's work.
 enum Done {
     /// Sent a part of the file range that is the first chunk.
     Sent(Sent),
-    /// Read `len` bytes (or what there was of them) of the file range at this place in the chain.
+    /// Read `len` bytes (or as many as the file has) of the file range at this index in the chain.
     Read { index: usize, len: usize, chunk: Chunk },
 }
 
@@ -102,14 +102,14 @@ impl<'a> Send<'a> {
         }
     }
 
-    /// Whether the pool is at a file. Then [`give_up`](Self::give_up) may be called.
+    /// Whether the pool is working on a file. [`give_up`](Self::give_up) may be called only then.
     pub fn waits_for_disk(&self) -> bool {
         matches!(self.state, State::File(_))
     }
 
-    /// Stops waiting for the disk. True: what [`Stream::bytes_sent`] says is all that has been sent and
-    /// will be; this future must not be polled any more. False: it is being sent just now, which does
-    /// not take long; go on.
+    /// Stops waiting for the disk. True: [`Stream::bytes_sent`] counts everything that has been or
+    /// will be sent; this future must not be polled any more. False: the bytes are being sent just
+    /// now, which does not take long; keep polling.
     pub fn give_up(&mut self) -> bool {
         let stops = self.options.gives_up
             && self.waits_for_disk()
@@ -147,7 +147,7 @@ impl<'a> Send<'a> {
             }
         }
         match self.chain.first_file() {
-            // What is left of a range that is being sent is not read.
+            // The rest of a range that is already being sent is not read.
             Some((index, range)) if range.len <= READ_BYTES_MAX && !self.direct => {
                 self.read_whole(index)
             }
@@ -192,19 +192,19 @@ impl<'a> Send<'a> {
         expired.map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// The peer's kernel has room again: the time starts anew.
+    /// The peer's kernel has room again: the timeout restarts.
     fn progress(&mut self, bytes: u64) {
         self.stream.sent.set(self.stream.sent.get() + bytes);
         self.deadline = None;
     }
 
-    /// Puts a small file range into memory, wherever in the chain it is.
+    /// Reads a small file range into memory, wherever in the chain it is.
     fn read_whole(&mut self, index: usize) -> Poll<io::Result<bool>> {
         let Some((_, range)) = self.chain.first_file() else { return Poll::Ready(Ok(false)) };
         self.read(index, range.clone())
     }
 
-    /// Puts the next part of a large file range, the first chunk, into memory.
+    /// Reads the next part of a large file range, the first chunk, into memory.
     fn read_part(&mut self) -> Poll<io::Result<bool>> {
         let Some((_, range)) = self.chain.first_file() else { return Poll::Ready(Ok(false)) };
         let part = if range.file.is_direct() { DIRECT_BYTES } else { READ_BYTES_MAX };
@@ -229,7 +229,7 @@ impl<'a> Send<'a> {
         }
     }
 
-    /// `chunk` is what the file has of `len` bytes that were asked for.
+    /// `chunk` holds the bytes read, of `len` requested.
     fn file_read(&mut self, index: usize, len: usize, chunk: Chunk) -> io::Result<bool> {
         if chunk.len() != len as u64 {
             return Err(shrunk());
@@ -249,7 +249,7 @@ impl<'a> Send<'a> {
         if let Some(sent) = range.file.try_send(&range.io, stream.fd(), offset, len, steps)? {
             return Poll::Ready(self.file_sent(sent));
         }
-        // A handle of its own: it stays valid in the pool also when this connection is dropped.
+        // A duplicate handle: it stays valid in the pool even when this connection is dropped.
         let socket = stream.fd().try_clone_to_owned()?;
         let range = range.clone();
         let claim = self.options.gives_up.then(Claim::default);
@@ -277,9 +277,9 @@ impl<'a> Send<'a> {
     }
 }
 
-/// The file has fewer bytes than the response has promised: the connection must be cut.
+/// The file has fewer bytes than the response promised: the connection must be aborted.
 fn shrunk() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was sent")
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the file was truncated while it was being sent")
 }
 
 impl Future for Send<'_> {
@@ -304,7 +304,7 @@ impl Drop for Send<'_> {
         if matches!(self.state, State::Memory | State::Full { .. }) {
             self.stream.forget(Wait::Write, &self.stream.send_timer);
         }
-        // If the pool is at it, it goes on: then the descriptor stays as it is.
+        // If the pool is working on it, it continues: then the descriptor stays as it is.
         if self.direct && !matches!(self.state, State::File(_)) {
             self.stream.local.driver.borrow_mut().finish_direct(self.stream.key);
         }

@@ -20,11 +20,11 @@ use crate::driver::{Key, Role, Wait};
 use crate::local::{self, Local};
 use crate::time::wheel::TimerId;
 
-/// A connection. It is closed on drop. It counts against the worker's `connections_max` until then, and
-/// until the kernel has what was reported as sent.
+/// A connection, closed on drop. It counts against the worker's `connections_max` until then, and
+/// until the kernel has everything that was reported as sent.
 ///
-/// All operations take `&self`: receiving, sending and waiting for hang-up may go on at the same
-/// time, but at most one of each kind.
+/// All operations take `&self`: receiving, sending and waiting for hang-up may be in progress at
+/// the same time, but at most one of each kind.
 pub struct Stream {
     pub(super) local: Rc<Local>,
     /// `None` only while it is dropped or given up.
@@ -40,7 +40,7 @@ impl Stream {
     /// Takes over a connected socket (socket pairs, inherited ones).
     ///
     /// # Errors
-    /// When the descriptor is not one that can be watched.
+    /// When the descriptor cannot be watched.
     ///
     /// # Panics
     /// Outside of a worker.
@@ -59,7 +59,7 @@ impl Stream {
         Ok(Stream::new(local, key, fd))
     }
 
-    /// A connection of the simulation; `fd` only stands for one.
+    /// A connection of the simulation; `fd` is only a placeholder.
     pub(crate) fn simulated(local: &Rc<Local>, key: Key, fd: OwnedFd) -> Stream {
         local.connection_opened(false);
         Stream::new(local, key, fd)
@@ -77,30 +77,30 @@ impl Stream {
         }
     }
 
-    /// Receives what is there, as soon as there is something. Empty: the peer has ended its side.
+    /// Receives available data, as soon as there is any. Empty: the peer has ended its side.
     /// Nothing is lost when the future is dropped.
     ///
     /// # Errors
-    /// `TimedOut` when nothing has come for `timeout`; what the network says (reset).
+    /// `TimedOut` when nothing arrived within `timeout`; errors reported by the network (reset).
     pub fn recv(&self, timeout: Duration) -> Recv<'_> {
         Recv { stream: self, deadline: self.local.tick_after(timeout), waiting: false }
     }
 
-    /// As [`recv`](Self::recv), of what may be much: at most `max_bytes` if the driver can choose,
-    /// and more than fits into one of the usual buffers.
+    /// Like [`recv`](Self::recv), for potentially large amounts: at most `max_bytes` if the driver
+    /// can choose, and more than fits into a regular buffer.
     ///
     /// # Errors
-    /// As those of `recv`.
+    /// As for `recv`.
     pub fn recv_large(&self, timeout: Duration, max_bytes: usize) -> RecvLarge<'_> {
         let deadline = self.local.tick_after(timeout);
         RecvLarge { stream: self, deadline, max_bytes, waiting: false }
     }
 
-    /// What has come already and more than fits into one of the usual buffers; `None`: nothing.
-    /// Nothing waits for more.
+    /// Returns data that has already arrived and does not fit into a regular buffer; `None`:
+    /// nothing. Does not wait.
     ///
     /// # Errors
-    /// As those of `recv`.
+    /// As for `recv`.
     pub fn try_recv_large(&self, max_bytes: usize) -> io::Result<Option<Received>> {
         let mut recv = self.recv_large(super::NO_TIMEOUT, max_bytes);
         match Pin::new(&mut recv).poll(&mut Context::from_waker(Waker::noop())) {
@@ -109,34 +109,34 @@ impl Stream {
         }
     }
 
-    /// Sends the whole chain. The chain's memory is kept until the kernel has taken it.
-    /// Dropping the future midway leaves the connection fit only for closing. A small chain may be
-    /// reported as sent when it is handed to the kernel: then what follows, also a shutdown or a
-    /// close, comes after it, and its failure is returned by the next send.
+    /// Sends the whole chain. The chain's memory is kept until the kernel has taken it. After the
+    /// future is dropped midway the connection is only fit for closing. A small chain may be
+    /// reported as sent when it is submitted to the kernel: everything that follows, including a
+    /// shutdown or a close, then comes after it, and its failure is returned by the next send.
     ///
     /// # Errors
-    /// `TimedOut` when the peer has taken nothing for `options.timeout`; `UnexpectedEof` when a
-    /// file is shorter than its range; what the network and the file system say.
+    /// `TimedOut` when the peer has accepted nothing for `options.timeout`; `UnexpectedEof` when a
+    /// file is shorter than its range; errors of the network and the file system.
     pub fn send(&self, chain: impl Into<Chain>, options: SendOptions) -> Send<'_> {
         Send::new(self, chain.into(), options)
     }
 
-    /// Sends what the kernel takes at once, and says how much; for a beginning of what
-    /// [`send`](Self::send) would send, while no sending is under way. 0 also where the driver sends
-    /// by completions.
+    /// Sends as much as the kernel takes at once, and returns the number of bytes; for the
+    /// beginning of data that would be passed to [`send`](Self::send), while no send is in
+    /// progress. Also 0 where the driver sends by completions.
     ///
     /// # Errors
-    /// What the network says.
+    /// Errors reported by the network.
     pub fn try_send(&self, data: &[u8]) -> io::Result<usize> {
         let sent = self.local.driver.borrow_mut().try_send(self.key, self.fd(), data)?;
         self.sent.set(self.sent.get() + sent as u64);
         Ok(sent)
     }
 
-    /// Watches a connection on which nothing is expected: ready when something has come, the end
-    /// or a failure included. The waker stays until [`unwatch`](Self::unwatch); what the driver
-    /// does meanwhile serves the next receive, so that an idle time costs no system call. After
-    /// `Ready` the connection is fit only for closing: what came is lost.
+    /// Watches a connection on which nothing is expected: ready when anything arrives, including
+    /// the end or a failure. The waker stays registered until [`unwatch`](Self::unwatch); the
+    /// driver's work meanwhile serves the next receive, so that idle time costs no system call.
+    /// After `Ready` the connection is only fit for closing: the received data is lost.
     pub fn poll_quiet(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.local.driver.borrow_mut().poll_recv(self.key, self.fd(), cx).map(drop)
     }
@@ -146,12 +146,12 @@ impl Stream {
         self.forget(Wait::Read, &self.recv_timer);
     }
 
-    /// Gives the socket up to whoever uses its descriptor next, another worker perhaps. The driver
-    /// has nothing under way on it then.
+    /// Releases the socket for another user of its descriptor, perhaps another worker. The driver
+    /// then has no operation in flight on it.
     ///
     /// # Errors
-    /// `ConnectionAborted` when something was received that nobody has taken, or sends are not
-    /// complete; the connection is closed.
+    /// `ConnectionAborted` when received data has not been consumed, or sends are not complete; the
+    /// connection is closed.
     pub async fn into_fd(mut self) -> io::Result<OwnedFd> {
         std::future::poll_fn(|cx| {
             let mut driver = self.local.driver.borrow_mut();
@@ -179,7 +179,7 @@ impl Stream {
         Hangup { stream: self }
     }
 
-    /// Waits until a direct write to the descriptor that was refused (EAGAIN) may be tried again.
+    /// Waits until a direct write to the descriptor that returned EAGAIN may be tried again.
     pub(crate) async fn writable(&self) -> io::Result<()> {
         let mut armed = false;
         std::future::poll_fn(|cx| {
@@ -189,7 +189,7 @@ impl Stream {
         .await
     }
 
-    /// Waits until a direct read from the descriptor that found nothing (EAGAIN) may be tried again.
+    /// Waits until a direct read from the descriptor that returned EAGAIN may be tried again.
     pub(super) async fn readable(&self) -> io::Result<()> {
         let mut armed = false;
         std::future::poll_fn(|cx| {
@@ -199,7 +199,7 @@ impl Stream {
         .await
     }
 
-    /// The descriptor, for socket options. Reading or writing it goes past the driver.
+    /// The descriptor, for socket options. Reading or writing it directly bypasses the driver.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("present until drop").as_fd()
     }
@@ -214,7 +214,7 @@ impl Stream {
         self.received.get()
     }
 
-    /// The other side's address.
+    /// The peer's address.
     ///
     /// # Errors
     /// When the connection is gone.
@@ -223,7 +223,7 @@ impl Stream {
         Ok(any.map_or_else(|| Address::Unix(Box::default()), Address::from_any))
     }
 
-    /// Our side's address: one system call.
+    /// The local address: one system call.
     ///
     /// # Errors
     /// When descriptors or memory have run out.
@@ -231,26 +231,26 @@ impl Stream {
         Ok(Address::from_any(net::getsockname(self.fd())?))
     }
 
-    /// Ends our side; the peer reads the end after what was sent.
+    /// Ends our side; the peer sees the end after everything sent.
     ///
     /// # Errors
-    /// When the connection is gone already.
+    /// When the connection is already gone.
     pub fn shutdown_write(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
     }
 
-    /// Ends one or both sides.
+    /// Shuts down one or both sides.
     ///
     /// # Errors
-    /// When the connection is gone already.
+    /// When the connection is already gone.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.local.driver.borrow_mut().shutdown(self.key, self.fd(), how)
     }
 
-    /// `tcp_nodelay`. Harmless on Unix sockets.
+    /// `tcp_nodelay`. Has no effect on Unix sockets.
     ///
     /// # Errors
-    /// When the connection is gone already.
+    /// When the connection is already gone.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         tcp_only(sockopt::set_tcp_nodelay(self.fd(), on))
     }
@@ -258,7 +258,7 @@ impl Stream {
     /// `tcp_nopush` (TCP_CORK): only full segments leave until it is turned off.
     ///
     /// # Errors
-    /// When the connection is gone already.
+    /// When the connection is already gone.
     pub fn set_nopush(&self, on: bool) -> io::Result<()> {
         tcp_only(sockopt::set_tcp_cork(self.fd(), on))
     }
@@ -266,7 +266,7 @@ impl Stream {
     /// `reset_timedout_connection`: closing sends a reset and frees the kernel's buffers at once.
     ///
     /// # Errors
-    /// When the connection is gone already.
+    /// When the connection is already gone.
     pub fn set_reset_on_close(&self) -> io::Result<()> {
         Ok(sockopt::set_socket_linger(self.fd(), Some(Duration::ZERO))?)
     }
@@ -297,7 +297,7 @@ impl Stream {
         }
     }
 
-    /// A future that waited was dropped, or has ended without the driver.
+    /// Clears the wait of a future that was dropped, or has completed without the driver.
     pub(super) fn forget(&self, wait: Wait, timer: &Cell<Option<TimerId>>) {
         self.disarm(timer);
         let waker = self.local.driver.borrow_mut().forget(self.key, wait);
@@ -305,7 +305,7 @@ impl Stream {
     }
 }
 
-/// An option that only TCP has is not missed on Unix sockets.
+/// Ignores that Unix sockets lack an option of TCP.
 fn tcp_only(result: rustix::io::Result<()>) -> io::Result<()> {
     match result {
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOPROTOOPT) => Ok(()),
@@ -315,12 +315,12 @@ fn tcp_only(result: rustix::io::Result<()>) -> io::Result<()> {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Given up: the descriptor is somebody else's.
+        // Given up: the descriptor belongs to someone else.
         let Some(fd) = self.fd.take() else { return };
         let mut dropped = Vec::new();
         let sending = self.local.driver.borrow_mut().detach(self.key, fd, &mut dropped);
         self.drop_timers(&mut dropped);
-        // One that is still sending is counted out by the loop.
+        // The loop counts a socket that is still sending when it is done.
         if !sending {
             self.local.connection_closed();
         }

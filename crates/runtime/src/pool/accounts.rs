@@ -1,22 +1,22 @@
-//! Who has kept a pool busy lately: a decaying account of pool time per client and per file.
+//! Recent use of a pool: a decaying account of pool time per client and per file.
 //!
-//! Used by: [`super::queue`], which lets those go first that rarely need the pool. Pure data: the time
-//! is an argument. Of fixed size: when a set is full, the smallest account is forgotten, and its
+//! Used by: [`super::queue`], which serves those first that rarely need the pool. Pure data: the
+//! time is an argument. Fixed size: when a set is full, the smallest account is forgotten, and its
 //! owner counts as new.
 
 use std::time::Duration;
 
-/// Accounts are halved in this time, so that a burst is forgiven within a minute.
+/// Accounts are halved in this time, so that a burst is forgotten within a minute.
 const HALF_LIFE: Duration = Duration::from_secs(5);
 
-/// The highest level: 16 s of recent pool time and more.
+/// The highest level: 16 s or more of recent pool time.
 pub(super) const LEVEL_MAX: u8 = 15;
 
 /// Sets of [`WAYS`] entries of 16 bytes: 64 KB per pool that has served anything.
 const SETS: usize = 1024;
 const WAYS: usize = 4;
 
-/// Whose time it is. Clients have small numbers, files have random ones; neither meets the other.
+/// The owner of an account. Clients have small numbers, files random ones; they never collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payer {
     Client(u64),
@@ -27,9 +27,9 @@ pub(super) enum Payer {
 struct Account {
     /// [`Payer::hash`]; 0: unused.
     payer: u64,
-    /// What was owed at `at`.
+    /// Balance at `at`.
     micros: u32,
-    /// Milliseconds; they come round after 49 days, when an account was long forgiven.
+    /// Milliseconds; wraps around after 49 days, when an account is long forgotten.
     at: u32,
 }
 
@@ -59,7 +59,7 @@ impl Account {
         let half_life = HALF_LIFE.as_millis() as u32;
         let idle = now.wrapping_sub(self.at);
         let at_last_half = self.micros.checked_shr(idle / half_life).unwrap_or(0);
-        // Between two halvings a straight line will do.
+        // Between two halvings, linear interpolation is sufficient.
         let part = u64::from(at_last_half / 2) * u64::from(idle % half_life);
         at_last_half - (part / u64::from(half_life)) as u32
     }
@@ -87,7 +87,7 @@ impl Accounts {
         }
     }
 
-    /// Adds `time` to what `payer` owes.
+    /// Adds `time` to the account of `payer`.
     pub(super) fn charge(&mut self, payer: Payer, time: Duration, now: Duration) {
         if self.sets.is_empty() {
             self.sets = vec![[Account::default(); WAYS]; SETS];

@@ -1,4 +1,4 @@
-//! What a pool counts: cheap atomics, read by status pages and logs while threads run.
+//! Counters of a pool: cheap atomics, read by status pages and logs while threads run.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -64,21 +64,21 @@ fn add_time(total: &AtomicU64, max: &AtomicU64, time: Duration) {
     max.fetch_max(ns, Relaxed);
 }
 
-/// Counters of one kind of operation since the pool was made.
+/// Counters of one kind of operation since the pool was created.
 #[derive(Clone, Debug)]
 pub struct OpSnapshot {
     pub op: Op,
-    /// Taken up by a thread.
+    /// Started by a thread.
     pub started: u64,
     /// Finished by a thread, panics included.
     pub completed: u64,
-    /// Left the queue because the caller went away.
+    /// Removed from the queue because the caller went away.
     pub cancelled: u64,
     /// Refused: the queue was full.
     pub overflowed: u64,
     /// Ended in a panic.
     pub panicked: u64,
-    /// From the call to the start.
+    /// Time from submission to start.
     pub waited_total: Duration,
     pub waited_max: Duration,
     /// From the start to the end.
@@ -100,6 +100,6 @@ pub struct PoolSnapshot {
     pub busy: usize,
     /// Tasks waiting now.
     pub queued: usize,
-    /// One entry per operation that was ever asked for.
+    /// One entry per operation that was ever requested.
     pub ops: Vec<OpSnapshot>,
 }

@@ -3,19 +3,19 @@
 //! Used by: [`super::Pool`], under its lock. Never: runs anything, allocates without a bound (the
 //! caller refuses before it pushes too much).
 //!
-//! Two classes wait in lanes of their own. Short path operations go first, but every
+//! Two classes wait in separate lanes. Short path operations go first, but every
 //! [`PATH_STREAK_MAX`] of them let one bulk task pass, so neither starves.
 //!
-//! Within a class, clients that rarely need the pool, and tasks on files that rarely need it, go before
-//! those that keep it busy: the rank of a client's turn is the sum of both [levels](Accounts::level).
-//! So a file that is hot, but misses a page once, does not wait behind hundreds of cold ones. Clients
-//! of the same rank take turns, one task each; the tasks of one client start in the order in which they
-//! came. The busy do not starve: at most [`OVERTAKERS_MAX`] turns in a row pass the one that waits
-//! longest. A client behind `n` others gets its turn within `(OVERTAKERS_MAX + 1) * (n + 1)` starts of its
-//! class, whoever else comes.
+//! Within a class, clients that rarely need the pool, and tasks on files that rarely need it, go
+//! before those that keep it busy: the rank of a client's turn is the sum of both
+//! [levels](Accounts::level). So a hot file that misses a page once does not wait behind hundreds
+//! of cold ones. Clients of the same rank take turns, one task each; the tasks of one client start
+//! in order of arrival. Busy clients do not starve: at most [`OVERTAKERS_MAX`] turns in a row pass
+//! the longest-waiting one. A client behind `n` others gets its turn within `(OVERTAKERS_MAX + 1) *
+//! (n + 1)` starts of its class, whatever newcomers arrive.
 //!
-//! Bulk work leaves a reserve of threads to path operations, and no client but 0 may hold every thread
-//! that bulk work may hold: one greedy client leaves threads to others.
+//! Bulk work leaves a reserve of threads to path operations, and no client but 0 may hold every
+//! thread that bulk work may hold: one greedy client leaves threads to others.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -23,14 +23,14 @@ use std::time::Duration;
 use super::accounts::{Accounts, Payer};
 use super::{Class, Owner};
 
-/// So many path tasks in a row are started while bulk tasks wait.
+/// Maximum number of path tasks started in a row while bulk tasks wait.
 const PATH_STREAK_MAX: u32 = 4;
 
-/// So many turns in a row may pass the one that has waited longest.
+/// Maximum number of turns in a row that may pass the longest-waiting one.
 const OVERTAKERS_MAX: u32 = 3;
 
-/// One part in so many of a pool's threads (at least one) is kept free of bulk tasks, and one part
-/// of the rest free of each single client.
+/// One in this many of a pool's threads (at least one) is kept free of bulk tasks, and the same
+/// fraction of the rest is kept free of each single client.
 const RESERVE_PART: usize = 8;
 
 /// How many tasks may run at once.
@@ -56,7 +56,7 @@ impl Limits {
     }
 }
 
-/// Names a waiting task, to take it back.
+/// Identifies a waiting task, to remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     class: Class,
@@ -64,7 +64,7 @@ pub(super) struct Ticket {
     number: u64,
 }
 
-/// Names a running task's share of the limits; to be given back by [`Fair::done`].
+/// A running task's share of the limits; returned by [`Fair::done`].
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(super) struct Share {
@@ -76,7 +76,7 @@ pub(super) struct Share {
 pub(super) struct Fair<E> {
     limits: Limits,
     clients: HashMap<u64, Client<E>>,
-    /// Per class, those who have a waiting task that may start.
+    /// Per class, the clients with a waiting task that may start.
     rings: [Ring; 2],
     accounts: Accounts,
     /// Running tasks of each file that has any.
@@ -105,20 +105,20 @@ struct Task<E> {
     work: E,
 }
 
-/// A client's place among those who wait: the lowest rank goes first, then the lowest number.
+/// A client's place among the waiting: the lowest rank goes first, then the lowest number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     rank: u8,
     number: u64,
 }
 
-/// The clients that wait for their turn in one class.
+/// The clients waiting for their turn in one class.
 #[derive(Default)]
 struct Ring {
     by_rank: BTreeMap<Turn, u64>,
-    /// The same in the order in which they came: the number of the turn → its rank.
+    /// The same in order of arrival: the number of the turn → its rank.
     by_age: BTreeMap<u64, u8>,
-    /// Turns in a row that were not the oldest.
+    /// Consecutive turns that were not the oldest.
     overtakers: u32,
 }
 
@@ -142,7 +142,7 @@ impl Ring {
         self.by_age.clear();
     }
 
-    /// Takes out the client whose turn it is.
+    /// Removes and returns the client whose turn it is.
     fn pop(&mut self) -> Option<u64> {
         let oldest = self.by_age.first_key_value().map(|(&number, &rank)| Turn { rank, number })?;
         let mut turn = *self.by_rank.first_key_value()?.0;
@@ -186,7 +186,7 @@ impl<E> Fair<E> {
         self.waiting
     }
 
-    /// Adds a task at the end of its client's line. `now` is the time since any fixed moment, here and
+    /// Appends a task to its client's line. `now` is the time since any fixed moment, here and
     /// below.
     pub(super) fn push(&mut self, class: Class, owner: Owner, work: E, now: Duration) -> Ticket {
         let Owner { client, file } = owner;
@@ -199,7 +199,7 @@ impl<E> Fair<E> {
         Ticket { class, client, number }
     }
 
-    /// Takes a waiting task back; `None` when it has started.
+    /// Removes a waiting task; `None` when it has started.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<E> {
         let state = self.clients.get_mut(&ticket.client)?;
         let lane = &mut state.lanes[ticket.class as usize];
@@ -255,8 +255,8 @@ impl<E> Fair<E> {
         Some((Share { class, owner: Owner { client, file: task.file } }, task.work))
     }
 
-    /// Gives back what [`pop`](Fair::pop) took, and charges those whom the task was for with the time
-    /// that it took.
+    /// Returns the share obtained by [`pop`](Fair::pop), and charges the task's client and file for
+    /// its time.
     pub(super) fn done(&mut self, share: Share, served: Duration, now: Duration) {
         let Owner { client, file } = share.owner;
         if share.class == Class::Bulk {
@@ -265,7 +265,7 @@ impl<E> Fair<E> {
         self.accounts.charge(Payer::Client(client), served, now);
         if file != 0 {
             let running = self.leave_file(file);
-            // Many readers of a hot file wait for the same page: the file pays for that once.
+            // Many readers of a hot file wait for the same page: the file is charged for that once.
             self.accounts.charge(Payer::File(file), served / running, now);
         }
         let state = self.clients.get_mut(&client).expect("a running task keeps its client");
@@ -278,7 +278,7 @@ impl<E> Fair<E> {
         }
     }
 
-    /// A task on `file` has ended. How many there were, this one included.
+    /// A task on `file` has ended. Returns how many were running, including this one.
     fn leave_file(&mut self, file: u64) -> u32 {
         let Some(running) = self.running_files.get_mut(&file) else { return 1 };
         let before = *running;
@@ -289,7 +289,7 @@ impl<E> Fair<E> {
         before
     }
 
-    /// Takes all waiting tasks out.
+    /// Removes and returns all waiting tasks.
     pub(super) fn drain(&mut self) -> Vec<E> {
         let mut tasks = Vec::with_capacity(self.waiting);
         self.rings.iter_mut().for_each(Ring::clear);
@@ -314,7 +314,7 @@ impl<E> Fair<E> {
         client == 0 || self.clients.get(&client).is_some_and(is_below_limit)
     }
 
-    /// Puts `client` into the ring if it has a task to start there and isn't listed yet.
+    /// Adds `client` to the ring if it has a task to start there and is not listed yet.
     fn list(&mut self, class: Class, client: u64, now: Duration) {
         if !self.may_start(client) {
             return;
@@ -323,7 +323,7 @@ impl<E> Fair<E> {
         let lane = &mut state.lanes[class as usize];
         let (None, Some(task)) = (lane.turn, lane.tasks.front()) else { return };
         let of_client = self.accounts.level(Payer::Client(client), now);
-        // Where no file is known, the client stands for it.
+        // Where no file is known, the client stands in for it.
         let of_file = match task.file {
             0 => of_client,
             file => self.accounts.level(Payer::File(file), now),
@@ -334,7 +334,7 @@ impl<E> Fair<E> {
         self.next_turn += 1;
     }
 
-    /// Takes `client` out of both rings: it runs all that it may.
+    /// Removes `client` from both rings: it runs as many tasks as it may.
     fn unlist(&mut self, client: u64) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         for (lane, ring) in state.lanes.iter_mut().zip(&mut self.rings) {

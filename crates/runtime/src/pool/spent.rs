@@ -1,10 +1,9 @@
-//! What one request has spent in pools: how long its tasks waited for a thread, and how long they
-//! ran there.
+//! Pool time of one request: how long its tasks waited for a thread, and how long they ran there.
 //!
-//! Each worker adds up what the tasks that it awaited have spent. [`metered`] wraps a future and
-//! takes what was added while that future was polled, so that results that other tasks of the same
-//! worker awaited meanwhile do not count. Work that a request leaves to tasks of their own (a log,
-//! the removal of a temporary file) is not in its account.
+//! Each worker adds up the times of the tasks that it awaited. [`metered`] wraps a future and takes
+//! what was added while that future was polled, so that results awaited meanwhile by other tasks of
+//! the same worker do not count. Work that a request leaves to separate tasks (a log, the removal
+//! of a temporary file) is not charged to it.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -63,11 +62,11 @@ impl Sub for Spent {
 }
 
 thread_local! {
-    /// Of all tasks that this thread has awaited.
+    /// Sum over all tasks that this thread has awaited.
     static TOTAL: Cell<Spent> = const { Cell::new(Spent { waited: 0, served: 0 }) };
 }
 
-/// The result of a task arrives on this thread.
+/// Called when the result of a task arrives on this thread.
 pub(super) fn add(spent: Spent) {
     TOTAL.set(TOTAL.get() + spent);
 }
@@ -81,19 +80,19 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// What was spent so far; only inside of the future that [`metered`] made with this meter.
+    /// Time spent so far; only valid inside the future that [`metered`] made with this meter.
     pub fn spent(&self) -> Spent {
         self.spent.get() + (TOTAL.get() - self.since.get())
     }
 
-    /// Begins anew.
+    /// Restarts from zero.
     pub fn reset(&self) {
         self.spent.set(Spent::default());
         self.since.set(TOTAL.get());
     }
 }
 
-/// Counts what `future` spends in pools.
+/// Measures what `future` spends in pools.
 pub fn metered<F: Future>(meter: Rc<Meter>, future: F) -> Metered<F> {
     Metered { meter, future }
 }
@@ -115,7 +114,7 @@ impl<F: Future> Future for Metered<F> {
         let this = self.project();
         this.meter.since.set(TOTAL.get());
         let result = this.future.poll(cx);
-        // Most polls await nothing of a pool.
+        // Most polls await no pool result.
         let (since, total) = (this.meter.since.get(), TOTAL.get());
         if total != since {
             this.meter.spent.set(this.meter.spent.get() + (total - since));

@@ -1,4 +1,4 @@
-//! One task from the call to the result: the cell that its future and its thread share.
+//! One task from submission to result: the cell shared by its future and its thread.
 //!
 //! Stages: `Waiting` → `Running` → `Done` → `Gone`, or `Gone` at once when the future is dropped.
 //! The lock is held only to move between stages, never while the work runs.
@@ -16,9 +16,9 @@ use crate::task::panic_text;
 
 /// A task as its pool sees it.
 pub(super) trait Job: Send + Sync {
-    /// Does the work, which has waited for so long, and keeps the result.
+    /// Runs the work, after `waited` in the queue, and keeps the result.
     fn execute(&self, waited: Duration) -> Executed;
-    /// Gives the future `error` instead of doing the work.
+    /// Completes the future with `error` instead of running the work.
     fn refuse(&self, error: PoolError);
 }
 
@@ -27,14 +27,15 @@ pub(super) struct Executed {
     pub panicked: bool,
     /// How long the work took.
     pub served: Duration,
-    /// To be woken when the pool has done its accounts, so that the caller finds the thread free.
+    /// To be woken after the pool has updated its accounts, so that the caller finds the thread
+    /// free.
     pub waker: Option<Waker>,
 }
 
 /// A task as its future sees it.
 trait Outcome<T>: Job {
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, PoolError>>;
-    /// Forgets work and result. The work may be running; then its result is dropped there.
+    /// Drops work and result. The work may be running; its result is then dropped there.
     fn abandon(&self);
 }
 
@@ -55,14 +56,14 @@ impl<F, T> Cell<F, T> {
         Cell { pool, stage: Mutex::new(Stage::Waiting { work, waker: None }) }
     }
 
-    /// Keeps `result` for the future, whose waker is returned.
+    /// Keeps `result` for the future and returns its waker.
     fn finish(&self, result: Result<T, PoolError>, spent: Spent) -> Option<Waker> {
         let mut stage = lock(&self.stage);
         let old = match &*stage {
             Stage::Waiting { .. } | Stage::Running { .. } => {
                 std::mem::replace(&mut *stage, Stage::Done(result, spent))
             }
-            // The caller has gone: the result is dropped here, outside the loop.
+            // The caller is gone: the result is dropped here, off the loop.
             Stage::Done(..) | Stage::Gone => return None,
         };
         drop(stage);
@@ -92,7 +93,8 @@ where
             }
         };
         drop(stage);
-        // AssertUnwindSafe: what the work captured is dropped with it; nothing of it is seen again.
+        // AssertUnwindSafe: everything captured is dropped with the work; nothing of it is used
+        // again.
         let result = catch_unwind(AssertUnwindSafe(work)).map_err(|payload| PoolError::Panicked {
             name: self.pool.clone(),
             message: panic_text(&*payload).to_owned(),
@@ -143,8 +145,8 @@ where
 
 /// The future of a task given to a pool by [`Pool::run`](super::Pool::run).
 ///
-/// The task is under way before the first poll. Dropping the future takes the task out of the
-/// queue, or, when it has started, lets its result be dropped on the pool's thread.
+/// The task is submitted before the first poll. Dropping the future removes the task from the
+/// queue, or, if it has started, has its result dropped on the pool's thread.
 #[must_use = "dropping the future cancels the task"]
 pub struct Run<T> {
     state: State<T>,
@@ -181,7 +183,7 @@ impl<T> Future for Run<T> {
     type Output = Result<T, PoolError>;
 
     /// # Panics
-    /// When polled again after it was ready.
+    /// When polled again after completion.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let State::Queued { task, .. } = &self.state {
             let outcome = task.poll(cx);
@@ -192,7 +194,7 @@ impl<T> Future for Run<T> {
         }
         match std::mem::replace(&mut self.state, State::Finished) {
             State::Refused(error) => Poll::Ready(Err(error)),
-            _ => panic!("a pool task was polled after its end"),
+            _ => panic!("a pool task was polled after completion"),
         }
     }
 }

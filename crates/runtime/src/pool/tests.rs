@@ -34,7 +34,7 @@ fn pool(threads: usize, max_queue: usize) -> Pool {
     Pool::new(PoolConfig { name: String::from("test"), threads, max_queue })
 }
 
-/// Work that reports its start and then stays until `release` is dropped or told.
+/// Work that reports its start and then blocks until `release` is dropped or signalled.
 fn held(started: &Sender<()>) -> (impl FnOnce() + Send + 'static, Sender<()>) {
     let started = started.clone();
     let (release, wait): (Sender<()>, Receiver<()>) = channel();
@@ -206,7 +206,7 @@ fn many_callers_lose_nothing() {
         })
         .collect();
     callers.into_iter().for_each(|caller| caller.join().unwrap());
-    // An abandoned task may still be on a thread; shutting down and asking once more settles it.
+    // An abandoned task may still be on a thread; shutting down and reading once more settles it.
     let read = |snapshot: PoolSnapshot| {
         let ops = &snapshot.ops[0];
         (ops.started + ops.cancelled, snapshot.queued)

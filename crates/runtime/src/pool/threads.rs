@@ -1,9 +1,10 @@
 //! Starts the threads of all pools, from one thread that no loop's guard reaches.
 //!
-//! A thread inherits the seccomp filter of the one that starts it. A pool's threads are started on
-//! demand, mostly by a task on a loop thread; if they were children of that thread, the guard would
-//! forbid them the very calls they are for. So a small thread of its own starts them; it is made by
-//! the first [`Pool::new`](super::Pool::new) or by [`crate::guard::install`], whichever comes first.
+//! A thread inherits the seccomp filter of its parent. A pool's threads are started on demand,
+//! mostly by a task on a loop thread; if they were children of that thread, the guard would forbid
+//! them exactly the calls they exist for. So a small dedicated thread starts them; it is created by
+//! the first [`Pool::new`](super::Pool::new) or by [`crate::guard::install`], whichever comes
+//! first.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
@@ -18,13 +19,13 @@ type Body = Box<dyn FnOnce() + Send>;
 struct Start {
     name: String,
     body: Body,
-    /// Told when the system refuses another thread.
+    /// Called when the system refuses another thread.
     failed: Body,
 }
 
 static SPAWNER: OnceLock<Option<Sender<Start>>> = OnceLock::new();
 
-/// Makes sure that the starting thread exists; to be called before a guard is installed.
+/// Makes sure that the starting thread exists; must be called before a guard is installed.
 pub(crate) fn prepare() {
     let _ = spawner();
     crate::mounts::watch();
@@ -56,7 +57,7 @@ fn spawner() -> Option<&'static Sender<Start>> {
         .as_ref()
 }
 
-/// Starts a thread called `name` (15 bytes of it are seen in the system's tools).
+/// Starts a thread called `name` (system tools show 15 bytes of it).
 pub(super) fn start(name: String, body: Body, failed: Body) {
     let Some(sender) = spawner() else {
         failed();

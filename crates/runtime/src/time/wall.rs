@@ -22,7 +22,7 @@ pub type IsoTime = [u8; 25];
 /// The time of an error log line: `1970/09/28 12:00:00`.
 pub type ErrorTime = [u8; 19];
 
-/// The texts of one second.
+/// The formatted texts of one second.
 #[derive(Clone, Copy)]
 struct Texts {
     second: u64,
@@ -40,7 +40,7 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// Loads the time zone (this may read files: not on a running loop) and the current time.
+    /// Loads the time zone (this may read files: never on a running loop) and the current time.
     pub fn new() -> WallClock {
         // The first conversion of a process loads the time zone.
         LocalTime::at(0);
@@ -55,7 +55,7 @@ impl WallClock {
         self.set(since.as_millis() as u64);
     }
 
-    /// Sets the time: the simulated driver's clock.
+    /// Sets the time: used by the simulated driver's clock.
     pub(crate) fn set(&self, unix_ms: u64) {
         self.unix_ms.set(unix_ms);
     }
@@ -159,9 +159,9 @@ struct Civil {
 }
 
 impl Civil {
-    /// From seconds since 1970, in whatever zone. Years are clamped to 0..=9999, the most that
-    /// the formats hold. (Days to date: era arithmetic with years that begin in March, so that
-    /// the leap day comes last.)
+    /// From seconds since 1970, in any zone. Years are clamped to 0..=9999, the limit of the
+    /// formats. (Days to date: era arithmetic with years that begin in March, so that the leap day
+    /// comes last.)
     fn of(seconds: i64) -> Civil {
         // 9999-12-31T23:59:59, and year 0.
         let seconds = seconds.clamp(-62_167_219_200, 253_402_300_799);

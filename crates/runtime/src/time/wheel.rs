@@ -1,9 +1,9 @@
 //! Hierarchical timer wheel with millisecond ticks: arming, disarming and removing cost O(1).
 //!
-//! Entries are armed *lazily*: a connection that moves its deadline further away with every
-//! request only stores the new deadline; its entry stays where it is linked, and when the wheel
-//! reaches that place too early it links the entry anew. So a keep-alive request costs no wheel
-//! operation at all, and each entry is touched about once per timeout period.
+//! Entries are armed *lazily*: a connection that extends its deadline with every request only
+//! stores the new deadline; its entry stays where it is linked, and when the wheel reaches that
+//! place too early it relinks the entry. So a keep-alive request costs no wheel operation at all,
+//! and each entry is touched about once per timeout period.
 //!
 //! Called by: `time` (sleep, deadlines) and the worker's turn. Never reads a clock itself.
 
@@ -15,7 +15,7 @@ use slab::Slab;
 /// Bits of the tick that one level covers: 64 slots.
 const LEVEL_BITS: u32 = 6;
 const SLOTS: usize = 1 << LEVEL_BITS;
-/// 6 levels cover 2^36 ms, about 795 days; a later deadline is met by linking anew.
+/// 6 levels cover 2^36 ms, about 795 days; a later deadline is reached by relinking.
 const LEVELS: usize = 6;
 /// Farthest distance (ticks) at which an entry can be linked.
 const SPAN_MAX: u64 = (1 << (LEVEL_BITS * LEVELS as u32)) - 1;
@@ -25,7 +25,7 @@ const NIL: u32 = u32::MAX;
 /// The deadline of a disarmed entry.
 const NEVER: u64 = u64::MAX;
 
-/// Names one entry of the wheel; valid until removed.
+/// Identifies an entry of the wheel; valid until removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimerId(NonZeroU32);
 
@@ -41,7 +41,7 @@ impl TimerId {
 
 #[derive(Debug)]
 struct Entry {
-    /// When its owner wants to be woken; [`NEVER`] while disarmed.
+    /// When its owner is to be woken; [`NEVER`] while disarmed.
     deadline: u64,
     waker: Option<Waker>,
     next: u32,
@@ -51,7 +51,7 @@ struct Entry {
     linked: bool,
 }
 
-// Part of what an idle connection costs.
+// Part of the memory cost of an idle connection.
 const _: () = assert!(size_of::<Option<Entry>>() <= 40);
 
 /// The wheel; one per worker.
@@ -70,14 +70,14 @@ impl Wheel {
         Wheel { entries: Slab::new(), heads: [[NIL; SLOTS]; LEVELS], occupied: [0; LEVELS], now: 0 }
     }
 
-    /// Makes a disarmed entry.
+    /// Creates a disarmed entry.
     pub(crate) fn insert(&mut self) -> TimerId {
         let entry =
             Entry { deadline: NEVER, waker: None, next: NIL, prev: NIL, place: 0, linked: false };
         TimerId::new(self.entries.insert(entry))
     }
 
-    /// Sets the deadline (tick) and whom to wake. A deadline already past fires with the next
+    /// Sets the deadline (tick) and the waker. A deadline already past fires with the next
     /// [`advance`](Wheel::advance).
     pub(crate) fn arm(&mut self, id: TimerId, deadline: u64, waker: &Waker) {
         let index = id.index();
@@ -97,12 +97,12 @@ impl Wheel {
         self.link(index as u32);
     }
 
-    /// Withdraws the deadline; the entry stays linked until the wheel passes it.
+    /// Disarms the entry, which stays linked until the wheel passes it.
     pub(crate) fn disarm(&mut self, id: TimerId) {
         self.entries[id.index()].deadline = NEVER;
     }
 
-    /// Drops the entry; returns its waker so that the caller drops it outside of any borrow.
+    /// Removes the entry; returns its waker so that the caller drops it outside any borrow.
     pub(crate) fn remove(&mut self, id: TimerId) -> Option<Waker> {
         if self.entries[id.index()].linked {
             self.unlink(id.index() as u32);
@@ -116,7 +116,7 @@ impl Wheel {
         (0..LEVELS).filter_map(|level| self.next_slot(level)).map(|(_, tick)| tick).min()
     }
 
-    /// Fires everything due at `now` (tick): pushes the wakers on `woken` and disarms their
+    /// Fires everything due at `now` (tick): pushes the wakers to `woken` and disarms their
     /// entries. Time never runs backwards: an earlier `now` is ignored.
     pub(crate) fn advance(&mut self, now: u64, woken: &mut Vec<Waker>) {
         while let Some(tick) = self.next_tick().filter(|tick| *tick <= now) {
@@ -132,7 +132,7 @@ impl Wheel {
         self.now = self.now.max(now);
     }
 
-    /// Empties one slot: each entry fires, is linked anew nearer to its deadline, or is parked.
+    /// Empties one slot: each entry fires, is relinked nearer to its deadline, or is parked.
     fn fire(&mut self, level: usize, slot: usize, woken: &mut Vec<Waker>) {
         let mut index = std::mem::replace(&mut self.heads[level][slot], NIL);
         self.occupied[level] &= !(1 << slot);
@@ -164,7 +164,7 @@ impl Wheel {
         Some((slot, (position + u64::from(distance)) << shift))
     }
 
-    /// The tick at which an occupied slot begins: then its entries are looked at.
+    /// The tick at which an occupied slot begins: its entries are then processed.
     fn begin_of(&self, place: u16) -> u64 {
         let (level, slot) = (u32::from(place) / SLOTS as u32, u64::from(place) % SLOTS as u64);
         let shift = LEVEL_BITS * level;
@@ -272,7 +272,7 @@ mod tests {
             let (id, count) = armed(&mut wheel, deadline);
             timers.push((id, count, deadline));
         }
-        // A third move further away, a third come nearer or are removed.
+        // A third are extended, a third are shortened or removed.
         for (id, count, deadline) in &mut timers {
             match random(6) {
                 0 | 1 => *deadline += random(100_000),

@@ -1,9 +1,9 @@
-//! Accepting with the ring: it tells when connections are queued, and they are taken by direct calls.
+//! Accepting with the ring: a poll reports queued connections, and direct calls take them.
 //!
-//! Not by accept operations, though they would spare calls: a multishot accept takes all that is
-//! queued, whether the worker has room for it or another one is idle, and holds descriptors that
-//! nobody serves. So a connection is taken when somebody asks for it, and the rest stays in the
-//! kernel's queue, which `listen ... backlog` bounds.
+//! Accept operations would save calls, but are not used: a multishot accept takes everything that
+//! is queued, whether or not the worker has room for it or another worker is idle, and holds
+//! descriptors that nobody serves. So a connection is taken when a task asks for one, and the rest
+//! stays in the kernel's queue, bounded by `listen ... backlog`.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -18,23 +18,23 @@ use super::super::{Key, accept, remember};
 use super::Uring;
 use crate::net::Address;
 
-/// EPOLLEXCLUSIVE: of those who wait for a shared socket one is woken per connection.
+/// EPOLLEXCLUSIVE: one waiter of a shared socket is woken per connection.
 const EXCLUSIVE: u32 = 1 << 28;
 
-/// Connections taken per poll at most.
+/// Maximum number of connections taken per poll.
 const BATCH_MAX: u16 = 32;
 
-/// After so many batches in a row that were taken whole, the next ones are larger.
+/// After this many consecutive full batches, the next ones are larger.
 const STREAK: u16 = 8;
 
-/// How many connections are taken before the ring is asked for more: about as many as there are, to
-/// spare the call that finds none.
+/// Number of connections to take before polling the ring again: roughly as many as are queued, to
+/// avoid the call that finds none.
 #[derive(Clone, Copy)]
 pub(super) struct Batch {
     size: u16,
-    /// To be taken of this one.
+    /// Left to take of the current batch.
     left: u16,
-    /// Batches that were taken whole, in a row.
+    /// Consecutive full batches.
     streak: u16,
 }
 
@@ -43,12 +43,12 @@ impl Batch {
         Batch { size: 1, left: 1, streak: 0 }
     }
 
-    /// The ring has told that there are connections.
+    /// The ring has reported queued connections.
     fn begin(&mut self) {
         self.left = self.size;
     }
 
-    /// One was taken. Whether to try the next one at once.
+    /// A connection was taken. Returns whether to try the next one at once.
     fn taken(&mut self) -> bool {
         self.left = self.left.saturating_sub(1);
         if self.left > 0 {
@@ -61,7 +61,7 @@ impl Batch {
         false
     }
 
-    /// There was none.
+    /// No connection was found.
     fn found_none(&mut self) {
         *self = Batch { size: (self.size - self.left).max(1), left: 0, streak: 0 };
     }
@@ -76,7 +76,7 @@ impl Uring {
     ) -> Poll<io::Result<(OwnedFd, Option<Address>)>> {
         let slot = &mut self.slots[key.0 as usize];
         if slot.is(Is::CanRead) {
-            // The connection itself is blocking, as the ring wants it.
+            // The connection itself is blocking, as the ring needs it.
             match accept(fd, SocketFlags::CLOEXEC) {
                 Ok(accepted) => {
                     slot.set(Is::CanRead, self.batch.taken() || self.multi_accept);
@@ -106,7 +106,7 @@ impl Uring {
     ) {
         let slot = &mut self.slots[index];
         slot.set(Is::Paused, false);
-        // Whatever else has failed, the call will tell.
+        // Any other failure is reported by the call itself.
         if result != Err(Errno::CANCELED) {
             slot.set(Is::CanRead, true);
             self.batch.begin();
@@ -123,7 +123,7 @@ impl Uring {
         }
     }
 
-    /// Resolves when a paused listener is told of no more connections.
+    /// Resolves once a paused listener is no longer notified of connections.
     pub(crate) fn poll_paused(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<()> {
         let slot = &mut self.slots[key.0 as usize];
         if slot.has(Op::Accept) {
@@ -138,7 +138,7 @@ impl Uring {
 mod tests {
     use super::*;
 
-    /// Calls that find none, when so many connections come at a time, each time.
+    /// Number of calls that find none, with `at_a_time` connections arriving each of `times` times.
     fn misses(batch: &mut Batch, at_a_time: u32, times: u32) -> u32 {
         let mut misses = 0;
         for _ in 0..times {

@@ -1,5 +1,5 @@
-//! Receiving on the ring: single-shot, into provided buffers; in direct calls after a poll where a
-//! piece may be large or the socket must stay non-blocking. The rules of ownership are in `uring.rs`.
+//! Receiving on the ring: single-shot, into provided buffers; by direct calls after a poll where
+//! data may be large or the socket must stay non-blocking. The ownership rules are in `uring.rs`.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -121,7 +121,7 @@ impl Uring {
         flags: u32,
         woken: &mut Vec<Waker>,
     ) {
-        // Whatever the result, a buffer that was picked must be taken back.
+        // Whatever the result, a selected buffer must be taken back.
         let memory = cqueue::buffer_select(flags).and_then(|id| self.buffers.take(id));
         let slot = &mut self.slots[index];
         if slot.is(Is::Datagram) {
@@ -129,7 +129,7 @@ impl Uring {
             return;
         }
         if slot.take(Is::RecvLarge) {
-            // What it was made for is up to whoever receives next.
+            // The next receive decides how to use the readiness.
             slot.set(Is::CanRead, true);
             woken.extend(slot.read.take());
             return;
@@ -149,14 +149,15 @@ impl Uring {
         };
         match result {
             Err(Errno::NOBUFS) => {
-                // More arrived in one turn than there were buffers; those are provided anew by now.
+                // More arrived in one turn than there were buffers; those have been replenished by
+                // now.
                 self.buffers.grow();
                 self.retries.push(index);
-                // It may be one that waits for the end of what was cancelled.
+                // The waker may belong to a wait for the end of a cancelled operation.
                 woken.extend(slot.read.take());
             }
             Err(error @ (Errno::AGAIN | Errno::INTR)) => {
-                // Somebody has made it non-blocking: it is made blocking again.
+                // The socket was made non-blocking meanwhile: it is set back to blocking.
                 if error == Errno::AGAIN {
                     slot.set(Is::Nonblocking, true);
                 }

@@ -1,8 +1,8 @@
-//! How a socket leaves the ring without being closed: for another worker's ring.
+//! Removing a socket from the ring without closing it, to move it to another worker's ring.
 //!
-//! By the rules on top of `uring.rs` the kernel must have nothing in hand for the descriptor when
-//! somebody else gets it: a receive that was armed while the connection was idle could take what
-//! the next owner waits for.
+//! By the rules at the top of `uring.rs` no operation may be in flight on the descriptor when
+//! another owner gets it: a receive armed while the connection was idle could consume data meant
+//! for the next owner.
 
 use std::io;
 use std::task::{Context, Poll, Waker};
@@ -14,7 +14,7 @@ use super::super::{Key, remember};
 use super::Uring;
 
 impl Uring {
-    /// Cancels what is under way and waits for its end.
+    /// Cancels the operations in flight and waits for them to end.
     pub(crate) fn poll_release(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let index = key.0 as usize;
         let slot = &mut self.slots[index];
@@ -31,7 +31,7 @@ impl Uring {
         if slot.in_flight == 0 {
             return Poll::Ready(Ok(()));
         }
-        // Whichever ends last wakes the task.
+        // Whichever completes last wakes the task.
         remember(&mut slot.read, cx);
         slot.waiters.remember_write(cx);
         slot.waiters.remember_hangup(cx);
@@ -43,7 +43,7 @@ impl Uring {
         Poll::Pending
     }
 
-    /// Forgets a socket of which nothing is under way.
+    /// Forgets a socket without operations in flight.
     pub(crate) fn release(&mut self, key: Key, dropped: &mut Vec<Waker>) {
         let mut slot = self.remove(key.0 as usize);
         let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];

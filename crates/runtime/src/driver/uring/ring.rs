@@ -14,11 +14,11 @@ use rustix::io::Errno;
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
 
-/// A ring, and what there was no room for in it.
+/// A ring, and the submissions that do not fit into it yet.
 pub(super) struct Ring {
     ring: IoUring,
-    /// Submissions in their order. A socket has at most one operation of each kind and its
-    /// cancellation under way, which bounds them.
+    /// Submissions in their order. Bounded, since a socket has at most one operation of each kind
+    /// and its cancellation in flight.
     backlog: VecDeque<squeue::Entry>,
 }
 
@@ -33,7 +33,7 @@ impl Ring {
             if self.offer(&entry) {
                 return;
             }
-            // The queue is full: hand it in.
+            // The queue is full: submit it.
             let _ = self.ring.submit();
             if self.offer(&entry) {
                 return;
@@ -48,7 +48,7 @@ impl Ring {
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 
-    /// Submits what is queued and waits for a completion, for at most `max` (`None`: without end).
+    /// Submits queued entries and waits for a completion, for at most `max` (`None`: indefinitely).
     pub(super) fn enter(&mut self, max: Option<Duration>) -> Result<(), Errno> {
         while let Some(entry) = self.backlog.pop_front() {
             if !self.offer(&entry) {
@@ -74,7 +74,7 @@ impl Ring {
         }
     }
 
-    /// The completions that are there: user data, result and flags of each.
+    /// The available completions: user data, result and flags of each.
     pub(super) fn completions(&mut self) -> impl Iterator<Item = (u64, i32, u32)> {
         self.ring.completion().map(|entry| (entry.user_data(), entry.result(), entry.flags()))
     }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn submissions_keep_their_order_when_the_queue_is_full() {
-        // A disabled ring takes nothing: what does not fit has to wait.
+        // A disabled ring consumes nothing: entries that do not fit have to wait.
         let Ok(ring) = IoUring::builder().setup_r_disabled().build(2) else {
             eprintln!("io_uring is not tested here");
             return;

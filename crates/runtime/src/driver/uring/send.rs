@@ -1,5 +1,5 @@
-//! Sending on the ring. A small send is reported as done when it is handed in; what follows on the
-//! socket, its close included, waits for it. The rules of ownership are in `uring.rs`.
+//! Sending on the ring. A small send is reported as done when it is submitted; everything that
+//! follows on the socket, including its close, waits for it. The ownership rules are in `uring.rs`.
 
 use std::io;
 use std::net::Shutdown;
@@ -19,9 +19,9 @@ use crate::buf::{Chain, RECV_BUF_BYTES};
 /// Boxes for sends kept for reuse.
 const SPARE_MAX: usize = 256;
 
-/// A send of at most this many bytes, with nothing to follow, is reported as done when it is handed
-/// in: so that it and the receive that follows it go to the kernel in one call. As much as a receive
-/// buffer: 16 KB and a head. So much a connection may hold at most beyond what its owner knows of.
+/// A send of at most this many bytes, with nothing to follow, is reported as done when it is
+/// submitted, so that it and the next receive go to the kernel in one call. The size of a receive
+/// buffer: 16 KB and a head. A connection holds at most this much beyond what its owner knows of.
 const BEHIND_BYTES_MAX: u64 = RECV_BUF_BYTES as u64;
 
 impl Uring {
@@ -49,7 +49,8 @@ impl Uring {
                 chain.advance(count as u64);
                 return Poll::Ready(Ok(count));
             }
-            // Direct calls for a file follow: to send its head so, too, saves waiting for a turn.
+            // Direct calls for a file follow: sending its head directly as well saves waiting for a
+            // turn.
             if chain.first_file().is_some() {
                 let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::MORE;
                 match retry(|| send_memory(fd, chain, flags)) {
@@ -67,7 +68,8 @@ impl Uring {
                 && chain.is_empty()
                 && len <= BEHIND_BYTES_MAX
                 && memory.chunk_count() <= SLICES_MAX
-                // Its owner is to wait with a peer that does not keep up, by `send_timeout`.
+                // With a peer that does not keep up, the owner must wait, so that `send_timeout`
+                // applies.
                 && !self.slots[index].is(Is::Full)
                 && self.stragglers.have_room();
             self.start_send(index, memory, more, behind);
@@ -79,7 +81,7 @@ impl Uring {
         Poll::Pending
     }
 
-    /// Resolves when what was reported as sent has been sent.
+    /// Resolves when everything reported as sent has been sent.
     pub(crate) fn poll_flush(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let slot = &mut self.slots[key.0 as usize];
         if slot.is(Is::SendBehind) {
@@ -101,7 +103,7 @@ impl Uring {
             flags |= libc::MSG_MORE;
         }
         if behind {
-            // All of it: there is nobody to send the rest.
+            // Send everything: no later call would send the rest.
             flags |= libc::MSG_WAITALL;
         }
         // In its final place before pointers to it are taken.
@@ -146,7 +148,7 @@ impl Uring {
         let offered = slot.sending.as_ref().map_or(0, |sending| sending.offered);
         slot.set(Is::Full, result.is_ok_and(|count| count < offered));
         if let Some(sending) = &mut slot.sending {
-            // Nothing was sent: the next poll starts anew.
+            // Nothing was sent: the next poll starts over.
             sending.result = Some(match result {
                 Err(Errno::AGAIN | Errno::INTR) => Ok(0),
                 result => result,
@@ -155,7 +157,7 @@ impl Uring {
         woken.extend(slot.waiters.take_write());
     }
 
-    /// Ends one or both sides of the connection, after what was reported as sent.
+    /// Shuts down one or both sides of the connection, after everything reported as sent.
     pub(crate) fn shutdown(
         &mut self,
         key: Key,

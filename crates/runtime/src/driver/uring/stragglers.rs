@@ -1,9 +1,8 @@
-//! Connections that were closed while a send that had been reported as done was still under way.
+//! Connections closed while a send that had been reported as done was still in flight.
 //!
 //! Their bytes were promised: the descriptor stays open until the kernel has them, and the worker
-//! does not end before. Most have gone when the turn is over. Those that have not are bounded in
-//! number and in time, and count as connections of the worker, so that a client that does not read
-//! gains nothing by it.
+//! does not end before. Most are finished by the end of the turn. The rest are bounded in number
+//! and time, and count as connections of the worker, so that a client gains nothing by not reading.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,31 +10,31 @@ use std::time::{Duration, Instant};
 use super::super::uring_slot::{Is, Op, Slot};
 use super::Uring;
 
-/// How long a closed connection may take to send what was reported as sent: nginx's default of
-/// `send_timeout`. It is cut then, as by that.
+/// How long a closed connection may take to send what was reported as sent: nginx's default for
+/// `send_timeout`. After that it is cut off, as by `send_timeout`.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// When so many connections have outlived the turn in which they were closed, sends are no longer
-/// reported as done before they are: connections stay open while they send, and `send_timeout`
-/// applies to them.
+/// When this many connections have outlived the turn in which they were closed, sends are no longer
+/// reported as done early: connections stay open while they send, and `send_timeout` applies to
+/// them.
 const LATE_MAX: usize = 64;
 
 #[derive(Default)]
 pub(super) struct Stragglers {
-    /// All of them.
+    /// All stragglers.
     count: usize,
     /// Closed since the last turn: slot and serial.
     closed: Vec<(usize, u32)>,
     /// Those that have outlived a turn.
     late: usize,
-    /// When each of these is cut, and some that have gone since.
+    /// When each of these is cut off; may contain some that are already gone.
     limits: VecDeque<(Instant, usize, u32)>,
-    /// Gone since that was last asked for.
+    /// Gone since the last query.
     gone: usize,
 }
 
 impl Stragglers {
-    /// Whether another connection may become one.
+    /// Whether another connection may become a straggler.
     pub(super) fn have_room(&self) -> bool {
         self.late < LATE_MAX
     }
@@ -49,7 +48,7 @@ impl Stragglers {
         }
     }
 
-    /// How long a turn may last.
+    /// Limits how long a turn may wait.
     pub(super) fn bound(&self, max: Option<Duration>) -> Option<Duration> {
         let Some((limit, ..)) = self.limits.front() else { return max };
         let left = limit.saturating_duration_since(Instant::now());
@@ -58,7 +57,7 @@ impl Stragglers {
 }
 
 impl Uring {
-    /// A socket was closed by its owner, and its last send is under way.
+    /// Records a socket that its owner closed while its last send is in flight.
     pub(super) fn straggles(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         slot.set(Is::Straggler, true);
@@ -66,7 +65,7 @@ impl Uring {
         self.stragglers.count += 1;
     }
 
-    /// After each turn: cuts those whose time is over.
+    /// After each turn: cuts off stragglers whose time is over.
     pub(super) fn tend_stragglers(&mut self) {
         let Stragglers { closed, late, limits, .. } = &mut self.stragglers;
         if closed.is_empty() && limits.is_empty() {
@@ -91,7 +90,7 @@ impl Uring {
                 over.push(index);
             }
         }
-        // One that is slow to go keeps those behind it: not more than as many again.
+        // A slow straggler keeps the entries behind it in the list: at most as many again.
         if limits.len() > 2 * *late + LATE_MAX {
             limits.retain(|(_, index, serial)| lives(*index, *serial));
         }
@@ -105,8 +104,8 @@ impl Uring {
         self.stragglers.count > 0
     }
 
-    /// How many sockets of which [`detach`](Self::detach) said that they are still sending have gone
-    /// since this was last called.
+    /// Number of sockets for which [`detach`](Self::detach) returned "still sending" and that have
+    /// gone since the last call.
     pub(crate) fn take_gone(&mut self) -> usize {
         std::mem::take(&mut self.stragglers.gone)
     }

@@ -13,7 +13,7 @@ fn driver() -> Option<Uring> {
         .ok()
 }
 
-/// A socket of which a receive is in flight, its peer, and the name of the receive.
+/// A socket with a receive in flight, its peer, and the user data of the receive.
 fn receiving(driver: &mut Uring) -> (Key, UnixStream, UnixStream, u64) {
     let (socket, peer) = UnixStream::pair().unwrap();
     let key = driver.attach(socket.as_fd(), Role::Stream).unwrap();
@@ -38,11 +38,11 @@ fn what_concerns_an_earlier_socket_in_the_slot_does_not_concern_the_next_one() {
     let (second, _socket, mut peer, _) = receiving(&mut driver);
     assert_eq!(second, first, "the slot is used again");
 
-    // A cancellation that comes late.
+    // A late cancellation.
     let cancel = opcode::AsyncCancel::new(stale).build();
     driver.ring.push(cancel.user_data(Op::Cancel.user_data(0, 0)));
     turn(&mut driver);
-    // A completion that comes late.
+    // A late completion.
     driver.complete(stale, -libc::ECONNRESET, 0, &mut Vec::new());
     assert!(driver.slots[second.0 as usize].has(Op::Recv));
 

@@ -9,7 +9,7 @@ fn client(client: u64) -> Owner {
     Owner { client, file: 0 }
 }
 
-/// The order of service by one thread, where nothing takes any time.
+/// The order of service by one thread, if tasks take no time.
 fn drain_order(fair: &mut Fair<u32>) -> Vec<u32> {
     let mut order = Vec::new();
     while let Some((share, task)) = fair.pop(START) {
@@ -80,7 +80,7 @@ fn removal_forgets_empty_clients() {
     assert!(fair.rings.iter().all(|ring| ring.by_age.is_empty()));
 }
 
-/// One thread of a pool, and the time that it has spent.
+/// One thread of a pool, and the time it has spent.
 struct Simulated {
     fair: Fair<u64>,
     now: Duration,
@@ -104,7 +104,7 @@ impl Simulated {
         client
     }
 
-    /// Serves clients that ask again at once, `times` times.
+    /// Serves clients that submit again at once, `times` times.
     fn serve_busy(&mut self, times: usize, time: Duration) {
         for _ in 0..times {
             let client = self.serve(time);
@@ -126,7 +126,7 @@ fn busy_pool() -> Simulated {
     pool
 }
 
-/// How many are served before the one task of `client`; they ask again.
+/// Number of tasks served before the single task of `client`; the served clients submit again.
 fn served_before(pool: &mut Simulated, client: u64) -> usize {
     let is_it = |_: &usize| {
         let served = pool.serve(MS(5));
@@ -152,7 +152,7 @@ fn who_rarely_needs_the_pool_goes_before_who_keeps_it_busy() {
 #[test]
 fn a_file_that_rarely_needs_the_pool_goes_before_files_that_keep_it_busy() {
     let mut pool = busy_pool();
-    // New connections all of them, as of clients that ask once.
+    // All new connections, as of clients that submit once.
     for n in 1..=50 {
         pool.push(5000 + n, 1000 + n);
     }
@@ -178,7 +178,7 @@ fn many_readers_of_one_page_count_once_for_the_file() {
     assert!(fair.running_files.is_empty());
 }
 
-/// The bound that the module promises, against an endless stream of newcomers.
+/// The bound promised by the module, against an endless stream of newcomers.
 #[test]
 fn the_busy_do_not_starve() {
     let mut pool = busy_pool();
@@ -199,7 +199,7 @@ fn the_busy_do_not_starve() {
     assert!(starts > waiting, "newcomers went before it, or the test shows nothing: {starts}");
 }
 
-/// What was busy long ago is like everyone else.
+/// A client that was busy long ago is treated like everyone else.
 #[test]
 fn busyness_is_forgiven() {
     let mut pool = Simulated::new();

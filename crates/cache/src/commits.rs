@@ -1,7 +1,7 @@
-//! The order in which objects of one key get their name: that of their completion.
+//! The order in which objects of one key get their name: the order of their completion.
 //!
 //! Without `proxy_cache_lock` several requests may fetch one key at the same time. Pool threads
-//! finish in any order; the object whose content was complete last has to stay, as in nginx.
+//! finish in any order; the object completed last has to stay, as in nginx.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -16,11 +16,11 @@ pub(crate) struct Commits(Mutex<State>);
 #[derive(Default)]
 struct State {
     next: u64,
-    /// Complete objects without a name, and who waits to give them theirs.
+    /// Complete objects without a name, and the tasks waiting to name theirs.
     pending: BTreeMap<(Key, u64), Option<Waker>>,
 }
 
-/// The place of one object among those of its key; given up when it is dropped.
+/// The place of one object among those of its key, given up when it is dropped.
 pub(crate) struct Place<'a> {
     commits: &'a Commits,
     name: (Key, u64),
@@ -32,7 +32,7 @@ impl Commits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An object is complete: its number.
+    /// Registers a complete object; returns its number.
     pub(crate) fn enter(&self, key: Key) -> u64 {
         let mut state = self.lock();
         state.next += 1;
@@ -48,7 +48,7 @@ impl Commits {
 }
 
 impl Place<'_> {
-    /// Resolves when no object of the key that was complete before has still to get its name.
+    /// Resolves when every object of the key that was completed earlier has its name.
     pub(crate) async fn turn(&self) {
         poll_fn(|cx| {
             let mut state = self.commits.lock();

@@ -1,13 +1,13 @@
 //! Filling one object: the writer's side.
 //!
-//! A [`Fill`] takes the head and the pieces of a response as they come from the origin. A task of
-//! its own ([`crate::write_behind`]) moves them to a temporary file, in the pool of the caller's
-//! [`Io`], some steps behind; at the end the final head is written and the file renamed, so that
-//! nobody ever sees half an object. Dropping a [`Fill`] ends it: the temporary file is removed,
+//! A [`Fill`] takes the head and the pieces of a response as they come from the origin. A separate
+//! task ([`crate::write_behind`]) moves them to a temporary file, in the pool of the caller's
+//! [`Io`], some steps behind. At the end the final head is written and the file renamed, so that
+//! half an object is never visible. Dropping a [`Fill`] ends it: the temporary file is removed,
 //! readers are cut, waiters wake.
 //!
-//! When the disk refuses (full, broken, no descriptors left) the fill ends quietly; whoever feeds it
-//! goes on with its client. Never: waits for a reader.
+//! If the disk refuses (full, broken, no descriptors left), the fill ends quietly and its caller
+//! continues serving the client. Never waits for a reader.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -30,17 +30,17 @@ use crate::store::{Hit, Store, Target, now};
 use crate::time::UnixMs;
 use crate::write_behind::{self, Job};
 
-/// Bytes of one object that may wait for the disk. When they do, [`Fill::write`] waits too, and with
-/// it the reading from the origin.
+/// Bytes of one object that may wait for the disk. At this limit [`Fill::write`] waits too, and
+/// with it the reading from the origin.
 pub const IN_FLIGHT_BYTES_MAX: u64 = 1024 * 1024;
 
-/// How long the client of a fill waits for a disk that takes nothing at all. Then it goes on alone,
-/// and the object is not stored.
+/// The longest time that a fill's client waits for a disk that accepts nothing at all. Then the
+/// response continues without the cache, and the object is not stored.
 pub const STALL_MAX: Duration = Duration::from_secs(2);
 
-/// The fill has ended by something that does not concern the client's response: the disk refused,
-/// the object is larger than the cache, the key was purged. It was logged and counted where it
-/// happened; drop the fill and go on without.
+/// The fill has ended for a reason that does not concern the client's response: the disk refused,
+/// the object is larger than the cache, the key was purged. This was logged and counted where it
+/// happened; drop the fill and continue without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillEnded;
 
@@ -52,14 +52,14 @@ impl std::fmt::Display for FillEnded {
 
 impl std::error::Error for FillEnded {}
 
-/// What [`Store::begin_fill`] says.
+/// The result of [`Store::begin_fill`].
 #[derive(Debug)]
 pub enum FillStart {
     /// Fetch the object and feed it.
     Fill(Fill),
-    /// Somebody else does so: wait (only with `lock`).
+    /// Another request does so: wait (only with `lock`).
     Busy(Waiter),
-    /// The store can't take anything now: fetch without storing.
+    /// The store can't take an object now: fetch without storing.
     Unavailable(Why),
 }
 
@@ -69,7 +69,7 @@ pub struct Fill {
     store: Arc<Store>,
     growth: Arc<Growth>,
     io: Io,
-    /// Gone once the task behind it has it.
+    /// Gone once the task behind it has taken it.
     hold: Option<Hold>,
     /// Orders it among purges.
     begun: u64,
@@ -82,13 +82,13 @@ impl Fill {
         Fill { store, growth, io, hold: Some(hold), begun: 0, open: true }
     }
 
-    /// What it fills.
+    /// The object that it fills.
     pub fn target(&self) -> &Target {
         self.growth.target()
     }
 
-    /// Goes on under another key: a variant that the response's `Vary` asks for. Only before
-    /// [`head`](Fill::head). Those who wait for the first key wake and look again.
+    /// Continues under another key: a variant required by the response's `Vary`. Only before
+    /// [`head`](Fill::head). Waiters for the first key wake and look again.
     ///
     /// # Errors
     /// [`FillEnded`]: there is no room for the key.
@@ -101,7 +101,7 @@ impl Fill {
             hold.asked_at(old.begun());
         }
         let growth = Arc::new(Growth::new(target.clone(), self.store.id()));
-        // If somebody fills that key already, both go on and the later one stays.
+        // If that key is being filled already, both continue and the later one stays.
         let _ = self.store.fills().enter(&growth);
         let old = std::mem::replace(&mut self.growth, growth);
         self.hold = Some(hold);
@@ -110,11 +110,12 @@ impl Fill {
         Ok(())
     }
 
-    /// Tells the response's head: from now on others may read along. Does no I/O itself.
+    /// Announces the response's head: from now on others may read the growing object. Does no I/O
+    /// itself.
     ///
     /// # Errors
-    /// [`FillEnded`]: a part of it is beyond the bounds of [`crate::format`], or it was purged since
-    /// the origin was asked.
+    /// [`FillEnded`]: a part of it exceeds the limits of [`crate::format`], or it was purged after
+    /// the request was sent to the origin.
     pub fn head(&mut self, state: State, tags: Vec<Tag>) -> Result<(), FillEnded> {
         let Some(hold) = self.hold.take() else { return Err(FillEnded) };
         self.begun = hold.begun();
@@ -154,15 +155,15 @@ impl Fill {
         Ok(())
     }
 
-    /// The object that `hit` found is still good (a 304 of the origin): gives it another state, in
-    /// place if that fits. Returns the object as it is now. Those who wait look again.
+    /// The object found by `hit` is still valid (a 304 of the origin): gives it another state, in
+    /// place if that fits. Returns the updated object. Waiters look again.
     ///
     /// # Errors
     /// [`FillEnded`]: it was replaced or purged meanwhile, the disk refused, or took longer than
     /// [`STALL_MAX`]. The client is served from `hit`.
     pub async fn revalidated(self, hit: &Hit, state: State) -> Result<Hit, FillEnded> {
         let hit = hit.clone();
-        // It goes on by itself: what it has begun on the disk must come to an end.
+        // It runs as a separate task: the operation begun on the disk must be completed.
         let update = nowait_runtime::spawn(async move { self.update(&hit, state).await });
         match timeout(STALL_MAX, update).await {
             Ok(updated) => updated.unwrap_or(Err(FillEnded)),
@@ -173,7 +174,7 @@ impl Fill {
     async fn update(mut self, hit: &Hit, state: State) -> Result<Hit, FillEnded> {
         let Some(hold) = self.hold.take() else { return Err(FillEnded) };
         let updated = match self.store.faster_with(hit.store) {
-            // It is the copy of a faster store.
+            // It is the copy in a faster store.
             Some(faster) => {
                 let io = faster.io_from(&self.store, &self.io);
                 let target = self.target();
@@ -189,8 +190,8 @@ impl Fill {
         updated
     }
 
-    /// The origin failed with `status`, which is to be answered until `valid_until` without asking
-    /// again (`proxy_cache_valid`). Nothing is written.
+    /// The origin failed with `status`, which is served until `valid_until` without another request
+    /// to the origin (`proxy_cache_valid`). Nothing is written.
     pub fn remember_error(mut self, status: u16, valid_until: UnixMs) {
         if let Some(hold) = self.hold.take() {
             hold.remember_error(status, valid_until);
@@ -199,8 +200,8 @@ impl Fill {
         self.growth.end(Ended::Stored);
     }
 
-    /// Adds a piece of the body. Waits while [`IN_FLIGHT_BYTES_MAX`] wait for the disk, but not
-    /// longer than [`STALL_MAX`] for one that takes nothing, unless others read along.
+    /// Adds a piece of the body. Waits while [`IN_FLIGHT_BYTES_MAX`] are queued for the disk. For a
+    /// disk that accepts nothing, it waits at most [`STALL_MAX`], unless there are other readers.
     ///
     /// # Errors
     /// [`FillEnded`].
@@ -227,8 +228,8 @@ impl Fill {
         if self.growth.push(piece) { Ok(()) } else { Err(FillEnded) }
     }
 
-    /// Adds a piece whether there is room or not. For callers that wait for [`room`](Fill::room)
-    /// themselves, before they read more.
+    /// Adds a piece regardless of room. For callers that wait for [`room`](Fill::room) themselves,
+    /// before they read more.
     ///
     /// # Errors
     /// [`FillEnded`].
@@ -236,16 +237,16 @@ impl Fill {
         if self.growth.push(piece) { Ok(()) } else { Err(FillEnded) }
     }
 
-    /// Resolves when fewer than [`IN_FLIGHT_BYTES_MAX`] bytes wait for the disk, or the fill has
-    /// ended.
+    /// Resolves when fewer than [`IN_FLIGHT_BYTES_MAX`] bytes are queued for the disk, or the fill
+    /// has ended.
     pub async fn room(&mut self) {
         poll_fn(|cx| self.growth.poll_room(cx, IN_FLIGHT_BYTES_MAX)).await;
     }
 
-    /// The body is whole: the rest is written and the object becomes visible. That goes on by itself
-    /// on this worker; await the result only if it matters when.
+    /// The body is whole: the rest is written and the object becomes visible. That continues in the
+    /// background on this worker; await the result only if the moment matters.
     pub fn commit(mut self) -> Committing {
-        // Without a head there is nothing to store: the drop ends it.
+        // Without a head there is nothing to store: dropping the fill ends it.
         if let Some(head) = self.growth.head() {
             let key = self.growth.key();
             let names = names_of(&head.identity);
@@ -254,21 +255,20 @@ impl Fill {
                 && overtaken() != Some(How::Hard)
             {
                 self.store.fills().show(&self.growth);
-                // A purge in between has not seen it, one that comes now does.
+                // An earlier purge has not seen it; a later one will.
                 match overtaken() {
                     Some(How::Hard) => self.store.fills().leave(&self.growth),
                     Some(How::Soft) => self.growth.soften(),
                     None => {}
                 }
             }
-            // The task behind it has it now.
+            // From now on the task behind it owns it.
             self.open = false;
         }
         Committing { growth: self.growth.clone(), slot: Slot::default() }
     }
 
-    /// The response may not be stored: those who wait ask the origin at once, not one after the
-    /// other.
+    /// The response may not be stored: waiters ask the origin at once, not one after the other.
     pub fn decline(self) {
         self.store.fills().leave(&self.growth);
         self.growth.end(Ended::Declined);
@@ -290,7 +290,7 @@ impl std::fmt::Debug for Fill {
     }
 }
 
-/// An object on its last steps to the disk. Dropping it changes nothing.
+/// An object in its last steps to the disk. Dropping this changes nothing.
 #[must_use = "only to be awaited if it matters when the object is stored"]
 pub struct Committing {
     growth: Arc<Growth>,
@@ -315,7 +315,7 @@ impl Drop for Committing {
     }
 }
 
-/// Waits for an object that somebody else fetches (`proxy_cache_lock`). Its place is given up when
+/// Waits for an object that another request fetches (`proxy_cache_lock`). Its slot is given up when
 /// it is dropped.
 pub struct Waiter {
     growth: Arc<Growth>,
@@ -323,10 +323,10 @@ pub struct Waiter {
     read_while_filling: bool,
 }
 
-/// What a [`Waiter`] waited for.
+/// The result of waiting.
 #[derive(Debug)]
 pub enum Woken {
-    /// The head is known: read along.
+    /// The head is known: read the growing object.
     Filling(Growing),
     /// It has ended: after [`Ended::Stored`], [`Ended::Failed`] and [`Ended::Moved`] look again,
     /// after [`Ended::Declined`] ask the origin without storing.
@@ -338,7 +338,7 @@ impl Waiter {
         Waiter { growth, slot: Slot::default(), read_while_filling }
     }
 
-    /// How long what is waited for has been under way.
+    /// How long the awaited fill has been under way.
     pub fn age(&self) -> Duration {
         self.growth.age()
     }

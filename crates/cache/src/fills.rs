@@ -1,4 +1,4 @@
-//! Which objects are being filled just now, on any worker.
+//! The objects that are being filled, on any worker.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,13 +7,13 @@ use std::time::Duration;
 use crate::growth::Growth;
 use crate::key::Key;
 
-/// Locks: keys are spread over them by their last byte.
+/// The number of locks: keys are spread over them by their last byte.
 const SHARDS: usize = 16;
 
 type Shard = HashMap<Key, Arc<Growth>>;
 
-/// Fills under way by key. At most one per key is found; others of the same key (without
-/// `proxy_cache_lock`) go on unseen.
+/// Fills under way by key. At most one per key can be found; others of the same key (without
+/// `proxy_cache_lock`) continue unseen.
 pub(crate) struct Fills {
     shards: [Mutex<Shard>; SHARDS],
 }
@@ -33,7 +33,7 @@ impl Fills {
         self.shard(key).get(&key).cloned()
     }
 
-    /// Enters a fill unless there is one for its key already, which is returned.
+    /// Registers a fill, unless there is already one for its key, which is then returned.
     pub(crate) fn enter(&self, growth: &Arc<Growth>) -> Result<(), Arc<Growth>> {
         let key = growth.key();
         let mut shard = self.shard(key);
@@ -44,8 +44,8 @@ impl Fills {
         Ok(())
     }
 
-    /// Enters a fill in place of one that has been under way for `age` or longer, and goes on unseen.
-    /// False: it has not, or is gone.
+    /// Registers a fill in place of one that has been under way for `age` or longer, and continues
+    /// unseen. False: it has not, or is gone.
     pub(crate) fn replace(
         &self,
         old: &Arc<Growth>,
@@ -64,18 +64,19 @@ impl Fills {
         }
     }
 
-    /// From now on this one is found, which is whole: of several that fill a key at the same time the
-    /// one that is complete last stays, and whoever was answered with it finds it when asking again.
+    /// From now on this complete fill is the one found. Of several that fill a key at the same
+    /// time, the one completed last stays, and a client that received its response finds the same
+    /// one on its next request.
     pub(crate) fn show(&self, growth: &Arc<Growth>) {
         let hidden = self.shard(growth.key()).insert(growth.key(), growth.clone());
         drop(hidden);
-        // Whoever ends it takes it out, and may have looked before.
+        // The code that ends a fill removes it, but may have looked before this insertion.
         if growth.ended().is_some() {
             self.leave(growth);
         }
     }
 
-    /// Takes it out, if it is this one.
+    /// Removes the fill, if it is this one.
     pub(crate) fn leave(&self, growth: &Arc<Growth>) {
         let key = growth.key();
         let mut shard = self.shard(key);
@@ -86,8 +87,8 @@ impl Fills {
         }
     }
 
-    /// Takes those out that `matches` says, and tells them that they will not be stored. Returns how
-    /// many.
+    /// Removes the fills selected by `matches`, and tells them that they will not be stored.
+    /// Returns their number.
     pub(crate) fn doom(&self, matches: impl Fn(&Growth) -> bool) -> usize {
         let mut doomed = Vec::new();
         for shard in &self.shards {
@@ -98,7 +99,7 @@ impl Fills {
         doomed.len()
     }
 
-    /// Tells those that `matches` says that they were purged softly. Returns how many.
+    /// Tells the fills selected by `matches` that they were purged softly. Returns their number.
     pub(crate) fn soften(&self, matches: impl Fn(&Growth) -> bool) -> usize {
         let mut softened = 0;
         for shard in &self.shards {

@@ -1,8 +1,8 @@
 //! The head of a cache file: encoded when an object is stored, decoded on a hit.
 //!
-//! Used by the store for every file and by the loader and the purger for key texts and tags. It
-//! does no I/O, and no input makes it panic or allocate: what it gives back are parts of the
-//! caller's buffer.
+//! Used by the store for every file, and by the loader and the purger for key texts and tags. It
+//! does no I/O, and no input makes it panic or allocate: its results borrow from the caller's
+//! buffer.
 //!
 //! A file is a fixed part, the key's text, the tags, two *blocks* of the same capacity, and the
 //! body. Numbers are little-endian.
@@ -17,13 +17,14 @@
 //!     body
 //! ```
 //!
-//! What revalidation changes stands in the blocks. An update writes the block that is not in use,
-//! with the next sequence number; a reader takes the newest that is whole. So an update in place is
-//! atomic for concurrent readers and for a crash, without writing the body again. An update that
-//! doesn't fit the capacity needs a new file.
+//! Revalidation changes only the blocks. An update writes the block that is not in use, with the
+//! next sequence number; a reader takes the newest intact one. So an update in place is atomic for
+//! concurrent readers and for a crash, without rewriting the body. An update that exceeds the
+//! capacity needs a new file.
 //!
 //! The body's length is unknown until the fill commits, which rewrites the fixed part before the
-//! file gets its name. A file without it, or of another size than it says, was never completed.
+//! file gets its name. A file without a body length, or with another size than its head states, was
+//! never completed.
 
 use bytes::Bytes;
 
@@ -31,9 +32,9 @@ use crate::index::Tag;
 use crate::key::{KEY_BYTES, Key};
 use crate::time::UnixMs;
 
-/// The first bytes of every cache file. Not text, and damaged by transfers that change line ends.
+/// The first bytes of every cache file. Not text, and damaged by transfers that convert line ends.
 pub const MAGIC: [u8; 8] = *b"\x89NWC\r\n\x1a\n";
-/// The version of this layout; files of others are deleted and fetched again.
+/// The version of this layout; files of other versions are deleted and fetched again.
 pub const VERSION: u16 = 1;
 /// The longest key text, in bytes.
 pub const KEY_TEXT_BYTES_MAX: usize = 64 << 10;
@@ -46,7 +47,7 @@ pub const HEADER_BYTES_MAX: usize = 512 << 10;
 /// The largest head, which is also the largest body offset.
 pub const HEAD_BYTES_MAX: usize =
     FIXED_BYTES + KEY_TEXT_BYTES_MAX + TAGS_MAX * TAG_BYTES + 8 + 2 * BLOCK_CAPACITY_MAX;
-/// Enough bytes of a file to hold most heads: what to read first when its size isn't known.
+/// Enough bytes of a file to hold most heads: read first when the head's size is not known.
 pub const FIRST_READ_BYTES: usize = 4096;
 
 const FIXED_BYTES: usize = 96;
@@ -56,59 +57,61 @@ const BLOCK_CAPACITY_MAX: usize =
     capacity_for(BLOCK_FIXED_BYTES + META_BYTES_MAX + HEADER_BYTES_MAX);
 const LENGTH_UNKNOWN: u64 = u64::MAX;
 
-/// What identifies an object; the same as long as its file lives.
+/// Identifies an object; never changes while its file exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The key that names the file.
     pub key: Key,
     /// The key without `Vary`: equal to `key` unless this is a variant.
     pub main: Key,
-    /// The text that `main` is the hash of, compared on every hit.
+    /// The text whose hash is `main`, compared on every hit.
     pub key_text: Bytes,
-    /// What the object can be purged by.
+    /// The tags by which the object can be purged.
     pub tags: Vec<Tag>,
     /// When the object was stored.
     pub created: UnixMs,
 }
 
-/// What an update (revalidation) replaces.
+/// The part that an update (revalidation) replaces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
     /// When this state was stored.
     pub updated: UnixMs,
-    /// Fresh until then.
+    /// Fresh until this time.
     pub valid_until: UnixMs,
-    /// May be served stale while it is updated until then; [`UnixMs::ZERO`]: not by the response.
+    /// May be served stale during an update until this time; [`UnixMs::ZERO`]: not allowed by the
+    /// response.
     pub stale_while_revalidate: UnixMs,
-    /// May be served stale after an error until then; [`UnixMs::ZERO`]: not by the response.
+    /// May be served stale after an error until this time; [`UnixMs::ZERO`]: not allowed by the
+    /// response.
     pub stale_if_error: UnixMs,
     /// The response's status.
     pub status: u16,
-    /// The opaque bytes of whoever uses the cache.
+    /// Opaque bytes of the cache's user.
     pub meta: Bytes,
     /// The header bytes of the response.
     pub header: Bytes,
 }
 
-/// A head as it stands in a file.
+/// A decoded head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// What identifies the object.
+    /// The object's identity.
     pub identity: Identity,
-    /// Its newest whole state.
+    /// Its newest intact state.
     pub state: State,
-    /// Where things stand in the file.
+    /// The positions of its parts in the file.
     pub layout: Layout,
     /// The body's length in bytes; `None` in a file that was never completed.
     pub body_length: Option<u64>,
 }
 
-/// Where things stand in a file; enough to update it.
+/// The positions of a head's parts in its file; enough to update it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Where the body begins: the length of the head.
     pub body_offset: u32,
-    /// The bytes that each block may take.
+    /// The capacity of each block, in bytes.
     pub capacity: u32,
     /// The sequence number of the newest block.
     pub sequence: u64,
@@ -116,12 +119,12 @@ pub struct Layout {
     newest_is_a: bool,
 }
 
-/// Bytes to be written at an offset of the file, with one call.
+/// Bytes to be written at an offset of the file, by one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch {
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// What to write there.
+    /// The bytes to write.
     pub bytes: Bytes,
     /// The layout after it.
     pub layout: Layout,
@@ -132,18 +135,18 @@ pub struct Patch {
 pub struct Encoded {
     /// All bytes up to the body.
     pub bytes: Bytes,
-    /// Where things stand.
+    /// The positions of its parts.
     pub layout: Layout,
     prefix_bytes: usize,
 }
 
-/// Why bytes are not the head of an object.
+/// Why bytes are not an object's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadError {
-    /// Not damaged as far as it goes: the head has `needed` bytes. Read them and decode again; a
-    /// file that has fewer is damaged.
+    /// Intact so far: the head has `needed` bytes. Read them and decode again; a shorter file is
+    /// damaged.
     Short {
-        /// How many bytes of the file are needed.
+        /// The bytes of the file that are needed.
         needed: usize,
     },
     /// Not a cache file of ours. Delete it.
@@ -167,7 +170,7 @@ impl std::fmt::Display for HeadError {
 
 impl std::error::Error for HeadError {}
 
-/// Which bound an object is beyond; it is then served without being stored.
+/// The limit that an object exceeds; it is then served without being stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooLarge {
     /// [`KEY_TEXT_BYTES_MAX`]
@@ -190,7 +193,7 @@ const fn capacity_for(block: usize) -> usize {
 /// Encodes the head of a new file. Its body's length is unknown until [`Encoded::completed`].
 ///
 /// # Errors
-/// [`TooLarge`] says which bound the object is beyond.
+/// [`TooLarge`] names the limit that the object exceeds.
 pub fn encode(identity: &Identity, state: &State) -> Result<Encoded, TooLarge> {
     if identity.key_text.len() > KEY_TEXT_BYTES_MAX {
         return Err(TooLarge::KeyText);
@@ -244,10 +247,10 @@ impl Encoded {
     }
 }
 
-/// The patch that gives a file another state; written to the block that isn't in use.
+/// The patch that gives a file another state, written to the block that is not in use.
 ///
 /// # Errors
-/// [`TooLarge::Capacity`]: the file must be written anew, its body copied.
+/// [`TooLarge::Capacity`]: the file must be rewritten, with its body copied.
 pub fn update(layout: &Layout, state: &State) -> Result<Patch, TooLarge> {
     if block_bytes(state)? > layout.capacity as usize {
         return Err(TooLarge::Capacity);
@@ -303,7 +306,7 @@ fn seal_prefix(prefix: &mut [u8]) {
 /// Decodes the head at the start of `bytes`, which are the first bytes of a file.
 ///
 /// # Errors
-/// [`HeadError::Short`] asks for more bytes; the others say why the file must go.
+/// [`HeadError::Short`] requests more bytes; after the other errors the file must be deleted.
 pub fn decode(bytes: &Bytes) -> Result<Head, HeadError> {
     let (layout, lengths) = layout_of(bytes)?;
     if bytes.len() < layout.body_offset as usize {
@@ -351,7 +354,7 @@ pub fn decode(bytes: &Bytes) -> Result<Head, HeadError> {
 }
 
 impl Head {
-    /// The body's length, when the file has exactly the size that its head says.
+    /// The body's length, if the file has exactly the size that its head states.
     ///
     /// # Errors
     /// [`HeadError::Damaged`]: the file was never completed, or was cut, or grew.
@@ -363,7 +366,7 @@ impl Head {
         }
     }
 
-    /// Whether this is the object of `key`, whose text is `key_text`: both are compared, since
+    /// Whether this is the object of `key`, whose text is `key_text`. Both are compared, since
     /// other texts can have the same MD5.
     pub fn is_of(&self, key: &Key, key_text: &[u8]) -> bool {
         self.identity.key == *key && self.identity.key_text == key_text
@@ -375,7 +378,7 @@ struct Lengths {
     tags: usize,
 }
 
-/// The layout, without what only the blocks say; all bounds are checked here.
+/// The layout, without the parts that only the blocks hold; all limits are checked here.
 fn layout_of(bytes: &[u8]) -> Result<(Layout, Lengths), HeadError> {
     let magic = bytes.len().min(MAGIC.len());
     if bytes[..magic] != MAGIC[..magic] {
@@ -406,7 +409,7 @@ fn layout_of(bytes: &[u8]) -> Result<(Layout, Lengths), HeadError> {
     Ok((Layout { body_offset, capacity, sequence: 0, newest_is_a: true }, lengths))
 }
 
-/// A block's sequence number and state, when it is whole.
+/// A block's sequence number and state, if it is intact.
 fn read_block(bytes: &Bytes, start: usize, capacity: usize) -> Option<(u64, State)> {
     let block = &bytes[start..start + capacity];
     let length = u32_at(block, 4) as usize;

@@ -1,8 +1,8 @@
 //! Reading an object while it is being filled.
 //!
-//! Every reader has its own position and speed; nothing of the object is kept in memory for it but
-//! the newest pieces, which are not yet in the file. Readers may join at any time after the head is
-//! known, on any worker. Handed out by [`crate::Store::lookup`] and by [`crate::fill::Waiter`].
+//! Every reader has its own position and speed. Only the newest pieces, which are not yet in the
+//! file, are kept in memory for it. Readers may join at any time after the head is known, on any
+//! worker. Returned by [`crate::Store::lookup`] and by [`crate::fill::Waiter`].
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Growing {
     head: Arc<Head>,
     position: u64,
     slot: Slot,
-    /// What is in the file may be read there.
+    /// The part already in the file may be read there.
     file: bool,
 }
 
@@ -32,36 +32,36 @@ impl Growing {
         &self.head
     }
 
-    /// Number of the store that it is being filled in.
+    /// Number of the store in which it is being filled.
     pub(crate) fn store(&self) -> u64 {
         self.growth.store()
     }
 
-    /// Body bytes that have come from the origin so far, and whether they are all.
+    /// Body bytes received from the origin so far, and whether they are all.
     pub fn received(&self) -> (u64, bool) {
         self.growth.received()
     }
 
-    /// Goes on at `position` of the body, which may be ahead of what was received (byte ranges).
+    /// Continues at `position` of the body, which may be beyond the received bytes (byte ranges).
     pub fn seek(&mut self, position: u64) {
         self.position = position;
     }
 
-    /// Where the next bytes are in the body.
+    /// The position of the next bytes in the body.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// The file can't be read: from now on only what is in memory is given, and [`Cut::Lost`] for the
-    /// rest.
+    /// The file can't be read: from now on only bytes in memory are returned, and [`Cut::Lost`] for
+    /// the rest.
     pub fn lose_file(&mut self) {
         self.file = false;
     }
 
-    /// Resolves when the object is in the cache, or will not be: look again then.
+    /// Resolves when the object is in the cache, or will not be: then look it up again.
     pub async fn settled(mut self) {
         let Growing { growth, slot, .. } = &mut self;
-        // How it ended is what the next look-up finds.
+        // The next look-up tells how it ended.
         let _ = poll_fn(|cx| growth.poll_known(cx, slot, false)).await;
     }
 
@@ -69,7 +69,7 @@ impl Growing {
     /// body.
     ///
     /// # Errors
-    /// [`Cut`]: the fill ended without an object, or what comes next is lost.
+    /// [`Cut`]: the fill ended without an object, or the next bytes are lost.
     pub async fn next(&mut self, max: u64) -> Result<Option<Piece>, Cut> {
         let Growing { growth, position, slot, file, .. } = self;
         let (at, max, file) = (*position, max.max(1), *file);

@@ -1,11 +1,11 @@
-//! One object while it is being filled: what its writer, its readers and those who wait for it
-//! share, on whatever workers they are.
+//! One object while it is being filled: the state shared by its writer, its readers and its
+//! waiters, on any workers.
 //!
 //! The writer ([`crate::fill`]) adds pieces; the task behind it moves them to the file. Readers
-//! ([`crate::growing`]) take what is in the file from there and the newest pieces, which are not yet
-//! in the file, from memory. Waiters learn when the head is known and how it ended. Never: I/O.
+//! ([`crate::growing`]) read from the file, and from memory the newest pieces, which are not yet in
+//! the file. Waiters learn when the head is known and how the fill ended. Does no I/O.
 //!
-//! One lock, held for some instructions; wakers are woken after it was released.
+//! There is one lock, held for a few instructions; tasks are woken after it was released.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,16 +25,16 @@ use crate::store::Target;
 pub enum Ended {
     /// The object is in the cache.
     Stored,
-    /// The response may not be stored: those who waited had better ask the origin themselves, all at
-    /// once, since the next one will hardly be storable either.
+    /// The response may not be stored: waiters should ask the origin themselves, all at once, since
+    /// the next response is unlikely to be storable either.
     Declined,
-    /// The origin failed, the client left, or the disk refused it: the next one may try.
+    /// The origin failed, the client left, or the disk refused it: the next request may try.
     Failed,
-    /// It goes on under another key ([`crate::Fill::rekey`]): look again.
+    /// It continues under another key ([`crate::Fill::rekey`]): look again.
     Moved,
 }
 
-/// What a reader gets next.
+/// A reader's next piece.
 #[derive(Clone, Debug)]
 pub enum Piece {
     /// Still in memory.
@@ -65,13 +65,14 @@ impl Piece {
     }
 }
 
-/// The fill ended without an object: what a reader has got so far is all that is here. Its connection
-/// is closed before the end of the response, unless nothing was sent, or the rest comes from elsewhere.
+/// The fill ended without an object: a reader gets nothing more from here. Its connection is closed
+/// before the end of the response, unless nothing was sent, or the rest comes from elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// The origin broke off, or is not asked any more.
+    /// The origin closed early, or is no longer read.
     Ended,
-    /// The disk could not keep what comes next, and it is not in memory any more. The origin has it.
+    /// The disk could not keep the next bytes, and they are no longer in memory. The origin has
+    /// them.
     Lost,
 }
 
@@ -86,13 +87,13 @@ impl std::fmt::Display for Cut {
 
 impl std::error::Error for Cut {}
 
-/// Bytes that are kept in memory for readers of an object that can't be written any more. One that
-/// is further behind has to get the rest elsewhere ([`Cut::Lost`]).
+/// Bytes kept in memory for readers of an object that can no longer be written. A reader further
+/// behind has to get the rest elsewhere ([`Cut::Lost`]).
 const ADRIFT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 pub(crate) struct Growth {
     target: Target,
-    /// Number of the store that it is filled in.
+    /// Number of the store in which it is filled.
     store: u64,
     /// When it began.
     began: Instant,
@@ -101,36 +102,36 @@ pub(crate) struct Growth {
 
 struct State {
     head: Option<Arc<Head>>,
-    /// Body bytes that came from the origin.
+    /// Body bytes received from the origin.
     received: u64,
-    /// When something last came from the origin.
+    /// When data last came from the origin.
     heard: Instant,
     /// Body bytes in the file.
     written: u64,
-    /// The newest bytes, up to `received`: those that are not in the file. Bounded by the fill.
+    /// The newest bytes, up to `received`, which are not in the file. Bounded by the fill.
     pending: VecDeque<Bytes>,
-    /// Where they begin: at `written`, unless it is adrift.
+    /// Their position: `written`, unless the object is adrift.
     pending_start: u64,
-    /// All of the body was received.
+    /// The whole body was received.
     complete: bool,
-    /// Its number among those that are complete ([`crate::commits`]).
+    /// Its number among the complete objects ([`crate::commits`]).
     order: u64,
     /// The file, and where the body begins in it.
     file: Option<(File, u64)>,
     ended: Option<Ended>,
-    /// It will not be stored, but somebody reads along: nothing is written any more.
+    /// It will not be stored, but has readers: nothing more is written.
     adrift: bool,
-    /// Its key was purged meanwhile: it is read to its end but not stored.
+    /// Its key was purged meanwhile: readers continue to the end, but it is not stored.
     doomed: bool,
-    /// Its key was purged softly meanwhile: nobody finds it before it is stored, too old then.
+    /// Its key was purged softly meanwhile: it is not found until it is stored, stale from then on.
     softened: bool,
     /// Readers.
     readers: usize,
     /// Readers and waiters that wait.
     watchers: Slab<Waker>,
-    /// Who adds pieces, when it must wait.
+    /// The task that adds pieces, when it must wait.
     source: Option<Waker>,
-    /// Who writes them, when there is nothing to write.
+    /// The task that writes them, when there is nothing to write.
     sink: Option<Waker>,
 }
 
@@ -139,12 +140,12 @@ impl State {
         self.received - self.pending_start
     }
 
-    /// Nobody wants more of it.
+    /// No reader or writer wants more of it.
     fn is_over(&self) -> bool {
         self.ended.is_some() || (self.adrift && self.readers == 0)
     }
 
-    /// Drops what is more than may be in memory when nothing is written any more.
+    /// Drops bytes beyond the limit of memory when nothing more is written.
     fn trim(&mut self) -> Vec<Bytes> {
         let mut gone = Vec::new();
         while self.adrift
@@ -157,19 +158,19 @@ impl State {
         gone
     }
 
-    /// Everyone, for a change that concerns everyone. The slots stay: watchers register again.
+    /// All wakers, for a change that concerns everyone. The slots stay: watchers register again.
     fn watchers(&mut self) -> Vec<Waker> {
         self.watchers.iter().map(|(_, waker)| waker.clone()).collect()
     }
 }
 
-/// What the writing task has to do next.
+/// The next work of the writing task.
 pub(crate) enum Work {
-    /// These bytes go to `offset` of the body; `last`: they are its end.
+    /// These bytes are to be written at `offset` of the body; `last`: they are its end.
     Write { offset: u64, pieces: Vec<Bytes>, last: bool },
     /// Everything is in the file.
     Finish,
-    /// Somebody ended it.
+    /// The fill was ended.
     Stop,
 }
 
@@ -207,12 +208,12 @@ impl Growth {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is filled.
+    /// The object that is filled.
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Number of the store that it is filled in.
+    /// Number of the store in which it is filled.
     pub(crate) fn store(&self) -> u64 {
         self.store
     }
@@ -240,17 +241,17 @@ impl Growth {
         self.lock().ended
     }
 
-    /// A reader comes.
+    /// Registers a reader.
     pub(crate) fn enter(&self) {
         self.lock().readers += 1;
     }
 
-    /// A reader goes.
+    /// Unregisters a reader.
     pub(crate) fn exit(&self) {
         self.lock().readers -= 1;
     }
 
-    /// Whether anybody reads along.
+    /// Whether there are readers.
     pub(crate) fn has_readers(&self) -> bool {
         self.lock().readers > 0
     }
@@ -270,7 +271,7 @@ impl Growth {
         self.lock().softened
     }
 
-    /// Its number among those that are complete.
+    /// Its number among the complete objects.
     pub(crate) fn order(&self) -> u64 {
         self.lock().order
     }
@@ -280,7 +281,7 @@ impl Growth {
         nowait_runtime::now().saturating_duration_since(self.began)
     }
 
-    /// For how long nothing has come from the origin; zero once everything has.
+    /// How long nothing has come from the origin; zero once everything has.
     pub(crate) fn silence(&self) -> Duration {
         let now = nowait_runtime::now();
         let state = self.lock();
@@ -296,7 +297,7 @@ impl Growth {
         (state.received, state.complete)
     }
 
-    /// Adds a piece of the body. False: the fill has ended, the piece is not wanted.
+    /// Adds a piece of the body. False: the fill has ended, the piece is not needed.
     pub(crate) fn push(&self, piece: Bytes) -> bool {
         let now = nowait_runtime::now();
         let mut state = self.lock();
@@ -318,13 +319,13 @@ impl Growth {
         true
     }
 
-    /// Whether fewer than `max` bytes wait for the disk, or the fill has ended.
+    /// Whether fewer than `max` bytes are queued for the disk, or the fill has ended.
     pub(crate) fn has_room(&self, max: u64) -> bool {
         let state = self.lock();
         state.ended.is_some() || state.adrift || state.pending_bytes() < max
     }
 
-    /// Ready when fewer than `max` bytes wait for the disk, or the fill has ended.
+    /// Ready when fewer than `max` bytes are queued for the disk, or the fill has ended.
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>, max: u64) -> Poll<()> {
         let mut state = self.lock();
         if state.ended.is_some() || state.adrift || state.pending_bytes() < max {
@@ -334,11 +335,12 @@ impl Growth {
         Poll::Pending
     }
 
-    /// All of the body was added. `order` gives it its number, if it is still being written: then true.
+    /// The whole body was added. `order` gives it its number if it is still being written; then
+    /// true.
     pub(crate) fn complete(&self, order: impl FnOnce() -> u64) -> bool {
         let mut state = self.lock();
         state.complete = true;
-        // Else nobody would give the number back.
+        // Otherwise the number would never be given back.
         let is_written = state.ended.is_none() && !state.adrift;
         if is_written {
             state.order = order();
@@ -350,7 +352,7 @@ impl Growth {
         is_written
     }
 
-    /// What is to be written next, at most `max` bytes (or one piece).
+    /// The next piece to write, at most `max` bytes (or one piece).
     pub(crate) fn poll_work(&self, cx: &mut Context<'_>, max: u64) -> Poll<Work> {
         let mut state = self.lock();
         if state.ended.is_some() {
@@ -397,7 +399,7 @@ impl Growth {
         }
     }
 
-    /// The key was purged: readers go on, the object will not be stored, waiters look again.
+    /// The key was purged: readers continue, the object will not be stored, waiters look again.
     pub(crate) fn doom(&self) {
         let mut state = self.lock();
         state.doomed = true;
@@ -410,8 +412,9 @@ impl Growth {
         self.lock().doomed
     }
 
-    /// It will not be stored, by no fault of the origin. Who reads along goes on with what is in the
-    /// file and in memory; others are told that it has failed. Called when nothing writes any more.
+    /// It will not be stored, through no fault of the origin. Readers continue with the bytes in
+    /// the file and in memory; waiters are told that it has failed. Called when nothing writes any
+    /// more.
     pub(crate) fn drift(&self) {
         let mut state = self.lock();
         if state.readers == 0 {
@@ -447,8 +450,8 @@ impl Growth {
         true
     }
 
-    /// What is at `position` of the body, at most `max` bytes of it; `None` at the end. `file`: what is
-    /// in the file may be read there.
+    /// The bytes at `position` of the body, at most `max`; `None` at the end. `file`: bytes in the
+    /// file may be read there.
     pub(crate) fn poll_read(
         &self,
         cx: &mut Context<'_>,
@@ -517,7 +520,7 @@ impl Growth {
         Poll::Pending
     }
 
-    /// Gives a place among the watchers up.
+    /// Gives up a slot among the watchers.
     pub(crate) fn leave(&self, slot: &mut Slot) {
         if let Some(at) = slot.0.take() {
             let waker = self.lock().watchers.try_remove(at);
@@ -526,7 +529,7 @@ impl Growth {
     }
 }
 
-/// A place among the watchers of one [`Growth`].
+/// A slot among the watchers of one [`Growth`].
 #[derive(Debug, Default)]
 pub(crate) struct Slot(Option<usize>);
 

@@ -1,14 +1,14 @@
 //! Whether the disk of a store can be relied on: a circuit breaker.
 //!
 //! Every operation of a store that may wait for its disk is [watched](Health::watch). After
-//! [`ERRORS_MAX`] errors of the disk in a row, or when an operation has taken longer than
-//! [`HANG_AFTER`] and nothing else came back meanwhile, the store is out of use: look-ups say
-//! *unavailable* at once, and those that were waiting for the disk give up. The store's background
-//! task then tries the disk, with pauses from [`PAUSE_MIN`] to [`PAUSE_MAX`],
-//! and puts it back to use; no client ever waits for such a try.
+//! [`ERRORS_MAX`] consecutive disk errors, or when an operation has taken longer than
+//! [`HANG_AFTER`] and no other one completed meanwhile, the store is out of use: look-ups return
+//! *unavailable* at once, and those waiting for the disk give up. The store's background task then
+//! tries the disk, with pauses from [`PAUSE_MIN`] to [`PAUSE_MAX`], and returns it to use; no
+//! client ever waits for such a try.
 //!
-//! What is no fault of the disk does not count: a missing file, no space, too many open files, a
-//! full queue of the pool.
+//! Errors not caused by the disk do not count: a missing file, no space, too many open files, a
+//! full pool queue.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -22,25 +22,26 @@ use nowait_runtime::pool::PoolError;
 use rustix::io::Errno;
 use slab::Slab;
 
-/// Errors of the disk in a row that put a store out of use.
+/// Consecutive disk errors that put a store out of use.
 pub const ERRORS_MAX: u32 = 3;
 
-/// How long an operation may take, in the pool's queue and on the disk. A bad sector keeps a hard
-/// disk busy for some seconds; a client that waits longer is better served by the origin.
+/// The longest time that an operation may take, in the pool's queue and on the disk. A bad sector
+/// keeps a hard disk busy for some seconds; a client that waits longer is better served by the
+/// origin.
 pub const HANG_AFTER: Duration = Duration::from_secs(10);
 
 /// The pause before the first try of a disk that is out of use.
 pub const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// The longest pause between two tries: it doubles from one to the next.
+/// The longest pause between two tries; it doubles with each try.
 pub const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Why a store is out of use, or an operation came to nothing.
+/// Why a store is out of use, or an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// The disk failed [`ERRORS_MAX`] times in a row.
     Failing,
-    /// The disk does not answer.
+    /// The disk does not respond.
     Hanging,
     /// The pool's queue is full, or it was shut down.
     Overloaded,
@@ -66,21 +67,21 @@ impl Why {
     }
 }
 
-/// What an error of a file operation means for a store.
+/// The meaning of a file operation's error for a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The disk or its file system is broken.
     Disk,
     /// A limit was reached: space, quota, descriptors, memory.
     Limit,
-    /// The pool refused the work.
+    /// The pool rejected the work.
     Pool,
-    /// Says something about one file only.
+    /// The error concerns one file only.
     File,
 }
 
 impl Fault {
-    /// Looks at an error of [`nowait_runtime::fs`].
+    /// Classifies an error of [`nowait_runtime::fs`].
     pub fn of(error: &io::Error) -> Fault {
         if PoolError::of(error).is_some() {
             return Fault::Pool;
@@ -115,7 +116,7 @@ impl Fault {
 }
 
 impl Fault {
-    /// Whether an error may be that of one place on the disk.
+    /// Whether an error may concern only one place on the disk.
     pub(crate) fn is_of_place(error: &io::Error) -> bool {
         let errno = error.raw_os_error().map(Errno::from_raw_os_error);
         matches!(errno, Some(Errno::IO | Errno::BADMSG))
@@ -133,7 +134,7 @@ pub(crate) struct Health {
     /// 0: in use; else one more than the [`Why`]'s number.
     out: AtomicU32,
     errors: AtomicU32,
-    /// When an operation last came back, in milliseconds since `start`.
+    /// When an operation last completed, in milliseconds since `start`.
     came_back: AtomicU64,
     start: Instant,
     pub(crate) hang_after: Duration,
@@ -144,11 +145,11 @@ pub(crate) struct Health {
 struct State {
     /// Operations under way: their wakers, so that they give up when the store goes out of use.
     under_way: Slab<Option<Waker>>,
-    /// Since when it is out of use.
+    /// When it went out of use.
     since: Option<Instant>,
 }
 
-/// What became of the state by an operation's end: to be logged by the caller.
+/// How an operation's end changed the state: to be logged by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     None,
@@ -181,11 +182,11 @@ impl Health {
         }
     }
 
-    /// Does `operation` as long as the store is in use, for at most the time after which a disk
-    /// counts as hanging.
+    /// Runs `operation` while the store is in use, for at most the time after which a disk counts
+    /// as hanging.
     ///
     /// # Errors
-    /// Those of the operation. `TimedOut`: it took too long or the store went out of use; dropping
+    /// Errors of the operation. `TimedOut`: it took too long or the store went out of use; dropping
     /// the operation has cancelled it if it had not started.
     pub(crate) async fn watch<T>(
         &self,
@@ -223,13 +224,13 @@ impl Health {
         }
     }
 
-    /// The disk has answered.
+    /// The disk has responded.
     pub(crate) fn note_answer(&self) {
         let ms = nowait_runtime::now().saturating_duration_since(self.start).as_millis();
         self.came_back.store(u64::try_from(ms).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// An operation came back.
+    /// An operation completed.
     fn note<T>(&self, result: &io::Result<T>) -> Change {
         self.note_answer();
         match result.as_ref().err().map(Fault::of) {
@@ -255,7 +256,7 @@ impl Health {
             return Change::None;
         }
         let last = self.start + Duration::from_millis(self.came_back.load(Relaxed));
-        // Others came back since: one bad place on the disk, not the disk.
+        // Others completed meanwhile: one bad place on the disk, not the whole disk.
         if last > begun + self.hang_after / 2 {
             return Change::None;
         }
@@ -277,7 +278,7 @@ impl Health {
         Change::OutOfUse(why)
     }
 
-    /// Back in use. Returns for how long it was not.
+    /// Back in use. Returns how long it was out of use.
     pub(crate) fn restore(&self) -> Duration {
         let since = self.lock().since.take();
         self.errors.store(0, Relaxed);
@@ -291,7 +292,7 @@ impl Health {
     }
 }
 
-/// An operation's place among those under way.
+/// An operation's slot among those under way.
 struct Place<'a> {
     health: &'a Health,
     key: usize,

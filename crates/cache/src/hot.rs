@@ -1,13 +1,13 @@
 //! The hottest objects of one worker: open files with their decoded heads, and small bodies.
 //!
-//! What stands here is served without any system call (small objects) or with the open descriptor
-//! (larger ones). It belongs to one worker: no lock. It is a copy: the index says with every look-up
-//! which [version](Version) the object has, and an entry of another one is dropped. A file
-//! that was removed behind our back is noticed after [`CHECK_AFTER`]; where looking at it takes the pool,
+//! Small objects are served from here without any system call, larger ones with the open
+//! descriptor. The table belongs to one worker, without a lock. It is a copy: with every look-up
+//! the index states the object's [version](Version), and an entry of another version is dropped. A
+//! file removed by another program is noticed after [`CHECK_AFTER`]; if the check needs the pool,
 //! small objects are served from here meanwhile.
 //!
-//! Bounded in entries (descriptors) and bytes; entries that were not used for [`IDLE_MAX`] are
-//! closed, so that the space of deleted files comes free. Called by look-ups. Never: any I/O.
+//! Bounded in entries (descriptors) and bytes. Entries unused for [`IDLE_MAX`] are closed, so that
+//! the space of deleted files is freed. Called by look-ups. Does no I/O.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use crate::memory::Version;
 use crate::object::Object;
 use crate::store::Target;
 
-/// Objects, and so descriptors, that one worker keeps.
+/// The number of objects, and so descriptors, that one worker keeps.
 pub const ENTRIES_MAX: usize = 256;
 
 /// Bytes of small bodies (with their heads) that one worker keeps.
 pub const BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// After so long an object's file is opened anew.
+/// The interval after which an object's file is reopened.
 const CHECK_AFTER: Duration = Duration::from_secs(1);
 
-/// Entries that were not used for so long are closed.
+/// Entries unused for this long are closed.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct Entry {
     version: Version,
     opened: Instant,
     used: Instant,
-    /// Its file is being opened anew.
+    /// Its file is being reopened.
     checking: bool,
     bytes: usize,
 }
@@ -57,8 +57,8 @@ thread_local! {
     static HOT: RefCell<Hot> = RefCell::default();
 }
 
-/// The object in the store with number `store`, if it is still what the index says. `check`: not one that
-/// was opened some time ago: the caller opens it anew.
+/// The object in the store with number `store`, if it is still the one that the index describes.
+/// With `check`, only if it was opened recently; otherwise the caller reopens it.
 pub(crate) fn find(
     store: u64,
     target: &Target,
@@ -84,8 +84,8 @@ pub(crate) fn find(
     found
 }
 
-/// Whether the caller has to open the file of what [`find`] has found anew: nobody does. It tells how that
-/// ended: by [`keep`], or by [`checked`].
+/// Whether the caller has to reopen the file of the object that [`find`] returned: no other task
+/// does. The caller reports the result by [`keep`] or [`checked`].
 pub(crate) fn begin_check(store: u64, key: Key) -> bool {
     HOT.with_borrow_mut(|hot| {
         let entry = hot.entries.get_mut(&(store, key));
@@ -102,7 +102,7 @@ pub(crate) fn checked(store: u64, key: Key) {
     });
 }
 
-/// Keeps an object that was opened just now.
+/// Keeps an object that was just opened.
 pub(crate) fn keep(store: u64, key: Key, stored: &Stored, object: &Arc<Object>) {
     let (now, version) = (nowait_runtime::now(), Version::of(stored));
     let bytes =
@@ -141,7 +141,7 @@ impl Hot {
         Some(entry)
     }
 
-    /// Takes out what was not used in the last second, or else an eighth of all.
+    /// Removes entries unused for the last second, or else an eighth of all.
     fn make_room(&mut self, now: Instant, gone: &mut Vec<Entry>) {
         let before = self.entries.len();
         self.remove_idle(now, CHECK_AFTER, gone);
@@ -160,7 +160,7 @@ impl Hot {
     }
 }
 
-/// Closes what is idle, until nothing is left.
+/// Closes idle entries, until nothing is left.
 async fn sweep() {
     loop {
         let is_over =

@@ -1,7 +1,7 @@
-//! The memory tier as look-ups use it: what is kept there, and how it gets there.
+//! The memory tier as look-ups use it: which objects it keeps, and how they get there.
 //!
-//! An object that was found in a file for the second time is copied to memory, if it is small enough;
-//! what has no room stays out by the tier's own admission. Never: makes a request wait.
+//! An object found in a file for the second time is copied to memory if it is small enough; the
+//! tier's admission decides whether it stays. Never makes a request wait.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::object::Object;
 use crate::policy;
 use crate::store::{Store, Target};
 
-/// Objects that are copied to one store or its memory at the same time.
+/// The number of objects copied to one store or its memory at the same time.
 const COPIES_MAX: usize = 64;
 
 impl Weigh for Arc<Object> {
@@ -27,7 +27,7 @@ impl Weigh for Arc<Object> {
 }
 
 impl Store {
-    /// The object in memory, if it is still what the index says.
+    /// The object in memory, if it is still the one that the index describes.
     pub(crate) fn in_memory(&self, target: &Target, stored: &Stored) -> Option<Arc<Object>> {
         let object = self.memory.as_ref()?.find(&target.key, Version::of(stored))?;
         object.head.is_of(&target.key, &target.text).then_some(object)
@@ -66,7 +66,7 @@ impl Store {
         }));
     }
 
-    /// Notes that an object is being copied; false: it is already, or there are too many.
+    /// Notes that an object is being copied; false if it already is, or there are too many.
     pub(crate) fn begin_copy(&self, key: Key) -> bool {
         let mut copies = self.lock_copies();
         copies.len() < COPIES_MAX && copies.insert(key)

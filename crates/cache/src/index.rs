@@ -1,21 +1,21 @@
-//! The keys zone: what a cache holds, in bounded memory, without its files.
+//! The keys zone: the list of a cache's objects, in bounded memory, without their files.
 //!
-//! Used by the store on every request and by its loader, manager and purger. It does no I/O and
-//! reads no clock. Whoever must remove a file gets a [`Victim`] and removes it; until then the key
-//! can't be filled again, so that a late removal never takes a new file away.
+//! Used by the store on every request, and by its loader, manager and purger. It does no I/O and
+//! reads no clock. The caller that must remove a file gets a [`Victim`]; until the file is removed,
+//! the key can't be filled again, so that a late removal never deletes a new file.
 //!
-//! **Memory.** `Config::bytes` bounds everything: entries, hash tables, queues. A key costs 100
+//! **Memory.** `Config::bytes` limits everything: entries, hash tables, queues. A key costs 100
 //! bytes (nginx: 128), reserved when the index is made and resident as it is used. The side index
-//! of tags has its own bound. Key texts are not in memory: they stand in the files' heads, and
-//! [`Sketch`] lets a purge by prefix read nearly only those that it purges.
+//! of tags has its own limit. Key texts are not in memory: they are in the files' heads, and
+//! [`Sketch`] lets a purge by prefix read few heads besides those that it purges.
 //!
-//! **Locks.** Keys are spread over shards of some thousand entries by their hash. A look-up locks
-//! one shard for a few memory accesses; nothing allocates, walks or waits under such a lock. The
-//! lock of the rules is taken before a shard's, that of the tags after it.
+//! **Locks.** Keys are spread by hash over shards of a few thousand entries. A look-up locks one
+//! shard for a few memory accesses; nothing allocates, walks or waits under such a lock. The lock
+//! of the rules is taken before a shard's, that of the tags after it.
 //!
-//! **Order of eviction.** Least recently used first, exactly so within a shard, and by the time of
+//! **Order of eviction.** Least recently used first: exactly within a shard, and by the time of
 //! last use (in milliseconds) across shards. Entries without a file (counted keys, remembered
-//! errors) have a queue of their own: they never push out a stored object.
+//! errors) have a separate queue: they never push out a stored object.
 
 mod bans;
 mod entry;
@@ -52,25 +52,25 @@ pub use purge::{Purge, PurgeError, Standing, Step, UNLEARNED_READS_MAX, Verified
 pub use sketch::Sketch;
 pub use tags::Tag;
 
-/// Keys per shard aimed at: large enough that the spread of hashes fills shards evenly (to 1 %),
+/// The targeted number of keys per shard: large enough that the hashes fill shards evenly (to 1 %),
 /// small enough that sorting one takes a millisecond.
 const SHARD_KEYS: usize = 8192;
 const SHARDS_MAX: usize = 4096;
-/// A shard is kept this part below its capacity by the manager, so that there is room for bursts.
+/// The manager keeps this part of each shard free for bursts.
 const HEADROOM: u32 = 16;
 /// The smallest index, in bytes: nginx's smallest zone (eight pages).
 pub const BYTES_MIN: usize = 32 << 10;
 /// How many entries at the old end of a queue are tried before the shard counts as full.
 const ROOM_TRIES: usize = 16;
 
-/// What an index is made with.
+/// The parameters of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// The size of the keys zone, in bytes.
     pub bytes: usize,
-    /// What the side index of tags may take besides, in bytes; 0: purges by tag read files.
+    /// The additional size of the side index of tags, in bytes; 0: purges by tag read files.
     pub tag_bytes: usize,
-    /// Entries that aren't used for so long are removed.
+    /// Entries that are unused for this long are removed.
     pub inactive: Duration,
 }
 
@@ -90,7 +90,7 @@ pub struct Index {
     inactive_ms: AtomicU64,
     /// The loader has not seen all files yet.
     cold: AtomicBool,
-    /// There are, or were, entries whose tags only their files know.
+    /// There are, or were, entries whose tags are only in their files.
     unlearned: AtomicBool,
     pressure: AtomicBool,
     manager: Mutex<Option<Waker>>,
@@ -101,12 +101,12 @@ pub struct Index {
 #[derive(Debug)]
 struct Line<T>(T);
 
-/// A look-up's circumstances.
+/// The circumstances of a look-up.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
     /// The time.
     pub now: UnixMs,
-    /// `proxy_cache_min_uses`: how often a key must be asked for before it is stored.
+    /// `proxy_cache_min_uses`: the number of requests for a key before its response is stored.
     pub min_uses: u16,
     /// The key's text, for purges by prefix that are under way.
     pub key_text: &'a [u8],
@@ -117,11 +117,11 @@ pub struct Ask<'a> {
 pub enum Found {
     /// There is a file.
     Stored(Stored),
-    /// An upstream's error is remembered (`proxy_cache_valid` of its status) and still valid.
+    /// An upstream error is remembered (`proxy_cache_valid` of its status) and still valid.
     Error {
-        /// The status to answer with.
+        /// The status to respond with.
         status: u16,
-        /// Until then.
+        /// The end of its validity.
         valid_until: UnixMs,
     },
     /// There is none, as far as the index knows (see [`Index::is_cold`]).
@@ -131,22 +131,22 @@ pub enum Found {
 /// A stored object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
-    /// Changes whenever another object is stored under the key: what was read at another stamp is
-    /// of another object. 0: found by the loader.
+    /// Changes whenever another object is stored under the key: data read at another stamp belongs
+    /// to another object. 0: found by the loader.
     pub stamp: u64,
     /// Bytes of the file.
     pub length: u64,
-    /// Bytes of the file's head; 0 when only the file knows.
+    /// Bytes of the file's head; 0 when only the file has that number.
     pub head_bytes: u32,
     /// Blocks of the file system that the file takes.
     pub blocks: u32,
-    /// Fresh until then; [`UnixMs::ZERO`] when only the file knows.
+    /// Fresh until this time; [`UnixMs::ZERO`] when only the file has it.
     pub valid_until: UnixMs,
-    /// How often it was asked for, this time included; saturates.
+    /// The number of requests for it, including this one; saturates.
     pub uses: u16,
     /// A fill for the key is under way.
     pub updating: bool,
-    /// Purged softly: stale, whatever the file says.
+    /// Purged softly: stale, whatever the file's head states.
     pub soft_purged: bool,
     /// Its tags are known by the file only: give the head to [`Index::learn`] before the object is
     /// used.

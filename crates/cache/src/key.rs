@@ -1,9 +1,9 @@
 //! Keys: the hash of a key's text, variants of a key, and the names of cache files.
 //!
-//! A key is the MD5 of its text and a file's name its hexadecimal form below directories that
+//! A key is the MD5 of its text. The file name is its hexadecimal form, below directories that
 //! `levels` cuts from its end, as in nginx, so that scripts which find or delete the file of a URL
-//! work as before. MD5 is used for its length and for these names, not for security: the text
-//! stands in the file's head and is compared on every hit.
+//! keep working. MD5 is used for its length and for these names, not for security: the text is in
+//! the file's head and is compared on every hit.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use md5::{Digest, Md5};
 
 /// The bytes of a key.
 pub const KEY_BYTES: usize = 16;
-/// The most directory levels: nginx's bound.
+/// The maximum number of directory levels: nginx's limit.
 pub const LEVELS_MAX: usize = 3;
 /// The longest relative name of a cache file: three levels of two digits with their slashes, and
 /// 32 digits.
 pub const NAME_BYTES_MAX: usize = 3 * 3 + 2 * KEY_BYTES;
 
-/// What identifies a stored object: the MD5 of its key's text, or of a variant.
+/// Identifies a stored object: the MD5 of its key's text, or of a variant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub [u8; KEY_BYTES]);
 
@@ -27,9 +27,8 @@ impl Key {
         Self(Md5::digest(text).into())
     }
 
-    /// The key of a variant (`Vary`): `distinction` is what distinguishes it, e.g. the names and
-    /// values of the request fields that the response varies by. Never equal to a plain key but
-    /// by collision.
+    /// The key of a variant (`Vary`). `distinction` distinguishes it, e.g. the names and values of
+    /// the request fields that the response varies by. Equal to a plain key only in a collision.
     #[must_use]
     pub fn variant(&self, distinction: &[u8]) -> Self {
         let mut md5 = Md5::new();
@@ -39,7 +38,7 @@ impl Key {
         Self(md5.finalize().into())
     }
 
-    /// Reads the 32 hexadecimal digits at the end of a file name; `None` for another name, such
+    /// Reads the 32 hexadecimal digits at the end of a file name; `None` for any other name, such
     /// as that of a temporary file.
     pub fn from_file_name(name: &[u8]) -> Option<Self> {
         let mut key = [0; KEY_BYTES];

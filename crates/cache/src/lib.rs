@@ -1,22 +1,24 @@
 //! A disk cache whose users never wait for a disk on the event loop.
 //!
-//! One cache is one directory of files on one disk, with everything that must be known without
-//! touching that disk in memory. It knows nothing of HTTP: what it stores is a key, opaque
-//! *meta* bytes with some times that it can read, the header bytes of a response and a body.
+//! One cache is one directory of files on one disk. Everything needed without touching that disk is
+//! in memory. The crate knows nothing of HTTP: it stores a key, opaque *meta* bytes with some times
+//! that it can read, the header bytes of a response and a body.
 //!
 //! Without I/O (no files, sockets, clocks or threads; `now` is an argument):
 //! - [`key`]: keys, variants, and the names of files, which are nginx's.
-//! - [`index`]: the keys zone: what is stored, in bounded memory, with its eviction order.
+//! - [`index`]: the keys zone: the list of stored objects, in bounded memory, with its eviction
+//!   order.
 //! - [`format`](mod@format): the head of a cache file.
 //! - [`snapshot`]: the index as a stream of blocks, to be saved and loaded again.
-//! - [`memory`]: the memory tier: small hot objects, with admission that a scan can't flush.
-//! - [`policy`]: what goes to which tier.
+//! - [`memory`]: the memory tier: small hot objects, with scan-resistant admission.
+//! - [`policy`]: decides which objects go to which tier.
 //!
 //! With I/O, all of it through `nowait_runtime::fs`:
-//! - [`store`]: one cache as its users see it, and what a look-up finds.
-//! - [`fill`]: the writer of an object, and who waits for it; [`growing`]: who reads along.
+//! - [`store`]: one cache as its users see it, and the results of a look-up.
+//! - [`fill`]: the writer of an object, and its waiters; [`growing`]: readers of an object that is
+//!   still being filled.
 //! - [`health`]: whether the disk can be relied on.
-//! - [`purge`]: by key, tag, prefix; manager and loader run in the background, once
+//! - [`purge`]: by key, tag, prefix. The manager and the loader run in the background, once
 //!   [`Store::tend`](store::Store::tend) was called on the workers.
 //!
 //! `unsafe` is forbidden.

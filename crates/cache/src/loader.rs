@@ -1,12 +1,12 @@
-//! The loader of a store: what is on the disk comes into the index.
+//! The loader of a store: enters the files on the disk into the index.
 //!
-//! At start the saved index is restored, so that its objects are found at once. Then the directories
-//! are walked in steps (`loader_files`, `loader_threshold`, `loader_sleep`): files that the index
-//! does not know are added by name and size, their heads are read when they are used; restored
-//! entries without a file are forgotten; temporary files of dead processes and what can't be an
-//! object are deleted. The walk is repeated after the disk was out of use.
+//! At startup the saved index is restored, so that its objects are found at once. Then the
+//! directories are walked in steps (`loader_files`, `loader_threshold`, `loader_sleep`). Files that
+//! the index does not know are added by name and size; their heads are read on first use. Restored
+//! entries without a file are forgotten. Temporary files of dead processes and files that can't be
+//! objects are deleted. The walk is repeated after the disk was out of use.
 //!
-//! One task per store, see [`crate::tend`]. Never: makes a request wait; reads contents.
+//! One task per store, see [`crate::tend`]. Never makes a request wait, and never reads contents.
 
 use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Release};
@@ -24,19 +24,19 @@ use crate::statistics::count;
 use crate::store::{Store, now};
 use crate::tend::{Pace, pause};
 
-/// Entries of a directory in memory at a time.
+/// The number of directory entries in memory at a time.
 const ENTRIES: usize = 256;
 
-/// No head is shorter, in bytes.
+/// The length of the shortest possible head, in bytes.
 const HEAD_BYTES_MIN: u64 = 96;
 
-/// How often it is looked whether the disk must be walked again.
+/// The interval of checking whether the disk must be walked again.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// A temporary file of another living process that was not written for so long is nobody's.
+/// A temporary file of another living process that was not written for this long is abandoned.
 const LEFTOVER_AFTER_SECS: i64 = 24 * 3600;
 
-/// Loads until the worker ends or the store has gone.
+/// Loads until the worker ends or the store is gone.
 pub(crate) async fn run(store: Weak<Store>) {
     if let Some(this) = store.upgrade() {
         match this.index().is_cold() {
@@ -48,7 +48,7 @@ pub(crate) async fn run(store: Weak<Store>) {
         {
             let Some(this) = store.upgrade() else { return };
             if this.health.why().is_none() && !this.recall.is_known() {
-                // The disk did not answer then.
+                // The disk did not respond then.
                 this.restore().await;
             }
             if this.health.why().is_none() && this.walk_wanted.swap(false, AcqRel) {
@@ -70,7 +70,7 @@ pub(crate) async fn run(store: Weak<Store>) {
 }
 
 impl Store {
-    /// The disk is to be walked again: something may be there that the index does not know.
+    /// The disk must be walked again: it may hold files that the index does not know.
     pub(crate) fn rescan(&self) {
         self.walk_wanted.store(true, Release);
     }
@@ -84,7 +84,7 @@ impl Store {
         ));
     }
 
-    /// Everything, once.
+    /// One complete walk.
     async fn walk(self: &Arc<Self>) -> io::Result<()> {
         let mut pace = Pace::new(self.options().loader);
         if let Some(directory) = self.names().temp_directory() {
@@ -116,7 +116,8 @@ impl Store {
         Ok(())
     }
 
-    /// Lists one directory, in pieces; takes its files in, and gives the rest to `other`.
+    /// Lists one directory, in pieces; enters its files into the index, and passes the rest to
+    /// `other`.
     async fn each_entry(
         self: &Arc<Self>,
         directory: &[u8],
@@ -136,7 +137,7 @@ impl Store {
                     _ => other(entry),
                 }
             }
-            // An empty directory is work, too.
+            // An empty directory counts as work, too.
             if !pace.did(listing.entries.len().max(1)).await {
                 return Err(io::ErrorKind::Interrupted.into());
             }
@@ -157,8 +158,8 @@ impl Store {
             return;
         }
         let Some(key) = Key::from_file_name(name) else {
-            // nginx deletes whatever it finds; only what was a cache's for sure goes here: its
-            // temporary files are called like objects, with a number behind.
+            // nginx deletes every file that it finds. Here only files that certainly belonged to a
+            // cache go: its temporary files are named like objects, with a number appended.
             if is_foreign_temp(name) {
                 count(&self.counters.leftovers);
                 self.remove_file(&self.own_io(), &path).await;
@@ -167,7 +168,7 @@ impl Store {
         };
         let is_ours = path == self.names().object(key) && metadata.size >= HEAD_BYTES_MIN;
         if !is_ours {
-            // Of another `levels`, or too short for a head: nobody would ever find it.
+            // Of another `levels`, or too short for a head: no look-up would ever find it.
             count(&self.counters.damaged);
             self.remove_file(&self.own_io(), &path).await;
             return;
@@ -180,7 +181,7 @@ impl Store {
         }
     }
 
-    /// Forgets entries of the saved index whose files are not there.
+    /// Forgets entries of the saved index whose files do not exist.
     async fn forget_missing(&self, pace: &mut Pace) -> io::Result<()> {
         let (io, mut cursor) = (self.own_io(), Some(Cursor::default()));
         let mut keys = Vec::new();
@@ -235,7 +236,7 @@ fn is_left_over(owner: Owner, metadata: &Metadata) -> bool {
     }
 }
 
-/// A directory that is not there has nothing in it.
+/// A missing directory counts as empty.
 fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

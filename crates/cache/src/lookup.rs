@@ -1,7 +1,7 @@
 //! Looking an object up: memory, index, the worker's open objects, file.
 //!
-//! [`Store::try_lookup`] answers all that needs no disk, without a future; [`Store::resume`] goes on
-//! where it could not. Never: fills, waits for another request.
+//! [`Store::try_lookup`] handles everything that needs no disk, without a future; [`Store::resume`]
+//! continues where that is not enough. Never fills, and never waits for another request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::object::{NoObject, Object, Unreadable};
 use crate::statistics::count;
 use crate::store::{Hit, Lookup, LookupOptions, Store, Target, Why, now};
 
-/// A look-up that has to ask the disk: see [`Store::resume`].
+/// A look-up that needs the disk: see [`Store::resume`].
 #[derive(Debug)]
 pub struct Pending {
     known: Known,
-    /// It is the slower store's disk.
+    /// It needs the slower store's disk.
     behind: bool,
 }
 
@@ -28,7 +28,7 @@ impl Store {
     /// Looks an object up as far as that needs no disk. Counts a use of the key.
     ///
     /// # Errors
-    /// The disk has to be asked: [`resume`](Store::resume) does that.
+    /// The disk is needed: continue with [`resume`](Store::resume).
     pub fn try_lookup(
         self: &Arc<Self>,
         io: &Io,
@@ -54,7 +54,7 @@ impl Store {
         }
     }
 
-    /// Goes on with a look-up, in the pool.
+    /// Continues a look-up, in the pool.
     pub async fn resume(
         self: &Arc<Self>,
         io: &Io,
@@ -83,7 +83,7 @@ impl Store {
         self.found_behind(&slower, target, lookup)
     }
 
-    /// Looks an object up; goes to the pool if it must.
+    /// Looks an object up; uses the pool if necessary.
     pub async fn lookup(
         self: &Arc<Self>,
         io: &Io,
@@ -96,7 +96,7 @@ impl Store {
         }
     }
 
-    /// What the slower store behind this one has found.
+    /// The result of the slower store behind this one.
     fn found_behind(
         self: &Arc<Self>,
         slower: &Arc<Store>,
@@ -148,7 +148,7 @@ impl Store {
                 }
             }
         };
-        // One whose tags aren't in memory must be checked by its head each time.
+        // An object whose tags are not in memory must be checked by its head each time.
         if let Known::Stored(stored) = &known
             && !stored.names_in_file
             && let Some(object) = hot::find(self.id(), target, stored, true)
@@ -170,8 +170,9 @@ impl Store {
         }
     }
 
-    /// What is in memory of an object whose file would have to be opened anew in the pool. It is served at
-    /// once, and the file is looked at meanwhile: the pool's threads may all wait for the disk.
+    /// The memory copy of an object whose file would have to be reopened in the pool. It is served
+    /// at once, and the file is checked meanwhile: all threads of the pool may be waiting for the
+    /// disk.
     fn in_place_of_a_file(
         self: &Arc<Self>,
         io: &Io,
@@ -192,7 +193,7 @@ impl Store {
         Some(Lookup::Memory(self.hit(object, stored)))
     }
 
-    /// Looks whether the file of an object in memory is still there.
+    /// Checks whether the file of an object in memory still exists.
     async fn check(self: Arc<Self>, io: &Io, target: &Target, stored: &Stored) {
         match self.open(io, target).await {
             Ok(object) => hot::keep(self.id(), target.key, stored, &Arc::new(object)),
@@ -215,7 +216,7 @@ impl Store {
         }
     }
 
-    /// The disk is out of use: only what is wholly in memory is found.
+    /// The disk is out of use: only objects wholly in memory are found.
     fn without_disk(&self, target: &Target, ask: Ask<'_>, why: Why) -> Lookup {
         if let Found::Stored(stored) = self.index().lookup(&target.key, ask)
             && !stored.names_in_file
@@ -230,7 +231,7 @@ impl Store {
         Lookup::Unavailable(why)
     }
 
-    /// Whether nobody can tell before the saved index and the purges have been read.
+    /// Whether the result is unknown until the saved index and the purges have been read.
     fn must_recall(&self, known: &Known) -> bool {
         match known {
             Known::Perhaps { .. } => !self.recall.is_known(),
@@ -262,7 +263,7 @@ impl Store {
         self.opened(io, target, known, result, false)
     }
 
-    /// What an opening amounts to.
+    /// The result of opening an object.
     fn opened(
         self: &Arc<Self>,
         io: &Io,
@@ -332,17 +333,17 @@ impl Store {
         }
     }
 
-    /// What is stored now: an object that was being filled a moment ago, and is not any more, has got
-    /// its name since the index was asked.
+    /// The object stored now: one that was being filled a moment ago, and no longer is, has got its
+    /// name since the index was read.
     fn named_meanwhile(&self, target: &Target) -> Option<Stored> {
         self.index().peek(&target.key)
     }
 
     /// The reader of an object that is being filled and whose head is known.
     ///
-    /// One that is whole is found in any case: only its file has not got its name yet. Who was
-    /// answered while it was stored finds it when asking again.
-    /// `partly`: one that is not is found, too, unless nothing has come for it for so long.
+    /// A complete one is always found: only its file has not got its name yet. A client that
+    /// received the response while it was stored finds it on its next request. With `partly` an
+    /// incomplete one is found too, unless nothing has come for it for the given time.
     fn growing(&self, target: &Target, partly: Option<Duration>) -> Option<Growing> {
         let growth = self.fills().find(target.key)?;
         let head = growth.head()?;
@@ -357,7 +358,7 @@ impl Store {
     }
 }
 
-/// What the index said.
+/// The index's result.
 #[derive(Debug)]
 enum Known {
     Stored(Stored),

@@ -1,10 +1,10 @@
-//! The manager of a store: removes what was not used for long (`inactive`), what is beyond
-//! `max_size`, `min_free` and the keys zone, or has no room on a full disk, and tries a disk that is out
-//! of use.
+//! The manager of a store. It removes objects that are unused for too long (`inactive`), exceed
+//! `max_size`, `min_free` or the keys zone, or have no room on a full disk, and it tries a disk
+//! that is out of use.
 //!
-//! One task per store, see [`crate::tend`]. It works in steps (`manager_files`, `manager_threshold`,
-//! `manager_sleep`), is woken when space or keys run out, and looks by itself when the next object
-//! expires. Never: makes a request wait.
+//! One task per store, see [`crate::tend`]. It works in steps (`manager_files`,
+//! `manager_threshold`, `manager_sleep`), is woken when space or keys run out, and wakes when the
+//! next object expires. Never makes a request wait.
 
 use std::future::poll_fn;
 use std::io;
@@ -25,16 +25,16 @@ use crate::statistics::count;
 use crate::store::{BLOCK_BYTES, Store};
 use crate::tend::Pace;
 
-/// Files removed at the same time.
+/// The number of files removed at the same time.
 const BATCH: usize = 8;
 
-/// The manager looks at least so often, as nginx's does.
+/// The longest interval between two runs of the manager, as in nginx.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// What is written to try a disk.
+/// The bytes written to try a disk.
 static PROBE: [u8; 4096] = [b'n'; 4096];
 
-/// Manages until the worker ends or the store has gone.
+/// Manages until the worker ends or the store is gone.
 pub(crate) async fn run(store: Weak<Store>) {
     let mut probes = Probes { next: None, pause: PAUSE_MIN };
     loop {
@@ -62,10 +62,10 @@ struct Probes {
 }
 
 impl Store {
-    /// Removes what has to go. Returns when to look again.
+    /// Removes everything that is due. Returns the time until the next run.
     async fn manage(self: &Arc<Self>) -> Duration {
         let mut pace = Pace::new(self.options().manager);
-        // A full disk says so before `min_free` does, or although there is none.
+        // A full disk reports that before `min_free` does, or although `min_free` is not set.
         let mut wanted = self.take_wanted_bytes();
         loop {
             let expired = self.index().expire(crate::store::now(), BATCH);
@@ -91,7 +91,7 @@ impl Store {
         }
     }
 
-    /// Bytes that are too many on the disk.
+    /// Bytes on the disk beyond the limits.
     async fn excess_bytes(&self) -> u64 {
         let options = self.options();
         let used = self.bytes();
@@ -107,14 +107,14 @@ impl Store {
         }
     }
 
-    /// How many objects take about so many bytes; at most a batch.
+    /// The number of objects that occupy about this many bytes; at most a batch.
     fn objects_in(&self, bytes: u64) -> usize {
         let usage = self.index().usage();
         let average = (usage.blocks * BLOCK_BYTES / usage.stored.max(1)).max(1);
         usize::try_from(bytes / average).unwrap_or(BATCH).clamp(1, BATCH)
     }
 
-    /// Removes what has no room any more, or moves it to the slower store.
+    /// Removes objects that no longer have room, or moves them to the slower store.
     async fn evict(self: &Arc<Self>, victims: Vec<Victim>) -> usize {
         for victim in &victims {
             self.offer_to_slower(victim).await;
@@ -122,7 +122,7 @@ impl Store {
         self.remove(victims, &self.counters.evicted).await
     }
 
-    /// Removes the files of victims, all at the same time. Returns how many there were.
+    /// Removes the files of victims, all at the same time. Returns their number.
     pub(crate) async fn remove(
         self: &Arc<Self>,
         victims: Vec<Victim>,
@@ -136,20 +136,20 @@ impl Store {
         }
         let removed = under_way.len();
         for one in under_way {
-            // A panic was reported by the worker; the victim's drop has freed its key.
+            // A panic was reported by the worker; dropping the victim has freed its key.
             let _ = one.await;
         }
         removed
     }
 
-    /// Tries the disk if it is time. Returns when to come again.
+    /// Tries the disk if it is time. Returns the time until the next try.
     async fn probe_when_due(&self, probes: &mut Probes) -> Duration {
         let next = *probes.next.get_or_insert_with(|| now() + probes.pause);
         let left = next.saturating_duration_since(now());
         if !left.is_zero() {
             return left;
         }
-        // However long it takes: a second try beside one that hangs would only take a thread.
+        // No time limit: a second try beside one that hangs would only occupy another thread.
         match self.probe().await {
             Ok(()) => {
                 let outage = self.health.restore();

@@ -1,13 +1,13 @@
 //! The memory tier: small hot objects, shared by all workers (`proxy_cache_path … memory=SIZE`).
 //!
-//! Called by look-ups after the index, which says with its [`Version`] whether what is here is still
-//! the object: purged, replaced and revalidated objects need no message to this tier. It does no
+//! Called by look-ups after the index, which tells by its [`Version`] whether an entry here is
+//! still current: purged, replaced and revalidated objects need no message to this tier. It does no
 //! I/O and starts no threads.
 //!
-//! The cache below is quick_cache (CLOCK-Pro, a relative of S3-FIFO), sharded with a short lock
-//! each: new objects compete among themselves for a few percent of the memory, and only what is
-//! asked for again takes the place of something hot. So a crawler that reads everything once
-//! pushes nothing out.
+//! The underlying cache is quick_cache (CLOCK-Pro, a relative of S3-FIFO), sharded with a short
+//! lock each. New objects compete among themselves for a few percent of the memory; only an object
+//! that is requested again can displace a hot one. So a crawler that reads everything once pushes
+//! nothing out.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -19,20 +19,20 @@ use crate::index::Stored;
 use crate::key::Key;
 use crate::time::UnixMs;
 
-/// No object in memory is larger, with its head, whatever the size of the tier.
+/// The largest object kept in memory, with its head, whatever the size of the tier.
 pub const OBJECT_BYTES_MAX: usize = 1 << 20;
-/// The smallest tier that makes sense, in bytes.
+/// The smallest useful tier, in bytes.
 pub const BYTES_MIN: usize = 64 << 10;
 
 const SHARDS_MAX: usize = 32;
-/// A shard has room for at least so many bytes, unless there is only one.
+/// The minimum size of a shard, in bytes, unless there is only one.
 const SHARD_BYTES_MIN: usize = 4 << 20;
-/// An object takes at most this part of a shard.
+/// The largest object, as a fraction of a shard.
 const OBJECT_SHARE: usize = 8;
-/// What objects are assumed to take on average; only the number of remembered keys follows from it.
+/// The assumed average size of an object; it determines only the number of remembered keys.
 const OBJECT_BYTES_GUESS: usize = 8 << 10;
 
-/// What the index says of an object and what changes with it.
+/// The version of an object, as the index knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
     /// Of the object.
@@ -48,7 +48,7 @@ impl Version {
     }
 }
 
-/// What an object costs.
+/// The cost of an object.
 pub trait Weigh {
     /// Bytes on the heap that are freed with it. A part of a larger buffer must be counted as the
     /// whole buffer, or better be copied first.
@@ -79,8 +79,8 @@ impl<V: Weigh> Weighter<Key, Kept<V>> for ByBytes {
     }
 }
 
-/// The table's own cost of an entry, by the formula in quick_cache's documentation: key, value and
-/// 21 bytes, for up to three slots per entry (half as many again for remembered keys, and the next
+/// The table's cost per entry, by the formula in quick_cache's documentation: key, value and 21
+/// bytes, for up to three slots per entry (half as many again for remembered keys, and the next
 /// power of two).
 const fn entry_bytes<V>() -> usize {
     (size_of::<Key>() + size_of::<Kept<V>>() + 21) * 3
@@ -134,7 +134,7 @@ impl<V: Weigh + Clone> Memory<V> {
         self.object_bytes_max
     }
 
-    /// The object, if it is of this version. One of another version goes.
+    /// The object, if it has this version. An entry of another version is removed.
     pub fn find(&self, key: &Key, version: Version) -> Option<V> {
         let kept = self.cache.get(key)?;
         if kept.version == version {
@@ -146,7 +146,7 @@ impl<V: Weigh + Clone> Memory<V> {
         None
     }
 
-    /// Keeps an object, if it is small enough and worth it. False: it is too large.
+    /// Keeps an object, if it is small enough and worth keeping. False: it is too large.
     pub fn keep(&self, key: Key, version: Version, value: V) -> bool {
         if value.heap_bytes() > self.object_bytes_max {
             return false;

@@ -1,8 +1,8 @@
-//! Where a store's files are: paths of objects, names of temporary files, whose those are.
+//! The paths of a store's files: of objects and of temporary files, and the owners of the latter.
 //!
-//! A temporary file is called `KEY.PID-RUN.N.tmp`: the number of the process, a number that two
-//! lives of a process with the same number do not share, and a counter. So what a dead process left
-//! behind is told from what a living one is writing ([`owner`]). Never: I/O.
+//! A temporary file is called `KEY.PID-RUN.N.tmp`: the process ID, a number that differs between
+//! two processes with the same ID, and a counter. So files left by a dead process can be told from
+//! those that a living one is writing ([`owner`]). Does no I/O.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::key::{Key, Levels};
 
-/// The directory of a store and how names are spread over it.
+/// The directory of a store, and how names are spread over it.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     path: Vec<u8>,
@@ -29,24 +29,24 @@ const SNAPSHOT: &[u8] = b".nowait-index";
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The time of start: two lives of a process do not share it.
+/// The time of start: differs between two processes with the same ID.
 static RUN: LazyLock<u64> = LazyLock::new(|| {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(0)
 });
 
-/// Who writes a temporary file.
+/// The writer of a temporary file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// This process.
     Us,
     /// A process with this number, dead or alive.
     Process(u32),
-    /// One that had our number before us: it is dead.
+    /// An earlier process with our ID: it is dead.
     Gone,
 }
 
-/// Whose temporary file this is, by its name; `None`: it is no such file.
+/// The owner of this temporary file, by its name; `None`: it is not such a file.
 pub(crate) fn owner(name: &[u8]) -> Option<Owner> {
     let name = std::str::from_utf8(name.strip_suffix(TEMP_END)?).ok()?;
     let mut parts = name.split('.');
@@ -74,7 +74,7 @@ impl Names {
         &self.path
     }
 
-    /// Where temporary files are, if that is not beside the objects.
+    /// The directory of temporary files, if they are not next to the objects.
     pub(crate) fn temp_directory(&self) -> Option<&[u8]> {
         self.temp_path.as_deref()
     }
@@ -90,7 +90,7 @@ impl Names {
         join(&self.path, name.as_str().as_bytes())
     }
 
-    /// As [`object`](Names::object), into a buffer that is used again.
+    /// Like [`object`](Names::object), into a reusable buffer.
     pub(crate) fn write_object(&self, key: Key, path: &mut Vec<u8>) {
         path.clear();
         path.extend_from_slice(&self.path);
@@ -111,7 +111,7 @@ impl Names {
         with_temp_end(self.object(key))
     }
 
-    /// A new temporary file at the top, where the directory exists.
+    /// A new temporary file at the top level, where the directory exists.
     pub(crate) fn temp_at_top(&self, key: Key) -> Vec<u8> {
         with_temp_end(join(&self.path, &key.hex()))
     }

@@ -1,7 +1,7 @@
 //! An object's file: opening it with its head, changing its state, moving and removing it.
 //!
 //! Every function that may wait for the disk is watched by the store's [`Health`](crate::health).
-//! Called by look-ups, fills and the background work. Never: touches the index.
+//! Called by look-ups, fills and the background work. Never touches the index.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,23 +18,23 @@ use crate::key::Key;
 use crate::store::{Store, Target, now};
 use crate::write_behind::{DIR_MODE, FILE_MODE};
 
-/// Files up to this size are read whole on the loop when they are in memory: one call, and copying
+/// Files up to this size are read whole on the loop when they are resident: one call, and copying
 /// them takes some microseconds.
 const WHOLE_BYTES_MAX: u64 = 32 * 1024;
 
-/// How often a head is read again when it asks for more bytes: once for the fixed part, once for
-/// the rest, and once more for nothing.
+/// How often a head is read again when it needs more bytes: once for the fixed part, once for the
+/// rest, and once in reserve.
 const HEAD_READS_MAX: usize = 3;
 
 /// Bytes copied per trip to the pool.
 const COPY_BYTES: usize = 512 * 1024;
 
 thread_local! {
-    /// The path of the last look-up, to be used again.
+    /// The path of the last look-up, to be reused.
     static PATH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// By what an object can be purged.
+/// The names by which an object can be purged.
 pub(crate) fn names_of(identity: &Identity) -> index::Names<'_> {
     index::Names {
         main: &identity.main,
@@ -44,19 +44,19 @@ pub(crate) fn names_of(identity: &Identity) -> index::Names<'_> {
     }
 }
 
-/// An object whose head was found good. At least one of `file` and `body` is there.
+/// An object whose head was found valid. At least one of `file` and `body` is set.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     pub head: Arc<Head>,
     pub body_length: u64,
     pub file: Option<File>,
-    /// The whole body, if it was read along.
+    /// The whole body, if it was read together with the head.
     pub body: Option<Bytes>,
 }
 
 impl Object {
-    /// Whether the open file still has the size that it was opened with, as far as that can be told
-    /// without waiting. What is in memory is whole in any case.
+    /// Whether the open file still has the size that it had when opened, as far as that can be
+    /// checked without waiting. A body in memory is always whole.
     pub(crate) fn is_whole(&self) -> bool {
         match (&self.body, &self.file) {
             (None, Some(file)) => match file.try_metadata_now() {
@@ -68,16 +68,16 @@ impl Object {
     }
 }
 
-/// Why there is no object in a file.
+/// Why a file yields no object.
 #[derive(Debug)]
 pub(crate) enum NoObject {
     /// No such file.
     Missing,
-    /// The file is not what it should be, and must go.
+    /// The file is foreign or damaged, and must go.
     Bad(HeadError),
-    /// A good object of another key text with the same hash.
+    /// A valid object of another key text with the same hash.
     Collision,
-    /// The disk can't tell.
+    /// The disk can't be read.
     Trouble(io::Error),
 }
 
@@ -91,7 +91,7 @@ impl From<io::Error> for NoObject {
 }
 
 impl NoObject {
-    /// Why the store can't be used for this look-up, if it is that.
+    /// Why the store can't be used for this look-up, if that is the cause.
     pub(crate) fn why(error: &io::Error) -> Why {
         match Fault::of(error) {
             Fault::Pool => Why::Overloaded,
@@ -105,7 +105,7 @@ impl NoObject {
 const OPEN: OpenOptions = OpenOptions { symlinks: fs::Symlinks::Follow, prefetch: PREFETCH_MAX };
 
 impl Store {
-    /// Opens an object and reads its head if that needs no disk; `None`: it does.
+    /// Opens an object and reads its head if that needs no disk; `None` if it does.
     pub(crate) fn try_open(&self, io: &Io, target: &Target) -> Option<Result<Object, NoObject>> {
         let file = PATH.with_borrow_mut(|path| {
             self.names().write_object(target.key, path);
@@ -157,7 +157,7 @@ impl Store {
         Err(NoObject::Bad(HeadError::Damaged("head")))
     }
 
-    /// Reads the head of whatever object has the key.
+    /// Reads the head of any object that has the key.
     pub(crate) async fn open_any(&self, io: &Io, key: Key) -> Result<Head, NoObject> {
         let path = self.names().object(key);
         let options = OpenOptions { prefetch: FIRST_READ_BYTES, ..OPEN };
@@ -173,7 +173,7 @@ impl Store {
         Err(NoObject::Bad(HeadError::Damaged("head")))
     }
 
-    /// Tells the index what the head of a file says that it did not know, or whose tags it did not
+    /// Updates the index with facts from a file's head: of an object, or of tags, that it did not
     /// know. `None`: the object was purged or is being replaced, and must not be used.
     pub(crate) fn learn(self: &Arc<Self>, target: &Target, object: &Object) -> Option<Stored> {
         let head = &object.head;
@@ -201,8 +201,8 @@ impl Store {
         }
     }
 
-    /// Deletes a file that is no object, unless another has taken its place meanwhile. The index has
-    /// forgotten it, or never knew it.
+    /// Deletes a file that is not an object, unless another one has taken its place meanwhile. The
+    /// index has forgotten it, or never knew it.
     pub(crate) fn delete_damaged(self: &Arc<Self>, target: &Target, error: &HeadError) {
         let path = self.names().object(target.key);
         self.note_damaged(&path, error);
@@ -216,8 +216,9 @@ impl Store {
         }));
     }
 
-    /// Removes an object of this stamp whose file can't be read: the next request fetches it anew. Keeps
-    /// it when the disk as a whole is at fault: it is out of use, or takes no file either.
+    /// Removes the object of this stamp, whose file can't be read: the next request fetches it
+    /// anew. Keeps it when the whole disk is at fault: the store is out of use, or the disk rejects
+    /// writes too.
     pub(crate) fn delete_unreadable(
         self: &Arc<Self>,
         target: &Target,
@@ -230,7 +231,7 @@ impl Store {
         let (turn, target) = (Turn::new(self, target.key), target.clone());
         drop(nowait_runtime::spawn(async move {
             let (store, place, io) = (&turn.store, turn.place(), turn.store.own_io());
-            // None of this is watched: that it succeeds says nothing about reading.
+            // None of this is watched: its success says nothing about reading.
             if store.probe().await.is_err()
                 || (part == Unreadable::Head && store.is_readable(&io, &target).await)
             {
@@ -250,7 +251,7 @@ impl Store {
         }));
     }
 
-    /// Whether the beginning of an object's file can be read now.
+    /// Whether the start of an object's file can be read now.
     async fn is_readable(&self, io: &Io, target: &Target) -> bool {
         let path = self.names().object(target.key);
         let read =
@@ -296,7 +297,7 @@ impl Store {
         Ok(metadata)
     }
 
-    /// Makes a new temporary file, and the directories on its way.
+    /// Creates a new temporary file and any missing directories.
     pub(crate) async fn create_temp(&self, io: &Io, path: &[u8]) -> io::Result<File> {
         let options = CreateOptions { mode: FILE_MODE, ..CreateOptions::default() };
         match self.watch(fs::create(io, path, &options)).await {
@@ -308,7 +309,7 @@ impl Store {
         }
     }
 
-    /// Removes a file of the store. What can't be removed now is found at the next start.
+    /// Removes a file of the store. A file that can't be removed now is found at the next start.
     pub(crate) async fn remove_file(&self, io: &Io, path: &[u8]) {
         match fs::unlink(io, path).await {
             Ok(()) => {}
@@ -318,7 +319,7 @@ impl Store {
     }
 }
 
-/// What can't be read of a file.
+/// Which part of a file can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     /// It can't be opened, or its head can't be read.
@@ -326,8 +327,8 @@ pub(crate) enum Unreadable {
     Body,
 }
 
-/// The turn of a removal among the objects of its key that get their name: what is complete later gets
-/// its name after the removal. Given up when it is dropped, wherever the removal stands.
+/// The turn of a removal among the objects of its key that get their name: an object completed
+/// later gets its name after the removal. Given up when dropped, at any stage of the removal.
 struct Turn {
     store: Arc<Store>,
     key: Key,
@@ -350,7 +351,7 @@ impl Drop for Turn {
     }
 }
 
-/// How many bytes of a file are read for its head.
+/// The bytes of a file that are read for its head.
 fn first_read(size: u64) -> usize {
     match size {
         small if small <= WHOLE_BYTES_MAX => small as usize,

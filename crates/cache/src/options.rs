@@ -1,4 +1,4 @@
-//! The settings of one cache: what `proxy_cache_path` says, typed.
+//! The settings of one cache: `proxy_cache_path`, typed.
 //!
 //! Made by the configuration; used by [`crate::Store`] and by its background work. Reads nothing.
 
@@ -21,35 +21,36 @@ pub struct StoreOptions {
     pub zone: String,
     /// Size of `keys_zone` in bytes: bounds the memory of the index.
     pub zone_bytes: u64,
-    /// `inactive`: objects not used for so long are removed, fresh or not.
+    /// `inactive`: objects unused for this long are removed, fresh or not.
     pub inactive: Duration,
-    /// `max_size`: bytes on the disk; `None`: no bound.
+    /// `max_size`: bytes on the disk; `None`: no limit.
     pub max_bytes: Option<u64>,
     /// `min_free`: bytes that stay free on the file system.
     pub min_free: Option<u64>,
     /// `manager_files`, `manager_sleep`, `manager_threshold`: the steps of removing.
     pub manager: Steps,
-    /// `loader_files`, `loader_sleep`, `loader_threshold`: the steps of checking the disk at start.
+    /// `loader_files`, `loader_sleep`, `loader_threshold`: the steps of checking the disk at
+    /// startup.
     pub loader: Steps,
     /// `purger`, `purger_files`, `purger_sleep`, `purger_threshold`: `None` is `purger=off`.
     pub purger: Option<Steps>,
-    /// `memory=SIZE`: bytes of the hottest objects that are kept in memory; `None`: no memory tier.
+    /// `memory=SIZE`: bytes for the hottest objects, kept in memory; `None`: no memory tier.
     pub memory_bytes: Option<u64>,
-    /// An operation that takes longer, with nothing else coming back meanwhile, means that the disk
-    /// hangs: see [`crate::health`].
+    /// An operation that takes longer, while no other one completes, means that the disk hangs: see
+    /// [`crate::health`].
     pub hang_after: Duration,
     /// `tier=NAME`: the zone of the slower store behind this one.
     pub tier: Option<String>,
 }
 
-/// How background work is cut into steps, so that it leaves the disk to others.
+/// How background work is split into steps, so that the disk stays available to requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
     /// Files per step.
     pub files: usize,
     /// Pause between two steps.
     pub sleep: Duration,
-    /// A step ends after so long, however many files it has done.
+    /// The maximum duration of a step, however few files it has handled.
     pub threshold: Duration,
 }
 

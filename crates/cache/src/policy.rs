@@ -1,32 +1,32 @@
-//! What goes to which tier: decisions without state, for the store.
+//! Which object goes to which tier: stateless decisions, for the store.
 //!
 //! A cache may have memory in front of it, and a faster disk (`tier=`). New objects go to the
-//! slower disk: most are never asked for again, and writing them to a fast one wears it out. What
-//! is asked for a second time is copied forward. What the faster disk evicts is dropped if the
-//! slower one still has it, and otherwise moved back if it was used.
+//! slower disk: most are never requested again, and writing them to a fast disk wears it out. An
+//! object is copied forward on its second request. An object evicted from the faster disk is
+//! dropped if the slower one still has it, and otherwise moved back if it was used.
 
 /// Uses, the first included, after which an object is worth a faster place.
 pub const PROMOTE_USES: u16 = 2;
-/// A faster disk takes an object of at most this part of its size.
+/// The largest object that a faster disk takes, as a fraction of its size.
 const PROMOTE_SHARE: u64 = 16;
 
 /// Room on a disk, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes that its files take.
+    /// Bytes that its files occupy.
     pub used: u64,
-    /// Bytes that they may take (`max_size`); `None`: whatever there is.
+    /// Bytes that they may occupy (`max_size`); `None`: no limit.
     pub max: Option<u64>,
 }
 
-/// Whether an object that was read from disk is worth memory: `uses` as the index counts them,
-/// `bytes` of head and body, `bytes_max` what the memory tier takes at most.
+/// Whether an object read from disk is worth keeping in memory. `uses`: as the index counts them;
+/// `bytes`: of head and body; `bytes_max`: the largest object that the memory tier takes.
 pub fn keep_in_memory(uses: u16, bytes: u64, bytes_max: usize) -> bool {
     uses >= PROMOTE_USES && bytes <= bytes_max as u64
 }
 
-/// Whether an object that was found on the slower disk is copied to the faster one. Evicting
-/// older objects there to make room is the manager's work, so a full disk doesn't refuse.
+/// Whether an object found on the slower disk is copied to the faster one. A full disk does not
+/// refuse: the manager evicts older objects there to make room.
 pub fn promote(uses: u16, file_bytes: u64, faster: Room) -> bool {
     uses >= PROMOTE_USES && faster.max.is_none_or(|max| file_bytes <= max / PROMOTE_SHARE)
 }
@@ -34,13 +34,13 @@ pub fn promote(uses: u16, file_bytes: u64, faster: Room) -> bool {
 /// What happens to an object that the faster disk evicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demotion {
-    /// It goes.
+    /// It is dropped.
     Drop,
     /// It is copied to the slower disk first.
     MoveBack,
 }
 
-/// Decides about an object that the faster disk evicts: `on_slower`: the slower disk has it too.
+/// Decides about an object that the faster disk evicts; `on_slower`: the slower disk has it too.
 pub fn demote(uses: u16, file_bytes: u64, on_slower: bool, slower: Room) -> Demotion {
     let fits = slower.max.is_none_or(|max| slower.used.saturating_add(file_bytes) <= max);
     if !on_slower && uses >= PROMOTE_USES && fits { Demotion::MoveBack } else { Demotion::Drop }

@@ -1,8 +1,8 @@
 //! Purging: by key, tag, prefix, or everything; hard or soft.
 //!
-//! It takes effect at once, by the index; what remains is to remove files, and for some kinds to
-//! read heads to know which. That goes on in a task of its own if the caller leaves. Fills under way
-//! that are concerned are not stored; their readers are not cut.
+//! A purge takes effect at once, through the index. What remains is to remove files and, for some
+//! kinds, to read heads in order to find them. That continues in a separate task if the caller
+//! leaves. Affected fills under way are not stored; their readers are not cut.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::statistics::count;
 use crate::store::{Store, now};
 use crate::tend::Pace;
 
-/// Entries of the index looked at per step.
+/// Index entries handled per step.
 const ENTRIES: usize = 1000;
 
-/// What a purge did.
+/// The result of a purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     /// Objects removed, or marked as stale.
@@ -48,8 +48,8 @@ impl Store {
         purge.await.unwrap_or(Ok(Purged::default()))
     }
 
-    /// Waits until the store knows what an earlier process has stored. A purge that its disk keeps
-    /// waiting is made once more when it does.
+    /// Waits until the store knows the objects stored by an earlier process. If the disk does not
+    /// respond, the purge is deferred and run once more when it does.
     async fn recall_for(&self, what: &What, how: How) -> Result<(), PurgeError> {
         let recalled = async {
             self.recall.known().await;
@@ -67,7 +67,7 @@ impl Store {
         let begun = Store::tell(all, || all.iter().map(begin).collect::<Result<Vec<_>, _>>())?;
         let mut purged = Purged::default();
         for one in begun {
-            // What is in one is in the other, too, as long as it has not been removed there.
+            // An object in one is in the other, too, unless it has been removed there.
             let one = one.await;
             purged.objects = purged.objects.max(one.objects);
             purged.fills += one.fills;
@@ -75,7 +75,7 @@ impl Store {
         Ok(purged)
     }
 
-    /// Makes it take effect; the future resolves when all of it is done.
+    /// Makes the purge take effect; the future resolves when all of it is done.
     pub(crate) fn begin_purge(
         self: &Arc<Self>,
         what: What,
@@ -97,7 +97,7 @@ impl Store {
         Ok(async move { Purged { objects: walk.await.unwrap_or(0), fills: fills as u64 } })
     }
 
-    /// Does what a purge asks for, in steps. Returns how many objects it found.
+    /// Runs a purge in steps. Returns how many objects it found.
     pub(crate) async fn walk_purge(self: &Arc<Self>, mut purge: Purge) -> u64 {
         let mut pace = Pace::new(self.options().purger.unwrap_or(Steps::NGINX));
         let mut objects = 0;
@@ -113,7 +113,7 @@ impl Store {
                 let removed = self.remove(batch, &self.counters.purged).await;
                 objects += removed as u64;
                 if !pace.did(removed).await {
-                    // The worker ends: victims that are left go with the index of this process.
+                    // The worker ends: remaining victims go with the index of this process.
                     return objects;
                 }
             }
@@ -155,11 +155,11 @@ impl Store {
     }
 }
 
-/// Files removed at the same time.
+/// The number of files removed at the same time.
 const BATCH: usize = 8;
 
-/// Whether a fill under way fills what is purged. Tags are known once the head is; the index has the
-/// last word when it is stored.
+/// Whether a fill under way is affected by the purge. Tags are known once the head is; the index
+/// decides when the object is stored.
 fn concerns(what: &What, growth: &Growth) -> bool {
     let target = growth.target();
     match what {

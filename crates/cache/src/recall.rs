@@ -1,12 +1,12 @@
 //! Whether the saved index and the purges of an earlier process have been read.
 //!
-//! After a start, objects are found by their files before the disk has been walked. An object that was
-//! purged must not be: until the saved purges have been read, such look-ups wait. So do new purges:
-//! a purge concerns what was stored before it, and only the saved index tells what that is. A purge
-//! that can't wait, since the disk does not answer, is *deferred*: made once more when the index is
-//! known.
+//! After a start, objects are found by their files before the disk has been walked. A purged object
+//! must not be: until the saved purges have been read, such look-ups wait. New purges wait too: a
+//! purge applies to objects stored before it, and only the saved index tells which those are. If a
+//! purge can't wait, since the disk does not respond, it is *deferred*: run once more when the
+//! index is known.
 //!
-//! Driven by [`crate::saved`]; a store without background work has nothing to recall. Never: any I/O.
+//! Driven by [`crate::saved`]; a store without background work has nothing to recall. Does no I/O.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::index::{How, PurgeError, What};
 use crate::waiters::Waiters;
 
-/// The most purges that are deferred. More are refused.
+/// The maximum number of deferred purges. More are refused.
 const DEFERRED_MAX: usize = 1024;
 
 #[derive(Default)]
@@ -38,8 +38,7 @@ impl Recall {
         }
     }
 
-    /// Reading has ended, or is impossible: makes the deferred purges, then wakes everything that
-    /// waits.
+    /// Reading has ended, or is impossible: runs the deferred purges, then wakes all waiters.
     pub(crate) fn done(&self, mut purge: impl FnMut(What, How)) {
         let mut deferred = self.lock();
         deferred.drain(..).for_each(|(what, how)| purge(what, how));
@@ -57,7 +56,7 @@ impl Recall {
         self.waiters.until(|| self.is_known()).await;
     }
 
-    /// Notes a purge that is to be made when reading ends; does nothing if it has ended.
+    /// Notes a purge to be run when reading ends; does nothing if it has ended.
     ///
     /// # Errors
     /// [`PurgeError::TooMany`]: [`DEFERRED_MAX`] are noted.
@@ -74,7 +73,7 @@ impl Recall {
         Ok(())
     }
 
-    /// Whether purges are deferred: what the index says may have been purged.
+    /// Whether purges are deferred: entries of the index may have been purged.
     pub(crate) fn defers(&self) -> bool {
         !self.is_known() && !self.lock().is_empty()
     }

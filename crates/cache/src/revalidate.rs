@@ -1,8 +1,9 @@
-//! Giving a stored object another state (a 304 of the origin), without fetching its body again.
+//! Giving a stored object another state (after a 304 of the origin), without fetching its body
+//! again.
 //!
-//! The state stands in one of two blocks of the file's head; the other one is written, so that
-//! readers and a crash see the old or the new state. Only when it has grown beyond its block is the
-//! file written anew. Called by [`Fill::revalidated`](crate::fill::Fill::revalidated).
+//! The state is in one of two blocks of the file's head; the other block is written, so that
+//! readers and a crash see either the old or the new state. Only if the state has outgrown its
+//! block is the file rewritten. Called by [`Fill::revalidated`](crate::fill::Fill::revalidated).
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::write_behind::DIR_MODE;
 const COPY_BYTES: usize = 512 * 1024;
 
 impl Store {
-    /// Gives the object that `hit` found another state.
+    /// Gives the object in `hit` another state.
     pub(crate) async fn update(
         &self,
         io: &Io,
@@ -33,7 +34,7 @@ impl Store {
     ) -> Result<Hit, FillEnded> {
         let object = match &hit.object.file {
             Some(_) => hit.object.clone(),
-            // From memory: the file is needed.
+            // The object is from memory: its file is needed.
             None => {
                 Arc::new(self.open(io, target).await.map_err(|error| self.note(target, error))?)
             }
@@ -92,7 +93,7 @@ impl Store {
         FillEnded
     }
 
-    /// Writes the object anew with another head.
+    /// Rewrites the object with another head.
     async fn renew(
         &self,
         io: &Io,
@@ -102,7 +103,7 @@ impl Store {
         state: State,
     ) -> io::Result<Option<Hit>> {
         let identity = Identity { created: now(), ..object.head.identity.clone() };
-        // A purge that has begun may not have come to it yet.
+        // A purge under way may not have reached it yet.
         let standing = self.index().standing(&target.key, names_of(&object.head.identity));
         if standing == Standing::Gone || !hold.may_publish(names_of(&identity)) {
             return Ok(None);
@@ -140,7 +141,8 @@ impl Store {
         }
     }
 
-    /// Writes head and body to `temp` and gives that the object's name. Returns the blocks it takes.
+    /// Writes head and body to `temp` and renames it to the object's name. Returns the blocks it
+    /// takes.
     async fn copy_with_head(
         &self,
         io: &Io,

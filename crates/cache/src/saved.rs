@@ -1,11 +1,10 @@
-//! The saved index: written on shutdown and at intervals, restored at start. And purges, which are
-//! written when they are made as long as there are files that the index does not know, and soft ones
-//! always: a purged object must not come back after a crash.
+//! The saved index: written on shutdown and at intervals, restored at startup. Purges are saved
+//! too: when they are made, as long as there are files that the index does not know; soft purges
+//! always. A purged object must not come back after a crash.
 //!
-//! They stand in the store's directory, so that they go and come with the disk. Encoding and
-//! decoding are done in the pool, as they take a while for a million keys. Called by the store's
-//! background work, and by the program when it ends. Never: trusted further than
-//! [`crate::snapshot`] says.
+//! They are in the store's directory, so that they move with the disk. Encoding and decoding run in
+//! the pool, as they take a while for a million keys. Called by the store's background work, and by
+//! the program when it ends. They are trusted only as far as [`crate::snapshot`] states.
 
 use std::io;
 use std::pin::pin;
@@ -51,18 +50,18 @@ impl Store {
         }
     }
 
-    /// Saves the index. `clean`: nothing is stored or purged any more.
+    /// Saves the index. `clean`: nothing is stored or purged afterwards.
     ///
     /// # Errors
-    /// Those of the disk and of the pool.
+    /// Errors of the disk and of the pool.
     async fn save(&self, clean: bool) -> io::Result<()> {
         self.write(Encoder::new(self.index(), clean, now()), &self.names().snapshot()).await
     }
 
-    /// Resolves when the purge with this stamp is safe from a crash: its objects are known and gone,
-    /// or it is on the disk itself.
+    /// Resolves when the purge with this stamp survives a crash: its objects are known and gone, or
+    /// the purge is on the disk.
     pub(crate) async fn keep_purge(&self, stamp: u64, how: How) {
-        // What is purged softly stays on the disk, and its file does not say that it is stale.
+        // A softly purged object stays on the disk, and its file does not record that it is stale.
         let needed = how == How::Soft || self.index().must_keep_purges();
         if !needed || self.health.why().is_some() {
             return;
@@ -122,8 +121,8 @@ impl Store {
             file.write_at(io, offset, blocks).await?;
             offset += bytes;
         }
-        // The end of a process loses nothing that was written; of what a power failure loses, the
-        // blocks' checksums tell.
+        // When a process ends, nothing written is lost; losses by a power failure are detected by
+        // the blocks' checksums.
         file.publish(io, Bytes::new(), temp, path, DIR_MODE).await?;
         Ok(())
     }
@@ -137,7 +136,7 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 self.note_error("restoring purges from", &path, &error);
-                // A disk that does not answer now is asked again when it does.
+                // If the disk does not respond now, restoring is repeated when it does.
                 if error.kind() == io::ErrorKind::TimedOut {
                     return;
                 }
@@ -147,7 +146,7 @@ impl Store {
         self.recalled();
     }
 
-    /// There is nothing left to recall: purges that could not wait for it are made again.
+    /// Nothing is left to recall: deferred purges are run again.
     pub(crate) fn recalled(self: &Arc<Self>) {
         self.recall.done(|what, how| {
             if let Err(error) = self.begin_purge(what, how) {
@@ -166,13 +165,13 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => return self.note_error("restoring the index from", &path, &error),
         };
-        // What is found from now on is compared with all purges.
+        // Files found from now on are compared with all purges.
         self.recalled();
-        // The purges that came with it stay on the disk.
+        // The purges that were saved with it stay on the disk.
         if self.index().has_purges() {
             self.keep_purge(self.index().newest_stamp(), How::Soft).await;
         }
-        // It was clean as long as nothing was stored after it.
+        // It was clean until something was stored after it.
         self.remove_file(&self.own_io(), &path).await;
         let zone = self.options().zone.clone();
         match restored {
@@ -212,16 +211,16 @@ impl Store {
         Ok(Ok(pool::blocking(&io.pool, move || decoder.finish()).await?))
     }
 
-    /// Saves the index for the next start. Called once when the program ends, when no worker uses
-    /// the store any more, on a thread that may wait; for at most `limit`.
+    /// Saves the index for the next start. Called once when the program ends, after all workers
+    /// have stopped using the store, on a thread that may wait; for at most `limit`.
     pub fn close(&self, limit: Duration) {
         if self.health.why().is_some() {
             return;
         }
-        // As long as the disk was not checked, what the index says of it is not certain.
+        // Until the disk has been checked, the contents of the index are uncertain.
         let clean = !self.index().is_cold();
         match block_on(limit, self.save(clean)) {
-            // It has the purges, too.
+            // It contains the purges, too.
             Some(Ok(())) if clean => {
                 let path = self.names().purges();
                 let io = self.own_io();
@@ -236,7 +235,7 @@ impl Store {
     }
 }
 
-/// Runs a future of the pool's on this thread; `None`: it takes longer than `limit`.
+/// Runs a future of the pool on this thread; `None` if it takes longer than `limit`.
 fn block_on<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     let deadline = Instant::now() + limit;
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));

@@ -1,12 +1,13 @@
-//! The index as a stream of bytes: saved on shutdown and at intervals, restored at start.
+//! The index as a stream of bytes: saved on shutdown and at intervals, restored at startup.
 //!
 //! Called by the store, which reads and writes the file piece by piece; nothing here does I/O. A
 //! stream consists of blocks of the same size, each with its checksum: a damaged block costs its
-//! own entries, which the loader finds again. Saving walks the index in steps while it is used, so a
-//! snapshot is of no single moment; what it says is checked against the files before it is believed.
+//! own entries, which the loader finds again. Saving walks the index in steps while it is in use,
+//! so a snapshot does not represent a single moment; its entries are checked against the files
+//! before they are trusted.
 //!
 //! A stream is *clean* when nothing was stored after it: written on shutdown, and removed once it
-//! was restored. Of another one the entries' files may have been replaced since, so that their
+//! was restored. With any other stream the entries' files may have been replaced since, so their
 //! tags are taken from the files' heads ([`crate::index::Stored::names_in_file`]).
 
 use std::sync::Arc;
@@ -19,24 +20,24 @@ use crate::time::UnixMs;
 
 /// The size of each block, in bytes.
 pub const BLOCK_BYTES: usize = 64 << 10;
-/// The version of the stream; others are not restored.
+/// The version of the stream; other versions are not restored.
 pub const VERSION: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"\x89NWX\r\n\x1a\n";
 /// Checksum, kind, flags, version, items, bytes in use, magic, time.
 const HEADER_BYTES: usize = 32;
 const PAYLOAD_MAX: usize = BLOCK_BYTES - HEADER_BYTES;
-/// How many entries one step of a walk looks at, under a shard's lock.
+/// The number of entries per step of a walk, under a shard's lock.
 const STEP_ENTRIES: usize = 1024;
-/// A record's tags aren't known.
+/// The tags of a record are not known.
 const TAGS_UNKNOWN: u8 = u8::MAX;
-/// Prefixes of purges longer than this are cut: they purge more then, never less.
+/// Longer prefixes of purges are cut: the purges then remove more, never less.
 const PREFIX_BYTES_MAX: usize = 8 << 10;
 
-/// Stamps count commits and purges; there are never so many.
+/// An upper limit of stamps, which count commits and purges.
 const STAMP_MAX: u64 = 1 << 62;
 
-/// What a block holds.
+/// The contents of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -66,7 +67,7 @@ enum Stage {
 }
 
 impl Encoder {
-    /// A snapshot of an index. `clean`: nothing is stored or purged any more.
+    /// A snapshot of an index. `clean`: nothing is stored or purged afterwards.
     pub fn new(index: &Arc<Index>, clean: bool, now: UnixMs) -> Self {
         let (active, remembered) = index.purges();
         let purges: Vec<_> = active
@@ -84,12 +85,12 @@ impl Encoder {
         }
     }
 
-    /// Only the purges of an index, to be restored besides a snapshot or without one.
+    /// Only the purges of an index, to be restored in addition to a snapshot or without one.
     pub fn of_purges(index: &Arc<Index>, now: UnixMs) -> Self {
         Self { only_purges: true, ..Self::new(index, false, now) }
     }
 
-    /// The next block; `None` after the last. Takes about a tenth of a millisecond.
+    /// The next block; `None` after the last. Takes about 0.1 ms.
     pub fn next_block(&mut self) -> Option<Bytes> {
         loop {
             match &mut self.stage {
@@ -163,7 +164,7 @@ impl Block {
         Self { kind, items: 0, bytes }
     }
 
-    /// False: it doesn't fit any more.
+    /// False: the item does not fit.
     fn push(&mut self, item: &[u8]) -> bool {
         debug_assert!(item.len() <= PAYLOAD_MAX);
         let fits = self.bytes.len() + item.len() <= BLOCK_BYTES;
@@ -191,12 +192,12 @@ impl Block {
     }
 }
 
-/// What came of restoring a snapshot.
+/// The result of restoring a snapshot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Entries that the index has now.
     pub entries: u64,
-    /// Entries that there was no room for.
+    /// Entries for which there was no room.
     pub no_room: u64,
     /// Blocks that were skipped.
     pub damaged: u64,
@@ -206,12 +207,12 @@ pub struct Restored {
     pub clean: bool,
 }
 
-/// Why a stream is not restored, or no further.
+/// Why a stream is not restored, or only in part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotError {
     /// It is no snapshot.
     Foreign,
-    /// It is one of another version.
+    /// It is a snapshot of another version.
     Version(u16),
 }
 
@@ -231,15 +232,15 @@ impl std::error::Error for SnapshotError {}
 pub struct Decoder {
     index: Arc<Index>,
     now: UnixMs,
-    /// The beginning of a block that is not whole yet.
+    /// The beginning of an incomplete block.
     partial: Vec<u8>,
     restored: Restored,
     blocks: u64,
 }
 
 impl Decoder {
-    /// Restores into this index, which may be in use already: what it knows stays. The time since
-    /// the snapshot doesn't count as inactive: nobody could ask.
+    /// Restores into this index, which may be in use already: existing entries stay. The time since
+    /// the snapshot does not count as inactive, since no requests were possible.
     pub fn new(index: &Arc<Index>, now: UnixMs) -> Self {
         let index = Arc::clone(index);
         Self { index, now, partial: Vec::new(), restored: Restored::default(), blocks: 0 }
@@ -248,7 +249,8 @@ impl Decoder {
     /// Takes the next bytes of the stream, of any length.
     ///
     /// # Errors
-    /// Only the first block tells that this is another stream: nothing was restored then.
+    /// Only the first block can show that this is another kind of stream: nothing was restored
+    /// then.
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), SnapshotError> {
         if !self.partial.is_empty() {
             let missing = (BLOCK_BYTES - self.partial.len()).min(bytes.len());
@@ -292,7 +294,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// `None`: damaged; what came before the damage is restored.
+    /// `None`: damaged; items before the damage are restored.
     fn items(&mut self, block: &[u8], version: u16) -> Option<()> {
         let mut header = Reader(&block[..HEADER_BYTES]);
         let checksum = u32::from_le_bytes(header.array()?);
@@ -428,7 +430,7 @@ fn decode_purge(reader: &mut Reader<'_>) -> Option<(Ban, bool)> {
     Some((Ban { stamp, what, how, at, inherited: true }, active != 0))
 }
 
-/// What is left of a block.
+/// The unread part of a block.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -524,7 +526,7 @@ mod tests {
         let mut decoder = Decoder::new(&index, UnixMs(2_000_000));
         blocks(&saved, true).iter().for_each(|block| decoder.push(block).unwrap());
         decoder.finish();
-        // The last number was used longest ago.
+        // The last number is the least recently used.
         let text = |number: u64| format!("httporigin/{}/{number}", number % 7);
         for number in (4990..5000).rev() {
             let victims = index.evict(1);
@@ -532,7 +534,7 @@ mod tests {
         }
     }
 
-    /// Else a stop that is longer than `inactive` would cost the whole cache.
+    /// Otherwise a stop longer than `inactive` would cost the whole cache.
     #[test]
     fn the_time_without_a_process_is_not_inactive() {
         let saved = filled(1);

@@ -1,4 +1,4 @@
-//! What a store counts, for status pages and the log.
+//! A store's counters, for status pages and the log.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,9 +20,9 @@ macro_rules! counters {
             pub entries: u64,
             /// Bytes on the disk.
             pub bytes: u64,
-            /// Bound of `bytes`.
+            /// Limit of `bytes`.
             pub bytes_max: Option<u64>,
-            /// Keys that the zone has room for.
+            /// The capacity of the zone, in keys.
             pub entries_max: u64,
             /// Objects being filled.
             pub filling: u64,
@@ -51,13 +51,13 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Found in memory: the memory tier or a worker's own.
+    /// Found in memory: the memory tier or a worker's hot objects.
     hits_memory,
     /// Found in a file that was opened on the loop.
     hits_inline,
     /// Found in a file that was opened in the pool.
     hits_pool,
-    /// Read along while they were filled.
+    /// Read while being filled.
     hits_filling,
     /// Not found.
     misses,
@@ -67,21 +67,21 @@ counters! {
     stored,
     /// Fills that ended without an object, for any reason.
     fills_failed,
-    /// Fills that were not begun or broken off since the disk or a limit of the system refused.
+    /// Fills refused or aborted because of a disk error or a system limit.
     fills_refused,
-    /// Readers of objects that could not be stored who got the rest from the origin.
+    /// Readers of objects that could not be stored that got the rest from the origin.
     resumed,
     /// Objects larger than the cache.
     too_large,
     /// Revalidated in place.
     updated,
-    /// Removed since they were not used.
+    /// Removed because they were unused for too long.
     expired,
     /// Removed to make room.
     evicted,
     /// Copied here from the slower store behind this one.
     promoted,
-    /// Copied back there when they were removed here.
+    /// Copied back to it when they were removed here.
     demoted,
     /// Removed by purges.
     purged,
@@ -89,11 +89,11 @@ counters! {
     damaged,
     /// Left-over temporary files that were deleted.
     leftovers,
-    /// Other texts with the same hash.
+    /// Other key texts with the same hash.
     collisions,
-    /// Errors of the disk.
+    /// Disk errors.
     errors,
-    /// Times that the store went out of use.
+    /// How often the store went out of use.
     outages,
 }
 

@@ -1,17 +1,17 @@
-//! One disk cache: what it is made of, and what may be done with it.
+//! One disk cache: its parts, and the operations on it.
 //!
 //! A [`Store`] is one `proxy_cache_path`: index, files, memory tier, fills under way, the state of
 //! its disk. It is shared by all workers and outlives reloads as long as zone and path stay the
-//! same. Looking up is in [`crate::lookup`], filling in [`crate::fill`], purging in
+//! same. Look-ups are in [`crate::lookup`], filling in [`crate::fill`], purging in
 //! [`crate::purge`], background work in [`crate::tend`].
 //!
-//! Called by: the HTTP cache. Never: knows HTTP (heads and metadata are opaque), blocks a loop,
-//! shows half an object.
+//! Called by the HTTP cache. It knows nothing of HTTP (heads and metadata are opaque), never blocks
+//! a loop, and never shows half an object.
 //!
 //! # For callers
-//! Everything that may wait for the disk takes an [`Io`]: pass what [`Store::io`] makes of the
-//! request's, so that a location without `aio threads=POOL` uses the store's own pool, and also for
-//! sending the bodies of [`Hit`]s. All futures must run on a worker.
+//! Everything that may wait for the disk takes an [`Io`]. Pass the result of [`Store::io`] for the
+//! request's, so that a location without `aio threads=POOL` uses the store's own pool; use it also
+//! for sending the bodies of [`Hit`]s. All futures must run on a worker.
 
 use std::cell::RefCell;
 use std::hash::Hasher;
@@ -49,41 +49,41 @@ use crate::time::UnixMs;
 /// Threads of a store's own pool; started when first needed.
 const OWN_THREADS: usize = 16;
 
-/// Tasks that may wait for a thread of a store's own pool: nginx's bound of a pool.
+/// Tasks that may wait for a thread of a store's own pool: nginx's limit of a pool.
 const OWN_QUEUE_MAX: usize = 65_536;
 
-/// After the disk had no room, nothing is filled for so long; the manager makes room meanwhile.
+/// After the disk had no room, nothing is filled for this long; the manager makes room meanwhile.
 const FULL_PAUSE_MS: u64 = 1_000;
 
-/// The part of a cache that is removed when its disk has no room: one in so many bytes.
+/// The part of a cache that is removed when its disk has no room: one in this many bytes.
 const ROOM_PART: u64 = 64;
 
-/// So many times room is made in vain, without anything being stored in between: then the disk is
-/// full of something else, and to remove more would not help.
+/// After this many attempts to make room, without anything being stored in between, the disk must
+/// be full of other data, and removing more would not help.
 const ROOM_TRIES_MAX: u32 = 8;
 
 /// The unit of `st_blocks`, in which the index counts.
 pub(crate) const BLOCK_BYTES: u64 = 512;
 
-/// The side index of tags may take so large a part of the keys zone's size besides.
+/// The additional size of the side index of tags, as a fraction of the keys zone's size.
 const TAG_SHARE: u64 = 8;
 
-/// Texts of keys that a thread remembers.
+/// The number of key texts that a thread remembers.
 const RECENT_MAX: usize = 256;
 
-/// Longer ones are not remembered.
+/// Longer texts are not remembered.
 const RECENT_BYTES_MAX: usize = 1024;
 
 thread_local! {
-    /// What was asked for lately, by a hash of the text.
+    /// Recently requested keys, by a hash of the text.
     static RECENT: RefCell<[Option<Target>; RECENT_MAX]> =
         const { RefCell::new([const { None }; RECENT_MAX]) };
 }
 
-/// What is asked for.
+/// The object requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Names the object: [`main`](Target::main), or a variant of it.
+    /// Identifies the object: [`main`](Target::main), or a variant of it.
     pub key: Key,
     /// The hash of `text`.
     pub main: Key,
@@ -98,8 +98,8 @@ impl Target {
         Target { key: main, main, text }
     }
 
-    /// As [`new`](Target::new), for a text that this thread may have asked for lately: then it is not
-    /// hashed again.
+    /// Like [`new`](Target::new), for a text that this thread may have seen recently: then it is
+    /// not hashed again.
     pub fn of(text: &[u8]) -> Target {
         if text.len() > RECENT_BYTES_MAX {
             return Target::new(Bytes::copy_from_slice(text));
@@ -113,7 +113,7 @@ impl Target {
         })
     }
 
-    /// The variant of the same text that `distinction` tells from others (`Vary`).
+    /// The variant of the same text that `distinction` distinguishes (`Vary`).
     #[must_use]
     pub fn variant(&self, distinction: &[u8]) -> Target {
         Target { key: self.main.variant(distinction), main: self.main, text: self.text.clone() }
@@ -123,11 +123,11 @@ impl Target {
 /// How an object is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupOptions {
-    /// An object that is being filled and whose head is known is a find: [`Lookup::Filling`].
+    /// An object that is being filled and whose head is known counts as found: [`Lookup::Filling`].
     pub read_while_filling: bool,
-    /// But not one for which nothing has come from the origin for so long (`proxy_cache_lock_age`).
+    /// Except one that has received nothing from the origin for this long (`proxy_cache_lock_age`).
     pub silence_max: Duration,
-    /// `min_uses`: how often a key must be asked for before it is [wanted](Lookup::Absent).
+    /// `min_uses`: the number of requests for a key before it is [wanted](Lookup::Absent).
     pub min_uses: u16,
 }
 
@@ -137,28 +137,28 @@ impl Default for LookupOptions {
     }
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 #[derive(Debug)]
 pub enum Lookup {
     /// In memory.
     Memory(Hit),
     /// In a file.
     File(Hit),
-    /// Being filled just now.
+    /// Being filled.
     Filling(Growing),
-    /// An error of the origin that was remembered ([`Store::remember_error`]).
+    /// A remembered error of the origin ([`Store::remember_error`]).
     Error {
-        /// The status to answer with.
+        /// The status to respond with.
         status: u16,
-        /// Until then.
+        /// The end of its validity.
         valid_until: UnixMs,
     },
     /// Not there.
     Absent {
-        /// It was asked for often enough to be stored (`min_uses`).
+        /// It was requested often enough to be stored (`min_uses`).
         wanted: bool,
     },
-    /// The store can't tell: bypass it.
+    /// The store can't be searched: bypass it.
     Unavailable(Why),
 }
 
@@ -166,11 +166,11 @@ pub enum Lookup {
 #[derive(Clone, Debug)]
 pub struct Hit {
     pub(crate) object: Arc<Object>,
-    /// Purged softly: to be used as if its time were over.
+    /// Purged softly: to be treated as stale.
     pub soft_purged: bool,
     /// A fill or a revalidation of it is under way.
     pub updating: bool,
-    /// How often it was asked for; saturates.
+    /// The number of requests for it; saturates.
     pub uses: u16,
     pub(crate) stamp: u64,
     /// Number of the store that it was found in.
@@ -183,7 +183,7 @@ impl Hit {
         &self.object.head
     }
 
-    /// Tells this object from any that takes its place.
+    /// Distinguishes this object from any that replaces it.
     pub fn stamp(&self) -> u64 {
         self.stamp
     }
@@ -206,7 +206,7 @@ impl Hit {
     }
 }
 
-/// Where an object's body is.
+/// The location of an object's body.
 #[derive(Clone, Debug)]
 pub enum HitBody {
     /// All of it.
@@ -220,18 +220,18 @@ pub enum HitBody {
     },
 }
 
-/// How a fill begins.
+/// How to begin a fill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FillOptions {
     /// Only one at a time (`proxy_cache_lock`): others wait.
     pub lock: bool,
-    /// If the other one has been under way for so long, one more may begin (`proxy_cache_lock_age`);
-    /// `None`: never.
+    /// If the other one has been under way for this long, one more may begin
+    /// (`proxy_cache_lock_age`); `None`: never.
     pub lock_age: Option<Duration>,
-    /// Who waits is woken as soon as the head is known, to read along.
+    /// Waiters are woken as soon as the head is known, to read the growing object.
     pub read_while_filling: bool,
-    /// When the origin was asked ([`Store::moment`]), if that was before: what was purged since is
-    /// not stored.
+    /// When the request was sent to the origin ([`Store::moment`]), if that was before: objects
+    /// purged since are not stored.
     pub asked: Option<Moment>,
 }
 
@@ -244,7 +244,7 @@ pub struct Moment {
 
 /// A disk cache.
 pub struct Store {
-    /// Tells stores of the process apart.
+    /// Distinguishes the stores of the process.
     id: u64,
     options: RwLock<Arc<StoreOptions>>,
     names: Names,
@@ -257,27 +257,27 @@ pub struct Store {
     pool: Pool,
     /// Nothing is filled before this time (ms since 1970): the disk had no room.
     full_until: AtomicU64,
-    /// Bytes that the manager is to remove, since the disk had no room.
+    /// Bytes that the manager has to remove, since the disk had no room.
     wanted_bytes: AtomicU64,
-    /// How often room was made since something was stored.
+    /// How often room was made since an object was last stored.
     room_tries: AtomicU32,
     /// The memory tier.
     pub(crate) memory: Option<Memory<Arc<Object>>>,
-    /// Objects that are being copied to it.
+    /// Objects that are being copied to the memory tier.
     copies: Mutex<FxHashSet<Key>>,
-    /// How many objects had been stored when the index was saved last.
+    /// The number of stored objects when the index was last saved.
     pub(crate) saved: AtomicU64,
     /// The stores before and behind this one.
     pub(crate) tiers: RwLock<Tiers>,
     pub(crate) has_slower: AtomicBool,
     pub(crate) purges: Purges,
-    /// Who does the background work.
+    /// Decides which worker does the background work.
     pub(crate) lease: Lease,
-    /// One at a time saves purges.
+    /// Purges are saved by one task at a time.
     pub(crate) keeping: Lease,
     /// Purges up to this stamp are saved.
     pub(crate) kept: AtomicU64,
-    /// The loader has to walk through the directories.
+    /// The loader has to walk the directories.
     pub(crate) walk_wanted: AtomicBool,
     /// The purges of an earlier process.
     pub(crate) recall: Recall,
@@ -286,16 +286,16 @@ pub struct Store {
     logged: AtomicU64,
 }
 
-/// Where a store's messages go: rare, and bounded in rate by the store. Called on workers: never
-/// waits.
+/// The destination of a store's messages: rare, and rate-limited by the store. Called on workers:
+/// never waits.
 pub trait Log: Send + Sync {
     /// An error that an operator should know.
     fn error(&self, message: std::fmt::Arguments<'_>);
-    /// What is good to know.
+    /// Information for the operator.
     fn notice(&self, message: std::fmt::Arguments<'_>);
 }
 
-/// Log lines of one kind are at least so far apart; what comes between is counted only.
+/// The minimum interval between log lines of one kind; events in between are only counted.
 const LOG_INTERVAL_MS: u64 = 10_000;
 
 /// Numbers the stores of the process.
@@ -348,7 +348,7 @@ impl Store {
         self.options.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether this store can go on with other settings after a reload: zone, its size, path and
+    /// Whether this store can continue with other settings after a reload: zone, its size, path and
     /// levels are the same.
     pub fn fits(&self, options: &StoreOptions) -> bool {
         let own = self.options();
@@ -360,19 +360,19 @@ impl Store {
             && own.memory_bytes == options.memory_bytes
     }
 
-    /// Goes on with these settings, which [fit](Store::fits).
+    /// Continues with these settings, which [fit](Store::fits).
     pub fn reconfigure(&self, options: StoreOptions) {
         self.index.set_inactive(options.inactive);
         *self.options.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(options);
     }
 
-    /// Where messages go from now on.
+    /// The destination of messages from now on.
     pub fn set_log(&self, log: Arc<dyn Log>) {
         *self.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
     }
 
-    /// The settings of a request, for this store: a location that names no pool (`aio off`) uses the
-    /// store's own, so that this disk's waiting is its own.
+    /// The settings of a request, for this store: a location that names no pool (`aio off`) uses
+    /// the store's own, so that only this store's requests wait for its disk.
     pub fn io(&self, io: &Io) -> Io {
         match io.aio {
             Aio::Off => Io { pool: self.pool.clone(), ..io.clone() },
@@ -410,7 +410,7 @@ impl Store {
         &self.fills
     }
 
-    /// Does something that may wait for the disk; see [`Health::watch`].
+    /// Runs an operation that may wait for the disk; see [`Health::watch`].
     pub(crate) async fn watch<T>(
         &self,
         operation: impl Future<Output = io::Result<T>>,
@@ -428,17 +428,17 @@ impl Store {
         }
     }
 
-    /// The disk had no room a moment ago.
+    /// The disk recently had no room.
     pub(crate) fn is_short_of_space(&self) -> bool {
         now().0 < self.full_until.load(Relaxed)
     }
 
-    /// Whether an object with a body of so many bytes can't be kept.
+    /// Whether an object with a body of this size can't be kept.
     pub(crate) fn is_too_large(&self, body_length: u64) -> bool {
         self.options().max_bytes.is_some_and(|max| body_length > max)
     }
 
-    /// Counts an error, and logs it if it is worth it and the last one was some time ago.
+    /// Counts an error, and logs it if it matters and the last log line is old enough.
     pub(crate) fn note_error(&self, operation: &str, path: &[u8], error: &io::Error) {
         count(&self.counters.errors);
         if self.may_log() {
@@ -447,7 +447,7 @@ impl Store {
         }
     }
 
-    /// Logs that a bound was reached, if the last line was some time ago.
+    /// Logs that a limit was reached, if the last log line is old enough.
     pub(crate) fn note_limit(&self, what: &str) {
         if self.may_log() {
             let zone = self.options().zone.clone();
@@ -462,13 +462,13 @@ impl Store {
             && self.logged.compare_exchange(last, now, Relaxed, Relaxed).is_ok()
     }
 
-    /// A fill came to nothing by this error.
+    /// A fill failed by this error.
     pub(crate) fn refused(&self, path: &[u8], error: &io::Error) {
         count(&self.counters.fills_refused);
         self.note_error("storing in", path, error);
         if Fault::of(error) == Fault::Limit {
             let now = now().0;
-            // Others that were under way meet the same lack of room.
+            // Others under way fail for the same lack of room.
             let is_new = self.full_until.swap(now + FULL_PAUSE_MS, Relaxed) <= now;
             if is_new && Fault::is_lack_of_space(error) {
                 self.want_room();
@@ -477,26 +477,26 @@ impl Store {
         }
     }
 
-    /// The disk is full: lets the manager remove what was used longest ago.
+    /// The disk is full: lets the manager remove the least recently used objects.
     fn want_room(&self) {
         if self.room_tries.fetch_add(1, Relaxed) < ROOM_TRIES_MAX {
             self.wanted_bytes.store((self.bytes() / ROOM_PART).max(1), Relaxed);
         }
     }
 
-    /// Something was stored: there is room.
+    /// An object was stored: there is room.
     pub(crate) fn note_stored(&self) {
         if self.room_tries.load(Relaxed) != 0 {
             self.room_tries.store(0, Relaxed);
         }
     }
 
-    /// Bytes that are to be removed since the disk had no room; told once.
+    /// Bytes to be removed since the disk had no room; reported once.
     pub(crate) fn take_wanted_bytes(&self) -> u64 {
         self.wanted_bytes.swap(0, Relaxed)
     }
 
-    /// The disk took nothing for a while: a client went on without it.
+    /// The disk accepted nothing for a while: a client continued without it.
     pub(crate) fn note_stall(&self) {
         count(&self.counters.fills_refused);
         self.note_limit("the disk takes nothing, an object is not stored");
@@ -518,26 +518,26 @@ impl Store {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// An object or its head is beyond a bound.
+    /// An object or its head exceeds a limit.
     pub(crate) fn refused_too_large(&self) {
         count(&self.counters.too_large);
     }
 
-    /// A file that is no object, or a damaged one: it goes.
+    /// A foreign or damaged file: it is removed.
     pub(crate) fn note_damaged(&self, path: &[u8], error: &HeadError) {
         count(&self.counters.damaged);
         let path = String::from_utf8_lossy(path);
         self.error(format_args!("cache file \"{path}\" is deleted: {error}"));
     }
 
-    /// A file that was removed since the disk can't read it.
+    /// A file was removed because the disk can't read it.
     pub(crate) fn note_unreadable(&self, path: &[u8]) {
         count(&self.counters.damaged);
         let path = String::from_utf8_lossy(path);
         self.error(format_args!("cache file \"{path}\" is deleted: it can't be read"));
     }
 
-    /// Wakes the manager if the files take more than `max_size`.
+    /// Wakes the manager if the files occupy more than `max_size`.
     pub(crate) fn feel_size(&self) {
         let options = self.options();
         if options.max_bytes.is_some_and(|max| self.bytes() > max) {
@@ -545,7 +545,7 @@ impl Store {
         }
     }
 
-    /// Bytes that the files take.
+    /// Bytes that the files occupy.
     pub(crate) fn bytes(&self) -> u64 {
         self.index.usage().blocks * BLOCK_BYTES
     }
@@ -557,7 +557,7 @@ impl Store {
         target: &Target,
         options: FillOptions,
     ) -> FillStart {
-        // New objects go to the slower disk: most are never asked for again.
+        // New objects go to the slower disk: most are never requested again.
         if let Some(slower) = self.slower().filter(|slower| slower.health.why().is_none()) {
             let io = slower.io_from(self, io);
             let asked = options.asked.map(|moment| moment.slower);
@@ -566,14 +566,14 @@ impl Store {
         self.begin_fill_here(io, target, options, options.asked.map(|moment| moment.here))
     }
 
-    /// Whether the index has the object, whatever its state. For those who have found nothing and have
-    /// got the right to store it: another worker may have stored it in between.
+    /// Whether the index has the object, in any state. For callers that found nothing and then got
+    /// the right to store it: another worker may have stored it in between.
     pub fn has(&self, target: &Target) -> bool {
         let is_in = |store: &Store| store.index.peek(&target.key).is_some();
         is_in(self) || self.slower().is_some_and(|slower| is_in(&slower))
     }
 
-    /// Now, among the purges: for fills that begin when the origin has answered.
+    /// The present moment, among the purges: for fills that begin with the origin's response.
     pub fn moment(&self) -> Moment {
         Moment {
             here: self.index.newest_stamp(),
@@ -636,8 +636,8 @@ impl Store {
         }
     }
 
-    /// Removes a victim's file; the key can be stored again afterwards. A file that can't be removed
-    /// now is found by the next walk, and is an object again unless it was purged.
+    /// Removes a victim's file; then the key can be stored again. A file that can't be removed now
+    /// is found by the next walk, and becomes an object again unless it was purged.
     pub(crate) async fn remove_victim(&self, io: &Io, victim: Victim) {
         let path = self.names.object(*victim.key());
         match self.watch(fs::unlink(io, &path)).await {
@@ -656,13 +656,14 @@ impl Store {
         self.health.why()
     }
 
-    /// The store whose disk an object is on that was found in this one or in the slower one behind it.
+    /// The store on whose disk an object is that was found in this store or in the slower one
+    /// behind it.
     pub fn store_of(self: &Arc<Self>, hit: &Hit) -> Arc<Store> {
         self.this_or_slower(hit.store)
     }
 
-    /// The store that an object is being stored in which was found here: this one or the slower one
-    /// behind it.
+    /// The store in which an object found here is being stored: this one or the slower one behind
+    /// it.
     pub fn store_of_growing(self: &Arc<Self>, growing: &Growing) -> Arc<Store> {
         self.this_or_slower(growing.store())
     }
@@ -671,24 +672,24 @@ impl Store {
         self.slower().filter(|slower| slower.id() == id).unwrap_or_else(|| self.clone())
     }
 
-    /// Resolves when the read of an object's body that begins now had better be given up: the disk
-    /// hangs, or it takes so long that it might. Counts as an operation of the disk meanwhile.
+    /// Resolves when a read of an object's body that begins now should be given up: the disk hangs,
+    /// or the read takes so long that it might. Until then it counts as an operation of the disk.
     pub async fn hangs(&self) {
         match self.health.why() {
             Some(Why::Hanging) => {}
-            // What a failing disk still gives is taken.
+            // Data that a failing disk still returns is used.
             Some(_) => nowait_runtime::sleep(self.health.hang_after).await,
             None => drop(self.watch(std::future::pending::<io::Result<()>>()).await),
         }
     }
 
-    /// A read of an object's body has come back.
+    /// A read of an object's body has completed.
     pub fn body_read(&self) {
         self.health.note_answer();
     }
 
-    /// The body of an object can't be read. That may be one bad place on the disk: the stored object of
-    /// this [stamp](Hit::stamp) goes, so that the next request stores it in another.
+    /// The body of an object can't be read. That may be one bad place on the disk: the stored
+    /// object of this [stamp](Hit::stamp) is removed, so that the next request stores it elsewhere.
     pub fn body_failed(
         self: &Arc<Self>,
         identity: &Identity,
@@ -703,12 +704,13 @@ impl Store {
         }
     }
 
-    /// A reader of an object that could not be stored, or can't be read, gets the rest from the origin.
+    /// A reader of an object that could not be stored, or can't be read, gets the rest from the
+    /// origin.
     pub fn note_resumed(&self) {
         count(&self.counters.resumed);
     }
 
-    /// Counts and state.
+    /// Counters and state.
     pub fn statistics(&self) -> Statistics {
         let usage = self.index.usage();
         let options = self.options();
@@ -733,12 +735,12 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.lease.close();
-        // It finds that the store has gone.
+        // The task finds that the store is gone.
         self.index.wake_manager();
     }
 }
 
-/// The time for the index.
+/// The current time for the index.
 pub(crate) fn now() -> UnixMs {
     UnixMs(nowait_runtime::clock().unix_ms())
 }

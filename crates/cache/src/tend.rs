@@ -1,9 +1,9 @@
-//! The background work of a store: who does it, and its pace.
+//! The background work of a store: which worker does it, and at which pace.
 //!
 //! Every worker offers itself with [`Store::tend`]; one of them does the work for the process, as
-//! tasks among its others: the [manager](crate::manager), the [loader](crate::loader) and the saving
-//! of the index. When that worker ends another takes over. The tasks hold the store only while they
-//! work, so that one that a reload has removed goes.
+//! tasks among its others: the [manager](crate::manager), the [loader](crate::loader) and the
+//! saving of the index. When that worker ends, another takes over. The tasks hold the store only
+//! while they work, so that a store removed by a reload can be dropped.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -27,7 +27,7 @@ thread_local! {
 
 impl Store {
     /// Offers this worker for the store's background work; returns at once. Called on every worker
-    /// for every store of a new generation, and does nothing if it was called before.
+    /// for every store of a new generation; repeated calls have no effect.
     pub fn tend(self: &Arc<Self>) {
         let id = self.id();
         if !OFFERED.with_borrow_mut(|offered| offered.insert(id)) {
@@ -45,12 +45,12 @@ impl Store {
     }
 }
 
-/// All of it, until the worker ends or the store has gone.
+/// All of it, until the worker ends or the store is gone.
 async fn work(store: &Weak<Store>) {
     let loading = spawn(loader::run(store.clone()));
     let managing = spawn(manager::run(store.clone()));
     let saving = spawn(saved::run(store.clone()));
-    // A task that panicked was reported by the worker; the others go on.
+    // A task that panicked was reported by the worker; the others continue.
     let _ = managing.await;
     let _ = loading.await;
     let _ = saving.await;
@@ -61,7 +61,7 @@ pub(crate) async fn pause(duration: Duration) -> bool {
     matches!(select(stopping(), sleep(duration)).await, Either::Right(()))
 }
 
-/// Cuts work into steps.
+/// Splits work into steps.
 #[derive(Debug)]
 pub(crate) struct Pace {
     steps: Steps,
@@ -74,7 +74,7 @@ impl Pace {
         Pace { steps, done: 0, begun: nowait_runtime::now() }
     }
 
-    /// So many files were done: pauses if that ends a step. False: the worker ends, stop.
+    /// Counts handled files; pauses if they complete a step. False: the worker ends, stop.
     pub(crate) async fn did(&mut self, files: usize) -> bool {
         self.done += files;
         let elapsed = nowait_runtime::now().saturating_duration_since(self.begun);
@@ -88,8 +88,8 @@ impl Pace {
     }
 }
 
-/// The right to do something for one store that one task does at a time, such as its background
-/// work.
+/// The right to do something for one store that only one task may do at a time, such as its
+/// background work.
 #[derive(Clone, Default)]
 pub(crate) struct Lease(Arc<Mutex<Holders>>);
 
@@ -110,7 +110,7 @@ impl Lease {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves when nobody else has it. `None`: the store has gone.
+    /// Resolves when no other task has it. `None`: the store is gone.
     pub(crate) async fn take(&self) -> Option<Held> {
         poll_fn(|cx| {
             let mut holders = self.lock();
@@ -121,7 +121,7 @@ impl Lease {
                 holders.taken = true;
                 return Poll::Ready(Some(Held(self.clone())));
             }
-            // Bounded by the tasks that wait; all are woken together.
+            // Bounded by the number of waiting tasks; all are woken together.
             if !holders.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
                 holders.waiting.push(cx.waker().clone());
             }
@@ -138,7 +138,7 @@ impl Lease {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// The store goes: nobody waits any more.
+    /// The store is gone: no task waits any longer.
     pub(crate) fn close(&self) {
         self.wake(|holders| holders.closed = true);
     }

@@ -1,12 +1,12 @@
 //! Two stores as tiers: a faster one with a slower one behind it (`tier=NAME`).
 //!
-//! Requests ask the faster store. What it does not have is looked for in the slower one, and new
-//! objects are stored there; an object that is found there for the second time is copied forward.
-//! What the faster one evicts is copied back if the slower one has lost it meanwhile. A copy is an
-//! ordinary object of its store: a refreshed object takes the copy of its former self away, purges
-//! go to both. When one of the two is out of use the other goes on.
+//! Requests search the faster store first, then the slower one. New objects are stored in the
+//! slower one; an object found there for the second time is copied forward. An object evicted from
+//! the faster store is copied back if the slower one has lost it meanwhile. A copy is an ordinary
+//! object of its store. A refreshed object replaces the copy of its former version; purges apply to
+//! both. When one of the two is out of use, the other continues.
 //!
-//! Never: makes a request wait for a copy.
+//! Never makes a request wait for a copy.
 
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -28,19 +28,20 @@ use crate::write_behind::DIR_MODE;
 /// Bytes copied per trip to the pool.
 const COPY_BYTES: usize = 512 * 1024;
 
-/// How often a head is read again when it asks for more bytes.
+/// How often a head is read again when it needs more bytes.
 const HEAD_READS_MAX: usize = 3;
 
 /// The neighbours of a store.
 #[derive(Default)]
 pub(crate) struct Tiers {
     slower: Option<Arc<Store>>,
-    /// Those of which this is the slower one; gone ones are taken out when another one comes.
+    /// The stores whose slower store this one is; dropped ones are removed when another is added.
     faster: Vec<Weak<Store>>,
 }
 
-/// Purges of a store, so that a copy out of it or to it knows whether one began meanwhile: one store
-/// is told before the other, and what is copied in between must not stay.
+/// Counts the purges of a store, so that a copy from it or to it detects a purge that began
+/// meanwhile: the two stores are told one after the other, and an object copied in between must not
+/// stay.
 #[derive(Default)]
 pub(crate) struct Purges {
     begun: AtomicU64,
@@ -48,7 +49,7 @@ pub(crate) struct Purges {
 }
 
 impl Purges {
-    /// The number of purges so far; `None`: one is being told just now.
+    /// The number of purges so far; `None`: one is being announced now.
     fn seen(&self) -> Option<u64> {
         let told = self.told.load(SeqCst);
         (self.begun.load(SeqCst) == told).then_some(told)
@@ -59,18 +60,18 @@ impl Purges {
     }
 }
 
-/// What is copied to another store.
+/// The source of a copy.
 #[derive(Clone, Copy)]
 enum Source {
-    /// An object that stays.
+    /// An object that stays in its store.
     Stored,
-    /// One that is about to be removed to make room.
+    /// An object that is about to be removed to make room.
     Victim,
 }
 
 impl Store {
-    /// Puts this store before a slower one, or before none. Called when a configuration becomes the
-    /// one in use. A store that itself stands before another is never the slower one.
+    /// Puts this store before a slower one, or before none. Called when a configuration takes
+    /// effect. A store that stands before another is never the slower one itself.
     pub fn set_slower(self: &Arc<Self>, slower: Option<&Arc<Store>>) {
         let slower = slower.filter(|slower| slower.slower().is_none() && slower.id() != self.id());
         if let Some(slower) = slower {
@@ -101,7 +102,7 @@ impl Store {
         self.slower().into_iter().chain(self.faster()).collect()
     }
 
-    /// Tells all of these stores something that copies between them must not miss.
+    /// Announces an event to all of these stores that copies between them must not miss.
     pub(crate) fn tell<T>(stores: &[Arc<Store>], tell: impl FnOnce() -> T) -> T {
         for store in stores {
             store.purges.begun.fetch_add(1, SeqCst);
@@ -118,8 +119,7 @@ impl Store {
         self.faster().into_iter().find(|store| store.id() == id)
     }
 
-    /// The settings of a request to `asked` for a neighbour of it: the own pool of the one is not
-    /// that of the other.
+    /// The settings of a request to `asked`, for a neighbour of it: each store uses its own pool.
     pub(crate) fn io_from(&self, asked: &Store, io: &Io) -> Io {
         match io.pool.is_same(asked.pool()) {
             true => Io { pool: self.pool().clone(), ..io.clone() },
@@ -131,7 +131,7 @@ impl Store {
         Room { used: self.bytes(), max: self.options().max_bytes }
     }
 
-    /// Another object has come under the key: copies of the former one go.
+    /// Another object was stored under the key: copies of the former one go.
     pub(crate) async fn supersede(&self, io: &Io, key: Key) {
         for faster in self.faster() {
             if let Some(copy) = faster.index().peek(&key) {
@@ -180,7 +180,7 @@ impl Store {
         let Some(slower) = self.slower() else { return };
         let key = *victim.key();
         let on_slower = slower.index().peek(&key).is_some();
-        // Whatever is here was asked for twice.
+        // Every object here was requested twice.
         let fate = policy::demote(policy::PROMOTE_USES, victim.length(), on_slower, slower.room());
         if fate == Demotion::Drop || slower.health.why().is_some() || slower.is_short_of_space() {
             return;
@@ -192,7 +192,7 @@ impl Store {
         }
     }
 
-    /// Copies an object to another store. False: it is not there, not whole, or not wanted there.
+    /// Copies an object to another store. False: it is missing, incomplete, or not wanted there.
     async fn copy_to(&self, to: &Store, key: Key, source: Source) -> io::Result<bool> {
         let Some(purges) = self.purges.seen() else { return Ok(false) };
         // Given up after the hold.
@@ -229,10 +229,11 @@ impl Store {
                 to.watch(copy.write_at(&to_io, offset, vec![bytes])).await?;
                 offset = next;
             }
-            // What was fetched meanwhile comes either before, and stays, or after, and takes its place.
+            // An object fetched meanwhile either precedes the copy, and stays, or follows it, and
+            // replaces it.
             place.insert(to.commits.place(key, to.commits.enter(key))).turn().await;
-            // A purge that had begun before the hold is seen by what was copied, a later one by the
-            // hold; and one that has been told to one of the two stores only by its number.
+            // A purge that began before the hold is seen by the copy, a later one by the hold; and
+            // one that has reached only one of the two stores is detected by its number.
             let names = names_of(&head.identity);
             let standing = match source {
                 Source::Stored => self.index().standing(&key, names),

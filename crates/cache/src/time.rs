@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct UnixMs(pub u64);
 
 impl UnixMs {
-    /// The beginning: "valid until" of what is stale from the start, or not known.
+    /// The epoch: the "valid until" of responses that are stale from the start, or of unknown
+    /// validity.
     pub const ZERO: Self = Self(0);
-    /// Later than everything.
+    /// Later than any other time.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// From seconds, as HTTP dates have them; times before 1970 become [`UnixMs::ZERO`].
@@ -22,13 +23,13 @@ impl UnixMs {
         self.0 / 1000
     }
 
-    /// This time and `duration` more, at most [`UnixMs::NEVER`].
+    /// This time plus `duration`, at most [`UnixMs::NEVER`].
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// The time from `earlier` to this; zero when the clock was set back.
+    /// The time elapsed since `earlier`; zero if the clock was set back.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

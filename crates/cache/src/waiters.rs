@@ -1,6 +1,6 @@
-//! Tasks that wait for a condition, on any worker: each has one place, given up when it leaves.
+//! Tasks that wait for a condition, on any worker. Each has one slot, given up when it leaves.
 //!
-//! Used where something ends that many may wait for. Never: any I/O.
+//! Used for events that many tasks may wait for. Does no I/O.
 
 use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
-/// Who waits. Whoever changes the condition calls [`wake_all`](Waiters::wake_all) afterwards.
+/// The waiting tasks. Code that changes the condition calls [`wake_all`](Waiters::wake_all)
+/// afterwards.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters(Mutex<Slab<Waker>>);
 
@@ -18,20 +19,20 @@ impl Waiters {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets all of them look again.
+    /// Makes all of them check again.
     pub(crate) fn wake_all(&self) {
         let waiting = std::mem::take(&mut *self.lock());
         waiting.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    /// Resolves when `so` says so. It is called under a lock: it must be quick.
+    /// Resolves when `so` returns true. `so` is called under a lock and must be quick.
     pub(crate) async fn until(&self, mut so: impl FnMut() -> bool) {
         let mut place = Place { waiters: self, at: None };
         poll_fn(|cx| place.poll(cx, &mut so)).await;
     }
 }
 
-/// A place among those that wait, given up when dropped.
+/// A slot among the waiting tasks, given up when dropped.
 struct Place<'a> {
     waiters: &'a Waiters,
     at: Option<usize>,
@@ -39,7 +40,7 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn poll(&mut self, cx: &Context<'_>, so: &mut dyn FnMut() -> bool) -> Poll<()> {
-        // A change that is not seen here comes with a call of `wake_all` after this lock.
+        // A change that is not seen here is followed by a `wake_all` after this lock.
         let mut waiting = self.waiters.lock();
         if so() {
             return Poll::Ready(());

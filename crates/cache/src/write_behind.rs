@@ -1,10 +1,10 @@
 //! The task that moves an object from memory to its file: the second half of a
 //! [`Fill`](crate::fill::Fill).
 //!
-//! Small objects that are whole before the task runs are written in one trip to the pool: created,
-//! written, renamed. Others get a temporary file whose head says that it is not complete; the last
-//! trip completes the head and renames. The task runs on the worker of the fill and outlives it, so
-//! that there is always somebody to remove the temporary file.
+//! A small object that is whole before the task runs is written in one trip to the pool: created,
+//! written, renamed. Others get a temporary file whose head marks it as incomplete; the last trip
+//! completes the head and renames the file. The task runs on the worker of the fill and outlives
+//! it, so that the temporary file is always removed.
 
 use std::future::poll_fn;
 use std::io;
@@ -21,14 +21,14 @@ use crate::object::names_of;
 use crate::statistics::count;
 use crate::store::{Store, now};
 
-/// Bytes written in one trip to the pool at most (or one piece, if that is larger).
+/// The most bytes written in one trip to the pool (or one piece, if that is larger).
 const TRIP_BYTES_MAX: u64 = 512 * 1024;
 
-/// Permission bits of objects and of the directories that levels need: as nginx's.
+/// Permission bits of objects and of level directories, as in nginx.
 pub(crate) const FILE_MODE: u32 = 0o600;
 pub(crate) const DIR_MODE: u32 = 0o700;
 
-/// What there is to write.
+/// The data to write.
 pub(crate) struct Job {
     pub store: Arc<Store>,
     pub growth: Arc<Growth>,
@@ -38,7 +38,7 @@ pub(crate) struct Job {
     pub encoded: Encoded,
 }
 
-/// Begins to write. The head was announced already.
+/// Starts writing. The head is already known to readers.
 pub(crate) fn start(job: Job) {
     let Job { store, growth, io, hold, head, encoded } = job;
     let hold = Some(hold);
@@ -66,7 +66,7 @@ struct Writer {
     /// The temporary file's path, once there may be one.
     temp: Vec<u8>,
     file: Option<File>,
-    /// The others were told how it ended.
+    /// Readers and waiters were told how it ended.
     finished: bool,
 }
 
@@ -112,7 +112,7 @@ impl Writer {
         }
     }
 
-    /// The file has its name: tells the index.
+    /// The file has its name: updates the index.
     async fn commit(&mut self, body_length: u64, blocks: u64) -> bool {
         let Some(mut hold) = self.hold.take() else { return false };
         let identity = &self.head.identity;
@@ -172,7 +172,7 @@ impl Writer {
         }
     }
 
-    /// It may have been complete without having come to its turn. After the growth has ended.
+    /// It may have been completed without reaching its turn. Called after the growth has ended.
     fn give_turn_back(&self) {
         let order = self.growth.order();
         if order != 0 {
@@ -180,7 +180,7 @@ impl Writer {
         }
     }
 
-    /// Waits for those of the same key that were complete before.
+    /// Waits for objects of the same key that were completed earlier.
     async fn turn<'a>(&self, store: &'a Store, place: &mut Option<Place<'a>>) {
         let place = place.insert(store.commits.place(self.growth.key(), self.growth.order()));
         place.turn().await;
@@ -192,7 +192,7 @@ impl Writer {
         self.hold.as_mut().is_some_and(|hold| hold.may_publish(names))
     }
 
-    /// All in one trip.
+    /// Everything in one trip.
     async fn write_whole(&mut self, pieces: Vec<Bytes>) -> io::Result<Outcome> {
         let count = pieces.len();
         let body_length = pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
@@ -208,7 +208,8 @@ impl Writer {
         chunks.extend([patch, rest]);
         chunks.extend(pieces);
         let key = self.growth.key();
-        // It takes one trip: beside its place, wherever other temporary files are.
+        // One trip suffices: it is written next to its final place, wherever other temporary files
+        // are.
         self.temp = self.store.names().temp_beside(key);
         let path = self.store.names().object(key);
         let modes = PutModes { file: FILE_MODE, dir: DIR_MODE };
@@ -263,8 +264,8 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Also when the worker is ended by force: nobody may wait for this for ever. What is on the
-    /// disk then is removed at the next start.
+    /// Also called when the worker is forced to end: nothing may wait for this forever. Files left
+    /// on the disk then are removed at the next start.
     fn drop(&mut self) {
         if !self.finished {
             self.store.fills().leave(&self.growth);

@@ -1,13 +1,13 @@
-//! Purges as rules: what was stored before a moment and matches is gone, or stale.
+//! Purges as rules: objects that match and were stored before a moment are gone, or stale.
 //!
-//! A purge by prefix or of everything takes effect at once, in constant time, by an *active* rule
-//! that every hit is checked against until a walk has removed the files; normally there is none,
+//! A purge by prefix or of everything takes effect at once, in constant time, by an *active* rule.
+//! Every hit is checked against it until a walk has removed the files. Normally there is no rule,
 //! and the check is one load.
 //!
-//! What was purged lately is also remembered, in bounded memory, for two that come late: an object
-//! whose fetch began before a purge must not be stored after it; and an object whose tags are not
-//! in memory is checked when its head is read. When the bound is reached, of the oldest purges only
-//! the moment is kept, and whatever is older than it counts as purged.
+//! Recent purges are also remembered, in bounded memory, for two latecomers. An object whose fetch
+//! began before a purge must not be stored after it; and an object whose tags are not in memory is
+//! checked when its head is read. At the limit, only the moment of the oldest purges is kept, and
+//! every older object counts as purged.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,27 +20,28 @@ use crate::time::UnixMs;
 use super::hold::Names;
 use super::tags::Tag;
 
-/// The most rules that hits are checked against. Beyond, purges by prefix are refused.
+/// The maximum number of rules that hits are checked against. Beyond it, purges by prefix are
+/// refused.
 pub const ACTIVE_BANS_MAX: usize = 64;
-/// The most purges by prefix or of everything that are remembered.
+/// The maximum number of remembered purges by prefix or of everything.
 pub(super) const RULES_MAX: usize = 1024;
-/// The most purged tags and keys that are remembered: about 3 MB.
+/// The maximum number of remembered purged tags and keys: about 3 MB.
 pub(super) const PURGED_TAGS_MAX: usize = 65_536;
 
-/// Which objects a purge is about.
+/// The objects that a purge concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// One key, and its variants.
     Key(Key),
-    /// Whatever carries the tag.
+    /// All objects with the tag.
     Tag(Tag),
-    /// Whatever key text begins so.
+    /// All objects whose key text begins with this prefix.
     Prefix(Arc<[u8]>),
     /// Everything.
     All,
 }
 
-/// What happens to purged objects.
+/// The effect on purged objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     /// Their files are removed.
@@ -54,13 +55,13 @@ pub enum How {
 pub struct Ban {
     /// Objects with a smaller stamp were stored before the purge.
     pub stamp: u64,
-    /// Which objects.
+    /// The objects.
     pub what: What,
-    /// What happens to them.
+    /// The effect on them.
     pub how: How,
-    /// The time of the purge: tells about objects whose stamp isn't known.
+    /// The time of the purge: decides about objects whose stamp is not known.
     pub at: UnixMs,
-    /// Of an earlier process: objects without a stamp may have been stored after it.
+    /// From an earlier process: objects without a stamp may have been stored after it.
     pub inherited: bool,
 }
 
@@ -69,22 +70,22 @@ pub(super) struct Bans {
     active: Vec<Ban>,
     /// Purges by prefix and of everything, the oldest first.
     rules: VecDeque<Ban>,
-    /// When a tag was purged last; keys by the tag of their variants.
+    /// When a tag was last purged; keys by the tag of their variants.
     tags: HashMap<Tag, Purged, FxBuildHasher>,
     /// The purges of `tags`, the oldest first.
     tags_order: VecDeque<(Tag, u64)>,
-    /// The newest stamp that was forgotten.
+    /// The newest forgotten stamp.
     forgotten: u64,
 }
 
-/// The last purges of a tag.
+/// The latest purges of a tag.
 #[derive(Debug, Clone, Copy, Default)]
 struct Purged {
     hard: Moment,
     soft: Moment,
 }
 
-/// When a purge was.
+/// The moment of a purge.
 #[derive(Debug, Clone, Copy, Default)]
 struct Moment {
     stamp: u64,
@@ -97,7 +98,7 @@ impl Moment {
         Self { stamp: ban.stamp, at: ban.at, inherited: ban.inherited }
     }
 
-    /// Whether an object was stored, or its fetch begun, before.
+    /// Whether an object was stored, or its fetch began, before this moment.
     fn is_after(self, stamp: u64, created: UnixMs) -> bool {
         stamp < self.stamp && (stamp != 0 || !self.inherited || created <= self.at)
     }
@@ -158,7 +159,7 @@ impl Bans {
         self.forgotten = oldest(self).unwrap_or(0).max(self.forgotten);
     }
 
-    /// Purges that are remembered, for a snapshot.
+    /// The remembered purges, for a snapshot.
     pub fn remembered(&self) -> impl Iterator<Item = Ban> + '_ {
         let tags = self.tags.iter().flat_map(|(tag, purged)| {
             [(purged.hard, How::Hard), (purged.soft, How::Soft)]
@@ -175,14 +176,14 @@ impl Bans {
         self.rules.iter().cloned().chain(tags)
     }
 
-    /// What active rules say about an object stored at `stamp`.
+    /// The effect of active rules on an object stored at `stamp`.
     pub fn of_hit(&self, stamp: u64, key_text: &[u8]) -> Option<How> {
         let rules = self.active.iter().filter(|ban| stamp < ban.stamp);
         hardest(rules.filter(|ban| ban.matches_text(key_text)).map(|ban| ban.how))
     }
 
-    /// What has happened since `stamp` to an object: one that was stored then, or whose fetch began
-    /// then.
+    /// The effect of all purges since `stamp` on an object that was stored then, or whose fetch
+    /// began then.
     pub fn since(&self, stamp: u64, names: Names<'_>) -> Option<How> {
         if stamp < self.forgotten {
             return Some(How::Hard);
@@ -222,7 +223,7 @@ impl Ban {
         }
     }
 
-    /// Whether the purge is about an object, stored at `stamp`.
+    /// Whether the purge concerns an object stored at `stamp`.
     pub(super) fn matches(&self, key: &Key, stamp: u64, names: Names<'_>) -> bool {
         if !Moment::of(self).is_after(stamp, names.created) {
             return false;
@@ -276,7 +277,7 @@ mod tests {
         assert_eq!(since(&bans, 6, &key, &[tag]), Some(How::Hard));
     }
 
-    /// After a crash the stamps of files are not known.
+    /// After a crash the stamps of files are unknown.
     #[test]
     fn purges_of_an_earlier_process_are_compared_by_time() {
         let key = Key::new(b"a");

@@ -20,23 +20,23 @@ pub(super) struct Entry {
     pub newer: u32,
     pub older: u32,
     pub flags: u8,
-    /// How many fills are under way; saturates.
+    /// The number of fills under way; saturates.
     pub updating: u8,
-    /// How often the key was asked for; saturates.
+    /// The number of requests for the key; saturates.
     pub uses: u16,
     pub used: UnixMs,
-    /// Orders commits and purges; 0 when it isn't known.
+    /// Orders commits and purges; 0 when unknown.
     pub stamp: u64,
-    /// Fresh until then; [`UnixMs::ZERO`] when only the file knows.
+    /// Fresh until this time; [`UnixMs::ZERO`] when only the file has it.
     pub valid_until: UnixMs,
-    /// Who keeps the entry from being removed.
+    /// The number of holds, which keep the entry from being removed.
     pub holds: u32,
     /// Blocks of the file system that the file takes.
     pub blocks: u32,
     /// Bytes of the file.
     pub length: u64,
     pub sketch: Sketch,
-    /// Bytes of the file's head; 0 when only the file knows.
+    /// Bytes of the file's head; 0 when only the file has that number.
     pub head_bytes: u32,
     /// The first of the entry's links in the tag index.
     pub tags: u32,
@@ -46,7 +46,7 @@ pub(super) struct Entry {
     pub publishing: bool,
 }
 
-/// Kept below what nginx needs for a key: 120 bytes, rounded to 128 by its slab allocator.
+/// Kept below nginx's size of a key: 120 bytes, rounded to 128 by its slab allocator.
 const _: () = assert!(size_of::<Entry>() == 96);
 
 /// There is a file.
@@ -62,9 +62,9 @@ pub(super) const SOFT_PURGED: u8 = 1 << 4;
 /// The tag index doesn't know the tags of the entry (it was full, or the file's head wasn't read
 /// yet): a purge by tag must read the file's head.
 pub(super) const TAGS_IN_FILE: u8 = 1 << 5;
-/// From a snapshot; the loader has not seen the file yet.
+/// From a snapshot; not yet seen by the loader.
 pub(super) const UNVERIFIED: u8 = 1 << 6;
-/// Not an entry, but a free slot.
+/// A free slot, not an entry.
 pub(super) const FREE: u8 = 1 << 7;
 
 impl Entry {
@@ -103,7 +103,7 @@ impl Entry {
         self.flags &= !flag;
     }
 
-    /// Whether the entry has a reason to stay when nobody holds it.
+    /// Whether the entry has a reason to stay when it has no holds.
     pub fn is_kept(&self) -> bool {
         self.flags & (EXISTS | ERROR | COUNTED) != 0
     }

@@ -1,6 +1,7 @@
-//! Which objects go: unused for too long, or the oldest when space or keys run out.
+//! Selects the objects to remove: those unused for too long, or the oldest when space or keys run
+//! out.
 //!
-//! Called by the manager in steps that it bounds. The files of victims are removed by the caller.
+//! Called by the manager in bounded steps. The files of victims are removed by the caller.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,8 +15,8 @@ use super::entry::{DELETING, EXISTS};
 use super::shard::{Queue, Shard};
 use super::{Index, ROOM_TRIES, lock};
 
-/// An object that must go: it is not found any more and doesn't count in the sizes. Remove its file
-/// and then drop this; until then the key can't be stored again.
+/// An object to be removed: it can't be found any more and is not counted in the sizes. Remove its
+/// file and then drop this; until then the key can't be stored again.
 #[derive(Debug)]
 #[must_use = "the file must be removed"]
 pub struct Victim {
@@ -26,7 +27,7 @@ pub struct Victim {
     length: u64,
 }
 
-/// What a step of [`Index::expire`] did.
+/// The result of a step of [`Index::expire`].
 #[derive(Debug)]
 pub struct Expired {
     /// Objects whose files must be removed.
@@ -35,12 +36,12 @@ pub struct Expired {
     pub next: Duration,
 }
 
-/// With nothing to do, the manager looks again after so long, as nginx's does.
+/// When idle, the manager looks again after this interval, as nginx's does.
 const IDLE: Duration = Duration::from_secs(10);
 
 impl Index {
-    /// Takes out entries that were not used for [`Index::inactive`], at most about `limit`.
-    /// Entries that somebody holds are not inactive, and count as used now.
+    /// Takes out entries that were unused for [`Index::inactive`], at most about `limit`. Entries
+    /// with holds are not inactive, and count as used now.
     pub fn expire(self: &Arc<Self>, now: UnixMs, limit: usize) -> Expired {
         let inactive = self.inactive();
         let mut expired = Expired { victims: Vec::new(), next: IDLE };
@@ -73,7 +74,7 @@ impl Index {
         expired
     }
 
-    /// Up to `limit` objects used longest ago, over all shards: for `max_size` and `min_free`.
+    /// Up to `limit` least recently used objects, over all shards: for `max_size` and `min_free`.
     /// Fewer when all others are in use.
     pub fn evict(self: &Arc<Self>, limit: usize) -> Vec<Victim> {
         let mut oldest: BinaryHeap<Reverse<(UnixMs, u32)>> = BinaryHeap::new();
@@ -94,7 +95,7 @@ impl Index {
 
     /// Makes room for keys: takes entries out of shards that left their headroom, at most about
     /// `limit`; entries without a file first. Called when [`Index::poll_pressure`] is ready, until
-    /// nothing comes back.
+    /// nothing is returned.
     pub fn relieve(self: &Arc<Self>, limit: usize) -> Vec<Victim> {
         let mut victims = Vec::new();
         for number in 0..self.shards.len() as u32 {
@@ -110,7 +111,7 @@ impl Index {
         victims
     }
 
-    /// The oldest object of a shard that nobody holds, if one of the oldest few is such.
+    /// The oldest object of a shard without holds, if it is among the oldest few.
     pub(super) fn oldest_of(self: &Arc<Self>, number: u32, shard: &mut Shard) -> Option<Victim> {
         let mut slot = shard.oldest(Queue::Stored)?;
         for _ in 0..ROOM_TRIES {
@@ -122,7 +123,7 @@ impl Index {
         None
     }
 
-    /// Makes a victim of an object, whoever holds it.
+    /// Makes a victim of an object, whether it has holds or not.
     pub(super) fn condemn(self: &Arc<Self>, number: u32, shard: &mut Shard, slot: u32) -> Victim {
         debug_assert!(shard.get(slot).is(EXISTS));
         self.detach_tags(shard, slot);

@@ -1,4 +1,4 @@
-//! Holds: who fills or updates an entry keeps it from being removed, and says how it ended.
+//! Holds: a fill or an update keeps its entry from being removed, and reports how it ended.
 //!
 //! Taken by the store for each fill and each revalidation, never for a plain hit: an open file
 //! outlives its entry.
@@ -18,12 +18,13 @@ pub enum NoHold {
     /// The key's old file is being removed; a moment later it can be stored.
     Deleting,
     /// There is no room (nginx: `could not allocate node in cache keys zone`). The object that must
-    /// go for the next one, if any can: remove its file.
+    /// go to make room, if there is one: remove its file.
     Full(Option<Victim>),
 }
 
-/// Keeps an entry while its object is fetched. Its way to be stored: [`Hold::may_publish`], the file
-/// gets the key's name, [`Hold::commit`]. Dropped without [`Hold::commit`]: nothing changed.
+/// Keeps an entry while its object is fetched. The steps to store the object:
+/// [`Hold::may_publish`], the file gets the key's name, [`Hold::commit`]. Dropped without
+/// [`Hold::commit`]: nothing changed.
 #[derive(Debug)]
 #[must_use]
 pub struct Hold {
@@ -31,13 +32,13 @@ pub struct Hold {
     slot: u32,
     key: Key,
     begun: u64,
-    /// Its number among those that are getting their names.
+    /// Its number among the objects that are getting their names.
     publishing: Option<u64>,
-    /// What is stored is stale from the beginning.
+    /// The stored object is stale from the start.
     stale: bool,
 }
 
-/// What an object can be purged by.
+/// The names by which an object can be purged.
 #[derive(Debug, Clone, Copy)]
 pub struct Names<'a> {
     /// The key without `Vary`; the object's own key when it is no variant.
@@ -50,10 +51,10 @@ pub struct Names<'a> {
     pub created: UnixMs,
 }
 
-/// An object that has its file now.
+/// An object that now has its file.
 #[derive(Debug, Clone, Copy)]
 pub struct Commit<'a> {
-    /// What it can be purged by.
+    /// The names by which it can be purged.
     pub names: Names<'a>,
     /// Bytes of the file.
     pub length: u64,
@@ -61,11 +62,11 @@ pub struct Commit<'a> {
     pub blocks: u32,
     /// Bytes of the file's head.
     pub head_bytes: u32,
-    /// Fresh until then.
+    /// Fresh until this time.
     pub valid_until: UnixMs,
 }
 
-/// A commit's result.
+/// The result of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
     /// The object's stamp.
@@ -74,7 +75,7 @@ pub struct Committed {
     pub soft_purged: bool,
 }
 
-/// Why an object was not taken. Its file must not have the key's name: remove it.
+/// Why an object was not accepted. Its file must not have the key's name: remove it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitError {
     /// It was purged while it was fetched.
@@ -134,36 +135,36 @@ impl Hold {
         &self.key
     }
 
-    /// Orders it among purges: those that came later concern its object.
+    /// Orders it among purges: later ones apply to its object.
     pub fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// What is stored was purged softly before: it is stale from the beginning.
+    /// The object being stored was purged softly before: it is stale from the start.
     pub fn soften(&mut self) {
         self.stale = true;
     }
 
-    /// What is stored was asked for when [`Index::newest_stamp`] was this.
+    /// The object being stored was requested from the origin when [`Index::newest_stamp`] was this.
     pub fn asked_at(&mut self, stamp: u64) {
         self.begun = self.begun.min(stamp);
     }
 
-    /// Whether an object may still be stored: false after a purge. For fills that are under way for
-    /// long; [`Hold::commit`] has the last word.
+    /// Whether an object may still be stored: false after a purge. For long-running fills;
+    /// [`Hold::commit`] decides finally.
     pub fn check(&self, names: Names<'_>) -> bool {
         read(&self.index.bans).since(self.begun, names) != Some(How::Hard)
     }
 
-    /// Whether a file may get the key's name now; asked right before. If so no other fill's may until
-    /// this hold is dropped: an object that a purge has overtaken must not take the place of one that
-    /// was fetched after the purge. False: it was purged, or another one is being stored.
+    /// Whether a file may get the key's name now; called right before. If so, no other fill's file
+    /// may until this hold is dropped: an object that a purge has overtaken must not replace one
+    /// fetched after the purge. False: it was purged, or another one is being stored.
     pub fn may_publish(&mut self, names: Names<'_>) -> bool {
         self.may_publish_over(names, EXISTS)
     }
 
-    /// As [`may_publish`](Self::may_publish) for a copy out of another store: whatever is here already
-    /// is newer.
+    /// Like [`may_publish`](Self::may_publish), for a copy from another store: any object already
+    /// here is newer.
     pub fn may_publish_copy(&mut self, names: Names<'_>) -> bool {
         self.may_publish_over(names, 0)
     }
@@ -185,8 +186,9 @@ impl Hold {
         may
     }
 
-    /// The key's file is a new object. Called after the file has the key's name: in between, a
-    /// reader may find the old or the new one. When it is refused the file must go before the hold.
+    /// The key's file is a new object. Called after the file got the key's name: in between, a
+    /// reader may find the old or the new one. If the commit is refused, remove the file before
+    /// dropping the hold.
     ///
     /// # Errors
     /// See [`CommitError`].
@@ -209,7 +211,7 @@ impl Hold {
         if purged == Some(How::Soft) || self.stale {
             entry.set(SOFT_PURGED);
         }
-        // The next one may come.
+        // The next fill may store its object.
         let number = self.publishing.take();
         entry.publishing &= number.is_none();
         entry.stamp = index.next_stamp();
@@ -232,7 +234,7 @@ impl Hold {
         let entry = shard.get_mut(slot);
         let same = entry.is(EXISTS) && entry.stamp == stamp;
         if same {
-            // A soft purge after the revalidation began asks for another one.
+            // A soft purge after the start of the revalidation requires another one.
             if bans.since(self.begun, names).is_none() {
                 entry.clear(SOFT_PURGED);
             }
@@ -254,7 +256,7 @@ impl Hold {
     }
 }
 
-/// The tag that joins a variant to its main key.
+/// The tag that links a variant to its main key.
 pub(super) fn variants_tag(key: &Key, main: &Key) -> Option<Tag> {
     (key != main).then(|| Tag::variants_of(main))
 }

@@ -1,5 +1,5 @@
-//! How entries come in that were stored before: from a snapshot, or found by the loader; and how
-//! all entries are walked through in steps.
+//! Entering objects that were stored before, from a snapshot or found by the loader; and walking
+//! all entries in steps.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,20 +11,20 @@ use super::entry::{DELETING, ERROR, EXISTS, FREE, SOFT_PURGED, TAGS_IN_FILE, UNV
 use super::hold::variants_tag;
 use super::{How, Index, Names, Sketch, Stored, Tag, Victim, lock, read, stored};
 
-/// Where a walk through the index stands. Entries that stay are met exactly once; those that come
-/// or go meanwhile may be.
+/// The position of a walk through the index. Entries that stay are met exactly once; entries added
+/// or removed meanwhile may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cursor {
     shard: u32,
     slot: u32,
 }
 
-/// A stored object, as a snapshot keeps it.
+/// A stored object, as recorded in a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The key.
     pub key: Key,
-    /// Last used then.
+    /// The last use.
     pub used: UnixMs,
     /// See [`super::Stored::stamp`].
     pub stamp: u64,
@@ -32,22 +32,22 @@ pub struct Record {
     pub length: u64,
     /// Blocks of the file system that the file takes.
     pub blocks: u32,
-    /// Bytes of the file's head; 0 when only the file knows.
+    /// Bytes of the file's head; 0 when only the file has that number.
     pub head_bytes: u32,
-    /// Fresh until then; [`UnixMs::ZERO`] when only the file knows.
+    /// Fresh until this time; [`UnixMs::ZERO`] when only the file has it.
     pub valid_until: UnixMs,
     /// How often it was used.
     pub uses: u16,
     /// Purged softly.
     pub soft_purged: bool,
-    /// What is known of the key's text.
+    /// The sketch of the key's text.
     pub sketch: Sketch,
-    /// The tags; `None` when only the file knows them.
+    /// The tags; `None` when they are only in the file.
     pub tags: Option<Vec<Tag>>,
 }
 
 impl Record {
-    /// What the loader knows of a file from its name and size.
+    /// A file as the loader sees it, by name and size.
     pub fn found(key: Key, length: u64, blocks: u32, now: UnixMs) -> Self {
         Self {
             key,
@@ -65,12 +65,12 @@ impl Record {
     }
 }
 
-/// What a file's head says.
+/// The facts in a file's head.
 #[derive(Debug, Clone, Copy)]
 pub struct Learn<'a> {
     /// The key.
     pub key: Key,
-    /// What the object can be purged by.
+    /// The names by which the object can be purged.
     pub names: Names<'a>,
     /// Bytes of the file.
     pub length: u64,
@@ -78,12 +78,12 @@ pub struct Learn<'a> {
     pub blocks: u32,
     /// Bytes of the file's head.
     pub head_bytes: u32,
-    /// Fresh until then.
+    /// Fresh until this time.
     pub valid_until: UnixMs,
 }
 
 impl Learn<'_> {
-    /// As the index would give it, if it knew it.
+    /// As the index would return it if it knew it.
     fn unknown(&self) -> Stored {
         Stored {
             stamp: 0,
@@ -99,33 +99,33 @@ impl Learn<'_> {
     }
 }
 
-/// What became of an object whose head was read.
+/// The result for an object whose head was read.
 #[derive(Debug)]
 pub enum Learned {
     /// It is in the index.
     Stored(Stored),
     /// It may be used, but there is no room for it in the index.
     Unknown(Stored),
-    /// It was purged, or is being replaced: it must not be used. Its file is to be removed if there
-    /// is a victim.
+    /// It was purged, or is being replaced: it must not be used. If there is a victim, remove its
+    /// file.
     Purged(Option<Victim>),
 }
 
-/// What became of a record.
+/// The result for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// The index has it now.
+    /// It was entered into the index.
     Added,
     /// The index had the key already.
     Known,
     /// There is no room: the caller removes the file, as nginx does, or stops.
     Full,
-    /// The file is being removed, or was removed, by somebody else.
+    /// The file is being removed, or was removed, by another task.
     Going,
 }
 
 impl Index {
-    /// Takes a file that the loader found. Of a known key, only the sizes are corrected.
+    /// Enters a file found by the loader. Of a known key, only the sizes are corrected.
     pub fn found(&self, record: &Record) -> Load {
         let (_, mut shard) = self.shard(&record.key);
         match shard.find(&record.key) {
@@ -139,8 +139,8 @@ impl Index {
                 Load::Known
             }
             Some(slot) if shard.get(slot).is(DELETING) => Load::Going,
-            // A fill is under way: its commit will tell. Or a failed or counted key, whose file
-            // was removed before: what was found is too old to be worth anything.
+            // A fill is under way: its commit will enter it. Or a failed or counted key, whose file
+            // was removed before: the found file is too old to be of use.
             Some(_) => Load::Known,
             None => {
                 drop(shard);
@@ -149,9 +149,9 @@ impl Index {
         }
     }
 
-    /// What a file's head says of an object that the index does not know, or whose tags it does not
-    /// know ([`Stored::names_in_file`]); asked on a hit before the object is used. From now on the
-    /// index knows it.
+    /// Enters the facts from a file's head about an object that the index does not know, or whose
+    /// tags it does not know ([`Stored::names_in_file`]); called on a hit before the object is
+    /// used.
     pub fn learn(self: &Arc<Self>, object: &Learn<'_>, now: UnixMs) -> Learned {
         // Held to the end: a purge comes either before, and is seen here, or after, and sees the
         // entry.
@@ -207,9 +207,9 @@ impl Index {
         Learned::Stored(stored)
     }
 
-    /// Takes a record of a snapshot. Its file is checked when it is used, or by the loader, and
-    /// [`Index::unverified`] tells which files the loader did not meet. Unless the snapshot is
-    /// `clean`, the file may be of another object by now, and its tags are asked for.
+    /// Enters a record of a snapshot. Its file is checked when it is used, or by the loader;
+    /// [`Index::unverified`] lists the files that the loader did not meet. Unless the snapshot is
+    /// `clean`, the file may belong to another object by now, so its tags are read from its head.
     pub fn restore(&self, record: &Record, clean: bool) -> Load {
         let load = self.load(record, false);
         if load == Load::Added && !clean {
@@ -256,8 +256,8 @@ impl Index {
         Load::Added
     }
 
-    /// Puts everything in the order of use, after a snapshot was restored. Each shard is locked for
-    /// about a millisecond.
+    /// Sorts everything into the order of use, after a snapshot was restored. Each shard is locked
+    /// for about a millisecond.
     pub fn sort(&self) {
         self.shards.iter().for_each(|shard| lock(&shard.0).sort_queues());
     }
@@ -292,9 +292,9 @@ impl Index {
         })
     }
 
-    /// The next objects of a walk that came from a snapshot and that no loader has met since, with
-    /// their stamps; at most `limit`, appended to `keys`. Look for their files, and
-    /// [`Index::forget`] those that aren't there. `None` at the end.
+    /// The next objects of a walk that came from a snapshot and have not been seen by a loader
+    /// since, with their stamps; at most `limit`, appended to `keys`. Look for their files, and
+    /// [`Index::forget`] those without one. `None` at the end.
     pub fn unverified(
         &self,
         cursor: Cursor,
@@ -309,7 +309,7 @@ impl Index {
         })
     }
 
-    /// Calls `each` for the next `limit` slots in use or not, under one shard's lock.
+    /// Calls `each` for the next `limit` slots, used or free, under one shard's lock.
     pub(super) fn step(
         &self,
         cursor: Cursor,

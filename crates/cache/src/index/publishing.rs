@@ -1,8 +1,8 @@
-//! Objects whose files are getting their names just now.
+//! Objects whose files are getting their names.
 //!
-//! For purges: such an object is not in the index yet, but may be on the disk already. Its fill sees
-//! the purge and removes the file. Until that is done the purge must not be called done: after a crash
-//! the file would be found, and nobody would know that it was purged.
+//! Needed for purges: such an object is not in the index yet, but may be on the disk already. Its
+//! fill sees the purge and removes the file. Until then the purge must not be reported as done:
+//! after a crash the file would be found, with no record that it was purged.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,8 @@ impl Publishing {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An object of this key, without `Vary` of `main`, may get its name from now on: its number.
+    /// An object of this key (`main`: without `Vary`) may get its name from now on; returns its
+    /// number.
     pub(super) fn begin(&self, key: Key, main: Key) -> u64 {
         let mut state = self.lock();
         state.last += 1;
@@ -40,18 +41,18 @@ impl Publishing {
         number
     }
 
-    /// It has its name and is in the index, or has none.
+    /// It has its name and is in the index, or has no name.
     pub(super) fn end(&self, number: u64) {
         self.lock().under_way.remove(&number);
         self.waiters.wake_all();
     }
 
-    /// Resolves when all that have begun and that `what` may concern have ended.
+    /// Resolves when all that have begun and may be affected by `what` have ended.
     pub(super) async fn ended(&self, what: &What) {
         let last = self.lock().last;
         let concerns = |keys: &[Key; 2]| match what {
             What::Key(key) => keys.contains(key),
-            // Nobody knows by now.
+            // Its tags are not known here.
             What::Tag(_) | What::Prefix(_) | What::All => true,
         };
         let so = || !self.lock().under_way.range(..=last).any(|(_, keys)| concerns(keys));

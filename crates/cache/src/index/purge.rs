@@ -1,7 +1,7 @@
 //! Purges: by key, by tag, by prefix, of everything; hard or soft.
 //!
-//! A purge takes effect when it begins; the walk that follows marks entries or gives out the files
-//! to remove, in steps. What each kind costs:
+//! A purge takes effect when it begins; the walk that follows marks entries or returns the files to
+//! remove, in steps. The cost of each kind:
 //!
 //! | Purge of | Takes effect by | The walk reads |
 //! |---|---|---|
@@ -10,10 +10,10 @@
 //! | a prefix | a rule checked on hits | heads of files whose sketch matches: nearly those purged |
 //! | everything | a rule checked on hits | nothing |
 //!
-//! Objects whose tags are in their files only (the side index was full, or the loader found the
-//! file) are checked when their heads are read: by the walk of a purge by tag, which reads
-//! [`UNLEARNED_READS_MAX`] of them at most, and on a hit in any case ([`Index::learn`]). What is read
-//! is known from then on, as far as there is room.
+//! Objects whose tags are only in their files (the side index was full, or the loader found the
+//! file) are checked when their heads are read: by the walk of a purge by tag, which reads at most
+//! [`UNLEARNED_READS_MAX`] of them, and on every hit ([`Index::learn`]). Tags read in this way are
+//! then kept in memory, if there is room.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,15 +29,15 @@ use super::load::Cursor;
 use super::shard::Shard;
 use super::{Index, Tag, Victim, lock, write};
 
-/// The most heads that one purge by tag reads of objects whose tags are not in memory. Of more than
-/// that the others are purged when they are asked for, and are not counted.
+/// The maximum number of heads that one purge by tag reads for objects whose tags are not in
+/// memory. Further ones are purged when they are requested, and are not counted.
 pub const UNLEARNED_READS_MAX: usize = 10_000;
 
 /// Why a purge can't begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeError {
-    /// As many purges as there may be are under way ([`super::ACTIVE_BANS_MAX`] by prefix or of
-    /// everything), or wait for a disk that does not answer: try later.
+    /// The maximum number of purges is under way ([`super::ACTIVE_BANS_MAX`] by prefix or of
+    /// everything), or waits for a disk that does not respond: try later.
     TooMany,
 }
 
@@ -67,27 +67,27 @@ enum Stage {
     Key,
     /// The entries of a tag.
     Tag(Tag, Option<u32>),
-    /// Entries whose tags only their files know; so many more are read.
+    /// Entries whose tags are only in their files; this many more heads are read.
     Unlearned(Cursor, usize),
     /// All entries.
     All(Cursor),
     Done,
 }
 
-/// What a step of a purge did and asks for.
+/// The result of a step of a purge.
 #[derive(Debug, Default)]
 pub struct Step {
     /// Objects whose files must be removed.
     pub victims: Vec<Victim>,
     /// How many objects were marked as stale.
     pub marked: usize,
-    /// Objects whose heads must be read, to be given to [`Purge::verified`].
+    /// Objects whose heads must be read and passed to [`Purge::verified`].
     pub verify: VecDeque<Key>,
-    /// Nothing is left to be done but what this step returned.
+    /// Nothing remains to be done except the work that this step returned.
     pub done: bool,
 }
 
-/// What became of an object whose head was read.
+/// The result for an object whose head was read.
 #[derive(Debug)]
 pub enum Verified {
     /// It is not purged.
@@ -98,14 +98,14 @@ pub enum Verified {
     Victim(Victim),
 }
 
-/// What purges have left of an object.
+/// An object's state after all purges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// All of it.
     Valid,
-    /// It is stale, and stays so wherever it is copied to.
+    /// It is stale, and stays stale wherever it is copied.
     Stale,
-    /// Nothing, or it is not there.
+    /// It is purged, or does not exist.
     Gone,
 }
 
@@ -129,39 +129,39 @@ impl Index {
         Ok(self.walk(ban))
     }
 
-    /// Resolves when what was getting its name while a purge began has it, or has been removed for
-    /// the purge: before, a crash would bring it back.
+    /// Resolves when every object that was getting its name when a purge began has it, or has been
+    /// removed by the purge: before that, a crash would bring it back.
     pub async fn published(&self, what: &What) {
         self.publishing.ended(what).await;
     }
 
-    /// Purges whose walks must be run again: after the loader has brought in files that they have
-    /// not seen, or after a restart.
+    /// Purges whose walks must be repeated: after the loader has entered files that they have not
+    /// seen, or after a restart.
     pub fn unfinished_purges(self: &Arc<Self>) -> Vec<Purge> {
         let bans = super::read(&self.bans);
         bans.active().iter().cloned().map(|ban| self.walk(ban)).collect()
     }
 
-    /// Purges to keep in a snapshot: those whose rules are active, and those that are remembered.
+    /// Purges to be saved in a snapshot: those with active rules, and those that are remembered.
     pub(crate) fn purges(&self) -> (Vec<Ban>, Vec<Ban>) {
         let bans = super::read(&self.bans);
         (bans.active().to_vec(), bans.remembered().collect())
     }
 
-    /// Whether objects may be on the disk whose names the index doesn't know: purges must then be
-    /// kept on the disk, too, or a crash would undo them
+    /// Whether there may be objects on the disk whose tags or key texts the index does not know.
+    /// Purges must then be saved on the disk, too, or a crash would undo them
     /// ([`crate::snapshot::Encoder::of_purges`]).
     pub fn must_keep_purges(&self) -> bool {
         self.is_cold() || self.unlearned.load(Ordering::Acquire)
     }
 
-    /// What is left of the key's object after all purges, those whose walk has not come to it
-    /// included.
+    /// The state of the key's object after all purges, including those whose walk has not reached
+    /// it.
     pub fn standing(&self, key: &Key, names: Names<'_>) -> Standing {
         self.standing_in(key, names, EXISTS)
     }
 
-    /// As [`standing`](Self::standing), for an object that is a victim: on its way out, but not
+    /// Like [`standing`](Self::standing), for a victim: an object about to be removed, but not
     /// because it was purged.
     pub fn standing_of_victim(&self, key: &Key, names: Names<'_>) -> Standing {
         self.standing_in(key, names, DELETING)
@@ -184,14 +184,14 @@ impl Index {
         !bans.active().is_empty() || bans.remembered().next().is_some()
     }
 
-    /// Takes a purge of a snapshot. An active one is walked by [`Index::unfinished_purges`].
+    /// Enters a purge of a snapshot. An active one is walked by [`Index::unfinished_purges`].
     pub(crate) fn restore_purge(&self, ban: Ban, active: bool) {
         self.stamp.fetch_max(ban.stamp, Ordering::AcqRel);
         let mut bans = write(&self.bans);
         if !active {
             bans.remember(ban);
         } else if !bans.active().iter().any(|known| known.stamp == ban.stamp) {
-            // As many as there were before: there is room for them.
+            // There were no more than this before: there is room for them.
             bans.activate(ban);
             self.any_active_ban.store(true, Ordering::Release);
         }
@@ -213,7 +213,7 @@ impl Purge {
         &self.ban
     }
 
-    /// Goes on, over at most about `limit` entries.
+    /// Continues, over at most about `limit` entries.
     pub fn step(&mut self, limit: usize) -> Step {
         let mut step = Step::default();
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
@@ -230,8 +230,8 @@ impl Purge {
         step
     }
 
-    /// The walk is done, and all that it returned was handled. While the index is cold, a rule
-    /// stays active for the files that the loader will find.
+    /// The walk is done, and its results were handled. While the index is cold, a rule stays active
+    /// for the files that the loader will find.
     pub fn finish(self) {
         if self.index.is_cold() {
             return;
@@ -241,7 +241,7 @@ impl Purge {
         self.index.any_active_ban.store(!bans.active().is_empty(), Ordering::Release);
     }
 
-    /// Decides about an object of [`Step::verify`] by what its head says.
+    /// Decides about an object of [`Step::verify`] by the contents of its head.
     pub fn verified(&self, key: &Key, names: Names<'_>) -> Verified {
         let mut step = Step::default();
         let (number, mut shard) = self.index.shard(key);
@@ -272,7 +272,7 @@ impl Purge {
         let (number, mut shard) = self.index.shard(&key);
         match shard.find(&key) {
             Some(slot) => self.apply(number, &mut shard, slot, step),
-            // The loader has not come to it yet: its file may be there.
+            // The loader has not reached it yet: its file may exist.
             None if self.index.is_cold() => step.verify.push_back(key),
             None => {}
         }
@@ -284,7 +284,7 @@ impl Purge {
         let entries = lock(&self.index.tags).walk(tag, &mut cursor, limit.max(1));
         for global in entries {
             let (number, mut shard, slot) = self.index.local(global);
-            // Another object may have the slot by now.
+            // The slot may hold another object by now.
             let carries =
                 shard.live(slot).is_some_and(|entry| lock(&self.index.tags).has(entry.tags, tag));
             if carries {
@@ -300,7 +300,7 @@ impl Purge {
         }
     }
 
-    /// What may carry the tag, since nobody knows yet.
+    /// Entries that may carry the tag, since their tags are not known yet.
     fn step_unlearned(&self, cursor: Cursor, left: usize, limit: usize, step: &mut Step) -> Stage {
         let next = self.index.step(cursor, limit.max(1), |shard, _, slot| {
             let entry = shard.get(slot);
@@ -316,10 +316,10 @@ impl Purge {
         }
     }
 
-    /// The tags of an object that stays are known from now on, if there is room for them.
+    /// Keeps the tags of a surviving object in memory, if there is room for them.
     fn learn_tags(&self, number: u32, shard: &mut Shard, slot: u32, key: &Key, names: Names<'_>) {
         let entry = shard.get(slot);
-        // A newer one is not the one whose head was read.
+        // A newer object is not the one whose head was read.
         if entry.is(EXISTS) && entry.is(TAGS_IN_FILE) && entry.stamp < self.ban.stamp {
             let tags = names.tags.iter().copied().chain(variants_tag(key, names.main));
             self.index.detach_tags(shard, slot);
@@ -327,7 +327,7 @@ impl Purge {
         }
     }
 
-    /// Everything, or what may begin with the prefix.
+    /// Everything, or entries whose key may begin with the prefix.
     fn step_all(&self, cursor: Cursor, limit: usize, step: &mut Step) -> Option<Cursor> {
         self.index.step(cursor, limit.max(1), |shard, number, slot| {
             let entry = shard.get(slot);

@@ -1,8 +1,8 @@
 //! One shard of the index: a slab of entries, a hash table of slots and two queues, behind one
 //! lock. Called by the index with the lock held; never waits, and takes no other lock.
 //!
-//! All memory is reserved when the shard is made (and becomes resident as it is used): no
-//! operation allocates, so that a lock is held for some memory accesses only.
+//! All memory is reserved when the shard is made (and becomes resident as it is used). No operation
+//! allocates, so the lock is held for a few memory accesses only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,15 +12,15 @@ use crate::time::UnixMs;
 
 use super::entry::{DELETING, EXISTS, Entry, FREE, NONE};
 
-/// What a key costs: its entry, and its share of the hash table.
+/// The cost of a key: its entry, and its share of the hash table.
 pub(super) const KEY_COST_BYTES: usize = size_of::<Entry>() + size_of::<u32>();
 
-/// The two queues, ordered by the time of the last use.
+/// The two queues, ordered by the time of last use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Queue {
     /// Entries with a file.
     Stored,
-    /// Counted and failed keys, and those that are being filled for the first time.
+    /// Counted and failed keys, and keys being filled for the first time.
     Other,
 }
 
@@ -68,7 +68,7 @@ impl Shard {
         self.stored
     }
 
-    /// Slots that were ever used: the bound of a scan.
+    /// Slots that were ever used: the limit of a scan.
     pub fn slots(&self) -> u32 {
         self.entries.len() as u32
     }
@@ -124,7 +124,7 @@ impl Shard {
         Some(slot)
     }
 
-    /// Frees the slot. The caller has taken the entry's tags out of their index.
+    /// Frees the slot. The caller has removed the entry's tags from their index.
     pub fn remove(&mut self, slot: u32) {
         debug_assert!(self.get(slot).tags == NONE && !self.get(slot).is(FREE));
         self.forget_file(slot);
@@ -198,7 +198,7 @@ impl Shard {
         self.blocks.fetch_sub(u64::from(before), Relaxed);
     }
 
-    /// The entry used longest ago.
+    /// The least recently used entry.
     pub fn oldest(&self, queue: Queue) -> Option<u32> {
         let slot = self.queues[queue as usize].oldest;
         (slot != NONE).then_some(slot)
@@ -210,7 +210,7 @@ impl Shard {
         (slot != NONE).then_some(slot)
     }
 
-    /// Frees the slot of an entry without a file that nobody holds, the oldest first.
+    /// Frees the slot of the oldest entry without a file and without holds.
     pub fn make_room(&mut self, tries: usize) -> bool {
         let mut slot = self.oldest(Queue::Other);
         for _ in 0..tries {
@@ -225,7 +225,7 @@ impl Shard {
         false
     }
 
-    /// Puts both queues in the order of use again, after entries were loaded in any order.
+    /// Sorts both queues by use again, after entries were loaded in any order.
     pub fn sort_queues(&mut self) {
         let mut slots: Vec<u32> =
             (0..self.slots()).filter(|&slot| self.live(slot).is_some()).collect();
@@ -249,7 +249,7 @@ impl Shard {
         self.link_between(slot, newest, NONE);
     }
 
-    /// Entries that leave a queue for the other are old mostly: the search starts there.
+    /// Entries that move to the other queue are mostly old: the search starts there.
     fn insert_by_age(&mut self, slot: u32) {
         const STEPS_MAX: usize = 64;
         let used = self.get(slot).used;

@@ -1,9 +1,9 @@
-//! What the index remembers of a key's text, so that a purge by prefix reads few files.
+//! A short digest of a key's text, so that a purge by prefix reads few files.
 //!
-//! The text itself stands in the file's head. In memory there are only 16-bit hashes of the
-//! text's first prefixes that end with a slash: for `httporigin/a/b/c.jpg` of `httporigin/`,
-//! `httporigin/a/` and `httporigin/a/b/`. A purge of a prefix compares the hashes of the slashes
-//! that it contains, and reads the heads of what matches: nearly only of what it will purge.
+//! The text itself is in the file's head. In memory there are only 16-bit hashes of the text's
+//! first prefixes that end with a slash: for `httporigin/a/b/c.jpg` of `httporigin/`,
+//! `httporigin/a/` and `httporigin/a/b/`. A purge of a prefix compares the hashes for the slashes
+//! that it contains, and reads the heads of matching objects: almost only those that it will purge.
 
 /// The hashes of a text's first prefixes.
 pub(super) const SKETCH_PREFIXES: usize = 4;
@@ -13,9 +13,9 @@ pub(super) const SKETCH_PREFIXES: usize = 4;
 pub struct Sketch(pub(crate) [u16; SKETCH_PREFIXES]);
 
 impl Sketch {
-    /// Of a text that isn't known: may match every prefix.
+    /// The sketch of an unknown text: may match every prefix.
     pub const UNKNOWN: Self = Self([0; SKETCH_PREFIXES]);
-    /// Stands after the last prefix, so that a text with fewer slashes doesn't match.
+    /// Follows the last prefix, so that a text with fewer slashes doesn't match.
     const END: u16 = 1;
 
     /// The sketch of a key's text.
@@ -25,7 +25,7 @@ impl Sketch {
         Self(sketch)
     }
 
-    /// Whether the text can begin with `prefix`; never false when it does.
+    /// Whether the text may begin with `prefix`; never false when it does.
     pub fn may_begin_with(&self, prefix: &[u8]) -> bool {
         *self == Self::UNKNOWN || prefixes(prefix).zip(self.0).all(|(hash, own)| hash == own)
     }
@@ -39,7 +39,7 @@ fn prefixes(text: &[u8]) -> impl Iterator<Item = u16> + '_ {
         .map(move |part| {
             hasher.update(part);
             let crc = hasher.clone().finalize();
-            // 0 and 1 mean something else.
+            // 0 and 1 have special meanings.
             ((crc ^ crc >> 16) as u16).max(2)
         })
 }

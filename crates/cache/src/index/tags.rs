@@ -1,9 +1,9 @@
 //! The side index of tags (`proxy_cache_tag`): which entries carry which tag, in bounded memory.
 //!
-//! Used by the index under a lock of its own, taken after a shard's. An entry and a tag are joined
-//! by one link, which stands in two lists: the entry's and the tag's. Texts of tags are not kept,
-//! only their hashes. When there is no room the entry is marked instead ("tags in file"), and a
-//! purge by tag reads the heads of the files of marked entries: slower, never wrong.
+//! Used by the index under a separate lock, taken after a shard's. An entry and a tag are joined by
+//! one link, which is in two lists: the entry's and the tag's. Texts of tags are not kept, only
+//! their hashes. When there is no room the entry is marked instead ("tags in file"), and a purge by
+//! tag reads the heads of the marked entries' files: slower, never wrong.
 
 use md5::{Digest, Md5};
 
@@ -11,11 +11,11 @@ use crate::key::Key;
 
 use super::entry::NONE;
 
-/// The most tags of one entry that the side index takes.
+/// The maximum number of tags per entry in the side index.
 pub(super) const TAGS_PER_ENTRY_MAX: usize = 64;
 
-/// What an object can be purged by: the hash of a tag's text. A collision purges too much, which
-/// costs a fetch; 64 bits make it a matter of billions of tags.
+/// A name by which an object can be purged: the hash of a tag's text. A collision purges too much,
+/// which costs a fetch; with 64 bits it takes billions of tags to expect one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(pub u64);
 
@@ -28,7 +28,7 @@ impl Tag {
 
     /// The tag that all variants of a key carry, so that a purge of the key finds them.
     pub(crate) fn variants_of(main: &Key) -> Self {
-        // A digest of more than the key, so that no text of a tag can name it.
+        // A digest of more than the key, so that no tag's text can equal it.
         let mut md5 = Md5::new();
         md5.update(b"\0variants\0");
         md5.update(main.0);
@@ -55,7 +55,7 @@ struct Carried {
     chain: u32,
 }
 
-/// What one link may cost: itself and, in the worst case, a tag of its own with its bucket.
+/// The maximum cost of a link: itself and, in the worst case, a new tag with its bucket.
 const LINK_COST_BYTES: usize = size_of::<Link>() + size_of::<Carried>() + size_of::<u32>();
 
 #[derive(Debug)]
@@ -123,16 +123,16 @@ impl Tags {
         })
     }
 
-    /// Up to `limit` entries that carry the tag, continuing at `cursor`, which begins as `None`.
-    /// Entries that got the tag since the walk began may be missing or come twice; all others
-    /// come at least once. At the end `cursor` is `None` again.
+    /// Up to `limit` entries that carry the tag, continuing at `cursor`, which is initially `None`.
+    /// Entries that got the tag since the walk began may be missing or be returned twice; all
+    /// others are returned at least once. At the end `cursor` is `None` again.
     pub fn walk(&self, tag: Tag, cursor: &mut Option<u32>, limit: usize) -> Vec<u32> {
         let Some(carried) = self.find(tag) else {
             *cursor = None;
             return Vec::new();
         };
-        // New links come first in the list. So a link of the tag at the cursor's place, whether
-        // the same or a later one, has everything behind it that is still to come.
+        // New links come first in the list. So a link of the tag in the cursor's slot, whether the
+        // same or a later one, precedes everything that is still to come.
         let is_ours = |&link: &u32| {
             self.links.get(link as usize).is_some_and(|at| at.entry != NONE && at.tag == carried)
         };
@@ -293,7 +293,7 @@ mod tests {
             if cursor.is_none() {
                 break;
             }
-            // Even entries go, also the one at the cursor; new ones come.
+            // Even entries are removed, including the one at the cursor; new ones are added.
             tags.detach(links[(98 - step * 2) as usize]);
             tags.attach(1000 + step, [tag].into_iter()).unwrap();
             assert!(step < 60);

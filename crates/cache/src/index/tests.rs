@@ -1,4 +1,5 @@
-//! What the index does, seen from outside. Random sequences against a model are in [`model`].
+//! The behaviour of the index, seen from outside. Random sequences against a model are in
+//! [`model`].
 
 mod model;
 
@@ -41,7 +42,8 @@ fn is_stored(index: &Index, key: &Key) -> bool {
     matches!(index.lookup(key, ask(NOW, 1)), Found::Stored(_))
 }
 
-/// Runs a purge to its end; every head says what `names` says. Returns what was removed and marked.
+/// Runs a purge to its end; every head contains `names`. Returns the removed and the marked
+/// objects.
 fn run(mut purge: Purge, names: impl Fn(&Key) -> (Key, Vec<u8>, Vec<Tag>)) -> (usize, usize) {
     let (mut removed, mut marked) = (0, 0);
     loop {
@@ -84,7 +86,7 @@ fn a_stored_object_is_found_and_evicted() {
     store(&index, "a", &[], NOW);
 }
 
-/// nginx: a key is stored when it was asked for `min_uses` times.
+/// nginx: a key is stored on its request number `min_uses`.
 #[test]
 fn uses_are_counted_up_to_the_first_store() {
     let index = index();
@@ -173,7 +175,7 @@ fn a_full_index_says_what_must_go() {
     assert_eq!(index.relieve(usize::MAX).len(), 0);
 }
 
-/// A crawler with `min_uses` above 1 must not push out what is stored.
+/// A crawler with `min_uses` above 1 must not push out stored objects.
 #[test]
 fn counted_keys_never_push_out_a_file() {
     let index = sized(BYTES_MIN);
@@ -299,7 +301,7 @@ fn a_fill_begun_before_a_purge_is_not_stored() {
     }
 }
 
-/// An old answer must not be renamed over a newer object while nobody looks.
+/// An old response must not be revalidated over a newer object unnoticed.
 #[test]
 fn one_file_at_a_time_gets_the_name() {
     let index = index();
@@ -339,7 +341,7 @@ fn a_file_with_unknown_tags_is_checked_by_its_head() {
 
     let other = Key::new(b"httporigin/b");
     assert_eq!(index.found(&Record::found(other, 900, 2, NOW)), Load::Added);
-    // On a hit that comes before the walk.
+    // On a hit that precedes the walk.
     drop(index.purge(What::Tag(tag), How::Hard, NOW).unwrap());
     let names = Names { main: &other, ..names };
     let learned = index.learn(&Learn { key: other, names, ..learn }, NOW);
@@ -372,7 +374,7 @@ fn tags_that_do_not_fit_are_left_to_the_files() {
     assert_eq!(run(index.purge(What::Tag(Tag(2)), How::Hard, NOW).unwrap(), names), (2, 0));
 }
 
-/// A copy out of another store is older than whatever is here.
+/// A copy from another store is older than any object here.
 #[test]
 fn a_copy_takes_no_place() {
     let index = index();
@@ -384,7 +386,7 @@ fn a_copy_takes_no_place() {
     assert!(!copy.may_publish_copy(object.names), "one is being stored");
     fill.commit(&object, NOW).unwrap();
     assert!(!copy.may_publish_copy(object.names), "one is there");
-    // With its commit it has given way to the next one.
+    // By its commit it has made way for the next one.
     let mut other = index.hold(&key, NOW).unwrap();
     assert!(other.may_publish(object.names));
     drop((copy, fill, other));
@@ -431,7 +433,7 @@ fn while_cold_a_purge_waits_for_the_loader() {
     store(&index, "a", &[], NOW);
 }
 
-/// The file is there, and the loader has not come to it.
+/// The file exists, but the loader has not reached it.
 #[test]
 fn while_cold_the_file_of_a_key_is_purged() {
     let config = Config { bytes: 1 << 20, tag_bytes: 0, inactive: Duration::from_secs(600) };
@@ -450,7 +452,7 @@ fn while_cold_the_file_of_a_key_is_purged() {
     assert_eq!(run(index.purge(What::Key(key), How::Hard, NOW).unwrap(), no_names), (0, 0));
 }
 
-/// A purge, a crash, and files whose stamps nobody knows.
+/// A purge, a crash, and files with unknown stamps.
 #[test]
 fn a_purge_of_an_earlier_process_spares_what_came_after_it() {
     for what in [What::All, What::Prefix(b"a".as_slice().into())] {

@@ -1,8 +1,8 @@
-//! The content of an object whose disk may fail while it is read: one that is being stored just now, or
+//! The body of an object whose disk may fail while it is read: an object that is being stored, or
 //! one in the cache.
 //!
-//! Made by [`super::hit`]. When the disk fails it goes on with what is in memory, and where that is not
-//! enough, with what the origin sends for a range ([`super::rest`]).
+//! Made by [`super::hit`]. When the disk fails, the body continues from memory and, where that is
+//! not enough, with the origin's response to a range request ([`super::rest`]).
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -14,29 +14,30 @@ use super::kept::Kept;
 use super::rest::{FromOrigin, Missing, Rest};
 use crate::response::{BodyError, BodySource, Elsewhere, FileBody, LocalFuture, Part};
 
-/// Bytes that a reader takes at once.
+/// Bytes that a reader takes at a time.
 const PIECE_BYTES_MAX: u64 = 256 * 1024;
 
 /// A body that is read while it is stored, or from its file.
 pub(super) struct Along {
     object: Object,
     kept: Rc<Kept>,
-    /// For what the disk has lost.
+    /// Fetches the bytes that the disk has lost.
     rest: Option<Box<Rest>>,
-    /// The origin, once it is asked.
+    /// The origin's response, once it is requested.
     origin: Option<FromOrigin>,
 }
 
-/// Where an object is.
+/// The location of an object.
 enum Object {
     /// It is being stored.
     Growing {
         growing: Growing,
         io: Rc<Io>,
-        /// Up to where it is wanted; `None`: to its end.
+        /// The end of the wanted part; `None`: the body's end.
         end: Option<u64>,
     },
-    /// In a file, of which this is left. `begin`: where the body begins in it; `length`: of the body.
+    /// In a file, with this part left to read. `begin`: where the body begins in it; `length`: of
+    /// the body.
     File { left: FileBody, begin: u64, length: u64, failed: bool },
 }
 
@@ -50,7 +51,7 @@ impl Along {
         Self { object: Object::Growing { growing, io, end: None }, kept, rest, origin: None }
     }
 
-    /// Of a body that begins at `begin` in its file and has so many bytes; `left` is wanted of it.
+    /// A body of `length` bytes that begins at `begin` in its file; `left` of it are wanted.
     pub(super) fn file(
         left: FileBody,
         (begin, length): (u64, u64),
@@ -62,7 +63,7 @@ impl Along {
         Self { object, kept, rest: Some(rest), origin: None }
     }
 
-    /// Asks for what is missing.
+    /// Requests the missing bytes.
     fn ask(&mut self) -> Result<FromOrigin, BodyError> {
         let lost = || BodyError::Upstream(Cut::Lost.to_string());
         let rest = self.rest.take().ok_or_else(lost)?;
@@ -146,7 +147,7 @@ impl BodySource for Along {
         })
     }
 
-    /// What is stored is buffered.
+    /// Stored bytes are buffered.
     fn is_urgent(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! `Cache-Control` (RFC 9111 section 5.2): the directives of requests and responses as one struct.
 //!
-//! Used by the rules of the strict mode ([`super::storing`], [`super::freshness`]); nginx's own rules
-//! look for words in the field instead ([`super::validity`]). Knows no clock and no configuration.
+//! Used by the rules of the strict mode ([`super::storing`], [`super::freshness`]); nginx's rules
+//! search the field for words instead ([`super::validity`]). Knows no clock and no configuration.
 
 use bytes::Bytes;
 
@@ -12,22 +12,23 @@ use bytes::Bytes;
 /// greatest positive integer it can conveniently represent."
 pub const SECONDS_MAX: u64 = 1 << 31;
 
-/// Field names that one `no-cache="…"` or `private="…"` may list; more count as all fields.
+/// The maximum number of field names in one `no-cache="…"` or `private="…"`; longer lists count as
+/// all fields.
 pub const FIELDS_MAX: usize = 32;
 
-/// What a directive with an optional list of fields says.
+/// A directive with an optional list of fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// It is not there.
+    /// It is absent.
     #[default]
     Absent,
-    /// It is about the whole response.
+    /// It applies to the whole response.
     Whole,
-    /// It is about these fields, in lower case.
+    /// It applies to these fields, in lower case.
     Fields(Vec<Bytes>),
 }
 
-/// A `Cache-Control` field, or a targeted one that takes its place.
+/// A `Cache-Control` field, or a targeted one that replaces it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Control {
     /// `max-age`, in seconds.
@@ -60,7 +61,7 @@ pub struct Control {
     pub stale_while_revalidate: Option<u64>,
     /// `stale-if-error` (RFC 5861), in seconds.
     pub stale_if_error: Option<u64>,
-    /// A time was given that is none: the response counts as stale.
+    /// A time was malformed: the response counts as stale.
     pub invalid: bool,
 }
 
@@ -76,7 +77,7 @@ impl Control {
         control
     }
 
-    /// One directive, in the form that structured fields have, too: see [`super::targeted`].
+    /// Adds one directive, in a form that structured fields share: see [`super::targeted`].
     pub(super) fn take(&mut self, name: &[u8], value: Option<Cow<'_>>) {
         // RFC 9111 section 5.2: "Cache directives are identified by a token, to be compared
         // case-insensitively".
@@ -107,7 +108,7 @@ impl Control {
     }
 }
 
-/// The value of a directive: as it stands, or what was between quotes without the backslashes.
+/// The value of a directive: verbatim, or the quoted text without its backslashes.
 pub(super) type Cow<'a> = std::borrow::Cow<'a, [u8]>;
 
 /// RFC 9111 section 4.2.1: "When there is more than one value present for a given directive […]
@@ -141,7 +142,7 @@ impl Scope {
         if names.is_empty() || names.len() > FIELDS_MAX { Self::Whole } else { Self::Fields(names) }
     }
 
-    /// Whether it is about the whole response.
+    /// Whether it applies to the whole response.
     pub fn is_whole(&self) -> bool {
         matches!(self, Self::Whole)
     }
@@ -160,7 +161,7 @@ fn field_names(list: &[u8]) -> Vec<Bytes> {
     names.filter(|name| !name.is_empty()).map(|name| name.to_ascii_lowercase().into()).collect()
 }
 
-/// A number of seconds; `None` if it is none.
+/// A number of seconds; `None` if malformed.
 pub fn seconds(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;

@@ -1,9 +1,10 @@
-//! The heads of the objects that a worker serves most, decoded, with the responses made of them: what a
-//! hit would else make anew of the same bytes each time. Used by [`super::find`] and [`super::hit`].
+//! The decoded heads of a worker's most requested objects, with the responses made from them, which
+//! a hit would otherwise make anew from the same bytes each time. Used by [`super::find`] and
+//! [`super::hit`].
 //!
-//! A copy that belongs to one worker: found by the head that the store gives for an object, which is
-//! another one for another object or another state of it. Bounded in entries and in bytes; an entry
-//! holds no memory of the store.
+//! A copy that belongs to one worker. It is found by the head that the store returns for an object,
+//! which differs for another object or another state of it. Bounded in entries and in bytes; an
+//! entry holds no memory of the store.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak as LocalWeak};
@@ -18,16 +19,16 @@ use crate::generation::Current;
 use crate::request::Request;
 use crate::response::Head;
 
-/// Heads that one worker keeps.
+/// The number of heads that one worker keeps.
 const HEADS_MAX: usize = 256;
 
 /// A larger head is decoded each time.
 const HEAD_BYTES_MAX: usize = 4096;
 
-/// What is known of a stored response without its content.
+/// A stored response without its body.
 #[derive(Debug)]
 pub(super) struct Decoded {
-    /// What the rules look at.
+    /// The input of the rules.
     pub(super) meta: Meta,
     /// Our response, where it is the same for all requests of a location.
     response: RefCell<Option<Answer>>,
@@ -35,7 +36,7 @@ pub(super) struct Decoded {
     kept: bool,
 }
 
-/// A response as a location makes it.
+/// A response as made for a location.
 #[derive(Debug)]
 struct Answer {
     current: LocalWeak<Current>,
@@ -55,7 +56,7 @@ thread_local! {
 }
 
 impl Decoded {
-    /// Decodes a head, unless that was done before; `None` if it is not of this form.
+    /// Decodes a head, unless it is decoded already; `None` if the bytes are malformed.
     pub(super) fn of(stored: &Arc<Stored>) -> Option<Rc<Self>> {
         let at = usize::from(stored.identity.key.0[0]);
         let found = ENTRIES.with_borrow(|entries| {
@@ -68,7 +69,7 @@ impl Decoded {
         }
         let state = &stored.state;
         let kept = state.meta.len() + state.header.len() <= HEAD_BYTES_MAX;
-        // The bytes are a part of what the whole object was read into.
+        // The bytes are a part of the buffer that holds the whole object.
         let bytes = if kept { Bytes::copy_from_slice(&state.meta) } else { state.meta.clone() };
         let meta = Meta::decode(bytes)?;
         let decoded = Rc::new(Self { meta, response: RefCell::new(None), kept });
@@ -79,7 +80,7 @@ impl Decoded {
         Some(decoded)
     }
 
-    /// Our response, if the location of this request has made it before.
+    /// Our response, if it was made for this location before.
     pub(super) fn response(&self, request: &Request) -> Option<Box<Head>> {
         let answer = self.response.borrow();
         let answer = answer.as_ref()?;
@@ -97,7 +98,7 @@ impl Decoded {
         }
     }
 
-    /// The bytes of the fields, apart from those of the object.
+    /// The bytes of the fields, without those of the object.
     pub(super) fn fields(&self, stored: &Stored) -> Bytes {
         match self.kept {
             true => Bytes::copy_from_slice(&stored.state.header),

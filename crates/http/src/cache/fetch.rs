@@ -1,5 +1,5 @@
-//! Asking the origin: with which request, and what its answer or its failure comes to. Called by
-//! [`super::serve`].
+//! Requests to the origin: how they are made, and what follows from the response or the failure.
+//! Called by [`super::serve`].
 
 use bytes::Bytes;
 use nowait_cache::{Fill, FillStart, Hit, Lookup, LookupOptions, UnixMs};
@@ -18,11 +18,11 @@ use crate::outcome::Outcome;
 use crate::response::Response;
 use crate::upstream::{BodyOptions, Cause, Failed, Reply};
 
-/// A response that is too old, and when it may be served all the same.
+/// A stale response, and when it may still be served.
 pub(super) type Old = Option<(Object<Hit>, Stale)>;
 
 impl Run<'_> {
-    /// Asks the origin, stores what it answers where that is allowed, and answers.
+    /// Sends the request to the origin, stores the response where allowed, and serves it.
     pub(super) async fn fetch(&mut self, mut place: Place, old: Old, why: Forward) -> Outcome {
         if self.range_is_far() {
             place.decline();
@@ -56,7 +56,7 @@ impl Run<'_> {
         self.answer(place, reply, for_cache, asked_at, why)
     }
 
-    /// Makes our response of the origin's.
+    /// Makes our response from the origin's.
     fn answer(
         &mut self,
         place: Place,
@@ -93,13 +93,14 @@ impl Run<'_> {
             Report { forward: Some(why), stored: fill.is_some(), ..Report::default() },
         );
         let tee = fill.map(FillTee::boxed);
-        // Whoever asked for the head only must not end what is being stored.
+        // A client that requested only the head must not end the storing.
         let options = BodyOptions { buffering: Some(answer.buffering), tee };
         Response { head, body: reply.body.into_body(options) }.into()
     }
 
-    /// Whether the origin has answered to a HEAD that was not made a GET, and that is about the content
-    /// that is stored: without that the content would make room for what has none.
+    /// Whether this is the origin's response to a HEAD that was not converted to GET, and matches
+    /// the stored response, which it then renews: otherwise a response with a body would be
+    /// replaced by one without.
     fn is_renewed_by_head(&self, object: &Object<Hit>, reply: &Reply) -> bool {
         let asked = self.conf.strict && is_head(self.request.method) && !self.conf.convert_head;
         let meta = &object.decoded.meta;
@@ -114,7 +115,7 @@ impl Run<'_> {
         )
     }
 
-    /// The fill for a response, which may have to go on under another key.
+    /// The fill for a response, which may have to continue under another key.
     fn open(&self, place: Place, entry: super::filling::Entry) -> Option<Fill> {
         let mut fill = match place {
             Place::Fill(fill) => fill,
@@ -136,8 +137,8 @@ impl Run<'_> {
         Some(fill)
     }
 
-    /// Whether a response without content, to HEAD, would take the place of one with content that nobody
-    /// has looked at (BYPASS).
+    /// Whether a response without a body, to HEAD, would replace one with a body that was not
+    /// looked up (BYPASS).
     ///
     /// nginx differs: there it does.
     fn displaces_content(&self, entry: &super::filling::Entry) -> bool {
@@ -150,12 +151,12 @@ impl Run<'_> {
             Ok(Lookup::Memory(hit) | Lookup::File(hit)) => has_content(hit.head()),
             Ok(Lookup::Filling(growing)) => has_content(growing.head()),
             Ok(_) => false,
-            // Nobody waits for the disk to find out.
+            // No waiting for the disk to find out.
             Err(_) => true,
         }
     }
 
-    /// An intercepted error is remembered as long as it is valid. nginx:
+    /// An intercepted error is remembered while it is valid. nginx:
     /// `ngx_http_upstream_intercept_errors`.
     fn remember(&self, place: Place, status: u16, outcome: &Outcome, storing: &Storing) {
         let intercepted = matches!(outcome, Outcome::Special(special) if special.status == status);
@@ -177,7 +178,7 @@ impl Run<'_> {
         }
     }
 
-    /// How the origin is asked.
+    /// How the request to the origin is made.
     fn wanted(&mut self, place: &Place, old: &Old) -> Wanted {
         let for_cache = !matches!(place, Place::Nowhere);
         let mut wanted = Wanted { for_cache, ..Wanted::default() };
@@ -202,7 +203,7 @@ impl Run<'_> {
         wanted
     }
 
-    /// Whether the range that is asked for begins too far behind for all before it to be fetched.
+    /// Whether the requested range begins too far in for everything before it to be fetched.
     /// nginx: `ngx_http_upstream_cache_check_range`.
     fn range_is_far(&self) -> bool {
         let (Some(max), Some(range)) =
@@ -213,26 +214,27 @@ impl Run<'_> {
         range_is_far(range, max)
     }
 
-    /// Whether the old response is served in place of an error that the origin sent.
+    /// Whether the stale response is served in place of an error sent by the origin.
     ///
-    /// nginx: `stale-if-error` is about origins that can't be reached, not about what they answer.
+    /// nginx: `stale-if-error` concerns origins that can't be reached, not the responses that they
+    /// send.
     fn hides(&self, cause: Cause, stale: Stale) -> bool {
         self.serves_stale(cause, Stale { if_error: stale.if_error && self.conf.strict, ..stale })
     }
 
-    /// Whether the old response is served after a failure.
+    /// Whether the stale response is served after a failure.
     fn serves_stale(&self, cause: Cause, stale: Stale) -> bool {
         (stale.by_configuration && self.conf.use_stale.after(cause))
             || (stale.if_error && is_error(cause))
     }
 
-    /// There is no response: the old one is served, or the failure is answered, and remembered as
-    /// long as it is valid.
+    /// There is no response: serves the stale one, or responds with the failure and remembers it
+    /// while it is valid.
     fn failed(&mut self, failed: Failed, place: Place, old: Old) -> Outcome {
         if let (Some(cause), Some((object, stale))) = (failed.cause, old)
             && self.serves_stale(cause, stale)
         {
-            // The next request tries again.
+            // The next request may try again.
             drop(place);
             return self.hit(object, Status::Stale, Some(Forward::Stale));
         }
@@ -248,8 +250,8 @@ impl Run<'_> {
         Outcome::status(failed.status)
     }
 
-    /// The origin says that what is stored is valid still: its times and fields are renewed, and it
-    /// is served.
+    /// The origin confirmed the stored response: its times and fields are renewed, and it is
+    /// served.
     async fn revalidated(
         &mut self,
         place: Place,
@@ -274,7 +276,7 @@ impl Run<'_> {
             None => object,
         };
         let head = object.inner.head().clone();
-        // The age and the time that is left are those of now.
+        // Age and remaining time are those of this moment.
         let _ = self.judge(&head, &object.decoded.meta, false);
         self.hit(object, Status::Revalidated, Some(Forward::Stale))
     }

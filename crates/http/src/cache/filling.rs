@@ -1,5 +1,5 @@
-//! Whether a response is stored, what is kept of it, and how its content gets to the store. Called by
-//! [`super::fetch`].
+//! Whether a response is stored, which parts of it are kept, and how its body gets to the store.
+//! Called by [`super::fetch`].
 
 use bytes::Bytes;
 use nowait_cache::format::State;
@@ -20,35 +20,35 @@ use crate::http_date;
 use crate::response::LocalFuture;
 use crate::upstream::{Tee, UpstreamHead};
 
-/// Tags of one response; more are left out.
+/// The maximum number of tags of one response; more are ignored.
 const TAGS_MAX: usize = 64;
 
-/// What was decided about a response.
+/// The decision about a response.
 pub(super) struct Storing {
-    /// What is stored; `None`: nothing.
+    /// The parts to store; `None`: nothing.
     pub(super) entry: Option<Entry>,
     /// The response forbids it. nginx: `!u->cacheable`.
     pub(super) refused: bool,
 }
 
-/// What is stored of a response besides its content.
+/// The stored parts of a response besides its body.
 pub(super) struct Entry {
     pub(super) state: State,
     pub(super) tags: Vec<Tag>,
-    /// It has no content, since it answers HEAD.
+    /// It has no body, since it responds to HEAD.
     pub(super) headless: bool,
     /// Its variant, if it varies.
     pub(super) variant: Option<Target>,
 }
 
 impl Storing {
-    /// It isn't stored.
+    /// It is not stored.
     pub(super) fn no(refused: bool) -> Self {
         Self { entry: None, refused }
     }
 }
 
-/// Times and rules of a response that is stored.
+/// Times and rules of a stored response.
 struct Rules {
     until: i64,
     updating: u64,
@@ -58,7 +58,7 @@ struct Rules {
 }
 
 impl Run<'_> {
-    /// Decides about a response that came just now; the request for it was sent at `asked_at`.
+    /// Decides about a response that was just received; the request for it was sent at `asked_at`.
     pub(super) fn decide(&self, head: &UpstreamHead, asked_at: i64) -> Storing {
         let ignored = self.origin.ignored(self.request);
         let fields = || head.fields().map(|field| (field.name, field.value));
@@ -123,7 +123,7 @@ impl Run<'_> {
         let date = dated(self.conf.strict && !head.has(Known::Date), &received);
         let header = meta::encode_fields(kept.chain(date));
         let variant = (!rules.vary.is_empty()).then(|| self.variant(&rules.vary, self.conf.strict));
-        // nginx: only these two can be asked about with a condition.
+        // nginx: only these two can be revalidated by a condition.
         let validated = matches!(head.status, 200 | 206) || self.conf.strict;
         let meta = Meta {
             last_modified: reply.last_modified.filter(|_| validated),
@@ -149,10 +149,10 @@ impl Run<'_> {
         tags
     }
 
-    /// The state of a stored response after a 304; `None`: it stays as it is, too old.
+    /// The state of a stored response after a 304; `None`: it stays stale.
     ///
-    /// nginx: what the 304 says about its validity counts; else what the stored response says;
-    /// else `proxy_cache_valid`.
+    /// nginx: validity stated by the 304 takes precedence, then that of the stored response, then
+    /// `proxy_cache_valid`.
     pub(super) fn renew(
         &self,
         object: &Object<Hit>,
@@ -173,7 +173,7 @@ impl Run<'_> {
             if !updating::is_about(object.decoded.meta.etag.as_deref(), reply.etag.as_deref()) {
                 return None;
             }
-            // Age and date are those of the answer: it is what says that the response is valid.
+            // Age and date are those of the 304, which states that the response is valid.
             fields.retain(|field| !matches!(field.known, Some(Known::Age | Known::Date)));
             updating::freshen(&mut fields, &answered, &reply);
             let all = pairs(&fields);
@@ -233,7 +233,7 @@ fn state(status: u16, rules: &Rules, meta: &Meta, header: Bytes) -> State {
     let now = clock().unix_ms();
     State {
         updated: UnixMs(now),
-        // Only whole seconds count; what is below tells one state from the next.
+        // Only whole seconds matter; smaller units distinguish successive states.
         valid_until: UnixMs(UnixMs::from_secs(rules.until).0.saturating_add(now % 1000)),
         stale_while_revalidate: after(rules.updating),
         stale_if_error: after(rules.error),
@@ -243,7 +243,7 @@ fn state(status: u16, rules: &Rules, meta: &Meta, header: Bytes) -> State {
     }
 }
 
-/// Feeds the store with the content of a response while it is sent to the client.
+/// Passes a response's body to the store while it is sent to the client.
 pub(super) struct FillTee {
     /// `None`: the store has given up.
     fill: Option<Fill>,
@@ -269,14 +269,15 @@ impl Tee for FillTee {
     fn end(self: Box<Self>, complete: bool) -> LocalFuture<'static, ()> {
         Box::pin(async move {
             match self.fill {
-                // The rest goes to the disk by itself: the client's connection does not wait for it.
+                // The rest is written in the background: the client's connection does not wait for
+                // it.
                 Some(fill) if complete => drop(fill.commit()),
                 fill => drop(fill),
             }
         })
     }
 
-    /// Whoever has got the whole response finds it in the cache when asking again.
+    /// A client that has received the whole response finds it in the cache on its next request.
     fn comes_first(&self) -> bool {
         true
     }

@@ -1,5 +1,5 @@
-//! Looking a response up: by its key, by the variant that the request selects, and whether it may be
-//! used. Called by [`super::serve`].
+//! Looking a response up: by its key, by the variant that the request selects, and whether it may
+//! be used. Called by [`super::serve`].
 
 use std::rc::Rc;
 
@@ -15,51 +15,51 @@ use super::serve::{Run, is_head};
 use super::vary::{self, Form};
 use crate::log::Level;
 
-/// How often a look-up waits for an object that gets its name just now.
+/// How often a look-up waits for an object that is getting its name.
 const SETTLED_MAX: u32 = 4;
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug)]
 pub(super) enum Found {
     /// A response that may be used as it is.
     Fresh(Object<Hit>),
-    /// One that is being stored just now.
+    /// A response that is being stored.
     Growing(Object<Growing>),
-    /// One about which the origin has to be asked.
+    /// A response that the origin has to confirm first.
     Stale(Object<Hit>, Stale),
-    /// An error of the origin that is remembered.
+    /// A remembered error of the origin.
     Error(u16),
-    /// Nothing; whether it may be stored.
+    /// Nothing.
     Absent {
-        /// It was asked for often enough.
+        /// It was requested often enough to be stored.
         wanted: bool,
     },
     /// The cache can't be used now.
     Unavailable,
 }
 
-/// A stored response and what is known of it.
+/// A stored response with its decoded head.
 #[derive(Debug)]
 pub(super) struct Object<T> {
     pub(super) inner: T,
     pub(super) decoded: Rc<Decoded>,
 }
 
-/// What a look-up waits for.
+/// The cause of waiting in a look-up.
 #[derive(Debug)]
 pub(super) enum Waits {
-    /// The disk has to be asked.
+    /// The disk is needed.
     Disk(Pending),
-    /// An object gets its name just now; whether it is of use without one, too.
+    /// An object is getting its name; whether it can be used without one, too.
     Settle(Object<Growing>, bool),
 }
 
-/// What came of a look-up without waiting.
+/// The result of a look-up without waiting.
 #[derive(Debug)]
 pub(super) struct Begun {
     /// The key without `Vary`.
     pub(super) main: Target,
-    /// The key that was looked up last.
+    /// The key of the last look-up.
     pub(super) target: Target,
     pub(super) vary_miss: bool,
     pub(super) age: Option<u64>,
@@ -67,7 +67,7 @@ pub(super) struct Begun {
     pub(super) found: Result<Found, Waits>,
 }
 
-/// What a look-up leads to.
+/// The next step after a look-up.
 enum Step {
     Found(Found),
     /// Another variant has to be looked up.
@@ -111,15 +111,16 @@ impl Run<'_> {
         range.is_some_and(|range| range.contains(&b','))
     }
 
-    /// Whether a stored response is of use for the request: that to HEAD is none to GET, even if both
-    /// have the same key (`proxy_cache_convert_head off`, and no `$request_method` in the key).
+    /// Whether a stored response can be used for the request: a response to HEAD can't be used for
+    /// GET, even if both have the same key (`proxy_cache_convert_head off`, and no
+    /// `$request_method` in the key).
     ///
-    /// nginx differs: there it is.
+    /// nginx differs: there it is used.
     pub(super) fn has_content_for(&self, meta: &Meta) -> bool {
         !meta.headless || is_head(self.request.method)
     }
 
-    /// Looks for the response to the request as far as that needs no waiting.
+    /// Looks for the response to the request, as far as possible without waiting.
     pub(super) fn try_find(&mut self) -> Result<Found, Waits> {
         match self.store.try_lookup(&self.io, &self.target, self.options()) {
             Ok(lookup) => self.step(lookup),
@@ -127,7 +128,7 @@ impl Run<'_> {
         }
     }
 
-    /// Goes on from what was looked up. A variant leads to no other one.
+    /// Continues from the result of a look-up. A variant leads to no other one.
     fn step(&mut self, lookup: Lookup) -> Result<Found, Waits> {
         match self.look_at(lookup) {
             Step::Found(found) => Ok(found),
@@ -144,7 +145,7 @@ impl Run<'_> {
         }
     }
 
-    /// Looks at what was found.
+    /// Examines the result.
     fn look_at(&mut self, lookup: Lookup) -> Step {
         let head = match &lookup {
             Lookup::Memory(hit) | Lookup::File(hit) => hit.head().clone(),
@@ -186,12 +187,12 @@ impl Run<'_> {
                 let is_whole = growing.received().1;
                 let object = Object { inner: growing, decoded };
                 match usable {
-                    // Only its name is missing; with that it can be cut into several ranges.
+                    // Only its name is missing; once it has one, it can be cut into several ranges.
                     Use::Fresh | Use::Accepted if is_whole && self.wants_several_ranges() => {
                         return Step::Settle(object, true);
                     }
                     Use::Fresh | Use::Accepted => Found::Growing(object),
-                    // Too old at once; what is stored can be asked about.
+                    // Stale from the start; the stored response can be revalidated.
                     Use::Validate(_) if is_whole => return Step::Settle(object, false),
                     Use::Validate(_) => Found::Absent { wanted: false },
                 }
@@ -200,7 +201,7 @@ impl Run<'_> {
         })
     }
 
-    /// Where the variant for this request is, if the response that was found is another one.
+    /// The key of this request's variant, if the response found is another one.
     fn other_variant(&self, meta: &Meta) -> Option<Target> {
         if meta.vary.is_empty() {
             return None;
@@ -257,8 +258,8 @@ impl Run<'_> {
         )
     }
 
-    /// How long a stored response is fresh from its generation on; for one that was stored by nginx's
-    /// rules, from its storing.
+    /// How long a stored response is fresh from its generation on; for a response stored by nginx's
+    /// rules, from the moment of storing.
     fn lifetime_of(&self, head: &Head, meta: &Meta) -> u64 {
         if meta.strict {
             return u64::from(meta.lifetime);

@@ -1,7 +1,7 @@
 //! How old a response is, how long it is fresh, and whether it may be used (RFC 9111 sections 4.2
 //! and 5.2.1).
 //!
-//! Asked in the strict mode when a response is stored and for every request that finds one. Pure:
+//! Used in the strict mode when a response is stored and for every request that finds one. Pure:
 //! `now` is an argument, all times are Unix seconds.
 
 use super::control::{Control, SECONDS_MAX};
@@ -9,12 +9,12 @@ use super::reply::{Asked, Reply};
 use super::storing;
 use super::validity::ValidByStatus;
 
-/// A response without any times is fresh for a tenth of the time since it was modified.
+/// A response without any times is fresh for a tenth of the time since its modification.
 ///
 /// RFC 9111 section 4.2.2: "a typical setting of this fraction might be 10%."
 const HEURISTIC_PARTS: i64 = 10;
 
-/// The longest time that the heuristic gives: a day.
+/// The longest lifetime given by the heuristic: a day.
 const HEURISTIC_SECONDS_MAX: u64 = 86_400;
 
 /// How long a response is fresh from its generation on, in seconds.
@@ -22,11 +22,11 @@ const HEURISTIC_SECONDS_MAX: u64 = 86_400;
 pub struct Lifetime {
     /// Seconds.
     pub seconds: u64,
-    /// It was not the origin who said so.
+    /// It was not stated by the origin.
     pub heuristic: bool,
 }
 
-/// The freshness lifetime of a response (section 4.2.1). `valid` stands for the heuristic where it
+/// The freshness lifetime of a response (section 4.2.1). `valid` replaces the heuristic where it
 /// has an entry.
 pub fn lifetime(reply: &Reply, valid: &ValidByStatus, response_time: i64) -> Lifetime {
     let told = |seconds| Lifetime { seconds, heuristic: false };
@@ -71,7 +71,7 @@ fn heuristic(reply: &Reply, valid: &ValidByStatus, response_time: i64) -> u64 {
     u64::try_from(age / HEURISTIC_PARTS).unwrap_or(0).min(HEURISTIC_SECONDS_MAX)
 }
 
-/// The age of a response when it came (section 4.2.3), in seconds.
+/// The age of a response when it was received (section 4.2.3), in seconds.
 pub fn initial_age(reply: &Reply, request_time: i64, response_time: i64) -> u64 {
     // "apparent_age = max(0, response_time - date_value);"
     let apparent_age = reply.date.map_or(0, |date| between(date, response_time));
@@ -94,14 +94,14 @@ fn between(from: i64, to: i64) -> u64 {
     u64::try_from(to.saturating_sub(from)).unwrap_or(0)
 }
 
-/// What the rules know about a stored response.
+/// The input of the rules about a stored response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stored {
     /// How long it is fresh, in seconds.
     pub lifetime: u64,
     /// How old it is, in seconds.
     pub age: u64,
-    /// `no-cache`: never used without asking the origin.
+    /// `no-cache`: never used without revalidation.
     pub always_validate: bool,
     /// `must-revalidate`, `proxy-revalidate` or `s-maxage`: never used stale.
     pub never_stale: bool,
@@ -111,7 +111,7 @@ pub struct Stored {
     pub error: u64,
 }
 
-/// Directives of a response that forbid to serve it stale.
+/// Directives of a response that forbid serving it stale.
 ///
 /// RFC 9111 section 4.2.4: "A cache MUST NOT generate a stale response if it is prohibited by an
 /// explicit in-protocol directive (e.g., by a no-cache response directive, a must-revalidate
@@ -120,7 +120,7 @@ pub fn never_stale(control: &Control) -> bool {
     control.must_revalidate || control.proxy_revalidate || control.s_maxage.is_some()
 }
 
-/// What may be done with a stored response.
+/// How a stored response may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// Served as it is.
@@ -131,10 +131,10 @@ pub enum Use {
     Validate(Stale),
 }
 
-/// When a response may be served although the origin has to be asked.
+/// When a response may be served although it needs revalidation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stale {
-    /// While the origin is being asked.
+    /// While it is being revalidated.
     pub while_updating: bool,
     /// When the origin fails.
     pub if_error: bool,

@@ -1,4 +1,4 @@
-//! Responses from the cache: of what is stored, and of what is being stored just now. Called by
+//! Responses from the cache: from stored objects, and from objects that are being stored. Called by
 //! [`super::serve`] and [`super::fetch`].
 
 use nowait_cache::format::Head as Stored;
@@ -20,7 +20,7 @@ use crate::response::{Body, FileBody, Head, Own, Response};
 use crate::upstream::UpstreamHead;
 
 impl Run<'_> {
-    /// Serves what is stored. `forward`: the origin was asked, or is being asked.
+    /// Serves a stored response. `forward`: a request was sent to the origin, or is in progress.
     pub(super) fn hit(
         &mut self,
         object: Object<Hit>,
@@ -58,7 +58,7 @@ impl Run<'_> {
         self.respond(head, report, body)
     }
 
-    /// Serves what is being stored just now. `collapsed`: after waiting for it.
+    /// Serves a response that is being stored. `collapsed`: after waiting for it.
     pub(super) fn grow(&mut self, object: Object<Growing>, collapsed: Option<Forward>) -> Outcome {
         self.note(Status::Hit);
         let Object { inner: growing, decoded } = object;
@@ -83,8 +83,8 @@ impl Run<'_> {
         self.respond(head, report, Body::Stream(Box::new(along)))
     }
 
-    /// A growing object as something that was found; `None`: it is another variant, or
-    /// may not be used for this request.
+    /// A growing object as a found response; `None`: it is another variant, or may not be used for
+    /// this request.
     pub(super) fn join(&mut self, growing: Growing) -> Option<Object<Growing>> {
         let head = growing.head().clone();
         let decoded = Decoded::of(&head)?;
@@ -93,13 +93,13 @@ impl Run<'_> {
             meta.vary.is_empty() || self.variant(&meta.vary, meta.strict).key.0 == meta.variant;
         let fits = same && self.has_content_for(meta);
         let usable = self.judge(&head, meta, false);
-        // RFC 9111 section 4: of requests that were collapsed into one, those for which its response may
-        // not be used as it is have to be forwarded.
+        // RFC 9111 section 4: of requests that were collapsed into one, those that can't use its
+        // response as it is have to be forwarded.
         let usable = !self.conf.strict || !matches!(usable, Use::Validate(_));
         (fits && usable).then(|| Object { inner: growing, decoded })
     }
 
-    /// Our head of the origin's as it was stored; `length`: of the whole content, if it is known.
+    /// Our head, made from the stored one of the origin; `length`: of the whole body, if known.
     fn head(
         &mut self,
         stored: &Stored,
@@ -120,7 +120,8 @@ impl Run<'_> {
         }
         let meta = &decoded.meta;
         let mut head = Field::head(stored.state.status, meta.reason.clone(), &fields);
-        // nginx differs: what came without a length is sent without one from its cache, too.
+        // nginx differs: a response received without a length is sent without one from its cache,
+        // too.
         head.content_length = length.filter(|_| !meta.headless).or_else(|| {
             let told = head.known(Known::ContentLength);
             told.and_then(nowait_conf::number)
@@ -135,8 +136,9 @@ impl Run<'_> {
 
     /// Strict mode: the response keeps the origin's `Date`, which `Age` is about.
     ///
-    /// RFC 9110 section 6.6.1: Date is "the date and time at which the message was originated"; a cache
-    /// does not originate what it has stored. nginx sends its own date, and so do we else.
+    /// RFC 9110 section 6.6.1: Date is "the date and time at which the message was originated"; a
+    /// cache does not originate stored responses. nginx sends the current date, and so do we
+    /// otherwise.
     pub(super) fn keep_date(&self, ours: &mut Head, origin: &UpstreamHead) {
         if self.conf.strict
             && ours.date == Own::Ours

@@ -1,8 +1,8 @@
-//! An object that is, or is to be, in a file of the cache, as whoever reads that file sees it: where else
-//! its content can be had when the disk fails or hangs.
+//! An object in a file of the cache, finished or growing, from the view of a reader of that file:
+//! where else its body is available when the disk fails or hangs.
 //!
-//! Made by [`super::hit`] for each response whose content is not in memory; nothing is done before the
-//! disk fails. Never: reads anything.
+//! Made by [`super::hit`] for each response whose body is not in memory; does nothing until the
+//! disk fails. Reads nothing itself.
 
 use std::cell::OnceCell;
 use std::future::pending;
@@ -28,12 +28,12 @@ pub(super) struct Kept {
     stamp: Option<u64>,
     /// Where its body begins in the file, and how many bytes it has; `None`: that is still growing.
     body: Option<(u64, u64)>,
-    /// What the origin has can be told from others.
+    /// The origin's representation can be distinguished from others.
     certain: OnceCell<bool>,
 }
 
 impl Kept {
-    /// Of an object in the cache. `body`: where it begins in its file, and its length.
+    /// For an object in the cache. `body`: where it begins in its file, and its length.
     pub(super) fn new(
         store: Arc<Store>,
         stored: Arc<Stored>,
@@ -45,13 +45,13 @@ impl Kept {
         Rc::new(Self { store, stored, again, stamp, body, certain: OnceCell::new() })
     }
 
-    /// Of one that is being stored.
+    /// For an object that is being stored.
     pub(super) fn growing(store: Arc<Store>, stored: Arc<Stored>, again: Again) -> Rc<Self> {
         let (stamp, body) = (None, None);
         Rc::new(Self { store, stored, again, stamp, body, certain: OnceCell::new() })
     }
 
-    /// Where it is.
+    /// The location of the object.
     pub(super) fn store(&self) -> &Arc<Store> {
         &self.store
     }
@@ -65,7 +65,7 @@ impl Kept {
         }
     }
 
-    /// What asks the origin for the rest; `None`: there are no ranges of such a response.
+    /// Requests the rest from the origin; `None`: there are no ranges of such a response.
     pub(super) fn rest(&self, request: &Request) -> Option<Box<Rest>> {
         Rest::of(request, self.again, &self.stored)
     }
@@ -87,7 +87,7 @@ impl Elsewhere for Kept {
     }
 
     fn hangs(&self) -> LocalFuture<'static, ()> {
-        // Else whatever the disk says at last is better than nothing.
+        // Otherwise a late result of the disk is better than none.
         match self.certain.get_or_init(|| is_certain(&self.stored)) {
             true => {
                 let store = self.store.clone();

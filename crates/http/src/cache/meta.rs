@@ -1,28 +1,28 @@
-//! What the cache of HTTP keeps in the head of a stored object besides what the store itself looks
-//! at: validators, `Vary`, ages, and the fields of the response.
+//! The HTTP part of a stored object's head, which the store does not interpret: validators, `Vary`,
+//! ages, and the fields of the response.
 //!
-//! Two pieces, both written again when a response is revalidated: [`Meta`] and the fields
-//! ([`encode_fields`]). Read back without copies: names and values are parts of the bytes that were
-//! read. Whatever the bytes are, reading never panics; the store has checked their sum.
+//! Two pieces, both rewritten when a response is revalidated: [`Meta`] and the fields
+//! ([`encode_fields`]). They are decoded without copies: names and values are parts of the input.
+//! No input makes decoding panic; the store has verified the checksum.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use nowait_h1::Known;
 
 use crate::upstream::{self, HeadBuilder, UpstreamHead};
 
-/// A field of a response that is kept.
+/// A stored field of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Which it is, if it is one that HTTP knows.
+    /// The known field, if it is one that HTTP defines.
     pub known: Option<Known>,
-    /// Name as it was sent.
+    /// The name as received.
     pub name: Bytes,
-    /// Value without white space around it.
+    /// The value without surrounding white space.
     pub value: Bytes,
 }
 
 impl Field {
-    /// The fields of a response that came just now.
+    /// The fields of a response that was just received.
     pub fn of(head: &UpstreamHead) -> Vec<Field> {
         let own = |field: upstream::Field<'_>| Field {
             known: field.known,
@@ -32,7 +32,7 @@ impl Field {
         head.fields().map(own).collect()
     }
 
-    /// A head that was kept.
+    /// A stored head.
     pub fn head(status: u16, reason: Bytes, fields: &[Field]) -> UpstreamHead {
         let bytes = fields.iter().map(|field| field.name.len() + field.value.len()).sum();
         let mut builder = HeadBuilder::new(status, fields.len(), bytes);
@@ -45,29 +45,29 @@ impl Field {
     }
 }
 
-/// The form of the bytes. Another one is a foreign object: it is not used.
+/// The version of the encoding. Objects of other versions are foreign and not used.
 const VERSION: u8 = 1;
 
-/// Fields that one response may have.
+/// The maximum number of fields of one response.
 const FIELDS_MAX: usize = 4096;
 
 /// No time.
 const NONE: i64 = i64::MIN;
 
-/// What is kept about a response besides its status, its times and its fields.
+/// The stored facts about a response besides its status, times and fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// Its age when it was stored or found valid, in seconds (strict mode).
+    /// Its age when it was stored or revalidated, in seconds (strict mode).
     pub initial_age: u32,
     /// How long it was fresh from its generation on, in seconds (strict mode).
     pub lifetime: u32,
     /// It was stored by the strict rules.
     pub strict: bool,
-    /// `no-cache`: never used without asking the origin (strict mode).
+    /// `no-cache`: never used without revalidation (strict mode).
     pub always_validate: bool,
     /// `must-revalidate` and the like: never used stale (strict mode).
     pub never_stale: bool,
-    /// It is the response to HEAD: its content is not what its `Content-Length` says.
+    /// It is a response to HEAD: its body does not have the length given in `Content-Length`.
     pub headless: bool,
     /// `Last-Modified` in Unix seconds.
     pub last_modified: Option<i64>,
@@ -77,12 +77,12 @@ pub struct Meta {
     pub vary: Bytes,
     /// The key of its variant; zeros if it does not vary.
     pub variant: [u8; 16],
-    /// Text of the status line after the status.
+    /// The reason phrase of the status line.
     pub reason: Bytes,
 }
 
 impl Meta {
-    /// The bytes.
+    /// Encodes it.
     pub fn encode(&self) -> Bytes {
         let etag = self.etag.as_deref().unwrap_or_default();
         let texts: [&[u8]; 3] = [etag, &self.vary, &self.reason];
@@ -105,7 +105,7 @@ impl Meta {
         out.freeze()
     }
 
-    /// Reads the bytes; `None` if they are not of this form.
+    /// Decodes the bytes; `None` if they are malformed.
     pub fn decode(bytes: Bytes) -> Option<Self> {
         let mut input = Input(bytes);
         if input.u8()? != VERSION {
@@ -132,7 +132,7 @@ impl Meta {
     }
 }
 
-/// The fields of a response as bytes.
+/// Encodes the fields of a response.
 pub fn encode_fields<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     for (name, value) in fields.take(FIELDS_MAX) {
@@ -142,7 +142,7 @@ pub fn encode_fields<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> 
     out.freeze()
 }
 
-/// The fields of a response; `None` if the bytes are not of this form.
+/// Decodes the fields of a response; `None` if the bytes are malformed.
 pub fn decode_fields(bytes: &Bytes) -> Option<Vec<Field>> {
     let mut input = Input(bytes.clone());
     let mut fields = Vec::with_capacity(12);
@@ -156,8 +156,8 @@ pub fn decode_fields(bytes: &Bytes) -> Option<Vec<Field>> {
     Some(fields)
 }
 
-/// Lengths take two bytes up to 64 KB, as almost all do; longer texts are cut to what fits, which
-/// the size of a head never allows.
+/// Lengths take two bytes up to 64 KB, which is almost always enough; longer texts would be cut to
+/// fit, but the maximum size of a head excludes them.
 fn put_text(out: &mut BytesMut, text: &[u8]) {
     let text = &text[..text.len().min(usize::from(u16::MAX))];
     out.put_u16(text.len() as u16);

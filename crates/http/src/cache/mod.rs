@@ -1,19 +1,19 @@
-//! Caching of responses: nginx's rules, and with `proxy_cache_rfc9111 on;` those of RFC 9111 whole.
+//! Caching of responses: nginx's rules, and with `proxy_cache_rfc9111 on;` RFC 9111 in full.
 //!
-//! Protocol modules call [`serve`] instead of the engine when a cache is configured. What is stored
-//! where, and how files are reached, is the business of the `nowait-cache` crate; this module decides
-//! what is stored, how long it is valid and what a client gets.
+//! Protocol modules call [`serve`] instead of the engine when a cache is configured. The
+//! `nowait-cache` crate decides where objects are stored and how files are reached; this module
+//! decides which responses are stored, how long they are valid and what a client gets.
 //!
 //! | | |
 //! |---|---|
 //! | nginx's rules of validity | [`validity`] |
 //! | the strict rules | [`control`], [`targeted`], [`reply`], [`storing`], [`freshness`], [`updating`] |
 //! | variants | [`vary`] |
-//! | what is kept with an object | [`meta`], `decoded` |
-//! | the way of a request | `serve`, `find`, `fetch`, `filling`, `hit` |
-//! | reading along, and reading on when the disk fails | `along`, `kept`, `rest` |
-//! | protocols towards origins | [`origin`] |
-//! | removing what is stored | [`purge`] |
+//! | stored metadata of an object | [`meta`], `decoded` |
+//! | the steps of a request | `serve`, `find`, `fetch`, `filling`, `hit` |
+//! | streaming growing objects, and continuing when the disk fails | `along`, `kept`, `rest` |
+//! | protocols of origins | [`origin`] |
+//! | purging | [`purge`] |
 //! | `$upstream_cache_status`, `Cache-Status` | [`status`] |
 
 mod along;

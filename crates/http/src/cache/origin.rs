@@ -1,5 +1,6 @@
-//! What the cache has to know of a protocol towards origins: how it is asked, and how its responses
-//! become ours. Implemented by protocol modules (the http proxy first); called by [`super::serve`].
+//! The interface between the cache and an upstream protocol: how requests are sent to the origin,
+//! and how its responses become ours. Implemented by protocol modules (the http proxy first);
+//! called by [`super::serve`].
 
 use bytes::Bytes;
 
@@ -11,28 +12,29 @@ use crate::upstream::{Failed, Reply, UpstreamHead};
 
 /// A protocol, for one request.
 pub trait Origin {
-    /// Appends the key where `cache_key` says nothing: scheme and name of the upstream, and the URI that
-    /// is asked for.
+    /// Appends the default key, without `cache_key`: scheme and name of the upstream, and the URI
+    /// of the request to it.
     fn default_key(&self, request: &Request, out: &mut Vec<u8>);
 
     /// `ignore_headers`
     fn ignored(&self, request: &Request) -> Ignored;
 
-    /// Asks the origin. Called again only after a failure, or for a request that was not sent.
+    /// Sends the request to the origin. Called again only after a failure, or for a request that
+    /// was not sent.
     fn fetch<'a>(
         &'a mut self,
         request: &'a mut Request,
         wanted: Wanted,
     ) -> LocalFuture<'a, Result<Reply, Failed>>;
 
-    /// Asks the origin once more, when `self` is gone: for a copy of the request.
+    /// Sends a copy of the request to the origin once more, after `self` is gone.
     fn again(&self) -> Again;
 
-    /// Our response for one of the origin, which came just now or was stored; its body is the
-    /// caller's business.
+    /// Our response for one of the origin, which was just received or stored; its body is added by
+    /// the caller.
     ///
     /// # Errors
-    /// What answers in its place: `X-Accel-Redirect`, or an `error_page` for the status of an origin
+    /// The result in its place: `X-Accel-Redirect`, or an `error_page` for the status of an origin
     /// (`intercept_errors`).
     fn respond(
         &mut self,
@@ -42,44 +44,44 @@ pub trait Origin {
     ) -> Result<Answer, Outcome>;
 }
 
-/// Asks the origin of a request's location.
+/// Sends requests to the origin of a request's location.
 pub type Again = for<'a> fn(&'a mut Request, Wanted) -> LocalFuture<'a, Result<Reply, Failed>>;
 
-/// How an origin is asked.
+/// How the request to the origin is made.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// The response may be stored: conditions and ranges of the client's are not passed on.
+    /// The response may be stored: the client's conditions and ranges are not passed on.
     pub for_cache: bool,
-    /// The method in place of the client's.
+    /// Replaces the client's method.
     pub method: Option<&'static str>,
-    /// `If-Modified-Since`: the stored response is asked for again if it has changed.
+    /// `If-Modified-Since`: the stored response is sent again only if it has changed.
     pub if_modified_since: Option<Bytes>,
     /// `If-None-Match`, likewise.
     pub if_none_match: Option<Bytes>,
-    /// `Range` and `If-Range`: only the rest of a response is wanted, which is not stored.
+    /// `Range` and `If-Range`: only the rest of a response is needed, which is not stored.
     pub rest: Option<(Bytes, Bytes)>,
 }
 
-/// Where a response comes from.
+/// The source of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// The origin; `cacheable`: all of it was asked for, so that conditions and ranges of the client's
-    /// are ours to answer.
+    /// The origin; `cacheable`: the whole response was requested, so that the client's conditions
+    /// and ranges are evaluated here.
     Origin {
         /// nginx: `u->cacheable`.
         cacheable: bool,
     },
-    /// The cache, which has all of it.
+    /// The cache, which has the whole response.
     Cache,
 }
 
-/// Our response for one of the origin, but for the body.
+/// Our response for one of the origin, without the body.
 #[derive(Debug)]
 pub struct Answer {
     /// Its head.
     pub head: Box<Head>,
-    /// The origin is read ahead of the client. What is not, is not stored.
+    /// The origin is read ahead of the client. Otherwise the response is not stored.
     pub buffering: bool,
-    /// It is the same for all requests of the location, and making it has changed nothing else.
+    /// It is the same for all requests of the location, and making it had no other effect.
     pub constant: bool,
 }

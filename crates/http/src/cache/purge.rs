@@ -1,6 +1,6 @@
-//! Removing what is stored: on request (`cache_purge`, `nowait cache purge`), and when an unsafe
-//! method has changed the resource (RFC 9111 section 4.4, strict mode). Called by [`super::serve`] and
-//! by the program.
+//! Removing stored responses: on request (`cache_purge`, `nowait cache purge`), and when an unsafe
+//! method has changed the resource (RFC 9111 section 4.4, strict mode). Called by [`super::serve`]
+//! and by the program.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ use crate::request::Request;
 use crate::response::{Body, Head, Response};
 use crate::upstream::{BodyOptions, UpstreamHead};
 
-/// Tags that one request may purge.
+/// The maximum number of tags that one request may purge.
 const TAGS_MAX: usize = 64;
 
-/// What an operator wants to be purged.
+/// The target of an operator's purge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Aim {
     /// The object of a key, and its variants.
     Key(Vec<u8>),
-    /// All objects whose key begins like this.
+    /// All objects whose key begins with this prefix.
     Prefix(Vec<u8>),
     /// All objects with a tag.
     Tag(Vec<u8>),
@@ -46,10 +46,10 @@ impl Aim {
     }
 }
 
-/// Purges a cache by its name; how many objects there were. Runs on a worker.
+/// Purges a cache given by name; returns the number of objects. Runs on a worker.
 ///
 /// # Errors
-/// The text for the operator.
+/// The message for the operator.
 pub async fn by_name(
     conf: &HttpConf,
     stores: &[Arc<Store>],
@@ -77,8 +77,8 @@ fn count(purged: Purged) -> u64 {
     purged.objects + purged.fills
 }
 
-/// Answers a request that purges: 204, with `X-Purged` saying how many objects; 404 if its key was
-/// not there.
+/// Responds to a purging request: 204, with the number of objects in `X-Purged`; 404 if its key was
+/// not stored.
 pub(super) async fn answer(
     request: &mut Request,
     conf: &CacheConf,
@@ -122,8 +122,8 @@ fn words(request: &Request, conf: &CacheConf) -> Vec<What> {
     tags
 }
 
-/// Sends a request on whose method is not cached; what it has changed is forgotten in the strict
-/// mode.
+/// Forwards a request whose method is not cached; in the strict mode, invalidates the resource that
+/// it has changed.
 pub(super) async fn pass(
     request: &mut Request,
     origin: &mut dyn Origin,
@@ -146,8 +146,8 @@ pub(super) async fn pass(
     }
 }
 
-/// Section 4.4: "A cache MUST invalidate the target URI", and "MAY also invalidate other URIs", as
-/// those of `Location` and `Content-Location` of the same origin.
+/// Section 4.4: "A cache MUST invalidate the target URI", and "MAY also invalidate other URIs",
+/// such as those of `Location` and `Content-Location` of the same origin.
 async fn invalidate(
     request: &Request,
     origin: &dyn Origin,
@@ -165,12 +165,12 @@ async fn invalidate(
         keys.extend(other.map(|text| Key::new(&text)));
     }
     for key in keys {
-        // Only purges by prefix can be too many.
+        // Only purges by prefix can exceed a limit.
         let _ = store.purge(What::Key(key), How::Hard).await;
     }
 }
 
-/// The key of another URI, if the key has the request's in it.
+/// The key of another URI, if the key contains the request's URI.
 fn replaced(key: &Bytes, uri: &[u8], other: &[u8]) -> Option<Vec<u8>> {
     if uri.is_empty() {
         return None;

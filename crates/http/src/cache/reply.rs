@@ -1,4 +1,4 @@
-//! What the strict rules (RFC 9111) need to know about a request and about a response, read once.
+//! The input of the strict rules (RFC 9111) about a request and about a response, read once.
 //!
 //! Made by [`super::serve`] and by the rules' tests; used by [`super::storing`], [`super::freshness`] and
 //! [`super::updating`].
@@ -27,11 +27,11 @@ pub struct Asked {
 pub struct Reply {
     /// The status.
     pub status: u16,
-    /// The targeted cache control, else `Cache-Control`.
+    /// The targeted cache control, or else `Cache-Control`.
     pub control: Control,
-    /// A targeted field said so.
+    /// It comes from a targeted field.
     pub targeted: bool,
-    /// `Expires` in Unix seconds; a time that is none is in the past.
+    /// `Expires` in Unix seconds; an invalid time is in the past.
     pub expires: Option<i64>,
     /// `Date` in Unix seconds.
     pub date: Option<i64>,
@@ -43,7 +43,7 @@ pub struct Reply {
     pub etag: Option<Bytes>,
     /// `Vary`, all lines joined.
     pub vary: Bytes,
-    /// It has `Set-Cookie` that counts.
+    /// It has a `Set-Cookie` that is not ignored.
     pub set_cookie: bool,
     /// It has `Content-Range`.
     pub content_range: bool,
@@ -121,7 +121,7 @@ impl Reply {
         reply
     }
 
-    /// Whether it can be asked about with a condition.
+    /// Whether it can be revalidated by a condition.
     pub fn has_validator(&self) -> bool {
         self.etag.is_some() || self.last_modified.is_some()
     }
@@ -133,7 +133,7 @@ impl Reply {
     }
 }
 
-/// All lines of a field as one list.
+/// All lines of a field, joined into one list.
 pub fn joined<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Bytes {
     let mut all = Vec::new();
     for line in lines {

@@ -1,15 +1,15 @@
-//! The rest of a response whose object was lost while it was read: its disk failed, and what the reader
-//! wants next is not in memory. The origin is asked for it with a range.
+//! The rest of a response whose object was lost while it was read: its disk failed, and the
+//! reader's next bytes are not in memory. They are fetched from the origin by a range request.
 //!
-//! Bytes of two responses are only put together if they are certainly of one representation: the first
-//! response had a strong validator, and the second has the same one, the same coding, the same length,
-//! and begins and ends where it has to. In any doubt the connection is cut.
-//! RFC 9110 sections 13.1.5 (`If-Range`), 14.4 (`Content-Range`), 15.3.7.3 (combining parts).
+//! Bytes of two responses are combined only if they certainly belong to one representation: the
+//! first response had a strong validator, and the second has the same validator, the same coding
+//! and the same length, and begins and ends at the right position. In any doubt the connection is
+//! cut. RFC 9110 sections 13.1.5 (`If-Range`), 14.4 (`Content-Range`), 15.3.7.3 (combining parts).
 //!
-//! What is stored may be a part itself (206: `slice`, or `Range` in the key): then positions count from
-//! where it begins.
+//! The stored response may be a part itself (206: `slice`, or `Range` in the key): then positions
+//! count from its beginning.
 //!
-//! Called by [`super::along`]. Never: stores anything.
+//! Called by [`super::along`]. Never stores anything.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,28 +28,29 @@ use crate::slice;
 use crate::subrequest::Subrequest;
 use crate::upstream::{BodyOptions, UpstreamHead};
 
-/// RFC 9110 section 8.8.2.2: a modification time is a strong validator only if the response was made so
-/// long after it that another change within the same second would have shown: seconds.
+/// RFC 9110 section 8.8.2.2: a modification time is a strong validator only if the response was
+/// made so much later that another change within the same second would have been visible. In
+/// seconds.
 const STRONG_AFTER: i64 = 60;
 
-/// Who could ask for the rest of a response.
+/// Can request the rest of a response.
 pub(super) struct Rest {
-    /// What the request to the origin is a copy of.
+    /// The request to be copied for the origin.
     request: Box<Request>,
     again: Again,
     stored: Arc<Stored>,
 }
 
-/// What is missing.
+/// The missing part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// The first byte of the body that is wanted.
+    /// The first missing byte of the body.
     pub(super) start: u64,
-    /// Up to where it is wanted; `None`: to its end.
+    /// The end of the missing part; `None`: the body's end.
     pub(super) end: Option<u64>,
-    /// Length of the body, if all of it has come.
+    /// Length of the body, if it was received completely.
     pub(super) length: Option<u64>,
-    /// Bytes of the body that had come.
+    /// Bytes of the body that were received.
     pub(super) received: u64,
 }
 
@@ -57,19 +58,19 @@ pub(super) struct Missing {
 pub(super) struct FromOrigin(State);
 
 enum State {
-    /// It is being asked.
+    /// It is being requested.
     Asking(LocalFuture<'static, Result<Got, BodyError>>),
     Got(Got),
 }
 
-/// What the origin has sent.
+/// The origin's response.
 struct Got {
     body: Body,
-    /// Bytes to be left out first.
+    /// Bytes to be skipped first.
     skip: u64,
-    /// Where in the whole the next byte is, after those.
+    /// The position of the next byte in the whole, after those.
     at: u64,
-    /// Up to where in the whole it has to go; `None`: that shows at its end.
+    /// The position in the whole at which it has to end; `None`: known only at its end.
     end: Option<u64>,
 }
 
@@ -91,7 +92,7 @@ impl Got {
         let Self { body, skip, at, end } = self;
         while end.is_none_or(|end| *at < end) {
             let Some(part) = body.next().await? else {
-                // The engine has seen its end; that it is the right one shows here.
+                // The engine has seen its end; that it is the right one is checked here.
                 return if end.is_none() && *skip == 0 {
                     Ok(None)
                 } else {
@@ -110,27 +111,27 @@ impl Got {
     }
 }
 
-/// What tells one representation from the next.
+/// Distinguishes one representation from another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Validator {
     ETag(Bytes),
     Time(i64),
 }
 
-/// What is known of the representation.
+/// The known facts about the representation.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
     validator: Validator,
-    /// The first response was this part of it.
+    /// The first response was this part of the whole.
     part: Option<Range<u64>>,
-    /// Its length, if the first response said so.
+    /// The length of the whole, if the first response stated it.
     length: Option<u64>,
     /// `Content-Encoding`
     coding: Option<Bytes>,
 }
 
 impl Rest {
-    /// For the response to a request; `None`: there are no ranges of it.
+    /// For the response to a request; `None`: it has no ranges.
     pub(super) fn of(request: &Request, again: Again, stored: &Arc<Stored>) -> Option<Box<Self>> {
         if request.method != Method::Get || !matches!(stored.state.status, 200 | 206) {
             return None;
@@ -141,7 +142,8 @@ impl Rest {
         Some(Box::new(Self { request, again, stored: stored.clone() }))
     }
 
-    /// Asks the origin. What fails is what the log says of the response that can't be completed.
+    /// Requests the rest from the origin. A failure is logged with the response that can't be
+    /// completed.
     pub(super) fn ask(self, missing: Missing) -> FromOrigin {
         let Self { mut request, again, stored } = self;
         FromOrigin(State::Asking(Box::pin(async move {
@@ -175,7 +177,7 @@ impl Rest {
     }
 }
 
-/// Whether what a stored response is of can be told from anything else.
+/// Whether the representation of a stored response can be distinguished from any other.
 pub(super) fn is_certain(stored: &Stored) -> bool {
     Identity::of(stored).is_some()
 }
@@ -200,14 +202,14 @@ impl Missing {
         length >= self.received && self.length.is_none_or(|known| known == length)
     }
 
-    /// Up to where what is wanted goes, of a body with this length.
+    /// The end of the missing part, in a body of this length.
     fn end(&self, length: u64) -> u64 {
         self.end.map_or(length, |end| end.min(length))
     }
 }
 
 impl Identity {
-    /// What the first response says of itself; `None`: too little.
+    /// The facts stated by the first response; `None`: too few.
     fn of(stored: &Stored) -> Option<Self> {
         let fields = meta::decode_fields(&stored.state.header)?;
         Self::read(&Field::head(stored.state.status, Bytes::new(), &fields))
@@ -243,8 +245,8 @@ impl Identity {
         })
     }
 
-    /// What is missing of the whole, of which the first response may be a part; `None`: what has come of
-    /// that is not what it said.
+    /// The missing part of the whole, of which the first response may be a part itself; `None`: the
+    /// received bytes contradict what that response stated.
     fn missing(&self, of: Missing) -> Option<Missing> {
         let Some(Range { start: begin, end }) = self.part.clone() else {
             return self.length.is_none_or(|length| of.fits(length)).then_some(of);
@@ -277,8 +279,7 @@ impl Identity {
         same && head.known(Known::ContentEncoding) == self.coding.as_deref()
     }
 
-    /// Whether a response goes on with the first one: how many bytes are to be left out, and where it
-    /// has to end.
+    /// Whether a response continues the first one: how many bytes to skip, and where it has to end.
     fn fits(
         &self,
         head: &UpstreamHead,
@@ -307,7 +308,7 @@ impl Identity {
         if !fits(length) {
             return Err("the origin has one of another length");
         }
-        // More than was asked for where the configuration says what is asked for: `slice`.
+        // More than requested where the configuration sets the range: `slice`.
         let wanted = missing.end(length);
         if start > missing.start || end < wanted {
             return Err("the origin has sent another part");
@@ -316,7 +317,7 @@ impl Identity {
     }
 }
 
-/// RFC 9110 section 8.8.3: `W/` marks a weak one.
+/// RFC 9110 section 8.8.3: `W/` marks a weak validator.
 fn is_strong(etag: &[u8]) -> bool {
     etag.len() >= 2 && etag.starts_with(b"\"") && etag.ends_with(b"\"")
 }
@@ -360,7 +361,7 @@ mod tests {
         assert_eq!(identity(&both).unwrap().if_range(), MONDAY);
     }
 
-    /// Sixty of a hundred bytes had come, thirty were sent.
+    /// Sixty of a hundred bytes had been received, thirty were sent.
     const MISSING: Missing = Missing { start: 30, end: None, length: None, received: 60 };
 
     #[test]
@@ -392,7 +393,7 @@ mod tests {
         }
         assert!(first.fits(&head(416, &[etag]), &MISSING).is_err());
         assert!(first.fits(&head(404, &[etag]), &MISSING).is_err());
-        // One that knows no ranges sends all of it.
+        // An origin without range support sends the whole.
         let whole = |length| first.fits(&head(200, &[etag, ("Content-Length", length)]), &MISSING);
         assert_eq!(whole("100"), Ok((30, Some(100))));
         assert!(whole("101").is_err());

@@ -1,16 +1,16 @@
-//! The way of a request through the cache: looked up, waited for, fetched, stored, served.
+//! The steps of a request through the cache: look-up, waiting, fetching, storing, serving.
 //!
 //! Called by the handler of a protocol whose location has a cache. nginx: `ngx_http_upstream_cache`
-//! and what `ngx_http_upstream.c` does for it.
+//! and the related code in `ngx_http_upstream.c`.
 //!
 //! | status | what happens |
 //! |---|---|
 //! | HIT | served from the cache |
-//! | MISS | fetched, and stored if that is allowed |
-//! | BYPASS | fetched without looking; stored if that is allowed |
-//! | EXPIRED | what was stored is too old: fetched |
-//! | REVALIDATED | the same, but the origin said that it is valid still |
-//! | STALE | the same, but served all the same: the origin failed, or is asked in the background |
+//! | MISS | fetched, and stored if allowed |
+//! | BYPASS | fetched without a look-up; stored if allowed |
+//! | EXPIRED | the stored response was stale: fetched |
+//! | REVALIDATED | the same, but the origin confirmed it |
+//! | STALE | the same, but served: the origin failed, or is asked in the background |
 //! | UPDATING | the same, while another request fetches it |
 
 use std::cell::RefCell;
@@ -40,11 +40,11 @@ use crate::response::Response;
 use crate::subrequest::{self, Entry, Subrequest};
 use crate::upstream::BodyOptions;
 
-/// How often a request that waited for another one's response looks again before it asks the origin
-/// itself.
+/// How often a request that waited for another one's response looks again before it goes to the
+/// origin.
 const ROUNDS_MAX: u32 = 16;
 
-/// Memory for the text of a key that is kept for the next one.
+/// Memory for a key's text that is kept for the next one.
 const TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// A request on its way through the cache.
@@ -56,26 +56,26 @@ pub(super) struct Run<'a> {
     pub(super) io: Rc<Io>,
     /// The key without `Vary`.
     pub(super) main: Target,
-    /// The key that was looked up last.
+    /// The key of the last look-up.
     pub(super) target: Target,
-    /// What the request says about caching (strict mode).
+    /// The request's cache directives (strict mode).
     pub(super) asked: Asked,
     /// Unix seconds.
     pub(super) now: i64,
     /// A response was found, but not the variant for this request.
     pub(super) vary_miss: bool,
-    /// Age of the response that was found, in seconds.
+    /// Age of the response found, in seconds.
     pub(super) age: Option<u64>,
-    /// For how long it is valid still, in seconds.
+    /// Its remaining validity, in seconds.
     pub(super) ttl: Option<i64>,
-    /// The status by which the origin has said that what is stored is valid still.
+    /// The status by which the origin confirmed the stored response.
     pub(super) validated_by: Option<u16>,
-    /// What was found already.
+    /// The result of an earlier look-up.
     pub(super) begun: Option<Result<Found, Waits>>,
 }
 
-/// Answers a request of a location that has a cache with what is in memory. `None`: it has to wait,
-/// or to be asked for elsewhere, and [`serve`] goes on with it.
+/// Serves a request of a location that has a cache from memory. `None`: it has to wait, or needs
+/// the disk or the origin; [`serve`] continues with it.
 pub fn try_serve(request: &mut Request, origin: &mut dyn Origin) -> Option<Outcome> {
     let current = request.current.clone();
     let conf = current.conf.location(request.location).cache.as_deref()?;
@@ -96,7 +96,7 @@ pub fn try_serve(request: &mut Request, origin: &mut dyn Origin) -> Option<Outco
     None
 }
 
-/// Answers a request of a location that has a cache.
+/// Serves a request of a location that has a cache.
 pub async fn serve(request: &mut Request, origin: &mut dyn Origin) -> Outcome {
     let current = request.current.clone();
     let Some(conf) = current.conf.location(request.location).cache.as_deref() else {
@@ -129,7 +129,7 @@ pub async fn serve(request: &mut Request, origin: &mut dyn Origin) -> Outcome {
     run.look().await
 }
 
-/// Whether a request may be answered from the cache, and its response stored.
+/// Whether a request may be served from the cache, and its response stored.
 fn is_served(request: &Request, conf: &CacheConf) -> bool {
     if !conf.methods.allows(request.method) {
         return false;
@@ -140,9 +140,9 @@ fn is_served(request: &Request, conf: &CacheConf) -> bool {
     // RFC 9111 section 4: "A cache MUST write through requests with methods that are unsafe […] to the
     // origin server; i.e., a cache is not allowed to generate a reply to such a request before having
     // forwarded the request and having received a corresponding response."
-    // RFC 9110 section 9.3.1: "content received in a GET request has no generally defined semantics".
-    // An origin may look at it all the same, and the key does not: nobody else may be given what it
-    // answers.
+    // RFC 9110 section 9.3.1: "content received in a GET request has no generally defined
+    // semantics". An origin may still evaluate it, but the key does not contain it: the response
+    // must not be served to other requests.
     request.method != Method::Post && request.body_length == BodyLength::None
 }
 
@@ -151,7 +151,7 @@ pub(super) fn unix_now() -> i64 {
     i64::try_from(clock().unix_ms() / 1000).unwrap_or(i64::MAX)
 }
 
-/// Asks the origin for a request that the cache has nothing to do with.
+/// Forwards a request to the origin without the cache.
 pub(super) async fn pass(request: &mut Request, origin: &mut dyn Origin) -> Outcome {
     let reply = match origin.fetch(request, Wanted::default()).await {
         Ok(reply) => reply,
@@ -166,7 +166,7 @@ pub(super) async fn pass(request: &mut Request, origin: &mut dyn Origin) -> Outc
     }
 }
 
-/// The cache of a request; `None`: none.
+/// The cache of a request, if it has one.
 fn zone(request: &Request, conf: &CacheConf) -> Result<Option<Arc<Store>>, Outcome> {
     let caches = &request.current.caches;
     let at = match &conf.zone {
@@ -214,11 +214,11 @@ fn asked(request: &Request) -> Asked {
     Asked::read(request.method, fields.into_iter())
 }
 
-/// The right to store a response, and how it is to be fetched.
+/// The right to store a response, and how to fetch it.
 pub(super) enum Place {
     /// In this fill.
     Fill(Fill),
-    /// In a fill that is begun when the response has come (BYPASS); the origin was asked then.
+    /// In a fill that begins with the response (BYPASS); the request was sent at that moment.
     Later(Moment),
     /// It must not be stored.
     Nowhere,
@@ -266,7 +266,7 @@ impl<'a> Run<'a> {
         self.look().await
     }
 
-    /// Looks for the response, and asks the origin for what is not there.
+    /// Looks for the response, and fetches it from the origin if it is not stored.
     async fn look(&mut self) -> Outcome {
         let deadline = now() + self.conf.lock_timeout;
         let mut looked_twice = false;
@@ -297,7 +297,8 @@ impl<'a> Run<'a> {
                     return self.fetch(Place::Nowhere, None, Forward::UriMiss).await;
                 }
                 Found::Absent { wanted: true } => match self.begin(None) {
-                    // Another worker may have stored it since: with the lock one asks the origin.
+                    // Another worker may have stored it since: with the lock only one request goes
+                    // to the origin.
                     FillStart::Fill(_)
                         if self.conf.lock && !looked_twice && self.store.has(&self.target) =>
                     {
@@ -340,7 +341,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Asks for the right to store the response.
+    /// Acquires the right to store the response.
     pub(super) fn begin(&self, asked: Option<Moment>) -> FillStart {
         let background = self.request.nested.is_some_and(|nested| nested.background);
         let options = FillOptions {
@@ -352,8 +353,8 @@ impl<'a> Run<'a> {
         self.store.begin_fill(&self.io, &self.target, options)
     }
 
-    /// A response that is too old: it is served all the same, or the origin is asked, or what another
-    /// request fetches is waited for.
+    /// The response is stale: serves it if allowed, fetches a new one, or waits for another request
+    /// that fetches it.
     async fn stale(&mut self, object: Object<Hit>, stale: Stale) -> Next {
         let background = self.request.nested.is_some_and(|nested| nested.background);
         let may_serve = stale.while_updating
@@ -371,12 +372,12 @@ impl<'a> Run<'a> {
             FillStart::Fill(fill) => Place::Fill(fill),
             FillStart::Unavailable(_) => Place::Nowhere,
             FillStart::Busy(_) if background => return Next::Answer(Outcome::status(204)),
-            // Another one has begun just now.
+            // Another request has just begun.
             FillStart::Busy(_) if may_serve => {
                 return Next::Answer(self.hit(object, Status::Updating, Some(Forward::Stale)));
             }
-            // nginx differs: there all requests that find an expired response go to the origin; with
-            // the lock only one does here.
+            // nginx differs: there all requests that find an expired response go to the origin;
+            // here, with the lock, only one does.
             FillStart::Busy(waiter) => return Next::Wait(waiter),
         };
         let why =
@@ -384,7 +385,7 @@ impl<'a> Run<'a> {
         Next::Answer(self.fetch(place, Some((object, stale)), why).await)
     }
 
-    /// Starts a request of its own for the origin's answer. nginx:
+    /// Starts a background request to the origin. nginx:
     /// `ngx_http_upstream_cache_background_update`.
     fn update_in_background(&self) -> bool {
         let update = Subrequest {
@@ -396,13 +397,13 @@ impl<'a> Run<'a> {
         update.begin(self.request).and_then(subrequest::background).is_ok()
     }
 
-    /// Waits for what another request fetches, not longer than `proxy_cache_lock_timeout`.
+    /// Waits for another request's fetch, at most `proxy_cache_lock_timeout`.
     async fn wait(&mut self, waiter: Waiter, deadline: Instant) -> Waited {
         let left = deadline.saturating_duration_since(now());
         let aged = self.conf.lock_age.saturating_sub(waiter.age());
         let woken = match select(waiter, sleep(left.min(aged))).await {
             Either::Left(woken) => woken,
-            // One more request is sent for those that wait.
+            // One more request is sent, on behalf of those that wait.
             Either::Right(()) if aged < left => return Waited::Look,
             Either::Right(()) => {
                 self.request.log(Level::Info, format_args!("cache lock timeout"));
@@ -411,30 +412,30 @@ impl<'a> Run<'a> {
         };
         match woken {
             Woken::Filling(growing) => Waited::Growing(growing),
-            // Another one will hardly be storable either: ask all at once.
+            // The next response is unlikely to be storable either: all go to the origin at once.
             Woken::Ended(Ended::Declined) => Waited::Fetch,
             Woken::Ended(Ended::Stored | Ended::Failed | Ended::Moved) => Waited::Look,
         }
     }
 }
 
-/// What comes after a response that is too old.
+/// The next step after a stale response.
 enum Next {
     Answer(Outcome),
     Wait(Waiter),
 }
 
-/// What waiting led to.
+/// The result of waiting.
 enum Waited {
     /// Look again.
     Look,
-    /// Read along.
+    /// Read the growing object.
     Growing(nowait_cache::Growing),
-    /// Ask the origin without storing.
+    /// Fetch without storing.
     Fetch,
 }
 
-/// Whether a method's responses have no content.
+/// Whether responses to this method have no body.
 pub(super) fn is_head(method: Method) -> bool {
     method == Method::Head
 }

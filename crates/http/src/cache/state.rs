@@ -1,4 +1,4 @@
-//! What a request knows of its cache: for `$upstream_cache_status` and its like.
+//! The cache state of a request, for `$upstream_cache_status` and related variables.
 
 use bytes::Bytes;
 
@@ -49,20 +49,20 @@ fn text<'a>(
     value.map(|value| out.extend_from_slice(value)).is_some()
 }
 
-/// Kept in the request once a cache was asked.
+/// Kept in the request once a cache was used.
 #[derive(Debug, Default)]
 pub struct State {
-    /// What became of it.
+    /// The cache status.
     pub status: Option<Status>,
     /// The text of the key.
     pub key: Bytes,
-    /// `Last-Modified` of the stored response with which the origin is asked, as it is sent.
+    /// `Last-Modified` of the stored response that is being revalidated, as sent to the origin.
     pub last_modified: Option<Bytes>,
-    /// `ETag` of it.
+    /// `ETag` of the stored response that is being revalidated.
     pub etag: Option<Bytes>,
     /// Age of the stored response in seconds.
     pub age: Option<u64>,
-    /// What was found before the request had to wait for something.
+    /// The result of a look-up before the request had to wait.
     pub(super) begun: Option<Begun>,
 }
 

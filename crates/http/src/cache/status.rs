@@ -1,26 +1,26 @@
-//! How the cache took part in a response: `$upstream_cache_status`, and `Cache-Status` (RFC 9211).
+//! How the cache handled a request: `$upstream_cache_status`, and `Cache-Status` (RFC 9211).
 
-/// What became of a request in the cache. nginx: `ngx_http_cache_status`.
+/// The cache status of a request. nginx: `ngx_http_cache_status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Nothing was stored.
     Miss,
-    /// `proxy_cache_bypass`: not looked for.
+    /// `proxy_cache_bypass`: the cache was not searched.
     Bypass,
-    /// What was stored was too old, and the origin's answer was served.
+    /// The stored response was stale, and the origin's response was served.
     Expired,
-    /// What was stored was too old and served all the same.
+    /// The stored response was stale and was served nevertheless.
     Stale,
     /// The same, while another request fetches a newer one.
     Updating,
-    /// The origin said that what was stored is valid still.
+    /// The origin confirmed the stored response.
     Revalidated,
     /// Served from the cache.
     Hit,
 }
 
 impl Status {
-    /// The word of the variable.
+    /// The value of the variable.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Miss => "MISS",
@@ -34,7 +34,7 @@ impl Status {
     }
 }
 
-/// Why a request went to the origin: the parameter `fwd` (RFC 9211 section 2.2).
+/// Why a request was forwarded to the origin: the parameter `fwd` (RFC 9211 section 2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forward {
     /// "The cache was configured to not handle this request."
@@ -66,18 +66,18 @@ impl Forward {
     }
 }
 
-/// What `Cache-Status` tells about a response.
+/// The contents of `Cache-Status` for a response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Why the origin was asked; `None` is a hit.
+    /// Why the request was forwarded; `None` is a hit.
     pub forward: Option<Forward>,
-    /// The status of the origin, when it is not the response's.
+    /// The status of the origin, if it differs from the response's.
     pub forward_status: Option<u16>,
-    /// Seconds for which the response is fresh; negative when it is stale.
+    /// Seconds for which the response stays fresh; negative when it is stale.
     pub ttl: Option<i64>,
     /// The response is being stored.
     pub stored: bool,
-    /// The request was answered together with another one's.
+    /// The request was collapsed with another one.
     pub collapsed: bool,
 }
 

@@ -1,6 +1,6 @@
-//! May a response be stored, and for what may it be used (RFC 9111 section 3)?
+//! Whether a response may be stored, and for which requests it may be used (RFC 9111 section 3).
 //!
-//! Asked for every response of an origin in the strict mode. Pure: no clock, no configuration.
+//! Used for every response of an origin in the strict mode. Pure: no clock, no configuration.
 
 use nowait_h1::Method;
 
@@ -11,7 +11,7 @@ use super::reply::{Asked, Reply};
 pub enum Refusal {
     /// The method's responses are not stored here.
     Method,
-    /// The status is not one that this cache understands.
+    /// The cache does not understand the status.
     Status,
     /// `no-store`, in the request or in the response.
     NoStore,
@@ -21,16 +21,16 @@ pub enum Refusal {
     Authorization,
     /// `Vary: *`
     Vary,
-    /// It sets a cookie, and does not say that it may be shared.
+    /// It sets a cookie, and is not explicitly shareable.
     Cookie,
-    /// Neither the response nor its status says that it may be stored.
+    /// Neither the response nor its status allows storing.
     Unmarked,
-    /// Nothing says how long it is fresh, and it can't be validated either.
+    /// Its freshness is unknown, and it can't be validated either.
     Useless,
 }
 
 /// Whether a response may be stored. `lifetime` in seconds, from [`super::freshness::lifetime`];
-/// `sliced` tells that the range is part of the key.
+/// `sliced`: the range is part of the key.
 ///
 /// # Errors
 /// The first rule that forbids it.
@@ -102,7 +102,7 @@ pub fn allowed(asked: &Asked, reply: &Reply, lifetime: u64, sliced: bool) -> Res
     Ok(())
 }
 
-/// Statuses whose rules about caching this cache follows.
+/// Statuses whose caching rules this cache implements.
 fn understood(status: u16) -> bool {
     heuristic(status) || matches!(status, 302 | 303 | 307 | 400..=403 | 429 | 500..=504)
 }
@@ -113,8 +113,8 @@ pub fn heuristic(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }
 
-/// Whether a field of a response is kept out of the cache (section 3.1): it is about one connection,
-/// about proxies, or the origin says so. `connection` has the members of `Connection`.
+/// Whether a field of a response is not stored (section 3.1): it concerns one connection or
+/// proxies, or the origin forbids it. `connection` has the members of `Connection`.
 pub fn excluded(name: &[u8], connection: &[u8], reply: &Reply) -> bool {
     const ALWAYS: [&[u8]; 10] = [
         b"connection",

@@ -1,14 +1,14 @@
-//! Targeted cache control (RFC 9213): `CDN-Cache-Control`, which takes the place of `Cache-Control`
-//! and `Expires` for caches of the operator's own.
+//! Targeted cache control (RFC 9213): `CDN-Cache-Control`, which replaces `Cache-Control` and
+//! `Expires` for the operator's own caches.
 //!
-//! The field is a dictionary of structured fields (RFC 9651), of which only as much is read here as
-//! cache directives need: keys, and values that are integers, strings, tokens or flags. Anything that
-//! does not parse makes the whole field one that is not there. Used by [`super::reply`].
+//! The field is a dictionary of structured fields (RFC 9651). Only the parts that cache directives
+//! need are read here: keys, and values that are integers, strings, tokens or flags. If any part
+//! does not parse, the whole field is ignored. Used by [`super::reply`].
 
 use super::control::{Control, Cow};
 
-/// The fields that are meant for this cache, the one that counts most first: the target list of
-/// RFC 9213 section 2.1.
+/// The fields that target this cache, in order of precedence: the target list of RFC 9213 section
+/// 2.1.
 pub const TARGETS: [&[u8]; 1] = [b"cdn-cache-control"];
 
 /// Reads the lines of a targeted field; `None` if they are empty or malformed.
@@ -22,7 +22,7 @@ pub fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Control> {
         let mut reader = Reader(line.trim_ascii());
         while !reader.0.is_empty() {
             let (key, value) = reader.member()?;
-            // A flag that is false is a directive that is not there.
+            // A flag that is false counts as absent.
             if let Some(value) = value {
                 control.take(key, value.text_for(key));
             }
@@ -47,8 +47,8 @@ enum Item<'a> {
 impl<'a> Item<'a> {
     /// The value of a directive.
     ///
-    /// RFC 9213 section 2.1: "the max-age directive has an integer value"; a string is none, whatever is
-    /// in it.
+    /// RFC 9213 section 2.1: "the max-age directive has an integer value"; a string is not an
+    /// integer, whatever its contents.
     fn text_for(self, key: &[u8]) -> Option<Cow<'a>> {
         match self {
             Self::Flag => None,
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
                     |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&b);
                 self.take_while(is_token)
             }
-            // Inner lists, byte sequences, dates: no directive has them.
+            // Inner lists, byte sequences, dates: not used by any directive.
             _ => return None,
         };
         Some(Some(Item::Bare(Cow::Borrowed(text))))
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// Parameters of a member are allowed, and mean nothing here.
+    /// Parameters of a member are allowed but ignored.
     fn parameters(&mut self) -> Option<()> {
         while let Some(rest) = self.0.strip_prefix(b";") {
             self.0 = rest.trim_ascii_start();

@@ -1,6 +1,6 @@
-//! What other responses do to stored ones: a 304 renews the fields (RFC 9111 sections 3.2, 4.3.4), and so
-//! does an answer to HEAD (section 4.3.5),
-//! an answer to an unsafe method makes a response invalid (section 4.4). Pure; the strict mode only.
+//! How other responses change stored ones: a 304 renews the fields (RFC 9111 sections 3.2, 4.3.4),
+//! and so does a response to HEAD (section 4.3.5); a response to an unsafe method invalidates
+//! (section 4.4). Pure; the strict mode only.
 
 use bytes::Bytes;
 use nowait_h1::Method;
@@ -9,7 +9,7 @@ use super::meta::Field;
 use super::reply::{Reply, joined};
 use super::storing;
 
-/// Puts the fields of a 304 in place of the stored ones.
+/// Replaces the stored fields with those of a 304.
 ///
 /// Section 3.2: "the cache MUST add each header field in the provided response to the stored
 /// response, replacing field values that are already present, with the following exceptions".
@@ -26,7 +26,7 @@ pub fn freshen(stored: &mut Vec<Field>, newer: &[Field], reply: &Reply) {
     stored.extend(taken.into_iter().cloned());
 }
 
-/// Whether a 304 with this `ETag` is about the stored response with that one.
+/// Whether a 304 with this `ETag` applies to the stored response with that one.
 ///
 /// Section 4.3.4: "If the new response contains one or more strong validators, then each of those strong
 /// validators identifies a selected representation for update. […] If none of the initial set contains
@@ -36,7 +36,7 @@ pub fn is_about(stored: Option<&[u8]>, newer: Option<&[u8]>) -> bool {
     newer.is_none_or(|newer| newer.starts_with(b"W/") || stored == Some(newer))
 }
 
-/// Whether a 200 to HEAD is about the stored response to GET, which it renews then as a 304 does.
+/// Whether a 200 to HEAD applies to the stored response to GET, which it then renews as a 304 does.
 /// Validators are the text of `ETag` and the time of `Last-Modified`.
 ///
 /// Section 4.3.5: "if the stored response and HEAD response have matching values for any received
@@ -68,7 +68,7 @@ fn describes_content(name: &[u8]) -> bool {
         .any(|other| is(other))
 }
 
-/// Whether an answer makes what is stored for the URI invalid.
+/// Whether a response invalidates the stored response for the URI.
 ///
 /// Section 4.4: "a cache MUST invalidate the target URI […] when it receives a non-error status code
 /// in response to an unsafe request method (including methods whose safety is unknown)"; "A

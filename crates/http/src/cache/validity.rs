@@ -1,7 +1,7 @@
 //! How long a response may be served, and whether it may be stored: nginx's rules.
 //!
-//! Asked for every response of an origin unless `proxy_cache_rfc9111` is on. The fields are looked
-//! at in the order in which they came, as nginx does; `now` is an argument. nginx:
+//! Used for every response of an origin unless `proxy_cache_rfc9111` is on. The fields are
+//! processed in the order in which they were received, as in nginx; `now` is an argument. nginx:
 //! `ngx_http_upstream_process_*` and `ngx_http_file_cache_valid`.
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use crate::http_date;
 /// The longest `Vary` that is stored, in bytes. nginx: `NGX_HTTP_CACHE_VARY_LEN`.
 pub const VARY_BYTES_MAX: usize = 128;
 
-/// Fields that are not looked at: `proxy_ignore_headers`.
+/// Ignored fields: `proxy_ignore_headers`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ignored {
     /// `X-Accel-Expires`
@@ -27,27 +27,27 @@ pub struct Ignored {
     pub vary: bool,
 }
 
-/// What a response says about its storing.
+/// The storing rules stated by a response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Validity {
     /// It must not be stored.
     pub uncacheable: bool,
-    /// Until when it may be served, in Unix seconds; `None`: `proxy_cache_valid` decides.
+    /// Its end of validity, in Unix seconds; `None`: `proxy_cache_valid` decides.
     pub until: Option<i64>,
-    /// `stale-while-revalidate`: so many seconds more while it is being updated.
+    /// `stale-while-revalidate`: additional seconds while it is being updated.
     pub updating: u64,
-    /// `stale-if-error`: so many seconds more when the origin fails.
+    /// `stale-if-error`: additional seconds when the origin fails.
     pub error: u64,
     /// `Vary`, all lines joined; empty if there is none.
     pub vary: Bytes,
 }
 
-/// How long responses are valid that do not say so themselves: `proxy_cache_valid`.
+/// How long responses are valid that do not state it themselves: `proxy_cache_valid`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ValidByStatus(pub Vec<(Option<u16>, u64)>);
 
 impl ValidByStatus {
-    /// Seconds for a status; the first entry for it or for `any` counts, 0 is never.
+    /// Seconds for a status; the first entry for it or for `any` applies, 0 means never.
     pub fn seconds(&self, status: u16) -> u64 {
         let entry = self.0.iter().find(|(code, _)| code.is_none_or(|code| code == status));
         entry.map_or(0, |(_, seconds)| *seconds)
@@ -71,7 +71,7 @@ pub fn assess<'a>(
 }
 
 impl Validity {
-    /// Until when a response of this status is served, in Unix seconds; `None`: it isn't stored.
+    /// The end of validity of a response of this status, in Unix seconds; `None`: it is not stored.
     pub fn until(&self, status: u16, valid: &ValidByStatus, now: i64) -> Option<i64> {
         if self.uncacheable {
             return None;
@@ -90,7 +90,7 @@ struct State {
     ignored: Ignored,
     now: i64,
     validity: Validity,
-    /// An `X-Accel-Expires` was seen, whatever it says.
+    /// An `X-Accel-Expires` was seen, with any value.
     accel_seen: bool,
     expires_seen: bool,
     no_cache: bool,
@@ -131,7 +131,7 @@ impl State {
             Some(_) => i64::try_from(number).unwrap_or(i64::MAX),
             None => after(self.now, number),
         };
-        // nginx: a time of 0 is none.
+        // nginx: a time of 0 is ignored.
         self.validity.until = (until != 0).then_some(until);
         self.no_cache = false;
         self.expired = false;
@@ -208,7 +208,7 @@ fn has(value: &[u8], word: &[u8]) -> bool {
     behind(value, word).is_some()
 }
 
-/// What follows a word that is anywhere in the field, in any case.
+/// The text after a word found anywhere in the field, in any case.
 fn behind<'a>(value: &'a [u8], word: &[u8]) -> Option<&'a [u8]> {
     let at = value.windows(word.len()).position(|part| part.eq_ignore_ascii_case(word))?;
     Some(&value[at + word.len()..])
@@ -224,7 +224,7 @@ fn delta(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// Digits only; what does not fit is the largest number.
+/// Digits only; a value that does not fit becomes the largest number.
 fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(seconds(&[("Expires", &date(NOW + 30))]), Some(30));
         assert_eq!(seconds(&[("Expires", &date(NOW - 1))]), None);
         assert_eq!(seconds(&[("Expires", "0")]), None);
-        // max-age wins whatever comes first.
+        // max-age wins in any order.
         let (expires, control) = (date(NOW - 1), ("Cache-Control", "max-age=60"));
         assert_eq!(seconds(&[("Expires", &expires), control]), Some(60));
         assert_eq!(seconds(&[control, ("Expires", &expires)]), Some(60));
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(seconds(&[accel("0")]), None);
         assert_eq!(seconds(&[accel("-1")]), Some(7));
         assert_eq!(seconds(&[accel("x")]), Some(7));
-        // It wins over what says no, whatever comes first.
+        // It overrides prohibitions, in any order.
         for no in [("Cache-Control", "no-cache"), ("Cache-Control", "max-age=0"), ("Expires", "0")]
         {
             assert_eq!(seconds(&[accel("5"), no]), Some(5));
@@ -348,8 +348,8 @@ mod tests {
         assert_eq!(ValidByStatus::default().seconds(200), 0);
     }
 
-    /// Whatever the fields are: what is stored has a time, and no time before now but an absolute
-    /// one; without words that allow it nothing becomes longer than what was asked for.
+    /// For any fields: a stored response has a time, and only an absolute time can be before now;
+    /// without words that allow it, no time is extended beyond the requested one.
     #[test]
     fn any_fields() {
         let names = ["Cache-Control", "Expires", "X-Accel-Expires", "Set-Cookie", "Vary", "X"];

@@ -1,11 +1,11 @@
-//! Which variant of a response belongs to a request: the fields that `Vary` names, as bytes that are
-//! equal when they select the same one.
+//! Which variant of a response belongs to a request: encodes the fields named by `Vary` as bytes
+//! that are equal if they select the same variant.
 //!
-//! nginx's form joins the lines of a field and leaves spaces out of three lists
-//! (`ngx_http_file_cache_vary`); the strict form (RFC 9111 section 4.1) normalises more, so that more
-//! requests share a variant. Used by [`super::serve`] to make the key of a variant. Pure.
+//! nginx's form joins the lines of a field and removes spaces from three lists
+//! (`ngx_http_file_cache_vary`); the strict form (RFC 9111 section 4.1) normalizes more, so that
+//! more requests share a variant. Used by [`super::serve`] to make the key of a variant. Pure.
 
-/// Members of a list that are sorted; in longer ones the order counts.
+/// The longest list whose members are sorted; in longer ones the order matters.
 const MEMBERS_MAX: usize = 32;
 
 /// How fields are compared.
@@ -19,8 +19,8 @@ pub enum Form {
     Strict,
 }
 
-/// What distinguishes the variant for a request: `vary` is the field of the response, `fields` those
-/// of the request.
+/// Distinguishes the variant for a request: `vary` is the field of the response, `fields` those of
+/// the request.
 pub fn distinction<'a>(
     vary: &[u8],
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
@@ -46,7 +46,7 @@ pub fn distinction<'a>(
             Form::Nginx => join(lines, &mut out),
             Form::Strict if is_weighted_list(&name) => sorted(lines, &mut out),
             Form::Strict => {
-                // A field that is absent matches only one that is absent, too.
+                // An absent field matches only an absent field.
                 if lines.clone().next().is_some() {
                     out.push(b'=');
                 }
@@ -58,7 +58,7 @@ pub fn distinction<'a>(
     out
 }
 
-/// Those in which nginx leaves out spaces.
+/// Fields from which nginx removes spaces.
 fn is_plain_list(name: &[u8]) -> bool {
     matches!(name, b"accept-charset" | b"accept-encoding" | b"accept-language")
 }
@@ -77,8 +77,9 @@ fn join<'a>(lines: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
     }
 }
 
-/// Joins lines without the white space that means nothing in the syntax of lists and parameters: at the
-/// ends, and beside `,` and `;`. Elsewhere any white space is one space; in quotes nothing changes.
+/// Joins lines without the white space that is insignificant in the syntax of lists and parameters:
+/// at the ends, and beside `,` and `;`. Elsewhere any white space becomes one space; quoted text is
+/// unchanged.
 fn spaced<'a>(lines: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
     let mut quotes = Quotes::default();
     for (n, line) in lines.enumerate() {
@@ -149,7 +150,7 @@ fn sorted<'a>(lines: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
     join(members.iter().map(|member| &member[..]), out);
 }
 
-/// A member in lower case, without white space and without the weight that it has anyway.
+/// A member in lower case, without white space and without the default weight.
 fn normal(member: &[u8]) -> Vec<u8> {
     let mut member: Vec<u8> =
         member.iter().filter(|b| !b" \t".contains(b)).map(u8::to_ascii_lowercase).collect();
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(key("a, b", &[], Form::Strict), key("B,A", &[], Form::Strict));
     }
 
-    /// The order of the request's other fields never counts; a different value always does.
+    /// The order of the request's other fields never matters; a different value always does.
     #[test]
     fn any_requests() {
         random_cases(500, |random| {

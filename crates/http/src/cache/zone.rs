@@ -1,7 +1,7 @@
 //! The caches of a configuration as stores in use.
 //!
-//! Called by the program when a configuration becomes the one in use. A cache that stays the same by
-//! name, size and directory goes on with what it knows; another one begins anew.
+//! Called by the program when a configuration takes effect. A cache with unchanged name, size and
+//! directory keeps its index; any other starts empty.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -26,7 +26,7 @@ pub fn open(conf: &HttpConf, previous: &[Arc<Store>]) -> Vec<Arc<Store>> {
 }
 
 /// Offers this worker for the background work of a generation's caches; called on each worker when
-/// the generation becomes the one in use.
+/// the generation takes effect.
 pub fn tend(generation: &Arc<Generation>) {
     for store in &generation.caches {
         store.set_log(Arc::new(MainLog(Arc::downgrade(generation))));
@@ -65,14 +65,14 @@ fn one(options: StoreOptions, previous: &[Arc<Store>]) -> Arc<Store> {
     }
 }
 
-/// What a store has to know.
+/// The parameters of a store.
 fn options(path: &CachePath) -> StoreOptions {
     StoreOptions {
         path: path.path.clone(),
         levels: Levels::new(path.levels.split(|n| *n == 0).next().unwrap_or_default())
             .unwrap_or(Levels::NONE),
-        // nginx differs: objects are always written beside their place, never copied from another
-        // file system.
+        // nginx differs: objects are always written next to their final place, never copied from
+        // another file system.
         temp_path: None,
         zone: path.zone.clone(),
         zone_bytes: path.zone_bytes,

@@ -1,9 +1,8 @@
-//! The access phase: who may see a location. nginx: `ngx_http_core_access_phase`,
+//! The access phase: who may use a location. nginx: `ngx_http_core_access_phase`,
 //! `ngx_http_access_module`.
 //!
-//! Called by the phases when the location of a request is certain. What needs no file is decided by
-//! [`check`], which never waits; the rest, `auth_request`, and the delay of refusals, by
-//! [`authenticate`].
+//! Called by the phases when the location of a request is final. [`check`] decides whatever needs no
+//! file, and never waits; [`authenticate`] handles the rest: `auth_request`, and the delay of refusals.
 
 pub use nowait_front::access::Verdict;
 use nowait_front::access::by_address;

@@ -1,9 +1,9 @@
 //! HTTP Basic authentication. nginx: `ngx_http_auth_basic_module`.
 //!
-//! Called by the access phase. Whether a name and a password were given at all is known at once;
-//! the file with the users is looked at through the runtime's `fs`, and passwords are checked in
-//! the thread pool ([`password`]). Nothing a client sends makes this panic, and nothing the file
-//! says makes a check cost more than the bounds of [`password`].
+//! Called by the access phase. Missing credentials are detected at once; the file with the users is
+//! checked through the runtime's `fs`, and passwords are verified in the thread pool ([`password`]).
+//! Nothing a client sends causes a panic, and nothing in the file makes a verification cost more than
+//! the limits of [`password`].
 
 pub(crate) mod base64;
 pub(crate) mod credentials;

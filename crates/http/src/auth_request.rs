@@ -1,8 +1,7 @@
-//! `auth_request`: whether a client may come in is asked of another location.
-//! nginx: `ngx_http_auth_request_module`.
+//! `auth_request`: another location authorises the request. nginx: `ngx_http_auth_request_module`.
 //!
-//! Called by the access phase, which has asked everyone else before. Sets the variables of
-//! `auth_request_set`. Never reads the content of the request, and never uses that of the answer.
+//! Called by the access phase, after all other checks. Sets the variables of `auth_request_set`. Never
+//! reads the request body, and never uses the body of the subrequest's response.
 
 use bytes::Bytes;
 

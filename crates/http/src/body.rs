@@ -1,8 +1,7 @@
-//! Bodies made of bodies, written once for all filters: one after the other, or as a whole in
-//! memory.
+//! Bodies composed of bodies, for all filters: concatenated, or collected in memory.
 //!
-//! Used by filters that put something before, between or behind what a response has. Nothing is made
-//! before its turn comes: a subrequest is begun when what stands before it was sent.
+//! Used by filters that insert something before, between or after the parts of a response. Nothing is
+//! produced early: a subrequest begins when everything before it has been sent.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
-//! Conversion of text from one charset into another. nginx: `ngx_http_charset_filter_module`.
+//! Conversion of text from one charset to another. nginx: `ngx_http_charset_filter_module`.
 //!
-//! Used by the charset filter. Pure: bytes in, bytes out; what doesn't end within a piece of the
-//! text is kept for the next one.
+//! Used by the charset filter. Pure: bytes in, bytes out; an incomplete character at the end of a piece
+//! is kept for the next one.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Which of Brotli and Zstandard a client gets.
+//! Decides whether a client receives Brotli or Zstandard.
 //!
 //! Called by the filter and the handler of these codings. Compresses nothing itself.
 

@@ -1,4 +1,4 @@
-//! Counters of connections and requests, for `stub_status` and `$connections_active` and its like.
+//! Counters of connections and requests, for `stub_status` and related variables.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

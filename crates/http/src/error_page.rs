@@ -1,5 +1,5 @@
-//! Answers without content of their own: `error_page`, else the built-in pages.
-//! nginx: `ngx_http_special_response_handler`, `ngx_http_send_error_page`.
+//! Responses for statuses without a body: `error_page`, else the built-in pages. nginx:
+//! `ngx_http_special_response_handler`, `ngx_http_send_error_page`.
 
 use bytes::Bytes;
 

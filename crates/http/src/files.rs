@@ -1,5 +1,5 @@
-//! Opening the files of a location: `open_file_cache`, `disable_symlinks`, and what their errors
-//! mean to a client.
+//! Opens the files of a location: `open_file_cache`, `disable_symlinks`, and the mapping of errors to
+//! statuses.
 //!
 //! Called by the handlers. All access goes through the runtime's `fs`.
 

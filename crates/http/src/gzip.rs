@@ -1,4 +1,4 @@
-//! Who gets compressed responses. nginx: `ngx_http_gzip_ok`.
+//! Decides which clients receive compressed responses. nginx: `ngx_http_gzip_ok`.
 //!
 //! Called by the filters and the handler of compression, which keep their findings about a request
 //! in its [`State`]. Compresses nothing itself.

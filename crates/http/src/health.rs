@@ -1,8 +1,9 @@
-//! Active health checks: one task per server of a group, on one of the workers, asks for a page and
-//! tells the group whether the server may get requests. nginx Plus: `ngx_http_upstream_hc_module`.
+//! Active health checks: one task per server of a group, on one of the workers, sends probes and tells
+//! the group whether the server may receive requests. nginx Plus: `ngx_http_upstream_hc_module`.
 //!
-//! Started by each worker for the newest configuration, ended with it. Requests never wait for it. What
-//! is sent and read is the proxy module's codec's matter; here are only connections and time.
+//! Started by each worker for the newest configuration, stopped with it. Requests never wait for it. The
+//! proxy module's codec encodes probes and decodes responses; this module only handles connections and
+//! time.
 
 mod check;
 pub mod matcher;

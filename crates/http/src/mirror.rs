@@ -1,9 +1,9 @@
 //! `mirror`: copies of requests, made in the background. nginx: `ngx_http_mirror_module`.
 //!
-//! Called by the precontent phase of main requests. Drops what the copies are answered with; a
-//! worker that has too many of them under way makes no more, and the log says so.
+//! Called by the precontent phase of main requests. Responses to copies are discarded. A worker with too
+//! many copies in flight makes no more, and logs that.
 //!
-//! nginx differs: there the client's next request waits until the copies were answered.
+//! nginx differs: there the client's next request waits for the responses to the copies.
 
 use crate::outcome::Outcome;
 use crate::request::Request;

@@ -1,4 +1,4 @@
-//! What a phase or a handler decides about a request.
+//! The decision of a phase or handler about a request.
 
 use bytes::Bytes;
 

@@ -1,6 +1,6 @@
-//! Which file a URI means: `root` and `alias`. nginx: `ngx_http_map_uri_to_path`.
+//! Maps a URI to a file: `root` and `alias`. nginx: `ngx_http_map_uri_to_path`.
 //!
-//! Called by the handlers and phases that look at files. Never touches a disk.
+//! Called by the handlers and phases that use files. Never touches a disk.
 
 use bytes::Bytes;
 

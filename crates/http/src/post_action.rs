@@ -1,7 +1,7 @@
-//! `post_action`: a request of our own when a response has been sent. nginx: `ngx_http_post_action`.
+//! `post_action`: a subrequest after a response has been sent. nginx: `ngx_http_post_action`.
 //!
 //! Called when a request is logged. It runs in the background, sees the variables of the response that
-//! was sent, and what it is answered with is dropped.
+//! was sent, and its own response is discarded.
 //!
 //! nginx differs: there it is the same request, which is logged afterwards, and the client's next
 //! request waits for it.

@@ -1,8 +1,7 @@
 //! The real address of a client behind trusted proxies. nginx: `ngx_http_realip_module`.
 //!
-//! Called by the phases: at the beginning with the server's settings, and once more when the
-//! location is certain. The first that finds an address decides; it is the request's only, the
-//! connection keeps its peer.
+//! Called by the phases: first with the server's settings, and again when the location is final. The
+//! first address found applies. It belongs to the request; the connection keeps its peer.
 
 use std::net::SocketAddr;
 

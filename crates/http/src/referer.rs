@@ -1,4 +1,4 @@
-//! `valid_referers`: whether a request comes from a page that may link here. nginx:
+//! `valid_referers`: checks whether a request comes from a page that may link here. nginx:
 //! `ngx_http_referer_module`.
 //!
 //! Called through its variable.

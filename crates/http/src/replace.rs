@@ -1,8 +1,8 @@
-//! Finds strings in a text that comes in pieces, and replaces them. nginx: `ngx_http_sub_parse`.
+//! Finds and replaces strings in a text that arrives in pieces. nginx: `ngx_http_sub_parse`.
 //!
-//! Sans-IO; used by `sub_filter`. The match that begins first counts, and of several at one place
-//! that of the string given first, however the text is cut into pieces. Letters match in any case.
-//! Keeps no more of the text than the beginning of what might be a match.
+//! Sans-IO; used by `sub_filter`. The earliest match wins, and among several at one place the string
+//! given first, however the text is cut into pieces. Case is ignored. Keeps no more of the text than
+//! the beginning of a possible match.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! What a handler answers: a head and a body that is pulled.
+//! The response of a handler: a head and a body that is pulled.
 //!
 //! Handlers build a [`Response`]; filters change it; the connection sends it. Nothing here knows a
-//! socket. A body that is made while it is sent is a [`BodySource`]: it is asked for the next
-//! chunk only when the previous one has left, so a slow client stops whatever makes the body.
+//! socket. A body produced on the fly is a [`BodySource`]: its next chunk is requested only when the
+//! previous one has left, so a slow client stops whatever produces the body.
 
 use std::future::{Future, poll_fn};
 use std::io;

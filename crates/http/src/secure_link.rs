@@ -1,4 +1,4 @@
-//! `secure_link`: whether a link is one that the site has made. nginx:
+//! `secure_link`: checks whether a link was issued by the site. nginx:
 //! `ngx_http_secure_link_module`.
 //!
 //! Called through its variables. Compares checksums in constant time.

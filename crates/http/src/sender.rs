@@ -1,8 +1,9 @@
 //! Sends a response: the head, then the body as it is pulled.
 //!
-//! Called by the connection task, the only place where responses meet the socket. Small bodies go
-//! out with the head in one call; large files by `sendfile`, as far as they are in memory or through
-//! their pool. Never reads a disk in the event loop: files go through the runtime's `fs`.
+//! Called by the connection task, the only place where responses meet the socket. Small bodies leave
+//! with the head in one call; large files by `sendfile`, in the loop as far as they are in memory,
+//! otherwise through their pool. Never reads a disk in the event loop: files go through the runtime's
+//! `fs`.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};

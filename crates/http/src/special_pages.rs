@@ -1,6 +1,6 @@
-//! Reason phrases and built-in pages: what is sent for a status code without body of its own.
+//! Reason phrases and built-in pages for statuses without a body of their own.
 //!
-//! The structure of the pages is nginx's (title, heading, rule, server line, CRLF line ends), as
+//! The structure of the pages is nginx's (title, heading, rule, server line, CRLF line ends), because
 //! scripts and tests match it. Pages are built once per process and shared; the special response
 //! handler picks one with [`page`].
 

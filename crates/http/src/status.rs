@@ -1,10 +1,10 @@
-//! What an operator watches: the state of connections, loops, pools, file systems and upstreams, for
-//! `status_api` (JSON) and `metrics` (OpenMetrics).
+//! Monitoring: the state of connections, loops, pools, file systems and upstreams, for `status_api`
+//! (JSON) and `metrics` (OpenMetrics).
 //!
-//! With thread pools the load average says nothing: threads that wait for disks count in it. What
-//! says something is how long loops ran without returning to the kernel, how long tasks waited for
-//! a thread, and how long disks took; that is here. Everything is read from counters that exist
-//! anyway; a page costs what it takes to write it, and nothing is reset by reading.
+//! With thread pools the load average is meaningless, because threads that wait for disks count towards
+//! it. Meaningful are the time that loops ran without returning to the kernel, the time that tasks
+//! waited for a thread, and the time that disks took; they are here. Everything is read from counters
+//! that exist anyway; a page costs only its formatting, and reading resets nothing.
 
 mod caches;
 mod json;

@@ -1,4 +1,4 @@
-//! Times in a format that a page chooses: strftime(3) in the C locale.
+//! Times in a format chosen by a page: strftime(3) in the C locale.
 //!
 //! Used by `ssi`. Reads no clock and no file.
 

@@ -1,13 +1,12 @@
-//! Subrequests: the answer to another URI as a part of a request's own work.
-//! nginx: `ngx_http_subrequest`.
+//! Subrequests: the response to another URI as part of a request's own work. nginx:
+//! `ngx_http_subrequest`.
 //!
-//! Called by modules that need what another location says: `auth_request`, `mirror`, `addition`,
-//! `ssi`, slices and background updates of a cache. [`Subrequest::begin`] makes a request of its own
-//! that has its parent's connection, configuration, head and variables; [`run`] takes it through the
-//! phases and the filters as far as they apply to subrequests. What comes back is a head and a body
-//! that is pulled, so a filter can put it into the body of another response. Never writes to a
-//! socket, and never reads the content that the client sends: a subrequest sees it only after its
-//! parent has read it.
+//! Called by modules that need the response of another location: `auth_request`, `mirror`, `addition`,
+//! `ssi`, slices and background updates of a cache. [`Subrequest::begin`] creates a request with its
+//! parent's connection, configuration, head and variables; [`run`] takes it through the phases, and
+//! through the filters as far as they apply to subrequests. The result is a head and a body that is
+//! pulled, so a filter can insert it into the body of another response. Never writes to a socket, and
+//! never reads the client's request body: a subrequest sees it only after its parent has read it.
 
 use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};

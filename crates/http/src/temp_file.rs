@@ -1,7 +1,7 @@
-//! Temporary files: contents of requests, and of responses that are read ahead of their clients.
+//! Temporary files: request bodies, and responses that are read ahead of their clients.
 //!
-//! Named as nginx names them, below the directories that the `*_temp_path` directives say. All of
-//! it goes through `fs`.
+//! Named as in nginx, below the directories of the `*_temp_path` directives. All operations go through
+//! `fs`.
 
 use std::rc::Rc;
 

@@ -1,7 +1,7 @@
-//! `userid`: cookies that tell clients apart. nginx: `ngx_http_userid_filter_module`.
+//! `userid`: cookies that identify clients. nginx: `ngx_http_userid_filter_module`.
 //!
-//! Called by the filter of that name, and through its variables. What is known of a client belongs to
-//! the main request.
+//! Called by the filter of that name, and through its variables. The state belongs to the main
+//! request.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,7 +1,7 @@
-//! The traditional crypt(3): DES, 25 times, of nothing, with the password as the key.
+//! Traditional crypt(3): DES, 25 times, of a zero block, with the password as the key.
 //!
-//! Weak (eight characters count), but what old files hold. Bit by bit, as the standard (FIPS 46-3)
-//! states it: some hundred microseconds, in the thread pool.
+//! Weak (only eight characters count), but found in old files. Bit by bit, as in the standard (FIPS
+//! 46-3): some hundred microseconds, in the thread pool.
 
 use super::password::DIGITS;
 

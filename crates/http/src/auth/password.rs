@@ -1,8 +1,7 @@
-//! Checking a password against its encrypted form.
+//! Verification of a password against its hash.
 //!
-//! Called in the thread pool, and on the loop for the forms that are not [slow](is_slow). What an
-//! entry may cost is bounded, and so is the password; comparisons take the same time wherever the
-//! first difference is.
+//! Called in the thread pool, and on the loop for formats that are not [slow](is_slow). The cost of an
+//! entry and the length of a password are bounded; comparisons take constant time.
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use sha1::{Digest, Sha1};

@@ -1,7 +1,7 @@
-//! Files with users, and the few that a worker keeps in memory.
+//! Files with users, and the few that a worker caches.
 //!
-//! Called by [`super::finish`]. A file is read in the thread pool; as long as its identity, size
-//! and times stay the same, which one stat tells, the text in memory is used.
+//! Called by [`super::finish`]. A file is read in the thread pool. While its identity, size and times
+//! stay the same, which one stat tells, the cached text is used.
 
 use std::io;
 

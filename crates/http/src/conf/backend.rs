@@ -1,7 +1,7 @@
-//! Settings that all modules which pass requests to servers have in common, under a prefix of
-//! their own: `proxy_buffering`, `fastcgi_buffering`, …
+//! Settings shared by all modules that pass requests to servers, under a prefix of their own:
+//! `proxy_buffering`, `fastcgi_buffering`, …
 //!
-//! [`backend_rows!`](crate::backend_rows) writes the rows of a module; each location that passes
+//! [`backend_rows!`](crate::backend_rows) writes the rows of a module. Each location that passes
 //! requests resolves them to a [`Backend`], which the module's handler hands to the engine. nginx:
 //! `ngx_http_upstream_conf_t`, whose directives its modules repeat.
 

@@ -1,5 +1,5 @@
 //! Settings of compression. nginx: `ngx_http_gzip_filter_module`, `ngx_http_gunzip_filter_module`,
-//! `ngx_http_gzip_static_module` and what `ngx_http_core_module` has for them.
+//! `ngx_http_gzip_static_module` and related parts of `ngx_http_core_module`.
 
 use nowait_conf::{
     Bounded, Buffers, Cx, Diagnostic, Invalid, Node, Regex, Setting, Size, Value, arity,

@@ -1,7 +1,6 @@
 //! `health_check` and `match`. nginx Plus: `ngx_http_upstream_hc_module`.
 //!
-//! A `match` may be defined after the location that names it, so names are looked for when `http`
-//! ends.
+//! A `match` may be defined after the location that names it, so names are resolved when `http` ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;

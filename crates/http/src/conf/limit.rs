@@ -1,7 +1,7 @@
 //! `limit_req` and `limit_conn`. nginx: `ngx_http_limit_req_module`, `ngx_http_limit_conn_module`.
 //!
-//! A limit may name a zone that is defined further on, so zones are numbered when they are first
-//! named and looked for when `http` ends.
+//! A limit may name a zone that is defined later, so zones are numbered when they are first named and
+//! resolved when `http` ends.
 
 use nowait_conf::{Bounded, Cx, Diagnostic, Node, Scope, Word};
 use nowait_front::limit::connections::{self, ConnectionLimit, ConnectionLimits};

@@ -1,5 +1,5 @@
-//! The rows of logs of requests: `log_format`, `access_log`, `open_log_file_cache`, and `error_log`
-//! below the main context. What they say is `nowait_front::log`. nginx: `ngx_http_log_module`.
+//! The rows of request logs: `log_format`, `access_log`, `open_log_file_cache`, and `error_log` below the
+//! main context. `nowait_front::log` interprets them. nginx: `ngx_http_log_module`.
 
 use nowait_conf::{Cx, Scope};
 use nowait_front::log::access::AccessLogs;

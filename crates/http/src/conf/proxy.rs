@@ -1,7 +1,7 @@
 //! Directives of the proxy module. nginx: `ngx_http_proxy_module`.
 //!
-//! What other modules have in common with it stands in [`backend`](super::backend). A location that
-//! passes requests on has a [`ProxyConf`]; the others have nothing of this.
+//! [`backend`](super::backend) holds what other modules share with it. A location that passes requests
+//! on has a [`ProxyConf`]; the others have none.
 
 mod cookies;
 mod headers;

@@ -1,4 +1,4 @@
-//! The row of `upstream` blocks; what they say and stand for is `nowait_front::upstreams`.
+//! The row of `upstream` blocks, which `nowait_front::upstreams` interprets.
 
 use nowait_conf::{Context, Cx, Diagnostic, Node};
 

@@ -1,5 +1,5 @@
-//! Blocks that define variables by others: `map`, `geo` and `split_clients`. What they do stands in
-//! `nowait_variables`, for requests and sessions alike; here are their rows for the `http` block.
+//! Blocks that define variables: `map`, `geo` and `split_clients`. `nowait_variables` implements them,
+//! for requests and sessions alike; here are their rows for the `http` block.
 
 use nowait_conf::{Cx, Diagnostic, Node};
 

@@ -1,7 +1,7 @@
 //! One exchange: a request is received, answered, sent and logged.
 //!
-//! Called by the connection's task, which decides what comes after. What is small and in memory is
-//! answered without a future of its own.
+//! Called by the connection's task, which decides what comes next. Small responses in memory need no
+//! future of their own.
 
 use std::future::{Future, poll_fn};
 use std::io;

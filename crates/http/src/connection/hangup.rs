@@ -1,7 +1,7 @@
-//! What it means for a request when its client ends its side of the connection.
+//! The effect of a client closing its side of the connection.
 //!
-//! Clients that only half-close get their answer as long as it is not slow. Whoever waits for an
-//! upstream on behalf of a client says so with [`Connection::watch`]: such a request ends at once.
+//! Clients that only half-close receive their response unless it is slow. Code that waits for an
+//! upstream on behalf of a client registers with [`Connection::watch`]; such a request ends at once.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

@@ -1,7 +1,7 @@
-//! How a connection waits for a request. This is what an idle connection is made of: every byte
-//! counts, so nothing here is an `async fn`.
+//! How a connection waits for a request. An idle connection consists of this: every byte counts, so
+//! nothing here is an `async fn`.
 //!
-//! Called by the connection task; asked by the worker, which closes idle connections.
+//! Called by the connection task, and by the worker, which closes idle connections.
 
 use std::future::Future;
 use std::io;

@@ -1,7 +1,7 @@
 //! `add_before_body` and `add_after_body`. nginx: `ngx_http_addition_filter_module`.
 //!
-//! Two steps: the head is changed where nginx does it; what is added to the body goes through the
-//! filters of its own locations, so it is put there after those of this response.
+//! Two steps: the head is changed where nginx does it; the added bodies pass through the filters of
+//! their own locations, so they are inserted after the filters of this response.
 
 use crate::body::{Piece, Sequence};
 use crate::outcome::Special;

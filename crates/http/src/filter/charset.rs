@@ -1,7 +1,7 @@
-//! `charset`: what `Content-Type` says, and conversion. nginx: `ngx_http_charset_filter_module`.
+//! `charset`: the charset in `Content-Type`, and conversion. nginx: `ngx_http_charset_filter_module`.
 //!
-//! Two steps: before ranges are cut it is decided what the text is called and whether it must be
-//! converted; after they are cut, the body is wrapped.
+//! Two steps: before ranges are cut, it decides what to declare and whether to convert; after that, it
+//! wraps the body.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Compressions of texts that come in pieces: gzip, brotli and zstd behind one form.
+//! Compression of texts that arrive in pieces: one interface for gzip, brotli and zstd.
 //!
-//! Sans-IO; made by a [`Recipe`](super::recipe::Recipe), used by the frame [`super::compress`]. A step
-//! takes all of its input, here or on a thread of a pool.
+//! Sans-IO; built by a [`Recipe`](super::recipe::Recipe), used by [`super::compress`]. A step consumes
+//! all of its input, here or on a pool thread.
 
 use bytes::Bytes;
 use flate2::{Compress, CompressError, Compression, FlushCompress, Status};

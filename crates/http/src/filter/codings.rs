@@ -1,7 +1,7 @@
-//! `brotli` and `zstd`: compression of what is sent.
+//! `brotli` and `zstd`: compress responses as they are sent.
 //!
-//! Two steps as for `gzip`, before which both have their turn: before ranges are cut it is decided
-//! whether the response is compressed; after charsets were converted its body is.
+//! Two steps as for `gzip`, which both precede: before ranges are cut, they decide whether to compress
+//! the response; after charset conversion, they compress the body.
 
 use std::rc::Rc;
 

@@ -1,9 +1,9 @@
-//! The frame of all compressions: a body that is compressed when it is sent.
+//! The framework of all compressions: a body that is compressed as it is sent.
 //!
-//! Used by the filters `gzip`, `brotli` and `zstd`. A text of moderate length is compressed in one
-//! step, at once if it is small and in memory. What is longer, or of unknown length, is pulled,
+//! Used by the filters `gzip`, `brotli` and `zstd`. A text of moderate length is compressed in one step,
+//! at once if it is small and in memory. Longer texts, and those of unknown length, are pulled,
 //! compressed and sent piece by piece. Work that would hold up the event loop goes to the thread pool
-//! `compute`. What a source wants to be passed on at once is flushed.
+//! `compute`. Data that a source wants to pass on at once is flushed.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;

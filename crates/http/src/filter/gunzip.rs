@@ -1,8 +1,7 @@
-//! `gunzip`: decompression for clients that want nothing compressed.
-//! nginx: `ngx_http_gunzip_filter_module`.
+//! `gunzip`: decompression for clients that do not accept gzip. nginx: `ngx_http_gunzip_filter_module`.
 //!
-//! A short response can become a very long text. That is pulled by the client piece by piece, so no
-//! more than one piece of it is ever in memory.
+//! A short response can become a very long text. The client pulls it piece by piece, so no more than one
+//! piece is ever in memory.
 
 use bytes::{Buf, Bytes};
 use flate2::{Decompress, FlushDecompress, Status};

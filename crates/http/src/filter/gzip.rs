@@ -1,7 +1,7 @@
-//! `gzip`: compression of what is sent. nginx: `ngx_http_gzip_filter_module`.
+//! `gzip`: compresses responses as they are sent. nginx: `ngx_http_gzip_filter_module`.
 //!
-//! Two steps: before ranges are cut it is decided whether the response is compressed; after charsets
-//! were converted its body is, in the frame of all compressions ([`compress`]).
+//! Two steps: before ranges are cut, it decides whether to compress the response; after charset
+//! conversion, it compresses the body ([`compress`]).
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! A body as pieces in memory, for filters that have to see its bytes.
+//! A body as pieces in memory, for filters that need its bytes.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
-//! How a response is compressed: the coding with its settings, and what that costs.
+//! How to compress a response: the coding with its settings, and the cost.
 //!
-//! Sans-IO; the frame is [`super::compress`]. A text that is there as a whole is compressed in one
-//! step, by the fastest library for that; what comes in pieces goes through a [`Coder`].
+//! Sans-IO; used by [`super::compress`]. A complete text is compressed in one step, by the fastest
+//! library for that; a text in pieces goes through a [`Coder`].
 
 use bytes::Bytes;
 use libdeflater::{CompressionLvl, Compressor};

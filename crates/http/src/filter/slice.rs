@@ -1,4 +1,4 @@
-//! Responses that were fetched in parts. nginx: `ngx_http_slice_filter_module`.
+//! Responses fetched in parts. nginx: `ngx_http_slice_filter_module`.
 
 use crate::outcome::Special;
 use crate::request::Request;

@@ -1,8 +1,7 @@
-//! States of compressions that wait for their next use: to make one anew takes longer than to
-//! compress a short text.
+//! Spare compression states: creating one takes longer than compressing a short text.
 //!
-//! All workers and pool threads share them, under a lock that nobody waits for: who does not get it
-//! at once makes a state, or drops it.
+//! All workers and pool threads share them, under a lock that is only ever tried: if it is taken, a
+//! state is created or dropped instead.
 
 use std::sync::Mutex;
 

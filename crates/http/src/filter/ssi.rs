@@ -1,8 +1,7 @@
-//! `ssi`: which responses have commands. nginx: the header filter of
+//! `ssi`: decides which responses are processed. nginx: the header filter of
 //! `ngx_http_ssi_filter_module`.
 //!
-//! Two steps: the head is changed where nginx does it; the body is wrapped after its charset was
-//! converted.
+//! Two steps: the head is changed where nginx does it; the body is wrapped after charset conversion.
 
 use crate::outcome::Special;
 use crate::request::Request;

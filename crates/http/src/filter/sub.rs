@@ -1,7 +1,6 @@
-//! `sub_filter`: strings that are replaced while a response is sent. nginx:
-//! `ngx_http_sub_filter_module`.
+//! `sub_filter`: replaces strings in a response as it is sent. nginx: `ngx_http_sub_filter_module`.
 //!
-//! The search is [`crate::replace`]; this wraps bodies.
+//! [`crate::replace`] searches; this module wraps bodies.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `index`: the file that stands for a directory. nginx: `ngx_http_index_module`.
+//! `index`: the file served for a directory. nginx: `ngx_http_index_module`.
 
 use nowait_h1::Method;
 use nowait_runtime::fs::Kind;

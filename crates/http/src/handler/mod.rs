@@ -1,7 +1,7 @@
-//! Handlers: each makes the response of a location, or declines.
+//! Handlers: each produces the response of a location, or declines.
 //!
-//! Called by the content phase. A handler never writes to a socket: it returns a response whose
-//! body is pulled.
+//! Called by the content phase. A handler never writes to a socket: it returns a response whose body is
+//! pulled.
 
 pub mod autoindex;
 pub mod empty_gif;

@@ -1,8 +1,8 @@
-//! Files that are compressed already: `gzip_static`, `brotli_static` and `zstd_static`. nginx:
+//! Precompressed files: `gzip_static`, `brotli_static` and `zstd_static`. nginx:
 //! `ngx_http_gzip_static_module`.
 //!
-//! Asked before [`static_file`]. As there, names that the system has in memory are opened at once,
-//! and only the others wait for the pool.
+//! Runs before [`static_file`]. As there, names that the kernel has cached are opened at once, and only
+//! the others wait for the pool.
 
 use bytes::Bytes;
 use nowait_h1::Method;

@@ -1,5 +1,4 @@
-//! `random_index`: any file of a directory stands for it. nginx:
-//! `ngx_http_random_index_module`.
+//! `random_index`: serves a random file of a directory. nginx: `ngx_http_random_index_module`.
 
 use nowait_runtime::fs::{self, Kind, ReadDirOptions};
 

@@ -1,5 +1,5 @@
-//! `stub_status`: counters of connections and requests as a text that many tools read, and
-//! `$connections_active` and its like. nginx: `ngx_http_stub_status_module`.
+//! `stub_status`: counters of connections and requests in the text format that many tools read, and
+//! `$connections_active` and related variables. nginx: `ngx_http_stub_status_module`.
 
 use bytes::Bytes;
 use nowait_h1::Method;

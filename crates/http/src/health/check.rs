@@ -1,4 +1,4 @@
-//! One check: a connection, a request, and what the answer says of the server.
+//! One check: a connection, a request, and what the response says about the server.
 
 use std::fmt;
 use std::io;

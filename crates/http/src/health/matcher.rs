@@ -1,4 +1,4 @@
-//! What an answer to a health check has to be: a `match` block, or the default.
+//! Conditions for the response to a health check: a `match` block, or the default.
 
 use std::fmt;
 use std::ops::RangeInclusive;

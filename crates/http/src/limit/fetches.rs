@@ -1,7 +1,7 @@
-//! Limits of what upstreams are asked for: `limit_req ... fetches`, `limit_conn ... fetches`.
+//! Limits on requests to upstream servers: `limit_req ... fetches`, `limit_conn ... fetches`.
 //!
-//! Called by the handlers of protocols towards upstreams, once per fetch, when all that is needed for
-//! it is there. What a cache answers never comes here.
+//! Called by the handlers of upstream protocols, once per fetch, when everything else is ready. Cache
+//! hits never come here.
 
 use nowait_runtime::sleep;
 

@@ -1,8 +1,8 @@
-//! The preaccess phase: how often and how many at once. nginx: `ngx_http_limit_req_module`,
+//! The preaccess phase: request rates and concurrency. nginx: `ngx_http_limit_req_module`,
 //! `ngx_http_limit_conn_module`.
 //!
-//! Called by the phases for locations that have limits. Decides at once; a request that has to wait
-//! is sent to sleep by the phases. What is counted is in zones, which all workers share.
+//! Called by the phases for locations that have limits. Decides at once; the phases delay requests that
+//! have to wait. Zones hold the counts, and all workers share them.
 
 mod fetches;
 pub mod requests;

@@ -1,11 +1,11 @@
-//! How often: `limit_req`. nginx: `ngx_http_limit_req_module`.
+//! Request rates: `limit_req`. nginx: `ngx_http_limit_req_module`.
 //!
-//! A leaky bucket per key: every request adds one to the bucket, `rate` per second leak out of it.
-//! What is in the bucket besides the request itself is its excess; up to `burst` is let in, and what
-//! is above `delay` waits until it would have leaked. Counted in thousandths of a request and in
+//! A leaky bucket per key: every request adds one to the bucket, and `rate` per second leak out of it.
+//! The contents of the bucket besides the request itself are its excess; up to `burst` is accepted, and
+//! anything above `delay` waits until it would have leaked. Counted in thousandths of a request and in
 //! milliseconds.
 //!
-//! Called by the preaccess phase; [`Limiter`] knows nothing of requests and takes the time as an
+//! Called by the preaccess phase; [`Limiter`] knows nothing about requests and takes the time as an
 //! argument. Never waits: it says how long to wait.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! A map that knows which of its entries was used longest ago.
+//! A map that knows its least recently used entry.
 //!
-//! Used by: the cache of open files. An [`IndexMap`] whose entries are linked in the order of their
-//! use; every operation takes constant time. Bounded by its owner.
+//! Used by the cache of open files. An [`IndexMap`] whose entries are linked in order of use; every
+//! operation takes constant time. Bounded by its owner.
 
 use std::hash::Hash;
 

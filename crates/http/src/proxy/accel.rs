@@ -1,4 +1,4 @@
-//! `X-Accel-Redirect`: the server says which location answers. nginx: the first part of
+//! `X-Accel-Redirect`: the upstream server names the location that responds. nginx: the first part of
 //! `ngx_http_upstream_process_headers`.
 
 use nowait_h1::Known;

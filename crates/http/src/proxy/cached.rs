@@ -1,6 +1,6 @@
-//! The http proxy as the cache sees it.
+//! The HTTP proxy as seen by the cache.
 //!
-//! Made by the handler for a location that has a cache; see [`crate::cache::serve`].
+//! Built by the handler for a location with a cache; see [`crate::cache::serve`].
 
 use nowait_h1::Known;
 

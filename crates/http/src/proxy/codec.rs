@@ -1,7 +1,7 @@
-//! HTTP/1 towards servers, as the engine wants it: `h1`'s client side, and how requests are
-//! written.
+//! HTTP/1 towards upstream servers, as the engine needs it: the client side of `h1`, and the encoding
+//! of requests.
 //!
-//! Made by the handler for one request; sans-IO.
+//! Built by the handler for one request; sans-IO.
 
 use std::borrow::Cow;
 use std::cell::RefCell;

@@ -1,5 +1,5 @@
-//! What a request under way to a server knows of that: for `$proxy_host` and its like, for the
-//! cache, and for each try.
+//! The proxy's state of a request in flight: for `$proxy_host` and related variables, for the cache, and
+//! for each try.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,8 +1,8 @@
 //! The proxy module: passes requests to HTTP servers. nginx: `ngx_http_proxy_module`.
 //!
-//! Called by the content phase ([`run`]). Builds the request's head ([`request_head`]) and makes our
-//! response of the server's ([`response`]); connections, times, buffers and retries are the engine's
-//! ([`crate::upstream`]), which knows the protocol through [`codec`]. Never touches a socket.
+//! Called by the content phase ([`run`]). Builds the head of the request ([`request_head`]) and turns the
+//! server's response into ours ([`response`]). The engine ([`crate::upstream`]), which knows the protocol
+//! through [`codec`], handles connections, times, buffers and retries. Never touches a socket.
 
 pub mod accel;
 mod cached;

@@ -1,8 +1,8 @@
-//! From the head of a server's response to ours. nginx: `ngx_http_upstream_process_headers` and the
+//! From the head of an upstream response to ours. nginx: `ngx_http_upstream_process_headers` and the
 //! functions of its table of headers.
 //!
-//! Used by every module that passes requests to servers; what only one of them does (changes of
-//! redirects and cookies) it brings as a [`Rewriter`]. Pure but for the request's own state.
+//! Used by every module that passes requests to servers. Changes that only one of them makes (redirects,
+//! cookies) are supplied as a [`Rewriter`]. Pure except for the state of the request.
 
 use bytes::Bytes;
 use nowait_h1::Known;

@@ -1,8 +1,8 @@
-//! `proxy_store`: responses that are kept as files. nginx: `ngx_http_upstream_store`.
+//! `proxy_store`: responses that are saved as files. nginx: `ngx_http_upstream_store`.
 //!
-//! The engine hands the content on while the client gets it. It is written to a temporary file, which
-//! gets its name when it is complete; a client that leaves changes nothing. All of it goes through
-//! `fs`. What fails is logged, and the client gets its response all the same.
+//! The engine supplies the body while the client receives it. It is written to a temporary file, which
+//! is renamed when it is complete; a client that disconnects changes nothing. All operations go through
+//! `fs`. Failures are logged, and the client receives its response nevertheless.
 
 use std::io;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Which URI a server is asked for. nginx: the beginning of `ngx_http_proxy_create_request`.
+//! The URI to request from a server. nginx: the beginning of `ngx_http_proxy_create_request`.
 
 use bytes::Bytes;
 

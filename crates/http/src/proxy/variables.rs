@@ -1,4 +1,4 @@
-//! `$proxy_host` and its like. nginx: `ngx_http_proxy_vars`.
+//! `$proxy_host` and related variables. nginx: `ngx_http_proxy_vars`.
 
 use crate::address;
 use crate::request::Request;

@@ -1,4 +1,4 @@
-//! What `if` asks. nginx: `ngx_http_script_if_code` and what comes before it on the stack.
+//! Conditions of `if`. nginx: `ngx_http_script_if_code` and what precedes it on the stack.
 
 use nowait_runtime::fs::{Kind, Metadata};
 

@@ -1,7 +1,7 @@
-//! What commands do. nginx: the handlers of `ngx_http_ssi_filter_module`.
+//! Execution of commands. nginx: the handlers of `ngx_http_ssi_filter_module`.
 //!
-//! Called by a [`Page`] for each command that it finds, in their order. Decides what is written and
-//! which subrequests are begun; waits for nothing itself.
+//! Called by a [`Page`] for each command it finds, in order. Decides what is written and which
+//! subrequests are started; waits for nothing itself.
 
 use bytes::Bytes;
 use nowait_conf::Regex;

@@ -1,13 +1,13 @@
-//! Server-side includes: commands in a page that are carried out while it is sent. nginx:
+//! Server-side includes: commands in a page that are executed as it is sent. nginx:
 //! `ngx_http_ssi_filter_module`.
 //!
 //! Called by the filter of that name, which wraps bodies in a [`Page`]. A page is pulled; it finds
-//! commands ([`scan`]), carries them out ([`commands`]) and begins subrequests for what is included.
-//! Several of these make their answers at the same time, and are sent in their order. Variables and
-//! blocks belong to the main request ([`Common`]). Keeps nothing of a page but the command that is
-//! being read, what is ready to be sent, and its blocks.
+//! commands ([`scan`]), executes them ([`commands`]) and starts subrequests for includes. Several
+//! subrequests run concurrently, and their responses are sent in order. Variables and blocks belong to
+//! the main request ([`Common`]). Of a page it keeps only the command being read, the data ready to be
+//! sent, and its blocks.
 //!
-//! nginx differs: it begins all includes of a buffer at once, here [`AHEAD_MAX`] are under way.
+//! nginx differs: it starts all includes of a buffer at once; here up to [`AHEAD_MAX`] are in flight.
 
 mod commands;
 mod scan;

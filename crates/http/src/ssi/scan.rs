@@ -1,7 +1,7 @@
-//! Finds commands in a text that comes in pieces. nginx: `ngx_http_ssi_parse`.
+//! Finds commands in a text that arrives in pieces. nginx: `ngx_http_ssi_parse`.
 //!
-//! Sans-IO: takes bytes, gives text that goes out as it is, commands with their parameters, and
-//! what is wrong with broken ones. Keeps no more of the text than the beginning of a command.
+//! Sans-IO: takes bytes; returns text to pass on, commands with their parameters, and the errors of
+//! broken ones. Keeps no more of the text than the beginning of a command.
 
 use bytes::{Buf, Bytes};
 use memchr::memmem;

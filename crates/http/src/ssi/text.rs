@@ -1,5 +1,4 @@
-//! Texts in parameters of commands: variables and backslashes. nginx:
-//! `ngx_http_ssi_evaluate_string`.
+//! Parameters of commands: variables and backslashes. nginx: `ngx_http_ssi_evaluate_string`.
 
 use super::Failed;
 use crate::log::Level;

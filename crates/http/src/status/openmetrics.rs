@@ -1,5 +1,5 @@
-//! The report as OpenMetrics text, version 1.0.0: what Prometheus and its like read. Times are in
-//! seconds. nginx: what exporters make of `stub_status`, and what it does not tell.
+//! The report as OpenMetrics text, version 1.0.0, for Prometheus and compatible tools. Times are in
+//! seconds. nginx: the output of exporters for `stub_status`, and more.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What resolvers have done, for both forms of the report. The numbers are those of NGINX Plus.
+//! Counters of resolvers, for both forms of the report. They are those of NGINX Plus.
 
 use nowait_resolver::{NameServer, Resolver, Statistics};
 use serde_json::{Value, json};

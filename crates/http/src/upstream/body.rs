@@ -1,7 +1,8 @@
-//! What follows the head of a response, on its way to the client.
+//! The body of an upstream response, on its way to the client.
 //!
-//! A short body that has come with its head is bytes in memory, and its connection free again. Any
-//! other is a source: one that reads as the client takes, or one that is read ahead (`pump.rs`).
+//! A short body that arrived with its head is bytes in memory, and its connection is free again. Any
+//! other body is a source: one that reads as the client accepts data, or one that reads ahead
+//! (`pump.rs`).
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -1,7 +1,7 @@
-//! What the engine has to know of a protocol, without sockets, clocks or files.
+//! What the engine needs to know about a protocol, without sockets, clocks or files.
 //!
-//! Implemented by protocol modules, called by the engine only. One codec serves one request; each
-//! try of it begins with [`Codec::begin`].
+//! Implemented by protocol modules, called only by the engine. A codec serves one request; each try
+//! begins with [`Codec::begin`].
 
 use std::borrow::Cow;
 use std::ops::Range;

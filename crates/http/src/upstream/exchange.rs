@@ -1,7 +1,7 @@
-//! One try with its connection: what the steps of the engine hand on to each other.
+//! One try with its connection: the state that the steps of the engine hand to each other.
 //!
-//! Whoever has it has the connection: dropped, it closes it. [`Exchange::finish`] gives the
-//! connection back to those that wait for another request.
+//! It owns the connection: dropping it closes the connection. [`Exchange::finish`] returns the
+//! connection to the idle ones.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};

@@ -1,7 +1,7 @@
-//! The head of an upstream's response, whatever protocol it came by.
+//! The head of an upstream response, whatever its protocol.
 //!
-//! Made by codecs; read by protocol modules, the cache and variables. Its fields are parts of one
-//! piece of memory, so that a value becomes a header of our own response without a copy.
+//! Built by codecs; read by protocol modules, the cache and variables. Its fields are slices of one
+//! buffer, so a value becomes a field of our own response without a copy.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use nowait_h1::{Known, Place, ResponseHead, Span, Version};

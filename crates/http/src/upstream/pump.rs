@@ -1,12 +1,10 @@
 //! A body that is read ahead of its client: into memory, then into a temporary file, then not at all.
 //!
-//! A task of its own reads, so that the upstream is free again as soon as it has sent everything.
-//! The client's side ([`Ahead`]) takes from the queue between them. While it keeps up, pieces are
-//! large and stay in memory; when it does not, no more than `buffers` are kept there, and what
-//! comes beyond goes to the file in steps of `temp_file_write_size`, through the location's pool. A
-//! client that catches up with what is being written gets it from memory, and does not wait for the
-//! disk.
-//! nginx: `ngx_event_pipe.c`.
+//! A separate task reads, so that the upstream is free as soon as it has sent everything. The client's
+//! side ([`Ahead`]) takes from the queue between them. While it keeps up, pieces are large and stay in
+//! memory. When it does not, memory holds at most `buffers`, and the rest goes to the file in steps of
+//! `temp_file_write_size`, through the location's pool. A client that catches up with a write in
+//! progress is served from memory, and does not wait for the disk. nginx: `ngx_event_pipe.c`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
-//! From a request to the head of its response: peers are asked until one answers.
+//! From a request to the head of its response: peers are tried until one responds.
 //!
-//! Called by protocol modules. What follows the head is [`UpstreamBody`]'s matter.
+//! Called by protocol modules. [`UpstreamBody`] takes over after the head.
 
 use std::io;
 use std::rc::Rc;

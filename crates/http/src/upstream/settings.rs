@@ -1,4 +1,4 @@
-//! Settings of the engine: what every protocol module's directives come to.
+//! Settings of the engine, as resolved from the directives of any protocol module.
 
 use std::time::Duration;
 

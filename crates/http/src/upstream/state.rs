@@ -1,6 +1,6 @@
-//! What is known of a request's tries: for `$upstream_*` variables and for logs.
+//! The record of a request's tries, for `$upstream_*` variables and for logs.
 //!
-//! Written by the engine, also after the client has got its head, and by the cache; read by
+//! Written by the engine, even after the client has received the head, and by the cache; read by
 //! variables at any time.
 
 use std::cell::{Cell, RefCell};

@@ -1,4 +1,4 @@
-//! Where a request is sent.
+//! The destination of a request.
 
 use bytes::Bytes;
 use nowait_runtime::net::Address;

@@ -1,4 +1,4 @@
-//! A second destination of a response's content: the cache, `proxy_store`.
+//! A second destination of a response body: the cache, `proxy_store`.
 
 use bytes::Bytes;
 

@@ -1,10 +1,10 @@
 //! Another protocol over both connections, after `101 Switching Protocols`. nginx:
 //! `ngx_http_upstream_process_upgraded`.
 //!
-//! The runtime's [`relay`] passes the bytes on. A side that ends its sending has that passed on, and
-//! the other direction goes on. The tunnel ends with both, or when nothing has moved for
-//! `read_timeout`; most upstreams that end their sending are gone, so that then it is
-//! `lingering_timeout`. nginx ends it with the first.
+//! The runtime's [`relay`] moves the bytes. If one side closes its direction, that is passed on, and the
+//! other direction continues. The tunnel ends when both have closed, or after `read_timeout` without
+//! data. Most upstreams that close their direction are gone, so `lingering_timeout` applies then. nginx
+//! ends the tunnel when the first side closes.
 
 use nowait_runtime::buf::{Chain, Received};
 use nowait_runtime::net::{AfterEnd, Observer, RelayEnd, RelayOptions, Side, Sides, relay};

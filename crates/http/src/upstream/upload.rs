@@ -1,4 +1,4 @@
-//! The part of a request that is sent while its response may be coming already.
+//! The part of a request that is sent while the response may already be arriving.
 
 use std::io;
 use std::rc::Rc;

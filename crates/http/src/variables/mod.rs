@@ -1,7 +1,7 @@
-//! Variables of requests: what the modules of this crate offer, by name, and what the frame of
-//! `nowait_variables` asks of a request.
+//! Variables of requests: those that the modules of this crate offer, by name, and what the framework
+//! of `nowait_variables` needs from a request.
 //!
-//! Called by every module whose directives take variables. nginx: `ngx_http_variables.c`.
+//! Called by every module whose directives accept variables. nginx: `ngx_http_variables.c`.
 
 pub mod core;
 pub mod proxy_protocol;

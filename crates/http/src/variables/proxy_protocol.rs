@@ -1,4 +1,4 @@
-//! What the PROXY protocol said, as variables. nginx: `ngx_http_core_variables`.
+//! Variables of the PROXY protocol header. nginx: `ngx_http_core_variables`.
 
 use super::core::{builtins, number};
 use super::{Builtin, Family};

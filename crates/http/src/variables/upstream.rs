@@ -1,8 +1,7 @@
-//! `$upstream_*`: what servers behind this one did for a request. nginx:
+//! `$upstream_*`: variables about the upstream servers of a request. nginx:
 //! `ngx_http_upstream_vars`.
 //!
-//! Of several tries the values are joined by `, `, of those before and after an internal redirect by
-//! ` : `.
+//! Values of several tries are joined by `, `, those before and after an internal redirect by ` : `.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Sets of header names: which headers of a response are hidden, which of a request are replaced.
+//! Sets of field names: hidden response fields, replaced request fields.
 
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
 use nowait_h1::Known;

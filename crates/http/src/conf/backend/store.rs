@@ -1,4 +1,4 @@
-//! `proxy_store` and its like: responses that are kept as files.
+//! `proxy_store` and its relatives: responses that are saved as files.
 
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
 

@@ -1,5 +1,5 @@
-//! `proxy_cookie_domain`, `proxy_cookie_path` and `proxy_cookie_flags`: how `Set-Cookie` of
-//! responses is changed.
+//! `proxy_cookie_domain`, `proxy_cookie_path` and `proxy_cookie_flags`: changes to `Set-Cookie` of
+//! responses.
 
 use nowait_conf::{Cx, Diagnostic, Node, Setting, Word, arity};
 

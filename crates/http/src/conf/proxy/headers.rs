@@ -1,4 +1,4 @@
-//! `proxy_set_header`: which headers a request to a server has.
+//! `proxy_set_header`: header fields of requests to servers.
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};

@@ -1,4 +1,4 @@
-//! `proxy_pass`: where requests go.
+//! `proxy_pass`: the destination of requests.
 
 use std::sync::Arc;
 

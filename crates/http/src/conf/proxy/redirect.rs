@@ -1,4 +1,4 @@
-//! `proxy_redirect`: how `Location` and `Refresh` of responses are changed.
+//! `proxy_redirect`: changes to `Location` and `Refresh` of responses.
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Setting, Word, arity};

@@ -1,4 +1,4 @@
-//! Texts in pieces, flushes, states that serve again.
+//! Texts in pieces, flushes, reuse of states.
 
 use super::super::recipe::Recipe;
 use super::super::recipe::tests::{noise, plain, recipes};

@@ -1,5 +1,5 @@
-//! Everything that is compressed comes out again, by decoders that have nothing to do with the
-//! encoders where there are such.
+//! Everything that was compressed can be decompressed, by decoders that are independent of the encoders
+//! where available.
 
 use std::io::Read as _;
 

@@ -1,5 +1,5 @@
-//! A protocol that has to answer while it receives, and whose content waits for windows, as HTTP/2's
-//! does: what other backends need of the engine besides HTTP/1.1.
+//! A protocol that has to send while it receives, and whose body waits for windows, as in HTTP/2: what
+//! backends other than HTTP/1.1 need from the engine.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

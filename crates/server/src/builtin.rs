@@ -1,8 +1,8 @@
-//! What is there without any file: the configuration that serves a directory, and the types that
-//! `include mime.types` finds if no such file is installed.
+//! Built-in configuration: the one that serves a directory, and the types for `include mime.types`
+//! if no such file is installed.
 //!
-//! Called by `main` for `nowait serve` and for a start without a configuration. The configuration
-//! is a text like any other; nothing here is a second way to serve.
+//! Used by `main` for `nowait serve` and for a start without a configuration. The configuration is
+//! a text like any other; there is no second way to serve.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use nowait_conf::{Disk, Files};
 use nowait_sys::user;
 
-/// The port that is served unless the command line names another one.
+/// The default port.
 pub const PORT: u16 = 8080;
 
 /// Directives of the main context, each with its arguments.
@@ -59,14 +59,14 @@ http {
     }
 ";
 
-/// A directory to serve without a configuration, and where.
+/// A directory to serve without a configuration, and the addresses to serve it on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serve {
-    /// The directory, as it was given.
+    /// The directory, as given.
     pub directory: PathBuf,
-    /// Addresses to listen on; none stands for this machine only.
+    /// Addresses to listen on; if empty, the loopback addresses.
     pub addresses: Vec<SocketAddr>,
-    /// Serve names that begin with a dot, too.
+    /// Also serve names that begin with a dot.
     pub hidden: bool,
 }
 
@@ -76,7 +76,7 @@ impl Default for Serve {
     }
 }
 
-/// Both loopback addresses, or the one of IPv4 where there is no IPv6.
+/// Both loopback addresses, or only IPv4's where there is no IPv6.
 pub fn loopback(port: u16) -> Vec<SocketAddr> {
     let mut addresses = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))];
     if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
@@ -88,7 +88,7 @@ pub fn loopback(port: u16) -> Vec<SocketAddr> {
 /// An address with or without a port: `0.0.0.0`, `[::]:8000`, `::1`, `localhost:8000`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why the address is invalid.
 pub fn addresses(text: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(vec![address]);
@@ -109,7 +109,8 @@ pub fn addresses(text: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 }
 
 impl Serve {
-    /// The configuration; the prefix is the directory. What `globals` (of `-g`) sets is left out.
+    /// The configuration; the prefix is the directory. Directives that `globals` (`-g`) sets are
+    /// left out.
     pub fn configuration(&self, globals: Option<&str>) -> String {
         let is_given = |name: &str| {
             let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -125,7 +126,7 @@ impl Serve {
             main(name, arguments);
         }
         // A process that may read everything must not face clients: root's server process becomes
-        // "nobody". Others need no second process.
+        // "nobody". Other users need no second process.
         if user::effective_uid() != 0 {
             main("master_process", "off");
         }
@@ -136,14 +137,15 @@ impl Serve {
         }
         text.push_str("        root .;\n        autoindex on;\n");
         if !self.hidden {
-            // Repositories, passwords of tools, histories. Listings never show such names.
+            // Repositories, passwords of tools, histories. Directory listings never show such
+            // names.
             text.push_str("        location ~ /\\. { return 404; }\n");
         }
         text.push_str("    }\n}\n");
         text
     }
 
-    /// What a person at the terminal wants to know. `directory` is the full path.
+    /// The text shown at a terminal. `directory` is the full path.
     pub fn greeting(&self, directory: &Path) -> String {
         let mut text = format!("Serving {} at", directory.display());
         let mut is_first = true;
@@ -163,7 +165,7 @@ impl Serve {
         text
     }
 
-    /// What should make somebody who started this as root think again.
+    /// A warning for a start as root.
     pub fn warnings(&self, directory: &Path) -> Vec<String> {
         if user::effective_uid() != 0 {
             return Vec::new();
@@ -189,7 +191,7 @@ impl Serve {
 /// `conf/mime.types` of the repository.
 const MIME_TYPES: &[u8] = include_bytes!("../../../conf/mime.types");
 
-/// The disk, and the files that are built in.
+/// The disk plus the built-in files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WithBuiltIn;
 

@@ -1,7 +1,7 @@
 //! `nowait cache purge`: removes objects from a cache of the running server.
 //!
-//! Called by `main`. Asks the master of the pid file over its control socket and says how many
-//! objects were removed.
+//! Called by `main`. Asks the master named by the pid file over its control socket, and prints how
+//! many objects were removed.
 
 use crate::cli::Options;
 use crate::config;
@@ -10,10 +10,10 @@ use crate::pidfile;
 use crate::place::Place;
 use crate::wire::PurgeOrder;
 
-/// Purges, and returns the text for the operator.
+/// Purges, and returns the message for the operator.
 ///
 /// # Errors
-/// The text for the operator.
+/// The message for the operator.
 pub fn purge(order: PurgeOrder, options: &Options) -> Result<String, String> {
     let place = Place::find(options)?;
     if place.serve.is_some() {

@@ -1,4 +1,4 @@
-//! The command line, exactly nginx's: single letters, that may be grouped (`-tq`) and carry their
+//! The command line, exactly nginx's: single letters, which may be grouped (`-tq`) and take their
 //! value attached (`-p/dir`) or as the next argument.
 //!
 //! Called by `main`. Parsed by hand: no parser library accepts this grammar. Prints nothing.
@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// What `-s` asks a running master to do.
+/// The command of `-s` for a running master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// `-s stop`: fast shutdown.
@@ -19,24 +19,24 @@ pub enum Command {
     Reload,
 }
 
-/// The options given.
+/// The parsed options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// `-?`, `-h`: print the usage.
     pub help: bool,
     /// `-v`, `-V`, `-h`: print the version.
     pub version: bool,
-    /// `-V`: print what is built in.
+    /// `-V`: print the build options.
     pub configure: bool,
     /// `-t`, `-T`: check the configuration and exit.
     pub test: bool,
-    /// `-T`: print the configuration too.
+    /// `-T`: also print the configuration.
     pub dump: bool,
-    /// `-q`: no messages but errors while testing.
+    /// `-q`: print only errors while testing.
     pub quiet: bool,
     /// `-s`.
     pub command: Option<Command>,
-    /// `-p`: what relative paths are relative to.
+    /// `-p`: the prefix of relative paths.
     pub prefix: Option<OsString>,
     /// `-e`: the error log; an empty name is standard error.
     pub error_log: Option<OsString>,

@@ -1,8 +1,8 @@
-//! The subcommands, which nginx lacks: what they are called, what they take, and their help.
+//! The subcommands, which nginx lacks: their names, arguments and help.
 //!
-//! Called by `main` before the options are parsed: nginx's command line (`cli`) has no words, so a
-//! first argument that names a command cannot mean anything else. Parsing is `clap`'s; nothing is
-//! done here.
+//! Called by `main` before the options are parsed: nginx's command line (`cli`) takes no words, so
+//! a first argument that names a command cannot mean anything else. Parsing is done by `clap`;
+//! nothing is executed here.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -15,21 +15,21 @@ use crate::builtin::{self, Serve};
 use crate::cli::Options;
 use crate::wire::{PurgeKind, PurgeOrder};
 
-/// What a subcommand asks for.
+/// A parsed subcommand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// `serve`
     Serve(Serve),
     /// `reference`: a page, a directive or a variable.
     Reference(String),
-    /// `cache purge`: what, and of which server.
+    /// `cache purge`: the objects to purge, and the server.
     Purge(PurgeOrder, Options),
 }
 
-/// What the arguments after the program's name ask for; `None` if they are nginx's options.
+/// Parses the arguments after the program's name; `None` if they are nginx's options.
 ///
 /// # Errors
-/// The text to print: help, or what is wrong.
+/// The text to print: help, or an error.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Option<Result<Asked, clap::Error>> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let commands = command();

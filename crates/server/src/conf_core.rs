@@ -1,5 +1,5 @@
 //! Directives of the main and `events` contexts (nginx: `ngx_core_module`, `ngx_event_core_module`,
-//! `ngx_thread_pool_module`): their rows, and what they amount to as [`Settings`].
+//! `ngx_thread_pool_module`): their rows, and the [`Settings`] made from them.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -22,10 +22,10 @@ use crate::settings::{
     DriverChoice, EventSettings, GuardMode, POOL_QUEUE, PoolSettings, ProcessSettings, Settings,
 };
 
-/// Whose rights the server process has unless `user` says.
+/// User of the server process without `user`.
 const USER_DEFAULT: &str = "nobody";
 
-/// The error log of a daemon unless `error_log` or `-e` says, below the prefix.
+/// The error log of a daemon without `error_log` and `-e`, relative to the prefix.
 const ERROR_LOG_DEFAULT: &str = "logs/error.log";
 
 /// The tables of this file.
@@ -160,7 +160,7 @@ impl Value for WorkerCount {
             return Ok(WorkerCount(limits::cpu_count()));
         }
         match usize::from_word(text) {
-            // nginx would start no worker at all with 0.
+            // With 0, nginx would start no worker at all.
             Ok(count) if count <= WORKERS_MAX => Ok(WorkerCount(count.max(1))),
             _ => {
                 Err(Invalid::value().expected(format!("\"auto\" or a number up to {WORKERS_MAX}")))
@@ -222,7 +222,7 @@ impl Setting for UserSetting {
     }
 }
 
-/// nginx's default is a user and a group "nobody"; the group has other names on some systems.
+/// nginx's default user and group are "nobody"; on some systems the group has another name.
 fn default_user(_cx: &mut Cx<'_>) -> Option<UserSetting> {
     if user::effective_uid() != 0 {
         return None;
@@ -235,7 +235,7 @@ fn default_user(_cx: &mut Cx<'_>) -> Option<UserSetting> {
 /// `worker_cpu_affinity`.
 #[derive(Clone, Debug)]
 pub enum Affinity {
-    /// One processor each, of these.
+    /// One processor each, out of these.
     Auto(Vec<usize>),
     /// The processors of each worker.
     Masks(Vec<Vec<usize>>),
@@ -300,7 +300,7 @@ impl Value for EnvEntry {
 #[derive(Clone, Debug)]
 pub struct PoolSetting(PoolSettings);
 
-/// The pools defined so far, to find duplicates.
+/// The pools defined so far, to detect duplicates.
 #[derive(Default)]
 struct PoolNames(Vec<String>);
 
@@ -308,7 +308,7 @@ impl Setting for PoolSetting {
     const ARITY: Arity = arity::between(2, 3);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        /// More threads than the kernel would start for one process by default.
+        /// More threads than the kernel starts for one process by default.
         const THREADS_MAX: usize = 16_384;
         let [name, parameters @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
         let (mut threads, mut max_queue) = (None, POOL_QUEUE);
@@ -367,7 +367,7 @@ impl Value for UseDriver {
     }
 }
 
-/// `debug_connection`: kept aside, all of them together.
+/// `debug_connection`: collected separately.
 #[derive(Clone, Debug)]
 pub struct DebugConnection;
 
@@ -385,7 +385,7 @@ impl Setting for DebugConnection {
     }
 }
 
-/// What the top level amounts to.
+/// The settings of the top level.
 pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
     let events = cx.take_global::<EventsScope>().0;
     let events = EventsConf::resolve(cx, events.as_ref().as_slice());
@@ -402,7 +402,7 @@ pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
     if error_logs.is_empty() {
         let target = match &place.error_log {
             Some(path) => ErrorTarget::File(path.clone()),
-            // A daemon's terminal goes away, and with it what is written there.
+            // A daemon loses its terminal, and with it anything written there.
             None if main.daemon && !place.error_log_is_stderr => {
                 ErrorTarget::File(place.prefix.join(ERROR_LOG_DEFAULT))
             }

@@ -1,7 +1,7 @@
-//! From texts to a checked configuration: parse, interpret, resolve, and say what is wrong.
+//! From texts to a checked configuration: parse, interpret, resolve, and report problems.
 //!
-//! Called by the master with the files of the disk, and by the server process with the texts that
-//! the master read, so that both see the same configuration whatever happens to the files meanwhile.
+//! Called by the master with the files on disk, and by the server process with the texts that the
+//! master read, so that both see the same configuration even if the files change meanwhile.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::program::Program;
 use crate::service::{Needs, Service};
 use crate::settings::Settings;
 
-/// A configuration that can be used.
+/// A valid configuration.
 pub struct Loaded {
     /// Every text that was read.
     pub bundle: Bundle,
@@ -24,15 +24,15 @@ pub struct Loaded {
     pub settings: Settings,
     /// What has to be opened for the plan.
     pub needs: Needs,
-    /// The service's part.
+    /// The service's plan.
     pub plan: Plan,
-    /// What is accepted but hardly meant: `MESSAGE in FILE:LINE`.
+    /// Accepted but questionable settings: `MESSAGE in FILE:LINE`.
     pub warnings: Vec<String>,
-    /// The warnings as people like to see them.
+    /// The warnings in their human-readable form.
     pub rendered: String,
 }
 
-/// A configuration that cannot be used.
+/// An invalid configuration.
 #[derive(Debug)]
 pub struct Refused {
     /// Every finding in nginx's one-line form, for the error log.
@@ -44,7 +44,7 @@ pub struct Refused {
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// How bad.
+    /// Its severity.
     pub level: Level,
     /// `MESSAGE in FILE:LINE`.
     pub text: String,
@@ -61,13 +61,14 @@ pub fn registry() -> Registry {
 /// Reads the configuration of a place.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All problems found.
 pub fn load(place: &Place) -> Result<Loaded, Refused> {
     if let Some(serve) = &place.serve {
         let mut files = Bundle::default();
         files.add(&place.conf_file, serve.configuration(place.globals.as_deref()));
         let mut loaded = interpret(&files, place)?;
-        // It stores nothing: neither request bodies nor a process id, least of all here.
+        // It stores nothing: neither request bodies nor a pid file, least of all in the served
+        // directory.
         loaded.needs.directories.clear();
         loaded.settings.pid.clear();
         return Ok(loaded);
@@ -78,7 +79,7 @@ pub fn load(place: &Place) -> Result<Loaded, Refused> {
 /// Reads a configuration from any source of texts.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All problems found.
 pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
     let (tree, mut diagnostics) = parse(files, &place.conf_file, place.globals.as_deref());
     let registry = registry();
@@ -93,7 +94,7 @@ pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
         let warning = Diagnostic::warn("no \"server\" listens: nothing will be served");
         diagnostics.push(warning.hint("http { server { listen 8080; root /srv/www; } }"));
     }
-    // Colours only where the text is going to be seen by a person.
+    // Colours only if the text goes to a terminal.
     let rendered = diagnostics.render(std::io::IsTerminal::is_terminal(&std::io::stderr()));
     let lines = lines(&diagnostics);
     if diagnostics.has_errors() {
@@ -114,7 +115,7 @@ fn lines(diagnostics: &Diagnostics) -> Vec<Line> {
     diagnostics.iter().map(line).collect()
 }
 
-/// What `-T` prints: every file once, each after a line with its name, as nginx does.
+/// The output of `-T`: every file once, each after a line with its name, as in nginx.
 pub fn dump(bundle: &Bundle, out: &mut dyn std::io::Write) -> std::io::Result<()> {
     for (path, text) in bundle.iter() {
         dump_file(path, text, out)?;

@@ -1,14 +1,15 @@
 //! The master's control socket: how `nowait -s reload` learns whether the reload worked, and how
 //! `nowait cache purge` reaches the caches.
 //!
-//! An abstract Unix socket named after the master's process id: it needs no file, and vanishes
-//! with the process. The peer's credentials are checked on both sides: the master answers only to
-//! root and to its own user, and the client makes sure that it talks to the process of the pid
-//! file. Whoever cannot reach it (another network namespace, nginx itself as the master) sends the
-//! signal instead, as nginx does, and learns nothing.
+//! An abstract Unix socket named after the master's process ID: it needs no file, and vanishes with
+//! the process. Credentials are checked on both sides: the master replies only to root and to its
+//! own user, and the client makes sure that it talks to the process in the pid file. If the socket
+//! cannot be reached (another network namespace, or nginx itself as the master), the signal is sent
+//! instead, as in nginx, without any feedback.
 //!
-//! One line goes each way: `presence`, then `ok 1` from a master that serves; `upgraded`, and no answer; `reload`, then `ok GENERATION`, or `failed` and the diagnostics;
-//! `purge ZONE KIND TEXT` with zone and text in hexadecimal, then `ok OBJECTS`, or `failed` and why.
+//! One line goes each way: `presence`, then `ok 1` from a master that serves; `upgraded`, and no
+//! reply; `reload`, then `ok GENERATION`, or `failed` and the diagnostics; `purge ZONE KIND TEXT`
+//! with zone and text in hexadecimal, then `ok OBJECTS`, or `failed` and the reason.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,27 +19,27 @@ use std::time::{Duration, Instant};
 
 use crate::wire::{PurgeKind, PurgeOrder};
 
-/// Clients served per wake-up and held while a reload is under way.
+/// Maximum number of clients served per wake-up, and held while a reload is in progress.
 pub const CLIENTS_MAX: usize = 16;
 
-/// How long the master lets a client take to say what it wants.
+/// How long the master waits for a client's request.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long a client waits for the end of a reload.
+/// How long a client waits for a reload to finish.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Bytes of a reply: the diagnostics are bounded, too.
+/// Maximum size of a reply: the diagnostics are bounded, too.
 const REPLY_BYTES_MAX: u64 = 1 << 20;
 
-/// Bytes of a request: the text of a key in hexadecimal, mostly.
+/// Maximum size of a request: mostly the hexadecimal text of a key.
 const REQUEST_BYTES_MAX: usize = 256 << 10;
 
-/// How long a start waits for another master to say whether it serves.
+/// How long a start waits for another master to report whether it serves.
 const PRESENCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const RELOAD: &str = "reload";
 
-/// What other users are told.
+/// The reply to other users.
 const NOT_PERMITTED: &str = "nowait: [error] the master process belongs to another user; use \
                              its account, or root\n";
 
@@ -46,21 +47,21 @@ const PRESENCE: &str = "presence";
 
 const UPGRADED: &str = "upgraded";
 
-/// What a client wants.
+/// A client's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
     /// A reload.
     Reload,
-    /// To know whether the master serves, and is not about to end.
+    /// Asks whether the master serves and is not about to end.
     Presence,
-    /// To tell the master that the one it has started by an upgrade serves. No answer is read.
+    /// Tells the master that the one it started for an upgrade now serves. No reply is read.
     Upgraded,
     /// A purge of a cache.
     Purge(PurgeOrder),
 }
 
 impl Wish {
-    /// As a line, without its end.
+    /// As a line, without the line end.
     fn line(&self) -> String {
         match self {
             Self::Reload => RELOAD.to_owned(),
@@ -125,35 +126,35 @@ fn address(pid: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("nowait/{pid}"))
 }
 
-/// The master's end.
+/// The master's side.
 #[derive(Debug)]
 pub struct Control {
     listener: UnixListener,
 }
 
-/// A client that waits for the result of what it wants.
+/// A client that waits for the result of its request.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
-    /// What it wants.
+    /// Its request.
     pub wish: Wish,
-    /// Its process id, as the kernel tells it.
+    /// Its process ID, as reported by the kernel.
     pub pid: u32,
 }
 
 impl Control {
-    /// Listens under the id of this process.
+    /// Listens under this process's ID.
     ///
     /// # Errors
-    /// The kernel's; the server can do without.
+    /// The kernel's error; the server can do without the socket.
     pub fn open() -> io::Result<Control> {
         let listener = UnixListener::bind_addr(&address(std::process::id())?)?;
         listener.set_nonblocking(true)?;
         Ok(Control { listener })
     }
 
-    /// A client that asked for something; `None` when nobody (else) waits. Clients that may not ask
-    /// or ask nonsense are dropped.
+    /// The next client with a request; `None` if there is none. Clients without permission or with
+    /// invalid requests are dropped.
     pub fn accept(&self) -> Option<Client> {
         for _ in 0..CLIENTS_MAX {
             let (stream, _) = self.listener.accept().ok()?;
@@ -186,7 +187,7 @@ fn admit(mut stream: UnixStream) -> io::Result<Client> {
     Ok(Client { stream, wish, pid })
 }
 
-/// Reads to the end of a line.
+/// Reads up to the end of a line.
 fn read_line(stream: &mut UnixStream) -> io::Result<String> {
     let mut line = Vec::new();
     let until = Instant::now() + REQUEST_TIMEOUT;
@@ -203,30 +204,30 @@ fn read_line(stream: &mut UnixStream) -> io::Result<String> {
 }
 
 impl Client {
-    /// Tells the client how it ended: the number of the new generation or of the purged objects, or
-    /// why not.
+    /// Sends the client the result: the number of the new generation or of the purged objects, or
+    /// the error.
     pub fn reply(mut self, result: Result<u64, &str>) {
         let text = match result {
             Ok(number) => format!("ok {number}\n"),
             Err(reason) => format!("failed\n{reason}"),
         };
-        // A client that has gone does not want to know.
+        // A client that has disconnected needs no result.
         let _ = self.stream.write_all(text.as_bytes());
     }
 }
 
-/// What came of asking a master.
+/// The result of a request to a master.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The generation of this number is in use; so many objects were purged.
+    /// The new generation with this number is in use, or this many objects were purged.
     Done(u64),
-    /// It was not done; the text says why.
+    /// It failed, for this reason.
     Failed(String),
-    /// The master cannot be asked this way: for a reload, send the signal.
+    /// The master cannot be reached this way: for a reload, send the signal.
     Unreachable,
 }
 
-/// Asks the master `pid` for something, and waits for the result.
+/// Sends a request to the master `pid`, and waits for the result.
 pub fn request(pid: u32, wish: &Wish) -> Answer {
     let mut stream = match connect(pid, wish, REPLY_TIMEOUT) {
         Ok(stream) => stream,
@@ -249,14 +250,14 @@ pub fn request(pid: u32, wish: &Wish) -> Answer {
     }
 }
 
-/// Tells the master `pid`, which has started this one, that it can be replaced. A master that cannot
-/// be told (nginx, for example) need not know.
+/// Tells the master `pid`, which has started this one, that it can be replaced. A failure does not
+/// matter: nginx, for example, does not need the message.
 pub fn tell_upgraded(pid: u32) {
     let _ = connect(pid, &Wish::Upgraded, PRESENCE_TIMEOUT);
 }
 
-/// Whether `pid` is a master that serves. One that does not answer counts as serving: it may be
-/// busy with a reload, or talk to its own user only. Other programs have no such socket.
+/// Whether `pid` is a master that serves. A master that does not reply counts as serving: it may be
+/// busy with a reload, or reply to its own user only. Other programs have no such socket.
 pub fn is_serving(pid: u32) -> bool {
     let mut stream = match connect(pid, &Wish::Presence, PRESENCE_TIMEOUT) {
         Ok(stream) => stream,
@@ -267,7 +268,7 @@ pub fn is_serving(pid: u32) -> bool {
     read.is_err() || !reply.starts_with(b"failed")
 }
 
-/// `PermissionDenied` means that there is such a master, and that it belongs to another user.
+/// `PermissionDenied` means that there is such a master, but it belongs to another user.
 fn connect(pid: u32, wish: &Wish, timeout: Duration) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect_addr(&address(pid)?)?;
     let peer = rustix::net::sockopt::socket_peercred(&stream)?;
@@ -328,7 +329,7 @@ mod tests {
             control.accept().unwrap().reply(result);
             assert_eq!(client.join().unwrap(), expected);
         }
-        // Nobody listens under the id of the first process of the system.
+        // No master runs as the system's first process.
         assert_eq!(request(1, &Wish::Reload), Answer::Unreachable);
     }
 }

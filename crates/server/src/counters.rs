@@ -1,9 +1,10 @@
-//! What the server process has counted, as lines for its log: how long event loops ran without
-//! returning to the kernel, what thread pools did, and how often each file system was served inline.
+//! The counters of the server process, as lines for its log: how long event loops ran without
+//! returning to the kernel, the work of thread pools, and how often each file system was served
+//! inline.
 //!
-//! Called by the control thread (`server_process.rs`) when logs are opened again (USR1) and at the
-//! end, at level `notice`; `docs/threads-and-disks.md` explains the lines to operators. Reads
-//! counters only, and never resets one.
+//! Called by the control thread (`server_process.rs`) when logs are reopened (USR1) and at the end,
+//! at level `notice`; `docs/threads-and-disks.md` explains the lines to operators. Only reads
+//! counters, and never resets one.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! What runs inside the server process: workers, pools, and the generation that they serve.
+//! The inside of the server process: workers, pools, and the generation they serve.
 //!
 //! Owned by the control thread (`server_process.rs`), which is no event loop and may wait. The
 //! workers are a *crew*; a reload swaps the generation of the crew in place. Only when the crew
-//! itself has to be another (number of workers, event mechanism) a new one is started beside it,
-//! on the same sockets, and the old one ends gracefully.
+//! itself has to change (number of workers, event mechanism), a new one is started beside it on the
+//! same sockets, and the old one ends gracefully.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -32,13 +32,13 @@ pub struct Engine {
     events: Events,
     pools: Vec<(PoolSettings, Pool)>,
     crew: Option<Crew>,
-    /// Crews that are on their way out.
+    /// Crews that are shutting down.
     retired: Vec<Crew>,
     generation: Option<Arc<Generation>>,
     crews: u64,
 }
 
-/// What makes a crew unfit for the next generation when it changes.
+/// The parameters of a crew: a generation with other ones needs a new crew.
 #[derive(Clone, PartialEq, Eq)]
 struct Shape {
     workers: usize,
@@ -63,11 +63,11 @@ struct Crew {
 struct Listening {
     id: u64,
     address: Arc<ListenAddress>,
-    /// How many sockets the crew accepts from.
+    /// The number of sockets that the crew accepts from.
     sockets: usize,
 }
 
-/// A generation on its way into use.
+/// A generation that is about to be put to use.
 pub struct Activation {
     /// Its number.
     pub number: u64,
@@ -83,7 +83,7 @@ pub struct Activation {
     pub logs: HashMap<PathBuf, File>,
 }
 
-/// Says that a generation has drained when it is dropped with it.
+/// Reports that a generation has drained, when it is dropped with it.
 struct Lifeline {
     number: u64,
     workers: usize,
@@ -96,7 +96,7 @@ impl Drop for Lifeline {
     }
 }
 
-/// Tells the result of a purge when it is dropped, however it ended.
+/// Reports the result of a purge when dropped, however the purge ended.
 struct Purging {
     id: u64,
     events: Events,
@@ -112,7 +112,7 @@ impl Drop for Purging {
 }
 
 impl Engine {
-    /// An engine without workers; what happens inside is told to `events`.
+    /// An engine without workers, which reports to `events`.
     pub fn new(events: Events) -> Engine {
         Engine {
             events,
@@ -124,10 +124,10 @@ impl Engine {
         }
     }
 
-    /// Puts a generation to use. All workers have it when [`Event::Applied`] comes.
+    /// Puts a generation to use. [`Event::Applied`] comes when all workers have it.
     ///
     /// # Errors
-    /// The message for the master; what was in use stays.
+    /// The message for the master; the previous generation stays in use.
     pub fn activate(&mut self, activation: Activation) -> Result<(), String> {
         let Activation { number, settings, plan, addresses, sockets, logs } = activation;
         if addresses.len() != sockets.len() {
@@ -170,7 +170,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Pools that stay as they are keep their threads and queues.
+    /// Unchanged pools keep their threads and queues.
     fn pools_for(&self, wanted: &[PoolSettings]) -> Vec<(PoolSettings, Pool)> {
         let pool = |settings: &PoolSettings| {
             let known = self.pools.iter().find(|(known, _)| known == settings);
@@ -186,7 +186,7 @@ impl Engine {
         wanted.iter().map(pool).collect()
     }
 
-    /// Purges a cache, on a worker; [`Event::Purged`] tells the result.
+    /// Purges a cache, on a worker; [`Event::Purged`] reports the result.
     pub fn purge(&self, id: u64, order: PurgeOrder) {
         let events = self.events.clone();
         let (Some(crew), Some(generation)) = (&self.crew, self.generation.clone()) else {
@@ -194,7 +194,7 @@ impl Engine {
             return events.send(Event::Purged { id, result });
         };
         let done = Purging { id, events, result: Some(Err("the worker has ended".to_owned())) };
-        // One that has ended drops the task, which tells that.
+        // A worker that has ended drops the task, which reports that.
         let _ = crew.workers.remote(0).spawn(Box::new(move || {
             Box::pin(async move {
                 let mut done = done;
@@ -203,14 +203,14 @@ impl Engine {
         }));
     }
 
-    /// Gives the logs that were opened again to the generation.
+    /// Hands the reopened logs to the generation.
     pub fn reopen(&self, logs: HashMap<PathBuf, File>) {
         if let Some(generation) = &self.generation {
             Program::reopen(generation, logs);
         }
     }
 
-    /// What the crew in use, the pools and the file systems have counted, as lines for the log.
+    /// The counters of the current crew, the pools and the file systems, as lines for the log.
     pub fn counters(&self) -> Vec<String> {
         let loops = self.crew.iter().flat_map(|crew| crew.blocked.iter().enumerate());
         let mut lines: Vec<String> =
@@ -219,27 +219,27 @@ impl Engine {
         lines
     }
 
-    /// The part of [`Engine::counters`] that workers do not log themselves when they end.
+    /// The part of [`Engine::counters`] that workers do not log themselves at their end.
     pub fn work_counters(&self) -> Vec<String> {
         let pools = self.pools.iter().flat_map(|(_, pool)| counters::of_pool(pool));
         pools.chain(counters::of_mounts()).collect()
     }
 
-    /// Makes all workers end when their connections have.
+    /// Tells all workers to end once their connections have ended.
     pub fn quit(&mut self) {
         for crew in self.crew.iter_mut().chain(&mut self.retired) {
             crew.stop();
         }
     }
 
-    /// Makes all workers end now.
+    /// Tells all workers to end now.
     pub fn terminate(&mut self) {
         for crew in self.crew.iter_mut().chain(&mut self.retired) {
             crew.kill();
         }
     }
 
-    /// Notes that a worker's thread has ended. Tells whether that is as it should be: its crew was
+    /// Notes that a worker's thread has ended, and returns whether that was expected: its crew was
     /// told to end.
     pub fn worker_ended(&mut self, crew: u64) -> bool {
         let mut expected = false;
@@ -320,7 +320,7 @@ impl Crew {
         Ok(crew)
     }
 
-    /// The last mask serves for all further workers.
+    /// The last mask applies to all further workers.
     fn cpus_of(&self, index: usize) -> Vec<usize> {
         let masks = &self.shape.affinity;
         masks.get(index).or(masks.last()).cloned().unwrap_or_default()
@@ -344,8 +344,8 @@ impl Crew {
         }
     }
 
-    /// What each worker has to change to serve the generation: sockets that it has already are
-    /// left alone, so that nothing in their queues is lost.
+    /// The changes of each worker for this generation: sockets that it already has are left alone,
+    /// so that nothing in their queues is lost.
     fn updates(
         &mut self,
         number: u64,
@@ -379,7 +379,7 @@ impl Crew {
                 self.listeners.len() - 1
             });
             let known = &mut self.listeners[position];
-            // The master lists the sockets that were there before first.
+            // The master lists the previously existing sockets first.
             let total = sockets.len();
             for (index, socket) in sockets.into_iter().enumerate().skip(known.sockets) {
                 let join = |fd: OwnedFd, shared: bool| Join {
@@ -396,8 +396,9 @@ impl Crew {
                         }
                     }
                 } else {
-                    // More sockets than workers: they share what nobody else would read. A single
-                    // socket for datagrams is one worker's, so that those of a client stay together.
+                    // More sockets than workers: they share the ones that would be left over. A
+                    // single socket for datagrams belongs to one worker, so that those of a client
+                    // stay together.
                     let first = if total == 1 { known.id as usize } else { 0 };
                     updates[(first + index) % workers].joins.push(join(socket, false));
                 }
@@ -429,7 +430,7 @@ impl Crew {
     }
 }
 
-/// Says that all workers have the generation when the last one drops it.
+/// Reports that all workers have the generation when the last one drops it.
 pub struct Applied {
     number: u64,
     events: Events,

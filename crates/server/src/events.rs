@@ -1,4 +1,4 @@
-//! What happens inside the server process and concerns its control thread: a queue that wakes it.
+//! Events inside the server process that concern its control thread: a queue that wakes it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rustix::event::EventfdFlags;
 
 use crate::log::Level;
 
-/// Something that happened.
+/// An event.
 #[derive(Debug)]
 pub enum Event {
     /// All workers use the generation.
@@ -29,17 +29,17 @@ pub enum Event {
         crew: u64,
         /// Its number.
         index: usize,
-        /// What went wrong, if anything did.
+        /// The error, if any.
         error: Option<String>,
     },
     /// A purge has ended.
     Purged {
         /// Its number.
         id: u64,
-        /// How many objects there were, or why it failed.
+        /// The number of purged objects, or the error.
         result: Result<u64, String>,
     },
-    /// A peak of a worker's connections is over.
+    /// A worker's peak of connections is over.
     MemoryFreed,
     /// A line for the error log, from a thread that must not write it itself.
     Log(Level, String),
@@ -62,7 +62,7 @@ pub struct EventQueue {
 /// Makes both sides.
 ///
 /// # Errors
-/// When descriptors have run out.
+/// If descriptors have run out.
 pub fn queue() -> std::io::Result<(Events, EventQueue)> {
     let (sender, receiver) = channel();
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -71,7 +71,7 @@ pub fn queue() -> std::io::Result<(Events, EventQueue)> {
 }
 
 impl Events {
-    /// Puts an event into the queue. Never waits; after the end of the control thread it is lost.
+    /// Queues an event. Never waits; after the control thread has ended, the event is lost.
     pub fn send(&self, event: Event) {
         if self.sender.send(event).is_ok() {
             // Only a full counter is refused, and then the reader is awake anyway.
@@ -91,7 +91,7 @@ impl EventQueue {
         match self.receiver.try_recv() {
             Ok(event) => Some(event),
             Err(_) => {
-                // Reset first, then look again: an event between both is not missed.
+                // Without a log file, notices would only clutter the startup output.
                 let _ = rustix::io::read(&self.wake, &mut [0; 8]);
                 self.receiver.try_recv().ok()
             }

@@ -1,16 +1,15 @@
-//! What is built in, as tools expect to find it in `nginx -V`.
+//! The built-in modules, in the form in which tools expect them in `nginx -V`.
 //!
 //! Called by `main` for `-V`. One row per module of nginx: [`Kind::Optional`] ones are printed as
-//! `--with-…` when they exist, [`Kind::Default`] ones as `--without-…` when they do not, so that a
-//! tool (or a test suite) that looks there knows what it can expect. Whoever adds a module flips
-//! its row.
+//! `--with-…` if they exist, [`Kind::Default`] ones as `--without-…` if they do not, so that a tool
+//! (or a test suite) knows what to expect. A new module has to flip its row.
 
 use std::fmt::Write;
 
-/// The version of this program.
+/// Version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The version of nginx whose behaviour is followed.
+/// Version of nginx whose behaviour is followed.
 pub const NGINX_VERSION: &str = "1.31.4";
 
 /// Default of `-p`.
@@ -19,10 +18,10 @@ pub const PREFIX: &str = "/etc/nowait/";
 /// Default of `-c`, relative to the prefix.
 pub const CONF_FILE: &str = "nowait.conf";
 
-/// Where the process id goes when a privileged master is started without `-p` and `pid`.
+/// The pid file of a privileged master without `-p` and `pid`.
 pub const PID_FILE: &str = "/run/nowait.pid";
 
-/// Whether nginx builds a module unless told otherwise.
+/// Whether nginx builds a module by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Default,
@@ -113,12 +112,12 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("mail_smtp_module", Default, false),
 ];
 
-/// The text of `-v`: whose version, and which nginx it follows.
+/// The text of `-v`: the version, and that of nginx.
 pub fn version() -> String {
     format!("nowait version: nowait/{VERSION}\nnginx version: nginx/{NGINX_VERSION}\n")
 }
 
-/// What `-V` prints after [`version`].
+/// The part of `-V` after [`version`].
 pub fn configure() -> String {
     let mut text = format!(
         "built without a TLS library\nconfigure arguments: --prefix={} --conf-path={PREFIX}{CONF_FILE} \

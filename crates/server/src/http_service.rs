@@ -17,7 +17,7 @@ use crate::services::Shared;
 use crate::settings::Settings;
 use crate::wire::{PurgeKind, PurgeOrder};
 
-/// What the `http` block amounts to.
+/// The plan of the `http` block.
 pub fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> HttpConf {
     let http = conf::build(cx, main).unwrap_or_default();
     for (name, word) in cx.take_global::<PoolsWanted>().0 {
@@ -70,7 +70,7 @@ pub fn activate(
     Generation { number, conf: plan, pools, caches, resolvers, logs, sessions, lifeline }
 }
 
-/// Purges a cache; how many objects there were.
+/// Purges a cache and returns the number of purged objects.
 pub async fn purge(generation: &Generation, order: PurgeOrder) -> Result<u64, String> {
     let PurgeOrder { zone, kind, soft, text } = order;
     let aim = match kind {
@@ -83,7 +83,7 @@ pub async fn purge(generation: &Generation, order: PurgeOrder) -> Result<u64, St
     nowait_http::cache::purge::by_name(conf, caches, &zone, &aim, soft).await
 }
 
-/// Directories that have to be there: for temporary files, and for caches.
+/// Required directories: for temporary files, and for caches.
 fn directories(plan: &HttpConf) -> Vec<PathBuf> {
     let temp = plan.temp_paths.iter().map(|temp| &temp.path);
     let paths = temp.chain(plan.caches.iter().map(|cache| &cache.path));

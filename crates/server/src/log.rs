@@ -1,8 +1,8 @@
 //! The error log of the master and of the control thread: synchronous, one line at a time.
 //!
 //! Used before, and beside, the request-level log that the `http` crate writes through its log
-//! thread: by the single-threaded master for everything, and by the server process for its own
-//! life. Never used on an event loop.
+//! thread: by the single-threaded master for everything, and by the server process for its own life
+//! cycle. Never used on an event loop.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,41 +15,41 @@ use nowait_front::log::syslog;
 use nowait_front::log::time::with_now;
 use nowait_sys::localtime::LocalTime;
 
-/// A line longer than this is cut (nginx: NGX_MAX_ERROR_STR).
+/// Longer lines are cut (nginx: NGX_MAX_ERROR_STR).
 const LINE_BYTES_MAX: usize = 2048;
 
-/// Room for what syslog puts before a line.
+/// Room for the syslog prefix of a line.
 const SYSLOG_HEADER_BYTES: usize = 128;
 
 pub use nowait_front::log::Level;
 
-/// One place that lines go to.
+/// One destination of the log.
 #[derive(Debug)]
 pub struct Sink {
-    /// Where lines go.
+    /// The destination.
     pub to: Destination,
-    /// Least severe level that is written.
+    /// The least severe level that is written.
     pub level: Level,
 }
 
-/// Where lines of the main error log go.
+/// A destination of the main error log.
 #[derive(Debug)]
 pub enum Destination {
     /// Standard error.
     Stderr,
     /// An open file.
     File(File),
-    /// A syslog server; what it does not take at once is lost.
+    /// A syslog server; lines that it does not accept at once are lost.
     Syslog {
         /// Facility, tag and host name.
         options: syslog::Options,
-        /// The socket, made when it is first needed.
+        /// The socket, created when first needed.
         socket: RefCell<syslog::Socket>,
     },
 }
 
 impl Sink {
-    /// A sink at a syslog server.
+    /// A sink that writes to a syslog server.
     pub fn syslog(options: &syslog::Options, level: Level) -> Sink {
         let socket = RefCell::new(syslog::Socket::new(options.server.clone()));
         Sink { to: Destination::Syslog { options: options.clone(), socket }, level }
@@ -63,25 +63,25 @@ impl Sink {
     }
 }
 
-/// The log. Lines go to every sink whose level allows, and the important ones to standard error
-/// too while somebody is watching there.
+/// The log. Lines go to every sink that accepts their level; during startup, important ones also go
+/// to standard error.
 #[derive(Debug)]
 pub struct StartupLog {
     sinks: Vec<Sink>,
     /// Copy warnings and worse to standard error: until the program has started.
     to_stderr: bool,
-    /// What goes wrong is noted here too while somebody else waits for the outcome.
+    /// Also collect errors here while a control client waits for the result.
     noted: RefCell<Option<String>>,
 }
 
 impl StartupLog {
-    /// A log to standard error alone.
+    /// A log to standard error only.
     pub fn stderr(level: Level) -> StartupLog {
         StartupLog::to(Sink { to: Destination::Stderr, level })
     }
 
-    /// A log to the file that `-e` names, opened (and created) before the configuration is read.
-    /// When that fails, standard error gets an alert and becomes the log, as in nginx.
+    /// A log to the file that `-e` names, opened (and created) before the configuration is read. If
+    /// that fails, an alert goes to standard error, which becomes the log, as in nginx.
     pub fn open(path: &Path, level: Level) -> StartupLog {
         match open_log(path) {
             Ok(file) => StartupLog::to(Sink { to: Destination::File(file), level }),
@@ -100,22 +100,22 @@ impl StartupLog {
         StartupLog { sinks: vec![sink], to_stderr: true, noted: RefCell::default() }
     }
 
-    /// Replaces the sinks, once the configuration says where the log is.
+    /// Replaces the sinks once the configuration has named them.
     pub fn set_sinks(&mut self, sinks: Vec<Sink>) {
         self.sinks = sinks;
     }
 
-    /// Ends (or begins) the copying of warnings to standard error.
+    /// Stops (or starts) the copying of warnings to standard error.
     pub fn set_stderr_copy(&mut self, on: bool) {
         self.to_stderr = on;
     }
 
-    /// The first sink that is a file: what standard error is redirected to.
+    /// The first sink that is a file: standard error is redirected to it.
     pub fn first_file(&self) -> Option<&File> {
         self.sinks.iter().find_map(Sink::file)
     }
 
-    /// Whether standard error is a sink itself.
+    /// Whether standard error is itself a sink.
     pub fn has_stderr_sink(&self) -> bool {
         self.sinks.iter().any(|sink| matches!(sink.to, Destination::Stderr))
     }
@@ -133,10 +133,10 @@ impl StartupLog {
         let line = format!("{head}{message}\n");
         let for_people = self.to_stderr && level <= Level::Warn;
         for sink in self.sinks.iter().filter(|sink| sink.level >= level) {
-            // A log that cannot be written has nowhere to say so.
+            // If the log itself cannot be written, there is nowhere to report it.
             let _ = match &sink.to {
                 Destination::File(file) => (&*file).write_all(line.as_bytes()),
-                // It gets the other form.
+                // Standard error gets the short form.
                 Destination::Stderr if for_people => Ok(()),
                 Destination::Stderr => std::io::stderr().write_all(line.as_bytes()),
                 Destination::Syslog { options, socket } => {
@@ -155,7 +155,7 @@ impl StartupLog {
         }
     }
 
-    /// Says to whoever watches the start what can be done about the line before.
+    /// Prints a hint about the previous line during startup.
     pub fn hint(&self, hint: impl fmt::Display) {
         if self.to_stderr {
             let _ = writeln!(std::io::stderr(), "  = hint: {hint}");
@@ -163,7 +163,7 @@ impl StartupLog {
         self.note(format_args!("  = hint: {hint}"));
     }
 
-    /// Does `work` and returns what it logged at `emerg`, with its hints, as lines for people.
+    /// Runs `work` and returns what it logged at `emerg`, with its hints, as lines for people.
     pub fn noting<T>(&self, work: impl FnOnce() -> T) -> (T, String) {
         self.noted.replace(Some(String::new()));
         let result = work();
@@ -176,8 +176,8 @@ impl StartupLog {
         }
     }
 
-    /// Writes the several lines of a rendered text, one record each, without copying them to
-    /// standard error (whoever rendered it for people shows it there).
+    /// Writes a rendered text, one record per line, without copying it to standard error (the
+    /// caller shows it there).
     pub fn log_file_only(&self, level: Level, message: impl fmt::Display) {
         for sink in self.sinks.iter().filter(|sink| sink.level >= level) {
             if let Some(file) = sink.file() {
@@ -190,7 +190,7 @@ impl StartupLog {
     }
 }
 
-/// Prints a line after the program's name to standard error.
+/// Prints a line with the program's name to standard error.
 pub fn complain(message: &str) {
     let _ = writeln!(std::io::stderr(), "nowait: {message}");
 }
@@ -198,10 +198,11 @@ pub fn complain(message: &str) {
 /// Mode of a new log. A daemon has no umask, so the mode alone keeps other users from writing.
 const LOG_MODE: u32 = 0o644;
 
-/// Opens a log for appending and creates it with mode 0644 if it is missing.
+/// Opens a log for appending, and creates it with mode 0644 if it is missing.
 ///
 /// # Errors
-/// The kernel's. A FIFO is opened for reading too, so that the call does not wait for a reader.
+/// The kernel's error. A FIFO is opened for reading too, so that the call does not wait for a
+/// reader.
 pub fn open_log(path: &Path) -> std::io::Result<File> {
     let fifo = std::fs::metadata(path).is_ok_and(|m| {
         use std::os::unix::fs::FileTypeExt;
@@ -227,7 +228,7 @@ impl fmt::Display for Reason<'_> {
     }
 }
 
-/// A path and why it could not be used: `open() "/x" failed (2: No such file or directory)`.
+/// A path and the error: `open() "/x" failed (2: No such file or directory)`.
 pub fn failed(call: &str, path: &Path, error: &std::io::Error) -> String {
     format!("{call} \"{}\" failed {}", path.display(), Reason(error))
 }

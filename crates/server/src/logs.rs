@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::log::{Destination, Level, Sink, StartupLog, failed, open_log};
 use nowait_front::log::directives::{ErrorLogTo, ErrorTarget};
 
-/// Open logs by path; every path once.
+/// Open logs by path, each path once.
 #[derive(Debug, Default)]
 pub struct Logs {
     files: Vec<(PathBuf, File)>,
@@ -30,7 +30,7 @@ impl Logs {
         Ok(logs)
     }
 
-    /// Opens every path again; one that cannot be keeps its old file, as in nginx.
+    /// Reopens every path; if that fails, the old file is kept, as in nginx.
     pub fn reopen(&mut self, log: &StartupLog) {
         for (path, file) in &mut self.files {
             match open_log(path) {
@@ -48,7 +48,7 @@ impl Logs {
     /// Copies of the descriptors, to send to the server process.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// If descriptors have run out.
     pub fn duplicate(&self) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
         let copy =
             |(path, file): &(PathBuf, File)| Ok((path.clone(), file.as_fd().try_clone_to_owned()?));
@@ -58,7 +58,7 @@ impl Logs {
     /// The sinks of the main error log.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// If descriptors have run out.
     pub fn sinks(&self, error_logs: &[ErrorLogTo]) -> io::Result<Vec<Sink>> {
         let mut sinks = Vec::new();
         for error_log in error_logs {

@@ -48,7 +48,7 @@ use output::print_error;
 use place::Place;
 
 fn main() -> ExitCode {
-    // Before anything else can own the inherited numbers.
+    // Before anything else can take the inherited descriptor numbers.
     let inherited = Inherited::take();
     match run(inherited) {
         Ok(code) => ExitCode::from(code),
@@ -91,7 +91,7 @@ fn run(inherited: Inherited) -> Result<u8, String> {
     }
     let log = match &place.error_log {
         Some(path) => StartupLog::open(path, Level::Notice),
-        // What is normal need not be said to a person who just starts the program.
+        // Without a log file, notices would only clutter the startup output.
         None => StartupLog::stderr(Level::Warn),
     };
     let loaded = match config::load(&place) {
@@ -110,7 +110,7 @@ fn run(inherited: Inherited) -> Result<u8, String> {
     Ok(run_server(place, loaded, inherited, log))
 }
 
-/// Does what a subcommand asks for.
+/// Executes a subcommand.
 fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
     match asked {
         Asked::Reference(name) => output::print(&reference::text(&name)?).map(|()| 0),
@@ -125,7 +125,7 @@ fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
     }
 }
 
-/// Starts the server and runs it to its end; the result is the exit code.
+/// Starts the server and runs it until it ends; returns the exit code.
 fn run_server(place: Place, loaded: Loaded, inherited: Inherited, log: StartupLog) -> u8 {
     print_error(&loaded.rendered);
     for warning in &loaded.warnings {
@@ -153,7 +153,7 @@ fn start(
         for warning in serve.warnings(&directory) {
             complain(&warning);
         }
-        // A server that cannot say where it is serves nevertheless.
+        // A server that cannot print its address serves nevertheless.
         let _ = output::print(&format!("{}\n", serve.greeting(&directory)));
     }
     ControlFlow::Continue(master)
@@ -169,7 +169,7 @@ fn show_version(options: &Options) {
     }
 }
 
-/// `-t` and `-T`: reads everything, touches nothing.
+/// `-t` and `-T`: reads everything, changes nothing.
 fn test(options: &Options, place: &Place) -> u8 {
     let file = place.conf_file.display();
     match config::load(place) {
@@ -207,13 +207,14 @@ fn test(options: &Options, place: &Place) -> u8 {
     }
 }
 
-/// `-s`: tells the master of the pid file what to do.
+/// `-s`: sends the command to the master named by the pid file.
 fn signal(command: Command, loaded: &Loaded, log: &StartupLog) -> u8 {
     log.log(Level::Notice, "signal process started");
     let pid = match pidfile::read(&loaded.settings.pid) {
         Ok(pid) => pid,
         Err(message) => {
-            // Errors of this level are not copied to standard error; a person waits there.
+            // Errors of this level are not copied to standard error, where the operator looks for
+            // them.
             if !log.has_stderr_sink() {
                 complain(&format!("[error] {message}"));
             }

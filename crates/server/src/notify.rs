@@ -1,4 +1,4 @@
-//! The service manager's side channel: readiness to systemd, and its socket activation.
+//! The service manager's interface: readiness notification to systemd, and its socket activation.
 //!
 //! Protocols: sd_notify(3) and sd_listen_fds(3), by their documented text forms; no library.
 
@@ -13,7 +13,7 @@ use nowait_sys::fdpass;
 /// First descriptor that the service manager passes (SD_LISTEN_FDS_START).
 const LISTEN_FDS_START: i32 = 3;
 
-/// Descriptors taken over at most.
+/// Maximum number of descriptors taken over.
 const LISTEN_FDS_MAX: i32 = 4096;
 
 /// The socket that `NOTIFY_SOCKET` names, if any.
@@ -23,7 +23,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Looks at the environment once.
+    /// Reads the environment once.
     pub fn from_environment() -> Notifier {
         Notifier { socket: std::env::var_os("NOTIFY_SOCKET").and_then(|name| connect(&name)) }
     }
@@ -33,14 +33,14 @@ impl Notifier {
         self.send(&format!("READY=1\nMAINPID={pid}\nSTATUS=serving\n"));
     }
 
-    /// Another process is the one to watch. The manager believes this of the one it watches now only
-    /// (`NotifyAccess=main`), so a master names its successor, and a successor that gives up names the
-    /// master before it.
+    /// Another process is the one to watch. The manager accepts this only from the process it is
+    /// watching (`NotifyAccess=main`), so a master names its successor, and a successor that gives
+    /// up names the master before it.
     pub fn main_pid(&self, pid: u32) {
         self.send(&format!("MAINPID={pid}\n"));
     }
 
-    /// A reload begins; [`Notifier::ready`] tells its end.
+    /// A reload begins; [`Notifier::ready`] reports its end.
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
@@ -54,7 +54,7 @@ impl Notifier {
 
     fn send(&self, message: &str) {
         if let Some((socket, address)) = &self.socket {
-            // The manager may be gone or busy: it does not matter to the service itself.
+            // The manager may be gone or busy: that does not affect the service.
             let _ = socket.send_to_addr(message.as_bytes(), address);
         }
     }
@@ -71,20 +71,20 @@ fn connect(name: &OsStr) -> Option<(UnixDatagram, SocketAddr)> {
     Some((socket, address))
 }
 
-/// Descriptors that this process was started with: `NGINX=fd;fd;` from a master that upgrades, or
-/// `LISTEN_FDS` and `LISTEN_PID` from the service manager.
+/// Descriptors inherited at the start: `NGINX=fd;fd;` from a master that upgrades, or `LISTEN_FDS`
+/// and `LISTEN_PID` from the service manager.
 #[derive(Debug, Default)]
 pub struct Inherited {
-    /// The value of `NGINX`, when that is where they are from.
+    /// The value of `NGINX`, if they come from there.
     pub variable: Option<OsString>,
-    /// What could be taken over.
+    /// The descriptors that were taken over.
     pub fds: Vec<OwnedFd>,
-    /// What could not, for the log.
+    /// The ones that were not, for the log.
     pub errors: Vec<String>,
 }
 
 impl Inherited {
-    /// Takes the descriptors over. To be called once, first thing in `main`.
+    /// Takes the descriptors over. Must be called once, first thing in `main`.
     pub fn take() -> Inherited {
         let mut inherited = Inherited::default();
         if let Some(value) = std::env::var_os("NGINX") {
@@ -124,7 +124,7 @@ fn number(name: &str) -> Option<i32> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The numbers of `3;4;`, and whether something else followed them.
+/// The numbers of `3;4;`, and whether anything else follows.
 fn numbers_of(text: &[u8]) -> (Vec<i32>, bool) {
     let mut numbers = Vec::new();
     let mut parts = text.split(|b| matches!(b, b';' | b':')).peekable();
@@ -134,7 +134,7 @@ fn numbers_of(text: &[u8]) -> (Vec<i32>, bool) {
         }
         let number = std::str::from_utf8(part).ok().and_then(|part| part.parse().ok());
         match number {
-            // A number that no separator ends is not taken, as in nginx.
+            // A number without a separator after it is not taken, as in nginx.
             Some(number) if parts.peek().is_some() => numbers.push(number),
             _ => return (numbers, true),
         }

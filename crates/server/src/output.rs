@@ -1,11 +1,11 @@
-//! Standard output and standard error: written without ever failing because the reader has gone.
+//! Standard output and standard error, written without ever failing because the reader is gone.
 //!
-//! Called by `main` and the commands. `print!` and `eprint!` panic when the other end of a pipe is
+//! Called by `main` and the commands. `print!` and `eprint!` panic if the other end of a pipe is
 //! closed (`nowait reference directives | head -1`), so nothing here uses them.
 
 use std::io::{self, Write};
 
-/// Writes to standard output. A reader that has gone has read what it wanted.
+/// Writes to standard output. It is no error if the reader is gone.
 ///
 /// # Errors
 /// Any other error: a full disk, for example.
@@ -13,7 +13,7 @@ pub fn print(text: &str) -> Result<(), String> {
     print_with(|out| out.write_all(text.as_bytes()))
 }
 
-/// As [`print`], for what writes itself.
+/// Like [`print`], for output that is written in pieces.
 ///
 /// # Errors
 /// As [`print`].
@@ -27,7 +27,7 @@ pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Resul
     }
 }
 
-/// Writes to standard error, if anybody reads it.
+/// Writes to standard error; failures are ignored.
 pub fn print_error(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

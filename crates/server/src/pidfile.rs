@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::control;
 use crate::log::{Level, StartupLog, failed};
 
-/// Bytes read of a pid file: more than any number has.
+/// Maximum bytes read of a pid file: more than any number has.
 const PID_BYTES_MAX: u64 = 32;
 
 /// A pid file that this process owns.
@@ -19,14 +19,14 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Writes the id of this process. An empty path stands for no file.
+    /// Writes the ID of this process. An empty path means no file.
     ///
     /// # Errors
     /// The message for the log: the file cannot be written, or it belongs to another master that
     /// serves.
     pub fn create(path: &Path) -> Result<PidFile, String> {
-        // nginx differs: it overwrites the file, and "-s" no longer reaches the first server. During
-        // an upgrade the old master has moved its file away by now.
+        // nginx differs: it overwrites the file, and `-s` no longer reaches the first server.
+        // During an upgrade the old master has already renamed its file.
         if !path.as_os_str().is_empty()
             && let Ok(pid) = read(path)
             && pid != std::process::id()
@@ -40,8 +40,8 @@ impl PidFile {
         PidFile::create_for(std::process::id(), path)
     }
 
-    /// Writes the id of another process: of the daemon, by who started it, so that the file is
-    /// there when the command returns.
+    /// Writes the ID of another process: the daemon's, by the process that started it, so that the
+    /// file exists when the command returns.
     ///
     /// # Errors
     /// The message for the log.
@@ -60,13 +60,13 @@ impl PidFile {
         Ok(PidFile { path: path.to_owned() })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes the file, which may have been moved to [`old_path`] by an upgrade under way, unless
-    /// another process has written its own number there.
+    /// Removes the file, which an upgrade in progress may have renamed to [`old_path`], unless
+    /// another process has written its own ID there.
     pub fn remove(&self, upgrading: bool, log: &StartupLog) {
         if self.path.as_os_str().is_empty() {
             return;
@@ -84,7 +84,7 @@ impl PidFile {
         }
     }
 
-    /// Makes room for the new master's file.
+    /// Renames the file, to make room for the new master's.
     ///
     /// # Errors
     /// The kernel's.
@@ -101,14 +101,14 @@ impl PidFile {
     }
 }
 
-/// The name during an upgrade: the file's with `.oldbin` after it.
+/// The name during an upgrade: the path with `.oldbin` appended.
 pub fn old_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".oldbin");
     name.into()
 }
 
-/// What an operator can do if the file cannot be read.
+/// The hint if the file cannot be read.
 pub fn hint(path: &Path) -> &'static str {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -119,7 +119,7 @@ pub fn hint(path: &Path) -> &'static str {
     }
 }
 
-/// Reads the process id of a running master.
+/// Reads the process ID of a running master.
 ///
 /// # Errors
 /// The message for the log, in nginx's words.

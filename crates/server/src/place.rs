@@ -1,9 +1,9 @@
-//! Where the configuration and its paths are, from the options and the defaults.
+//! The location of the configuration and of its paths, from the options and the defaults.
 //!
-//! nginx's rules, and four that a newcomer needs (each `nginx differs`): a configuration file
-//! given by a relative name without `-p` may be in the working directory; while nothing is
-//! installed in the default prefix, the directory of the file is the prefix; without any option
-//! the file may be in `conf/` here; and with none at all, the current directory is served.
+//! nginx's rules, plus four for newcomers (each `nginx differs`): a configuration file given by a
+//! relative name without `-p` may be in the working directory; while nothing is installed in the
+//! default prefix, the directory of the file is the prefix; without any option the file may be in
+//! `conf/` of the working directory; and without any file, the current directory is served.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::cli::Options;
 use crate::features::{CONF_FILE, PID_FILE, PREFIX};
 use crate::log::Reason;
 
-/// Which configuration to read, and what its relative paths are relative to.
+/// The configuration to read, and the prefix of its relative paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Ends with a slash.
@@ -30,7 +30,7 @@ pub struct Place {
     pub globals: Option<String>,
     /// There is no file: serve this directory.
     pub serve: Option<Serve>,
-    /// Where the pid file goes unless `pid` says.
+    /// The pid file without `pid`.
     pub pid_default: PathBuf,
 }
 
@@ -62,7 +62,7 @@ impl Place {
                 let file = if !installed.exists() && here.exists() { here } else { installed };
                 let directory = file.parent().filter(|_| file.exists());
                 match directory.map(|directory| with_slash(directory.into())) {
-                    // Not installed: what the file names is beside it.
+                    // Not installed: relative paths of the file are beside it.
                     Some(directory) if !Path::new(PREFIX).exists() => (directory, file, false),
                     _ => (PREFIX.into(), file, false),
                 }
@@ -122,7 +122,7 @@ impl Place {
         })
     }
 
-    /// Says where a configuration was looked for in vain.
+    /// The error if no configuration was found.
     pub fn no_configuration(&self) -> String {
         format!(
             "[error] there is no configuration: neither {} nor conf/{CONF_FILE} here exists; -p and \

@@ -1,7 +1,8 @@
-//! `-t`: what a start would refuse because of files and directories, found without touching any.
+//! `-t`: problems with files and directories that would make a start fail, found without changing
+//! any.
 //!
-//! Called by `main` after the configuration was read. It looks only at names and rights (`stat`,
-//! `access`): it creates, opens and changes nothing, so a start may still fail where another
+//! Called by `main` after the configuration was read. It examines only names and permissions
+//! (`stat`, `access`): it creates, opens and changes nothing, so a start may still fail if another
 //! process changes the directories meanwhile. Sockets are not tried.
 
 use std::collections::HashSet;
@@ -19,17 +20,17 @@ use crate::place::Place;
 pub struct Refusal {
     /// In the words of the start: `open() "PATH" failed (2: No such file or directory)`.
     pub message: String,
-    /// What to do about it.
+    /// The hint.
     pub hint: String,
 }
 
-/// Everything that a start with this configuration would stumble over.
+/// All reasons why a start with this configuration would fail.
 pub fn check(loaded: &Loaded, place: &Place) -> Vec<Refusal> {
     let mut preflight = Preflight::default();
     for directory in &loaded.needs.directories {
         preflight.directory(directory);
     }
-    // The start makes this one where a log is in it.
+    // The start creates this one if a log is in it.
     let default_logs = place.prefix.join("logs");
     let main_logs = loaded.settings.error_logs.iter().filter_map(|log| log.file());
     for log in main_logs.chain(loaded.needs.logs.iter().map(PathBuf::as_path)) {
@@ -51,15 +52,15 @@ pub fn check(loaded: &Loaded, place: &Place) -> Vec<Refusal> {
 
 #[derive(Default)]
 struct Preflight {
-    /// Directories that the start would make.
+    /// Directories that the start would create.
     made: HashSet<PathBuf>,
-    /// Files and directories that were looked at.
+    /// Files and directories already examined.
     seen: HashSet<PathBuf>,
     refusals: Vec<Refusal>,
 }
 
 impl Preflight {
-    /// A directory that the start makes unless it is there.
+    /// A directory that the start creates if it is missing.
     fn directory(&mut self, path: &Path) {
         if !self.seen.insert(path.to_owned()) {
             return;
@@ -74,7 +75,7 @@ impl Preflight {
         }
     }
 
-    /// A file that the start opens for writing, and makes unless it is there.
+    /// A file that the start opens for writing, and creates if it is missing.
     fn file(&mut self, path: &Path) {
         if !self.seen.insert(path.to_owned()) {
             return;
@@ -89,7 +90,7 @@ impl Preflight {
         }
     }
 
-    /// Whether an entry can be made in the directory of `path`.
+    /// Whether an entry can be created in the directory of `path`.
     fn parent_takes(&self, path: &Path) -> Result<(), Errno> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.unwrap_or(Path::new("."));
@@ -121,7 +122,7 @@ impl Preflight {
     }
 }
 
-/// Asks the kernel with the rights of this process, without following what it would do with them.
+/// Checks the permissions of this process with the kernel.
 fn access(path: &Path, access: Access) -> Result<(), Errno> {
     accessat(CWD, path, access, AtFlags::EACCESS)
 }

@@ -1,4 +1,4 @@
-//! Which service the program runs.
+//! Selects the service that the program runs.
 
 use crate::service::Service;
 use crate::services::Services;

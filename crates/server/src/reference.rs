@@ -1,7 +1,7 @@
-//! `nowait reference NAME`: the reference of what this binary has, from its own tables.
+//! `nowait reference NAME`: the reference of this binary, from its own tables.
 //!
-//! Called by `main`, and by `cargo xtask docs`, which keeps `docs/reference/` equal to its pages.
-//! Reads no file.
+//! Called by `main`, and by `cargo xtask docs`, which keeps `docs/reference/` in sync. Reads no
+//! file.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::config;
 /// Writes a page.
 type Writer = fn() -> String;
 
-/// The pages, each with what writes it.
+/// The pages, each with its writer.
 const PAGES: &[(&str, Writer)] = &[
     ("directives", || docs::directives(&config::registry())),
     ("unsupported", || docs::unsupported(&config::registry())),
@@ -23,7 +23,7 @@ const PAGES: &[(&str, Writer)] = &[
 /// A page, or all entries of a directive or a variable.
 ///
 /// # Errors
-/// There is nothing of this name; the text names what is similar.
+/// Nothing has this name; the text lists similar ones.
 pub fn text(name: &str) -> Result<String, String> {
     if let Some((_, write)) = PAGES.iter().find(|(page, _)| name == *page) {
         return Ok(write());

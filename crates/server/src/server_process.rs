@@ -1,8 +1,8 @@
 //! The server process: gives up root, then serves what the master sends until told to end.
 //!
-//! Runs the control thread: it waits for the master, for signals sent to this very process and for
-//! events from inside, and never touches a client. With `master_process off` it is a thread beside
-//! the master's, without signals of its own.
+//! Runs the control thread: it waits for the master, for signals sent to this process and for
+//! internal events, and never handles a client. With `master_process off` it is a thread beside the
+//! master's, without signals of its own.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -29,17 +29,17 @@ use crate::place::Place;
 use crate::settings::{ProcessSettings, Settings};
 use crate::wire::{GenerationFrame, ToMaster, ToServer};
 
-/// How long the end of the process may be held up by logs that are not written yet.
+/// How long unwritten logs may delay the end of the process.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 
-/// Places of the descriptor table that are made ahead at most. Each costs 8 bytes of the kernel's
-/// memory, used or not.
+/// Maximum size of the preallocated descriptor table. Each entry costs 8 bytes of kernel memory,
+/// used or not.
 const TABLE_MAX: u64 = 1 << 20;
 
-/// How long workers that were told to end at once may take.
+/// How long workers may take to end when told to end at once.
 const KILL_MAX: Duration = Duration::from_millis(500);
 
-/// Runs the server process; the result is its exit code.
+/// Runs the server process; returns its exit code.
 pub fn run(start: ServerStart) -> u8 {
     let ServerStart { socket, process, log, forked } = start;
     if forked && let Err(message) = settle(&process, &log) {
@@ -70,7 +70,7 @@ pub fn run(start: ServerStart) -> u8 {
     control.run()
 }
 
-/// Makes the new process what the configuration says: everything that needs root first.
+/// Applies user, limits and environment to the new process: first everything that needs root.
 fn settle(settings: &ProcessSettings, log: &StartupLog) -> Result<(), String> {
     process::set_name("nowait: worker");
     let alert = |what: String, result: io::Result<()>| {
@@ -85,7 +85,8 @@ fn settle(settings: &ProcessSettings, log: &StartupLog) -> Result<(), String> {
     }
     match settings.open_files {
         Some(count) => raise_open_files(count, log),
-        // nginx differs: workers share one process, and so one limit; take what is allowed.
+        // nginx differs: Nowait's workers share one process, and so one limit; take as much as is
+        // allowed.
         None => {
             if let (Some(_), Some(hard)) = limits::open_files() {
                 alert(format!("setrlimit(RLIMIT_NOFILE, {hard})"), limits::set_open_files(hard));
@@ -136,7 +137,7 @@ struct Control {
     shutdown_timeout: Option<Duration>,
     shutdown: Option<Shutdown>,
     master_gone: bool,
-    /// The generation that workers are taking over, and its number of workers.
+    /// The generation that workers are switching to, and its number of workers.
     applying: Option<(u64, usize)>,
 }
 
@@ -207,7 +208,7 @@ impl Control {
         }
     }
 
-    /// One message of the master. `Some` ends the process.
+    /// Handles one message of the master. `Some` ends the process.
     fn take_message(&mut self) -> Option<u8> {
         match ToServer::receive(&self.socket) {
             Ok(Some(ToServer::Generation(frame))) => self.take_generation(*frame),
@@ -221,8 +222,8 @@ impl Control {
         None
     }
 
-    /// Without a master there would be no reload and no restart; and its successor could not
-    /// bind. Finish what is under way.
+    /// Without a master there would be no reload and no restart, and its successor could not bind.
+    /// Finish the requests in flight.
     fn lost_master(&mut self, how: &str) {
         self.master_gone = true;
         if self.shutdown.is_none() {
@@ -402,8 +403,8 @@ fn grow_descriptor_table(settings: &Settings, any: BorrowedFd<'_>) {
     let _ = limits::grow_descriptor_table(any, count as u32);
 }
 
-/// Sets the limit of open files to `count`, or else to the most that is allowed: nginx's number is
-/// for one worker, this one for all of them, so that it may well be too large for one process.
+/// Sets the limit of open files to `count`, or to the maximum allowed: nginx's number is for one
+/// worker, this one for all of them, so it may well be too large for one process.
 fn raise_open_files(count: u64, log: &StartupLog) {
     let Err(error) = limits::set_open_files(count) else { return };
     let (_, hard) = limits::open_files();

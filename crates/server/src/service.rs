@@ -1,5 +1,5 @@
-//! What the program needs from the protocols it serves, so that processes, sockets, signals and
-//! reloads know no HTTP.
+//! The interface between the program and the protocols it serves, so that processes, sockets,
+//! signals and reloads know no HTTP.
 //!
 //! [`Service`] is implemented by `services.rs` over the crates `http` and `stream`. The order of
 //! events:
@@ -30,7 +30,7 @@ use crate::events::Events;
 use crate::settings::Settings;
 use crate::wire::PurgeOrder;
 
-/// What a plan wants opened before it can be activated.
+/// The resources of a plan, to be opened before activation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Every listening socket, once per address.
@@ -39,11 +39,11 @@ pub struct Needs {
     pub logs: Vec<PathBuf>,
     /// Whether an error log below the main context is standard error.
     pub stderr: bool,
-    /// Directories to make (mode 0700, the server process's user).
+    /// Directories to create (mode 0700, owned by the server process's user).
     pub directories: Vec<PathBuf>,
 }
 
-/// What a generation gets to work with.
+/// The resources given to a generation.
 pub struct Resources {
     /// Number of the generation, counted from 1.
     pub number: u64,
@@ -53,21 +53,21 @@ pub struct Resources {
     pub logs: HashMap<PathBuf, File>,
     /// Every `thread_pool`; `default` is always among them.
     pub pools: HashMap<String, Pool>,
-    /// Where failures of the logs themselves are told.
+    /// Receives the failures of the logs themselves.
     pub events: Events,
-    /// To be kept by the generation: when the last reference to the generation is gone this is
-    /// dropped with it, and the master hears that the generation has drained. So a connection must
-    /// not hold a generation while it is idle.
+    /// Kept by the generation: it is dropped with the last reference to the generation, which tells
+    /// the master that the generation has drained. So an idle connection must not hold a
+    /// generation.
     pub lifeline: Box<dyn Any + Send + Sync>,
 }
 
 /// A protocol, or all of them.
 pub trait Service: 'static {
-    /// A configuration, understood and checked, not yet in use.
+    /// A configuration that was parsed and checked, but is not yet in use.
     type Plan;
     /// A configuration in use; shared by all workers.
     type Generation: Send + Sync + 'static;
-    /// What the service keeps on each worker's thread.
+    /// The service's state on each worker's thread.
     type Worker: 'static;
     /// Receives datagrams until it is dropped.
     type Receiving: 'static;
@@ -75,15 +75,15 @@ pub trait Service: 'static {
     /// The directive tables, for the registry.
     fn tables() -> Vec<&'static [Row]>;
 
-    /// What the directives amount to, after all were read. Errors go to `cx`; `settings.pools` has
-    /// the names that `aio threads=` may mention.
+    /// Resolves the directives, after all were read. Errors go to `cx`; `settings.pools` has the
+    /// names that `aio threads=` may use.
     fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> Self::Plan;
 
-    /// What has to be opened for the plan.
+    /// The resources to open for the plan.
     fn needs(plan: &Self::Plan) -> Needs;
 
-    /// Puts a plan to use; called in the server process, once per generation, in a thread that is
-    /// no event loop. `previous` lends caches and the log thread to its successor.
+    /// Puts a plan to use; called in the server process, once per generation, on a thread that is
+    /// no event loop. `previous` hands caches and the log thread on to its successor.
     ///
     /// # Errors
     /// The message for the log; the previous generation stays in use.
@@ -96,39 +96,39 @@ pub trait Service: 'static {
     /// The service's part of a worker; called on the worker's thread.
     fn worker(generation: Arc<Self::Generation>) -> Rc<Self::Worker>;
 
-    /// The generation to serve from now on; requests under way keep theirs.
+    /// Switches to this generation; requests in flight keep theirs.
     fn update(worker: &Rc<Self::Worker>, generation: Arc<Self::Generation>);
 
-    /// The worker has all the connections that it may have: closes some that are idle. False: there
-    /// were none.
+    /// The worker has reached its maximum number of connections: closes some idle ones. False if
+    /// there were none.
     fn make_room(worker: &Rc<Self::Worker>) -> bool;
 
-    /// The worker ends: idle connections are closed at once, busy ones after their request.
+    /// The worker shuts down: idle connections are closed at once, busy ones after their request.
     fn close(worker: &Rc<Self::Worker>);
 
-    /// Starts the task that serves a connection to its end, on the worker that accepted it.
+    /// Starts the task that serves a connection until it ends, on the worker that accepted it.
     fn serve(worker: &Rc<Self::Worker>, listener: &Arc<ListenAddress>, accepted: Accepted);
 
-    /// Receives datagrams from a socket, on the worker whose it is.
+    /// Receives datagrams from a socket, on its worker.
     ///
     /// # Errors
-    /// When the socket can't be watched.
+    /// If the socket can't be polled.
     fn receive(
         worker: &Rc<Self::Worker>,
         listener: &Arc<ListenAddress>,
         socket: OwnedFd,
     ) -> io::Result<Self::Receiving>;
 
-    /// Purges a cache; how many objects there were. Runs as a task of a worker.
+    /// Purges a cache and returns the number of purged objects. Runs as a task of a worker.
     fn purge(
         generation: Arc<Self::Generation>,
         order: PurgeOrder,
     ) -> impl Future<Output = Result<u64, String>> + 'static;
 
-    /// The logs were opened again: write to these from now on.
+    /// The logs were reopened: write to these from now on.
     fn reopen(generation: &Arc<Self::Generation>, logs: HashMap<PathBuf, File>);
 
     /// The process is about to end: saves the indexes of caches, each for at most `limit`, and
-    /// writes what is still in the logs' buffers, for at most as long.
+    /// writes the remaining log buffers, for at most as long.
     fn flush(generation: &Arc<Self::Generation>, limit: Duration);
 }

@@ -1,7 +1,7 @@
 //! All protocols as the program's service: `http` and `stream` side by side.
 //!
-//! What they share in a generation (the threads that write logs, pools, the number) is made here and
-//! lent to both ([`Shared`]). Whose connection it is, its listening address says.
+//! Their shared parts of a generation (log threads, pools, the number) are made here and lent to
+//! both ([`Shared`]). The listening address determines the protocol of a connection.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ use crate::{http_service, stream_service};
 /// The service.
 pub struct Services;
 
-/// What all protocols understand of a configuration.
+/// The plans of all protocols.
 pub struct Plan {
     http: HttpConf,
     stream: StreamConf,
@@ -49,13 +49,13 @@ pub struct Generation {
     stream: Arc<nowait_stream::generation::Generation>,
 }
 
-/// What the protocols keep on a worker's thread.
+/// The state of the protocols on a worker's thread.
 pub struct Worker {
     http: Rc<nowait_http::worker::Worker>,
     stream: Rc<nowait_stream::worker::Worker>,
 }
 
-/// What the protocols share in a generation.
+/// The shared parts of a generation.
 pub struct Shared {
     /// Number of the generation.
     pub number: u64,
@@ -67,9 +67,9 @@ pub struct Shared {
     pub writer: Arc<Writer>,
     /// The error log of the main context.
     pub main: ErrorLog,
-    /// Logs that the master has opened and nobody has taken yet.
+    /// Logs that the master has opened and no protocol has taken yet.
     pub files: HashMap<PathBuf, File>,
-    /// What status pages tell of `stream`.
+    /// The counters of `stream`, for status pages.
     pub sessions: Option<ReportSessions>,
     /// Kept by each protocol's generation.
     pub lifeline: Arc<dyn Any + Send + Sync>,
@@ -159,7 +159,7 @@ impl Service for Services {
         worker.http.make_room()
     }
 
-    /// Sessions of `stream` go on to their end, as in nginx.
+    /// Sessions of `stream` continue until they end, as in nginx.
     fn close(worker: &Rc<Worker>) {
         worker.http.close();
     }
@@ -187,7 +187,7 @@ impl Service for Services {
     }
 
     fn reopen(generation: &Arc<Generation>, mut logs: HashMap<PathBuf, File>) {
-        // The writer is that of all protocols.
+        // All protocols share the writer.
         generation.http.logs.reopen(|path| logs.remove(path));
     }
 
@@ -216,7 +216,7 @@ impl Doors for Worker {
     }
 }
 
-/// Failures of logs are told to the control thread, which writes the main error log itself.
+/// Reports failures of logs to the control thread, which writes the main error log itself.
 struct Reporter(Events);
 
 impl Report for Reporter {

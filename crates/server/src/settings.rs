@@ -13,15 +13,14 @@ use nowait_sys::user::Identity;
 
 /// Name of the pool that always exists.
 pub const POOL_DEFAULT: &str = "default";
-/// Name of the pool for work that takes processor time: compression, password hashes. It always
-/// exists, too.
+/// Name of the pool for processor-bound work: compression, password hashes. It always exists, too.
 pub const POOL_COMPUTE: &str = "compute";
 /// Threads of the default pool (nginx: 32).
 pub const POOL_THREADS: usize = 32;
 /// Its queue, and that of the pool for computing (nginx: 65536).
 pub const POOL_QUEUE: usize = 65_536;
 
-/// Everything that the main context says.
+/// The settings of the main context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `daemon`.
@@ -34,10 +33,10 @@ pub struct Settings {
     pub error_logs: Vec<ErrorLogTo>,
     /// `worker_processes`: at least 1.
     pub workers: usize,
-    /// `worker_cpu_affinity`: the processors of each worker; the last entry serves for the rest.
-    /// Empty: not bound.
+    /// `worker_cpu_affinity`: the processors of each worker; the last entry applies to all further
+    /// ones. Empty: not bound.
     pub affinity: Vec<Vec<usize>>,
-    /// `worker_shutdown_timeout`; `None` waits without end.
+    /// `worker_shutdown_timeout`; `None` means no limit.
     pub shutdown_timeout: Option<Duration>,
     /// `thread_pool`s, the default one included.
     pub pools: Vec<PoolSettings>,
@@ -45,15 +44,15 @@ pub struct Settings {
     pub events: EventSettings,
     /// `debug_connection`s of the `events` block.
     pub debug_connections: DebugConnections,
-    /// What can only be applied to a new process.
+    /// Settings that can only be applied to a new process.
     pub process: ProcessSettings,
 }
 
 impl Settings {
-    /// How many descriptors the server process is expected to use at most: as many as the operator
-    /// says, or a file for each connection, and what does not depend on connections.
+    /// The maximum number of descriptors that the server process is expected to use: the operator's
+    /// limit, or one file per connection plus those independent of connections.
     pub fn descriptors(&self) -> u64 {
-        /// Sockets that listen, logs, caches, the program itself.
+        /// Listening sockets, logs, caches, the program itself.
         const OTHERS: u64 = 1024;
         let connections = (self.events.connections as u64).saturating_mul(self.workers as u64);
         let estimate = connections.saturating_mul(2).saturating_add(OTHERS);
@@ -61,8 +60,8 @@ impl Settings {
     }
 }
 
-/// What a process is given at its start; a reload that changes any of it starts another server
-/// process in place of the old one.
+/// Settings applied to a process at its start; a reload that changes any of them replaces the
+/// server process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessSettings {
     /// `user`; `None` when the master is not privileged.
@@ -81,8 +80,8 @@ pub struct ProcessSettings {
 }
 
 impl ProcessSettings {
-    /// The environment of the server process (and of a new binary): what `env` names, and TZ, as
-    /// in nginx.
+    /// The environment of the server process (and of a new binary): the variables named by `env`,
+    /// and TZ, as in nginx.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         use std::os::unix::ffi::OsStrExt;
         let mut result: Vec<(OsString, OsString)> = Vec::new();
@@ -123,8 +122,8 @@ impl PoolSettings {
         PoolSettings { name: POOL_DEFAULT.to_owned(), threads: POOL_THREADS, max_queue: POOL_QUEUE }
     }
 
-    /// The pool for computing, unless it is redefined: more threads than processors only cost memory
-    /// and caches; two at least, so that one long job does not hold up all others.
+    /// The pool for computing, unless it is redefined: more threads than processors would only cost
+    /// memory and caches; at least two, so that one long job does not hold up all others.
     pub fn compute_pool() -> PoolSettings {
         let threads = std::thread::available_parallelism().map_or(2, |processors| processors.get());
         let (name, threads) = (POOL_COMPUTE.to_owned(), threads.max(2));
@@ -133,7 +132,7 @@ impl PoolSettings {
 }
 
 impl EventSettings {
-    /// The driver that will be used, as the start-up log names it.
+    /// The driver that will be used, as the startup log names it.
     pub fn requested(&self) -> Requested {
         match self.driver {
             None => Requested::Auto,

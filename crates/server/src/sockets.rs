@@ -1,8 +1,8 @@
-//! The master's listening sockets: opened once, kept over reloads, inherited over upgrades.
+//! The master's listening sockets: opened once, kept across reloads, inherited by upgrades.
 //!
-//! A reload makes a new table that shares the sockets which stay; nothing of the old table is
-//! closed before the new one is in use, so a failed reload loses nothing, and a socket that stays
-//! is never closed, so no connection waiting in its queue is lost.
+//! A reload makes a new table that shares the sockets that stay; nothing of the old table is closed
+//! before the new one is in use, so a failed reload loses nothing. A socket that stays is never
+//! closed, so no connection waiting in its queue is lost.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use nowait_sys::listen::{self, ListenAddress, ListenError, ListenSpec};
 
 use crate::log::{Level, Reason, StartupLog};
 
-/// How often binding is tried while the address is in use (nginx: 5).
+/// How many times binding is tried while the address is in use (nginx: 5).
 const BIND_TRIES: u32 = 5;
 
 /// Pause between the tries (nginx: 500 ms).
@@ -22,9 +22,10 @@ const BIND_PAUSE: Duration = Duration::from_millis(500);
 /// The sockets of one listener.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What the configuration asks for.
+    /// The configured address and options.
     pub spec: ListenSpec,
-    /// One socket, or one per worker with `reuseport` (more after the number of workers fell).
+    /// One socket, or one per worker with `reuseport` (more if the number of workers has
+    /// decreased).
     pub sockets: Vec<Arc<OwnedFd>>,
 }
 
@@ -35,8 +36,8 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// A table of descriptors that this process was started with. What is not a listening stream
-    /// socket is dropped and said.
+    /// A table of inherited descriptors. Any that is not a listening stream socket is dropped and
+    /// logged.
     pub fn inherited(fds: Vec<OwnedFd>, log: &StartupLog) -> Sockets {
         let mut groups: Vec<Group> = Vec::new();
         for fd in fds {
@@ -69,11 +70,11 @@ impl Sockets {
         &self.groups
     }
 
-    /// The table for `specs` with `workers` workers: takes over what `self` has, opens the rest.
-    /// `self` is not changed; sockets it opened anew are closed again on failure.
+    /// The table for `specs` with `workers` workers: takes over the sockets of `self`, opens the
+    /// rest. `self` is not changed; newly opened sockets are closed again on failure.
     ///
     /// # Errors
-    /// When a socket cannot be opened; everything is logged already.
+    /// If a socket cannot be opened; everything is logged already.
     pub fn renew(
         &self,
         specs: &[ListenSpec],
@@ -96,7 +97,7 @@ impl Sockets {
                 && group.spec.reuseport
                 && !before.spec.reuseport
             {
-                // More sockets can only join where all allow it.
+                // More sockets can be added only if all of them allow it.
                 for socket in &before.sockets {
                     let text = before.spec.address.to_string();
                     if let Err(error) = listen::set_reuseport(socket, &text) {
@@ -196,8 +197,8 @@ impl Sockets {
         }
     }
 
-    /// Closes the sockets of this process, for a graceful shutdown: who connects from now on is
-    /// refused rather than left waiting. The addresses stay known.
+    /// Closes the sockets of this process, for a graceful shutdown: new connections are refused
+    /// rather than left waiting. The addresses stay known.
     pub fn close(&mut self) {
         for group in &mut self.groups {
             group.sockets.clear();
@@ -207,7 +208,7 @@ impl Sockets {
     /// Copies of all descriptors, per group, to send to the server process.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// If descriptors have run out.
     pub fn duplicate(&self) -> std::io::Result<Vec<Vec<OwnedFd>>> {
         let copies = |group: &Group| {
             group.sockets.iter().map(|socket| socket.as_fd().try_clone_to_owned()).collect()
@@ -216,7 +217,7 @@ impl Sockets {
     }
 }
 
-/// What can be done about an address that cannot be listened on.
+/// The hint for an address that cannot be listened on.
 fn hint(address: &ListenAddress, error: &ListenError) -> Option<&'static str> {
     match (error.error.kind(), address) {
         (ErrorKind::PermissionDenied, ListenAddress::Inet(_)) => {
@@ -229,7 +230,7 @@ fn hint(address: &ListenAddress, error: &ListenError) -> Option<&'static str> {
     }
 }
 
-/// A listener could not be opened; the log says which and why.
+/// A listener could not be opened; the log says which one and why.
 #[derive(Debug)]
 pub struct BindFailed;
 

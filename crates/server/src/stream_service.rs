@@ -27,7 +27,7 @@ pub fn needs(plan: &StreamConf) -> Needs {
     }
 }
 
-/// What status pages tell of it; `None` where there are no servers.
+/// Its counters for status pages; `None` if there are no servers.
 pub fn report(plan: &StreamConf) -> Option<ReportSessions> {
     if plan.servers().is_empty() {
         return None;

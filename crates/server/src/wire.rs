@@ -3,9 +3,9 @@
 //!
 //! A frame is a header of four little-endian 32-bit words (magic with the version, kind, bytes,
 //! descriptors), then the bytes, then one filler byte per [`FDS_PER_MESSAGE_MAX`] descriptors,
-//! which ride on it. Both ends are this program, but not always the same build of it (never across
-//! an upgrade, though: the new master starts its own server process), and the server process is
-//! not trusted by the master: every length has a bound, and what does not parse closes the socket.
+//! which are attached to it. Both ends are this program, but not always the same build of it (never
+//! across an upgrade, though: the new master starts its own server process), and the master does
+//! not trust the server process: every length has a bound, and an invalid frame closes the socket.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -20,26 +20,26 @@ use nowait_sys::fdpass::{self, FDS_PER_MESSAGE_MAX};
 /// "NW" and the version of the format.
 const MAGIC: u32 = 0x4e57_0001;
 
-/// Bytes of a frame: the texts of a configuration, mostly.
+/// Maximum bytes of a frame: mostly the texts of a configuration.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// Descriptors of a frame: sockets and logs of a generation.
+/// Maximum descriptors of a frame: sockets and logs of a generation.
 const FRAME_FDS_MAX: usize = 65_536;
 
-/// Items of a list in a frame.
+/// Maximum items of a list in a frame.
 const LIST_MAX: usize = 65_536;
 
-/// How long the other side may take over one frame before it counts as dead.
+/// How long the other side may take for one frame before it counts as dead.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the master tells the server process.
+/// Messages from the master to the server process.
 #[derive(Debug)]
 pub enum ToServer {
     /// Use this configuration from now on.
     Generation(Box<GenerationFrame>),
-    /// The logs were opened again: write to these.
+    /// The logs were reopened: write to these.
     Reopen(Vec<(PathBuf, OwnedFd)>),
-    /// Purge a cache, and answer with this number.
+    /// Purge a cache, and reply with this number.
     Purge(u64, PurgeOrder),
     /// Shut down gracefully.
     Quit,
@@ -47,27 +47,27 @@ pub enum ToServer {
     Terminate,
 }
 
-/// What is to be purged.
+/// The objects to purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeOrder {
     /// Name of the cache's zone.
     pub zone: String,
-    /// What `text` is.
+    /// The meaning of `text`.
     pub kind: PurgeKind,
-    /// Objects become too old, and are not removed.
+    /// Mark objects as expired instead of removing them.
     pub soft: bool,
     /// A key, the beginning of keys, or a tag.
     pub text: Vec<u8>,
 }
 
-/// By what a purge finds its objects.
+/// How a purge selects its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PurgeKind {
-    /// The key.
+    /// By key.
     Key,
-    /// The beginning of the key.
+    /// By the beginning of the key.
     Prefix,
-    /// A tag.
+    /// By tag.
     Tag,
     /// All of them.
     All,
@@ -76,7 +76,7 @@ pub enum PurgeKind {
 /// In the order of their numbers.
 const KINDS: [PurgeKind; 4] = [PurgeKind::Key, PurgeKind::Prefix, PurgeKind::Tag, PurgeKind::All];
 
-/// A configuration in transit: texts, and what the master opened for it.
+/// A configuration in transit: texts, and the descriptors that the master opened for it.
 #[derive(Debug, Default)]
 pub struct GenerationFrame {
     /// Counted from 1.
@@ -99,7 +99,7 @@ pub struct GenerationFrame {
     pub logs: Vec<(PathBuf, OwnedFd)>,
 }
 
-/// What the server process tells the master.
+/// Messages from the server process to the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToMaster {
     /// The generation is in use by all workers.
@@ -109,18 +109,18 @@ pub enum ToMaster {
         /// Its number of workers.
         workers: u32,
     },
-    /// The generation could not be used; the one before stays.
+    /// The generation could not be used; the previous one stays.
     Refused {
         /// Which generation.
         number: u64,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A purge has ended.
     Purged {
         /// Its number.
         id: u64,
-        /// How many objects there were, or why it failed.
+        /// The number of purged objects, or the error.
         result: Result<u64, String>,
     },
     /// The last connection that used the generation is gone.
@@ -159,7 +159,7 @@ impl ToServer {
     /// Sends the message; the descriptors stay the caller's.
     ///
     /// # Errors
-    /// The socket's; a time-out means that the server process does not listen any more.
+    /// The socket's error; a timeout means that the server process is no longer listening.
     pub fn send(&self, socket: &UnixStream) -> io::Result<()> {
         let mut body = Writer::default();
         let mut fds = Vec::new();
@@ -202,7 +202,7 @@ impl ToServer {
     /// Receives a message; `None` at the end of the stream.
     ///
     /// # Errors
-    /// The socket's, `InvalidData` for anything that is not a message.
+    /// The socket's error; `InvalidData` for anything that is not a message.
     pub fn receive(socket: &UnixStream) -> io::Result<Option<ToServer>> {
         let Some((kind, body, fds)) = receive_frame(socket)? else { return Ok(None) };
         let mut body = Reader(&body);
@@ -284,7 +284,7 @@ impl ToMaster {
     /// Receives a message; `None` at the end of the stream.
     ///
     /// # Errors
-    /// The socket's, `InvalidData` for anything that is not a message.
+    /// The socket's error; `InvalidData` for anything that is not a message.
     pub fn receive(socket: &UnixStream) -> io::Result<Option<ToMaster>> {
         let Some((kind, body, _)) = receive_frame(socket)? else { return Ok(None) };
         let mut body = Reader(&body);
@@ -333,7 +333,7 @@ fn receive_frame(mut socket: &UnixStream) -> io::Result<Option<Frame>> {
     match socket.read(&mut head[..1]) {
         Ok(0) => return Ok(None),
         Ok(_) => socket.read_exact(&mut head[1..])?,
-        // The other side ended before it had read all that was sent to it.
+        // The other side ended before it had read everything.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
         Err(error) => return Err(error),
     }

@@ -29,10 +29,10 @@ use crate::program::{Generation, Program};
 use crate::service::Service;
 use crate::settings::{EventSettings, GuardMode};
 
-/// How often the same complaint of a worker goes to the log.
+/// How often a repeated error of a worker is logged.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a worker is started with.
+/// The parameters of a worker.
 pub struct Seat {
     /// Its crew.
     pub crew: u64,
@@ -42,23 +42,23 @@ pub struct Seat {
     pub driver: DriverKind,
     /// The `events` block.
     pub events: EventSettings,
-    /// Processors that it is bound to; none: not bound.
+    /// Processors that it is bound to; empty: not bound.
     pub cpus: Vec<usize>,
-    /// Where it counts how long its turns take.
+    /// Records how long its turns take.
     pub blocked: Arc<Blocked>,
-    /// Where it reports.
+    /// Receives its reports.
     pub reports: Events,
     /// The whole crew.
     pub workers: Arc<Workers>,
 }
 
-/// A generation for a worker, and the sockets that come and go with it.
+/// A generation for a worker, with the sockets to add and remove.
 pub struct Update {
-    /// What to serve from now on.
+    /// The generation to serve from now on.
     pub generation: Arc<Generation>,
     /// Sockets to accept from.
     pub joins: Vec<Join>,
-    /// Addresses to leave.
+    /// Addresses to stop serving.
     pub leaves: Vec<Leave>,
     /// Dropped when the update has been applied.
     pub applied: Arc<Applied>,
@@ -76,7 +76,7 @@ pub struct Join {
     pub shared: bool,
 }
 
-/// An address that is not served any more.
+/// An address that is no longer served.
 pub struct Leave {
     /// As in [`Join`].
     pub id: u64,
@@ -89,17 +89,17 @@ struct State {
     reports: Events,
 }
 
-/// What comes in by a socket.
+/// The receiving side of a socket.
 enum Accepting {
     Connections(Rc<Listener>),
-    /// Until it is dropped.
+    /// Receives until dropped.
     Datagrams {
         _receiving: <Program as Service>::Receiving,
     },
 }
 
 impl Accepting {
-    /// Nothing more is to come in.
+    /// Stops receiving.
     fn stop(&self) {
         if let Accepting::Connections(listener) = self {
             listener.stop();
@@ -115,7 +115,7 @@ thread_local! {
 pub fn run(seat: Seat, first: Update) {
     let Seat { crew, index, reports, .. } = &seat;
     let (crew, index, reports) = (*crew, *index, reports.clone());
-    // A panic outside of a task leaves the worker deaf: the server process ends for it, and the
+    // A panic outside of a task leaves the worker unusable: the server process ends for it, and the
     // master starts another. Nothing of the worker is used again.
     let ended = std::panic::catch_unwind(AssertUnwindSafe(|| run_loop(seat, first)));
     let error = match ended {
@@ -202,7 +202,7 @@ pub fn apply(update: Update) {
     drop(applied);
 }
 
-/// Begins to take what comes in by a socket.
+/// Starts receiving from a socket.
 fn accept(join: Join, state: &Rc<State>) -> io::Result<Accepting> {
     let Join { id, address, fd, shared } = join;
     if !address.is_stream() {
@@ -214,7 +214,7 @@ fn accept(join: Join, state: &Rc<State>) -> io::Result<Accepting> {
     Ok(Accepting::Connections(listener))
 }
 
-/// Accepts until the listener is stopped, and then what had been accepted before.
+/// Accepts until the listener is stopped, then handles what had already been accepted.
 async fn accept_all(listener: Rc<Listener>, address: Arc<ListenAddress>, state: Rc<State>) {
     loop {
         match listener.accept().await {
@@ -230,7 +230,7 @@ async fn accept_all(listener: Rc<Listener>, address: Arc<ListenAddress>, state: 
     }
 }
 
-/// Passes a worker's complaints to the control thread, which may write them.
+/// Passes a worker's errors to the control thread, which may write them.
 struct Reporter {
     events: Events,
     last: Cell<Option<Instant>>,

@@ -1,4 +1,4 @@
-//! The server process as the master sees it: started, spoken to, heard, reaped, restarted.
+//! The server process as seen by the master: starting, messages, end, restart.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -15,23 +15,23 @@ use crate::server_process;
 use crate::settings::ProcessSettings;
 use crate::wire::{self, GenerationFrame, ToMaster, ToServer};
 
-/// A server process that lived longer than this did not "die at once".
+/// A server process that lived longer than this did not die at once.
 const LIVED_WELL: Duration = Duration::from_secs(5);
 
-/// A process that has closed its socket and lives on after this is killed.
+/// A process that has closed its socket but lives on after this time is killed.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 
-/// A process that was killed and lives on after this waits for a disk in the kernel, possibly for
-/// ever: the master goes on without it.
+/// A process that was killed but lives on after this time waits for a disk in the kernel, possibly
+/// forever: the master continues without it.
 const STUCK_AFTER: Duration = Duration::from_secs(3);
 
-/// First pause before a server process that died at once is started again; it doubles each time.
+/// First pause before restarting a server process that died at once; it doubles each time.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest such pause.
+/// Maximum pause.
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Exit code by which a server process says that starting another is of no use (nginx: 2).
+/// Exit code of a server process whose restart would be pointless (nginx: 2).
 pub const EXIT_FATAL: u8 = 2;
 
 enum Handle {
@@ -45,28 +45,28 @@ pub struct Child {
     handle: Handle,
     socket: UnixStream,
     started: Instant,
-    /// What it was started with.
+    /// The parameters it was started with.
     pub process: ProcessSettings,
-    /// Told to go.
+    /// It was told to end.
     pub exiting: bool,
-    /// Closed its socket, so it is about to end.
+    /// It has closed its socket, so it is about to end.
     silent_since: Option<Instant>,
-    /// Was sent `KILL`, or should have been, first at this time.
+    /// When `KILL` was sent, or should have been, for the first time.
     killed_at: Option<Instant>,
 }
 
 impl Child {
-    /// The line to it, for `poll`.
+    /// The connection to it, for `poll`.
     pub fn socket(&self) -> &UnixStream {
         &self.socket
     }
 
-    /// Whether anything can still be heard from it.
+    /// Whether messages from it may still arrive.
     pub fn is_listening(&self) -> bool {
         self.silent_since.is_none()
     }
 
-    /// When the master loses patience with it next, unless it ends before.
+    /// When the master takes the next measure against it, unless it ends before.
     pub fn deadline(&self) -> Option<Instant> {
         match self.killed_at {
             Some(at) => Some(at + STUCK_AFTER),
@@ -74,7 +74,7 @@ impl Child {
         }
     }
 
-    /// Whether it closed its socket long ago, and nobody has killed it yet.
+    /// Whether it closed its socket long ago and was not killed yet.
     pub fn is_silent_too_long(&self, now: Instant) -> bool {
         self.killed_at.is_none() && self.deadline().is_some_and(|at| at <= now)
     }
@@ -84,7 +84,7 @@ impl Child {
         self.killed_at.is_some_and(|at| at + STUCK_AFTER <= now)
     }
 
-    /// Its process id (this process's own, for a thread).
+    /// Its process ID (this process's own, for a thread).
     pub fn pid(&self) -> u32 {
         match self.handle {
             Handle::Process(pid) => pid,
@@ -95,7 +95,7 @@ impl Child {
     pub(super) fn tell(&self, message: &ToServer, log: &StartupLog) -> bool {
         match message.send(&self.socket) {
             Ok(()) => true,
-            // It has just died: the signal of its death is on its way.
+            // It has just died: the signal about that is on its way.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
             Err(error) => {
                 log.log(
@@ -107,7 +107,7 @@ impl Child {
         }
     }
 
-    /// Asks it to end gracefully; once.
+    /// Tells it to end gracefully; once.
     pub fn quit(&mut self, log: &StartupLog) {
         if !self.exiting {
             self.exiting = true;
@@ -115,13 +115,13 @@ impl Child {
         }
     }
 
-    /// Asks it to end at once.
+    /// Tells it to end at once.
     pub fn terminate(&mut self, log: &StartupLog) {
         self.exiting = true;
         self.tell(&ToServer::Terminate, log);
     }
 
-    /// Ends it by force.
+    /// Kills it.
     pub fn kill(&mut self, log: &StartupLog) {
         self.killed_at.get_or_insert_with(Instant::now);
         if let Handle::Process(pid) = self.handle
@@ -131,7 +131,7 @@ impl Child {
         }
     }
 
-    /// Gives it the logs that were opened again.
+    /// Sends it the reopened logs.
     pub fn reopen(&mut self, logs: &Logs, log: &StartupLog) {
         match logs.duplicate() {
             Ok(fds) => {
@@ -163,7 +163,7 @@ impl Master {
         ControlFlow::Continue(())
     }
 
-    /// Makes a new process (or thread) at the other end of a new socket. `None` when the system
+    /// Creates a new process (or thread) at the other end of a new socket. `None` if the system
     /// refuses; the log says why.
     pub(super) fn spawn(&self, settings: &ProcessSettings) -> ControlFlow<Ended, Option<Child>> {
         let (socket, theirs) = match wire::pair() {
@@ -218,7 +218,7 @@ impl Master {
         ControlFlow::Continue(Some(child))
     }
 
-    /// Sends a generation. On failure the child is of no use: the caller kills it.
+    /// Sends a generation. If that fails, the child is useless: the caller kills it.
     pub(super) fn send_generation(&self, child: &Child, running: &Running) -> bool {
         let place = &self.place;
         let frame = running.sockets.duplicate().and_then(|listeners| {
@@ -243,7 +243,7 @@ impl Master {
         }
     }
 
-    /// Takes one message of a server process, if it is still there.
+    /// Receives one message of a server process, if it still exists.
     pub(super) fn hear(&mut self, pid: u32) -> ControlFlow<Ended> {
         let Some(index) = self.children.iter().position(|child| child.pid() == pid) else {
             return ControlFlow::Continue(());
@@ -284,8 +284,8 @@ impl Master {
                 self.children[index].kill(&self.log);
             }
             ToMaster::Purged { id, result } => self.purging.ended(id, result),
-            // nginx's workers are processes that end with their configuration: tools wait for
-            // their epitaph.
+            // nginx's workers are processes that end with their configuration: tools wait for the
+            // log line about their exit.
             ToMaster::Drained { workers, .. } => {
                 for _ in 0..workers {
                     let line = format_args!("worker process {pid} exited with code 0");
@@ -309,15 +309,15 @@ impl Master {
             EXIT_FATAL
         });
         if self.stopping.is_none() && !child.exiting {
-            // Without a master process there is nobody to start it again.
+            // Without a master process nothing could restart it.
             self.exit_code = code.max(1);
             return ControlFlow::Break(self.exit());
         }
         ControlFlow::Continue(())
     }
 
-    /// Goes on without processes that cannot be killed. Their number stays with them until the disk
-    /// lets them go; nothing here depends on it.
+    /// Continues without processes that cannot be killed. They keep their process IDs until the
+    /// disk lets them go; nothing here depends on them.
     pub(super) fn leave_stuck(&mut self, now: Instant) {
         while let Some(index) = self.children.iter().position(|child| child.is_stuck(now)) {
             let child = self.children.remove(index);
@@ -336,7 +336,7 @@ impl Master {
         }
     }
 
-    /// Takes the exit status of every process that has ended.
+    /// Collects the exit status of every process that has ended.
     pub(super) fn reap(&mut self) -> ControlFlow<Ended> {
         loop {
             match process::reap() {
@@ -365,7 +365,7 @@ impl Master {
             self.new_binary_ended();
         }
         let Some(index) = index else { return ControlFlow::Continue(()) };
-        // What it said last still counts: a generation drained, for example.
+        // Its last messages still count: a generation drained, for example.
         while let Ok(Some(message)) = ToMaster::receive(&self.children[index].socket) {
             self.heard(index, message)?;
         }
@@ -406,7 +406,7 @@ impl Master {
         }
     }
 
-    /// Starts another one: at once the first time, later and later if they die at once.
+    /// Starts another one: at once the first time, with growing delays if they die at once.
     fn plan_restart(&mut self, started: Instant) {
         let now = Instant::now();
         if now.duration_since(started) >= LIVED_WELL {

@@ -1,8 +1,9 @@
-//! Directories that the service writes to, made before it starts and given to its user.
+//! Creates the directories that the service writes to, before it starts, and hands them to its
+//! user.
 //!
-//! One of them may be on a disk that hangs or fails, which must hold up neither the start nor the
-//! master: each is made by a process of its own, for which the master waits [`ANSWER_MAX`] at most.
-//! What is on such a disk is out of use then; the rest of the service starts. Called by
+//! One of them may be on a disk that hangs or fails, which must delay neither the start nor the
+//! master: each is created by a process of its own, for which the master waits [`ANSWER_MAX`] at
+//! most. After that the disk is out of use, and the rest of the service starts. Called by
 //! [`super::reload`].
 
 use std::io;
@@ -24,16 +25,16 @@ use crate::settings::{ProcessSettings, Settings};
 /// How long a start waits for the disks of all directories.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes of an answer.
+/// Maximum size of a reply.
 const ANSWER_BYTES_MAX: usize = 4096;
 
-/// Processes that were not waited for. The disks decide when they end.
+/// Processes still running after the wait. They end when their disks let them.
 static LATE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// Makes them.
+/// Creates them.
 ///
 /// # Errors
-/// What is wrong with one, in words. That its disk is in trouble is none; the log tells it.
+/// The error of one of them. A disk failure is no error; it is logged.
 pub(super) fn make(
     directories: &[PathBuf],
     settings: &Settings,
@@ -44,14 +45,14 @@ pub(super) fn make(
     for directory in directories {
         match settings.master_process.then(|| Helper::start(directory, &settings.process)) {
             Some(Ok(helper)) => helpers.push(helper),
-            // One process with threads, or none more to be had.
+            // A process with several threads, or no further process can be created.
             Some(Err(_)) | None => judge(one(directory, &settings.process), log)?,
         }
     }
     helpers.into_iter().try_for_each(|helper| helper.wait(deadline, log))
 }
 
-/// Whether a child that has ended is one that nobody waits for any more.
+/// Whether an ended child is one that was no longer waited for.
 pub(super) fn was_late(pid: u32) -> bool {
     let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
     let at = late.iter().position(|known| *known == pid);
@@ -60,7 +61,7 @@ pub(super) fn was_late(pid: u32) -> bool {
 
 /// Why a directory can't be used.
 enum Trouble {
-    /// The configuration, or rights.
+    /// A problem of the configuration, or of permissions.
     Wrong(String),
     /// The disk.
     Disk(String),
@@ -77,7 +78,7 @@ fn judge(result: Result<(), Trouble>, log: &StartupLog) -> Result<(), String> {
     }
 }
 
-/// A process that makes a directory.
+/// A process that creates a directory.
 struct Helper<'a> {
     pid: u32,
     answer: OwnedFd,
@@ -118,7 +119,7 @@ impl<'a> Helper<'a> {
         )
     }
 
-    /// What it says; `None`: nothing in time.
+    /// Its reply; `None`: none in time.
     fn answer(&self, deadline: Instant) -> Option<String> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -137,7 +138,7 @@ impl<'a> Helper<'a> {
     }
 }
 
-/// Makes one, and gives it to the user of the server process.
+/// Creates a directory, and gives it to the user of the server process.
 fn one(path: &Path, process: &ProcessSettings) -> Result<(), Trouble> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
     let trouble = |call: &str, error: &io::Error| {
@@ -158,7 +159,7 @@ fn one(path: &Path, process: &ProcessSettings) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Errors that come and go with a disk, or with a server of files.
+/// Errors that come and go with a disk or a file server.
 fn is_of_disk(error: &io::Error) -> bool {
     const OF_DISK: [Errno; 10] = [
         Errno::IO,

@@ -1,5 +1,5 @@
-//! The master: one thread that keeps root. It reads configurations, opens what needs privilege,
-//! starts the server process and watches it, and acts on signals.
+//! The master: one thread that keeps root. It reads configurations, performs privileged operations
+//! such as opening sockets, starts and watches the server process, and acts on signals.
 //!
 //! Called by `main` after the first configuration was read. It waits in `poll` for signals, for
 //! the server process and for control clients; it never polls in intervals, and never talks to
@@ -37,7 +37,7 @@ pub use child::EXIT_FATAL;
 use purge::Purging;
 use reload::Pending;
 
-/// A server process that was told to stop fast and still runs after this is killed.
+/// A server process that was told to stop fast but still runs after this time is killed.
 const KILL_AFTER: Duration = Duration::from_secs(1);
 
 /// How the master's part ends.
@@ -48,19 +48,19 @@ pub enum Ended {
     Server(Box<ServerStart>),
 }
 
-/// What a server process starts with.
+/// The initial state of a server process.
 pub struct ServerStart {
-    /// The line to the master.
+    /// The connection to the master.
     pub socket: UnixStream,
-    /// What to become.
+    /// The user, limits and environment to apply.
     pub process: ProcessSettings,
-    /// Where its own life is logged.
+    /// The log of its own life cycle.
     pub log: StartupLog,
-    /// Whether this is a process of its own (and not a thread of a `master_process off` one).
+    /// Whether this is a separate process (not a thread, as with `master_process off`).
     pub forked: bool,
 }
 
-/// A configuration in use, with what was opened for it.
+/// A configuration in use, with everything opened for it.
 struct Running {
     number: u64,
     loaded: Loaded,
@@ -89,27 +89,27 @@ pub struct Master {
     running: Running,
     children: Vec<Child>,
     pending: Option<Pending>,
-    /// A reload was asked for while another was under way.
+    /// A reload was requested while another was in progress.
     reload_again: bool,
     clients: Vec<crate::control::Client>,
     purging: Purging,
     stopping: Option<Stopping>,
-    /// When to start a server process in place of one that died.
+    /// When to start a replacement for a server process that died.
     restart_at: Option<Instant>,
     restarts: u32,
     new_binary: Option<u32>,
-    /// The file to start for an upgrade.
+    /// The binary to start for an upgrade.
     program: PathBuf,
-    /// Whether this master was itself started by an upgrade, and by whom.
+    /// The master that started this one for an upgrade, if any.
     parent: Option<u32>,
-    /// It knows that this master serves.
+    /// That master knows that this one serves.
     parent_told: bool,
     noaccepting: bool,
     exit_code: u8,
 }
 
 impl Master {
-    /// Opens sockets and logs, leaves the terminal if asked to, writes the pid file and starts the
+    /// Opens sockets and logs, becomes a daemon if configured, writes the pid file and starts the
     /// server process.
     ///
     /// `Break` means that the program ends here, or that this is the server process.
@@ -123,7 +123,7 @@ impl Master {
             log.log(Level::Emerg, error);
         }
         let failed = ControlFlow::Break(Ended::Exit(1));
-        // Before anything listens: from then on a signal has to end the server well.
+        // Before anything listens: from then on, a signal has to end the server cleanly.
         let signals = match Signals::open() {
             Ok(signals) => signals,
             Err(error) => {
@@ -148,8 +148,8 @@ impl Master {
 
         let settings = &opened.loaded.settings;
         announce(&log, settings);
-        // nginx differs: it writes the file in the daemon only, and whoever started that learns of
-        // no failure.
+        // nginx differs: it writes the file in the daemon only, and the process that started it
+        // learns of no failure.
         let pid_file = match PidFile::create(&settings.pid) {
             Ok(file) => file,
             Err(message) => {
@@ -303,7 +303,8 @@ impl Master {
                 Signal::SIGCHLD => self.reap()?,
                 Signal::SIGTERM | Signal::SIGINT => self.stop_fast(),
                 Signal::SIGQUIT => self.stop_gracefully(),
-                // Nothing to read again: the terminal has gone, and with it who could stop this.
+                // There is no file to reread: the terminal is gone, and with it the means to stop
+                // this.
                 Signal::SIGHUP if self.place.serve.is_some() => self.stop_fast(),
                 Signal::SIGHUP => self.reload()?,
                 Signal::SIGUSR1 => self.reopen_logs(),
@@ -321,8 +322,8 @@ impl Master {
             for child in &mut self.children {
                 child.terminate(&self.log);
             }
-            // nginx differs: it keeps them to the end, which does not come while a disk hangs that
-            // a child waits for. Whoever connects now must not wait for it as well.
+            // nginx differs: it keeps them to the end, which does not come while a child waits for
+            // a hanging disk. New connections must not wait for it as well.
             self.running.sockets.close();
         }
     }
@@ -338,9 +339,9 @@ impl Master {
         }
     }
 
-    /// WINCH: the server process ends gracefully, the master stays (an upgrade's way to test the
-    /// new binary alone). As in nginx, only a daemon does this: a terminal sends the signal when
-    /// its window changes size.
+    /// WINCH: the server process ends gracefully and the master stays (used in an upgrade to test
+    /// the new binary alone). As in nginx, only a daemon does this: a terminal sends the signal
+    /// when its window changes size.
     fn stop_accepting(&mut self) {
         let daemonized = self.running.loaded.settings.daemon || self.parent.is_some();
         if daemonized && self.stopping.is_none() {
@@ -377,12 +378,12 @@ impl Master {
 
 struct Ready {
     signals: bool,
-    /// Process ids: signals are taken first, and places in the list change with them.
+    /// By process ID: signals come first, and they change positions in the list.
     children: Vec<u32>,
     control: bool,
 }
 
-/// The start-up lines that tools and people look for.
+/// The startup lines that tools and people look for.
 fn announce(log: &StartupLog, settings: &crate::settings::Settings) {
     let (driver, why) = nowait_runtime::driver::choose(settings.events.requested());
     log.log(Level::Notice, format_args!("using the \"{driver}\" event method: {why}"));
@@ -446,7 +447,7 @@ fn daemonize(pid_file: &PidFile, log: &StartupLog) -> ControlFlow<Ended> {
     ControlFlow::Continue(())
 }
 
-/// Sends what anything prints to standard error into the error log, unless that is a log itself.
+/// Redirects standard error into the error log, unless standard error is itself a log.
 fn redirect_stderr(log: &StartupLog, needs: &Needs) {
     if needs.stderr || log.has_stderr_sink() {
         return;
@@ -458,7 +459,7 @@ fn redirect_stderr(log: &StartupLog, needs: &Needs) {
     }
 }
 
-/// What a signal makes the master do, as nginx words it.
+/// The effect of a signal on the master, in nginx's words.
 fn action(signal: Signal) -> &'static str {
     match signal {
         Signal::SIGTERM | Signal::SIGINT => ", exiting",

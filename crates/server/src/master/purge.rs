@@ -1,11 +1,11 @@
-//! Purges asked for on the command line: passed to the server process, whose answer goes back.
+//! Purges requested on the command line: forwarded to the server process, whose reply is returned.
 
 use super::Master;
 use crate::control::{CLIENTS_MAX, Client};
 use crate::log::Level;
 use crate::wire::{PurgeOrder, ToServer};
 
-/// Purges under way.
+/// Purges in progress.
 #[derive(Default)]
 pub struct Purging {
     /// The number of the last one.
@@ -15,7 +15,7 @@ pub struct Purging {
 
 struct Waiting {
     id: u64,
-    /// The server process that does it.
+    /// The server process that executes it.
     pid: u32,
     client: Client,
 }
@@ -38,7 +38,7 @@ impl Purging {
 }
 
 impl Master {
-    /// Passes a purge on.
+    /// Forwards a purge.
     pub(super) fn purge(&mut self, client: Client, order: PurgeOrder) {
         let child = self.children.iter().find(|child| !child.exiting && child.is_listening());
         let Some(child) = child.filter(|_| self.purging.waiting.len() < CLIENTS_MAX) else {

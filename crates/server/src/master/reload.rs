@@ -1,7 +1,7 @@
-//! Reloads: read, open, hand over, and only then let go of the old configuration.
+//! Reloads: read, open, hand over, and only then release the old configuration.
 //!
-//! Until the server process says that the new generation is in use nothing of the running one has
-//! changed; whatever fails before leaves it as it was.
+//! Until the server process reports that the new generation is in use, the running one is
+//! unchanged; an earlier failure leaves it as it was.
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::DirBuilderExt;
@@ -19,17 +19,17 @@ use crate::sockets::Sockets;
 use super::child::Child;
 use super::directories;
 
-/// A generation that was sent and is not yet in use.
+/// A generation that was sent but is not yet in use.
 pub struct Pending {
     running: Running,
-    /// The server process that takes the place of the others, when the old one cannot: its user
-    /// or limits changed.
+    /// The replacing server process, where the old one cannot take over: its user or limits
+    /// changed.
     replaces: bool,
     pid_file: Option<PidFile>,
 }
 
-/// Opens everything that a configuration names. `None` when something cannot be opened; the log
-/// says what, and nothing stays open.
+/// Opens everything that a configuration names. `None` if something cannot be opened; the log says
+/// what, and nothing stays open.
 pub fn open(
     loaded: Loaded,
     place: &Place,
@@ -45,8 +45,8 @@ pub fn open(
     let main_logs = settings.error_logs.iter().filter_map(|log| log.file());
     let main_logs: Vec<PathBuf> = main_logs.map(std::path::Path::to_path_buf).collect();
     if main_logs.iter().chain(&loaded.needs.logs).any(is_default) && !default_logs.exists() {
-        // nginx differs: its packages install this directory; who has none need not know of it.
-        // A user who could write here could replace a log by a link to any file of root's.
+        // nginx differs: its packages install this directory; users of Nowait need not know about
+        // it. A user who could write here could replace a log by a link to any file of root's.
         std::fs::DirBuilder::new()
             .mode(0o755)
             .create(&default_logs)
@@ -64,7 +64,7 @@ pub fn open(
 }
 
 impl Running {
-    /// The sinks of the main error log. `None` when descriptors have run out.
+    /// The sinks of the main error log. `None` if descriptors have run out.
     pub(super) fn sinks(&self, log: &StartupLog) -> Option<Vec<Sink>> {
         self.logs
             .sinks(&self.loaded.settings.error_logs)
@@ -78,7 +78,7 @@ impl Master {
         self.pending.as_ref().map(|pending| pending.running.number)
     }
 
-    /// Control clients: each wants a reload or a purge, and its result.
+    /// Control clients: each requests a reload or a purge, and waits for the result.
     pub(super) fn take_clients(&mut self) -> ControlFlow<Ended> {
         let before = self.clients.len();
         for _ in 0..crate::control::CLIENTS_MAX {
@@ -106,7 +106,7 @@ impl Master {
         self.reload()
     }
 
-    /// HUP: reads the configuration again and hands it over.
+    /// HUP: rereads the configuration and hands it over.
     pub(super) fn reload(&mut self) -> ControlFlow<Ended> {
         if self.stopping.is_some() {
             return ControlFlow::Continue(());
@@ -195,7 +195,7 @@ impl Master {
         ControlFlow::Continue(())
     }
 
-    /// Sends a generation to a server process. One that cannot take it is of no use.
+    /// Sends a generation to a server process. If that fails, the process is useless.
     fn entrust(&mut self, index: usize, running: &Running) {
         if !self.send_generation(&self.children[index], running) {
             self.children[index].kill(&self.log);
@@ -228,7 +228,7 @@ impl Master {
         self.reload_ended()
     }
 
-    /// Nothing came of the reload: forgets what was opened for it.
+    /// The reload failed: releases everything that was opened for it.
     pub(super) fn discard(&mut self, reason: &str) -> ControlFlow<Ended> {
         if let Some(pending) = self.pending.take() {
             pending.running.sockets.remove_unix(Some(&self.running.sockets), &self.log);
@@ -240,13 +240,13 @@ impl Master {
         self.reload_ended()
     }
 
-    /// The server process that had a pending generation to take over has died.
+    /// The server process that was to take over a pending generation has died.
     pub(super) fn child_gone(&mut self, child: &Child) {
         self.purging.lost(child.pid());
         let heir = self.children.iter().any(|other| !other.exiting);
         let Some(pending) = &self.pending else { return };
         if child.process == pending.running.loaded.settings.process || !heir {
-            // The answers go out now; the result cannot be Break, as nothing is spawned for it.
+            // The replies are sent now; the result cannot be Break, as nothing is spawned for it.
             let _ = self.discard("nowait: [emerg] the server process died during the reload\n");
         }
     }

@@ -1,5 +1,5 @@
 //! USR2: another binary takes over. The new master inherits the listening sockets and writes its
-//! own pid file; this one moves its file to `.oldbin` and lives until told to quit.
+//! own pid file; this one renames its file to `.oldbin` and lives until told to quit.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ use crate::pidfile::old_path;
 use crate::sockets::Sockets;
 
 impl Master {
-    /// Starts the program anew from the file it was started from.
+    /// Starts the program again, from the file it was started from.
     pub(super) fn upgrade(&mut self) {
         if self.stopping.is_some() {
             return;
@@ -76,13 +76,13 @@ impl Master {
         child.map(|child| child.id())
     }
 
-    /// The master that started this one by an upgrade, while it lives.
+    /// The master that started this one for an upgrade, while it lives.
     pub(super) fn living_parent(&self) -> Option<u32> {
         self.parent.filter(|parent| *parent == std::os::unix::process::parent_id())
     }
 
-    /// This master serves: says so to the service manager, and once to the master that it is to
-    /// replace, which alone can make the manager watch another process.
+    /// This master serves: reports that to the service manager, and once to the master that it is
+    /// to replace, which alone can make the manager watch another process.
     pub(super) fn tell_ready(&mut self) {
         self.notifier.ready(std::process::id());
         if let Some(parent) = self.living_parent()
@@ -92,14 +92,14 @@ impl Master {
         }
     }
 
-    /// A client says that it is the new master and serves.
+    /// A client reports to be the new master, and to serve.
     pub(super) fn new_binary_serves(&self, pid: u32) {
         if self.new_binary == Some(pid) {
             self.notifier.main_pid(pid);
         }
     }
 
-    /// This master is about to end; the service goes on if there is another one.
+    /// This master is about to end; if there is another one, the service continues.
     pub(super) fn tell_manager_of_end(&self) {
         match (self.living_parent(), self.new_binary) {
             (Some(parent), _) => self.notifier.main_pid(parent),
@@ -108,10 +108,10 @@ impl Master {
         }
     }
 
-    /// The new binary's process has ended: this master is the only one again.
+    /// The process of the new binary has ended: this master is the only one again.
     pub(super) fn new_binary_ended(&mut self) {
         self.new_binary = None;
-        // It said so itself, unless it crashed.
+        // It logged that itself, unless it crashed.
         self.notifier.main_pid(std::process::id());
         self.take_pid_file_back("the end of the");
         if self.noaccepting && self.stopping.is_none() {
@@ -135,12 +135,12 @@ impl Master {
     }
 }
 
-/// The file that this program was started from, by the name that it was started by: an upgrade takes
-/// what has that name then. A name without a slash is looked up in `PATH`, as the shell did.
+/// The file that this program was started from, under its original name: an upgrade starts whatever
+/// has that name then. A name without a slash is looked up in `PATH`, as by the shell.
 pub(super) fn program() -> PathBuf {
     let name = std::env::args_os().next().unwrap_or_default();
     if name.as_bytes().contains(&b'/') {
-        // It stays right although the server process may change its directory.
+        // It stays right even if the server process changes its directory.
         return std::path::absolute(&name).unwrap_or_else(|_| name.into());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -158,7 +158,7 @@ fn is_this_program(file: &Path) -> bool {
 }
 
 impl Sockets {
-    /// The value of the variable that tells a new binary its sockets: `6;7;`.
+    /// The value of the variable that passes the sockets to a new binary: `6;7;`.
     fn variable(&self) -> String {
         use std::fmt::Write;
         use std::os::fd::AsRawFd;

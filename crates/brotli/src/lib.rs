@@ -1,17 +1,17 @@
-//! Compression by Brotli (RFC 7932): a safe form of the encoder of Google's C library.
+//! Brotli compression (RFC 7932): a safe interface to the encoder of Google's C library.
 //!
-//! Used by the compression of responses. No crate offers the encoder of the current library with its
-//! window and its hint of a length; the encoder in Rust takes 2.3 times as long. Decompresses nothing,
-//! knows no HTTP, and starts no threads.
+//! Used for compressing responses. No crate offers the current library's encoder with its window
+//! size and size hint; the encoder in Rust takes 2.3 times as long. Does not decompress, knows
+//! nothing of HTTP, and starts no threads.
 //!
-//! # Who owns what
+//! # Ownership
 //!
-//! An [`Encoder`] is the only owner of its state: made by `BrotliEncoderCreateInstance` in
-//! [`Encoder::new`], freed once by `BrotliEncoderDestroyInstance` when it is dropped, and never given
-//! out. The library keeps no pointer to input or output beyond a call: it copies what it needs. The
-//! state allocates from the encoder's own [`Memory`], which is dropped after it, refers to constant
-//! tables only, and belongs to no thread, so an encoder may move to another one; what changes it wants
-//! `&mut`.
+//! An [`Encoder`] is the only owner of its state: created by `BrotliEncoderCreateInstance` in
+//! [`Encoder::new`], freed once by `BrotliEncoderDestroyInstance` on drop, and never exposed. The
+//! library keeps no pointer to input or output beyond a call: it copies what it needs. The state
+//! allocates from the encoder's own [`Memory`], which is dropped after it, refers only to constant
+//! tables, and is not tied to a thread, so an encoder may move to another one; every operation that
+//! changes it takes `&mut`.
 
 mod memory;
 
@@ -30,35 +30,35 @@ pub const WINDOW_BITS_MIN: u8 = 10;
 /// Largest window of RFC 7932, as a binary logarithm of its bytes.
 pub const WINDOW_BITS_MAX: u8 = 24;
 
-/// Least room for output that is made at a time, in bytes.
+/// Minimum room reserved for output at a time, in bytes.
 const ROOM_BYTES_MIN: usize = 4 * 1024;
 
-/// How a text is compressed.
+/// Compression parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// 0 to [`QUALITY_MAX`]; more is taken as that.
+    /// 0 to [`QUALITY_MAX`]; higher values are clamped.
     pub quality: u8,
-    /// [`WINDOW_BITS_MIN`] to [`WINDOW_BITS_MAX`]; what is beyond is taken as the nearest.
+    /// [`WINDOW_BITS_MIN`] to [`WINDOW_BITS_MAX`]; other values are clamped.
     pub window_bits: u8,
-    /// Length of the text in bytes, if it is known: tables are made for it. A hint, no promise.
+    /// Length of the input in bytes, if known: tables are sized for it. A hint, not a promise.
     pub size: Option<u64>,
     /// The most text that is compressed at once, as a binary logarithm of its bytes: 16 to 24. `None`:
     /// the encoder's choice, which is up to 18.
     pub block_bits: Option<u8>,
 }
 
-/// How far what was given is to be compressed.
+/// How far the input so far is to be compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// The encoder may keep what it likes.
+    /// The encoder may buffer as much as it likes.
     Process,
-    /// Everything so far can be decompressed from what has come out.
+    /// All input so far can be decompressed from the output so far.
     Flush,
-    /// The end of the text. No other operation may follow.
+    /// The end of the input. No other operation may follow.
     Finish,
 }
 
-/// The library refuses: it has no memory, or something follows the end.
+/// The library failed: it is out of memory, or an operation followed the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failed;
 
@@ -74,22 +74,22 @@ impl std::error::Error for Failed {}
 #[derive(Debug)]
 pub struct Encoder {
     state: NonNull<c::BrotliEncoderState>,
-    /// Dropped after the state was freed.
+    /// Dropped after the state has been freed.
     _memory: Memory,
 }
 
-// SAFETY: see "Who owns what": nothing in the state belongs to a thread.
+// SAFETY: see "Ownership": nothing in the state is tied to a thread.
 unsafe impl Send for Encoder {}
 
 impl Encoder {
-    /// A compression that has not begun.
+    /// A new compression.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// Out of memory.
     pub fn new(options: Options) -> Result<Self, Failed> {
         let memory = Memory::new();
         // SAFETY: the functions are made for the store of this memory, which outlives the state and
-        // is used by nobody else.
+        // has no other user.
         let state = unsafe {
             c::BrotliEncoderCreateInstance(
                 Some(memory::allocate),
@@ -120,10 +120,10 @@ impl Encoder {
         if set == 0 { Err(Failed) } else { Ok(()) }
     }
 
-    /// Takes all of `input`, and appends to `out` what that leads to.
+    /// Consumes all of `input`, and appends the resulting output to `out`.
     ///
     /// # Errors
-    /// [`Failed`]; the compression can't go on then.
+    /// [`Failed`]; the compression cannot continue after that.
     pub fn encode(
         &mut self,
         input: &[u8],
@@ -145,7 +145,7 @@ impl Encoder {
             let room = out.spare_capacity_mut();
             let had = room.len();
             let (mut free, mut to) = (had, room.as_mut_ptr().cast::<u8>());
-            // SAFETY: the state is alive and nobody else uses it; `left` bytes can be read at `next`,
+            // SAFETY: the state is alive and has no other user; `left` bytes can be read at `next`,
             // which the library advances within `input`; `free` bytes can be written at `to`.
             let went = unsafe {
                 c::BrotliEncoderCompressStream(
@@ -163,7 +163,7 @@ impl Encoder {
             if went == 0 {
                 return Err(Failed);
             }
-            // SAFETY: the state is alive; the question changes nothing.
+            // SAFETY: the state is alive; the query changes nothing.
             let more = unsafe { c::BrotliEncoderHasMoreOutput(state) } != 0;
             if left == 0 && !more {
                 return Ok(());
@@ -174,7 +174,7 @@ impl Encoder {
 
 impl Drop for Encoder {
     fn drop(&mut self) {
-        // SAFETY: the state was made by the library and is freed here only.
+        // SAFETY: the state was created by the library and is freed only here.
         unsafe { c::BrotliEncoderDestroyInstance(self.state.as_ptr()) };
     }
 }

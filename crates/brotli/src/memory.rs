@@ -1,43 +1,44 @@
-//! Memory of encoders: blocks that one gives back serve the next one.
+//! Memory of encoders: freed blocks are reused by the next encoder.
 //!
-//! A compression of 16 KB takes half a megabyte for its tables. Given back to the system and taken
-//! again each time, that costs a fourth of the compression (28 page faults). So an encoder has a
-//! [`Store`] of its own while it lives, and stores wait for the next encoder under a lock that is
-//! only tried: who does not get it at once begins with an empty store, or frees what it has.
+//! Compressing 16 KB takes half a megabyte for tables. Returning that to the system and allocating
+//! it again each time costs a quarter of the compression (28 page faults). So each encoder has its
+//! own [`Store`] while it lives, and idle stores wait for the next encoder under a lock that is
+//! only tried: an encoder that does not get it at once starts with an empty store, or frees its
+//! store.
 //!
-//! # Who owns what
+//! # Ownership
 //!
-//! A [`Block`] owns its allocation. While the library uses it there is no `Block`, but its address
-//! and, in the bytes before it, its length, of which [`release`] makes the `Block` again. The library
-//! calls [`allocate`] and [`release`] only while it is called itself, with the store that was given to
-//! `BrotliEncoderCreateInstance`; that happens under `&mut Encoder`, or where the encoder is made or
-//! dropped, so nobody else uses the store then.
+//! A [`Block`] owns its allocation. While the library uses the memory there is no `Block`, only its
+//! address and, in the bytes before it, its length, from which [`release`] recreates the `Block`.
+//! The library calls [`allocate`] and [`release`] only while it is being called itself, with the
+//! store passed to `BrotliEncoderCreateInstance`; that happens under `&mut Encoder`, or while the
+//! encoder is created or dropped, so the store has no other user then.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
 
-/// A block begins with its length; this is also how blocks are aligned, in bytes.
+/// A block begins with its length; this is also the alignment of blocks, in bytes.
 const HEAD_BYTES: usize = 16;
 
-/// Most bytes that a store keeps; enough for all that a compression of 256 KB takes at usual levels.
+/// Maximum number of bytes kept by a store; enough for a compression of 256 KB at usual levels.
 const STORE_BYTES_MAX: usize = 4 << 20;
 
-/// Most blocks that a store keeps.
+/// Maximum number of blocks kept by a store.
 const STORE_BLOCKS_MAX: usize = 64;
 
-/// Most stores that wait for an encoder.
+/// Maximum number of stores kept for later encoders.
 const SPARE_MAX: usize = 4;
 
 static SPARE: Mutex<Vec<Store>> = Mutex::new(Vec::new());
 
-/// Blocks that are free.
+/// Free blocks.
 #[derive(Debug, Default)]
 struct Store {
-    /// The oldest first.
+    /// Oldest first.
     free: Vec<Block>,
-    /// Their sum.
+    /// Their total size.
     bytes: usize,
 }
 
@@ -48,7 +49,7 @@ struct Block {
     bytes: usize,
 }
 
-// SAFETY: a block belongs to whoever has it, and to no thread.
+// SAFETY: a block belongs to its holder, and is not tied to a thread.
 unsafe impl Send for Block {}
 
 impl Block {
@@ -57,16 +58,16 @@ impl Block {
     }
 
     fn new(bytes: usize) -> Option<Self> {
-        // SAFETY: with its head the block is not empty.
+        // SAFETY: including its head the block is not empty.
         let start = unsafe { alloc(Self::layout(bytes)?) };
         NonNull::new(start).map(|start| Self { start, bytes })
     }
 
-    /// Gives the memory away; its address can be made a block again.
+    /// Gives up ownership; the address can be turned into a block again.
     fn into_address(self) -> *mut c_void {
         let (start, bytes) = (self.start, self.bytes);
         std::mem::forget(self);
-        // SAFETY: the head is there, and aligned for a number; behind it there is the rest.
+        // SAFETY: the head is there, and aligned for a number; the rest follows it.
         unsafe {
             start.cast::<usize>().write(bytes);
             start.add(HEAD_BYTES).as_ptr().cast()
@@ -74,9 +75,9 @@ impl Block {
     }
 
     /// # Safety
-    /// The address comes from [`into_address`](Self::into_address), and is not used any more.
+    /// The address comes from [`into_address`](Self::into_address), and is no longer used.
     unsafe fn of_address(address: NonNull<u8>) -> Self {
-        // SAFETY: before the address there is the head, with the length.
+        // SAFETY: the head before the address contains the length.
         let (start, bytes) = unsafe {
             let start = address.sub(HEAD_BYTES);
             (start, start.cast::<usize>().read())
@@ -95,7 +96,7 @@ impl Drop for Block {
 }
 
 impl Store {
-    /// A block of at least so many bytes, not much larger: the smallest one.
+    /// The smallest block of at least `bytes` that is not much larger.
     fn take(&mut self, bytes: usize) -> Option<Block> {
         let most = bytes.saturating_mul(2).max(1024);
         let fitting = self.free.iter().enumerate();
@@ -106,7 +107,7 @@ impl Store {
         Some(block)
     }
 
-    /// Keeps a block; the oldest ones make room.
+    /// Keeps a block, dropping the oldest ones to make room.
     fn keep(&mut self, block: Block) {
         self.bytes += block.bytes;
         self.free.push(block);
@@ -129,7 +130,7 @@ impl Memory {
         Self(NonNull::from(Box::leak(Box::new(spare.unwrap_or_default()))))
     }
 
-    /// What [`allocate`] and [`release`] want first.
+    /// The first argument of [`allocate`] and [`release`].
     pub(crate) fn as_ptr(&self) -> *mut c_void {
         self.0.as_ptr().cast()
     }
@@ -148,7 +149,7 @@ impl Drop for Memory {
 }
 
 /// # Safety
-/// `store` is that of a [`Memory`] that nobody else uses meanwhile.
+/// `store` is that of a [`Memory`] without any other user meanwhile.
 pub(crate) unsafe extern "C" fn allocate(store: *mut c_void, bytes: usize) -> *mut c_void {
     // SAFETY: as promised.
     let store = unsafe { &mut *store.cast::<Store>() };
@@ -178,7 +179,7 @@ mod tests {
         let mut store = Store::default();
         let opaque = ptr::from_mut(&mut store).cast::<c_void>();
         for bytes in [0, 1, 1000, 100_000] {
-            // SAFETY: the store is used here only, and the blocks within their lengths.
+            // SAFETY: only this test uses the store, and the blocks within their lengths.
             unsafe {
                 let address = allocate(opaque, bytes);
                 assert!(!address.is_null() && address.addr().is_multiple_of(HEAD_BYTES));
@@ -198,7 +199,7 @@ mod tests {
             store.keep(Block::new(bytes).unwrap());
         }
         assert_eq!(store.take(2900).map(|block| block.bytes), Some(3000));
-        // Too large to be spent on so little.
+        // Too large for so small a request.
         assert_eq!(store.take(1500).map(|block| block.bytes), None);
         assert_eq!(store.take(5001).map(|block| block.bytes), None);
         assert_eq!(store.take(60).map(|block| block.bytes), Some(100));

@@ -1,4 +1,4 @@
-//! What comes out is read by another implementation, the decoder in Rust.
+//! The output is checked with an independent implementation, the decoder in Rust.
 
 use std::io::Read as _;
 
@@ -10,7 +10,7 @@ fn plain(compressed: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Words in an order without an end, which compress as texts do.
+/// An endless pseudo-random sequence of words, which compresses like text.
 fn words(len: usize) -> Vec<u8> {
     let mut state = 7_u32;
     let mut text = Vec::with_capacity(len + 12);
@@ -77,7 +77,7 @@ fn what_was_flushed_can_be_read() {
 #[test]
 fn every_window_and_a_wrong_hint() {
     let text = words(40_000);
-    // What is beyond the bounds is taken as the nearest.
+    // Out-of-range values are clamped.
     for window_bits in 0..=30 {
         for quality in [1, 5, 9, 200] {
             let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! What a resolver answers: addresses, services, or why not.
+//! Results of a resolver: addresses, services, or the reason for a failure.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,14 +10,14 @@ use crate::name::Name;
 /// The addresses of a name. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// IPv4 first, in the order of the answer. Never empty.
+    /// IPv4 first, in the order of the response. Never empty.
     pub list: Arc<[IpAddr]>,
-    /// Until when they may be used: the TTL's end, or that of `valid=`. Ask again then.
+    /// Until when they may be used: the end of the TTL, or of `valid=`. Resolve again after that.
     pub valid: Instant,
 }
 
 impl Addresses {
-    /// With a port.
+    /// The addresses, each with `port`.
     pub fn sockets(&self, port: u16) -> impl Iterator<Item = SocketAddr> + '_ {
         self.list.iter().map(move |ip| SocketAddr::new(*ip, port))
     }
@@ -26,13 +26,13 @@ impl Addresses {
 /// One record of a service (RFC 2782) with the addresses of its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// The least is used first; nginx takes the others as backup servers.
+    /// The lowest is used first; nginx treats the others as backup servers.
     pub priority: u16,
-    /// Share among those of the same priority; 0: little.
+    /// Share among services of the same priority; 0: a small one.
     pub weight: u16,
     pub port: u16,
     pub target: Name,
-    /// The target's addresses, or why there are none: nginx logs that, and leaves the target out.
+    /// The target's addresses, or why there are none: nginx logs that, and skips the target.
     pub addresses: Result<Arc<[IpAddr]>, ResolveError>,
 }
 
@@ -45,29 +45,29 @@ pub struct Services {
     pub valid: Instant,
 }
 
-/// Why there is no answer. The texts and numbers are nginx's (ngx_resolver_strerror).
+/// Why a lookup failed. The texts and numbers are nginx's (ngx_resolver_strerror).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResolveError {
-    /// The server did not understand the question (RFC 1035: 1).
+    /// The server did not understand the query (RFC 1035: 1).
     Format,
-    /// The server failed: later it may do (2).
+    /// The server failed; a later attempt may succeed (2).
     ServerFailure,
-    /// There is no such name, or it has no addresses, or it can't be a name (3).
+    /// There is no such name, or it has no addresses, or it is not a valid name (3).
     NotFound,
-    /// The server does not know such questions (4).
+    /// The server does not support such queries (4).
     NotImplemented,
-    /// The server does not want to answer (5).
+    /// The server refuses to answer (5).
     Refused,
-    /// No answer within the time given.
+    /// No response within the time limit.
     TimedOut,
-    /// Too many names are being resolved, or wait: a limit of ours.
+    /// Too many names are being resolved, or too many tasks wait: a limit of ours.
     Overloaded,
-    /// There is no name server to ask: neither in the configuration nor in `/etc/resolv.conf`.
+    /// No name server is known: neither from the configuration nor from `/etc/resolv.conf`.
     NoServers,
 }
 
 impl ResolveError {
-    /// nginx's number: the RCODE, or that of the system's error.
+    /// nginx's number: the RCODE, or that of the system error.
     pub fn code(self) -> u32 {
         match self {
             ResolveError::Format => 1,
@@ -96,7 +96,7 @@ impl ResolveError {
     }
 }
 
-/// `3: Host not found`: what stands in parentheses in nginx's log lines.
+/// `3: Host not found`: the text in parentheses in nginx's log lines.
 impl fmt::Display for ResolveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code(), self.text())

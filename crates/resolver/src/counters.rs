@@ -1,4 +1,4 @@
-//! What a resolver has done so far: nginx's numbers (`/resolvers/` of its API).
+//! Counters of a resolver: nginx's numbers (`/resolvers/` of its API).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,12 +12,12 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct Counters { $(pub(crate) $name: AtomicU64,)* }
 
-        /// The counters at one moment.
+        /// A snapshot of the counters.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Statistics { $($(#[$doc])* pub $name: u64,)* }
 
         impl Counters {
-            /// The numbers now.
+            /// The current values.
             pub fn snapshot(&self) -> Statistics {
                 Statistics { $($name: self.$name.load(Ordering::Relaxed),)* }
             }
@@ -26,11 +26,11 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Questions for addresses.
+    /// Address queries.
     name,
-    /// Questions for services.
+    /// Service queries.
     srv,
-    /// Good answers.
+    /// Successful responses.
     noerror,
     /// "Format error".
     formerr,
@@ -42,15 +42,15 @@ counters! {
     notimp,
     /// "Operation refused".
     refused,
-    /// Lookups that nobody answered in time.
+    /// Lookups without a response in time.
     timedout,
-    /// Answers with other errors.
+    /// Responses with other errors.
     unknown,
-    /// Messages that did not match a question.
+    /// Messages that did not match a query.
     rejected,
     /// Lookups answered from the cache.
     cached,
-    /// Lookups refused because too many were under way.
+    /// Lookups refused because too many were in flight.
     overloaded,
 }
 
@@ -59,7 +59,7 @@ impl Counters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A question was sent.
+    /// Counts a sent query.
     pub(crate) fn asked(&self, kind: Kind) {
         Self::add(match kind {
             Kind::A | Kind::Aaaa => &self.name,
@@ -67,7 +67,7 @@ impl Counters {
         });
     }
 
-    /// An answer came.
+    /// Counts a response.
     pub(crate) fn answered(&self, exchanged: &Exchanged) {
         self.rejected.fetch_add(exchanged.rejected as u64, Ordering::Relaxed);
         Self::add(match exchanged.reply {

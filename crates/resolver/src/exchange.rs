@@ -1,9 +1,9 @@
-//! One question to one server: by UDP, and by TCP when the answer does not fit.
+//! One query to one server: by UDP, and by TCP when the response does not fit.
 //!
-//! Each question has a socket of its own, so that its source port, which the kernel chooses, has to
-//! be guessed along with its id (RFC 5452). Answers of others never arrive: the socket is connected.
-//! What arrives and does not match is dropped and counted; too much of it looks like somebody who
-//! guesses, and then the question is asked by TCP.
+//! Each query has its own socket, so that its source port, chosen by the kernel, has to be guessed
+//! along with its id (RFC 5452). Responses from other addresses never arrive: the socket is
+//! connected. Messages that arrive but do not match are dropped and counted; too many of them look
+//! like a guessing attack, and the query is then repeated by TCP.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,25 +15,26 @@ use nowait_runtime::time::timeout;
 
 use crate::message::{Question, Reply};
 
-/// Datagrams that don't match, after which a question is asked by TCP.
+/// Number of mismatched datagrams after which a query is repeated by TCP.
 pub const REJECTED_MAX: usize = 32;
 
-/// Limit of each step of an exchange by TCP: connecting, sending, receiving. nginx: `tcp_timeout`.
+/// Time limit of each step of an exchange by TCP: connecting, sending, receiving. nginx:
+/// `tcp_timeout`.
 pub const TCP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What an exchange came to.
+/// Result of an exchange.
 #[derive(Debug)]
 pub struct Exchanged {
-    /// The server's answer.
+    /// The server's response.
     pub reply: Reply,
-    /// How many messages were dropped.
+    /// Number of dropped messages.
     pub rejected: usize,
 }
 
-/// Asks and waits for the answer, for as long as it takes: the caller limits the time.
+/// Sends the query and waits for the response without a time limit, which is up to the caller.
 ///
 /// # Errors
-/// When the server can't be reached: nobody listens there, or there is no way to it.
+/// When the server cannot be reached: its port is closed, or there is no route.
 pub async fn exchange(question: &Question, server: SocketAddr) -> io::Result<Exchanged> {
     let message = question.message();
     let socket = Datagram::connect(server)?;
@@ -49,7 +50,7 @@ pub async fn exchange(question: &Question, server: SocketAddr) -> io::Result<Exc
     by_tcp(question, server, message, REJECTED_MAX).await
 }
 
-/// RFC 7766: the message follows its length.
+/// RFC 7766: the message is preceded by its length.
 async fn by_tcp(
     question: &Question,
     server: SocketAddr,
@@ -65,7 +66,7 @@ async fn by_tcp(
     Ok(Exchanged { reply: reply.map_err(|_| io::ErrorKind::InvalidData)?, rejected })
 }
 
-/// One message with its length in front: 64 KB at most.
+/// One length-prefixed message: 64 KB at most.
 async fn receive(stream: &Stream) -> io::Result<Vec<u8>> {
     let mut received = Vec::new();
     loop {

@@ -1,14 +1,14 @@
-//! Asynchronous DNS client: what `resolver` of nginx's configuration promises.
+//! Asynchronous DNS client: implements nginx's `resolver` directive.
 //!
-//! A [`Resolver`] is shared by all workers of the process: one cache, one query under way per name,
-//! whoever asks. [`Resolver::new`] makes one for a `resolver` directive; [`Resolver::system`] makes
-//! the one that serves where no directive is set, from `/etc/hosts` and `/etc/resolv.conf`.
+//! A [`Resolver`] is shared by all workers of the process: one cache, and one query in flight per
+//! name, however many tasks ask. [`Resolver::new`] creates one for a `resolver` directive;
+//! [`Resolver::system`] creates the default one, from `/etc/hosts` and `/etc/resolv.conf`.
 //!
 //! Called by upstream (names of peers), http (names in variables) and later stream. Messages are
-//! those of the `domain` crate; sockets those of `nowait_runtime::net`; files are read in a pool.
+//! those of the `domain` crate, sockets those of `nowait_runtime::net`; files are read in a pool.
 //!
-//! What never happens here: a thread or an event loop of its own; a wait without a bound; an answer
-//! taken that doesn't match its question.
+//! What never happens here: starting a thread or an event loop; an unbounded wait; accepting a
+//! response that does not match its query.
 
 #![forbid(unsafe_code)]
 

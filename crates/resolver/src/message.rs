@@ -1,8 +1,8 @@
-//! Messages (RFC 1035): questions as bytes, and what an answer says to its question.
+//! Messages (RFC 1035): encoding queries, and interpreting a response to its query.
 //!
-//! Sans-IO, over the `domain` crate's reader, which checks bounds and compression pointers and
-//! allocates nothing. Nothing of an answer is used before it was found to belong to the question:
-//! same id, same name, type and class, one question, no other kind of message.
+//! Sans-IO, on top of the `domain` crate's reader, which checks bounds and compression pointers and
+//! allocates nothing. Nothing in a response is used before it was found to belong to the query:
+//! same id, same name, type and class, one question, and a response to a standard query.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,16 +16,16 @@ use domain::rdata::{A, Aaaa, Cname, Soa, Srv};
 use crate::answer::ResolveError;
 use crate::name::Name;
 
-/// Addresses or services taken from one answer.
+/// Maximum number of addresses or services taken from one response.
 pub const RECORDS_MAX: usize = 512;
 
-/// Aliases followed within one answer.
+/// Maximum number of aliases followed within one response.
 const ALIASES_MAX: usize = 16;
 
-/// The longest that a TTL is believed (RFC 8767, section 4, names seven days).
+/// Upper limit for a TTL (RFC 8767, section 4, suggests seven days).
 const TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What is asked for.
+/// The type of records queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// IPv4 addresses.
@@ -46,12 +46,12 @@ impl Kind {
     }
 }
 
-/// One question, under an id that nobody can foresee.
+/// One query, with an unpredictable id.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The name asked for.
+    /// The queried name.
     pub name: Name,
-    /// What is asked.
+    /// The queried type.
     pub kind: Kind,
     /// The message's id.
     pub id: u16,
@@ -60,17 +60,17 @@ pub struct Question {
 /// A service record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SrvRecord {
-    /// The least is used first.
+    /// The lowest is used first.
     pub priority: u16,
     /// Share within a priority.
     pub weight: u16,
-    /// Where the service listens.
+    /// The port of the service.
     pub port: u16,
-    /// Who gives it.
+    /// The host that provides it.
     pub target: Name,
 }
 
-/// Records of the kind that was asked for; never empty.
+/// Records of the queried type; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Records {
     /// Of A and AAAA.
@@ -79,37 +79,37 @@ pub enum Records {
     Services(Vec<SrvRecord>),
 }
 
-/// What an answer says.
+/// Result of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Records, and how long they may be used.
     Found(Records, Duration),
-    /// The name is another one's alias, about which the answer says nothing.
+    /// The name is an alias of another one, for which the response contains no records.
     Alias(Name, Duration),
-    /// There are none: no such name, or no such records of it ([`Reply::Empty`]).
+    /// There is no such name; for a name without such records see [`Reply::Empty`].
     NoName(Option<Duration>),
-    /// The name has no records of this kind. With the time for which that may be believed
-    /// (RFC 2308), if the answer gives one.
+    /// The name has no records of this type. With the time for which that may be cached (RFC 2308),
+    /// if the response contains one.
     Empty(Option<Duration>),
-    /// The server could not answer: SERVFAIL, NOTIMP, REFUSED.
+    /// The server could not respond: SERVFAIL, NOTIMP, REFUSED.
     Failed(ResolveError),
-    /// The server does not understand the question, or has failed in a way that nobody knows. nginx
-    /// takes it as no answer.
+    /// The server did not understand the query, or returned an unknown error code. nginx treats it
+    /// as no response.
     Odd(u8),
-    /// The answer did not fit into a datagram: to be asked for by TCP.
+    /// The response did not fit into a datagram: the query must be repeated by TCP.
     Truncated,
 }
 
-/// Why a message is not the answer to a question: it is dropped, and the true one waited for.
+/// Why a message is not the response to a query: it is dropped, and the wait continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
-    /// No DNS message, or one whose records can't be read.
+    /// Not a DNS message, or one with unreadable records.
     Garbage,
-    /// A question, or an answer to something else than a query.
+    /// A query, or a response to something other than a standard query.
     NotAnAnswer,
-    /// The id of another question.
+    /// The id of another query.
     WrongId,
-    /// The answer to another question.
+    /// The response to another query.
     WrongQuestion,
 }
 
@@ -122,7 +122,7 @@ impl From<domain::base::wire::ParseError> for Rejected {
 type Received<'a> = Message<&'a [u8]>;
 
 impl Question {
-    /// About `name`, with a fresh id.
+    /// A query for `name`, with a fresh id.
     pub fn new(name: Name, kind: Kind) -> Question {
         Question { name, kind, id: random() as u16 }
     }
@@ -140,7 +140,7 @@ impl Question {
         message.finish()
     }
 
-    /// Reads an answer; `tcp`: it came by TCP, where nothing is truncated.
+    /// Reads a response; `tcp`: it arrived by TCP, where nothing is truncated.
     ///
     /// # Errors
     /// When the message does not belong to this question: it must be ignored.
@@ -154,7 +154,7 @@ impl Question {
         if !header.qr() || header.opcode() != Opcode::QUERY || (truncated && tcp) {
             return Err(Rejected::NotAnAnswer);
         }
-        // A server that understood nothing may send no question back.
+        // A server that understood nothing may omit the question.
         if header.rcode() == Rcode::FORMERR && message.header_counts().qdcount() == 0 {
             return Ok(Reply::Odd(1));
         }
@@ -193,7 +193,7 @@ impl Question {
             ttl = ttl.min(least);
             owner = target;
         }
-        // RFC 2308, section 2.2: an SOA record says that the end of the chain has no such data.
+        // RFC 2308, section 2.2: an SOA record means that the end of the chain has no such data.
         let negative = negative_ttl(message)?;
         if owner != self.name && negative.is_none() {
             return Ok(Reply::Alias(owner, ttl));
@@ -202,7 +202,7 @@ impl Question {
     }
 }
 
-/// Addresses of `owner`, and the least of their TTLs.
+/// Addresses of `owner`, and the lowest of their TTLs.
 fn addresses<'a, D>(
     message: &'a Received<'a>,
     owner: &Name,
@@ -222,7 +222,7 @@ where
     Ok(((!list.is_empty()).then_some(Records::Addresses(list)), ttl))
 }
 
-/// Services of `owner`, by priority, and the least of their TTLs.
+/// Services of `owner`, by priority, and the lowest of their TTLs.
 fn services(message: &Received<'_>, owner: &Name) -> Result<(Option<Records>, Duration), Rejected> {
     let (mut list, mut ttl) = (Vec::new(), TTL_MAX);
     for record in message.answer()?.limit_to_in::<Srv<ParsedName<&[u8]>>>() {
@@ -231,7 +231,7 @@ fn services(message: &Received<'_>, owner: &Name) -> Result<(Option<Records>, Du
             continue;
         }
         let data = record.data();
-        // RFC 2782: a target of "." means that the service is not there.
+        // RFC 2782: a target of "." means that the service is not available.
         let Some(target) = name_of(data.target()) else { continue };
         let (priority, weight, port) = (data.priority(), data.weight(), data.port());
         list.push(SrvRecord { priority, weight, port, target });
@@ -241,7 +241,7 @@ fn services(message: &Received<'_>, owner: &Name) -> Result<(Option<Records>, Du
     Ok(((!list.is_empty()).then_some(Records::Services(list)), ttl))
 }
 
-/// What `owner` is an alias of.
+/// The name that `owner` is an alias of.
 fn alias(message: &Received<'_>, owner: &Name) -> Result<Option<(Name, Duration)>, Rejected> {
     for record in message.answer()?.limit_to_in::<Cname<ParsedName<&[u8]>>>() {
         let record = record?;
@@ -253,8 +253,8 @@ fn alias(message: &Received<'_>, owner: &Name) -> Result<Option<(Name, Duration)
     Ok(None)
 }
 
-/// How long a negative answer may be believed: the lesser of the SOA record's TTL and its MINIMUM
-/// field (RFC 2308, section 5). Without such a record it must not be remembered.
+/// How long a negative response may be cached: the lower of the SOA record's TTL and its MINIMUM
+/// field (RFC 2308, section 5). Without such a record it must not be cached.
 fn negative_ttl(message: &Received<'_>) -> Result<Option<Duration>, Rejected> {
     let first = message.authority()?.limit_to_in::<Soa<ParsedName<&[u8]>>>().next();
     let Some(record) = first.transpose()? else { return Ok(None) };
@@ -269,7 +269,7 @@ fn duration(ttl: Ttl) -> Duration {
     }
 }
 
-/// A name of a message as ours; `None` for the root and for names that can't be written as text.
+/// Converts a name of a message; `None` for the root and for names that cannot be written as text.
 fn name_of<Octets: AsRef<[u8]>>(name: &ParsedName<Octets>) -> Option<Name>
 where
     ParsedName<Octets>: domain::base::ToName,
@@ -279,7 +279,7 @@ where
     Name::from_labels(labels.map(|label| label.as_slice()))
 }
 
-/// A number that nobody can foresee: from the system; should it have none, from a counter.
+/// An unpredictable number: from the system; if that fails, from a counter.
 pub fn random() -> u64 {
     static SPARE: AtomicU64 = AtomicU64::new(0);
     let mut bytes = [0; 8];

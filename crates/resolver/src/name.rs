@@ -1,4 +1,4 @@
-//! Domain names as the cache knows them.
+//! Domain names as used by the cache.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ pub const NAME_BYTES_MAX: usize = 253;
 /// The longest label (RFC 1035, section 2.3.4).
 pub const LABEL_BYTES_MAX: usize = 63;
 
-/// A domain name in lower case, without the final dot; of a form that can be asked for: labels of 1
-/// to 63 bytes, 253 bytes in all. Cheap to clone.
+/// A domain name in lower case, without the final dot, and valid in a query: labels of 1 to 63
+/// bytes, 253 bytes in all. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<[u8]>);
 
 impl Name {
-    /// From text; `None` if it can't be a domain name. Any bytes may stand in a label but dots,
-    /// white space and control characters, which nobody means.
+    /// From text; `None` if it is not a valid domain name. A label may contain any bytes except
+    /// dots, white space and control characters.
     pub fn new(text: &[u8]) -> Option<Name> {
         let text = text.strip_suffix(b".").unwrap_or(text);
         let fits = text.len() <= NAME_BYTES_MAX;
@@ -28,7 +28,8 @@ impl Name {
             .then(|| Name(text.to_ascii_lowercase().into()))
     }
 
-    /// From labels; `None` for none at all, and if one holds a dot: it could not be written as text.
+    /// From labels; `None` if there are none, or if one contains a dot: it could not be written as
+    /// text.
     pub fn from_labels<'a>(labels: impl Iterator<Item = &'a [u8]>) -> Option<Name> {
         let mut text = Vec::with_capacity(64);
         for label in labels {
@@ -51,8 +52,8 @@ impl Name {
         self.0.split(|byte| *byte == b'.')
     }
 
-    /// The name of a service below this name, as nginx's `service=` parameter makes it: a service
-    /// without dots becomes `_service._tcp.name`, others are put before the name as they are.
+    /// The name of a service below this name, built like nginx's `service=` parameter: a service
+    /// without dots becomes `_service._tcp.name`, others are prepended unchanged.
     pub fn service(&self, service: &[u8]) -> Option<Name> {
         let plain = !service.contains(&b'.');
         let (before, after): (&[u8], &[u8]) = if plain { (b"_", b"._tcp") } else { (b"", b"") };

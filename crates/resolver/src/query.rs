@@ -1,7 +1,8 @@
-//! One lookup: a question to several servers until one answers, and along aliases to the end.
+//! One lookup: queries several servers until one responds, and follows aliases to the end.
 //!
-//! The timing is nginx's: each server has [`Timing::resend`] to answer, then the next one is asked
-//! as well; a late answer is still welcome. The one who is waiting decides when it ends.
+//! The timing is nginx's: each server has [`Timing::resend`] to respond, then the next one is
+//! queried as well; a late response is still accepted. The waiting caller decides when the lookup
+//! ends.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -19,50 +20,50 @@ use crate::exchange::{Exchanged, exchange};
 use crate::message::{Kind, Question, Records, Reply, SrvRecord};
 use crate::name::Name;
 
-/// Aliases followed from one name. nginx: 50 (NGX_RESOLVER_MAX_RECURSION).
+/// Maximum number of aliases followed from one name. nginx: 50 (NGX_RESOLVER_MAX_RECURSION).
 const ALIASES_MAX: usize = 16;
 
-/// Exchanges of one question that are waited for at the same time; older ones are given up.
+/// Maximum number of concurrent exchanges per query; older ones are abandoned.
 const UNDER_WAY_MAX: usize = 4;
 
-/// Messages sent for one question at most, whatever the waiting ones have patience for.
+/// Maximum number of messages sent per query, however long the callers wait.
 const SENDS_MAX: usize = 64;
 
-/// How servers are asked.
+/// How servers are queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// After so long without an answer the next server is asked.
+    /// After this time without a response the next server is queried.
     pub resend: Duration,
-    /// How often each server is asked; `None`: for as long as somebody waits.
+    /// Number of attempts per server; `None`: unlimited while a caller waits.
     pub rounds: Option<usize>,
-    /// A server that fails is no answer while there are others: as the system's resolver has it. For
-    /// nginx it is one.
+    /// A failure of one server is no result while there are others, as in the system's resolver.
+    /// For nginx it is a result.
     pub fail_over: bool,
 }
 
-/// What a lookup needs to know.
+/// Parameters of a lookup.
 pub struct Lookup<'a> {
-    /// Asked in this order.
+    /// Queried in this order.
     pub servers: &'a [SocketAddr],
     pub timing: Timing,
     pub counters: &'a Counters,
-    /// Whether somebody still waits.
+    /// Whether any caller is still waiting.
     pub wanted: &'a dyn Fn() -> bool,
-    /// Told of answers that are none.
+    /// Called for responses that nginx treats as none.
     pub odd: &'a dyn Fn(&Question, u8),
 }
 
-/// A question on its way to a server.
+/// A query in flight to a server.
 type Exchange<'a> = Pin<Box<dyn Future<Output = io::Result<Exchanged>> + 'a>>;
 
 impl Lookup<'_> {
     /// The addresses of a name, IPv4 first.
     ///
-    /// As nginx has it: both families are asked for at once; an error of either is one of the whole; an
-    /// alias is followed, for both, only if neither has an address.
+    /// As in nginx: both families are queried at once; an error of either is an error of the whole;
+    /// an alias is followed, for both, only if neither has an address.
     ///
     /// # Errors
-    /// What the servers say; with the time for which it may be believed.
+    /// The servers' errors, with the time for which they may be cached.
     pub async fn addresses(
         &self,
         name: &Name,
@@ -108,7 +109,7 @@ impl Lookup<'_> {
     /// The services under a name, by priority.
     ///
     /// # Errors
-    /// What the servers say; with the time for which it may be believed.
+    /// The servers' errors, with the time for which they may be cached.
     pub async fn services(
         &self,
         name: &Name,
@@ -134,7 +135,7 @@ impl Lookup<'_> {
         Err((ResolveError::NotFound, None))
     }
 
-    /// Asks servers until one answers.
+    /// Queries servers until one responds.
     async fn ask(&self, question: &Question) -> Result<Reply, ResolveError> {
         let servers = self.servers.len();
         if servers == 0 {
@@ -142,7 +143,7 @@ impl Lookup<'_> {
         }
         let sends_max = self.timing.rounds.map_or(SENDS_MAX, |rounds| rounds * servers);
         let mut under_way: Vec<Exchange<'_>> = Vec::with_capacity(1);
-        // Servers in a row that could not be reached, or said that they can't answer.
+        // Consecutive servers that could not be reached, or reported a failure.
         let mut failed = 0;
         let mut last = ResolveError::TimedOut;
         for send in 0..sends_max.min(SENDS_MAX) {
@@ -164,8 +165,8 @@ impl Lookup<'_> {
                     }
                 }
                 Ok(Ok(reply)) => return Ok(reply),
-                // Nobody listens there: another one may. When nobody does, those who wait may have
-                // the patience to see somebody come.
+                // The port is closed: another server may respond. If none does, a server may still
+                // come up while the callers are waiting.
                 Ok(Err(_)) => {
                     failed += 1;
                     last = ResolveError::ServerFailure;
@@ -182,7 +183,8 @@ impl Lookup<'_> {
         Err(last)
     }
 
-    /// The first answer of those under way. An exchange that fails, or brings no answer, is over.
+    /// The first response of those in flight. An exchange that fails, or yields no result, is
+    /// removed.
     async fn first(
         &self,
         question: &Question,

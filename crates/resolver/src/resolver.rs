@@ -1,8 +1,8 @@
 //! The resolver: a handle shared by all workers.
 //!
-//! Who asks first for a name starts a task on its own worker that asks the servers; everybody who
-//! wants the same name waits for it, on whatever worker. When nobody waits any more the task ends
-//! after the message under way. Should the task's worker end, the next one who waits takes over.
+//! The first task to request a name starts a lookup task on its worker; all others that want the
+//! same name wait for it, on any worker. When no task waits any more, the lookup ends after the
+//! message in flight. If the worker of a lookup ends, the next waiting task takes over.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -24,87 +24,87 @@ use crate::settings::{NameServer, Settings};
 use crate::system::{self, Known, Paths, System};
 use crate::table::{Answer, Find, Key, Outcome, Pending, Table};
 
-/// How long an address written as a name "is valid".
+/// Validity of an IP address given as a name.
 const LITERAL_VALID: Duration = Duration::from_secs(24 * 3600);
 
-/// After so long without an answer the next server is asked. nginx: `resend_timeout`.
+/// After this time without a response the next server is queried. nginx: `resend_timeout`.
 const RESEND: Duration = Duration::from_secs(5);
 
-/// The longest that "no such name" is believed. nginx remembers none, but asks again for the names
-/// of upstream servers after so long.
+/// Upper limit for caching "no such name". nginx caches none, but resolves the names of upstream
+/// servers again after this time.
 const NEGATIVE_MAX: Duration = Duration::from_secs(10);
 
-/// How long other failures are believed, and a "no such name" without a lifetime of its own: short, but
-/// enough that a busy proxy does not ask again for every request. nginx remembers no failures. Nor are
-/// they remembered where a `resolver` directive names several servers, which take turns.
+/// How long other failures are cached, and a "no such name" without a lifetime: short, but long
+/// enough that a busy proxy does not send a query for every request. nginx caches no failures, and
+/// neither does Nowait where a `resolver` directive names several servers, which take turns.
 const FAILURE_VALID: Duration = Duration::from_secs(1);
 
-/// The longest wait where `resolver_timeout` is zero, which is none for nginx: by then the last message
-/// of a lookup was sent.
+/// Maximum wait if `resolver_timeout` is zero, which means no limit for nginx: by then the last
+/// message of a lookup has been sent.
 const UNLIMITED: Duration = Duration::from_secs(320);
 
-/// How long `resolver_timeout` allows to wait: zero sets no limit.
+/// The time limit set by `resolver_timeout`; zero means unlimited.
 pub fn limit(timeout: Duration) -> Duration {
     if timeout.is_zero() { UNLIMITED } else { timeout }
 }
 
-/// How often one who waits takes a lookup over that another worker has given up.
+/// How often a waiting task takes over a lookup that another worker has abandoned.
 const TAKE_OVERS_MAX: usize = 3;
 
-/// How often a worker that is to end looks whether its lookups are still wanted.
+/// How often a worker that is about to end checks whether its lookups are still wanted.
 const STOP_PAUSE: Duration = Duration::from_millis(50);
 
-/// Targets of a service whose addresses are looked up.
+/// Maximum number of service targets whose addresses are looked up.
 const TARGETS_MAX: usize = 64;
 
-/// Takes texts for the error log; called on workers, must not block.
+/// Receives messages for the error log; called on workers, must not block.
 pub type Log = Arc<dyn Fn(fmt::Arguments<'_>) + Send + Sync>;
 
-/// A DNS client with its cache. Clones are handles of the same one. `Send + Sync`; the futures run
-/// on any worker.
+/// A DNS client with its cache. Clones are handles to the same client. `Send + Sync`; the futures
+/// run on any worker.
 #[derive(Clone)]
 pub struct Resolver(Arc<Inner>);
 
 struct Inner {
     source: Source,
     table: Mutex<Table>,
-    /// Counts lookups: servers take turns in being the first.
+    /// Counts lookups: servers take turns at being first.
     turn: AtomicUsize,
     counters: Counters,
     log: Mutex<Option<Log>>,
 }
 
-/// Where servers come from.
+/// Source of the server list.
 enum Source {
-    /// A `resolver` directive; the system's resolver knows the names of its servers.
+    /// A `resolver` directive; the system's resolver looks up the names of its servers.
     Configured(Settings, Resolver),
     System(System),
 }
 
 impl Resolver {
-    /// For a `resolver` directive. Nothing is opened or asked before the first question. `system`
+    /// For a `resolver` directive. Nothing is opened or sent before the first lookup. `system`
     /// resolves the names of name servers.
     pub fn new(settings: Settings, system: &Resolver) -> Resolver {
         Resolver::from_source(Source::Configured(settings, system.clone()))
     }
 
-    /// The system's: `/etc/hosts`, then the servers of `/etc/resolv.conf`. Both are read in `pool`
-    /// when first needed, and again when they have changed.
+    /// The system's resolver: `/etc/hosts`, then the servers of `/etc/resolv.conf`. Both are read
+    /// in `pool` when first needed, and again when they have changed.
     pub fn system(pool: Pool) -> Resolver {
         Resolver::system_at(pool, Paths::default())
     }
 
-    /// As [`system`](Resolver::system), from other files.
+    /// Like [`system`](Resolver::system), from other files.
     pub fn system_at(pool: Pool, paths: Paths) -> Resolver {
         Resolver::from_source(Source::System(System::new(pool, paths)))
     }
 
-    /// Reports what name servers do wrong to `log` from now on.
+    /// Sets the log for errors of name servers.
     pub fn set_log(&self, log: Log) {
         *self.0.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
     }
 
-    /// The pool in which the system's resolver reads files from now on.
+    /// Sets the pool in which the system's resolver reads files.
     pub fn set_pool(&self, pool: Pool) {
         if let Source::System(system) = &self.0.source {
             system.set_pool(pool);
@@ -121,7 +121,7 @@ impl Resolver {
         }))
     }
 
-    /// The settings of the directive; `None`: the system's resolver.
+    /// The settings of the directive; `None` for the system's resolver.
     pub fn settings(&self) -> Option<&Settings> {
         match &self.0.source {
             Source::Configured(settings, _) => Some(settings),
@@ -129,20 +129,21 @@ impl Resolver {
         }
     }
 
-    /// What it has done so far.
+    /// Statistics so far.
     pub fn statistics(&self) -> Statistics {
         self.0.counters.snapshot()
     }
 
-    /// Number of names that it remembers.
+    /// Number of cached names.
     pub fn remembered(&self) -> usize {
         self.table().len()
     }
 
-    /// The addresses of `name`, which may be an address itself.
+    /// The addresses of `name`, which may be an IP address itself.
     ///
     /// # Errors
-    /// [`ResolveError::TimedOut`] after `timeout` (`resolver_timeout`; zero: none); what the servers say.
+    /// [`ResolveError::TimedOut`] after `timeout` (`resolver_timeout`; zero: none); errors of the
+    /// servers.
     pub async fn resolve(&self, name: &[u8], timeout: Duration) -> Result<Addresses, ResolveError> {
         if let Some(address) = literal(name) {
             return Ok(address_itself(address, nowait_runtime::now()));
@@ -155,7 +156,7 @@ impl Resolver {
         }
     }
 
-    /// The addresses of `name`, if they are known already: then there is no need for a future.
+    /// The addresses of `name`, if they are already known, which saves creating a future.
     pub fn known(&self, name: &[u8], now: Instant) -> Option<Addresses> {
         if let Some(address) = literal(name) {
             return Some(address_itself(address, now));
@@ -172,7 +173,7 @@ impl Resolver {
     /// addresses of each.
     ///
     /// # Errors
-    /// As [`resolve`](Resolver::resolve); also when no target has an address.
+    /// As for [`resolve`](Resolver::resolve); also when no target has an address.
     pub async fn services(
         &self,
         service: &[u8],
@@ -189,7 +190,7 @@ impl Resolver {
     }
 
     fn host_key(&self, name: &[u8]) -> Option<Key> {
-        // Only the system's resolver has domains to search.
+        // Only the system's resolver has search domains.
         let absolute = name.ends_with(b".") || matches!(self.0.source, Source::Configured(..));
         Some(Key::Host { name: Name::new(name)?, absolute })
     }
@@ -199,7 +200,7 @@ impl Resolver {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From the table, or by asking.
+    /// From the table, or by a query.
     async fn look_up(&self, key: Key, limit: Duration) -> Outcome {
         let limit = self::limit(limit);
         let start = nowait_runtime::now();
@@ -241,7 +242,7 @@ impl Resolver {
         failed(ResolveError::ServerFailure)
     }
 
-    /// Asks for what `key` names.
+    /// Queries the servers for `key`.
     async fn ask(&self, key: &Key, wanted: &dyn Fn() -> bool) -> Outcome {
         let (settings, known) = match &self.0.source {
             Source::Configured(settings, _) => (Some(settings), None),
@@ -300,7 +301,7 @@ impl Resolver {
             Ok((answer, ttl)) => (Ok(answer), now + fixed.unwrap_or(ttl)),
             Err((error, negative)) => {
                 let most = fixed.unwrap_or(NEGATIVE_MAX).min(NEGATIVE_MAX);
-                // The next lookup begins with another server, which may know better.
+                // The next lookup begins with another server, which may have a result.
                 let others = settings.is_some() && servers.len() > 1;
                 let unknown = if others { Duration::ZERO } else { FAILURE_VALID };
                 (Err(error), now + negative.unwrap_or(unknown).min(most))
@@ -308,7 +309,7 @@ impl Resolver {
         }
     }
 
-    /// The servers in the order in which they are to be asked now.
+    /// The servers in the order in which to query them now.
     async fn servers(&self, known: Option<&Known>) -> Vec<SocketAddr> {
         let (mut servers, rotate) = match (&self.0.source, known) {
             (Source::Configured(settings, system), _) => {
@@ -317,7 +318,7 @@ impl Resolver {
                     match server {
                         NameServer::Address(address) => servers.push(*address),
                         NameServer::Name { host, port } => {
-                            // The system's resolver, which has no names of servers itself.
+                            // The system's resolver, whose own servers have no names.
                             let found = Box::pin(system.resolve(host.as_bytes(), RESEND)).await;
                             servers.extend(found.iter().flat_map(|found| found.sockets(*port)));
                         }
@@ -336,7 +337,7 @@ impl Resolver {
         servers
     }
 
-    /// nginx's line for an answer that is none.
+    /// Logs nginx's line for a response that counts as none.
     fn report(&self, question: &Question, code: u8) {
         let log = self.0.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(log) = log {
@@ -370,8 +371,8 @@ async fn first_of(
     Err(error)
 }
 
-/// The services with the addresses of their targets, one after the other: the answers of many are
-/// the same, and each is asked for once.
+/// The services with the addresses of their targets, one after the other: many share a target, and
+/// each is looked up once.
 async fn targets(
     lookup: &Lookup<'_>,
     records: Vec<SrvRecord>,
@@ -398,7 +399,7 @@ async fn targets(
         };
         known.push((record.target.clone(), found));
     }
-    // As nginx: none at all is an error, "no such host" before others.
+    // As in nginx: having no address at all is an error, with "no such host" taking precedence.
     if known.iter().all(|(_, found)| found.is_err()) {
         let errors: Vec<_> = known.iter().filter_map(|(_, found)| found.clone().err()).collect();
         let not_found = errors.contains(&ResolveError::NotFound);
@@ -413,7 +414,7 @@ async fn targets(
     Ok((services.collect(), least))
 }
 
-/// A lookup under way. When its task is dropped, those who wait are told.
+/// A lookup in progress. When its task is dropped, the waiting tasks are notified.
 struct Asking {
     resolver: Resolver,
     key: Key,
@@ -424,7 +425,7 @@ impl Asking {
     async fn run(self) {
         let wanted = || self.pending.is_wanted();
         let ask = self.resolver.ask(&self.key, &wanted);
-        // A worker that is to end is not held up by a question whose answer nobody wants.
+        // A worker that is about to end is not delayed by an unwanted lookup.
         let needless = async {
             worker::stopping().await;
             while wanted() {
@@ -439,7 +440,7 @@ impl Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        // Nothing happens here if it has ended well.
+        // Has no effect after a normal end.
         let abandoned = (Err(ResolveError::TimedOut), nowait_runtime::now());
         self.resolver.table().finish(&self.key, &self.pending, abandoned);
         self.pending.end(None);
@@ -450,7 +451,7 @@ fn address_itself(address: IpAddr, now: Instant) -> Addresses {
     Addresses { list: Arc::new([address]), valid: now + LITERAL_VALID }
 }
 
-/// An address written as a name, IPv6 perhaps in brackets.
+/// An IP address given as a name, IPv6 optionally in brackets.
 fn literal(name: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(name).ok()?;
     let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));

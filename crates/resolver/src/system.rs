@@ -1,7 +1,7 @@
-//! What the system knows: `/etc/hosts`, `/etc/resolv.conf`, and whether there is IPv6 at all.
+//! The system's configuration: `/etc/hosts`, `/etc/resolv.conf`, and whether IPv6 is available.
 //!
-//! Read in a pool when first needed; looked at again after [`CHECK`], and read again when they have
-//! changed. The parsers know no files and are fuzzed.
+//! Read in a pool when first needed; checked again after [`CHECK`], and reread when changed. The
+//! parsers do not touch files and are fuzzed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,27 +16,27 @@ use nowait_runtime::pool::{Pool, blocking};
 
 use crate::name::Name;
 
-/// How often the files are looked at, at most.
+/// Minimum interval between checks of the files.
 pub const CHECK: Duration = Duration::from_secs(5);
 
-/// How long an answer of the hosts file is used.
+/// Validity of an address from the hosts file.
 pub const HOSTS_VALID: Duration = Duration::from_secs(30);
 
-/// Bytes read of each file; the rest counts as missing.
+/// Maximum number of bytes read of each file; the rest is ignored.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Name servers taken from `/etc/resolv.conf`. glibc: 3 (MAXNS).
+/// Maximum number of name servers taken from `/etc/resolv.conf`. glibc: 3 (MAXNS).
 const SERVERS_MAX: usize = 8;
 
-/// Domains of `search`. glibc had 6 for long.
+/// Maximum number of `search` domains. glibc's limit was 6 for a long time.
 const SEARCH_MAX: usize = 8;
 
-/// The files.
+/// Paths of the files.
 #[derive(Clone, Debug)]
 pub struct Paths {
     pub hosts: PathBuf,
     pub resolv_conf: PathBuf,
-    /// Says which IPv6 addresses this machine has.
+    /// Lists this machine's IPv6 addresses.
     pub if_inet6: PathBuf,
 }
 
@@ -50,13 +50,13 @@ impl Default for Paths {
     }
 }
 
-/// What the files say.
+/// Contents of the files.
 #[derive(Debug, Default)]
 pub struct Known {
     pub hosts: Hosts,
     pub conf: ResolvConf,
-    /// There is an IPv6 address besides the loopback's: as AI_ADDRCONFIG of getaddrinfo(3), names
-    /// are asked for IPv6 addresses only then.
+    /// There is an IPv6 address besides the loopback's: as with AI_ADDRCONFIG of getaddrinfo(3),
+    /// IPv6 addresses are queried only then.
     pub ipv6: bool,
 }
 
@@ -87,8 +87,8 @@ impl System {
         *self.pool.lock().unwrap_or_else(PoisonError::into_inner) = pool;
     }
 
-    /// What the files say, no older than [`CHECK`]. Where they can't be read, nothing is known; a
-    /// pool that has no room leaves what was known.
+    /// The contents of the files, no older than [`CHECK`]. Unreadable files count as empty; if the
+    /// pool's queue is full, the previous contents stay.
     pub async fn known(&self) -> Arc<Known> {
         let now = nowait_runtime::now();
         let (known, stamps) = {
@@ -98,7 +98,7 @@ impl System {
             {
                 return known.clone();
             }
-            // Others use what is known meanwhile.
+            // Meanwhile, other tasks use the previous contents.
             if state.known.is_some() {
                 state.checked = Some(now);
             }
@@ -135,7 +135,7 @@ fn stamp(path: &Path) -> Stamp {
 fn read(paths: &Paths) -> Known {
     let text = |path: &Path| {
         let mut text = Vec::new();
-        // A file that can't be read says nothing.
+        // An unreadable file counts as empty.
         let _ =
             fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut text));
         text
@@ -147,8 +147,8 @@ fn read(paths: &Paths) -> Known {
     }
 }
 
-/// Lines of `/proc/net/if_inet6`: address, index, prefix, scope, flags, device. Scope 10 (hex) is the
-/// loopback's.
+/// Lines of `/proc/net/if_inet6`: address, index, prefix, scope, flags, device. Scope 10 (hex) is
+/// the loopback.
 fn has_ipv6(text: &[u8]) -> bool {
     lines(text).any(|mut words| words.nth(3).is_some_and(|scope| scope != b"10"))
 }
@@ -158,7 +158,7 @@ fn has_ipv6(text: &[u8]) -> bool {
 pub struct Hosts(HashMap<Name, Vec<IpAddr>>);
 
 impl Hosts {
-    /// Lines that can't be understood say nothing.
+    /// Lines that cannot be parsed are ignored.
     pub fn parse(text: &[u8]) -> Hosts {
         let mut hosts = HashMap::<Name, Vec<IpAddr>>::new();
         for mut words in lines(text) {
@@ -175,8 +175,8 @@ impl Hosts {
         Hosts(hosts)
     }
 
-    /// Addresses of a name, IPv4 first. `localhost` and what is below it are the loopback also where
-    /// no file says so (RFC 6761, section 6.3).
+    /// Addresses of a name, IPv4 first. `localhost` and names below it are the loopback even
+    /// without an entry (RFC 6761, section 6.3).
     pub fn find(&self, name: &Name) -> Option<Vec<IpAddr>> {
         if let Some(addresses) = self.0.get(name) {
             let (mut first, rest): (Vec<_>, Vec<_>) = addresses.iter().partition(|ip| ip.is_ipv4());
@@ -188,19 +188,19 @@ impl Hosts {
     }
 }
 
-/// `/etc/resolv.conf`: how the system asks, resolv.conf(5).
+/// `/etc/resolv.conf`: the system's resolver settings, resolv.conf(5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvConf {
     pub servers: Vec<SocketAddr>,
-    /// Domains tried after names.
+    /// Domains appended to names.
     pub search: Vec<Name>,
-    /// Names with so many dots are tried as they are first.
+    /// Names with at least this many dots are first tried unchanged.
     pub ndots: usize,
-    /// How long each server has.
+    /// Time limit for each server.
     pub timeout: Duration,
-    /// How often each server is asked.
+    /// Number of attempts per server.
     pub attempts: usize,
-    /// Servers take turns in being the first.
+    /// Servers take turns at being first.
     pub rotate: bool,
 }
 
@@ -218,8 +218,8 @@ impl Default for ResolvConf {
 }
 
 impl ResolvConf {
-    /// What can't be understood says nothing. Without a server there is one on this machine, as
-    /// resolv.conf(5) has it.
+    /// Options that cannot be parsed are ignored. Without a server, the default is one on this
+    /// machine, as in resolv.conf(5).
     pub fn parse(text: &[u8]) -> ResolvConf {
         let mut conf = ResolvConf::default();
         for mut words in lines(text) {
@@ -227,7 +227,7 @@ impl ResolvConf {
                 Some(b"nameserver") if conf.servers.len() < SERVERS_MAX => {
                     conf.servers.extend(words.next().and_then(server));
                 }
-                // The last of them counts.
+                // The last one wins.
                 Some(b"search" | b"domain") => {
                     conf.search = words.filter_map(Name::new).take(SEARCH_MAX).collect();
                 }
@@ -241,7 +241,7 @@ impl ResolvConf {
         conf
     }
 
-    /// The bounds are resolv.conf(5)'s.
+    /// The limits are those of resolv.conf(5).
     fn option(&mut self, word: &[u8]) {
         let number = |name: &[u8], least: u64, most: u64| {
             let digits = word.strip_prefix(name)?.strip_prefix(b":")?;
@@ -259,7 +259,7 @@ impl ResolvConf {
         }
     }
 
-    /// The names to ask for, in this order, when a user says `name`; `absolute`: it ended with a dot.
+    /// The names to query, in this order, for the given `name`; `absolute`: it ended with a dot.
     pub fn candidates(&self, name: &Name, absolute: bool) -> Vec<Name> {
         if absolute {
             return vec![name.clone()];
@@ -276,7 +276,7 @@ impl ResolvConf {
     }
 }
 
-/// The address of a server. A scope (`%eth0`) is left out: it would have to be looked up.
+/// The address of a server. A scope (`%eth0`) is dropped: it would have to be looked up.
 fn server(word: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(word).ok()?;
     let ip: IpAddr = text.split('%').next()?.parse().ok()?;

@@ -1,9 +1,9 @@
-//! What is known, and what is being asked: one table per resolver, shared by the workers.
+//! Known names and pending lookups: one table per resolver, shared by the workers.
 //!
-//! Sans-IO: `now` is an argument; wakers cross threads. An entry is either being asked for, and then
-//! everybody who wants it waits for the same lookup, or known until a time. Entries are at most
-//! [`ENTRIES_MAX`]; beyond that those go that were not used since the hand of the clock passed them
-//! last.
+//! Sans-IO: `now` is an argument; wakers cross threads. An entry is either being looked up, and
+//! then all tasks that want it wait for the same lookup, or valid until a given time. There are at
+//! most [`ENTRIES_MAX`] entries; beyond that, those are evicted that were not used since the clock
+//! hand last passed them.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -18,28 +18,28 @@ use slab::Slab;
 use crate::answer::{ResolveError, Service};
 use crate::name::Name;
 
-/// Names that a resolver remembers.
+/// Maximum number of names cached by a resolver.
 pub const ENTRIES_MAX: usize = 8192;
 
-/// Names that a resolver asks for at the same time.
+/// Maximum number of concurrent lookups of a resolver.
 pub const LOOKUPS_MAX: usize = 1024;
 
-/// Tasks that wait for one name at the same time.
+/// Maximum number of tasks waiting for one name.
 pub const WAITERS_MAX: usize = 16 * 1024;
 
-/// Entries looked at, at most, to find one that may go.
+/// Maximum number of entries examined to find one to evict.
 const HAND_MAX: usize = 64;
 
-/// What is looked up.
+/// The subject of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// Addresses. `absolute`: no search domain is to be tried.
+    /// Addresses. `absolute`: without search domains.
     Host { name: Name, absolute: bool },
     /// Services.
     Service(Name),
 }
 
-/// What was found.
+/// The result of a successful lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Addresses(Arc<[IpAddr]>),
@@ -55,14 +55,14 @@ pub struct Table {
     entries: HashMap<Key, Entry>,
     /// Every key of `entries`, once: the clock.
     clock: VecDeque<Key>,
-    /// Entries that are being asked for.
+    /// Number of entries being looked up.
     asking: usize,
 }
 
 #[derive(Debug)]
 struct Entry {
     state: State,
-    /// Used since the hand passed last.
+    /// Used since the hand last passed.
     used: bool,
 }
 
@@ -72,20 +72,20 @@ enum State {
     Known(Outcome),
 }
 
-/// What to do about a name.
+/// How to proceed with a name.
 #[derive(Debug)]
 pub enum Find {
     Known(Outcome),
-    /// Somebody asks: wait.
+    /// A lookup is in progress: wait for it.
     Wait(Arc<Pending>),
-    /// Nobody did: ask, [`Table::finish`] then, and wait.
+    /// No lookup is in progress: start one, call [`Table::finish`] afterwards, and wait.
     Ask(Arc<Pending>),
-    /// Too many names are being asked for.
+    /// Too many lookups are in progress.
     Full,
 }
 
 impl Table {
-    /// Looks a name up; on [`Find::Ask`] the caller has promised to ask.
+    /// Looks up a name; on [`Find::Ask`] the caller must start the lookup.
     pub fn find(&mut self, key: &Key, now: Instant) -> Find {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.used = true;
@@ -108,7 +108,7 @@ impl Table {
         Find::Ask(pending)
     }
 
-    /// What is known now, without asking.
+    /// The current value, without starting a lookup.
     pub fn peek(&mut self, key: &Key, now: Instant) -> Option<Outcome> {
         let entry = self.entries.get_mut(key)?;
         match &entry.state {
@@ -120,8 +120,8 @@ impl Table {
         }
     }
 
-    /// Ends the lookup that `pending` stands for. The caller then tells those who wait, outside of
-    /// the lock ([`Pending::end`]).
+    /// Ends the lookup that `pending` stands for. The caller then notifies the waiting tasks,
+    /// outside the lock ([`Pending::end`]).
     pub fn finish(&mut self, key: &Key, pending: &Arc<Pending>, outcome: Outcome) {
         if let Some(entry) = self.entries.get_mut(key)
             && matches!(&entry.state, State::Asking(other) if Arc::ptr_eq(other, pending))
@@ -131,7 +131,7 @@ impl Table {
         }
     }
 
-    /// Keeps to the bound. Names that are being asked for stay: there are fewer of them than entries.
+    /// Enforces the limit. Names being looked up stay: there are fewer of them than entries.
     fn evict(&mut self) {
         let mut hand = 0;
         while self.entries.len() > ENTRIES_MAX {
@@ -155,21 +155,21 @@ impl Table {
     }
 }
 
-/// A lookup under way, and who waits for it.
+/// A lookup in progress, and the tasks waiting for it.
 #[derive(Debug, Default)]
 pub struct Pending(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// `Some(None)`: the lookup was given up without a result; ask again.
+    /// `Some(None)`: the lookup was abandoned without a result; start it again.
     ended: Option<Option<Outcome>>,
     waiters: Slab<Waker>,
-    /// Those who have asked and not given up.
+    /// Number of waiting tasks.
     count: usize,
 }
 
 impl Pending {
-    /// Wakes all who wait.
+    /// Wakes all waiting tasks.
     pub fn end(&self, outcome: Option<Outcome>) {
         let wakers = {
             let mut waiting = self.lock();
@@ -182,12 +182,12 @@ impl Pending {
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    /// Whether somebody waits.
+    /// Whether any task is waiting.
     pub fn is_wanted(&self) -> bool {
         self.lock().count > 0
     }
 
-    /// Waits for the end. `None`: too many wait already.
+    /// Waits for the end. `None`: too many tasks are already waiting.
     pub fn wait(self: &Arc<Pending>) -> Option<Wait> {
         let mut waiting = self.lock();
         if waiting.count >= WAITERS_MAX {
@@ -212,7 +212,7 @@ pub struct Wait {
 }
 
 impl Future for Wait {
-    /// `None`: the lookup was given up.
+    /// `None`: the lookup was abandoned.
     type Output = Option<Outcome>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

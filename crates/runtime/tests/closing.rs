@@ -1,4 +1,4 @@
-//! What was sent before a connection was closed, and when a worker ends meanwhile.
+//! Data sent before a connection is closed, and workers that end meanwhile.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -19,7 +19,7 @@ use nowait_testkit::wait::{PATIENCE, until};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// What a connection is closed behind: less than the driver reports as sent at once.
+/// Bytes sent before a close: fewer than the driver reports as sent at once.
 const LAST: usize = 8 * 1024;
 
 fn drivers() -> Vec<DriverKind> {
@@ -31,7 +31,7 @@ fn drivers() -> Vec<DriverKind> {
     vec![DriverKind::Epoll]
 }
 
-/// Runs a future as the root task of a worker; a panic of it is one of the test.
+/// Runs a future as the root task of a worker; a panic in it fails the test.
 fn run<F: Future<Output = ()> + 'static>(kind: DriverKind, main: F) -> End {
     let passed = Rc::new(Cell::new(false));
     let set = passed.clone();
@@ -51,8 +51,8 @@ fn last() -> bytes::Bytes {
     bytes::Bytes::from_static(&[b'l'; LAST])
 }
 
-/// A connection whose kernel takes nothing more until the peer reads: (server's end, peer, bytes
-/// on their way).
+/// A connection whose kernel buffers are full until the peer reads: (server's end, peer, bytes in
+/// transit).
 fn full() -> (OwnedFd, UnixStream, usize) {
     let (mut server, peer) = UnixStream::pair().unwrap();
     rustix::net::sockopt::set_socket_send_buffer_size(&server, 4096).unwrap();
@@ -72,12 +72,12 @@ fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-/// The loop asks its driver for events at least once.
+/// Waits until the loop has polled its driver at least once.
 async fn a_turn() {
     sleep(Duration::from_millis(1)).await;
 }
 
-/// Bytes that wait at the peer.
+/// Number of bytes waiting at the peer.
 fn waiting(peer: &UnixStream) -> usize {
     rustix::io::ioctl_fionread(peer).unwrap() as usize
 }
@@ -92,7 +92,7 @@ fn a_worker_ends_when_all_has_been_sent() {
         let thread = std::thread::spawn(move || {
             worker::run(WorkerConfig::new(0, kind), &workers, |_| async move {
                 let stream = Stream::from_fd(server).unwrap();
-                // Epoll waits for the peer here; the ring takes it.
+                // Epoll waits for the peer here; the ring accepts the bytes.
                 if kind == DriverKind::Epoll {
                     closed.send(()).unwrap();
                 }
@@ -133,10 +133,10 @@ fn a_killed_worker_waits_for_nobody() {
 }
 
 /// Otherwise `send_timeout` would not apply to the end of a response, and the response would count
-/// as complete while its client has yet to take it.
+/// as complete while its client has yet to receive it.
 #[test]
 fn the_end_of_what_a_slow_peer_reads_is_waited_for() {
-    // What a socket takes at once, and a bit more.
+    // The capacity of a socket, and a bit more.
     let (mut like, _peer) = UnixStream::pair().unwrap();
     like.set_nonblocking(true).unwrap();
     let total = like.write(&[0; 1024 * 1024]).unwrap() + LAST;
@@ -199,7 +199,7 @@ fn few_closed_connections_are_still_sending() {
                 drop(stream);
                 a_turn().await;
             }
-            // The others would wait, and be open.
+            // The other connections would wait and stay open.
             assert!(reported <= 64, "{kind}: {reported}");
             drop(peers);
         });

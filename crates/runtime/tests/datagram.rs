@@ -83,7 +83,7 @@ fn a_waiting_receive_is_woken_and_a_dropped_one_loses_nothing() {
     on_each_driver(|| async {
         let server = Datagram::bind(loopback()).unwrap();
         let address = server.local_addr().unwrap();
-        // Waits, and is dropped.
+        // This receive waits, and is dropped.
         assert!(server.recv(SHORT).await.is_err());
         let waiting = spawn(async move { server.recv(LONG).await.unwrap().to_vec() });
         for _ in 0..3 {

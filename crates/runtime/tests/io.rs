@@ -168,13 +168,14 @@ fn reset_is_an_error() {
         drop(client);
         let error = server.recv(LONG).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        // A small send may be reported as done when it is handed in; then the next one tells.
+        // A small send may be reported as done when it is submitted; the next one then returns the
+        // error.
         let first = server.send(&b"x"[..], options()).await;
         assert!(first.is_err() || server.send(&b"x"[..], options()).await.is_err());
     });
 }
 
-/// Bytes that tell their place.
+/// Bytes that encode their position.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect()
 }
@@ -185,7 +186,7 @@ fn large_chain_with_backpressure() {
         let (client, server) = pair().await;
         let data = pattern(20_000_000);
         let mut chain = Chain::new();
-        // Pieces of all sizes and kinds, more than one call takes.
+        // Pieces of all sizes and kinds, more than one call can send.
         let mut rest = bytes::Bytes::from(data.clone());
         let mut size = 1;
         while !rest.is_empty() {
@@ -264,7 +265,7 @@ fn a_dropped_receive_loses_nothing() {
     on_each(|_| async {
         let (client, server) = pair().await;
         for round in 0..200u32 {
-            // Dropped before, at, and after the moment when the data comes.
+            // Dropped before, at, and after the moment when the data arrives.
             let mut received = Vec::new();
             for _ in 0..round % 3 {
                 if let Either::Left(buf) = select(server.recv(LONG), yield_now()).await {
@@ -294,7 +295,7 @@ fn a_dropped_send_keeps_its_memory_until_the_kernel_is_done() {
             let send = select(server.send(bytes, options()), yield_now()).await;
             assert!(matches!(send, Either::Right(())));
             drop(server);
-            // What arrives is a prefix of what was sent, whatever was freed meanwhile.
+            // The received bytes are a prefix of the sent ones, whatever was freed meanwhile.
             let mut received = Vec::new();
             while let Ok(buf) = client.recv(LONG).await {
                 if buf.is_empty() {
@@ -393,7 +394,7 @@ fn file_ranges_follow_memory() {
             };
             both(async { server.send(chain, options).await.unwrap() }, receive).await;
         }
-        // A file that has become shorter cuts the connection short, and pads nothing.
+        // A truncated file ends the connection early, without padding.
         for (offset, len) in [(2_999_000, 2_000), (2_900_000, 200_000)] {
             let range = FileRange { file: file.clone(), io: io.clone(), offset, len };
             let error = server.send(range, options()).await.unwrap_err();
@@ -403,7 +404,7 @@ fn file_ranges_follow_memory() {
     });
 }
 
-/// While the disk is waited for, the wait can be given up; the connection is as it was.
+/// While waiting for the disk, a send can be given up; the connection stays unchanged.
 #[test]
 fn a_disk_is_given_up() {
     on_each(|kind| async move {
@@ -415,7 +416,7 @@ fn a_disk_is_given_up() {
         let file = fs::open(&io, path.as_os_str().as_encoded_bytes(), &open).await.unwrap();
         nowait_testkit::slow_disk::evict(&path).unwrap();
         let (client, server) = pair().await;
-        // The only thread is busy: as good as a disk that hangs.
+        // The only thread is busy, which is equivalent to a hung disk.
         let (done, hangs) = std::sync::mpsc::channel::<()>();
         let busy = pool.run(Class::Bulk, 0, Op::Blocking, move || hangs.recv().is_err());
         let busy = nowait_runtime::spawn(busy);
@@ -486,7 +487,7 @@ fn a_descriptor_moves_to_another_stream() {
         let (client, server) = pair().await;
         client.send(&[b'a'; 10][..], options()).await.unwrap();
         recv_exactly(&server, 10).await;
-        // Watched for a while: the driver has something under way on it.
+        // Watched for a while: the driver has an operation in flight on it.
         assert!(is_quiet(&client).await);
         yield_now().await;
         client.unwatch();
@@ -512,7 +513,7 @@ fn a_fresh_connection_moves_too() {
     });
 }
 
-/// Head and content of 16 KB: one receive for a response of the most common size of blocks.
+/// A head and 16 KB of content: one receive for a response of the most common block size.
 #[test]
 fn sixteen_kb_and_a_head_are_received_at_once() {
     const HEAD: usize = 4 * 1024;

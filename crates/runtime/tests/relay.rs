@@ -59,7 +59,7 @@ impl Observer for Log {
     }
 }
 
-/// A relay that runs: the client, the upstream, and its end.
+/// A running relay: the client, the upstream, and its end.
 async fn joined(options: RelayOptions) -> (Stream, Stream, JoinHandle<(RelayEnd, Vec<String>)>) {
     joined_with(options, Sides::default()).await
 }
@@ -88,7 +88,7 @@ fn between(
     })
 }
 
-/// With a clock that only goes on while all wait: for tests of times.
+/// With a virtual clock that only advances while all tasks wait: for tests of timeouts.
 fn simulated<F: Future<Output = ()> + 'static>(
     options: RelayOptions,
     test: impl FnOnce(Stream, Stream, JoinHandle<(RelayEnd, Vec<String>)>) -> F + 'static,
@@ -104,7 +104,7 @@ async fn send(stream: &Stream, bytes: &'static [u8]) {
     stream.send(bytes, SendOptions::new(LONG)).await.unwrap();
 }
 
-/// Reads so many bytes.
+/// Reads this many bytes.
 async fn take(stream: &Stream, len: usize) -> Vec<u8> {
     let mut all = Vec::new();
     while all.len() < len {
@@ -130,7 +130,7 @@ fn both_directions_and_the_end_of_one() {
         assert_eq!(take(&upstream, 13).await, b"head question");
         send(&upstream, b"answer").await;
         assert_eq!(take(&client, 12).await, b"hello answer");
-        // What was sent before the end still gets there.
+        // Data sent before the end is still delivered.
         send(&upstream, b"last").await;
         upstream.shutdown_write().unwrap();
         assert_eq!(take(&client, 4).await, b"last");
@@ -221,7 +221,7 @@ fn a_side_that_takes_nothing_is_noticed() {
             upstream.send(block, SendOptions::new(LONG)).await
         });
         assert_eq!(end.await.unwrap().0, RelayEnd::Stuck(Side::Client));
-        // Its upstream is reset with data on the way.
+        // Its upstream is reset with data in transit.
         assert!(sender.await.unwrap().is_err());
     });
 }
@@ -234,7 +234,7 @@ fn a_rate_holds_up_one_direction() {
         let began = now();
         send(&upstream, &[b'x'; 1500]).await;
         upstream.shutdown_write().unwrap();
-        // The first second's share comes at once; `idle` is much shorter than the pause after it.
+        // The first second's share arrives at once; `idle` is much shorter than the pause after it.
         take(&client, 1500).await;
         assert!(now() - began >= Duration::from_millis(900), "{:?}", now() - began);
         assert!(ended(&client).await);

@@ -1,5 +1,5 @@
-//! What the inline forms do with data that is and isn't in memory, on a real ext4 whose disk is held:
-//! whatever waits for the disk never comes back, and the test says so.
+//! Inline operations on data that is and is not in memory, on a real ext4 whose disk is held: an
+//! operation that waits for the disk never returns, and the test fails.
 //!
 //! Needs root, FUSE and loop devices; prints `skipped: …` without.
 
@@ -55,7 +55,7 @@ fn open(io: &Io, path: &Path) -> File {
     block_on(fs::open(io, &bytes(path), &OpenOptions::default())).unwrap()
 }
 
-/// Runs `work` as a loop thread would, guarded; fails if it does not come back.
+/// Runs `work` like a loop thread, guarded; fails if it does not return.
 #[track_caller]
 fn on_a_loop<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
@@ -103,8 +103,8 @@ fn cold_names_are_left_to_the_pool() {
     gate.open();
 }
 
-/// A miss starts reading. Hundreds of them fill the disk's queue; the next one must not wait for a
-/// place there.
+/// A miss starts reading. Hundreds of misses fill the disk's queue; the next one must not wait for
+/// a free slot there.
 #[test]
 fn misses_do_not_wait_for_the_disks_queue() {
     for used_before in [false, true] {
@@ -136,7 +136,8 @@ fn connection() -> (Arc<OwnedFd>, std::net::TcpStream) {
     (Arc::new(near.into()), listener.accept().unwrap().0)
 }
 
-/// The whole file over a socket, inline where possible; whether all of it was.
+/// Sends the whole file over a socket, inline where possible; also returns whether all of it was
+/// sent inline.
 fn send_whole(io: &Io, file: &File) -> (Vec<u8>, bool) {
     let (near, mut far) = connection();
     let reader = std::thread::spawn(move || {
@@ -167,7 +168,7 @@ fn send_whole(io: &Io, file: &File) -> (Vec<u8>, bool) {
     (reader.join().unwrap(), inline)
 }
 
-/// Takes the rest of a file out of the page cache; all of it is gone when this returns.
+/// Drops the rest of a file from the page cache; all of it is gone when this returns.
 #[track_caller]
 fn drop_from_memory(file: &File, offset: u64) {
     until("the pages to leave memory", PATIENCE, || {
@@ -189,8 +190,9 @@ fn only_what_is_in_memory_is_sent_inline() {
     assert_eq!(send_whole(&io, &file), (content.clone(), false), "cold");
     assert_eq!(send_whole(&io, &file), (content, true), "warm");
     drop(file);
-    // Half of it leaves memory: the other half is sent, then the pool has to. Pages that were sent
-    // may belong to buffers of the kernel for a while, and would stay; so these were only read.
+    // Half of it leaves memory: the other half is sent inline, the rest needs the pool. Pages that
+    // were sent may be referenced by kernel buffers for a while, and would stay; so these were only
+    // read.
     image.make_cold();
     let file = open(&io, &path);
     assert_eq!(block_on(file.read_at(&io, 0, 4 * MIB)).unwrap().len(), 4 * MIB);
@@ -259,10 +261,10 @@ fn a_file_that_shrinks_ends() {
     assert_eq!(block_on(file.read_at(&io, 0, 10)).unwrap().len(), 10, "while it is open");
 }
 
-/// Root's files and a process that may only read them: cachestat(2) is forbidden there.
+/// Files owned by root and a process that may only read them: cachestat(2) is forbidden there.
 #[test]
 fn an_unprivileged_process_serves_from_memory_too() {
-    /// The directory, set for the process without privileges.
+    /// The directory; set in the unprivileged process.
     const CHILD: &str = "NOWAIT_RESIDENCY_CHILD";
     const NOBODY: u32 = 65534;
     if let Some(path) = std::env::var_os(CHILD) {

@@ -12,7 +12,7 @@ use nowait_runtime::{now, sleep, spawn, yield_now};
 const SECOND: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Echoes until the client's end, and gives up on silence.
+/// Echoes until the client's end, and times out on silence.
 async fn echo(stream: Stream) -> io::Result<u64> {
     loop {
         let data = stream.recv(TIMEOUT).await?;
@@ -24,7 +24,7 @@ async fn echo(stream: Stream) -> io::Result<u64> {
     }
 }
 
-/// Sends by random choices; returns what was sent.
+/// Sends in random pieces; returns the bytes sent.
 async fn ask(client: Rc<Stream>) -> io::Result<Vec<u8>> {
     let mut sent = Vec::new();
     for _ in 0..50 {
@@ -40,7 +40,7 @@ async fn ask(client: Rc<Stream>) -> io::Result<Vec<u8>> {
     Ok(sent)
 }
 
-/// Talks to [`echo`]; returns what came back, and when.
+/// Talks to [`echo`]; returns the received data and its arrival times.
 async fn talk(client: Stream) -> io::Result<Vec<(Duration, Vec<u8>)>> {
     let start = now();
     let client = Rc::new(client);
@@ -139,7 +139,7 @@ fn a_postponed_timeout_comes_once_and_in_time() {
     sim::run(1, Weather::fair(), || async {
         let (client, server) = sim::pair();
         let server = spawn(echo(server));
-        // Each request postpones the server's timeout; in the end it comes once, in time.
+        // Each request postpones the server's timeout, which finally fires once, on time.
         for _ in 0..100 {
             client.send(&b"x"[..], SendOptions::new(TIMEOUT)).await.unwrap();
             assert_eq!(&client.recv(TIMEOUT).await.unwrap()[..], b"x");

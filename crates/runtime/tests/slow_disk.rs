@@ -1,8 +1,8 @@
-//! The file API on a disk that does not answer: the loop goes on, whatever a file operation waits
-//! for, and what is in memory is served although every thread of the pool is stuck.
+//! The file API on an unresponsive disk: the loop continues, whatever a file operation waits for,
+//! and data in memory is served even if every thread of the pool is stuck.
 //!
-//! Causal, not timed: a gate of the test kit's slow disk holds the operation; while it is closed the
-//! loop must do other work. Needs root, FUSE and loop devices; prints `skipped: …` without.
+//! Causal, not timed: a gate of the test kit's slow disk holds the operation; while it is closed
+//! the loop must do other work. Needs root, FUSE and loop devices; prints `skipped: …` without.
 
 use std::future::Future;
 use std::io;
@@ -26,13 +26,13 @@ use nowait_testkit::slow_disk::{
 };
 use nowait_testkit::wait::{self, PATIENCE};
 
-/// What a read takes on the busy disk of [`a_hot_file_goes_before_cold_ones`].
+/// Duration of a read on the busy disk of [`a_hot_file_goes_before_cold_ones`].
 const BUSY: Duration = Duration::from_millis(100);
 
 /// Turns of the loop that must pass while an operation waits.
 const TURNS: usize = 20;
 
-/// A worker on a thread of its own.
+/// A worker on a separate thread.
 struct Loop {
     remote: Remote,
     thread: JoinHandle<io::Result<End>>,
@@ -59,7 +59,7 @@ impl Loop {
         let (sender, receiver) = channel();
         let build = move || -> worker::LocalFuture {
             Box::pin(async move {
-                // Nobody listens if the test has given up.
+                // The receiver is gone if the test has given up.
                 let _ = sender.send(make().await);
             })
         };
@@ -67,7 +67,7 @@ impl Loop {
         receiver
     }
 
-    /// Asserts that the loop still turns.
+    /// Asserts that the loop is still running.
     fn turns(&self, while_waiting: &str) {
         for _ in 0..TURNS {
             let turned = self.spawn(|| async {}).recv_timeout(PATIENCE);
@@ -83,7 +83,7 @@ impl Loop {
     }
 }
 
-/// Makes a test per driver of each function.
+/// Generates a test per driver for each function.
 macro_rules! on_every_driver {
     ($($name:ident),* $(,)?) => {
         $(mod $name {
@@ -143,7 +143,7 @@ impl Disk {
     }
 
     fn fuse() -> Option<Disk> {
-        // Nothing is cached: each action meets the disk.
+        // Nothing is cached: each action reaches the disk.
         let options = DiskOptions { pages_cached: false, ..DiskOptions::default() };
         SlowDisk::or_skip(options).map(Disk::Fuse)
     }
@@ -173,7 +173,7 @@ impl Disk {
         }
     }
 
-    /// Holds `ops`; on ext4, which sees blocks only, everything.
+    /// Holds `ops`; on ext4, which only sees blocks, everything.
     fn hold(&self, ops: Ops) -> Gate {
         match self {
             Disk::Ext(image) => image.hold(),
@@ -184,7 +184,7 @@ impl Disk {
 
 type Acting = Pin<Box<dyn Future<Output = io::Result<()>>>>;
 
-/// One operation of the API: its name, what of it FUSE holds, and how it is called below a root.
+/// One operation of the API: its name, the FUSE operations that hold it, and its call below a root.
 struct Action {
     name: &'static str,
     held: Ops,
@@ -277,7 +277,7 @@ fn actions() -> Vec<Action> {
     ]
 }
 
-/// Opens for writing what is there.
+/// Opens an existing file for writing.
 const EXISTING: CreateOptions =
     CreateOptions { mode: 0o600, exclusive: false, truncate: false, append: false };
 
@@ -285,7 +285,7 @@ fn every_operation_leaves_the_loop_alone(driver: DriverKind, mut disk: Disk) {
     let io = io_with(2);
     for action in actions() {
         disk.fill();
-        // A loop and a disk of its own for each: nothing is warm from the one before.
+        // A separate loop and disk for each: nothing is warm from the previous one.
         let the_loop = Loop::start(driver);
         let gate = disk.hold(action.held);
         let (io, root) = (io.clone(), disk.root());
@@ -306,7 +306,8 @@ fn every_operation_leaves_the_loop_alone(driver: DriverKind, mut disk: Disk) {
     }
 }
 
-/// Not on btrfs, whose tree of so few names is one block: once it is read, nothing waits.
+/// Not on btrfs: its tree fits into one block for so few names, and once that is read, nothing
+/// waits.
 fn every_operation_on(driver: DriverKind, format: Format) {
     if let Some(disk) = Disk::local(format) {
         every_operation_leaves_the_loop_alone(driver, disk);
@@ -337,7 +338,7 @@ fn every_operation_reports_a_broken_disk(driver: DriverKind) {
         slow.fail(action.held, EIO);
         let (io, root) = (io.clone(), disk.root());
         let acting = the_loop.spawn(move || (action.act)(io, root));
-        // "open with prefetch" may leave the error to the read that follows.
+        // "open with prefetch" may leave the error to the following read.
         if let Err(e) = result(&acting, action.name) {
             assert_eq!(e.raw_os_error(), Some(EIO), "{}", action.name);
         } else {
@@ -348,7 +349,7 @@ fn every_operation_reports_a_broken_disk(driver: DriverKind) {
     the_loop.finish();
 }
 
-/// The heart of it: a stuck pool, and files that are in memory.
+/// The central test: a stuck pool, and files in memory.
 fn what_is_in_memory_is_served_while_the_pool_is_stuck(driver: DriverKind) {
     hot_files_on_a_stuck_pool(driver, Format::Ext4, quiet, || {});
 }
@@ -361,8 +362,8 @@ fn what_is_in_memory_is_served_on_btrfs(driver: DriverKind) {
     hot_files_on_a_stuck_pool(driver, Format::Btrfs, quiet, || {});
 }
 
-/// The same when a file system is mounted somewhere meanwhile, and what was known of paths must be
-/// looked at anew: without the pool.
+/// The same when a file system is mounted elsewhere meanwhile, so that the knowledge about paths
+/// must be confirmed again: without the pool.
 fn a_mount_elsewhere_does_not_send_hot_files_to_a_stuck_pool(driver: DriverKind) {
     hot_files_on_a_stuck_pool(driver, Format::Ext4, alone, mount_elsewhere);
 }
@@ -393,7 +394,7 @@ fn hot_files_on_a_stuck_pool(
             file.read_at(&io, 0, 20_000).await
         }
     };
-    // First and second touch: whatever the file system must learn of the file, it has learnt.
+    // First and second touch: afterwards the file system has loaded everything about the file.
     for _ in 0..2 {
         let content = result(&the_loop.spawn(read_hot.clone()), "the hot file").unwrap();
         assert_eq!(content, vec![b'h'; 20_000]);
@@ -413,7 +414,7 @@ fn hot_files_on_a_stuck_pool(
     for turn in 0..TURNS {
         disturb();
         let read = the_loop.spawn(read_hot.clone()).recv_timeout(PATIENCE);
-        // What took it to the pool shows in the counters.
+        // The counters show why it went to the pool.
         let read = read.unwrap_or_else(|e| panic!("turn {turn}: {e}: {:#?}", mounts::snapshot()));
         assert_eq!(read.unwrap().len(), 20_000);
     }
@@ -425,8 +426,8 @@ fn hot_files_on_a_stuck_pool(
     the_loop.finish();
 }
 
-/// A file that was touched long ago, whose map of extents is not all in memory: reading beyond the
-/// part that is known would block inside `preadv2(RWF_NOWAIT)`.
+/// A file that was touched long ago, whose extent map is not fully in memory: reading beyond the
+/// known part would block inside `preadv2(RWF_NOWAIT)`.
 fn a_cold_extent_map_leaves_the_loop_alone(driver: DriverKind) {
     a_cold_extent_map_on(driver, Format::Ext4);
 }
@@ -465,7 +466,7 @@ fn a_cold_extent_map_on(driver: DriverKind, format: Format) {
     the_loop.finish();
 }
 
-/// Work for a client that is gone and that has not started never reaches the disk.
+/// Work that has not started, for a client that is gone, never reaches the disk.
 fn dropped_work_is_not_done(driver: DriverKind) {
     const QUEUED: usize = 20;
     let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
@@ -486,7 +487,7 @@ fn dropped_work_is_not_done(driver: DriverKind) {
         let queued: Vec<_> = (1..QUEUED).map(&open).collect();
         move || async move {
             let mut queued: Vec<_> = queued.into_iter().map(|open| Box::pin(open())).collect();
-            // Started as far as the loop is concerned: each is polled once.
+            // Started from the loop's point of view: each is polled once.
             std::future::poll_fn(|cx| {
                 for open in &mut queued {
                     assert!(open.as_mut().poll(cx).is_pending());
@@ -505,7 +506,8 @@ fn dropped_work_is_not_done(driver: DriverKind) {
     the_loop.finish();
 }
 
-/// A hot file lost its pages once. Its reader does not wait behind all those who keep the disk busy.
+/// A hot file lost its pages once. Its reader does not wait behind all those that keep the disk
+/// busy.
 fn a_hot_file_goes_before_cold_ones(driver: DriverKind) {
     const COLD: usize = 10;
     const HOT: usize = COLD + 1;
@@ -541,7 +543,7 @@ fn a_hot_file_goes_before_cold_ones(driver: DriverKind) {
     };
     let hot = open(HOT, "hot");
     assert_eq!(result(&read(HOT, &hot, 0), "the hot file").unwrap(), PIECE);
-    // The others have kept the pool busy: far longer than anything takes on a disk that answers.
+    // The others have kept the pool busy: far longer than any operation takes on a responsive disk.
     image.disk().delay(Ops::READ, BUSY);
     let cold: Vec<_> = (0..=COLD).map(|n| open(n, &format!("cold{n}"))).collect();
     for (n, file) in cold.iter().enumerate() {
@@ -566,7 +568,7 @@ fn a_hot_file_goes_before_cold_ones(driver: DriverKind) {
     }
     let ended = ended.lock().unwrap();
     let place = ended.iter().position(|client| *client == HOT).unwrap();
-    // The read that held the pool, and at most the one that waited longest.
+    // The read that held the pool, and at most the longest-waiting one.
     assert!(place <= 2, "the hot file was read at place {place} of {ended:?}");
     the_loop.finish();
 }

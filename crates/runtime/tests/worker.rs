@@ -130,7 +130,7 @@ fn other_threads_wake_tasks_and_spawn_them() {
     for kind in drivers() {
         let workers = Workers::new(1).unwrap();
         let remote = workers.remote(0);
-        // Before the worker runs, too.
+        // Also before the worker runs.
         let (send, receive) = mpsc::channel();
         let early = send.clone();
         remote
@@ -139,7 +139,7 @@ fn other_threads_wake_tasks_and_spawn_them() {
         let from_outside = remote.clone();
         let config = WorkerConfig::new(0, kind);
         let end = worker::run(config, &workers, |_| async move {
-            // A waker used on another thread while the loop sleeps in the kernel.
+            // A waker is used on another thread while the loop sleeps in the kernel.
             let answer = blocking_thread(|| 6 * 7).await;
             assert_eq!(answer, 42);
             std::thread::spawn(move || {
@@ -160,7 +160,7 @@ fn other_threads_wake_tasks_and_spawn_them() {
     }
 }
 
-/// Computes on a thread of its own.
+/// Computes on a separate thread.
 async fn blocking_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let slot = Arc::new(std::sync::Mutex::new((None, None::<std::task::Waker>)));
     let theirs = slot.clone();
@@ -247,8 +247,8 @@ fn load_is_levelled_and_nothing_is_lost() {
         let (ready, is_ready) = mpsc::channel();
         let threads: Vec<_> = (0..WORKERS)
             .map(|index| {
-                // Either all workers share the socket, or only the first one has that which clients
-                // connect to, and the others, under the same identity, some that nobody knows.
+                // Either all workers share the socket, or only the first one has the socket that
+                // clients connect to, and the others, under the same identity, have unused ones.
                 let socket = match index {
                     _ if shared => socket.try_clone().unwrap(),
                     0 => socket.try_clone().unwrap(),
@@ -330,8 +330,8 @@ fn a_stopped_listener_returns_what_it_has_accepted() {
     }
 }
 
-/// The kernel wakes one of those that share a socket. If that one is stopped before it looks, nobody
-/// else knows of the connection.
+/// The kernel wakes one of the listeners that share a socket. If that one is stopped before it
+/// looks, no other is notified of the connection.
 #[test]
 fn what_comes_while_a_listener_is_stopped_is_not_forgotten() {
     for kind in drivers() {
@@ -355,7 +355,7 @@ fn what_comes_while_a_listener_is_stopped_is_not_forgotten() {
                     let options = ListenerOptions { id: 0, shared: true };
                     let listener = Rc::new(Listener::from_fd(socket.into(), options).unwrap());
                     let accept = spawn(accept_all(served, listener.clone()));
-                    // It has been handed in then.
+                    // It has been submitted by then.
                     sleep(Duration::from_millis(5)).await;
                     ready.send(()).unwrap();
                     if index == 0 {
@@ -429,7 +429,8 @@ fn the_restricted_ring_serves_as_well() {
     assert_eq!(end.unwrap(), End::Graceful);
 }
 
-/// Otherwise they would wait for this worker, with a descriptor each, while others have room.
+/// Otherwise they would wait for this worker, holding a descriptor each, while other workers have
+/// room.
 #[test]
 fn a_worker_takes_no_more_connections_than_it_may_have() {
     for kind in drivers() {
@@ -447,7 +448,7 @@ fn a_worker_takes_no_more_connections_than_it_may_have() {
             for _ in 0..3 {
                 accepted.push(listener.accept().await.unwrap());
             }
-            // Some turns more.
+            // A few more turns.
             for _ in 0..3 {
                 assert!(timeout(Duration::from_millis(1), listener.accept()).await.is_err());
             }

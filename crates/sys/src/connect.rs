@@ -10,12 +10,12 @@ use std::os::fd::{AsFd, AsRawFd};
 /// port can serve connections to many peers.
 ///
 /// # Errors
-/// On kernels before 4.2, where it is not missed.
+/// On kernels before 4.2, which can do without it.
 pub fn set_bind_no_port(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)
 }
 
-/// IP_TRANSPARENT: binding to an address that is not ours is allowed.
+/// IP_TRANSPARENT: allows binding to an address that is not local.
 ///
 /// # Errors
 /// Without CAP_NET_ADMIN or CAP_NET_RAW.

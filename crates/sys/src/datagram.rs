@@ -1,8 +1,8 @@
-//! Datagrams with the local address that they came to, or are sent from.
+//! Datagrams with their local address, as received or to be sent from.
 //!
-//! Called by the runtime's drivers for UDP sockets. A socket of a wildcard address gets datagrams for
-//! every address of the machine, and an answer has to come from the address that was asked: that is
-//! what IP_PKTINFO and IPV6_PKTINFO say.
+//! Called by the runtime's drivers for UDP sockets. A socket bound to a wildcard address receives
+//! datagrams for every address of the machine, and a response must be sent from the address that
+//! the request was sent to: IP_PKTINFO and IPV6_PKTINFO carry this address.
 //!
 //! Ownership argument for the unsafe code: every pointer that is handed to the kernel is to a local
 //! value or a slice of the caller's that outlives the call; the kernel keeps none of them. Addresses
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::net::SocketAddrAny;
 
-/// Room for the control data of one datagram: one IPV6_PKTINFO, and to spare.
+/// Room for the control data of one datagram: one IPV6_PKTINFO with some margin.
 const CONTROL_BYTES: usize = 128;
 
 /// Control data, aligned as its headers have to be.
@@ -29,14 +29,14 @@ pub struct Received {
     pub len: usize,
     /// It was longer than the buffer; the rest is lost.
     pub truncated: bool,
-    /// Whose it is, if the sender has an IP address.
+    /// The sender, if it has an IP address.
     pub from: Option<SocketAddr>,
     /// The address that it was sent to, if [`set_packet_info`] was called on the socket.
     pub local: Option<IpAddr>,
 }
 
-/// Makes [`receive`] tell the local address of each datagram. A socket of IPv6 that takes IPv4, too,
-/// tells it as a mapped address.
+/// Makes [`receive`] report the local address of each datagram. An IPv6 socket that also accepts
+/// IPv4 reports it as a mapped address.
 ///
 /// # Errors
 /// The kernel's.
@@ -62,7 +62,8 @@ pub fn set_packet_info(socket: impl AsFd, ipv6: bool) -> io::Result<()> {
 /// Receives a datagram into `buffer`, without waiting.
 ///
 /// # Errors
-/// `WouldBlock` when there is none; else the kernel's, such as a refusal of what was sent before.
+/// `WouldBlock` when there is none; otherwise the kernel's, such as a refusal of an earlier
+/// datagram.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
     let mut control = Control([0; CONTROL_BYTES]);
     let mut name = MaybeUninit::<libc::sockaddr_storage>::zeroed();
@@ -98,7 +99,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
     })
 }
 
-/// The address that the kernel has written.
+/// The address written by the kernel.
 fn inet_of(name: &libc::sockaddr_storage, len: libc::socklen_t) -> Option<SocketAddr> {
     let place: *const libc::sockaddr_storage = name;
     match i32::from(name.ss_family) {
@@ -155,11 +156,11 @@ fn local_of(message: &libc::msghdr) -> Option<IpAddr> {
     None
 }
 
-/// Sends a datagram whole, without waiting: to `to`, or to the peer that the socket is connected to;
-/// from `local`, or from the address that the kernel chooses.
+/// Sends a datagram whole, without waiting: to `to` or to the connected peer; from `local` or from
+/// an address that the kernel chooses.
 ///
 /// # Errors
-/// `WouldBlock` when the socket's buffer is full; else the kernel's.
+/// `WouldBlock` when the socket's buffer is full; otherwise the kernel's.
 pub fn send(
     socket: impl AsFd,
     data: &[u8],
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
-    /// Sends from a client to a wildcard socket at `ip`, and answers from the address that was asked.
+    /// Sends from a client to a wildcard socket at `ip`, and replies from the address used.
     fn exchange(wildcard: &str, ip: &str) {
         let server = UdpSocket::bind((wildcard, 0)).unwrap();
         server.set_nonblocking(true).unwrap();
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(received.from, Some(client.local_addr().unwrap()));
         assert_eq!(received.local, Some(ip));
         send(&server, b"yes", received.from, received.local).unwrap();
-        // The client is connected: it hears nobody but the address that it has asked.
+        // The client is connected: it only receives from the address it sent to.
         client.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
         assert_eq!(client.recv(&mut buffer).unwrap(), 3);
     }

@@ -1,7 +1,7 @@
-//! Descriptors that travel: over a Unix socket (SCM_RIGHTS) and through `exec`.
+//! Passing descriptors: over a Unix socket (SCM_RIGHTS) and through `exec`.
 //!
 //! Called by the master and the server process. Frames and their meaning belong to the `server`
-//! crate; here is one message with at most [`FDS_PER_MESSAGE_MAX`] descriptors.
+//! crate; this module handles one message with at most [`FDS_PER_MESSAGE_MAX`] descriptors.
 //!
 //! Ownership argument for the unsafe code: an inherited descriptor is only known by its number.
 //! [`adopt`] duplicates it (which is memory-safe for any number) and owns the duplicate; it closes
@@ -24,10 +24,11 @@ pub const FDS_PER_MESSAGE_MAX: usize = 253;
 /// Room for the control data of a full message.
 const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(FDS_PER_MESSAGE_MAX));
 
-/// Sends some of `bytes`, and all of `fds` with the first of them. Returns how many bytes went.
+/// Sends some of `bytes`, and all of `fds` with the first of them. Returns the number of bytes
+/// sent.
 ///
 /// # Errors
-/// `EINVAL` when there are no bytes, or more descriptors than fit; else the kernel's.
+/// `EINVAL` when there are no bytes, or more descriptors than fit; otherwise the kernel's.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     if bytes.is_empty() || fds.len() > FDS_PER_MESSAGE_MAX {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -46,8 +47,8 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
     }
 }
 
-/// Receives into `bytes`, and appends the descriptors that came along (closed on exec). Returns
-/// how many bytes came: 0 at the end of the stream.
+/// Receives into `bytes`, and appends the accompanying descriptors (closed on exec). Returns the
+/// number of bytes received: 0 at the end of the stream.
 ///
 /// # Errors
 /// The kernel's.
@@ -71,10 +72,10 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> i
     }
 }
 
-/// Takes over a descriptor that this process was started with, known by its number only. The
-/// result is closed on exec; the number itself is free afterwards.
+/// Takes over an inherited descriptor, known only by its number. The result is closed on exec; the
+/// number itself is free afterwards.
 ///
-/// To be called at the start of the program, before anything else may own the number.
+/// Must be called at the start of the program, before anything else may own the number.
 ///
 /// # Errors
 /// `EBADF` when nothing is open at that number; numbers below 3 (standard streams) are refused.
@@ -94,7 +95,7 @@ pub fn adopt(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// Lets the descriptor survive `exec` or not.
+/// Controls whether the descriptor survives `exec`.
 ///
 /// # Errors
 /// The kernel's.

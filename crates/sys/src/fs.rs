@@ -1,4 +1,4 @@
-//! Files: the calls that have no safe form elsewhere, or need buffers that are not yet initialised.
+//! Files: calls that have no safe form elsewhere, or need uninitialised buffers.
 //!
 //! Used by `nowait_runtime::fs`, which decides where each call may be made: some of these wait for a
 //! disk. Never: policy, retries other than after EINTR.
@@ -34,7 +34,7 @@ pub fn read_at(
     Ok(total)
 }
 
-/// As one call of [`read_at`], but only what is in the page cache (`RWF_NOWAIT`).
+/// Like one call of [`read_at`], but reads only from the page cache (`RWF_NOWAIT`).
 ///
 /// # Errors
 /// `WouldBlock` when the first byte is not in memory; `Unsupported` (EOPNOTSUPP) where the file
@@ -48,8 +48,8 @@ pub fn read_cached(
     preadv2(fd, offset, len, buffer, RWF_NOWAIT)
 }
 
-/// As one call of [`read_at`], for files that are memory (tmpfs), which may be read on a loop: the
-/// call carries the mark that [`crate::seccomp`]'s filter lets pass.
+/// Like one call of [`read_at`], for files in memory (tmpfs), which may be read on a loop: the call
+/// carries the mark that the filter of [`crate::seccomp`] lets pass.
 ///
 /// # Errors
 /// Those of pread(2).
@@ -91,8 +91,8 @@ pub fn read_memory(
 }
 
 /// Reads for O_DIRECT: up to `len` bytes from `offset` into a fresh buffer, in whole units of
-/// `alignment` bytes (a power of two). Returns the buffer and the range of it that was asked for;
-/// shorter than `len` only at the end of the file.
+/// `alignment` bytes (a power of two). Returns the buffer and the requested range in it; shorter
+/// than `len` only at the end of the file.
 ///
 /// # Errors
 /// Those of pread(2); EINVAL when the device wants a larger alignment.
@@ -114,7 +114,7 @@ pub fn read_direct(
     while total < want {
         let count = preadv2(fd, first + total as u64, want - total, &mut buffer, 0)?;
         total += count;
-        // A part of a unit is the file's end; a further read would not be aligned.
+        // A partial unit is the file's end; a further read would not be aligned.
         if count == 0 || !total.is_multiple_of(alignment) {
             break;
         }
@@ -205,11 +205,11 @@ pub fn send_file(
     }
 }
 
-/// What cachestat(2) says of a range, in pages.
+/// Result of cachestat(2) for a range, in pages.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CacheStat {
-    /// In the page cache, also when still being read.
+    /// In the page cache, including pages still being read.
     pub cached: u64,
     pub dirty: u64,
     pub writeback: u64,

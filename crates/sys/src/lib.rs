@@ -1,4 +1,5 @@
-//! System-call layer: safe functions over the kernel calls that Nowait needs. One of the few places with unsafe code.
+//! System-call layer: safe functions over the kernel calls that Nowait needs. One of the few places
+//! with unsafe code.
 pub mod connect;
 pub mod datagram;
 pub mod fdpass;

@@ -1,6 +1,6 @@
 //! Resource limits, priority and processor affinity.
 //!
-//! Called by the server process at its start, from the values of `worker_rlimit_nofile`,
+//! Called by the server process at startup, with the values of `worker_rlimit_nofile`,
 //! `worker_rlimit_core`, `worker_priority` and `worker_cpu_affinity`.
 
 use std::io;
@@ -12,7 +12,7 @@ use rustix::thread::CpuSet;
 /// Processors that an affinity mask can name.
 pub const CPUS_MAX: usize = CpuSet::MAX_CPU;
 
-/// The limit of open files: soft and hard; `None` is "unlimited".
+/// The limits of open files: soft and hard; `None` is "unlimited".
 pub fn open_files() -> (Option<u64>, Option<u64>) {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     (limit.current, limit.maximum)
@@ -26,14 +26,14 @@ pub fn set_open_files(count: u64) -> io::Result<()> {
     set(Resource::Nofile, count)
 }
 
-/// The most open files that the system lets any process have; `None` if it does not tell.
+/// The system-wide maximum of open files per process; `None` if unknown.
 pub fn open_files_max() -> Option<u64> {
     std::fs::read_to_string("/proc/sys/fs/nr_open").ok()?.trim().parse().ok()
 }
 
-/// Grows the descriptor table of this process to at least `count` places; it never shrinks. `any` is
-/// an open descriptor. A process whose threads share the table waits for an RCU grace period in each
-/// call that makes it grow.
+/// Grows the descriptor table of this process to at least `count` places; it never shrinks. `any`
+/// is an open descriptor. A process whose threads share the table waits for an RCU grace period in
+/// each call that grows it.
 ///
 /// # Errors
 /// `EINVAL` when `count` exceeds the limit of open files; `EMFILE` when its last place is taken

@@ -1,7 +1,7 @@
 //! Listening sockets with every parameter of nginx's `listen` directive.
 //!
-//! [`ListenSpec`] is what `http` and `stream` fill from the configuration and the master of the
-//! `server` crate opens, as root. Nothing here retries or logs.
+//! `http` and `stream` fill [`ListenSpec`] from the configuration, and the master of the `server`
+//! crate opens the sockets, as root. Nothing here retries or logs.
 //!
 //! Ownership argument for the unsafe code: `setsockopt` with a pointer to a local integer and its
 //! size; the kernel copies it before it returns.
@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// nginx's default length of the queue of connections that wait to be accepted.
+/// nginx's default length of the accept queue.
 pub const BACKLOG_DEFAULT: u32 = 511;
 
 /// IPPROTO_MPTCP (linux/in.h).
 const MPTCP: u32 = 262;
 
-/// Where to listen.
+/// Address of a listening socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ListenAddress {
     /// TCP over IPv4 or IPv6.
@@ -41,19 +41,19 @@ impl ListenAddress {
         }
     }
 
-    /// Whether connections are accepted there; datagrams come to the others.
+    /// Whether the socket accepts connections; otherwise it receives datagrams.
     pub fn is_stream(&self) -> bool {
         !matches!(self, ListenAddress::Udp(_))
     }
 
-    /// Whether it stands for all addresses of the machine.
+    /// Whether it covers all addresses of the machine.
     pub fn is_wildcard(&self) -> bool {
         self.inet().is_some_and(|address| address.ip().is_unspecified())
     }
 }
 
 impl fmt::Display for ListenAddress {
-    /// As nginx writes it: `0.0.0.0:80`, `[::]:80`, `unix:/run/x.sock`.
+    /// In nginx's format: `0.0.0.0:80`, `[::]:80`, `unix:/run/x.sock`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ListenAddress::Inet(address) | ListenAddress::Udp(address) => write!(f, "{address}"),
@@ -65,12 +65,12 @@ impl fmt::Display for ListenAddress {
 /// The `so_keepalive` parameter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keepalive {
-    /// Not given: the system's setting.
+    /// Not specified: the system's setting.
     #[default]
     System,
     /// `so_keepalive=off`.
     Off,
-    /// `so_keepalive=on` or `so_keepalive=[idle]:[interval]:[count]`; whole seconds count.
+    /// `so_keepalive=on` or `so_keepalive=[idle]:[interval]:[count]`; rounded to whole seconds.
     On {
         /// TCP_KEEPIDLE.
         idle: Option<Duration>,
@@ -81,16 +81,16 @@ pub enum Keepalive {
     },
 }
 
-/// One listening socket as the configuration asks for it.
+/// The configuration of one listening socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenSpec {
-    /// Where.
+    /// The address.
     pub address: ListenAddress,
-    /// `backlog=`: connections waiting to be accepted.
+    /// `backlog=`: maximum number of connections waiting to be accepted.
     pub backlog: u32,
     /// `reuseport`: one socket per worker.
     pub reuseport: bool,
-    /// `deferred`: a connection is handed over with its first data (TCP_DEFER_ACCEPT).
+    /// `deferred`: a connection is reported with its first data (TCP_DEFER_ACCEPT).
     pub deferred: bool,
     /// `fastopen=`: queue length of TCP_FASTOPEN.
     pub fastopen: Option<u32>,
@@ -104,12 +104,12 @@ pub struct ListenSpec {
     pub sndbuf: Option<u32>,
     /// `multipath`: Multipath TCP.
     pub multipath: bool,
-    /// TCP_NODELAY, which accepted connections inherit: spares a call per connection.
+    /// TCP_NODELAY, which accepted connections inherit: saves a call per connection.
     pub nodelay: bool,
 }
 
 impl ListenSpec {
-    /// A plain listener at `address`, everything else being nginx's default.
+    /// A plain listener at `address`, with nginx's defaults otherwise.
     pub fn new(address: ListenAddress) -> ListenSpec {
         ListenSpec {
             address,
@@ -127,10 +127,10 @@ impl ListenSpec {
     }
 }
 
-/// A step of opening a listener failed; shows as nginx words it, without the reason.
+/// A step of opening a listener failed; displayed in nginx's words, without the reason.
 #[derive(Debug)]
 pub struct ListenError {
-    /// What was tried, for example `bind() to 0.0.0.0:80`.
+    /// The failed step, for example `bind() to 0.0.0.0:80`.
     pub step: String,
     /// Why it failed.
     pub error: io::Error,
@@ -142,14 +142,14 @@ impl ListenError {
         move |errno| ListenError { step, error: errno.into() }
     }
 
-    /// Whether somebody else listens there, so that trying again later may help.
+    /// Whether the address is in use, so that a later retry may help.
     pub fn is_in_use(&self) -> bool {
         self.error.kind() == io::ErrorKind::AddrInUse
     }
 }
 
-/// Opens, binds and listens: non-blocking, closed on exec, SO_REUSEADDR set. Options that only
-/// tune are applied by [`configure`].
+/// Opens, binds and listens: non-blocking, closed on exec, SO_REUSEADDR set. Tuning options are
+/// applied by [`configure`].
 ///
 /// # Errors
 /// The first step that failed.
@@ -174,7 +174,7 @@ pub fn open(spec: &ListenSpec) -> Result<OwnedFd, ListenError> {
         protocol,
     )
     .map_err(ListenError::at(format!("socket() {text}")))?;
-    // Two UDP sockets that are allowed to would share an address, and one of them get nothing.
+    // UDP sockets with this option could share an address, and one of them would receive nothing.
     if spec.address.is_stream() {
         sockopt::set_socket_reuseaddr(&socket, true)
             .map_err(ListenError::at(format!("setsockopt(SO_REUSEADDR) {text}")))?;
@@ -195,7 +195,7 @@ pub fn open(spec: &ListenSpec) -> Result<OwnedFd, ListenError> {
     };
     bound.map_err(ListenError::at(format!("bind() to {text}")))?;
     if let ListenAddress::Unix(path) = &spec.address {
-        // nginx: everybody may connect; directories above decide who can.
+        // nginx: everyone may connect; the directories above restrict access.
         let mode = rustix::fs::Mode::from_raw_mode(0o666);
         rustix::fs::chmod(path, mode)
             .map_err(ListenError::at(format!("chmod() \"{}\"", path.display())))?;
@@ -212,7 +212,7 @@ pub fn open(spec: &ListenSpec) -> Result<OwnedFd, ListenError> {
     Ok(socket)
 }
 
-/// Marks a socket that was opened without `reuseport`, so that more can join it at its address.
+/// Marks a socket that was opened without `reuseport`, so that others can join it at its address.
 ///
 /// # Errors
 /// The kernel's.
@@ -231,10 +231,10 @@ pub fn listen(socket: impl AsFd, spec: &ListenSpec) -> Result<(), ListenError> {
         .map_err(ListenError::at(format!("listen() to {}, backlog {backlog}", spec.address)))
 }
 
-/// Applies what only tunes a listener: buffers, keep-alive, fast open, deferral. Also used on
-/// sockets that a reload keeps; `previous` tells what they were opened with.
+/// Applies the tuning options of a listener: buffers, keep-alive, fast open, deferral. Also used on
+/// sockets that a reload keeps; `previous` holds the options they were opened with.
 ///
-/// Returns what failed: none of it keeps the listener from working.
+/// Returns the failures: none of them keeps the listener from working.
 pub fn configure(
     socket: impl AsFd,
     spec: &ListenSpec,
@@ -316,7 +316,7 @@ fn set(socket: impl AsFd, level: i32, option: i32, value: u32) -> io::Result<()>
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Where an inherited listener listens; `None` when it is neither a listening stream socket nor a
+/// The address of an inherited listener; `None` when it is neither a listening stream socket nor a
 /// bound UDP socket.
 pub fn address_of(socket: impl AsFd) -> Option<ListenAddress> {
     let address = rustix::net::getsockname(&socket).ok()?;
@@ -380,7 +380,7 @@ mod tests {
         let Some(ListenAddress::Udp(bound)) = address_of(&socket) else { panic!("no address") };
         let taken = open(&ListenSpec::new(ListenAddress::Udp(bound))).unwrap_err();
         assert!(taken.is_in_use());
-        // A TCP listener at the same address is another one.
+        // A TCP listener at the same address is independent.
         open(&ListenSpec::new(ListenAddress::Inet(bound))).unwrap();
         for wildcard in ["0.0.0.0:0", "[::]:0"] {
             let socket = open(&at(wildcard)).unwrap();

@@ -1,7 +1,7 @@
 //! The wall clock in the time zone of the system (`localtime_r`).
 //!
-//! Called by everything that writes logs. Reads the zone file on its first call: make one call
-//! before worker threads start.
+//! Called by all code that writes logs. Reads the zone file on its first call: make one call before
+//! worker threads start.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -50,7 +50,7 @@ impl LocalTime {
         LocalTime::at(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
     }
 
-    /// `2026/11/20 10:59:37`, as error logs begin.
+    /// `2026/11/20 10:59:37`, the beginning of error log lines.
     pub fn error_log(&self) -> String {
         let LocalTime { year, month, day, hour, minute, second, .. } = self;
         format!("{year:04}/{month:02}/{day:02} {hour:02}:{minute:02}:{second:02}")
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_known_moment() {
         let time = LocalTime::at(1_000_000_000);
-        // Local noon differs by zone; the fields must give the same moment back.
+        // Local noon differs by zone; the fields must convert back to the same moment.
         let utc_minutes = (time.hour * 60 + time.minute) as i32 - time.offset_minutes;
         assert_eq!(utc_minutes.rem_euclid(24 * 60), 60 + 46);
         assert_eq!((time.year, time.month, time.second), (2001, 9, 40));

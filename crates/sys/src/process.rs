@@ -1,7 +1,7 @@
 //! Processes: fork, the environment, names, the terminal session.
 //!
-//! Called by the master of the `server` crate, while it has one thread. Holds no policy: who
-//! forks when, and what a child's death means, is decided there.
+//! Called by the master of the `server` crate, while it has one thread. Holds no policy: the master
+//! decides when to fork and what a child's death means.
 //!
 //! Ownership argument for the unsafe code: `fork()` and changes of the environment are sound in a
 //! process with a single thread, as no other thread can hold a lock (the allocator's, the
@@ -29,7 +29,8 @@ pub enum Fork {
 /// Duplicates the process.
 ///
 /// # Errors
-/// `EPERM` in words when the process has more than one thread; the kernel's error otherwise.
+/// `EPERM` with an explanation when the process has more than one thread; otherwise the kernel's
+/// error.
 pub fn fork() -> io::Result<Fork> {
     require_single_thread("fork")?;
     // SAFETY: the process has one thread (checked above), so the child inherits no lock held by a
@@ -40,11 +41,11 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
-/// Does `work` in a process of its own, which has no other descriptor than the standard ones and `out`,
-/// and ends with it. For calls that a disk may never answer. Returns its number.
+/// Runs `work` in a separate process that has no descriptors but the standard ones and `out`, and
+/// exits afterwards. For calls that a disk may never complete. Returns the process id.
 ///
 /// # Errors
-/// As [`fork`].
+/// As for [`fork`].
 pub fn fork_for(out: std::os::fd::OwnedFd, work: impl FnOnce() -> String) -> io::Result<u32> {
     use std::os::fd::AsRawFd;
     match fork()? {
@@ -67,13 +68,13 @@ pub fn fork_for(out: std::os::fd::OwnedFd, work: impl FnOnce() -> String) -> io:
     }
 }
 
-/// Waits for a child that is about to end.
+/// Waits for a child that is about to exit.
 pub fn wait_for(pid: u32) {
     let Ok(pid) = i32::try_from(pid) else { return };
     let _ = nix::sys::wait::waitpid(Pid::from_raw(pid), None);
 }
 
-/// Makes `variables` the whole environment of the process.
+/// Replaces the whole environment of the process by `variables`.
 ///
 /// # Errors
 /// When the process has more than one thread.
@@ -116,10 +117,10 @@ pub fn thread_count() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
-/// Takes the exit status of one ended child, if any has ended. Never waits.
+/// Takes the exit status of one child that has exited, if any. Never waits.
 ///
 /// # Errors
-/// `ECHILD` is not an error (there are no children): it gives `None`.
+/// Having no children (`ECHILD`) is not an error: the result is `None`.
 pub fn reap() -> io::Result<Option<(u32, WaitStatus)>> {
     match nix::sys::wait::waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG) {
         Ok(WaitStatus::StillAlive) => Ok(None),
@@ -132,7 +133,7 @@ pub fn reap() -> io::Result<Option<(u32, WaitStatus)>> {
 /// Sends `signal` to the process `pid`.
 ///
 /// # Errors
-/// `ESRCH` when there is no such process, `EPERM` when it belongs to somebody else.
+/// `ESRCH` when there is no such process, `EPERM` when it belongs to another user.
 pub fn kill(pid: u32, signal: nix::sys::signal::Signal) -> io::Result<()> {
     let pid = i32::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
     if pid <= 0 {
@@ -141,7 +142,7 @@ pub fn kill(pid: u32, signal: nix::sys::signal::Signal) -> io::Result<()> {
     Ok(nix::sys::signal::kill(Pid::from_raw(pid), signal)?)
 }
 
-/// Whether there is a process with this number, whoever it belongs to.
+/// Whether a process with this id exists, whichever user it belongs to.
 pub fn is_alive(pid: u32) -> bool {
     match i32::try_from(pid) {
         Ok(pid) if pid > 0 => {
@@ -151,7 +152,7 @@ pub fn is_alive(pid: u32) -> bool {
     }
 }
 
-/// Allows core dumps again after a change of user (`PR_SET_DUMPABLE`).
+/// Re-enables core dumps after a change of user (`PR_SET_DUMPABLE`).
 ///
 /// # Errors
 /// The kernel's.
@@ -163,7 +164,8 @@ pub fn set_dumpable() -> io::Result<()> {
 /// are kept.
 pub fn set_name(name: &str) {
     let kept: Vec<u8> = name.bytes().filter(|b| *b != 0).take(15).collect();
-    // A name without NUL cannot be refused; and a name is a comfort, so an error is not worth one.
+    // A name without NUL cannot be refused; and since a name is only a convenience, errors are
+    // ignored.
     if let Ok(name) = std::ffi::CString::new(kept) {
         let _ = nix::sys::prctl::set_name(&name);
     }
@@ -172,7 +174,7 @@ pub fn set_name(name: &str) {
 /// Leaves the controlling terminal (`setsid`), as a daemon does after its fork.
 ///
 /// # Errors
-/// `EPERM` when the process leads a group already.
+/// `EPERM` when the process already leads a group.
 pub fn new_session() -> io::Result<()> {
     nix::unistd::setsid()?;
     Ok(())
@@ -194,7 +196,7 @@ pub fn null_stdio() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes `file` the standard error as well.
+/// Redirects standard error to `file`.
 ///
 /// # Errors
 /// The kernel's.
@@ -202,7 +204,7 @@ pub fn redirect_stderr(file: impl std::os::fd::AsFd) -> io::Result<()> {
     Ok(rustix::stdio::dup2_stderr(file)?)
 }
 
-/// Name of this machine.
+/// This machine's host name.
 pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

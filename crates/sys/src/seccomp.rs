@@ -1,15 +1,16 @@
-//! The filter on loop threads: system calls that may wait for a disk (or for anything else than the
-//! loop's own poll) raise SIGSYS, whose handler tells a hook and then makes the call.
+//! The filter on loop threads: system calls that may wait for a disk (or for anything but the
+//! loop's own poll) raise SIGSYS, whose handler notifies a hook and then makes the call.
 //!
-//! Used by `nowait_runtime::guard`. Never: policy; the hook decides whether the process goes on. One
-//! exception: opening a setting of the kernel below `/proc/sys` is made without telling the hook. No
-//! disk is behind it, and it is the allocator that does so: glibc reads
-//! `/proc/sys/vm/overcommit_memory` inside of `free`, when it gives memory back for the first time,
-//! with its lock held. A hook that allocates would wait for that lock for ever.
+//! Used by `nowait_runtime::guard`. Never: policy; the hook decides whether the process continues.
+//! One exception: opening a kernel setting below `/proc/sys` does not notify the hook. No disk is
+//! involved, and the caller is the allocator: glibc reads `/proc/sys/vm/overcommit_memory` inside
+//! `free`, when it returns memory for the first time, with its lock held. A hook that allocates
+//! would wait for that lock forever.
 //!
-//! What the filter can't see, since it sees numbers and not what they stand for: `openat2` (allowed:
-//! only used with RESOLVE_CACHED), `read`, `write` and their vector forms (sockets and event
-//! descriptors need them), `sendfile` and `splice` of cold pages, page faults of mapped files.
+//! Not visible to the filter, since it sees numbers but not the objects behind them: `openat2`
+//! (allowed: only used with RESOLVE_CACHED), `read`, `write` and their vector forms (needed for
+//! sockets and event descriptors), `sendfile` and `splice` of cold pages, page faults of mapped
+//! files.
 //!
 //! Ownership: the program handed to the kernel is copied there during the call. The handler touches
 //! the interrupted thread's saved registers through the pointer that the kernel gave it, reads the
@@ -21,7 +22,7 @@ use std::sync::OnceLock;
 
 use libc::{c_int, c_long, c_void, sock_filter};
 
-/// Mark in the sixth argument of a call that the filter lets pass. Of the calls that carry it none
+/// Mark in the sixth argument of a call that the filter lets pass. None of the calls that carry it
 /// has a sixth argument.
 pub const PASS: c_long = 0x6e6f_7761;
 
@@ -31,7 +32,7 @@ const RWF_NOWAIT: u32 = 0x8;
 /// FS_IOC_FIEMAP of ioctl(2).
 const FS_IOC_FIEMAP: u32 = 0xC020_660B;
 
-/// When a call is stopped. Arguments count from 0; their lower halves are looked at.
+/// When a call is stopped. Arguments count from 0; only their lower halves are compared.
 #[derive(Clone, Copy, Debug)]
 enum Rule {
     Always,
@@ -54,7 +55,7 @@ enum Rule {
 
 use Rule::{Always, IfEqual, UnlessBits, UnlessEqual};
 
-/// What is stopped, with the names of the manual's section 2.
+/// The stopped calls, with their names in section 2 of the manual pages.
 #[rustfmt::skip]
 const CALLS: &[(&str, c_long, Rule)] = &[
     #[cfg(target_arch = "x86_64")]
@@ -150,7 +151,7 @@ const CALLS: &[(&str, c_long, Rule)] = &[
     ("inotify_add_watch", libc::SYS_inotify_add_watch, Always),
     ("nanosleep", libc::SYS_nanosleep, Always),
     ("clock_nanosleep", libc::SYS_clock_nanosleep, Always),
-    // fstat(2) on what is open is allowed.
+    // fstat(2) on an open descriptor is allowed.
     ("newfstatat", libc::SYS_newfstatat, UnlessBits { arg: 3, bits: libc::AT_EMPTY_PATH as u32 }),
     ("statx", libc::SYS_statx, UnlessBits { arg: 2, bits: libc::AT_EMPTY_PATH as u32 }),
     ("preadv2", libc::SYS_preadv2, UnlessBits { arg: 5, bits: RWF_NOWAIT }),
@@ -161,7 +162,7 @@ const CALLS: &[(&str, c_long, Rule)] = &[
     ("ioctl", libc::SYS_ioctl, IfEqual { arg: 1, value: FS_IOC_FIEMAP }),
     #[cfg(target_arch = "x86_64")]
     ("poll", libc::SYS_poll, UnlessEqual { arg: 2, value: 0 }),
-    // No time limit at all. A zero limit can't be told from others.
+    // No time limit at all. A zero limit cannot be distinguished from others.
     ("ppoll", libc::SYS_ppoll, IfEqual { arg: 2, value: 0 }),
 ];
 
@@ -173,26 +174,26 @@ const AUDIT_ARCH: u32 = 0xC000_00B7;
 /// A call that was stopped.
 #[derive(Clone, Copy, Debug)]
 pub struct Trap {
-    /// The call's name in the manual.
+    /// The call's name in the manual pages.
     pub name: &'static str,
     pub number: c_long,
-    /// Where in the program it was made.
+    /// Address of the call in the program.
     pub address: usize,
 }
 
-/// Told of a stopped call before it is made, on the thread that makes it.
+/// Called for a stopped call before it is made, on the calling thread.
 pub type Hook = fn(&Trap);
 
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Puts the filter on the calling thread, for good. Threads that it starts inherit the filter.
-/// `hook` is that of the process: the first one stays.
+/// Installs the filter on the calling thread, permanently. Threads that it starts inherit the
+/// filter. `hook` applies to the whole process: the first one stays.
 ///
-/// Sets `no_new_privs` for the thread: what it executes gains no privileges.
+/// Sets `no_new_privs` for the thread: programs that it executes gain no privileges.
 ///
 /// # Errors
 /// Those of seccomp(2): EINVAL where the kernel lacks it, EACCES; `Unsupported` on architectures
-/// whose numbers aren't known here.
+/// whose call numbers are unknown here.
 pub fn install(hook: Hook) -> io::Result<()> {
     HOOK.get_or_init(|| hook);
     install_handler()?;
@@ -279,7 +280,7 @@ mod registers {
     }
 }
 
-/// What the kernel tells of a stopped call: `siginfo_t` with its `_sigsys` part.
+/// The kernel's description of a stopped call: `siginfo_t` with its `_sigsys` part.
 #[repr(C)]
 struct SigsysInfo {
     signo: c_int,
@@ -336,15 +337,16 @@ fn opens_a_kernel_setting(number: c_long, arguments: &[c_long; 6]) -> bool {
         })
 }
 
-/// Makes the stopped call, marked. The kernel's result: a negative errno is an error.
+/// Makes the stopped call, with the mark. Returns the kernel's result: a negative errno is an
+/// error.
 fn remake(number: c_long, args: [c_long; 6]) -> c_long {
     let [a, b, c, d, e, flags] = args;
-    // These have a sixth argument where the mark would be.
+    // These have a sixth argument where the mark would go.
     let number = match number {
         libc::SYS_preadv2 if flags == 0 => libc::SYS_preadv,
         libc::SYS_pwritev2 if flags == 0 => libc::SYS_pwritev,
         libc::SYS_preadv2 | libc::SYS_pwritev2 => return -c_long::from(libc::EOPNOTSUPP),
-        // Callers know that it may be missing and copy themselves.
+        // Callers expect that it may be missing and copy by themselves.
         libc::SYS_copy_file_range => return -c_long::from(libc::ENOSYS),
         other => other,
     };
@@ -366,13 +368,13 @@ const fn data_arg(arg: u32) -> u32 {
     16 + 8 * arg
 }
 
-/// Where a jump leads.
+/// Target of a jump.
 #[derive(Clone, Copy)]
 enum To {
     Next,
-    /// So many instructions further than the next.
+    /// This many instructions past the next one.
     Skip(u8),
-    /// The end that looks for the mark.
+    /// The end, which checks for the mark.
     Check,
     Allow,
 }
@@ -389,7 +391,7 @@ const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const ANY_BIT: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// The filter: one comparison per call (the kernel remembers numbers that are always allowed), then
+/// The filter: one comparison per call (the kernel caches numbers that are always allowed), then
 /// the mark.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn program() -> io::Result<Vec<sock_filter>> {

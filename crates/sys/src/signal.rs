@@ -1,8 +1,8 @@
-//! Signals as a descriptor: blocked in every thread, read with `poll`.
+//! Signals through a descriptor: blocked in every thread, read with `poll`.
 //!
 //! Called by the master and by the control thread of the server process, before they start other
-//! threads (which inherit the mask). No handler is ever installed but "ignore" for SIGPIPE, which
-//! the Rust start-up code does.
+//! threads (which inherit the mask). No handler is ever installed except "ignore" for SIGPIPE,
+//! which Rust's startup code sets.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,7 +11,7 @@ pub use nix::sys::signal::Signal;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// The signals that Nowait acts upon; everything else keeps its default.
+/// The signals that Nowait handles; all others keep their default.
 pub const HANDLED: [Signal; 8] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -41,7 +41,7 @@ impl Signals {
         Ok(Signals { fd })
     }
 
-    /// The next signal that has arrived, if any. Never waits.
+    /// The next pending signal, if any. Never waits.
     ///
     /// # Errors
     /// The kernel's.

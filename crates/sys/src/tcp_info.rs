@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection.
+//! Kernel statistics of a TCP connection.
 //!
 //! Ownership argument for the unsafe code: `getsockopt` writes at most the given size into a local
 //! structure of plain integers, for which all bytes are valid.
@@ -19,7 +19,7 @@ pub struct TcpInfo {
     pub rcv_space: u32,
 }
 
-/// Asks the kernel; never waits.
+/// Queries the kernel; never waits.
 ///
 /// # Errors
 /// When the socket is not a TCP connection.

@@ -1,4 +1,4 @@
-//! Users and groups: look-up by name, and giving up root.
+//! Users and groups: look-up by name, and dropping root privileges.
 //!
 //! Called while the configuration is read (`user`) and by the server process before it starts
 //! threads.
@@ -8,10 +8,10 @@ use std::io;
 
 use nix::unistd::{Gid, Group, Uid, User};
 
-/// Whom the server process becomes.
+/// The identity that the server process takes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Name whose supplementary groups are taken.
+    /// The user whose supplementary groups are used.
     pub name: String,
     /// User id.
     pub uid: u32,
@@ -19,7 +19,7 @@ pub struct Identity {
     pub gid: u32,
 }
 
-/// Which step of giving up root failed.
+/// The failed step of dropping root privileges.
 #[derive(Debug)]
 pub enum DropError {
     /// `setgid`.
@@ -35,7 +35,7 @@ pub fn effective_uid() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// The user of the name, with its primary group; `None` when there is no such user.
+/// The user with this name, and its primary group; `None` when there is no such user.
 ///
 /// # Errors
 /// When the user database cannot be read.
@@ -47,7 +47,7 @@ pub fn account(name: &str) -> io::Result<Option<Identity>> {
     }))
 }
 
-/// Group id of the name; `None` when there is no such group.
+/// Id of the group with this name; `None` when there is no such group.
 ///
 /// # Errors
 /// When the group database cannot be read.
@@ -55,10 +55,11 @@ pub fn gid_of(name: &str) -> io::Result<Option<u32>> {
     Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()))
 }
 
-/// Becomes `identity` for good: group, supplementary groups, user, in this order, for all threads.
+/// Permanently becomes `identity`: group, supplementary groups, user, in this order, for all
+/// threads.
 ///
 /// # Errors
-/// The step that failed; the process must not go on to serve then.
+/// The step that failed; the process must not start serving then.
 pub fn become_identity(identity: &Identity) -> Result<(), DropError> {
     let gid = Gid::from_raw(identity.gid);
     nix::unistd::setgid(gid).map_err(|e| DropError::Group(e.into()))?;

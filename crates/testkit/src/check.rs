@@ -1,4 +1,4 @@
-//! The one-line black-box test: this configuration, this exchange, this outcome.
+//! The one-line black-box test: configuration, exchange, expected outcome.
 //!
 //! ```text
 //! check(
@@ -14,22 +14,22 @@
 //! );
 //! ```
 //!
-//! Both texts may be indented; the first line's or the smallest indentation of the rest is taken
-//! off. Several requests (sent at once, hence pipelined) and their responses are separated by a
-//! line `---`. In a request, lines up to the first empty one are the head and end in CRLF; the
-//! rest is the body, as it stands without the last newline. In an expected response, the status
-//! line may be a prefix (`200`, `200 OK`, `HTTP/1.1 200`), `Name: value` must be among the headers,
-//! `!Name` must not; a body is compared if there is an empty line. `*` in a value or body stands for
-//! anything. The last line `closed` (after `---`) means that the server closes the connection.
+//! Both texts may be indented; the indentation of the first line or the smallest of the others is
+//! removed. Several requests (sent at once, hence pipelined) and their responses are separated by a
+//! line `---`. In a request, lines up to the first empty one are the head and end in CRLF; the rest
+//! is the body, unchanged except for the last newline. In an expected response, the status line may
+//! be a prefix (`200`, `200 OK`, `HTTP/1.1 200`), `Name: value` must be among the headers, `!Name`
+//! must not; a body is compared if there is an empty line. `*` in a value or body matches anything.
+//! The last line `closed` (after `---`) means that the server closes the connection.
 
 use crate::client::Client;
 use crate::response::Response;
 use crate::server::{Binary, Server};
 
-/// Starts a server with `http` as content of its `http` block, has one exchange with it on one
+/// Starts a server with `http` as the contents of its `http` block, performs one exchange on one
 /// connection, and stops it.
 ///
-/// # Panics
+/// If the outcome differs from the expected one, showing both.
 /// If the outcome differs from what was expected, showing both.
 #[track_caller]
 pub fn check(binary: Binary, http: &str, exchange: &str, expected: &str) {
@@ -41,7 +41,7 @@ pub fn check(binary: Binary, http: &str, exchange: &str, expected: &str) {
 /// Like [`check`] on a running server.
 ///
 /// # Panics
-/// If the outcome differs from what was expected, showing both.
+/// If the outcome differs from the expected one, showing both.
 #[track_caller]
 pub fn check_on(server: &Server, exchange: &str, expected: &str) {
     check_with(&mut server.client(), exchange, expected);
@@ -50,7 +50,7 @@ pub fn check_on(server: &Server, exchange: &str, expected: &str) {
 /// Like [`check`] on an open connection.
 ///
 /// # Panics
-/// If the outcome differs from what was expected, showing both.
+/// If the outcome differs from the expected one, showing both.
 #[track_caller]
 pub fn check_with(client: &mut Client, exchange: &str, expected: &str) {
     let requests: Vec<String> = sections(exchange).iter().map(|s| wire(s)).collect();
@@ -90,7 +90,7 @@ fn dedent(text: &str) -> String {
     let text = text.strip_prefix('\n').unwrap_or(text);
     let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
     let filled = |line: &&str| !line.trim().is_empty();
-    // A first line that begins right after the quote has no indentation of its own.
+    // A first line that begins right after the quote has no indentation.
     let skip = usize::from(text.lines().next().is_some_and(|line| indent(line) == 0));
     let common = text.lines().skip(skip).filter(filled).map(indent).min().unwrap_or(0);
     let mut all = String::new();
@@ -102,7 +102,7 @@ fn dedent(text: &str) -> String {
     all
 }
 
-/// A request as it goes over the wire.
+/// A request in wire format.
 fn wire(section: &str) -> String {
     let (head, body) = section.split_once("\n\n").unwrap_or((section.trim_end(), ""));
     let body = body.strip_suffix('\n').unwrap_or(body);

@@ -1,9 +1,8 @@
-//! A blocking HTTP/1.x client that sends exactly what a test says.
+//! A blocking HTTP/1.x client that sends exactly the bytes a test specifies.
 //!
-//! One value is one connection. It never retries, never adds a header and never guesses: what a
-//! test wants to send is written out, and what comes back is parsed strictly
-//! ([`crate::response`]). All waits end after [`Client::set_patience`] with a panic that shows
-//! what had arrived.
+//! One value is one connection. It never retries, never adds a header and never guesses: a test
+//! spells out the bytes to send, and the response is parsed strictly ([`crate::response`]). All
+//! waits end after [`Client::set_patience`] with a panic that shows the bytes received so far.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -12,27 +11,27 @@ use std::time::Duration;
 use crate::response::{Framing, Response, parse_chunked, parse_head};
 use crate::wait::PATIENCE;
 
-/// Read from the socket at once.
+/// Bytes read from the socket at once.
 const READ_BYTES: usize = 64 * 1024;
 
 /// A connection to a server.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
-    /// Arrived and not yet taken as part of a response.
+    /// Received, but not yet consumed as part of a response.
     pending: Vec<u8>,
     eof: bool,
 }
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     Bytes(usize),
-    /// The server ended its side in order (FIN).
+    /// The server closed its side normally (FIN).
     End,
-    /// The server cut the connection (RST).
+    /// The server reset the connection (RST).
     Reset,
-    /// Nothing within the time given.
+    /// Nothing within the time limit.
     Nothing,
 }
 
@@ -40,7 +39,7 @@ impl Client {
     /// Connects to 127.0.0.1.
     ///
     /// # Panics
-    /// If nobody listens there.
+    /// If the port is closed.
     #[track_caller]
     pub fn to_port(port: u16) -> Client {
         Client::to((Ipv4Addr::LOCALHOST, port).into())
@@ -49,7 +48,7 @@ impl Client {
     /// Connects.
     ///
     /// # Panics
-    /// If nobody listens there.
+    /// If the port is closed.
     #[track_caller]
     pub fn to(addr: SocketAddr) -> Client {
         match Client::try_to(addr) {
@@ -70,7 +69,7 @@ impl Client {
         Ok(Client { stream, pending: Vec::new(), eof: false })
     }
 
-    /// Changes how long to wait for the server at most.
+    /// Sets the maximum time to wait for the server.
     pub fn set_patience(&mut self, patience: Duration) {
         self.stream
             .set_read_timeout(Some(patience))
@@ -78,10 +77,10 @@ impl Client {
             .expect("patience is not zero");
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     ///
     /// # Panics
-    /// If the server does not take them in time.
+    /// If the server does not accept them in time.
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         if let Err(e) = self.stream.write_all(bytes.as_ref()) {
@@ -89,7 +88,7 @@ impl Client {
         }
     }
 
-    /// Sends bytes in pieces of `piece` bytes with a pause after each, as a slow client does.
+    /// Sends bytes in pieces of `piece` bytes with a pause after each, like a slow client.
     #[track_caller]
     pub fn send_slowly(&mut self, bytes: impl AsRef<[u8]>, piece: usize, pause: Duration) {
         for part in bytes.as_ref().chunks(piece) {
@@ -98,23 +97,23 @@ impl Client {
         }
     }
 
-    /// Sends a GET request for `path` with `Host: localhost` that keeps the connection.
+    /// Sends a GET request for `path` with `Host: localhost` that keeps the connection alive.
     #[track_caller]
     pub fn send_get(&mut self, path: &str) {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     }
 
-    /// Requests `path` and takes the response.
+    /// Requests `path` and returns the response.
     #[track_caller]
     pub fn get(&mut self, path: &str) -> Response {
         self.send_get(path);
         self.response()
     }
 
-    /// Takes the next response to a request other than HEAD.
+    /// Reads the next response to a request other than HEAD.
     ///
     /// # Panics
-    /// If none arrives in time, it is malformed, or the connection ends before it does.
+    /// If none arrives in time, it is malformed, or the connection ends too early.
     #[track_caller]
     pub fn response(&mut self) -> Response {
         match self.try_response(false) {
@@ -123,10 +122,10 @@ impl Client {
         }
     }
 
-    /// Takes the response to a HEAD request.
+    /// Reads the response to a HEAD request.
     ///
     /// # Panics
-    /// As [`Client::response`].
+    /// As for [`Client::response`].
     #[track_caller]
     pub fn response_to_head(&mut self) -> Response {
         match self.try_response(true) {
@@ -135,10 +134,10 @@ impl Client {
         }
     }
 
-    /// Takes the next response.
+    /// Reads the next response.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// A description of why there is none.
     pub fn try_response(&mut self, to_head_request: bool) -> Result<Response, String> {
         let head = loop {
             match parse_head(&self.pending, to_head_request) {
@@ -174,10 +173,10 @@ impl Client {
         Ok(response)
     }
 
-    /// Everything until the server closes.
+    /// Reads everything until the server closes.
     ///
     /// # Panics
-    /// If it doesn't close in time or cuts the connection.
+    /// If it does not close in time or resets the connection.
     #[track_caller]
     pub fn rest(&mut self) -> Vec<u8> {
         self.try_rest().unwrap_or_else(|why| panic!("{why}; arrived so far: {}", self.shown()))
@@ -194,7 +193,8 @@ impl Client {
         }
     }
 
-    /// Asserts that the server closes the connection (in order or by reset) without a byte more.
+    /// Asserts that the server closes the connection (normally or by reset) without sending another
+    /// byte.
     #[track_caller]
     pub fn expect_closed(&mut self) {
         let arrival = if self.pending.is_empty() { self.read() } else { Arrival::Bytes(0) };
@@ -205,8 +205,8 @@ impl Client {
         );
     }
 
-    /// Whether anything arrives within `duration`. For "nothing must come" where no event tells;
-    /// keep it short.
+    /// Reports what arrives within `duration`. For "nothing must arrive" where no event can be
+    /// awaited; keep it short.
     pub fn arrives_within(&mut self, duration: Duration) -> Arrival {
         if !self.pending.is_empty() {
             return Arrival::Bytes(self.pending.len());
@@ -219,12 +219,12 @@ impl Client {
         arrival
     }
 
-    /// What has arrived and was not taken as a response yet.
+    /// Bytes received and not yet consumed as a response.
     pub fn pending(&self) -> &[u8] {
         &self.pending
     }
 
-    /// Reads once at most `limit` bytes as they come, for a client that reads slowly.
+    /// Reads once, at most `limit` bytes, like a slow reader.
     #[track_caller]
     pub fn read_some(&mut self, limit: usize) -> Vec<u8> {
         if self.pending.is_empty() {
@@ -238,13 +238,13 @@ impl Client {
         self.pending.drain(..n).collect()
     }
 
-    /// Ends the sending side (FIN); responses can still be read.
+    /// Closes the sending side (FIN); responses can still be read.
     pub fn half_close(&mut self) {
-        // Fails only if the server has already gone, which the next read tells.
+        // Fails only if the server is already gone, which the next read reports.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Cuts the connection with RST.
+    /// Resets the connection (RST).
     pub fn reset(self) {
         rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO))
             .expect("SO_LINGER can be set on an open socket");
@@ -260,7 +260,7 @@ impl Client {
             Arrival::Bytes(_) => Ok(()),
             Arrival::End => Err(format!("the server closed the connection before {what}")),
             Arrival::Reset => Err(format!("the server reset the connection before {what}")),
-            Arrival::Nothing => Err(format!("waited in vain for {what}")),
+            Arrival::Nothing => Err(format!("timed out waiting for {what}")),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The first message of a TLS client, written by hand.
+//! A handwritten TLS ClientHello.
 
 fn sized(content: &[u8]) -> Vec<u8> {
     let length = u16::try_from(content.len()).expect("short").to_be_bytes();
@@ -9,8 +9,8 @@ fn extension(kind: u16, content: &[u8]) -> Vec<u8> {
     [&kind.to_be_bytes()[..], &sized(content)].concat()
 }
 
-/// The first message of a client that asks for a host and offers these protocols, in records of at most
-/// `size` bytes. An empty host is not asked for.
+/// The ClientHello of a client that requests a host (SNI) and offers these protocols (ALPN), in
+/// records of at most `size` bytes. An empty host is omitted.
 ///
 /// # Panics
 /// If the names are too long for their fields.

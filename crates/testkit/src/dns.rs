@@ -1,7 +1,8 @@
-//! A name server played by a closure, by UDP and TCP on the same port; and the messages to play with.
+//! A DNS server scripted by a closure, on the same port for UDP and TCP; and functions to build its
+//! messages.
 //!
-//! The messages are written by hand and not by the library that the product reads them with, so that
-//! they can be wrong on purpose.
+//! The messages are encoded by hand and not with the library that the product uses, so that they
+//! can be malformed on purpose.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -17,11 +18,11 @@ use crate::wait::PATIENCE;
 pub const A: u16 = 1;
 /// A canonical name.
 pub const CNAME: u16 = 5;
-/// Start of authority: how long negative answers are valid.
+/// Start of authority: how long negative responses are valid.
 pub const SOA: u16 = 6;
 /// An IPv6 address.
 pub const AAAA: u16 = 28;
-/// A service.
+/// A service record.
 pub const SRV: u16 = 33;
 
 /// The server has failed.
@@ -29,34 +30,34 @@ pub const SERVFAIL: u8 = 2;
 /// No such name.
 pub const NXDOMAIN: u8 = 3;
 
-/// How often the server looks whether it is to end.
+/// How often the server checks whether to stop.
 const TICK: Duration = Duration::from_millis(20);
 
-/// How often ports are tried until one is free for both protocols.
+/// Number of attempts to find a port that is free for both protocols.
 const PORT_TRIES: usize = 50;
 
-/// A question that came.
+/// A received query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// As it was written, without the final dot.
+    /// As written in the query, without the final dot.
     pub name: String,
     /// One of the record types.
     pub kind: u16,
     /// The message's id.
     pub id: u16,
-    /// It came by TCP.
+    /// Received by TCP.
     pub tcp: bool,
-    /// How many questions for the same name and type came before it.
+    /// Number of earlier queries for the same name and type.
     pub number: usize,
-    /// The question as bytes.
+    /// The question section.
     question: Vec<u8>,
 }
 
 impl Query {
-    /// Reads a question.
+    /// Parses a query.
     ///
     /// # Panics
-    /// If it is none.
+    /// If it is malformed.
     pub fn parse(message: &[u8], tcp: bool) -> Query {
         let mut labels = Vec::new();
         let mut at = 12;
@@ -77,7 +78,7 @@ impl Query {
     }
 }
 
-/// An answer, made step by step.
+/// A response, built step by step.
 #[derive(Clone, Debug)]
 pub struct Answer {
     code: u8,
@@ -97,7 +98,7 @@ impl Default for Answer {
 }
 
 impl Answer {
-    /// A good answer without records.
+    /// A successful response without records.
     pub fn new() -> Answer {
         Answer {
             code: 0,
@@ -111,17 +112,17 @@ impl Answer {
         }
     }
 
-    /// No answer at all.
+    /// No response at all.
     pub fn silence() -> Answer {
         Answer { silent: true, ..Answer::new() }
     }
 
-    /// These bytes.
+    /// A response of exactly these bytes.
     pub fn raw(bytes: &[u8]) -> Answer {
         Answer { raw: Some(bytes.to_vec()), ..Answer::new() }
     }
 
-    /// This response code and no record.
+    /// This response code, without records.
     pub fn failure(code: u8) -> Answer {
         Answer { code, ..Answer::new() }
     }
@@ -131,28 +132,28 @@ impl Answer {
         Answer::new().with_address(name, ttl, address)
     }
 
-    /// The id of another question.
+    /// Uses the id of another query.
     #[must_use]
     pub fn with_wrong_id(mut self) -> Answer {
         self.id_offset = 1;
         self
     }
 
-    /// The answer to another question.
+    /// Uses the question of another query.
     #[must_use]
     pub fn with_question(mut self, name: &str, kind: u16) -> Answer {
         self.question = Some((name.to_owned(), kind));
         self
     }
 
-    /// These flags besides: 0x200 is "truncated".
+    /// Sets these additional flags: 0x200 is "truncated".
     #[must_use]
     pub fn with_flags(mut self, flags: u16) -> Answer {
         self.flags ^= flags;
         self
     }
 
-    /// An A or AAAA record.
+    /// Adds an A or AAAA record.
     #[must_use]
     pub fn with_address(self, name: &str, ttl: u32, address: &str) -> Answer {
         match address.parse().expect("an address") {
@@ -161,13 +162,13 @@ impl Answer {
         }
     }
 
-    /// An alias.
+    /// Adds an alias.
     #[must_use]
     pub fn with_cname(self, name: &str, ttl: u32, target: &str) -> Answer {
         self.with_record(name, CNAME, ttl, &wire(target))
     }
 
-    /// A service.
+    /// Adds a service record.
     #[must_use]
     pub fn with_srv(self, name: &str, ttl: u32, numbers: [u16; 3], target: &str) -> Answer {
         let mut data: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
@@ -175,14 +176,15 @@ impl Answer {
         self.with_record(name, SRV, ttl, &data)
     }
 
-    /// Any record in the answer section.
+    /// Adds any record to the answer section.
     #[must_use]
     pub fn with_record(mut self, name: &str, kind: u16, ttl: u32, data: &[u8]) -> Answer {
         self.answers.push(record(name, kind, ttl, data));
         self
     }
 
-    /// The authority section's SOA record, which says how long negative answers are valid.
+    /// Adds an SOA record to the authority section, which limits how long negative responses are
+    /// valid.
     #[must_use]
     pub fn with_soa(mut self, name: &str, ttl: u32, minimum: u32) -> Answer {
         let mut data = [wire("ns.example"), wire("admin.example")].concat();
@@ -193,7 +195,7 @@ impl Answer {
         self
     }
 
-    /// The message; `None` for silence.
+    /// The message; `None` for no response.
     pub fn message(&self, query: &Query) -> Option<Vec<u8>> {
         if self.silent {
             return None;
@@ -229,7 +231,7 @@ fn record(name: &str, kind: u16, ttl: u32, data: &[u8]) -> Vec<u8> {
     record
 }
 
-/// A name as it stands in messages.
+/// A name in wire format.
 fn wire(name: &str) -> Vec<u8> {
     let labels = name.split('.').filter(|label| !label.is_empty());
     let mut bytes: Vec<u8> =
@@ -238,10 +240,10 @@ fn wire(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Answers in the order in which they are sent.
+/// Returns the responses to a query, in the order in which they are sent.
 pub type Script = dyn Fn(&Query) -> Vec<Answer> + Send + Sync;
 
-/// The running server.
+/// A running server.
 #[derive(Debug)]
 pub struct DnsServer {
     addr: SocketAddr,
@@ -263,8 +265,8 @@ impl std::fmt::Debug for Shared {
 }
 
 impl DnsServer {
-    /// Serves on a free port of 127.0.0.1 what `script` answers. Over TCP only the first answer
-    /// counts.
+    /// Serves the responses of `script` on a free port of 127.0.0.1. Over TCP only the first
+    /// response is used.
     ///
     /// # Panics
     /// If no port can be bound.
@@ -293,17 +295,17 @@ impl DnsServer {
         DnsServer { addr, shared, threads }
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The questions so far, in order.
+    /// The queries so far, in order.
     pub fn queries(&self) -> Vec<Query> {
         self.shared.queries.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Number of questions so far for this name and type.
+    /// Number of queries so far for this name and type.
     pub fn count(&self, name: &str, kind: u16) -> usize {
         self.queries().iter().filter(|query| query.name == name && query.kind == kind).count()
     }
@@ -312,7 +314,7 @@ impl DnsServer {
 impl Drop for DnsServer {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        // Ends the waiting for connections.
+        // Wakes the accept call.
         let _ = TcpStream::connect(self.addr);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -350,7 +352,7 @@ fn serve_tcp(listener: &TcpListener, shared: &Shared) {
             return;
         }
         if let Ok(stream) = stream {
-            // One question per connection; a client that leaves early is no fault.
+            // One query per connection; a client that leaves early is no error.
             let _ = answer_tcp(stream, shared);
         }
     }

@@ -1,9 +1,9 @@
 //! The test kit: a server under test, a scripted client and origin, a slow disk.
 //!
 //! Used by the integration tests of the workspace (`tests/`, `crates/*/tests`), never by the
-//! product. It talks to a server only as an operator and a client would: configuration and
-//! signals in, HTTP and log files out. The same tests therefore run against nginx, which is how
-//! the kit itself is proven.
+//! product. It interacts with a server only as an operator and a client would: configuration and
+//! signals in, HTTP and log files out. The same tests therefore also run against nginx, which
+//! validates the kit itself.
 //!
 //! * [`Server`] writes a configuration, starts a program with it, waits until it listens, reloads
 //!   and stops it, and at the end refuses logs that tell of a fault.
@@ -14,7 +14,7 @@
 //! * [`slow_disk`] is a file system whose every operation can be delayed, failed, or held until
 //!   the test lets it go, directly or below an ordinary ext4.
 //!
-//! Everything here panics with a clear text when an expectation fails, as an assertion does, and
+//! Everything here panics with a clear message when an expectation fails, like an assertion, and
 //! every wait has a limit ([`wait::PATIENCE`]): no test can hang.
 
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
-//! An upstream server played from a list of steps.
+//! An upstream server that plays scripts: lists of steps.
 //!
-//! The first connection gets the first script, and so on; a connection beyond the last script is
-//! closed at once. Runs in its own threads and ends with the value.
+//! The first connection gets the first script, and so on; connections beyond the last script are
+//! closed at once. Runs in separate threads, which end with the value.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::response::find;
 use crate::wait::{PATIENCE, until};
 
-/// One thing that the origin does on a connection.
+/// One action of the origin on a connection.
 #[derive(Debug)]
 pub enum Step {
     /// Reads until these bytes have arrived since the last step.
@@ -23,11 +23,11 @@ pub enum Step {
     Reply(Vec<u8>),
     /// Waits for a message (or the sender's end) from the test.
     Wait(Receiver<()>),
-    /// Ends the sending side.
+    /// Closes the sending side.
     HalfClose,
     /// Reads until the peer has closed the connection.
     Closed,
-    /// Cuts the connection with RST.
+    /// Resets the connection (RST).
     Reset,
 }
 
@@ -43,7 +43,7 @@ impl Step {
     }
 }
 
-/// The running origin.
+/// A running origin.
 #[derive(Debug)]
 pub struct Origin {
     addr: SocketAddr,
@@ -54,9 +54,9 @@ pub struct Origin {
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
-    /// Connections whose scripts have come to an end.
+    /// Number of connections whose scripts have finished.
     played: AtomicUsize,
-    /// What each connection sent, in order of acceptance.
+    /// The bytes each connection sent, in order of acceptance.
     received: Mutex<Vec<Vec<u8>>>,
     faults: Mutex<Vec<String>>,
 }
@@ -83,17 +83,17 @@ impl Origin {
         Origin { addr, shared, acceptor: Some(acceptor) }
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// What each connection has sent so far, in order of acceptance.
+    /// The bytes each connection has sent so far, in order of acceptance.
     pub fn received(&self) -> Vec<Vec<u8>> {
         lock(&self.shared.received).clone()
     }
 
-    /// Waits until the scripts of so many connections have come to their ends.
+    /// Waits until the scripts of this many connections have finished.
     #[track_caller]
     pub fn wait_played(&self, connections: usize) {
         until("the origin's scripts to end", PATIENCE, || {
@@ -104,7 +104,7 @@ impl Origin {
     /// Stops it.
     ///
     /// # Panics
-    /// If a script could not be played to its end.
+    /// If a script could not be completed.
     #[track_caller]
     pub fn finish(mut self) {
         self.stop();
@@ -114,7 +114,7 @@ impl Origin {
 
     fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        // Wakes the accept; fails only if the listener has gone already.
+        // Wakes the accept call; fails only if the listener is already gone.
         let _ = TcpStream::connect(self.addr);
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -192,7 +192,7 @@ fn play(
     Ok(())
 }
 
-/// Reads until the peer has closed the connection, in order or not.
+/// Reads until the peer has closed the connection, normally or not.
 fn read_to_end(stream: &mut TcpStream, index: usize, shared: &Shared) -> Result<(), String> {
     let deadline = std::time::Instant::now() + PATIENCE;
     let mut piece = [0; 16 * 1024];
@@ -202,7 +202,7 @@ fn read_to_end(stream: &mut TcpStream, index: usize, shared: &Shared) -> Result<
             Ok(n) => lock(&shared.received)[index].extend_from_slice(&piece[..n]),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
                 if shared.stop.load(Ordering::Acquire) || std::time::Instant::now() > deadline {
-                    return Err("waited in vain for the peer to close".to_owned());
+                    return Err("timed out waiting for the peer to close".to_owned());
                 }
             }
             Err(_) => return Ok(()),
@@ -210,7 +210,7 @@ fn read_to_end(stream: &mut TcpStream, index: usize, shared: &Shared) -> Result<
     }
 }
 
-/// Reads until `bytes` are in `buffer`; returns where they end.
+/// Reads until `bytes` are in `buffer`; returns the position after them.
 fn read_until(
     stream: &mut TcpStream,
     bytes: &[u8],
@@ -233,7 +233,7 @@ fn read_until(
             }
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
                 if shared.stop.load(Ordering::Acquire) || std::time::Instant::now() > deadline {
-                    return Err(format!("waited in vain for {expected:?}"));
+                    return Err(format!("timed out waiting for {expected:?}"));
                 }
             }
             Err(e) => return Err(format!("before {expected:?}: {e}")),

@@ -1,8 +1,8 @@
 //! Free TCP ports of 127.0.0.1 for servers under test.
 //!
 //! Taken from below the kernel's ephemeral range, so that no outgoing connection of another test
-//! grabs one between the choice and the server's `bind`. Another test process still may; the
-//! server is then started again with other ports (see [`crate::server`]).
+//! takes one between the choice and the server's `bind`. Another test process still may; the server
+//! is then restarted with other ports (see [`crate::server`]).
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,13 +12,13 @@ const COUNT: u32 = 20_000;
 
 static NEXT: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// A port that nobody listens on now.
+/// A port that is currently unused.
 ///
 /// # Panics
-/// If none of the whole range is free.
+/// If no port of the range is free.
 #[track_caller]
 pub fn free_port() -> u16 {
-    // Test processes run side by side: start each at its own place.
+    // Test processes run side by side: each starts at a different port.
     let start = std::process::id().wrapping_mul(7919) % COUNT;
     let _ = NEXT.compare_exchange(u32::MAX, start, Ordering::Relaxed, Ordering::Relaxed);
     for _ in 0..COUNT {

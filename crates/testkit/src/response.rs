@@ -1,14 +1,14 @@
-//! An HTTP/1.x response as a test sees it, and the parser that cuts it out of a byte stream.
+//! An HTTP/1.x response as seen by a test, and the parser that extracts it from a byte stream.
 //!
-//! Strict where a server under test could err (RFC 9112): a malformed status line, header or chunk
-//! is an error, never guessed around.
+//! Strict where a server under test could be wrong (RFC 9112): a malformed status line, header or
+//! chunk is an error, never repaired by guessing.
 
 use std::fmt;
 
-/// Largest head that is taken for one.
+/// Maximum accepted size of a head.
 const HEAD_BYTES_MAX: usize = 1 << 20;
 
-/// One whole response.
+/// One complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// `HTTP/1.1` or `HTTP/1.0`.
@@ -24,7 +24,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// The first value of a header, its name in any case.
+    /// The first value of a header field; the name is case-insensitive.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -32,7 +32,7 @@ impl Response {
             .map(|(_, value)| value.as_str())
     }
 
-    /// All values of a header.
+    /// All values of a header field.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.headers
             .iter()
@@ -40,7 +40,7 @@ impl Response {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The body as text, invalid UTF-8 replaced.
+    /// The body as text, with invalid UTF-8 replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -61,14 +61,14 @@ impl fmt::Display for Response {
     }
 }
 
-/// Why bytes are no response. Always the server's fault.
+/// Why bytes are not a valid response. Always the server's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(pub String);
 
-/// How the end of the body is found (RFC 9112, 6.3).
+/// How the end of the body is determined (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// No body follows: answer to HEAD, 1xx, 204, 304.
+    /// No body follows: response to HEAD, 1xx, 204, 304.
     None,
     Length(usize),
     Chunked,
@@ -87,7 +87,7 @@ pub struct Head {
 /// Parses a head from the start of `bytes`; `None` while it is incomplete.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of what is malformed.
 pub fn parse_head(bytes: &[u8], to_head_request: bool) -> Result<Option<Head>, Malformed> {
     let Some(end) = find(bytes, b"\r\n\r\n") else {
         if bytes.len() > HEAD_BYTES_MAX {
@@ -142,7 +142,7 @@ fn framing(response: &Response, to_head_request: bool) -> Result<Framing, Malfor
     if !codings.is_empty() && !lengths.is_empty() {
         // RFC 9112, 6.2: "A sender MUST NOT send a Content-Length header field in any message
         // that contains a Transfer-Encoding header field."
-        return Err(Malformed("Content-Length beside Transfer-Encoding".to_owned()));
+        return Err(Malformed("both Content-Length and Transfer-Encoding".to_owned()));
     }
     if lengths.len() > 1 || codings.len() > 1 {
         return Err(Malformed("repeated framing header".to_owned()));
@@ -167,14 +167,14 @@ fn framing(response: &Response, to_head_request: bool) -> Result<Framing, Malfor
 pub struct Chunked {
     pub body: Vec<u8>,
     pub trailers: Vec<(String, String)>,
-    /// Bytes of the stream that it took.
+    /// Number of bytes it takes in the stream.
     pub length: usize,
 }
 
 /// Decodes a chunked body from the start of `bytes`; `None` while it is incomplete.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of what is malformed.
 pub fn parse_chunked(bytes: &[u8]) -> Result<Option<Chunked>, Malformed> {
     let mut body = Vec::new();
     let mut at = 0;
@@ -212,7 +212,7 @@ fn parse_trailers(bytes: &[u8], at: usize, body: Vec<u8>) -> Result<Option<Chunk
     Ok(Some(Chunked { body, trailers: parse_fields(text.split("\r\n"))?, length: at + end + 4 }))
 }
 
-/// Where `needle` first occurs in `haystack`.
+/// Position of the first `needle` in `haystack`.
 pub(crate) fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }

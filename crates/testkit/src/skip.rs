@@ -1,15 +1,15 @@
-//! Tests that need more than any machine has say so aloud instead of passing in silence.
+//! Tests with unusual requirements report that they are skipped instead of passing silently.
 
 use std::io::Write;
 
-/// Names a list of reasons (words such as `fuse,loop,root,nginx`, or `all`) for which a test must
-/// not be skipped but fail: CI sets it so that a lost capability of its machines shows.
+/// Lists the requirements (words such as `fuse,loop,root,nginx`, or `all`) whose absence fails a
+/// test instead of skipping it: CI sets it so that a lost capability of its machines is noticed.
 pub const REQUIRE_VARIABLE: &str = "NOWAIT_TESTS_REQUIRE";
 
-/// Reports that a test is not run: prints `skipped: TEST: REASON` past the test harness's capture.
+/// Reports a skipped test: prints `skipped: TEST: REASON`, bypassing the test harness's capture.
 ///
 /// # Panics
-/// If [`REQUIRE_VARIABLE`] demands that `need` be there.
+/// If [`REQUIRE_VARIABLE`] lists `need`.
 #[track_caller]
 pub fn skip(need: &str, reason: &str) {
     let required = std::env::var(REQUIRE_VARIABLE).unwrap_or_default();
@@ -19,7 +19,7 @@ pub fn skip(need: &str, reason: &str) {
     );
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("?");
-    // `eprintln!` would be captured; a skipped test must be seen. A closed stderr is no reason
+    // `eprintln!` would be captured; a skipped test must be visible. A closed stderr is no reason
     // to fail.
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
 }

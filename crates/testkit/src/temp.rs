@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
-/// A new directory below the system's temporary one, removed with all its content on drop.
+/// A new directory below the system's temporary one, removed with all its contents on drop.
 ///
-/// Everyone may enter it (0755): the server under test drops its privileges. With
+/// Every user may enter it (0755): the server under test drops its privileges. With
 /// `NOWAIT_TESTS_KEEP=1` it stays for inspection.
 #[derive(Debug)]
 pub struct TempDir {
@@ -21,17 +21,17 @@ impl TempDir {
     /// Creates the directory; `label` is part of its name.
     ///
     /// # Panics
-    /// If it can't be created.
+    /// If it cannot be created.
     #[track_caller]
     pub fn new(label: &str) -> TempDir {
         TempDir::below(&std::env::temp_dir(), label)
     }
 
-    /// A directory in memory (tmpfs) with room for so many bytes and files, for what would keep a busy
-    /// machine's disk at work for minutes. `None`: there is none, or not enough room.
+    /// A directory in memory (tmpfs) with room for this many bytes and files, for data that would
+    /// keep a busy machine's disk occupied for minutes. `None`: no tmpfs, or not enough room.
     ///
     /// # Panics
-    /// If it can't be created.
+    /// If it cannot be created.
     #[track_caller]
     pub fn in_memory(label: &str, bytes: u64, files: u64) -> Option<TempDir> {
         /// statfs(2).
@@ -60,15 +60,15 @@ impl TempDir {
         &self.path
     }
 
-    /// Lets it stay when the value is gone.
+    /// Keeps the directory when the value is dropped.
     pub fn keep(&mut self) {
         self.keep = true;
     }
 
-    /// Writes a file below it, creating directories on the way, and returns its path.
+    /// Writes a file below it, creating missing directories, and returns its path.
     ///
     /// # Panics
-    /// If it can't be written.
+    /// If it cannot be written.
     #[track_caller]
     pub fn write(&self, relative: &str, content: impl AsRef<[u8]>) -> PathBuf {
         write_below(&self.path, relative, content.as_ref())
@@ -84,7 +84,7 @@ impl Drop for TempDir {
     }
 }
 
-/// Writes `root/relative`, creating directories on the way.
+/// Writes `root/relative`, creating missing directories.
 #[track_caller]
 pub(crate) fn write_below(root: &Path, relative: &str, content: &[u8]) -> PathBuf {
     let path = root.join(relative);

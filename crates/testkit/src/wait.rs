@@ -1,26 +1,26 @@
-//! Bounded waiting: the only place of the kit that sleeps, and only between two looks at a
-//! condition of another process. Nothing is ever assumed to have happened "by then".
+//! Bounded waiting: the only place in the kit that sleeps, and only between two checks of a
+//! condition in another process. Nothing is ever assumed to have happened "by then".
 
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that must happen. Generous: a loaded machine with few
-/// cores must not fail a test; only a thing that never happens does.
+/// How long a test waits for an expected event. Generous: a loaded machine with few cores must not
+/// fail a test; only an event that never happens does.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// First pause between two looks; doubled up to [`PAUSE_MAX`].
+/// First pause between two checks; doubled up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_micros(200);
-/// Longest pause between two looks.
+/// Longest pause between two checks.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// Looks with `probe` until it yields a value.
+/// Calls `probe` until it returns a value.
 ///
 /// # Panics
-/// After `patience`, naming `what` was waited for.
+/// After `patience`, naming the awaited event `what`.
 #[track_caller]
 pub fn until<T>(what: &str, patience: Duration, probe: impl FnMut() -> Option<T>) -> T {
     match try_until(patience, probe) {
         Some(value) => value,
-        None => panic!("waited {patience:?} in vain for: {what}"),
+        None => panic!("timed out after {patience:?} waiting for: {what}"),
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "in vain for: a miracle")]
+    #[should_panic(expected = "waiting for: a miracle")]
     fn gives_up_with_a_name() {
         until("a miracle", Duration::from_millis(5), || None::<()>);
     }

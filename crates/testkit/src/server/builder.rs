@@ -1,4 +1,4 @@
-//! Describing a server under test: program, configuration text, files; and starting it.
+//! Describing a server under test (program, configuration text, files), and starting it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,10 +13,10 @@ use crate::ports::free_port;
 use crate::temp::TempDir;
 use crate::wait::{PATIENCE, try_until};
 
-/// How often a start is repeated when somebody else took a port in between.
+/// Number of start attempts when other processes take a port in the meantime.
 const STARTS_MAX: usize = 5;
 
-/// Whose program it is.
+/// The product that a program belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Nowait,
@@ -36,8 +36,8 @@ impl Binary {
         Binary { path: path.into(), kind: Kind::Nowait }
     }
 
-    /// The program that tests of Nowait run: Nowait itself, or the nginx that
-    /// `NOWAIT_TESTS_BINARY` names, to see how its behaviour compares.
+    /// The program for tests of Nowait: Nowait itself, or the nginx named by `NOWAIT_TESTS_BINARY`,
+    /// to compare its behaviour.
     pub fn under_test(nowait: impl Into<PathBuf>) -> Binary {
         match std::env::var_os("NOWAIT_TESTS_BINARY") {
             Some(path) => Binary { path: path.into(), kind: Kind::Nginx },
@@ -45,7 +45,7 @@ impl Binary {
         }
     }
 
-    /// The nginx that is installed, if one is.
+    /// The installed nginx, if any.
     pub fn nginx() -> Option<Binary> {
         let paths = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&paths)
@@ -59,7 +59,7 @@ impl Binary {
         self.kind
     }
 
-    /// Whether this is nginx, which lacks Nowait's own directives.
+    /// Whether this is nginx, which lacks Nowait's additional directives.
     pub fn is_nginx(&self) -> bool {
         self.kind == Kind::Nginx
     }
@@ -73,17 +73,17 @@ impl Binary {
 /// Value of the directive `use`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// Whatever the server chooses.
+    /// The server's choice.
     Default,
     Epoll,
-    /// Ignored for nginx, which has none.
+    /// Ignored for nginx, which does not support it.
     IoUring,
 }
 
 /// The configuration before its placeholders are filled in.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
-    /// Whole text, if the test gave one.
+    /// The whole text, if the test provided one.
     whole: Option<String>,
     main: String,
     events: String,
@@ -108,7 +108,7 @@ impl Template {
         self.driver = driver;
     }
 
-    /// The text with every placeholder filled in. `ports` grows as the text needs.
+    /// The text with every placeholder filled in. `ports` grows as needed.
     pub(super) fn render(&self, binary: &Binary, dir: &Path, ports: &mut Vec<u16>) -> String {
         let mut text = match &self.whole {
             Some(whole) => whole.clone(),
@@ -119,7 +119,7 @@ impl Template {
         };
         text = text.replace("%%MAIN%%", &self.main_text());
         text = text.replace("%%EVENTS%%", &self.events_text(binary));
-        // Paths that are compiled in may belong to an installed server or not exist.
+        // Compiled-in paths may belong to an installed server or not exist.
         text = text.replace("%%HTTP%%", &http_text(binary));
         for (name, value) in &self.variables {
             text = text.replace(&format!("%%{name}%%"), value);
@@ -182,7 +182,7 @@ fn http_text(binary: &Binary) -> String {
     text
 }
 
-/// The `user` directive with an account that every system has.
+/// The `user` directive, with an account that exists on every system.
 fn unprivileged_user() -> &'static str {
     let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
     if !rustix::process::geteuid().is_root() {
@@ -194,7 +194,7 @@ fn unprivileged_user() -> &'static str {
     }
 }
 
-/// Describes a server; see the methods. [`ServerBuilder::start`] runs it.
+/// Describes a server; [`ServerBuilder::start`] runs it.
 #[derive(Clone, Debug)]
 pub struct ServerBuilder {
     binary: Binary,
@@ -206,7 +206,7 @@ pub struct ServerBuilder {
 /// Why a server did not start.
 #[derive(Debug)]
 pub struct StartFailure {
-    /// How it ended; `None` if it ran but did not listen in time.
+    /// Its exit status; `None` if it ran but did not listen in time.
     pub status: Option<ExitStatus>,
     pub stderr: String,
     pub log: String,
@@ -232,27 +232,27 @@ impl ServerBuilder {
         }
     }
 
-    /// Content of the `http` block, in which `%%PORT%%`, `%%PORT_1%%`…, `%%DIR%%` and names given
+    /// Contents of the `http` block, in which `%%PORT%%`, `%%PORT_1%%`…, `%%DIR%%` and names passed
     /// to [`ServerBuilder::variable`] are replaced.
     pub fn http(mut self, text: &str) -> Self {
         self.template.set_http(text);
         self
     }
 
-    /// Directives of the main level, after those that the kit writes.
+    /// Directives of the main level, after those written by the kit.
     pub fn main(mut self, text: &str) -> Self {
         self.template.main = text.to_owned();
         self
     }
 
-    /// Directives of the `events` block, after those that the kit writes.
+    /// Directives of the `events` block, after those written by the kit.
     pub fn events(mut self, text: &str) -> Self {
         self.template.events = text.to_owned();
         self
     }
 
-    /// The whole configuration. `%%MAIN%%`, `%%EVENTS%%` and `%%HTTP%%` stand for what the kit
-    /// would write at the main level, in `events` and in `http`.
+    /// The whole configuration. `%%MAIN%%`, `%%EVENTS%%` and `%%HTTP%%` stand for the text that the
+    /// kit would write at the main level, in `events` and in `http`.
     pub fn config(mut self, text: &str) -> Self {
         self.template.whole = Some(text.to_owned());
         self
@@ -276,31 +276,31 @@ impl ServerBuilder {
         self
     }
 
-    /// Value of `worker_processes`; 1 if not given.
+    /// Value of `worker_processes`; default: 1.
     pub fn workers(mut self, n: usize) -> Self {
         self.template.workers = n;
         self
     }
 
-    /// Whether `event_loop_guard strict;` is written, as it is if not said otherwise.
+    /// Controls whether `event_loop_guard strict;` is written; default: yes.
     pub fn guard(mut self, on: bool) -> Self {
         self.template.guard = on;
         self
     }
 
-    /// Value of `master_process`; on if not given.
+    /// Value of `master_process`; default: on.
     pub fn master_process(mut self, on: bool) -> Self {
         self.template.master_process = on;
         self
     }
 
-    /// A file below the server's directory.
+    /// Adds a file below the server's directory.
     pub fn file(mut self, relative: &str, content: impl AsRef<[u8]>) -> Self {
         self.files.push((relative.to_owned(), content.as_ref().to_vec()));
         self
     }
 
-    /// Lines of the log that contain `text` are no fault.
+    /// Tolerates log lines that contain `text`.
     pub fn allow_log(mut self, text: &str) -> Self {
         self.allowed.push(text.to_owned());
         self
@@ -309,7 +309,7 @@ impl ServerBuilder {
     /// Starts it and waits until it listens.
     ///
     /// # Panics
-    /// If it doesn't; with everything that it said.
+    /// If it does not; the message contains all its output.
     #[track_caller]
     pub fn start(self) -> Server {
         match self.try_start() {
@@ -324,10 +324,10 @@ impl ServerBuilder {
     /// Starts it and waits until it listens.
     ///
     /// # Errors
-    /// What it said, if it ended or did not listen in time.
+    /// Its output, if it exited or did not listen in time.
     ///
     /// # Panics
-    /// If the machine lacks what a start needs (directory, program).
+    /// If the machine lacks the prerequisites of a start (directory, program).
     #[track_caller]
     pub fn try_start(self) -> Result<Server, StartFailure> {
         let mut attempt = 1;

@@ -1,9 +1,9 @@
-//! What the logs of a server under test say to the kit.
+//! Evaluates the logs of a server under test.
 
 use super::Binary;
 use super::builder::Kind;
 
-/// Words that no log of a sound run contains, and where they come from.
+/// Words that appear in no log of a healthy run, and their sources.
 const FAULTS: &[&str] = &[
     "[alert]",
     "[emerg]",
@@ -12,12 +12,12 @@ const FAULTS: &[&str] = &[
     // The seccomp guard's report of a blocking call on an event loop.
     "event_loop_guard:",
     "event loop guard",
-    // nginx's and sanitizers' words.
+    // Words of nginx and of sanitizers.
     "ERROR: AddressSanitizer",
     "exited on signal",
 ];
 
-/// Lines that tell of a fault and contain none of `allowed`.
+/// Lines that indicate a fault and contain none of `allowed`.
 pub(super) fn faults(logs: &[String], allowed: &[String]) -> Vec<String> {
     logs.iter()
         .flat_map(|log| log.lines())
@@ -27,15 +27,15 @@ pub(super) fn faults(logs: &[String], allowed: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Whether the new part of an error log tells that a reload has come to its end.
+/// Whether the new part of an error log shows that a reload has finished.
 pub(super) fn tells_of_reload(binary: &Binary, new: &str) -> bool {
     if new.contains("[emerg]") {
         return true;
     }
     match binary.kind() {
-        // nginx says nothing about success; the new workers are the first sign.
+        // nginx does not report success; the new workers are the first sign.
         Kind::Nginx => new.contains("start worker process"),
-        // The first one is of the start, which may be told only now.
+        // The first generation belongs to the start, which may be logged only now.
         Kind::Nowait => new
             .lines()
             .any(|line| line.contains("generation") && !line.ends_with("generation 1 is in use")),

@@ -1,10 +1,10 @@
 //! A server under test: one run of the program with one configuration in one directory.
 //!
-//! Built by [`Server::of`]. The program runs in the foreground in its own process group below a
-//! temporary directory (`%%DIR%%`) that holds its configuration, logs, pid file and whatever the
-//! test put there. It is stopped by [`Server::stop`], [`Server::quit`] or on drop, and its logs
-//! are then searched for faults: a line at `[alert]` or `[emerg]`, a panic or a call that the
-//! event-loop guard caught fails the test unless it was allowed before.
+//! Built by [`Server::of`]. The program runs in the foreground in a separate process group below a
+//! temporary directory (`%%DIR%%`) that holds its configuration, logs, pid file and the test's
+//! files. It is stopped by [`Server::stop`], [`Server::quit`] or on drop, and its logs are then
+//! searched for faults: a line at `[alert]` or `[emerg]`, a panic, or a call caught by the
+//! event-loop guard fails the test unless it was allowed before.
 
 mod builder;
 mod logs;
@@ -26,10 +26,10 @@ use crate::skip::skip;
 use crate::temp::{TempDir, write_below};
 use crate::wait::{PATIENCE, try_until, until};
 
-/// How long a server may take to end on TERM before it is killed on drop.
+/// How long a server may take to exit after TERM before it is killed on drop.
 const TERM_PATIENCE: Duration = Duration::from_secs(3);
-/// How long a killed server may take to vanish; one that is stuck in a hung disk stays until the
-/// disk is let go.
+/// How long a killed server may take to disappear; one that is stuck in a hung disk stays until the
+/// disk is released.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A running server.
@@ -46,12 +46,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Begins to describe a server that runs `binary`.
+    /// Starts the description of a server that runs `binary`.
     pub fn of(binary: Binary) -> ServerBuilder {
         ServerBuilder::new(binary)
     }
 
-    /// The program that runs.
+    /// The program.
     pub fn binary(&self) -> &Binary {
         &self.binary
     }
@@ -61,12 +61,12 @@ impl Server {
         self.dir.path()
     }
 
-    /// The port that stands for `%%PORT%%`.
+    /// The port substituted for `%%PORT%%`.
     pub fn port(&self) -> u16 {
         self.port_n(0)
     }
 
-    /// The port that stands for `%%PORT_n%%`; `%%PORT%%` is number 0.
+    /// The port substituted for `%%PORT_n%%`; `%%PORT%%` is number 0.
     ///
     /// # Panics
     /// If the configuration has no such placeholder.
@@ -75,7 +75,7 @@ impl Server {
         *self.ports.get(n).unwrap_or_else(|| panic!("the configuration has no %%PORT_{n}%%"))
     }
 
-    /// Where `%%PORT%%` listens.
+    /// The address on which `%%PORT%%` listens.
     pub fn addr(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port()).into()
     }
@@ -86,7 +86,7 @@ impl Server {
         Client::to(self.addr())
     }
 
-    /// Requests `path` on a connection of its own.
+    /// Requests `path` on a new connection.
     #[track_caller]
     pub fn get(&self, path: &str) -> Response {
         self.client().get(path)
@@ -98,18 +98,18 @@ impl Server {
         write_below(self.dir(), relative, content.as_ref())
     }
 
-    /// Process id of what was started: the master, or the only process.
+    /// Process id of the started process: the master, or the only process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ids of the processes that it has started itself.
+    /// Ids of its direct child processes.
     pub fn children(&self) -> Vec<u32> {
         process::children(self.pid())
     }
 
-    /// What all its processes have open. `None`, and the test counts as skipped, where nobody may look
-    /// into processes of other users, as in many containers.
+    /// Open descriptors of all its processes. `None`, with the test counted as skipped, where
+    /// processes of other users may not be inspected, as in many containers.
     #[track_caller]
     pub fn descriptors(&self) -> Option<Vec<Descriptor>> {
         let mut found = Vec::new();
@@ -126,7 +126,7 @@ impl Server {
         Some(found)
     }
 
-    /// What all its processes take together. `None` as with [`Server::descriptors`].
+    /// Resource usage of all its processes together. `None` as for [`Server::descriptors`].
     #[track_caller]
     pub fn usage(&self) -> Option<Usage> {
         let mut all = Usage::default();
@@ -134,7 +134,7 @@ impl Server {
             match process::usage(pid) {
                 Ok(of_one) => all = all + of_one,
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    skip("ptrace", "other processes can't be looked into (CAP_SYS_PTRACE)");
+                    skip("ptrace", "other processes can't be inspected (CAP_SYS_PTRACE)");
                     return None;
                 }
                 Err(_) => {} // it has ended
@@ -149,7 +149,7 @@ impl Server {
         process::signal(self.pid(), signal);
     }
 
-    /// Replaces the content of the `http` block for the next [`Server::reload`].
+    /// Replaces the contents of the `http` block for the next [`Server::reload`].
     #[track_caller]
     pub fn set_http(&mut self, text: &str) {
         self.template.set_http(text);
@@ -176,34 +176,35 @@ impl Server {
         self.write("nginx.conf", text);
     }
 
-    /// Sends HUP and waits until the log says that the new configuration is in force or refused.
+    /// Sends HUP and waits until the log shows that the new configuration is in use or was
+    /// rejected.
     ///
     /// # Panics
-    /// If neither is said in time.
+    /// If the log shows neither in time.
     #[track_caller]
     pub fn reload(&self) {
         let before = self.log().len();
         self.signal(Signal::HUP);
-        until("the log to tell of the reload", PATIENCE, || {
+        until("the log to report the reload", PATIENCE, || {
             let log = self.log();
             let new = log.get(before..)?;
             logs::tells_of_reload(&self.binary, new).then_some(())
         });
     }
 
-    /// Stops it at once (TERM) and returns how it ended.
+    /// Stops it at once (TERM) and returns its exit status.
     ///
     /// # Panics
-    /// If it doesn't end, or its logs tell of a fault.
+    /// If it does not exit, or its logs contain a fault.
     #[track_caller]
     pub fn stop(self) -> ExitStatus {
         self.end(Signal::TERM)
     }
 
-    /// Lets it finish its requests (QUIT) and returns how it ended.
+    /// Lets it finish its requests (QUIT) and returns its exit status.
     ///
     /// # Panics
-    /// If it doesn't end, or its logs tell of a fault.
+    /// If it does not exit, or its logs contain a fault.
     #[track_caller]
     pub fn quit(self) -> ExitStatus {
         self.end(Signal::QUIT)
@@ -217,7 +218,7 @@ impl Server {
         status
     }
 
-    /// Waits until the started process has ended.
+    /// Waits until the started process has exited.
     ///
     /// # Panics
     /// If it still runs after `patience`.
@@ -232,7 +233,7 @@ impl Server {
         }
     }
 
-    /// How it ended, if it did.
+    /// Its exit status, if it has exited.
     pub fn try_exit(&mut self) -> Option<ExitStatus> {
         if self.exited.is_none() {
             self.exited = self.child.try_wait().ok().flatten();
@@ -245,12 +246,12 @@ impl Server {
         read_lossy(&self.dir().join("error.log"))
     }
 
-    /// What it wrote to standard error so far.
+    /// Its standard error output so far.
     pub fn stderr(&self) -> String {
         read_lossy(&self.dir().join("stderr"))
     }
 
-    /// A file below its directory as text, empty if there is none.
+    /// A file below its directory as text; empty if it does not exist.
     pub fn read(&self, relative: &str) -> String {
         read_lossy(&self.dir().join(relative))
     }
@@ -266,12 +267,12 @@ impl Server {
         }
     }
 
-    /// From now on lines of the error log that contain `text` are no fault.
+    /// Tolerates lines of the error log that contain `text` from now on.
     pub fn allow_log(&mut self, text: &str) {
         self.allowed.push(text.to_owned());
     }
 
-    /// Asserts that the logs tell of no fault up to now.
+    /// Asserts that the logs contain no fault so far.
     #[track_caller]
     pub fn check_logs(&mut self) {
         self.checked = true;
@@ -285,7 +286,7 @@ impl Server {
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
-    /// Ends every process of it; what is stuck in a hung disk is left to die when the disk is.
+    /// Kills all of its processes; one stuck in a hung disk dies with the disk.
     fn kill(&mut self) {
         if self.try_exit().is_none() {
             process::try_signal(self.pid(), Signal::TERM);
@@ -296,7 +297,7 @@ impl Server {
                 return;
             }
         }
-        // The master may have gone without its children (a crash under test).
+        // The master may have exited without its children (a crash under test).
         process::kill_group(self.child.id());
     }
 }

@@ -1,11 +1,11 @@
-//! Processes of a server under test: signals, children and what they have open.
+//! Processes of a server under test: signals, children, open descriptors.
 
 use std::io;
 use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// Sends a signal to any process, as kill(1) would, which not every system has.
+/// Sends a signal to any process, like kill(1), which is not installed on every system.
 ///
 /// # Panics
 /// If the process is gone.
@@ -15,17 +15,17 @@ pub fn signal(pid: u32, signal: Signal) {
     assert!(matches!(result, Some(Ok(()))), "signal {signal:?} to process {pid}: {result:?}");
 }
 
-/// Sends a signal if the process is still there.
+/// Sends a signal if the process still exists.
 pub(super) fn try_signal(pid: u32, signal: Signal) {
     if let Some(pid) = as_pid(pid) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Kills the process group that a server was started as.
+/// Kills the process group of a server.
 pub(super) fn kill_group(leader: u32) {
     if let Some(pid) = as_pid(leader) {
-        // Nothing is left of it in the good case.
+        // Normally there is nothing left of it.
         let _ = kill_process_group(pid, Signal::KILL);
     }
 }
@@ -48,20 +48,20 @@ pub fn children(parent: u32) -> Vec<u32> {
 /// An open descriptor of a process.
 #[derive(Debug, Clone)]
 pub struct Descriptor {
-    /// Whose it is.
+    /// The process that it belongs to.
     pub pid: u32,
-    /// Its number there.
+    /// Its number in that process.
     pub number: i32,
-    /// What it stands for, as `/proc/PID/fd` names it.
+    /// Its target, as named by `/proc/PID/fd`.
     pub target: PathBuf,
 }
 
-/// What a process has open.
+/// Open descriptors of a process.
 pub fn descriptors(pid: u32) -> io::Result<Vec<Descriptor>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
         let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        // What was closed meanwhile has no target.
+        // Descriptors closed meanwhile have no target.
         if let (Some(number), Ok(target)) = (number, entry.path().read_link()) {
             found.push(Descriptor { pid, number, target });
         }
@@ -69,14 +69,14 @@ pub fn descriptors(pid: u32) -> io::Result<Vec<Descriptor>> {
     Ok(found)
 }
 
-/// What a process, or several together, take from the system.
+/// Resource usage of a process, or of several together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Open descriptors.
     pub descriptors: usize,
     /// Threads.
     pub threads: usize,
-    /// Memory in kilobytes; pages that several processes share count in parts (PSS).
+    /// Memory in kilobytes; shared pages are counted proportionally (PSS).
     pub memory_kb: u64,
 }
 
@@ -92,10 +92,10 @@ impl std::ops::Add for Usage {
     }
 }
 
-/// What a process takes now.
+/// Current resource usage of a process.
 ///
 /// # Errors
-/// The process has ended, or nobody may look into it.
+/// The process has exited, or may not be inspected.
 pub fn usage(pid: u32) -> io::Result<Usage> {
     let count =
         |what: &str| Ok::<_, io::Error>(std::fs::read_dir(format!("/proc/{pid}/{what}"))?.count());

@@ -1,9 +1,9 @@
-//! Decides when, and how, an operation of the slow disk is answered.
+//! Decides when and how an operation of the slow disk completes.
 //!
 //! An operation arrives as a [`Job`]: a closure that does the work on the backing store and sends
-//! the answer. No thread waits for a held or delayed one; it is a value in a list here, so any
-//! number may wait. Two or so threads ([`Control::work`]) run those whose time has come. They touch
-//! the backing store only, never the mount, so nothing here can wait for itself.
+//! the reply. No thread waits for a held or delayed one; it is a value in a list here, so any
+//! number may wait. A few threads ([`Control::work`]) run those whose time has come. They touch
+//! only the backing store, never the mount, so nothing here can wait for itself.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -13,27 +13,27 @@ use std::time::{Duration, Instant};
 
 use super::ops::{Op, Ops, Target};
 
-/// What to do with an operation: carry it out, or answer with this `errno`.
+/// Outcome of an operation: execute it, or reply with this `errno`.
 pub(super) type Verdict = Result<(), i32>;
-/// Carries an operation out and answers it.
+/// Executes an operation and replies to it.
 pub(super) type Job = Box<dyn FnOnce(Verdict) + Send>;
 
 /// How long an operation takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// Every one.
+    /// Added to every operation.
     pub base: Duration,
-    /// Now and then more.
+    /// Occasional additional latency.
     pub spike: Option<Spike>,
 }
 
 /// An additional wait of some operations, chosen by the disk's seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spike {
-    /// One operation in so many, on average; at least 1.
+    /// One in this many operations, on average; at least 1.
     pub one_in: u32,
     pub shortest: Duration,
-    /// Not below `shortest`; every length between them is equally likely.
+    /// At least `shortest`; all lengths in between are equally likely.
     pub longest: Duration,
 }
 
@@ -62,7 +62,7 @@ struct Waiting {
     job: Job,
 }
 
-/// Jobs with a time, in an order that compares nothing else.
+/// Jobs with a due time, ordered by time and arrival only.
 struct Delayed {
     due: Instant,
     /// Arrival; keeps equal times in order.
@@ -96,7 +96,7 @@ struct State {
     /// By number, oldest first.
     rules: BTreeMap<u64, Rule>,
     last_number: u64,
-    /// What waits at the hold of that number.
+    /// Operations waiting at the hold of that number.
     held: BTreeMap<u64, Vec<Waiting>>,
     delayed: BinaryHeap<Reverse<Delayed>>,
     ready: VecDeque<(Verdict, Job)>,
@@ -107,20 +107,20 @@ struct State {
     stopped: bool,
 }
 
-/// Where an operation goes.
+/// Destination of an operation.
 enum Decision {
     Hold(u64),
     Delay(Instant, Verdict),
     Now(Verdict),
 }
 
-/// The rules in force and the operations under way. Shared by the file system, its work threads
-/// and the test's handles.
+/// The rules in force and the pending operations. Shared by the file system, its work threads and
+/// the test's handles.
 pub(super) struct Control {
     state: Mutex<State>,
-    /// For the work threads.
+    /// Wakes the work threads.
     work: Condvar,
-    /// For tests that wait for operations to arrive.
+    /// Wakes tests that wait for operations to arrive.
     arrived: Condvar,
 }
 
@@ -137,7 +137,7 @@ impl Control {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an operation: answers it now, later, or when a hold is let go.
+    /// Submits an operation: it completes now, later, or when a hold is released.
     pub(super) fn submit(&self, op: Op, path: PathBuf, job: Job) {
         let mut state = self.lock();
         state.seen[op.index()] += 1;
@@ -149,7 +149,7 @@ impl Control {
         }
     }
 
-    /// Puts an operation where it belongs; returns it if it is to be carried out at once.
+    /// Queues an operation; returns it if it is to be executed at once.
     fn place(&self, state: &mut State, waiting: Waiting) -> Option<(Verdict, Job)> {
         match state.decide(waiting.op, &waiting.path) {
             Decision::Hold(number) => {
@@ -188,8 +188,8 @@ impl Control {
         self.add(target, Effect::Hold)
     }
 
-    /// Ends a hold. What waited at it is carried out, unless another rule says otherwise, or
-    /// answered with an error.
+    /// Ends a hold. Operations waiting at it are executed, unless another rule applies, or fail
+    /// with an error.
     pub(super) fn let_go(&self, number: u64, verdict: Verdict) {
         let mut state = self.lock();
         state.rules.remove(&number);
@@ -203,7 +203,7 @@ impl Control {
         self.work.notify_all();
     }
 
-    /// How many operations wait at a hold.
+    /// Number of operations waiting at a hold.
     pub(super) fn waiting(&self, number: u64) -> usize {
         self.lock().held.get(&number).map_or(0, Vec::len)
     }
@@ -216,7 +216,7 @@ impl Control {
         !outcome.timed_out()
     }
 
-    /// Ends every rule; whatever waits is carried out.
+    /// Removes every rule; all waiting operations are executed.
     pub(super) fn heal(&self) {
         let mut state = self.lock();
         state.rules.clear();
@@ -229,12 +229,12 @@ impl Control {
         self.work.notify_all();
     }
 
-    /// How many operations the disk can be at work on; 0 means any number.
+    /// How many operations the disk can process at a time; 0 means any number.
     pub(super) fn set_heads(&self, n: usize) {
         self.lock().heads = vec![Instant::now(); n];
     }
 
-    /// How many operations of these kinds have arrived in all.
+    /// Total number of operations of these kinds so far.
     pub(super) fn seen(&self, ops: Ops) -> u64 {
         let state = self.lock();
         let counts = [
@@ -255,7 +255,7 @@ impl Control {
         counted.map(|op| state.seen[op.index()]).sum()
     }
 
-    /// Body of a work thread: runs what is due until [`Control::stop`].
+    /// Body of a work thread: runs due jobs until [`Control::stop`].
     pub(super) fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -282,7 +282,7 @@ impl Control {
         }
     }
 
-    /// Lets the work threads end after what is due; rules and waits are gone.
+    /// Lets the work threads end after the due jobs; rules and waits are discarded.
     pub(super) fn stop(&self) {
         self.heal();
         self.lock().stopped = true;
@@ -321,7 +321,7 @@ impl State {
             return Decision::Now(verdict);
         }
         let now = Instant::now();
-        // A disk with one head begins when it has finished what came before.
+        // A head starts an operation when it has finished the previous one.
         let due = match self.heads.iter_mut().min() {
             Some(free) => {
                 *free = now.max(*free) + wait;
@@ -370,7 +370,7 @@ mod tests {
         receiver
     }
 
-    /// Runs what is due, on this thread.
+    /// Runs due jobs, on this thread.
     fn run(control: &Control) {
         let due = || control.lock().next_due();
         while let Some((verdict, job)) = due() {

@@ -1,8 +1,8 @@
-//! An ordinary file system whose disk is slow: an image file on a [`SlowDisk`], a loop device on the
-//! image, an ext4, xfs or btrfs on the loop device.
+//! An ordinary file system on a slow disk: an image file on a [`SlowDisk`], a loop device on the
+//! image, and ext4, xfs or btrfs on the loop device.
 //!
-//! The image is opened past the page cache (direct I/O), so every block that the file system reads or
-//! writes is an operation that the slow disk sees, and the only cache is the file system's own.
+//! The image is opened with direct I/O, so every block that the file system reads or writes is an
+//! operation of the slow disk, and the only cache is the file system's own.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -19,22 +19,22 @@ use crate::skip::skip;
 use crate::temp::write_below;
 use crate::wait;
 
-/// Name of the directory where it is mounted, beside the disk; the watchdog knows it.
+/// Name of the directory where it is mounted, next to the disk; known to the watchdog.
 pub(super) const MOUNTED: &str = "local";
 
-/// Most that the disk reads or writes in one operation, in KB: what Linux reads ahead of its own
-/// accord on most disks.
+/// Maximum size of one disk read or write, in KB: the default read-ahead of Linux on most disks.
 const OPERATION_KB: &str = "128";
 
-/// How often a file system is tried to be made.
+/// Maximum number of attempts to create a file system.
 const MAKE_TRIES_MAX: usize = 4;
 
-/// What is on the image.
+/// File system of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// The usual one, and the one with most ways to wait: its maps of extents are read apart.
+    /// The most common one, and the one with most ways to wait: its extent maps are read
+    /// separately.
     Ext4,
-    /// Media servers have it.
+    /// Common on media servers.
     Xfs,
     /// Copy on write, with a device number per subvolume.
     Btrfs,
@@ -60,8 +60,7 @@ impl Format {
         }
     }
 
-    /// Options for mounting: without background work of its own that a test would see as
-    /// operations.
+    /// Mount options: disable background work that a test would see as operations.
     fn data(self) -> &'static CStr {
         match self {
             Format::Ext4 => c"noinit_itable,inode_readahead_blks=0",
@@ -70,7 +69,7 @@ impl Format {
         }
     }
 
-    /// The smallest image that the makers accept, and room to work in.
+    /// The smallest image that the tools accept, with room to work in.
     fn size_min(self) -> u64 {
         match self {
             Format::Ext4 => 0,
@@ -79,16 +78,16 @@ impl Format {
     }
 }
 
-/// How the file system is made and mounted.
+/// How the file system is created and mounted.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageOptions {
-    /// Which one.
+    /// Type of the file system.
     pub format: Format,
-    /// Size of the image, which is sparse; more for formats that need more.
+    /// Size of the image, which is sparse; increased for formats that need more.
     pub size: u64,
-    /// Mounted with `sync`: a write returns when the disk has it, so a held disk holds it.
+    /// Mounted with `sync`: a write returns when it is on the disk, so a held disk holds it.
     pub synchronous: bool,
-    /// For latency spikes.
+    /// Seed of latency spikes.
     pub seed: u64,
 }
 
@@ -108,18 +107,19 @@ pub struct DiskImage {
 }
 
 impl DiskImage {
-    /// Makes and mounts one, or says what is missing and yields nothing.
+    /// Creates and mounts one; returns nothing and reports the reason where the machine lacks a
+    /// requirement.
     ///
     /// # Panics
-    /// If the machine has all that is needed and it fails nevertheless.
+    /// If the machine meets all requirements and creating it fails nevertheless.
     #[track_caller]
     pub fn or_skip(options: ImageOptions) -> Option<DiskImage> {
         if let Some(missing) = mounts::missing_for_loop(options.format) {
             skip("loop", &missing);
             return None;
         }
-        // Attributes of the image stay cached: whoever asks the loop driver about its devices
-        // (another test's losetup) must not wait for this disk.
+        // Attributes of the image stay cached: processes that query the loop driver about its
+        // devices (another test's losetup) must not wait for this disk.
         let disk = SlowDisk::or_skip(DiskOptions {
             names_cached: Duration::from_secs(24 * 3600),
             pages_cached: false,
@@ -130,7 +130,8 @@ impl DiskImage {
             .and_then(|file| file.set_len(options.size.max(options.format.size_min())))
             .unwrap_or_else(|e| panic!("create {}: {e}", image.display()));
         let (maker, arguments) = options.format.maker();
-        // That of btrfs looks at all loop devices, and fails when another test's goes meanwhile.
+        // mkfs.btrfs looks at all loop devices, and fails when another test's device disappears
+        // meanwhile.
         let mut tries = 1..=MAKE_TRIES_MAX;
         let made = tries.find_map(|_| try_run(maker, arguments, &image).ok());
         made.unwrap_or_else(|| run(maker, arguments, &image));
@@ -155,31 +156,31 @@ impl DiskImage {
         let (name, data) = (self.options.format.name(), self.options.format.data());
         let mounted =
             while_nobody_measures(|| mount(&self.device, &self.mount_point, name, flags, data));
-        // From now on the kernel frees the device with its last user (LO_FLAGS_AUTOCLEAR), even
-        // if this process is killed.
+        // From now on the kernel frees the device with its last user (LO_FLAGS_AUTOCLEAR), even if
+        // this process is killed.
         run("losetup", &["--detach"], &self.device);
         if let Err(e) = mounted {
             panic!("mount {} at {}: {e}", self.device.display(), self.mount_point.display());
         }
     }
 
-    /// Makes the device read at most [`OPERATION_KB`] at once, also ahead of what is asked for: the
-    /// kernel's own choice depends on its version and the device's number, up to some MB.
+    /// Limits the device's reads to [`OPERATION_KB`], including read-ahead: the kernel's default
+    /// depends on its version and the device's number, up to several MB.
     fn limit_operations(&self) {
         let name = self.device.file_name().unwrap_or_default();
         let queue = Path::new("/sys/block").join(name).join("queue");
         for limit in ["max_sectors_kb", "read_ahead_kb"] {
-            // Where sysfs can't be written the disk is faster than meant, and still slow.
+            // If sysfs is not writable the disk is faster than intended, but still slow.
             let _ = fs::write(queue.join(limit), OPERATION_KB);
         }
     }
 
-    /// Unmounts and mounts again: nothing of it is cached then, neither data nor names nor
-    /// inodes nor extent maps. Nobody may use it for long: a file that is just being closed (by a
-    /// pool, by a program that another test starts) is waited for.
+    /// Unmounts and remounts it, after which nothing is cached: no data, names, inodes or extent
+    /// maps. No process may use it for long: files that are just being closed (by a pool, or by a
+    /// program that another test starts) are waited for.
     ///
     /// # Panics
-    /// If somebody goes on using it.
+    /// If it stays in use.
     #[track_caller]
     pub fn make_cold(&mut self) {
         let point = &self.mount_point;
@@ -190,15 +191,15 @@ impl DiskImage {
                 Err(e) => panic!("unmount {}: {e}", point.display()),
             }
         });
-        // The name is gone, but the kernel may still be at work on the file system: mounted again
-        // too early, there would be two of it on one image.
+        // The name is gone, but the kernel may still be working on the file system: remounted too
+        // early, there would be two of it on one image.
         let what = "the loop device to be free (a process in another mount namespace, made while \
                     this was mounted, keeps a copy of the mount)";
         wait::until(what, wait::PATIENCE, || (!self.device_is_ours()).then_some(()));
         self.attach();
     }
 
-    /// Whether the loop device that was set up last is still one, and on this image.
+    /// Whether the most recent loop device still exists, and is on this image.
     fn device_is_ours(&self) -> bool {
         let name = self.device.file_name().unwrap_or_default();
         let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
@@ -206,7 +207,7 @@ impl DiskImage {
         fs::read_to_string(backing).is_ok_and(|path| Path::new(path.trim_end()) == image)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.mount_point
     }
@@ -222,14 +223,15 @@ impl DiskImage {
         self.disk.hold(Ops::ALL)
     }
 
-    /// Writes a file through the file system; it is cached until [`DiskImage::make_cold`].
+    /// Writes a file through the file system; it stays cached until [`DiskImage::make_cold`].
     #[track_caller]
     pub fn write(&self, relative: &str, content: impl AsRef<[u8]>) -> PathBuf {
         write_below(&self.mount_point, relative, content.as_ref())
     }
 
-    /// Writes a file in which every other block is a hole, so that its extent map does not fit
-    /// the inode: reading it needs a read of the map first. `content` fills the blocks in turn.
+    /// Writes a file in which every other block is a hole, so that its extent map does not fit into
+    /// the inode: reading the file requires reading the map first. `content` fills the blocks in
+    /// turn.
     #[track_caller]
     pub fn write_fragmented(&self, relative: &str, content: &[u8]) -> PathBuf {
         const BLOCK: usize = 4096;
@@ -253,7 +255,7 @@ impl Drop for DiskImage {
     }
 }
 
-/// Runs a program of the system and returns what it printed.
+/// Runs a system program and returns its output.
 #[track_caller]
 fn run(program: &str, arguments: &[&str], last: &Path) -> String {
     try_run(program, arguments, last).unwrap_or_else(|error| {
@@ -261,10 +263,10 @@ fn run(program: &str, arguments: &[&str], last: &Path) -> String {
     })
 }
 
-/// Runs a program of the system; the error is what it said.
+/// Runs a system program; the error contains its output.
 #[track_caller]
 fn try_run(program: &str, arguments: &[&str], last: &Path) -> Result<String, String> {
-    let path = mounts::find_program(program).unwrap_or_else(|| panic!("there is no {program}"));
+    let path = mounts::find_program(program).unwrap_or_else(|| panic!("{program} not found"));
     let output = Command::new(path)
         .args(arguments)
         .arg(last)

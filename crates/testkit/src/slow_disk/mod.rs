@@ -1,21 +1,22 @@
-//! A disk whose every operation the test commands.
+//! A disk that a test controls operation by operation.
 //!
-//! [`SlowDisk`] is a FUSE file system that passes everything through to an ordinary directory,
-//! when the test lets it: operations can take a latency (with seeded spikes, with a limited number
+//! [`SlowDisk`] is a FUSE file system that passes operations through to an ordinary directory under
+//! the control of the test: operations can have a latency (with seeded spikes, and a limited number
 //! of heads), fail with an error, or be *held* until the test opens the [`Gate`]. Held operations
-//! make tests causal instead of timed: nothing cold can have been answered while the gate is
-//! closed, so whatever is answered did not wait for the disk. Rules can be limited to a directory.
+//! make tests causal instead of timed: no cold data can be served while the gate is closed, so any
+//! response did not wait for the disk. Rules can be limited to a directory.
 //!
-//! [`DiskImage`] puts an ordinary ext4, xfs or btrfs on a loop device over it: to the server a local disk with
-//! page cache, inodes and extent maps of the kernel, whose block reads and writes obey the test.
+//! [`DiskImage`] puts an ordinary ext4, xfs or btrfs on a loop device over it: for the server a
+//! local disk with the kernel's page cache, inodes and extent maps, whose block reads and writes
+//! the test controls.
 //!
-//! Both need root and `/dev/fuse`; [`SlowDisk::or_skip`] and [`DiskImage::or_skip`] say so and yield
-//! nothing where that is missing.
+//! Both need root and `/dev/fuse`; [`SlowDisk::or_skip`] and [`DiskImage::or_skip`] report it and
+//! return nothing where that is missing.
 //!
 //! The daemon runs in threads of the test process that never touch the mount. The test itself must
 //! not touch the mount (not even `stat`) while a gate is closed, as it would wait for itself. On
-//! drop every wait ends and the mount goes, by force if it must; a watchdog process does the same
-//! for a test process that is killed.
+//! drop every wait ends and the file system is unmounted, by force if necessary; a watchdog process
+//! does the same for a test process that is killed.
 
 mod control;
 mod image;
@@ -48,25 +49,25 @@ use control::Control;
 use passthrough::{Caching, Passthrough};
 use quiet::while_nobody_measures;
 
-/// Answered to an operation that a broken disk can't carry out.
+/// Result of an operation that a broken disk cannot execute.
 pub const EIO: i32 = 5;
-/// Answered when the disk is full.
+/// Result when the disk is full.
 pub const ENOSPC: i32 = 28;
 
-/// Threads that carry out what was held or delayed.
+/// Number of threads that execute held or delayed operations.
 const WORK_THREADS: usize = 4;
-/// Threads that receive the kernel's requests.
+/// Number of threads that receive the kernel's requests.
 const SESSION_THREADS: usize = 2;
 
-/// How a slow disk behaves for the kernel.
+/// Options of a slow disk.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskOptions {
-    /// How long the kernel believes names and attributes without asking; 0 asks every time, as
-    /// a network file system would.
+    /// How long the kernel caches names and attributes; 0 asks every time, like a network file
+    /// system.
     pub names_cached: Duration,
-    /// Whether what was read stays in the page cache.
+    /// Whether data read stays in the page cache.
     pub pages_cached: bool,
-    /// For latency spikes.
+    /// Seed of latency spikes.
     pub seed: u64,
 }
 
@@ -86,10 +87,10 @@ pub struct SlowDisk {
 }
 
 impl SlowDisk {
-    /// Mounts one, or says what is missing and yields nothing.
+    /// Mounts one; returns nothing and reports the reason where the machine lacks a requirement.
     ///
     /// # Panics
-    /// If the machine has all that is needed and it fails nevertheless.
+    /// If the machine meets all requirements and mounting fails nevertheless.
     #[track_caller]
     pub fn or_skip(options: DiskOptions) -> Option<SlowDisk> {
         match mounts::missing_for_fuse() {
@@ -139,29 +140,29 @@ impl SlowDisk {
         }
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("disk")
     }
 
-    /// The directory behind it; what is written there appears on the disk without any operation.
+    /// The backing directory; files written there appear on the disk without any operation.
     pub fn backing(&self) -> PathBuf {
         self.dir.path().join("backing")
     }
 
-    /// Writes a file behind the disk's back, so that nothing of it is cached.
+    /// Writes a file to the backing directory, so that nothing of it is cached.
     #[track_caller]
     pub fn write_cold(&self, relative: &str, content: impl AsRef<[u8]>) -> PathBuf {
         write_below(&self.backing(), relative, content.as_ref());
         self.path().join(relative)
     }
 
-    /// Lets these operations take time from now on. Latencies of several rules add up.
+    /// Adds latency to these operations from now on. Latencies of several rules add up.
     pub fn delay(&self, target: impl Into<Target>, latency: impl Into<Latency>) {
         self.control.delay(target.into(), latency.into());
     }
 
-    /// Lets these operations fail with `errno` from now on.
+    /// Makes these operations fail with `errno` from now on.
     pub fn fail(&self, target: impl Into<Target>, errno: i32) {
         self.control.fail(target.into(), errno);
     }
@@ -176,18 +177,18 @@ impl SlowDisk {
         }
     }
 
-    /// How many delayed operations it is at work on at a time: 1 is a disk with one head, 0 (as
-    /// at first) any number.
+    /// How many delayed operations the disk processes at a time: 1 is a disk with one head, 0 (the
+    /// default) any number.
     pub fn set_heads(&self, n: usize) {
         self.control.set_heads(n);
     }
 
-    /// Ends every latency, failure and hold; what waits is carried out.
+    /// Ends every latency, failure and hold; waiting operations are executed.
     pub fn heal(&self) {
         self.control.heal();
     }
 
-    /// How many operations of these kinds have arrived in all.
+    /// Total number of operations of these kinds so far.
     pub fn seen(&self, ops: Ops) -> u64 {
         self.control.seen(ops)
     }
@@ -197,16 +198,16 @@ impl Drop for SlowDisk {
     fn drop(&mut self) {
         self.control.heal();
         if !mounts::unmount(&self.path()) {
-            // What is still mounted must not be removed file by file.
+            // A mounted directory must not be removed file by file.
             self.dir.keep();
         }
         self.control.stop();
         for worker in self.workers.drain(..) {
-            // A work thread that panicked has said so.
+            // A work thread that panicked has already reported it.
             let _ = worker.join();
         }
         if let Some(session) = self.session.take() {
-            // Ends when the kernel has dropped the connection, which the unmount did.
+            // Ends when the kernel has closed the connection, as a result of the unmount.
             drop(session);
         }
     }
@@ -218,7 +219,7 @@ impl std::fmt::Debug for SlowDisk {
     }
 }
 
-/// A hold on operations of a slow disk. While it lives, nothing of its kind completes.
+/// A hold on operations of a slow disk. While it exists, no matching operation completes.
 #[must_use = "dropping the gate opens it"]
 pub struct Gate {
     control: Arc<Control>,
@@ -227,7 +228,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// How many operations wait at it now.
+    /// Number of operations currently waiting at it.
     pub fn waiting(&self) -> usize {
         self.control.waiting(self.number)
     }
@@ -235,7 +236,7 @@ impl Gate {
     /// Waits until at least `n` operations wait at it.
     ///
     /// # Panics
-    /// If they don't come in time.
+    /// If they do not arrive in time.
     #[track_caller]
     pub fn wait_waiting(&self, n: usize) {
         assert!(
@@ -245,17 +246,17 @@ impl Gate {
         );
     }
 
-    /// Whether at least `n` operations come to wait at it within `patience`.
+    /// Whether at least `n` operations arrive within `patience`.
     pub fn comes_to_wait(&self, n: usize, patience: Duration) -> bool {
         self.control.wait_waiting(self.number, n, patience)
     }
 
-    /// Lets go what waits, and all that comes.
+    /// Releases all waiting and future operations.
     pub fn open(mut self) {
         self.let_go(Ok(()));
     }
 
-    /// Answers what waits with an error; what comes later passes.
+    /// Fails the waiting operations with an error; later ones pass.
     pub fn fail(mut self, errno: i32) {
         self.let_go(Err(errno));
     }
@@ -280,7 +281,7 @@ impl std::fmt::Debug for Gate {
     }
 }
 
-/// Root of the slow disk's own files; for [`DiskImage`].
+/// Root of the slow disk's private files; for [`DiskImage`].
 pub(crate) fn dir_of(disk: &SlowDisk) -> &Path {
     disk.dir.path()
 }

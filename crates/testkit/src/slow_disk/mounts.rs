@@ -1,4 +1,4 @@
-//! Mounting, unmounting and page-cache eviction, and what the machine must have for it.
+//! Mounting, unmounting and page-cache eviction, and their requirements of the machine.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,12 +14,13 @@ use crate::wait::try_until;
 use rustix::fs::{Advice, fadvise};
 use rustix::mount::{UnmountFlags, unmount as sys_unmount};
 
-/// How long to wait until nobody uses a mount any more.
+/// How long to wait until a mount is no longer in use.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(2);
-/// Part of the names of our directories; with the process id it tells whose a mount is.
+/// Part of the names of our directories; the process id in the name identifies the owner of a
+/// mount.
 pub(super) const LABEL: &str = "slow-disk";
 
-/// What this machine lacks for a FUSE mount that other users may enter.
+/// The missing requirement for a FUSE mount that other users may enter.
 pub(super) fn missing_for_fuse() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
         return Some("the slow disk needs root");
@@ -29,7 +30,7 @@ pub(super) fn missing_for_fuse() -> Option<&'static str> {
     }
     // Root in a container often lacks it.
     if !may_mount() {
-        return Some("the slow disk needs the right to mount (CAP_SYS_ADMIN)");
+        return Some("the slow disk needs permission to mount (CAP_SYS_ADMIN)");
     }
     None
 }
@@ -55,7 +56,7 @@ fn may_loop() -> bool {
     })
 }
 
-/// What this machine lacks for a file system on a loop device.
+/// The missing requirement for a file system on a loop device.
 pub(super) fn missing_for_loop(format: Format) -> Option<String> {
     if File::open("/dev/loop-control").is_err() {
         return Some("the image needs loop devices".to_owned());
@@ -66,22 +67,23 @@ pub(super) fn missing_for_loop(format: Format) -> Option<String> {
         return Some(format!("the image needs {program}"));
     }
     if !may_loop() {
-        return Some("the image needs the right to use loop devices".to_owned());
+        return Some("the image needs permission to use loop devices".to_owned());
     }
-    // Filled when a file system is built in, or its module was loaded before.
+    // Lists file systems that are built in, or whose module was already loaded.
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     let is_known = known.lines().any(|line| line.split('\t').next_back() == Some(format.name()));
-    (!is_known && !loads(format.name())).then(|| format!("the kernel has no {}", format.name()))
+    (!is_known && !loads(format.name()))
+        .then(|| format!("the kernel does not support {}", format.name()))
 }
 
-/// Loads a module of the kernel.
+/// Loads a kernel module.
 fn loads(module: &str) -> bool {
     find_program("modprobe").is_some_and(|program| {
         Command::new(program).args(["-q", module]).status().is_ok_and(|status| status.success())
     })
 }
 
-/// A program of the system administrator.
+/// Finds a system administration program.
 pub(super) fn find_program(name: &str) -> Option<PathBuf> {
     ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
         .iter()
@@ -89,20 +91,20 @@ pub(super) fn find_program(name: &str) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Takes a mount away: in order if nobody uses it, else at once from the name space and by force,
-/// so that whatever still waits in a FUSE mount is answered with an error. True if it is gone.
+/// Unmounts: normally if the mount is not in use, otherwise lazily and by force, so that all
+/// pending operations in a FUSE mount fail with an error. Returns true if it is gone.
 pub(super) fn unmount(mount_point: &Path) -> bool {
-    // A server that was killed a moment ago may still be on its way out.
+    // A server that was just killed may still be exiting.
     let unmount = |flags| while_nobody_measures(|| sys_unmount(mount_point, flags)).ok();
     try_until(UNMOUNT_PATIENCE, || unmount(UnmountFlags::NOFOLLOW)).is_some()
         || unmount(UnmountFlags::FORCE | UnmountFlags::DETACH).is_some()
 }
 
-/// Removes mounts and directories that killed test processes have left behind.
+/// Removes mounts and directories left behind by killed test processes.
 pub(super) fn remove_stale() {
     let is_stale = |path: &String| owner(path).is_some_and(|pid| !is_alive(pid));
     let stale = mount_points().into_iter().filter(is_stale);
-    // FUSE mounts first: whoever syncs a file system on one would wait for the disk below.
+    // FUSE mounts first: syncing a file system on one would wait for the disk below.
     let (disks, others): (Vec<_>, Vec<_>) = stale.partition(|point| point.ends_with("/disk"));
     for point in disks.into_iter().chain(others) {
         let flags = UnmountFlags::FORCE | UnmountFlags::DETACH;
@@ -122,30 +124,30 @@ pub(super) fn remove_stale() {
 /// All mount points of this name space.
 fn mount_points() -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    // proc(5): the fifth field is the mount point; ours have no blanks to be escaped.
+    // proc(5): the fifth field is the mount point; ours contain no blanks to be escaped.
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
     points.map(str::to_owned).collect()
 }
 
-/// A process that ended while one of its threads waits in a mount of its own stays a zombie.
+/// A process that exited while one of its threads waits in its mount stays a zombie.
 fn is_alive(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mut states = status.lines().filter_map(|line| line.strip_prefix("State:"));
     states.any(|state| !state.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Watches over a mount from outside this process.
+/// Watches a mount from outside this process.
 ///
-/// A test process that is killed while one of its own threads waits in the mount can't end: that
+/// A test process that is killed while one of its threads waits in the mount cannot end: that
 /// thread waits for a daemon that is gone, and keeps the daemon's descriptor open, so the kernel
-/// does not notice. Somebody else must cut the connection then.
+/// does not notice. Another process must then close the connection.
 #[derive(Debug)]
 pub(super) struct Watchdog(Option<Child>);
 
 impl Watchdog {
-    /// Starts it. Without a shell there is none, and nothing is lost but the tidying up.
+    /// Starts it. Without a shell there is no watchdog, and only the cleanup is lost.
     pub(super) fn over(mount_point: &Path) -> Watchdog {
-        // Which loop devices lie on the disk shows only as long as it is mounted.
+        // The loop devices on the disk are only visible while it is mounted.
         const SCRIPT: &str = r#"
             while grep -q '^State:.[^ZX]' "/proc/$0/status" 2>/dev/null; do sleep 0.5; done
             loops=$(grep -ls "^$1/" /sys/block/loop*/loop/backing_file | cut -d/ -f4)
@@ -158,7 +160,7 @@ impl Watchdog {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // An interrupt from the terminal is for the test, not for who tidies up after it.
+            // An interrupt from the terminal is meant for the test, not for the cleanup after it.
             .process_group(0)
             .spawn();
         Watchdog(child.ok())
@@ -168,21 +170,21 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
-            // It may have ended only if this process had.
+            // It can only have ended if this process had.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Id of the process that made a mount of ours.
+/// Id of the process that created one of our mounts.
 fn owner(mount_point: &str) -> Option<u32> {
     let (_, rest) = mount_point.split_once(&format!("/nowait-{LABEL}-"))?;
     rest.split('-').next()?.parse().ok()
 }
 
-/// Drops the cached pages of a file or of every file below a directory, as far as they are clean
-/// and nobody is using them. Names and inodes stay cached.
+/// Drops the cached pages of a file or of every file below a directory, provided they are clean and
+/// unused. Names and inodes stay cached.
 ///
 /// # Errors
 /// If something there can't be opened.

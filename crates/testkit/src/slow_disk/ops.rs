@@ -1,10 +1,10 @@
-//! The operations of a file system that the slow disk tells apart, and sets of them.
+//! The kinds of file system operations that the slow disk distinguishes, and sets of them.
 
 use std::fmt;
 use std::ops::BitOr;
 use std::path::{Path, PathBuf};
 
-/// One kind of operation that the kernel asks of the slow disk.
+/// One kind of operation that the kernel requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Op {
@@ -42,19 +42,19 @@ impl Ops {
     pub const GETATTR: Ops = Ops::of(Op::Getattr);
     /// `chmod`, `chown`, `truncate`, `utimes`.
     pub const SETATTR: Ops = Ops::of(Op::Setattr);
-    /// `open` of what exists, directories too.
+    /// `open` of an existing file or directory.
     pub const OPEN: Ops = Ops::of(Op::Open);
-    /// `open` with `O_CREAT` of what does not exist.
+    /// `open` with `O_CREAT` of a new file.
     pub const CREATE: Ops = Ops::of(Op::Create);
     pub const READ: Ops = Ops::of(Op::Read);
     pub const WRITE: Ops = Ops::of(Op::Write);
     pub const FSYNC: Ops = Ops::of(Op::Fsync);
     pub const READDIR: Ops = Ops::of(Op::Readdir);
     pub const RENAME: Ops = Ops::of(Op::Rename);
-    /// Removing a name, of a directory too.
+    /// Removing the name of a file or directory.
     pub const UNLINK: Ops = Ops::of(Op::Unlink);
     pub const MKDIR: Ops = Ops::of(Op::Mkdir);
-    /// Whatever can wait: every operation but the closing of files and `statfs`.
+    /// All operations that can wait: everything except closing files and `statfs`.
     pub const ALL: Ops = Ops((1 << Op::Other as u16) - 1);
 
     const fn of(op: Op) -> Ops {
@@ -90,7 +90,7 @@ impl fmt::Debug for Ops {
     }
 }
 
-/// Which operations something applies to: a set of kinds, perhaps only below one directory.
+/// The scope of a rule: a set of operations, optionally below one directory only.
 #[derive(Clone, Debug)]
 pub struct Target {
     ops: Ops,

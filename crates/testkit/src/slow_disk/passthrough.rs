@@ -1,7 +1,8 @@
-//! The file system as the kernel sees it: each request becomes a job that [`Control`] lets run.
+//! The file system's interface to the kernel: each request becomes a job that [`Control`]
+//! schedules.
 //!
-//! Called by the threads of the `fuser` session. They only look up paths and hand jobs over; what
-//! waits, waits in [`Control`], so one slow operation holds up no other.
+//! Called by the threads of the `fuser` session. They only look up paths and submit jobs; all
+//! waiting happens in [`Control`], so one slow operation delays no other.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,15 +22,16 @@ use super::ops::Op;
 use super::store::{Change, Creator, Store};
 use super::tree::ROOT;
 
-/// Reads under way that the kernel starts on its own account (readahead, direct asynchronous
-/// ones). Above what any test holds back, so that the kernel's own queue never hides one.
+/// Maximum number of reads in flight that the kernel starts by itself (readahead, direct
+/// asynchronous ones). Larger than any test holds back, so that the kernel's own queue never hides
+/// one.
 const BACKGROUND_MAX: u16 = 4096;
 
-/// How long the kernel may believe what it was told of names and attributes.
+/// How long the kernel may cache names and attributes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caching {
     pub(super) names: Duration,
-    /// Whether the page cache keeps what was read, across opens too.
+    /// Whether the page cache keeps data, even across opens.
     pub(super) pages: bool,
 }
 
@@ -39,7 +41,7 @@ pub(super) struct Passthrough {
     caching: Caching,
 }
 
-/// The kernel's generation number of an inode; ours are never used twice.
+/// The kernel's generation number of an inode; ours are never reused.
 const GENERATION: Generation = Generation(0);
 
 fn errno(error: &io::Error) -> Errno {
@@ -57,14 +59,14 @@ impl Passthrough {
         Passthrough { store: Arc::new(Store::new(root)), control, caching }
     }
 
-    /// Hands over an operation on a node.
+    /// Submits an operation on a node.
     fn on(&self, op: Op, ino: INodeNo, work: impl FnOnce(&Store, Verdict) + Send + 'static) {
         let path = self.store.relative(ino.0);
         let store = Arc::clone(&self.store);
         self.control.submit(op, path, Box::new(move |verdict| work(&store, verdict)));
     }
 
-    /// Hands over an operation on a name in a directory.
+    /// Submits an operation on a name in a directory.
     fn at(
         &self,
         op: Op,
@@ -91,8 +93,8 @@ impl Passthrough {
 
 impl Filesystem for Passthrough {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Without these, the kernel itself would line up what may wait side by side. An old
-        // kernel lacks some; the tests then show it.
+        // Without these, the kernel itself would serialize operations that may wait in parallel. An
+        // old kernel lacks some; the tests then reveal it.
         for flag in [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_ASYNC_DIO] {
             let _ = config.add_capabilities(flag);
         }
@@ -117,7 +119,7 @@ impl Filesystem for Passthrough {
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let ttl = self.caching.names;
-        // The root is asked by every path walk and by the mount itself: it never waits.
+        // Every path walk and the mount itself request the root: it never waits.
         let op = if ino.0 == ROOT { Op::Other } else { Op::Getattr };
         self.on(op, ino, move |store, verdict| match then(verdict, || store.getattr(ino.0)) {
             Ok(attributes) => reply.attr(&ttl, &attributes),
@@ -342,7 +344,7 @@ impl Filesystem for Passthrough {
             let dots = [".", ".."].map(|name| (name.into(), FileType::Directory));
             let all = dots.into_iter().chain(entries).zip(1..);
             for ((name, kind), next) in all.skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-                // Only a lookup makes an inode known; any number does here.
+                // Only a lookup makes an inode known; any number is fine here.
                 if reply.add(INodeNo(u64::MAX), next, kind, &name) {
                     break;
                 }
@@ -360,7 +362,7 @@ impl Filesystem for Passthrough {
         reply.statfs(BLOCKS, BLOCKS, BLOCKS, BLOCKS, BLOCKS, 4096, 255, 4096);
     }
 
-    // The kernel asks these once and then knows that they are not there.
+    // The kernel requests these once and then knows that they are not implemented.
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);

@@ -1,8 +1,8 @@
-//! Files that stay in memory, whatever the machine does.
+//! Keeps files in memory under all circumstances.
 //!
 //! A kernel may drop a page of the page cache at any time: because memory is short, or because the
-//! host of a virtual machine wants it back (some machines do so with whatever no process has mapped
-//! for half a minute). A test that says "this is in memory, so it is served" must make sure of it.
+//! host of a virtual machine wants it back (some hosts reclaim everything that no process has
+//! mapped for half a minute). A test that relies on data being in memory must make sure of it.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, pipe, splice};
 
-/// Bytes of a file that can be kept: the largest pipe that anybody may have.
+/// Maximum size of a pinned file: the largest pipe available to unprivileged users.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Keeps a file's name, its inode and its pages in memory. Drop it before the file system is unmounted.
@@ -19,14 +19,14 @@ const BYTES_MAX: u64 = 1 << 20;
 pub struct Pinned {
     /// Keeps name and inode.
     _file: File,
-    /// Its content refers to the pages of the page cache, which are in use by that.
+    /// Its contents refer to the pages of the page cache, which keeps them in use.
     _pipe: (OwnedFd, OwnedFd),
 }
 
 /// Reads a file of at most 1 MB and keeps it in memory.
 ///
 /// # Panics
-/// If it can't be read, or is larger.
+/// If it cannot be read, or is larger.
 #[track_caller]
 pub fn pin(path: &Path) -> Pinned {
     try_pin(path).unwrap_or_else(|e| panic!("keep {} in memory: {e}", path.display()))
@@ -43,7 +43,7 @@ fn try_pin(path: &Path) -> io::Result<Pinned> {
     let mut offset = 0;
     while offset < size {
         let rest = (size - offset) as usize;
-        // Full before the end: then this is an error.
+        // Full before the end: this is an error then.
         let flags = SpliceFlags::NONBLOCK;
         if splice(&file, Some(&mut offset), &write, None, rest, flags)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());

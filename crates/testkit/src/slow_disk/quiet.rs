@@ -1,10 +1,11 @@
-//! No mounts while somebody measures.
+//! Prevents mounts during measurements.
 //!
-//! Whatever is mounted or unmounted on the machine makes a server look at names anew, and makes the
-//! kernel's walk through cached names fail for a moment. Tests that run side by side would disturb
-//! each other so, at random. Therefore the kit mounts only while no test holds a [`Quiet`], in this
-//! process or another one: a lock on a file, shared by those who want quiet, exclusive for mounting.
-//! Who waits for it holds a second lock, the door: otherwise those who want quiet could take turns for
+//! Any mount or unmount on the machine makes a server look up names again, and makes the kernel's
+//! walk through cached names fail for a moment. Tests running side by side would randomly disturb
+//! each other this way. Therefore the kit mounts only while no test holds a [`Quiet`], in this
+//! process or another one: a file lock, shared for quiet, exclusive for mounting. A process waiting
+//! for the lock holds a second lock, the door: otherwise holders of quiet could overlap forever,
+//! and no mount would ever happen.
 //! ever, and nobody would get to mount.
 
 use std::cell::RefCell;
@@ -19,14 +20,14 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use crate::temp::TempDir;
 use crate::wait::try_until;
 
-/// How long to wait for the others, who all run tests that are bounded themselves.
+/// How long to wait for other tests, which are bounded themselves.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What a thread has of the lock.
+/// A thread's share of the lock.
 struct Held {
-    /// Nobody else has it; else it is shared with others who want quiet.
+    /// Held exclusively; otherwise shared with others who want quiet.
     alone: bool,
-    /// The lock ends with the file.
+    /// The lock is released with the file.
     _lock: Option<File>,
 }
 
@@ -35,7 +36,8 @@ impl Held {
         Held { alone: false, _lock: lock(FlockOperation::NonBlockingLockShared) }
     }
 
-    /// One more on a thread that has it already: it would wait for those who wait for it.
+    /// Another share for a thread that already has the lock: it would otherwise wait for processes
+    /// that wait for it.
     fn again() -> Held {
         Held { alone: false, _lock: None }
     }
@@ -45,27 +47,27 @@ thread_local! {
     static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
 }
 
-/// As long as it lives, others mount and unmount nothing, on the whole machine.
+/// While it exists, other tests mount and unmount nothing, on the whole machine.
 ///
-/// Take it after the last mount of your own and drop it before the disk: what this thread mounts
-/// itself interrupts the quiet.
+/// Take it after your last mount and drop it before the disk: mounting on this thread interrupts
+/// the quiet.
 #[derive(Debug)]
 pub struct Quiet {
-    /// The lock is this thread's.
+    /// The lock belongs to this thread.
     _not_send: PhantomData<*const ()>,
 }
 
-/// Waits until mounting is done and keeps others from it.
+/// Waits for running mounts to finish and prevents further ones.
 pub fn quiet() -> Quiet {
     let is_first = HELD.with_borrow(Vec::is_empty);
     hold(if is_first { Held::shared() } else { Held::again() })
 }
 
-/// Like [`quiet`] for a test that makes the noise itself: no other test measures meanwhile, and the
-/// kit's mounts on this thread go on.
+/// Like [`quiet`], for a test that mounts: no other test measures meanwhile, and the kit's mounts
+/// on this thread still work.
 ///
 /// # Panics
-/// If the thread has a [`Quiet`].
+/// If the thread already has a [`Quiet`].
 pub fn alone() -> Quiet {
     assert!(HELD.with_borrow(Vec::is_empty), "one at a time");
     hold(Held { alone: true, _lock: lock(FlockOperation::NonBlockingLockExclusive) })
@@ -76,11 +78,11 @@ fn hold(held: Held) -> Quiet {
     Quiet { _not_send: PhantomData }
 }
 
-/// Mounts something unimportant somewhere and takes it away again, as a container engine on the same
-/// machine does all the time. Call it [`alone`].
+/// Mounts something irrelevant and unmounts it again, as a container engine on the same machine
+/// does all the time. Call it while [`alone`].
 ///
 /// # Panics
-/// If this machine can't mount.
+/// If this machine cannot mount.
 #[track_caller]
 pub fn mount_elsewhere() {
     let dir = TempDir::new("elsewhere");
@@ -95,12 +97,12 @@ impl Drop for Quiet {
     }
 }
 
-/// Does what mounts or unmounts, when nobody wants quiet.
+/// Runs `work`, which mounts or unmounts, when no test wants quiet.
 pub(super) fn while_nobody_measures<T>(work: impl FnOnce() -> T) -> T {
     if HELD.with_borrow(|all| all.first().is_some_and(|held| held.alone)) {
         return work();
     }
-    // Given up first: two that want to mount would wait for each other's share.
+    // Released first: two threads that want to mount would otherwise wait for each other's share.
     let shares = HELD.with_borrow_mut(std::mem::take);
     let count = shares.len();
     drop(shares);
@@ -114,7 +116,7 @@ pub(super) fn while_nobody_measures<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Without a lock (a full disk, a strange system) tests disturb each other, no more.
+/// Without a lock (a full disk, an unusual system) tests may disturb each other, nothing worse.
 fn lock(operation: FlockOperation) -> Option<File> {
     let door = lock_file("door", FlockOperation::NonBlockingLockExclusive)?;
     let lock = lock_file("lock", operation);
@@ -133,7 +135,7 @@ fn lock_file(extension: &str, operation: FlockOperation) -> Option<File> {
     locked.map(|()| file)
 }
 
-/// The processes that have a lock on the file.
+/// The processes that hold a lock on the file.
 fn holders(file: &File) -> Vec<String> {
     let Ok(inode) = file.metadata().map(|metadata| format!(":{}", metadata.ino())) else {
         return Vec::new();

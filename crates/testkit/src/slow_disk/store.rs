@@ -1,7 +1,7 @@
-//! What the slow disk does when an operation's time has come: the same operation on an ordinary
-//! directory, the backing store. Paths come from the [`Tree`]; open files by number.
+//! Executes an operation of the slow disk when its time has come: the same operation on an ordinary
+//! directory, the backing store. Paths come from the [`Tree`]; open files are found by number.
 //!
-//! Nothing is flushed to the backing store's own disk: the slow disk plays latency, not power
+//! Nothing is flushed to the backing store's own disk: the slow disk simulates latency, not power
 //! failures.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::tree::Tree;
 
-/// The backing store with what the kernel knows of it.
+/// The backing store, with the kernel's view of it.
 #[derive(Debug)]
 pub(super) struct Store {
     root: PathBuf,
@@ -33,7 +33,7 @@ struct OpenFiles {
     last: u64,
 }
 
-/// What the kernel wants to change of a file's attributes.
+/// A change of a file's attributes requested by the kernel.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) mode: Option<u32>,
@@ -44,7 +44,7 @@ pub(super) struct Change {
     pub(super) mtime: Option<TimeOrNow>,
 }
 
-/// Who creates something, and with which mode.
+/// The creator of a file, and its mode.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Creator {
     pub(super) uid: u32,
@@ -69,7 +69,7 @@ impl Store {
         }
     }
 
-    /// Path of a node relative to the root, empty if it has none any more.
+    /// Path of a node relative to the root; empty if it no longer has one.
     pub(super) fn relative(&self, ino: u64) -> PathBuf {
         lock(&self.tree).path(ino).unwrap_or_default()
     }
@@ -102,7 +102,7 @@ impl Store {
     pub(super) fn getattr(&self, ino: u64) -> io::Result<FileAttr> {
         let metadata = match self.path(ino) {
             Ok(path) => fs::symlink_metadata(path)?,
-            // Unlinked, but somebody has it open.
+            // Unlinked, but still open.
             Err(gone) => self.any_open(ino).ok_or(gone)?.metadata()?,
         };
         Ok(attributes(ino, &metadata))
@@ -135,7 +135,7 @@ impl Store {
 
     pub(super) fn open(&self, ino: u64) -> io::Result<u64> {
         let path = self.path(ino)?;
-        // The kernel has checked who may do what; one handle serves reads and writes.
+        // The kernel has checked the permissions; one handle serves reads and writes.
         let file =
             OpenOptions::new().read(true).write(true).open(&path).or_else(|_| File::open(&path))?;
         Ok(self.keep(ino, file))
@@ -266,7 +266,7 @@ impl Store {
     }
 }
 
-/// A new file belongs to whoever asked for it, if we may say so.
+/// Gives a new file to its creator, if permitted.
 fn give_to(path: &Path, creator: Creator) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());

@@ -1,8 +1,8 @@
 //! Inode numbers of the slow disk and the paths behind them.
 //!
-//! The kernel names a file by the inode number that a lookup returned; the backing store is asked
-//! by path. A node knows its parent and name only, so renaming a directory moves all below it. A
-//! removed node has no path any more but lives until the kernel forgets it.
+//! The kernel identifies a file by the inode number that a lookup returned; the backing store is
+//! accessed by path. A node knows only its parent and name, so renaming a directory moves
+//! everything below it. A removed node no longer has a path but lives until the kernel forgets it.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -13,9 +13,9 @@ pub(super) const ROOT: u64 = 1;
 
 #[derive(Debug)]
 struct Node {
-    /// `None` once the name is removed.
+    /// `None` once the name has been removed.
     place: Option<(u64, OsString)>,
-    /// How often the kernel was told of it; it forgets as often.
+    /// Number of lookups reported to the kernel; it forgets as many.
     lookups: u64,
 }
 
@@ -33,7 +33,7 @@ impl Tree {
         Tree { nodes: HashMap::from([(ROOT, root)]), names: HashMap::new(), last: ROOT }
     }
 
-    /// Path of a node relative to the root; `None` if it or a parent has no name any more.
+    /// Path of a node relative to the root; `None` if it or a parent no longer has a name.
     pub(super) fn path(&self, ino: u64) -> Option<PathBuf> {
         let mut names = Vec::new();
         let mut at = ino;
@@ -50,7 +50,7 @@ impl Tree {
         Some(self.path(parent)?.join(name))
     }
 
-    /// The number to tell the kernel for a name that exists; counts as one lookup.
+    /// The number to report to the kernel for an existing name; counts as one lookup.
     pub(super) fn remember(&mut self, parent: u64, name: &OsStr) -> u64 {
         let place = (parent, name.to_owned());
         let ino = match self.names.get(&place) {
@@ -69,7 +69,7 @@ impl Tree {
         ino
     }
 
-    /// The kernel gives back `n` of its lookups.
+    /// The kernel returns `n` of its lookups.
     pub(super) fn forget(&mut self, ino: u64, n: u64) {
         let Some(node) = self.nodes.get_mut(&ino) else {
             return;

@@ -1,9 +1,9 @@
-//! `kill -9`, again and again: the only process, or the server process of a master, which starts
-//! another.
+//! `kill -9`, repeatedly: of a process without a master, or of the server process of a master,
+//! which starts another.
 //!
 //! A kill comes after some number of responses, wherever the fills under way happen to be. After
-//! each start everything is asked for. Objects that were on disk before are still there, purged ones
-//! never come back, and no temporary file remains.
+//! each start all objects are requested. Objects that were on disk before are still there, purged
+//! ones never come back, and no temporary file remains.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -17,11 +17,11 @@ use crate::load::{Got, Mix, Truth};
 use crate::objects::OBJECTS;
 use crate::origin::Origin;
 
-/// Kills per test, unless `NOWAIT_TEST_ROUNDS` says otherwise.
+/// Kills per test; `NOWAIT_TEST_ROUNDS` overrides it.
 const ROUNDS: u64 = 5;
 const CLIENTS: u64 = 4;
 
-/// A cache below `%%CACHE%%`, with `%%MORE%%` parameters.
+/// A cache below `%%CACHE%%`, with additional parameters `%%MORE%%`.
 pub const HTTP: &str = "
     map $request_method $purge { default ''; PURGE 1; }
     proxy_cache_path %%CACHE%%/objects levels=1:2 keys_zone=objects:1m inactive=1h %%MORE%%;
@@ -72,7 +72,7 @@ enum Kill {
     ServerProcess,
 }
 
-/// Runs some rounds on one cache with these parameters more.
+/// Runs some rounds on one cache with these additional parameters.
 fn run(driver: Driver, kill: Kill, parameters: &str) {
     let dir = TempDir::new("crash");
     let origin = Origin::start();
@@ -92,7 +92,7 @@ fn run(driver: Driver, kill: Kill, parameters: &str) {
         before = verify(&truth, &before);
         no_temporary_files(dir.path());
         if kill == Kill::OnlyProcess && round.is_multiple_of(2) {
-            // Saves its index, which is old when the process is killed next.
+            // Saves its index, which is outdated when the process is killed next.
             server.stop();
             server = builder.clone().start();
             truth.addr = server.addr();
@@ -121,15 +121,16 @@ fn run(driver: Driver, kill: Kill, parameters: &str) {
             server = builder.clone().start();
             truth.addr = server.addr();
         }
-        // The master's new server process takes connections at once: the socket stayed.
+        // The master's new server process accepts connections at once: the socket stayed open.
     }
     let left = verify(&truth, &before).iter().flatten().count();
     assert!(left > OBJECTS / 2, "only {left} objects are left: this is no cache");
     server.stop();
 }
 
-/// Asks for every object once. Those that came from the disk after the last start, and were not
-/// changed since, must come from the disk again, the same. Returns which come from there now.
+/// Requests every object once. Objects that came from the disk after the last start, and were not
+/// changed since, must come from the disk again, unchanged. Returns those that come from the disk
+/// now.
 fn verify(truth: &Truth, before: &[Option<(Got, u64)>]) -> Vec<Option<(Got, u64)>> {
     let ask = |object| {
         let changes = truth.changes(object);
@@ -144,7 +145,7 @@ fn verify(truth: &Truth, before: &[Option<(Got, u64)>]) -> Vec<Option<(Got, u64)
     (0..OBJECTS).map(ask).collect()
 }
 
-/// Waits until the loader has removed what was left, and the fills have ended.
+/// Waits until the loader has removed left-over files, and the fills have ended.
 pub fn no_temporary_files(dir: &Path) {
     until("temporary files to go", PATIENCE, || temporary_files(dir).is_empty().then_some(()));
 }

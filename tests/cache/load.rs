@@ -1,4 +1,4 @@
-//! Clients that ask, purge and leave until they are told to stop, and check what comes back.
+//! Clients that request, purge and disconnect until they are stopped, and check the responses.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -12,36 +12,37 @@ use nowait_testkit::{Client, Response};
 use crate::objects::{self, OBJECTS, Random};
 use crate::origin::Origin;
 
-/// What all clients know.
+/// The state shared by all clients.
 pub struct Truth {
     pub origin: Origin,
     pub addr: SocketAddr,
-    /// Versions below were purged: they must not be served.
+    /// Older versions were purged: they must not be served.
     floors: Vec<AtomicU64>,
-    /// How often a change of an object began or ended: a purge, or a fetch past the cache.
+    /// The number of starts and ends of changes of an object: a purge, or a fetch past the cache.
     changes: Vec<AtomicU64>,
-    /// Whole responses so far.
+    /// The number of whole responses so far.
     pub responses: AtomicU64,
     pub over: AtomicBool,
 }
 
-/// What an answer was.
+/// A response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Got {
     pub version: u64,
     pub hit: bool,
 }
 
-/// Why there was no answer.
+/// Why there was no response.
 #[derive(Debug)]
 pub struct Lost(String);
 
-/// What the clients of a load do.
+/// The behaviour of a load's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mix {
-    /// They take it that the server may be killed.
+    /// They accept that the server may be killed.
     MayBeKilled,
-    /// Every request must be answered, also to those who ask for parts; some leave before the end.
+    /// Every request must get a response, including range requests; some clients leave before the
+    /// end.
     AllAnswered,
 }
 
@@ -58,17 +59,17 @@ impl Truth {
         }
     }
 
-    /// Another number whenever the object is purged or fetched past the cache.
+    /// Changes whenever the object is purged or fetched past the cache.
     pub fn changes(&self, object: usize) -> u64 {
         self.changes[object].load(Ordering::SeqCst)
     }
 
-    /// Waits until there are so many responses more, or a client has failed.
+    /// Waits until there are this many more responses, or a client has failed.
     pub fn wait_for(&self, more: u64, clients: &[ScopedJoinHandle<'_, ()>]) {
         let responses = || self.responses.load(Ordering::SeqCst);
         let enough = responses() + more;
         while responses() < enough && !clients.iter().any(|client| client.is_finished()) {
-            // Patience with each one, not with all of them.
+            // The time limit is per response, not for all of them.
             let before = responses();
             until("a response", PATIENCE, || {
                 let failed = clients.iter().any(|client| client.is_finished());
@@ -77,12 +78,12 @@ impl Truth {
         }
     }
 
-    /// Asks for an object and checks the answer.
+    /// Requests an object and checks the response.
     pub fn get(&self, object: usize) -> Result<Got, Lost> {
         self.ask(object, "", None)
     }
 
-    /// As [`Truth::get`], past the cache: what is stored is replaced.
+    /// Like [`Truth::get`], past the cache: the stored object is replaced.
     fn renew(&self, object: usize) -> Result<Got, Lost> {
         self.changes[object].fetch_add(1, Ordering::SeqCst);
         let got = self.ask(object, "?fresh=1", None);
@@ -124,7 +125,7 @@ impl Truth {
         Ok(Got { version, hit: response.header("X-Cache") == Some("HIT") })
     }
 
-    /// Purges an object. Without an answer nobody knows whether it was.
+    /// Purges an object. Without a response it is unknown whether it was purged.
     fn purge(&self, object: usize) -> Result<(), Lost> {
         self.changes[object].fetch_add(1, Ordering::SeqCst);
         let newest = self.origin.newest(object);
@@ -137,7 +138,7 @@ impl Truth {
         Ok(())
     }
 
-    /// Asks for an object and leaves somewhere in its body.
+    /// Requests an object and disconnects in the middle of its body.
     fn leave(&self, object: usize, after: usize) -> Result<(), Lost> {
         let mut client = self.send("GET", object, "", "")?;
         client.read_some(after.max(1));
@@ -160,11 +161,11 @@ impl Truth {
         sent.map(|()| client).map_err(|error| Lost(error.to_string()))
     }
 
-    /// Asks and purges until it is over.
+    /// Requests and purges until the end.
     pub fn load(&self, seed: u64, mix: Mix) {
         let mut random = Random::new(seed);
         while !self.over.load(Ordering::SeqCst) {
-            // Some are asked for far more often than others.
+            // Some are requested far more often than others.
             let limit = 1 + random.below(OBJECTS);
             let object = random.below(limit);
             let size = objects::size(object);
@@ -193,7 +194,7 @@ fn answer(client: &mut Client) -> Result<Response, Lost> {
     }
 }
 
-/// What `Content-Range: bytes 5-9/100` says.
+/// Parses `Content-Range: bytes 5-9/100`.
 fn part(response: &Response) -> Range<usize> {
     let field = response.header("Content-Range").expect("a part says which");
     let range = field.strip_prefix("bytes ").and_then(|field| field.split_once('/'));

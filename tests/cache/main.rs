@@ -1,8 +1,8 @@
-//! The cache in the long run: under load of all kinds, and after `kill -9`. Whatever is served is a
-//! whole response that the origin has sent, in a version that nobody has purged.
+//! The cache in the long run: under mixed load, and after `kill -9`. Every response served is a
+//! whole response sent by the origin, in a version that was not purged.
 //!
-//! The origin sends each object in a new version each time; every byte of a body follows from number
-//! and version, so that each response tells what it must be ([`load`]). Progress is counted in
+//! The origin sends each object in a new version each time; every byte of a body follows from
+//! number and version, so that each response can be checked ([`load`]). Progress is counted in
 //! responses, not in time.
 
 mod crash;

@@ -1,9 +1,9 @@
-//! What the origin serves: objects whose every byte follows from number and version.
+//! The origin's objects, whose every byte follows from number and version.
 
 /// How many objects there are.
 pub const OBJECTS: usize = 120;
 
-/// Sizes around what the server treats differently: empty, one read, one buffer, many trips to the
+/// Sizes at the limits of different code paths: empty, one read, one buffer, many trips to the
 /// disk.
 const SIZES: [usize; 8] = [0, 1, 900, 4_096, 30_000, 70_001, 600_000, 2_500_000];
 
@@ -26,7 +26,7 @@ pub fn body(object: usize, version: u64) -> Vec<u8> {
     body
 }
 
-/// Where an object is.
+/// The path of an object.
 pub fn path(object: usize) -> String {
     format!("/{}/{object}", object % 5)
 }

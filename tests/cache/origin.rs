@@ -42,7 +42,7 @@ impl Origin {
         self.addr
     }
 
-    /// The newest version that was sent, or begun; 0: none.
+    /// The newest version sent completely or in part; 0: none.
     pub fn newest(&self, object: usize) -> u64 {
         self.shared.versions[object].load(Ordering::SeqCst)
     }

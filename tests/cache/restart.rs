@@ -1,4 +1,4 @@
-//! Purges that come as soon as the server listens again, however it ended before.
+//! Purges as soon as the server listens again, however it ended before.
 
 use nowait_testkit::server::Signal;
 use nowait_testkit::wait::{PATIENCE, until};
@@ -53,7 +53,8 @@ fn purge_after(signal: Signal, master: bool) {
         server.signal(signal);
         server.wait_exit(PATIENCE);
         server = builder.clone().start();
-        // What is purged: an object, all below a directory, and by the command line all below another.
+        // The purges: an object, everything below a directory, and from the command line everything
+        // below another.
         assert_eq!(purge(&server, &path(round)), 204, "round {round}");
         assert_eq!(purge(&server, "/0/*"), 204);
         assert_eq!(purge_by_command(&server, "localhost/3/"), Some(0));

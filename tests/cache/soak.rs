@@ -1,9 +1,9 @@
-//! Mixed load for long: hits, misses, purges, parts, clients that leave in the middle of a body,
-//! evictions, and reloads all the time. Every byte is checked, every request is answered, and in the
-//! end memory and descriptors are what they were.
+//! Long mixed load: hits, misses, purges, range requests, clients that disconnect in the middle of
+//! a body, evictions, and constant reloads. Every byte is checked, every request gets a response,
+//! and in the end memory and descriptors are back where they were.
 //!
-//! `cargo test` runs a short form. The long one takes `NOWAIT_SOAK_SECONDS` seconds, ten minutes if
-//! not said otherwise: `cargo test -p nowait --release --test cache -- --ignored`.
+//! `cargo test` runs a short form. The long one takes `NOWAIT_SOAK_SECONDS` seconds, ten minutes by
+//! default: `cargo test -p nowait --release --test cache -- --ignored`.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -20,11 +20,11 @@ use crate::origin::Origin;
 const CLIENTS: u64 = 6;
 /// Responses between two reloads.
 const RESPONSES: u64 = 150;
-/// Resident memory may grow so much after the load has gone on for a while, in kilobytes: what the
-/// allocator keeps differs from run to run.
+/// Permitted growth of resident memory after the load has run for a while, in kilobytes: the memory
+/// kept by the allocator differs from run to run.
 const GROWTH_KB_MAX: u64 = 48 << 10;
 
-/// Fewer bytes than the objects have.
+/// Smaller than all objects together.
 const PARAMETERS: &str = "max_size=12m manager_files=20 manager_sleep=10ms memory=2m";
 
 #[test]

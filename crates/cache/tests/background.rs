@@ -174,7 +174,8 @@ fn a_fill_that_is_purged_is_not_stored() {
     assert_eq!(files(dir.path()), [".nowait-purges"]);
 }
 
-/// What it purges stays on the disk: the next process, which knows only of that, has to know of the purge.
+/// The object stays on the disk: the next process, which knows only the file, has to learn of the
+/// purge.
 #[test]
 fn a_soft_purge_outlives_its_process() {
     let dir = TempDir::new("cache");
@@ -199,8 +200,8 @@ fn a_soft_purge_outlives_its_process() {
     });
 }
 
-/// A process was killed between a purge and the removal of the file: the next one knows of the purge
-/// before it finds anything.
+/// A process was killed between a purge and the removal of the file: the next one learns of the
+/// purge before it finds any object.
 #[test]
 fn a_purge_of_an_earlier_process_comes_first() {
     let dir = TempDir::new("cache");
@@ -229,7 +230,7 @@ fn a_purge_of_an_earlier_process_comes_first() {
     }
 }
 
-/// As when the cache is bypassed: the fill begins with the origin's answer.
+/// As when the cache is bypassed: the fill begins with the origin's response.
 #[test]
 fn what_was_asked_for_before_a_purge_is_not_stored() {
     let dir = TempDir::new("cache");
@@ -289,7 +290,7 @@ fn what_is_asked_for_again_is_kept_in_memory() {
             until("the copy", || store.statistics().memory.unwrap().objects > objects).await;
         }
     });
-    // Another worker has none of it open.
+    // Another worker has no open file of it.
     on_worker(move || async move {
         let io = io(4);
         for (hits, len) in [(1, 100), (2, 60_000)] {
@@ -300,9 +301,9 @@ fn what_is_asked_for_again_is_kept_in_memory() {
     });
 }
 
-/// 100,000 objects are found while they are being counted. They lie in memory, since making so many
-/// files takes a busy machine's disk minutes, or there are fewer; `NOWAIT_TEST_OBJECTS` sets another
-/// number, on the disk.
+/// 100,000 objects are found while they are being counted. They are on a memory file system, since
+/// creating that many files takes minutes on the disk of a busy machine; without one there are
+/// fewer. `NOWAIT_TEST_OBJECTS` sets another number, on the disk.
 #[test]
 fn a_large_cache_is_loaded_in_the_background() {
     let asked_for: Option<usize> =

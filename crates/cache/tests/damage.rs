@@ -1,4 +1,4 @@
-//! Files that were damaged behind the store's back: the look-up that finds one misses, and the file goes.
+//! Files damaged from outside: the look-up that finds one is a miss, and the file is removed.
 
 mod common;
 
@@ -11,7 +11,7 @@ use nowait_testkit::TempDir;
 
 use common::*;
 
-/// Spoils a good file; `other` is that of another key.
+/// Damages a valid file; `other` is the file of another key.
 type Damage = fn(file: &Path, other: &Path);
 
 const DAMAGES: [(&str, Damage); 9] = [
@@ -39,7 +39,7 @@ fn edit(file: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     std::fs::write(file, bytes).unwrap();
 }
 
-/// A file whose head is good, but promises ten bytes more than there are.
+/// A file with a valid head that promises ten bytes more than there are.
 fn claims_more() -> Vec<u8> {
     let target = target("key");
     let identity = Identity {
@@ -93,7 +93,7 @@ async fn meets_it(store: Arc<Store>, file: PathBuf, length: usize) {
     assert_eq!(look(&store, &io(4), "other").await.body(), body(length));
 }
 
-/// Asked on another thread: workers are watched for such calls.
+/// Called on another thread: workers are watched for such calls.
 fn exists(file: &Path) -> bool {
     let file = file.to_owned();
     std::thread::spawn(move || file.exists()).join().unwrap()

@@ -1,4 +1,4 @@
-//! Disks that are slow, hang, fail or are full hurt only what is on them.
+//! Disks that are slow, hang, fail or are full affect only the objects on them.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn a_disk_that_hangs_is_taken_out_of_use_and_comes_back() {
     // It is unmounted here, not on the worker.
     let (disk, _kept) = shared(disk);
     on_worker(move || async move {
-        // Longer than a busy machine keeps a thread from its processor.
+        // Longer than a busy machine delays a thread.
         let hangs = store_with(&path, |options| options.hang_after = Duration::from_secs(4));
         let (good, io, good_io) = (store(&other_path), io(4), io(4));
         hangs.tend();
@@ -105,7 +105,8 @@ fn a_disk_that_fails_is_taken_out_of_use_and_comes_back() {
     });
 }
 
-/// The client's response goes on: a fill only says that it has ended. Room is made for others.
+/// The client's response continues: the fill only reports that it has ended. Room is made for
+/// others.
 #[test]
 fn a_full_disk_takes_nothing_and_breaks_nothing() {
     const OLD: usize = 20;
@@ -153,7 +154,7 @@ fn a_full_disk_takes_nothing_and_breaks_nothing() {
     assert!(files.iter().all(|name| name.len() == 32), "temporary files: {files:?}");
 }
 
-/// The disk is full in the middle: those who read along get everything, the object is not stored.
+/// The disk fills up midway: readers of the growing object get everything, but it is not stored.
 #[test]
 fn a_full_disk_cuts_nobody() {
     let _quiet = quiet();
@@ -186,7 +187,7 @@ fn a_full_disk_cuts_nobody() {
     assert_eq!(files(&backing), Vec::<String>::new());
 }
 
-/// Neither waits for the hanging disk for long, and nothing is left of the object.
+/// The client waits only briefly for the hanging disk, and nothing is left of the object.
 #[test]
 fn a_client_does_not_wait_for_a_disk_that_takes_nothing() {
     let _quiet = quiet();
@@ -210,7 +211,8 @@ fn a_client_does_not_wait_for_a_disk_that_takes_nothing() {
     assert_eq!(files(&backing), Vec::<String>::new());
 }
 
-/// Killed in between, the server would find the file at its next start, and know of no purge.
+/// If it were killed in between, the server would find the file at its next start, with no record
+/// of the purge.
 #[test]
 fn a_purge_is_not_done_while_its_object_gets_a_name() {
     let _quiet = quiet();

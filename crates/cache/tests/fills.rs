@@ -1,4 +1,4 @@
-//! Objects come in, are found, are read while they come.
+//! Objects are stored, found, and read while they are being stored.
 
 mod common;
 
@@ -8,7 +8,7 @@ use nowait_testkit::TempDir;
 
 use common::*;
 
-/// Every size around the bounds that lead to another way of writing or reading.
+/// Every size around the limits that select another way of writing or reading.
 #[test]
 fn what_was_stored_is_found() {
     let dir = TempDir::new("cache");
@@ -114,7 +114,7 @@ fn those_who_wait_learn_how_it_ended() {
     });
 }
 
-/// Without the lock several come at the same time: the one that was complete last stays.
+/// Without the lock several requests fetch at the same time: the object completed last stays.
 #[test]
 fn the_last_of_several_stays() {
     let dir = TempDir::new("cache");
@@ -142,7 +142,8 @@ fn the_last_of_several_stays() {
     });
 }
 
-/// Several fill one key at the same time: what was complete last is found, long before it has its name.
+/// Several fill one key at the same time: the object completed last is found long before it has its
+/// name.
 #[test]
 fn the_last_of_several_is_found_at_once() {
     let dir = TempDir::new("fills");

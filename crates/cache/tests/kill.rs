@@ -1,4 +1,4 @@
-//! A process that is killed at any moment leaves whole objects or none.
+//! A process killed at any moment leaves whole objects or none.
 
 mod common;
 
@@ -12,7 +12,7 @@ use nowait_testkit::TempDir;
 
 use common::*;
 
-/// Set in the process that is going to be killed: the directory of its cache.
+/// Set in the process that will be killed: the directory of its cache.
 const VICTIM: &str = "NOWAIT_TEST_CACHE_VICTIM";
 const ROUNDS: usize = 8;
 const OBJECTS: usize = 400;
@@ -22,7 +22,7 @@ fn length(n: usize) -> usize {
     if n.is_multiple_of(5) { 900_000 + n } else { n * 97 % 40_000 }
 }
 
-/// No test by itself: what the killed process does.
+/// Not a test itself: the work of the killed process.
 #[test]
 fn victim() {
     let Some(path) = std::env::var_os(VICTIM) else { return };
@@ -49,7 +49,7 @@ fn a_killed_process_leaves_no_half_objects() {
             .unwrap();
         let lines = BufReader::new(victim.stdout.take().unwrap()).lines();
         let stored = lines.map(Result::unwrap).filter(|line| line.ends_with("stored"));
-        // Killed at another point each time, in the middle of whatever comes next.
+        // Killed at a different point each time, in the middle of any operation.
         assert_eq!(stored.take(round * 7).count(), round * 7);
         victim.kill().unwrap();
         victim.wait().unwrap();

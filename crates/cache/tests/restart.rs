@@ -1,4 +1,4 @@
-//! Purges that come right after a start, while the saved index is still being read.
+//! Purges right after a start, while the saved index is still being read.
 
 mod common;
 
@@ -15,7 +15,7 @@ use common::*;
 
 const OBJECTS: usize = 40;
 
-/// How the process before ended.
+/// How the previous process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// It saved its index.
@@ -24,7 +24,7 @@ enum End {
     Killed,
 }
 
-/// Stores objects that share a tag and the beginning of their keys.
+/// Stores objects that share a tag and a prefix of their keys.
 fn fill(path: &Path, end: End) {
     let path = path.to_owned();
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -46,7 +46,7 @@ fn fill(path: &Path, end: End) {
     }
 }
 
-/// What a purge is about, and how many objects that are.
+/// The target of a purge, and the number of objects that match.
 fn aims() -> [(What, usize); 4] {
     [
         (What::Key(target("key/7").main), 1),
@@ -73,7 +73,7 @@ fn a_purge_right_after_a_start_is_not_undone() {
     }
 }
 
-/// The purge is answered although nobody can read the saved index, and made when the disk is back.
+/// The purge is acknowledged although the saved index can't be read, and run when the disk is back.
 #[test]
 fn a_purge_while_the_disk_hangs_is_made_up_for() {
     let _quiet = quiet();
@@ -101,21 +101,21 @@ fn a_purge_while_the_disk_hangs_is_made_up_for() {
     }
 }
 
-/// The disk is walked so slowly that nothing but the saved index and the files themselves can tell what
-/// there is.
+/// The disk is walked so slowly that only the saved index and the files themselves can show which
+/// objects exist.
 async fn purge_at_once(path: PathBuf, end: End, what: What, how: How, count: u64) {
     let slow = Steps { files: 1, sleep: Duration::from_secs(600), ..Steps::NGINX };
     let store = store_with(&path, |options| options.loader = slow);
     store.tend();
     let purged = store.purge(what, how).await.unwrap();
-    // Nobody knows yet which objects a killed process has left.
+    // The objects left by a killed process are not known yet.
     if end == End::Closed || count == 1 {
         assert_eq!(purged.objects, count);
     }
     assert!(is_purged(&store, how).await, "it was there right after the purge");
 }
 
-/// The next process has forgotten nothing.
+/// The next process remembers all of it.
 async fn still_purged(path: PathBuf, how: How) {
     let swift = Steps { files: 1000, sleep: Duration::ZERO, ..Steps::NGINX };
     let store = store_with(&path, |options| options.loader = swift);

@@ -1,4 +1,4 @@
-//! A fast store before a slow one.
+//! A fast store in front of a slow one.
 
 mod common;
 
@@ -11,7 +11,7 @@ use nowait_testkit::TempDir;
 
 use common::*;
 
-/// Stores an object by way of the fast store and uses it so often that it is copied there.
+/// Stores an object through the fast store and uses it so often that it is copied there.
 async fn promote(
     fast: &std::sync::Arc<nowait_cache::Store>,
     io: &nowait_runtime::fs::Io,
@@ -26,7 +26,7 @@ async fn promote(
     until("the copy", || fast.statistics().promoted > before).await;
 }
 
-/// Whoever reads it watches the disk that it is stored on.
+/// Its readers watch the disk on which it is stored.
 #[test]
 fn a_fill_is_that_of_the_slow_store() {
     let (fast_dir, slow_dir) = (TempDir::new("fast"), TempDir::new("slow"));
@@ -54,7 +54,7 @@ fn what_is_used_twice_comes_forward_and_goes_back() {
             options.manager = steps;
             options.max_bytes = Some(4 << 20);
         });
-        // Nobody asks the slow one for what the fast one has: it forgets that.
+        // The slow store gets no requests for objects of the fast one: it forgets this one.
         let slow = store_with(&slow_path, |options| {
             options.manager = steps;
             options.inactive = Duration::from_millis(300);
@@ -70,12 +70,12 @@ fn what_is_used_twice_comes_forward_and_goes_back() {
         assert_eq!(look(&fast, &io, "key").await.body(), body(100_000));
         assert_eq!(slow.statistics(), hits, "the slow one is not asked");
 
-        // A new object takes the copy of the old one away.
+        // A new object removes the copy of the old one.
         put(&fast, &io, "key", &body(99)).await;
         assert_eq!(fast.statistics().entries, 0);
         assert_eq!(look(&fast, &io, "key").await.body(), body(99));
 
-        // Forgotten by the slow one, and then without room in the fast one.
+        // Forgotten by the slow store, and then evicted from the fast one.
         promote(&fast, &io, "moves", 100_000).await;
         until("the slow one to forget it", || slow.statistics().entries == 0).await;
         assert_eq!(look(&fast, &io, "moves").await.body(), body(100_000));
@@ -86,7 +86,8 @@ fn what_is_used_twice_comes_forward_and_goes_back() {
     });
 }
 
-/// What was purged softly is stale wherever it goes, and who purges one of two stores means both.
+/// A softly purged object is stale wherever it is copied, and a purge of one of the two stores
+/// applies to both.
 #[test]
 fn what_goes_back_stays_purged() {
     let (fast_dir, slow_dir) = (TempDir::new("fast"), TempDir::new("slow"));
@@ -106,7 +107,7 @@ fn what_goes_back_stays_purged() {
         slow.tend();
         until("the loaders", || !fast.statistics().loading && !slow.statistics().loading).await;
         promote(&fast, &io, "key", 100_000).await;
-        // Nobody asks the slow one for what the fast one has.
+        // The slow store gets no requests for objects of the fast one.
         until("the slow one to forget it", || slow.statistics().entries == 0).await;
         slow.reconfigure(nowait_cache::StoreOptions::clone(&store(&slow_dir).options()));
         let key = What::Key(target("key").key);

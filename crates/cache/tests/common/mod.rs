@@ -1,4 +1,4 @@
-//! What the tests share: a worker thread under the guard, stores, and shorthands for objects.
+//! Shared by the tests: a worker thread under the guard, stores, and shorthands for objects.
 #![allow(dead_code)] // every test program uses its own part of it
 
 use std::cell::{Cell, RefCell};
@@ -20,12 +20,12 @@ use nowait_runtime::guard;
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::worker::{self, WorkerConfig, Workers};
 
-/// Runs a future as the main task of a worker of its own, under the strict guard.
+/// Runs a future as the main task of a new worker, under the strict guard.
 pub fn on_worker<F: Future<Output = ()> + 'static>(main: impl FnOnce() -> F + Send + 'static) {
     spawn_worker(main).join().expect("the worker's thread");
 }
 
-/// As [`on_worker`], without waiting for it.
+/// Like [`on_worker`], without waiting for it.
 pub fn spawn_worker<F: Future<Output = ()> + 'static>(
     main: impl FnOnce() -> F + Send + 'static,
 ) -> JoinHandle<()> {
@@ -66,7 +66,7 @@ impl worker::Hooks for Panics {
     }
 }
 
-/// Settings of a pool of its own.
+/// Settings of a separate pool.
 pub fn io(threads: usize) -> Io {
     let config = PoolConfig { name: String::from("test"), threads, max_queue: 1000 };
     Io { aio: nowait_runtime::fs::Aio::Threads, ..Io::new(Pool::new(config)) }
@@ -77,7 +77,7 @@ pub fn store(path: &Path) -> Arc<Store> {
     store_with(path, |_| {})
 }
 
-/// A store in a directory, with other settings than the default ones.
+/// A store in a directory, with settings other than the defaults.
 pub fn store_with(path: &Path, change: impl FnOnce(&mut StoreOptions)) -> Arc<Store> {
     let mut options = StoreOptions::new(path.as_os_str().as_encoded_bytes(), "test", 1 << 20);
     options.levels = Levels::new(&[1, 2]).expect("two levels");
@@ -99,7 +99,7 @@ pub fn state() -> State {
     }
 }
 
-/// A body whose bytes tell their place.
+/// A body whose bytes encode their position.
 pub fn body(len: usize) -> Bytes {
     (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
 }
@@ -118,7 +118,7 @@ pub fn begin(store: &Arc<Store>, io: &Io, target: &Target) -> Fill {
     }
 }
 
-/// Stores an object and waits until it is there.
+/// Stores an object and waits until it is stored.
 pub async fn put(store: &Arc<Store>, io: &Io, text: &str, body: &Bytes) {
     let mut fill = begin(store, io, &target(text));
     fill.head(state(), Vec::new()).expect("a small head");
@@ -156,7 +156,7 @@ pub async fn piece_bytes(io: &Io, piece: Piece) -> Bytes {
     }
 }
 
-/// What a look-up found, in words.
+/// The result of a look-up, in words.
 pub async fn look(store: &Arc<Store>, io: &Io, text: &str) -> Found {
     match store.lookup(io, &target(text), PLAIN).await {
         Lookup::Memory(hit) => Found::Memory(read(io, &hit).await),
@@ -179,7 +179,7 @@ pub enum Found {
 }
 
 impl Found {
-    /// The body, wherever it was.
+    /// The body, wherever it is.
     #[track_caller]
     pub fn body(self) -> Bytes {
         match self {
@@ -189,7 +189,7 @@ impl Found {
     }
 }
 
-/// Waits until something has come true, by itself or by the store's background work.
+/// Waits until a condition holds, by itself or by the store's background work.
 #[track_caller]
 pub fn until<C: FnMut() -> bool>(what: &'static str, mut come_true: C) -> impl Future<Output = ()> {
     let deadline = std::time::Instant::now() + nowait_testkit::wait::PATIENCE;
@@ -227,7 +227,7 @@ pub async fn read_along(mut growing: nowait_cache::Growing, io: Io) -> Option<By
     }
 }
 
-/// Begins to fill an object and joins it.
+/// Begins to fill an object and reads it meanwhile.
 pub async fn begin_and_join(
     store: &Arc<Store>,
     io: &Io,

@@ -1,5 +1,5 @@
-//! `allow` and `deny`: which clients may come in. nginx: `ngx_http_access_module`,
-//! `ngx_stream_access_module`. Protocols have the rows, and ask [`by_address`].
+//! Access rules by address: `allow` and `deny`. nginx: `ngx_http_access_module`,
+//! `ngx_stream_access_module`. Protocols have the rows, and call [`by_address`].
 
 use std::net::IpAddr;
 
@@ -7,27 +7,27 @@ use nowait_conf::{Cx, Diagnostic, Node, Scope};
 use nowait_runtime::net::Address;
 use nowait_variables::cidr::Cidr;
 
-/// What one kind of check says.
+/// The verdict of one kind of check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has no opinion.
+    /// The check does not apply.
     None,
-    /// The client is welcome: with `satisfy any` that is enough.
+    /// Access is allowed; with `satisfy any` that is enough.
     Allowed,
-    /// The client is not; with `satisfy any` another check may be content.
+    /// Access is denied; with `satisfy any` another check may allow it.
     Refused,
 }
 
 /// One `allow` or `deny`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Whether the clients are let in.
+    /// Whether access is allowed.
     pub allow: bool,
-    /// Which clients.
+    /// The clients it applies to.
     pub who: Who,
 }
 
-/// The clients that a rule means.
+/// The clients that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Who {
     /// `all`
@@ -39,7 +39,7 @@ pub enum Who {
 }
 
 impl Rule {
-    /// Whether the rule is about IPv4 clients.
+    /// Whether the rule covers IPv4 clients.
     pub fn is_v4(&self) -> bool {
         matches!(self.who, Who::All | Who::Network(Cidr::V4 { .. }))
     }
@@ -90,12 +90,12 @@ pub fn rule(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// `allow` and `deny`: the first rule that fits decides.
+/// Applies `allow` and `deny`: the first matching rule decides.
 pub fn by_address(rules: &[Rule], peer: &Address) -> Verdict {
     let fits = |who: &Who| match (who, peer.inet().map(|inet| inet.ip())) {
         (Who::All, _) | (Who::Unix, None) => true,
         (Who::Network(network), Some(IpAddr::V4(ip))) => network.contains_v4(ip),
-        // An IPv4 client of an IPv6 socket is one of IPv4.
+        // An IPv4 client of an IPv6 socket counts as IPv4.
         (Who::Network(network), Some(IpAddr::V6(ip))) => match ip.to_ipv4_mapped() {
             Some(ip) if rules.iter().any(Rule::is_v4) => network.contains_v4(ip),
             _ => network.contains_v6(ip),

@@ -1,4 +1,4 @@
-//! Addresses as variables and headers show them.
+//! Addresses in the form of variables and header fields.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ pub fn append_ip(address: &Address, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the address of the server's side: with the path, for a Unix socket.
+/// Appends the local address; for a Unix socket, with its path.
 pub fn append_local(address: &Address, out: &mut Vec<u8>) {
     append_ip(address, out);
     if let Address::Unix(path) = address {
@@ -20,7 +20,7 @@ pub fn append_local(address: &Address, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the IP address in the form that stands in a URL.
+/// Appends the IP address in URL form.
 pub fn append_host(address: &Address, out: &mut Vec<u8>) {
     match address.inet().map(|inet| inet.ip()) {
         Some(IpAddr::V6(ip)) => out.extend_from_slice(format!("[{ip}]").as_bytes()),
@@ -29,7 +29,7 @@ pub fn append_host(address: &Address, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the IP address in binary form; nothing is known of Unix clients but `unix:`.
+/// Appends the IP address in binary form; for Unix clients, just `unix:`.
 pub fn append_binary(address: &Address, out: &mut Vec<u8>) {
     match address.inet().map(|inet| inet.ip()) {
         Some(IpAddr::V4(ip)) => out.extend_from_slice(&ip.octets()),

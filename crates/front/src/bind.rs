@@ -1,4 +1,4 @@
-//! `proxy_bind` and its like: the local address of connections to servers.
+//! `proxy_bind` and its relatives: the local address of upstream connections.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,7 @@ use nowait_variables::{Complex, Subject};
 pub struct Bind<S> {
     /// The address.
     address: BindAddress<S>,
-    /// It need not be one of the machine's own (`IP_TRANSPARENT`).
+    /// It may be a non-local address (`IP_TRANSPARENT`).
     pub transparent: bool,
 }
 
@@ -60,7 +60,7 @@ impl<S> fmt::Debug for BindOrOff<S> {
 }
 
 impl<S: Subject> Bind<S> {
-    /// The address for a subject; none if the text is empty or, which is logged, no address.
+    /// The address for a subject; none if the text is empty, or invalid (which is logged).
     pub fn address(&self, subject: &S) -> Option<SocketAddr> {
         let text = match &self.address {
             BindAddress::Constant(address) => return Some(*address),

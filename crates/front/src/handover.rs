@@ -1,8 +1,8 @@
 //! A connection on its way from one listening socket to another: `pass` of `stream`. nginx:
 //! `ngx_stream_pass_module`.
 //!
-//! The protocol that gives it away asks the program for the door ([`Doors`]); behind the door it
-//! begins anew, as if it had just been accepted there.
+//! The protocol that gives the connection away finds the destination through [`Doors`]; there the
+//! connection starts over, as if it had just been accepted.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use nowait_sys::listen::ListenAddress;
 
 use crate::proxy_protocol::ProxyProtocol;
 
-/// A connection can be passed on so often. nginx: `NGX_STREAM_PASS_MAX_PASSES`.
+/// Maximum number of times a connection can be passed on. nginx: `NGX_STREAM_PASS_MAX_PASSES`.
 pub const PASSES_MAX: u8 = 10;
 
-/// A connection that somebody else serves from now on.
+/// A connection that is handed over.
 pub struct Handover {
     /// The connection.
     pub stream: Stream,
     /// The client's address.
     pub peer: Address,
-    /// Our side's address from now on.
+    /// Its local address from now on.
     pub local: Address,
     /// The listening socket from now on.
     pub listen: Arc<ListenAddress>,
-    /// What was received and not used.
+    /// Data received but not yet used.
     pub input: Vec<u8>,
-    /// What the PROXY protocol said.
+    /// The PROXY protocol header.
     pub proxy_protocol: Option<Box<ProxyProtocol>>,
-    /// How often it was passed on, this time counted.
+    /// How many times it was passed on, including this one.
     pub passes: u8,
 }
 

@@ -1,7 +1,7 @@
-//! What stands in front of any protocol: listening sockets, the PROXY protocol, addresses of clients,
-//! rules of access, limits, resolvers, groups of servers, logs.
+//! The parts shared by all protocols: listening sockets, the PROXY protocol, client addresses,
+//! access rules, limits, resolvers, groups of servers, logs.
 //!
-//! `http` and `stream` are made of these pieces. What asks for variables is generic over the
+//! `http` and `stream` are built on these. Anything that needs variables is generic over the
 //! [`Subject`](nowait_variables::Subject) that has them. Nothing here knows a protocol, or serves
 //! anything.
 #![forbid(unsafe_code)]

@@ -1,9 +1,9 @@
-//! Limits per key: zones, what the directives say of them, and how many connections at once. nginx:
-//! `ngx_http_limit_conn_module`, `ngx_stream_limit_conn_module`, and what `ngx_http_limit_req_module`
-//! has in common with them.
+//! Limits per key: zones, their directives, and concurrency limits. nginx:
+//! `ngx_http_limit_conn_module`, `ngx_stream_limit_conn_module`, and the parts that
+//! `ngx_http_limit_req_module` has in common with them.
 //!
-//! A limit may name a zone that is defined further on, so zones are numbered when they are first
-//! named ([`Slots`]) and looked for when everything is read. Protocols have the rows.
+//! A limit may name a zone that is defined later, so zones are numbered when first named
+//! ([`Slots`]) and looked up when everything was read. Protocols have the rows.
 
 pub mod connections;
 pub mod zone;
@@ -61,23 +61,23 @@ impl LimitLevel {
     }
 }
 
-/// What one kind of limits decided.
+/// The verdict of one kind of limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// Within the limits.
     Passed,
-    /// It has to wait.
+    /// It is delayed.
     Delayed,
     /// It is refused.
     Rejected,
-    /// It would have to wait, if limits were not only tried.
+    /// In a dry run: it would be delayed.
     DelayedDryRun,
-    /// It would be refused.
+    /// In a dry run: it would be refused.
     RejectedDryRun,
 }
 
 impl Decision {
-    /// As variables show it.
+    /// The value of the variable.
     pub fn name(self) -> &'static str {
         match self {
             Self::Passed => "PASSED",
@@ -88,7 +88,7 @@ impl Decision {
         }
     }
 
-    /// What it is when limits are only tried.
+    /// The same verdict in a dry run.
     pub fn dried(self) -> Self {
         match self {
             Self::Delayed => Self::DelayedDryRun,
@@ -106,14 +106,14 @@ pub struct LimitZone<S, T> {
     pub key: Complex<S>,
     /// The key as the configuration writes it.
     pub key_text: Bytes,
-    /// Requests per second; nothing to `limit_conn`.
+    /// Requests per second; unused by `limit_conn`.
     pub rate: Milli,
     /// What is known per key.
     pub table: Arc<Zone<T>>,
 }
 
-/// The key of a subject in a zone; `None`: it is not limited there, for want of a key or, which is
-/// logged, because the key is too long.
+/// The key of a subject in a zone; `None` if it is not limited there: the key is empty, or too long
+/// (which is logged).
 pub fn key<S: Subject, T>(subject: &S, zone: &LimitZone<S, T>, bytes_max: usize) -> Option<Bytes> {
     let key = subject.evaluate(&zone.key);
     if key.len() > bytes_max {
@@ -127,7 +127,7 @@ pub fn key<S: Subject, T>(subject: &S, zone: &LimitZone<S, T>, bytes_max: usize)
     (!key.is_empty()).then_some(key)
 }
 
-/// Takes over what zones of the previous configuration know, if name, size and key are the same.
+/// Takes over the state of the previous configuration's zones with the same name, size and key.
 // nginx differs: it refuses to reload a configuration in which a zone has another key.
 pub fn adopt<S, T: Default>(zones: &mut [LimitZone<S, T>], previous: &[LimitZone<S, T>]) {
     for zone in zones {
@@ -142,7 +142,7 @@ pub fn adopt<S, T: Default>(zones: &mut [LimitZone<S, T>], previous: &[LimitZone
     }
 }
 
-/// The zones of one kind that were named so far.
+/// The zones of one kind named so far.
 pub struct Slots<S, T>(Vec<Slot<S, T>>);
 
 impl<S, T> Default for Slots<S, T> {
@@ -151,7 +151,7 @@ impl<S, T> Default for Slots<S, T> {
     }
 }
 
-/// A zone that was named, and what it is once it was defined.
+/// A zone that was named, with its definition once there is one.
 struct Slot<S, T> {
     name: Bytes,
     span: Span,
@@ -172,7 +172,7 @@ impl<S, T> Slots<S, T> {
         })
     }
 
-    /// The zones by number, all of which have to be defined now by `directive`.
+    /// The zones by number; all must have been defined by `directive`.
     pub fn resolve(self, cx: &mut Cx<'_>, directive: &'static str) -> Box<[LimitZone<S, T>]> {
         let mut zones = Vec::with_capacity(self.0.len());
         for slot in self.0 {

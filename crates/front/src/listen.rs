@@ -1,7 +1,7 @@
 //! `listen`: addresses and socket parameters. nginx: `ngx_http_core_listen`,
 //! `ngx_stream_core_listen`.
 //!
-//! Protocols have the row, and call [`read`] for what it says.
+//! Protocols have the row, and call [`read`] to evaluate it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
@@ -11,16 +11,16 @@ use std::time::Duration;
 use nowait_conf::{Cx, Diagnostic, Node, Seconds, Size, Span, Word};
 use nowait_sys::listen::{Keepalive, ListenAddress, ListenSpec};
 
-/// What `listen` may say for a protocol.
+/// The parameters that `listen` allows in a protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// The port of an address without one; `None`: it needs one.
+    /// The default port; `None`: a port is required.
     pub default_port: Option<u16>,
-    /// Whether `udp` may be given.
+    /// Whether `udp` is allowed.
     pub udp: bool,
 }
 
-/// Parameters that are about connections.
+/// Parameters of connections.
 const TCP_ONLY: [&str; 6] =
     ["fastopen=", "backlog=", "deferred", "multipath", "so_keepalive=", "proxy_protocol"];
 
@@ -30,7 +30,7 @@ pub struct ListenDirective {
     pub(crate) spec: ListenSpec,
     /// Socket parameters were given: they belong to one directive per address.
     pub(crate) set: bool,
-    /// Bind to this address even when a wildcard listens at its port.
+    /// Bind to this address even if a wildcard listens on its port.
     pub(crate) bind: bool,
     pub(crate) default_server: bool,
     pub(crate) proxy_protocol: bool,
@@ -256,7 +256,7 @@ fn addresses(word: &Word, default_port: Option<u16>) -> Result<Vec<ListenAddress
         _ => Err(error("invalid port")),
     };
     let no_port = || default_port.map(|port| port..=port).ok_or_else(|| error("no port"));
-    // A range of ports is as many addresses.
+    // A range of ports stands for one address per port.
     let parse_port = |text: &str| match text.split_once('-') {
         None => one_port(text).map(|port| port..=port),
         Some((first, last)) => match (one_port(first)?, one_port(last)?) {

@@ -1,9 +1,10 @@
 //! Logs: access lines, error lines, and the thread that writes both.
 //!
 //! Request code renders a line ([`format`], [`error`]) and hands it to a [`writer::Sink`], which
-//! copies it into a bounded ring and returns. Files, pipes and syslog sockets are touched by the
-//! log writer's threads only, so that a stuck log disk costs lines, which are counted and said, and
-//! never a request. Nothing here knows requests or connections: values come from a [`Logged`] subject.
+//! copies it into a bounded ring and returns. Only the threads of the log writer touch files, pipes
+//! and syslog sockets, so a stuck log disk costs lines (which are counted and reported), but never
+//! delays a request. Nothing here knows requests or connections: values come from a [`Logged`]
+//! subject.
 
 pub mod access;
 pub mod debug_connection;
@@ -23,19 +24,19 @@ use std::fmt;
 
 use nowait_variables::Subject;
 
-/// How bad a message is; the order and the words of the `error_log` directive.
+/// Severity of a message; order and words as in the `error_log` directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
     /// The server cannot run.
     Emerg = 1,
-    /// A bug or a failure that needs the operator at once.
+    /// A bug or a failure that needs the operator's immediate attention.
     Alert,
     /// A part failed.
     Crit,
     /// A request failed.
     Error,
-    /// Something to look at.
+    /// Something to investigate.
     Warn,
     /// Worth knowing: start, stop, reload.
     Notice,
@@ -46,7 +47,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// From the mildest of which nothing is kept to the one that keeps everything.
+    /// All levels, from the most severe to the least.
     pub const ALL: [Level; 8] = [
         Level::Emerg,
         Level::Alert,
@@ -97,7 +98,7 @@ pub trait Logged: Subject {
     }
 }
 
-/// Who is told when a log itself fails: the main error log.
+/// Receives failures of the logs themselves: the main error log.
 pub trait Report: Send + Sync {
     /// Writes a message that belongs to no request. Must not block.
     fn report(&self, level: Level, message: fmt::Arguments<'_>);

@@ -1,8 +1,8 @@
-//! The logs of a generation: which lines go where.
+//! The logs of a generation.
 //!
-//! Made when a generation comes into use, from what its blocks (locations, servers) say and the files
-//! that the master opened. Whoever serves calls [`Logs::access`] and [`Logs::about`]; both only copy a
-//! line into the ring of the log writer.
+//! Created when a generation comes into use, from the settings of its blocks (locations, servers)
+//! and the files that the master opened. Protocols call [`Logs::access`] and [`Logs::about`]; both
+//! only copy a line into the ring of the log writer.
 
 use std::fmt;
 use std::fs::File;
@@ -36,20 +36,20 @@ pub struct Logs {
     access: Box<[OpenAccessLogs]>,
     /// `None`: the main one.
     error: Box<[Option<ErrorLog>]>,
-    /// Somebody wants lines at level debug.
+    /// Some log or client takes lines at level debug.
     debugs: bool,
 }
 
-/// Whom a line of an error log is about.
+/// The context of an error line.
 #[derive(Clone, Copy)]
 pub struct About<'a> {
     /// The number of the block.
     pub block: usize,
     /// The number of the connection.
     pub connection: u64,
-    /// The peer of the connection: `debug_connection` is about it.
+    /// The peer of the connection, for `debug_connection`.
     pub peer: &'a Address,
-    /// What the line says besides its message.
+    /// The parts of the line besides its message.
     pub details: Option<&'a dyn Details>,
 }
 
@@ -90,23 +90,23 @@ impl Logs {
         self.writer.flush(limit)
     }
 
-    /// Writes a line about nobody.
+    /// Writes a line without context.
     pub fn error(&self, level: Level, message: fmt::Arguments<'_>) {
         self.main.log(level, Entry::default(), message);
     }
 
-    /// Whether a line of this level would be written. `details` make no difference.
+    /// Whether a line of this level would be written. `details` do not matter.
     pub fn enabled(&self, about: About<'_>, level: Level) -> bool {
         self.of(about.block).enabled(level) || self.is_debugged(about.peer)
     }
 
-    /// Whether any log takes lines at level debug, or any peer is to have them: asked before one is put
-    /// together, since hardly anybody wants them.
+    /// Whether any log takes lines at level debug, or `debug_connection` names any client: checked
+    /// before such a line is formatted, since they are rarely enabled.
     pub fn debugs(&self) -> bool {
         self.debugs
     }
 
-    /// Writes a line about somebody.
+    /// Writes a line with its context.
     pub fn about(&self, about: About<'_>, level: Level, message: fmt::Arguments<'_>) {
         let log = self.of(about.block);
         let debug = self.is_debugged(about.peer);
@@ -141,7 +141,7 @@ impl Logs {
     }
 }
 
-/// Failures of logs are told to the main error log.
+/// Reports failures of logs to the main error log.
 impl Report for Logs {
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {
         self.error(level, message);

@@ -1,11 +1,11 @@
-//! The PROXY protocol, versions 1 and 2: a proxy in front says first for whom it connects.
-//! Specification: haproxy's `doc/proxy-protocol.txt`. nginx: `ngx_proxy_protocol.c`.
+//! The PROXY protocol, versions 1 and 2: a proxy in front states the client's address before
+//! anything else. Specification: haproxy's `doc/proxy-protocol.txt`. nginx: `ngx_proxy_protocol.c`.
 //!
 //! Used by the connection task where `listen` has `proxy_protocol`. Pure: bytes in, header out.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Longest header that is accepted, in bytes: more than any proxy sends. nginx:
+/// Maximum accepted length of a header, in bytes: more than any proxy sends. nginx:
 /// `NGX_PROXY_PROTOCOL_MAX_HEADER`.
 pub const HEADER_BYTES_MAX: usize = 4096;
 
@@ -15,7 +15,7 @@ const LINE_BYTES_MAX: usize = 107;
 /// What follows `PROXY ` in version 1.
 const FAMILIES: [&[u8]; 3] = [b"TCP4 ", b"TCP6 ", b"UNKNOWN"];
 
-/// What every header of version 2 begins with.
+/// The signature of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// Bytes of version 2 before the addresses.
@@ -38,26 +38,26 @@ const NAMES: &[(&[u8], u8)] =
 const SSL_NAMES: &[(&[u8], u8)] =
     &[(b"version", 0x21), (b"cn", 0x22), (b"cipher", 0x23), (b"sig_alg", 0x24), (b"key_alg", 0x25)];
 
-/// What a proxy in front said.
+/// The data of a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyProtocol {
     /// The client.
     pub source: SocketAddr,
-    /// Where the client connected to.
+    /// The address that the client connected to.
     pub destination: SocketAddr,
     /// Further facts as type-length-value records (version 2).
     tlvs: Box<[u8]>,
 }
 
-/// A header and its length in bytes. No header: the proxy speaks for itself (a health check), or of
-/// addresses that are no IP addresses.
+/// A header and its length in bytes. No header: the proxy connects on its own behalf (a health
+/// check), or states addresses that are not IP addresses.
 pub type Parsed = (Option<ProxyProtocol>, usize);
 
-/// The bytes are no header. The proxy's fault; the connection is closed.
+/// The bytes are not a valid header. The proxy's fault; the connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken;
 
-/// Reads a header from the start of `bytes`; `Ok(None)`: there is more to come.
+/// Reads a header from the start of `bytes`; `Ok(None)`: it is incomplete.
 ///
 /// # Errors
 /// [`Broken`].
@@ -81,7 +81,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Parsed>, Broken> {
 fn version_1(bytes: &[u8]) -> Result<Option<Parsed>, Broken> {
     let line = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
     let Some(end) = line.windows(2).position(|two| two == b"\r\n") else {
-        // What can't become a header is not waited for.
+        // If the bytes can't become a header, do not wait for more.
         let family = line.get(b"PROXY ".len()..).unwrap_or_default();
         let begins = |start: &[u8]| {
             let length = start.len().min(family.len());
@@ -155,7 +155,7 @@ fn version_2(bytes: &[u8]) -> Result<Option<Parsed>, Broken> {
     Ok(Some((Some(header), end)))
 }
 
-/// A header of version 1 for a connection from one address to another; `None`: they are no IP
+/// A header of version 1 for a connection from one address to another; `None` if they are not IP
 /// addresses.
 pub fn encode_1(ends: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
     let Some((source, destination)) = ends else { return b"PROXY UNKNOWN\r\n".to_vec() };

@@ -1,4 +1,4 @@
-//! `set_real_ip_from`: proxies whose word about a client's address is trusted. nginx:
+//! `set_real_ip_from`: proxies that are trusted to state the client's address. nginx:
 //! `ngx_http_realip_module`, `ngx_stream_realip_module`. Protocols have the row.
 
 use std::net::{IpAddr, ToSocketAddrs};

@@ -1,8 +1,8 @@
-//! The resolvers of a configuration, and what uses them: names of upstream servers, kept current by
+//! The resolvers of a configuration and their users: names of upstream servers, kept current by
 //! tasks of the workers, and names in variables.
 //!
-//! Called by protocols when a configuration comes into use, by each worker then, and for requests and
-//! sessions whose server a variable names.
+//! Called by protocols when a configuration comes into use, then by each worker, and for requests
+//! and sessions whose server is named by a variable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Resolvers {
         Self { all: settings.iter().map(make).collect(), system }
     }
 
-    /// What name servers do wrong is told to `log`.
+    /// Errors of name servers are reported to `log`.
     fn report_to(&self, log: &Log) {
         self.all.iter().chain([&self.system]).for_each(|resolver| resolver.set_log(log.clone()));
     }
@@ -110,10 +110,10 @@ pub struct Named<'a> {
     pub default_port: Option<u16>,
 }
 
-/// There are no servers of a name. Shows as nginx words it.
+/// A name has no servers. Displayed in nginx's words.
 #[derive(Debug)]
 pub enum NotFound {
-    /// No name server knows it, or none has answered.
+    /// No name server knows it, or none has replied.
     Unresolved(String, ResolveError),
     /// It is no block, and has no port.
     NoPort(String),

@@ -1,7 +1,7 @@
-//! Virtual servers: their names, and which of them answers at an address. nginx: `server_name`,
+//! Virtual servers: their names, and which one serves a name at an address. nginx: `server_name`,
 //! `ngx_http_add_listen`, `ngx_http_optimize_servers`, and their copies for `stream`.
 //!
-//! Protocols have the row of `server_name`, and call [`read_names`] for what it says, and [`build`]
+//! Protocols have the row of `server_name`, and call [`read_names`] to evaluate it, and [`build`]
 //! once all servers are known.
 
 use std::collections::BTreeMap;
@@ -33,11 +33,11 @@ pub struct Listen {
 
 /// The servers of one address.
 pub struct Virtual {
-    /// Answers when no name matches.
+    /// Used when no name matches.
     pub default_server: ServerId,
     /// All others by name; absent when the default is the only one and has no name that captures.
     pub names: Names<ServerId, Regex>,
-    /// The PROXY protocol comes first on its connections.
+    /// Connections begin with the PROXY protocol.
     pub proxy_protocol: bool,
 }
 
@@ -54,7 +54,7 @@ impl Listen {
         }
     }
 
-    /// The servers when the local address makes no difference; `None` when it has to be asked for.
+    /// The servers if the local address makes no difference; `None` if it has to be queried.
     pub fn only(&self) -> Option<&Virtual> {
         match &self.addresses[..] {
             [(_, only)] => Some(only),
@@ -213,7 +213,7 @@ pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
     listens
 }
 
-/// Whether a wildcard address receives what is for another one.
+/// Whether a wildcard address covers another one.
 fn covers(wildcard: &ListenAddress, address: &ListenAddress) -> bool {
     match (wildcard.inet(), address.inet()) {
         (Some(wild), Some(inet)) => {

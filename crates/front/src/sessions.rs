@@ -1,4 +1,4 @@
-//! What status pages tell of sessions of `stream`: `http` serves the pages, and knows no sessions.
+//! The `stream` part of status pages: `http` serves the pages, but knows no sessions.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use nowait_upstream::Group;
 pub struct SessionsReport {
     /// Sessions so far.
     pub total: u64,
-    /// Sessions that go on, those of UDP included.
+    /// Sessions in progress, those of UDP included.
     pub active: u64,
-    /// Sessions of UDP that go on.
+    /// UDP sessions in progress.
     pub udp_active: u64,
-    /// Datagrams of clients that were dropped for want of room.
+    /// Client datagrams that were dropped for want of room.
     pub udp_dropped: u64,
     /// Groups of upstream servers that have a block.
     pub upstreams: Vec<Arc<Group>>,

@@ -1,12 +1,11 @@
-//! Counters that each worker keeps in memory that only it writes to, with plain loads and stores; who
-//! wants to know adds the workers up. A sum taken while others count may be off by what happens
-//! meanwhile.
+//! Counters that each worker keeps in memory that only it writes to, with plain loads and stores;
+//! readers sum up the workers. A sum taken meanwhile may miss concurrent changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The counters of all workers that there were in this process. `T` should stand alone in its cache
-/// lines: `#[repr(align(128))]`.
+/// The counters of all workers that this process has had. `T` should have its cache lines to
+/// itself: `#[repr(align(128))]`.
 pub struct Tally<T>(RwLock<Vec<Arc<T>>>);
 
 impl<T: Default> Tally<T> {
@@ -22,7 +21,7 @@ impl<T: Default> Tally<T> {
         counters
     }
 
-    /// Adds the workers up.
+    /// Sums up the workers.
     pub fn sum(&self, counter: fn(&T) -> &AtomicU64) -> u64 {
         let workers = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let values = workers.iter().map(|worker| counter(worker).load(Ordering::Relaxed));
@@ -41,7 +40,7 @@ pub fn add(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
 
-/// Takes from a counter that no other thread writes to.
+/// Subtracts from a counter that no other thread writes to.
 pub fn take(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
 }

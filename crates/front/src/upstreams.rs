@@ -1,10 +1,11 @@
 //! Groups of servers: those of `upstream` blocks, and those that an address or a name in
-//! `proxy_pass` and its like stands for. nginx: `ngx_http_upstream_add`, `ngx_stream_upstream_add`.
+//! `proxy_pass` and its relatives stands for. nginx: `ngx_http_upstream_add`,
+//! `ngx_stream_upstream_add`.
 //!
 //! While the configuration is read, directives refer to groups by number ([`Groups`]); a block may
-//! follow the directives that name it. What serves sees [`Upstreams`]. What a block says, and how
-//! a peer is chosen, is the `upstream` crate's; here are the texts with variables. Protocols have
-//! the row of `upstream`, and call [`Groups::read`] for it. Each has groups of its own.
+//! follow the directives that name it. At run time there are [`Upstreams`]. The `upstream` crate
+//! reads blocks and chooses peers; this module evaluates the texts with variables. Protocols have
+//! the row of `upstream`, and call [`Groups::read`] for it. Each protocol has its own groups.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,7 +28,7 @@ use crate::resolving::{Named, ResolverId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
-/// The groups that were named so far.
+/// The groups named so far.
 pub struct Groups<S> {
     entries: Vec<Entry>,
     blocks: Vec<Block>,
@@ -178,8 +179,8 @@ impl Server {
         self.port.or(self.default_port)
     }
 
-    /// What is wrong, or looks wrong, with a server that is no `upstream`: it needs a port, or its
-    /// name is almost that of an `upstream`.
+    /// Problems of a server that is no `upstream`: it needs a port, or its name is almost that of
+    /// an `upstream`.
     fn doubt(&self, upstreams: &[String]) -> Option<Diagnostic> {
         if is_unix(&self.text) {
             return None;
@@ -251,11 +252,11 @@ impl<S> fmt::Debug for Upstream<S> {
     }
 }
 
-/// What is evaluated for a subject.
+/// The texts evaluated for a subject.
 struct Texts<S> {
-    /// What `hash` hashes.
+    /// The key of `hash`.
     hash_key: Option<Complex<S>>,
-    /// `sticky`: who the request belongs to.
+    /// `sticky`: identifies the server or session of the request.
     lookup: Vec<Complex<S>>,
     /// `sticky learn`: the session that a response creates.
     create: Vec<Complex<S>>,
@@ -408,7 +409,7 @@ impl<S> Upstreams<S> {
     }
 
     /// Takes over what the previous configuration's groups of the same names know of their peers.
-    // nginx differs: it begins anew with every reload, but for addresses of names.
+    // nginx differs: every reload starts afresh, except for addresses of names.
     pub fn adopt(&self, previous: &Self) {
         for new in &self.all {
             let conf = new.group.conf();
@@ -425,7 +426,7 @@ impl<S> Upstreams<S> {
     }
 }
 
-/// How serious it is that a server could not be reached. nginx: `ngx_event_connect_peer`.
+/// The log level for a failed connection to a server. nginx: `ngx_event_connect_peer`.
 pub fn connect_level(error: &io::Error) -> Level {
     let usual = [
         Errno::CONNREFUSED,

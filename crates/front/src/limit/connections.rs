@@ -1,8 +1,8 @@
-//! How many at once: `limit_conn`. nginx: `ngx_http_limit_conn_module`,
+//! Concurrency limits: `limit_conn`. nginx: `ngx_http_limit_conn_module`,
 //! `ngx_stream_limit_conn_module`.
 //!
-//! Counts the requests or sessions in work per key. Called by the preaccess phase, which asks
-//! [`ask`]; a subject holds a [`Held`] per limit until it has ended. Never waits.
+//! Counts the active requests or sessions per key. Called by the preaccess phase through [`ask`]; a
+//! subject holds a [`Held`] per limit until it has ended. Never waits.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use nowait_variables::Subject;
 use super::zone::{Full, Place, Zone};
 use super::{LimitZone, key, positive};
 
-/// Longer keys are not limited. nginx: the length of a key has one byte.
+/// Longer keys are not limited. nginx: the length of a key is stored in one byte.
 const KEY_BYTES_MAX: usize = 255;
 
 /// The highest number of `limit_conn`.
@@ -31,7 +31,7 @@ pub fn counts(bytes: u64) -> Arc<Counts> {
     Arc::new(Zone::new(bytes, FIXED))
 }
 
-/// A request or a session is counted as long as this exists.
+/// Counts a request or a session as long as it exists.
 #[derive(Debug)]
 pub struct Held {
     counts: Arc<Counts>,
@@ -47,23 +47,23 @@ impl Drop for Held {
     }
 }
 
-/// What the limits say about a subject.
+/// The verdict of the limits on a subject.
 #[derive(Debug)]
 pub enum Answer<'a> {
-    /// None of them is about it.
+    /// No limit applies.
     Unlimited,
-    /// It is within the limits, and counts as long as these exist.
+    /// Within the limits; counted as long as these exist.
     Counted(Vec<Held>),
     /// It is refused.
     Refused {
         /// The name of the zone.
         zone: &'a Bytes,
-        /// Why.
+        /// The reason.
         why: Refused,
     },
 }
 
-/// Asks the limits of a location or a server.
+/// Applies the limits of a location or a server.
 pub fn ask<'a, S: Subject>(
     subject: &S,
     limits: &[ConnectionLimit],
@@ -81,7 +81,7 @@ pub fn ask<'a, S: Subject>(
     if held.is_empty() { Answer::Unlimited } else { Answer::Counted(held) }
 }
 
-/// What is logged of a refusal for want of room below the limit.
+/// The log text of a refusal because the zone is full.
 pub fn message(zone: &[u8], dry_run: bool) -> String {
     let dry = if dry_run { ", dry run," } else { "" };
     format!("limiting connections{dry} by zone \"{}\"", String::from_utf8_lossy(zone))
@@ -90,13 +90,13 @@ pub fn message(zone: &[u8], dry_run: bool) -> String {
 /// Why a request is not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// There are as many already.
+    /// The limit is reached.
     TooMany,
-    /// There was no room for its key.
+    /// There is no room for its key.
     Full,
 }
 
-/// Counts a request, if there are less than `most` with this key.
+/// Counts a request, if there are fewer than `most` with this key.
 ///
 /// # Errors
 /// [`Refused`].
@@ -122,7 +122,7 @@ fn hold(counts: &Arc<Counts>, key: &[u8], most: u32) -> Result<Held, Refused> {
 pub struct ConnectionLimit {
     /// The number of the zone.
     pub zone: usize,
-    /// So many at once.
+    /// Maximum number of concurrent requests.
     pub most: u32,
 }
 

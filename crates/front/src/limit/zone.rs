@@ -1,16 +1,16 @@
-//! A zone: what is known per key, shared by all workers and kept over reloads. nginx: a shared
-//! memory zone with a tree and a queue in it.
+//! A zone: the state per key, shared by all workers and kept across reloads. nginx: a shared memory
+//! zone with a tree and a queue in it.
 //!
 //! Used by [`requests`](super::requests) and [`connections`](super::connections). Keys are spread
-//! over shards, each with a lock of its own, held for one look-up and never while waiting; no one
-//! holds two. All shards draw on one budget, so that a zone holds exactly as many keys as its size
-//! allows.
+//! over shards. Each shard has its own lock, which is held for one look-up and never while waiting;
+//! no thread holds two. All shards draw on one budget, so a zone holds exactly as many keys as its
+//! size allows.
 //!
-//! A key is charged what it takes in nginx on 64-bit systems, so that sizes mean the same: its
-//! length and a fixed part, rounded up to a power of two. The table here is of similar size.
+//! Each key is charged its size in nginx on 64-bit systems, so that sizes mean the same: its length
+//! and a fixed part, rounded up to a power of two. The table here is of similar size.
 //!
-//! When the budget is spent, the key of the shard that was unused for longest makes room, then those
-//! of other shards; keys that are pinned stay.
+//! When the budget is spent, the least recently used key of the shard is evicted, then those of
+//! other shards; pinned keys stay.
 // nginx differs: it has one queue per zone. Small zones have one shard and are the same.
 
 use std::collections::HashMap;
@@ -18,19 +18,20 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A shard stands for at least so many bytes.
+/// Minimum size of a shard, in bytes.
 const SHARD_BYTES_MIN: u64 = 64 * 1024;
 
-/// Shards of a zone at most.
+/// Maximum number of shards of a zone.
 const SHARDS_MAX: u64 = 32;
 
-/// So many expired keys make room whenever a key is added: a zone shrinks while it is used.
+/// Number of expired keys that are removed whenever a key is added: a zone shrinks while it is
+/// used.
 const EXPIRED_MAX: u32 = 2;
 
 /// No entry: the end of a list.
 const NONE: u32 = u32::MAX;
 
-/// What is known per key. `S` is the knowledge.
+/// The state per key, of type `S`.
 #[derive(Debug)]
 pub struct Zone<S> {
     shards: Box<[Mutex<Shard<S>>]>,
@@ -41,7 +42,7 @@ pub struct Zone<S> {
     bytes: AtomicU64,
 }
 
-/// No room for another key: all that are known are in use.
+/// No room for another key: all known keys are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
@@ -55,9 +56,9 @@ pub struct Place {
 /// An entry as its users see it.
 #[derive(Debug)]
 pub struct Entry<S> {
-    /// What is known.
+    /// The state.
     pub state: S,
-    /// While it is not zero the entry stays.
+    /// The entry stays until this is zero.
     pub pins: u32,
     key: Arc<[u8]>,
     newer: u32,

@@ -1,8 +1,8 @@
 //! The access and error logs of a location, ready for requests.
 //!
-//! Built in three steps, each where it belongs: the directives are read ([`super::directives`]),
-//! variables become numbers with the rest of the configuration ([`AccessLogs::resolve`]), and the
-//! generation opens the logs ([`AccessLogs::open`]), with descriptors that the master opened.
+//! Built in three steps: the directives are read ([`super::directives`]), variables are resolved to
+//! numbers with the rest of the configuration ([`AccessLogs::resolve`]), and the generation opens
+//! the logs ([`AccessLogs::open`]) with descriptors that the master opened.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -144,7 +144,7 @@ enum Kind {
     Syslog(syslog::Options),
 }
 
-/// What a subject lends to its log lines.
+/// Provides the values of a subject's log lines.
 trait Values {
     /// Appends the raw value of a variable or capture; false, appending nothing, if there is none.
     fn append(&self, part: &Part, out: &mut Vec<u8>) -> bool;

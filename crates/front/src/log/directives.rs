@@ -1,8 +1,8 @@
 //! The directives of logs: `log_format`, `access_log`, `open_log_file_cache`, and `error_log` below
-//! the main context. Protocols have the rows; here is what they say.
+//! the main context. Protocols have the rows; their functions are here.
 //!
-//! Reading them opens nothing, so that testing a configuration touches nothing; see
-//! [`super::access`] for what a generation makes of them.
+//! Reading them opens nothing, so that testing a configuration changes nothing; [`super::access`]
+//! opens the logs for a generation.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -63,7 +63,7 @@ pub fn log_format<S: Logged>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnos
     };
     let texts = texts.iter().map(Template::parse).collect::<Result<Vec<_>, _>>()?;
     for text in &texts {
-        // A format that no log uses must be right, too.
+        // A format that no log uses must be valid, too.
         nowait_variables::compile::<S>(text, cx)?;
     }
     let format = LogFormat { name: name.lossy().into_owned(), escape, texts };
@@ -102,12 +102,12 @@ impl<S> fmt::Debug for AccessLog<S> {
     }
 }
 
-/// Where and how an access log is written.
+/// Destination and parameters of an access log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AccessLogTo {
-    /// Where.
+    /// The destination.
     pub destination: Destination,
-    /// What a line says.
+    /// The format of a line.
     pub format: Arc<LogFormat>,
     /// When lines are written.
     pub buffering: Buffering,
@@ -115,7 +115,7 @@ pub struct AccessLogTo {
     pub condition: Option<Template>,
 }
 
-/// Where access lines go.
+/// The destination of access lines.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Destination {
     /// A file.
@@ -343,11 +343,11 @@ impl Setting for LogFileCache {
 pub struct ErrorLogTo {
     /// Where.
     pub target: ErrorTarget,
-    /// The mildest level that is written.
+    /// The least severe level that is written.
     pub level: Level,
 }
 
-/// Where error lines go.
+/// The destination of error lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErrorTarget {
     /// A file.
@@ -380,7 +380,7 @@ impl Setting for ErrorLogTo {
     }
 }
 
-/// Parts of nginx's debug log that can be asked for; here they all are `debug`.
+/// Selectable parts of nginx's debug log; here they all mean `debug`.
 const DEBUG_PARTS: [&str; 7] = [
     "debug_core",
     "debug_alloc",

@@ -26,13 +26,13 @@ const OS_ERROR_ROOM: usize = 50;
 pub struct Output {
     /// Where lines go.
     pub sink: Sink,
-    /// The mildest level that is written.
+    /// The least severe level that is written.
     pub level: Level,
     /// Set for a syslog destination: lines get its header instead of a line feed.
     pub syslog: Option<syslog::Options>,
 }
 
-/// What one line says besides its message.
+/// The parts of a line besides its message.
 #[derive(Default, Clone, Copy)]
 pub struct Entry<'a> {
     /// The number of the connection.
@@ -41,11 +41,11 @@ pub struct Entry<'a> {
     pub os_error: Option<&'a io::Error>,
     /// The client and the request, appended to all but debug lines.
     pub details: Option<&'a dyn Details>,
-    /// The connection is one of `debug_connection`: every line goes to every destination.
+    /// The client matches `debug_connection`: every line goes to every destination.
     pub debug_connection: bool,
 }
 
-/// Appends what is known of the client and the request.
+/// Appends the context of a message: client and request.
 pub trait Details {
     /// Appends `, client: …` and so on.
     fn append(&self, out: &mut Vec<u8>);
@@ -54,7 +54,7 @@ pub trait Details {
 /// The usual [`Details`], in nginx's order. Empty parts are left out.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct RequestDetails<'a> {
-    /// What was being done: ` while reading client request line`.
+    /// The current action: ` while reading client request line`.
     pub action: Option<&'a str>,
     /// The client's address without port.
     pub client: &'a [u8],

@@ -1,9 +1,9 @@
-//! Logs whose path has variables: the file of each line is found when it is written.
+//! Logs whose path has variables: the file of each line is determined when it is written.
 //!
-//! Runs on a thread of the log writer. Without `open_log_file_cache` a file is opened for every
-//! batch of lines and closed again; with it descriptors stay open as nginx keeps them: at most
-//! `max`, the least recently used leaving first; only from the `min_uses`-th use on; checked every
-//! `valid` whether the path still names the same file; forgotten after `inactive`.
+//! Runs on a thread of the log writer. Without `open_log_file_cache`, a file is opened for every
+//! batch of lines and closed again. With it, descriptors stay open as in nginx: at most `max`, the
+//! least recently used being closed first; only from the `min_uses`-th use on; rechecked every
+//! `valid` for whether the path still names the same file; closed after `inactive`.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -19,13 +19,13 @@ use super::{Level, OsError, Report};
 /// The `open_log_file_cache` directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenFileCache {
-    /// Files; above it the least recently used one is closed. At least 1.
+    /// Maximum number of open files; the least recently used one is closed first. At least 1.
     pub max: usize,
-    /// A file not written to for so long is closed.
+    /// A file is closed after this time without a write.
     pub inactive: Duration,
-    /// Uses from which a descriptor is kept.
+    /// Minimum number of uses before a descriptor is kept.
     pub min_uses: u32,
-    /// How long it is believed that the path still names the open file.
+    /// How long the path is assumed to still name the open file.
     pub valid: Duration,
 }
 

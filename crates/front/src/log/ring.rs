@@ -1,19 +1,19 @@
 //! The bounded buffer between request code and the log writer, one per log.
 //!
-//! Lines are appended by any thread and taken all at once by the one that writes. What does not
-//! fit is counted. The lock around it is held for one copy of a line or one exchange of buffers,
-//! never across a system call.
+//! Lines are appended by any thread and taken all at once by the writing thread. Lines that do not
+//! fit are counted. The lock is held for one copy of a line or one exchange of buffers, never
+//! across a system call.
 
 use super::target::Switch;
 
-/// A buffer above this capacity is given back once its batch is written, so that a burst does not
-/// hold its memory for ever; bytes.
+/// A buffer above this capacity, in bytes, is freed once its batch is written, so that a burst does
+/// not hold its memory forever.
 const KEPT_CAPACITY: usize = 256 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     bytes: Vec<u8>,
-    /// Bytes; more is lost.
+    /// Capacity in bytes; further lines are lost.
     limit: usize,
     /// Lines that did not fit since the last batch.
     lost: u64,

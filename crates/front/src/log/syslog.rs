@@ -1,8 +1,8 @@
-//! Syslog as nginx speaks it: RFC 3164 lines in UDP or Unix datagrams.
+//! Syslog in nginx's form: RFC 3164 lines in UDP or Unix datagrams.
 //!
 //! [`Options::parse`] reads `syslog:server=…,facility=…,severity=…,tag=…,nohostname`; names are
-//! resolved then, when blocking is allowed. [`Socket`] sends from the log writer's threads without
-//! blocking; what the receiver cannot take is lost, as with every datagram.
+//! resolved then, while blocking is allowed. [`Socket`] sends from the log writer's threads without
+//! blocking; lines that the receiver cannot take are lost, as with any datagram.
 
 use std::fmt;
 use std::io;
@@ -216,7 +216,7 @@ impl Socket {
         Socket { server, open: None }
     }
 
-    /// Sends one datagram, or says why it is lost.
+    /// Sends one datagram, or returns why it is lost.
     ///
     /// # Errors
     /// The kernel's; the next call connects anew.

@@ -1,5 +1,5 @@
-//! What is behind a log, and writing to it. Runs on the writing threads, where waiting for a disk
-//! is allowed.
+//! Destinations of logs, and writing to them. Runs on the writing threads, which may wait for a
+//! disk.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,9 +16,9 @@ use super::syslog;
 use super::threads::{Log, lock};
 use super::{Level, OsError, Report};
 
-/// Failures of one log are reported once in this time.
+/// Failures of one log are reported once per this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
-/// After a full disk nothing is written to the log for so long.
+/// After a full disk, nothing is written to the log for this time.
 const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
 
 /// A change of the file behind a log.
@@ -30,7 +30,7 @@ pub(super) enum Switch {
     Reopen,
 }
 
-/// Where a log goes. Touched by the thread that writes it only.
+/// The destination of a log. Only the thread that writes it touches it.
 #[derive(Debug)]
 pub(super) enum Target {
     /// `path` is for messages and reopening. Without a file it is opened by the first write.
@@ -43,7 +43,7 @@ pub(super) enum Target {
     Syslog { socket: syslog::Socket, server: String },
 }
 
-/// Writes what a log holds. May block as long as its disk likes.
+/// Writes the pending lines of a log. May block on its disk.
 pub(super) fn write_log(reporter: &dyn Report, log: &Log, spare: Vec<u8>) -> Vec<u8> {
     let batch = {
         let mut ring = lock(&log.ring);
@@ -77,7 +77,7 @@ fn apply(reporter: &dyn Report, target: &mut Target, switch: Switch) {
         (Target::File { file, .. }, Switch::To(new)) => *file = Some(new),
         (Target::File { path, file }, Switch::Reopen) => match paths::open(path) {
             Ok(new) => *file = Some(new),
-            // The old one is better than none.
+            // The old file is better than none.
             Err(error) => report_open(reporter, path, &error),
         },
         (Target::Paths(files), _) => files.reopen(),
@@ -122,7 +122,7 @@ fn write_part(
             }
         }
         Target::Stderr => {
-            // Nobody can be told that standard error is gone.
+            // There is nowhere to report that standard error is gone.
             let mut records = bytes;
             while let Some([_, _, line]) = paths::next_record(&mut records) {
                 let _ = io::stderr().write_all(line);
@@ -160,7 +160,7 @@ fn failed(reporter: &dyn Report, log: &Log, error: &io::Error) {
         reporter.report(Level::Alert, format_args!("write() to \"{name}\" failed{text}"));
     }
     if error.kind() == io::ErrorKind::StorageFull {
-        // A full file system can be slow to say so; the log's own thread may wait for it.
+        // A full file system can be slow to report that; the log's own thread may wait for it.
         thread::sleep(DISK_FULL_PAUSE);
     }
 }

@@ -1,9 +1,9 @@
-//! The threads of the log writer: a coordinator that never touches a file, and those that do.
+//! The threads of the log writer: a coordinator that never touches a file, and the writing threads.
 //!
-//! A line that makes a write due gives its log to a writing thread that has nothing to do
-//! ([`Shared::give`]). Where there is none, or lines come fast, it wakes [`coordinate`], which queues
-//! logs at its own pace, and starts another writing thread when the queue stands still because a disk
-//! does. A log is written by one thread at a time (`in_flight`).
+//! A line that makes a write due hands its log to an idle writing thread ([`Shared::give`]). If
+//! there is none, or lines come fast, it wakes [`coordinate`], which queues logs at its own pace,
+//! and starts another writing thread when the queue is blocked by a stuck disk. A log is written by
+//! one thread at a time (`in_flight`).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,15 +18,16 @@ use super::target::{Target, write_log};
 use super::writer::{Buffering, RING_BYTES};
 use super::{Level, OsError, Report};
 
-/// Shortest time between two rounds of the coordinator under load.
+/// Minimum time between two rounds of the coordinator under load.
 pub const BATCH_INTERVAL: Duration = Duration::from_millis(1);
-/// Rounds that may run without that pause, so that few lines are written at once.
+/// Number of rounds without that pause, so that few lines are written at once.
 const BURST_ROUNDS: u32 = 20;
-/// A log that waits so long for a writing thread gets a new one.
+/// A log that has waited this long for a writing thread gets a new one.
 pub const STUCK_AFTER: Duration = Duration::from_millis(50);
-/// Most writing threads. With more logs than this stuck at once the others wait, too.
+/// Maximum number of writing threads. If more logs than this are stuck at once, the others wait,
+/// too.
 pub const WRITERS_MAX: usize = 32;
-/// A writing thread above the first ends after so long without work.
+/// A writing thread beyond the first ends after this long without work.
 const WRITER_LINGERS: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -160,12 +161,12 @@ impl Shared {
             return false;
         }
         log.given_at.store(now_ms, SeqCst);
-        // An event loop waits for nobody, not even for a thread that only takes something out.
+        // An event loop waits for no other thread, not even for one that only takes something out.
         let Ok(mut queue) = self.queue.try_lock() else { return false };
         if queue.idle <= queue.jobs.len() {
             return false;
         }
-        // Who has it looks again when it has written.
+        // The thread that has it checks again after writing.
         if !log.in_flight.swap(true, SeqCst) {
             queue.jobs.push_back((log.clone(), Instant::now()));
             drop(queue);

@@ -1,16 +1,16 @@
 //! The log writer: request code never waits for a log.
 //!
-//! [`Sink::write`] copies a line into the log's ring ([`super::ring`]) and returns. Logs that have
-//! something to write go to writing threads, by the line itself or, when there is much to do, by a
-//! coordinator thread, which never touches a file. There is one of those as long as every log's disk
-//! answers; when one is stuck for [`STUCK_AFTER`] another is started, so that a stuck log holds up
-//! itself only. Its ring fills, and what comes then is counted and reported in the error log when the
-//! log moves again.
+//! [`Sink::write`] copies a line into the log's ring ([`super::ring`]) and returns. Logs with
+//! pending lines are handed to writing threads, by the line itself or, under load, by a coordinator
+//! thread, which never touches a file. There is one writing thread as long as every log's disk
+//! responds; when one is stuck for [`STUCK_AFTER`], another is started, so that a stuck log delays
+//! only itself. Its ring fills up; further lines are counted, and reported in the error log when
+//! the log moves again.
 //!
-//! With little to do a line reaches its file at once; under load lines are written in batches, at
+//! With little load a line reaches its file at once; otherwise lines are written in batches, at
 //! most one per log and [`BATCH_INTERVAL`]. `buffer=` and `flush=` of `access_log` delay further.
 //!
-//! What is in the rings is lost if the process is killed; [`Writer::shutdown`] writes it out.
+//! The rings are lost if the process is killed; [`Writer::shutdown`] writes them out.
 
 use std::fmt;
 use std::fs::File;
@@ -28,15 +28,15 @@ pub use super::threads::{BATCH_INTERVAL, STUCK_AFTER, WRITERS_MAX};
 use super::threads::{Log, Shared, coordinate, lock};
 use super::{Report, syslog};
 
-/// Most bytes of a log that wait to be written; with `buffer=` twice the buffer if that is more.
+/// Maximum number of pending bytes of a log; with `buffer=`, twice the buffer if that is more.
 pub const RING_BYTES: usize = 1024 * 1024;
 
 /// `buffer=`, `flush=` and `gzip=` of `access_log`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Buffering {
-    /// Lines are written when so many bytes are together; 0 is at once.
+    /// Lines are written once this many bytes are buffered; 0: at once.
     pub buffer_bytes: usize,
-    /// Or when the first of them is so old.
+    /// Maximum age of the oldest buffered line.
     pub flush: Option<Duration>,
     /// Each write becomes a gzip member of this level, 1 to 9.
     pub gzip: Option<u32>,
@@ -178,7 +178,7 @@ impl Writer {
         Ok(Writer { shared, coordinator })
     }
 
-    /// Sets who is told of failing and slow logs.
+    /// Sets the receiver of reports about failing and slow logs.
     pub fn set_reporter(&self, reporter: Arc<dyn Report>) {
         *lock(&self.shared.reporter) = Some(reporter);
     }
@@ -273,8 +273,8 @@ impl Writer {
         lock(&self.shared.logs).iter().filter_map(|log| log.path.clone()).collect()
     }
 
-    /// Writes everything out, buffers too, and waits for it at most so long. False if something
-    /// is still unwritten then.
+    /// Writes everything out, buffers too, and waits at most this long. False if something is still
+    /// unwritten then.
     pub fn flush(&self, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
         let logs = lock(&self.shared.logs).clone();
@@ -298,7 +298,7 @@ impl Writer {
         lock(&self.shared.logs).iter().map(|log| log.lost.load(SeqCst)).sum()
     }
 
-    /// Ends the writer: flushes for at most so long and leaves stuck threads to the end of the
+    /// Ends the writer: flushes for at most this long and leaves stuck threads to the end of the
     /// process. Returns the logs that could not be written out, with their unwritten bytes.
     pub fn shutdown(self, at_most: Duration) -> Vec<(String, usize)> {
         let complete = self.flush(at_most);

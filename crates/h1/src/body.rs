@@ -13,14 +13,14 @@ use crate::reader::{FieldSpans, Head, Reader};
 use crate::scan::hex;
 use crate::{Fields, Known, Limits};
 
-/// The most bytes between the size of a chunk and the end of its line: white space and extensions.
-/// nginx has no bound.
+/// Maximum number of bytes between the size of a chunk and the end of its line: white space and
+/// extensions. nginx has no limit.
 pub const CHUNK_EXTENSION_MAX: u16 = 1024;
 
-/// The most digits of a chunk size: `i64::MAX` has 16, leading zeros count.
+/// Maximum number of digits of a chunk size: `i64::MAX` has 16, and leading zeros count.
 const CHUNK_DIGITS_MAX: u8 = 16;
 
-/// How the end of a body is found.
+/// How the end of a body is determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyLength {
     /// There is no body.
@@ -36,29 +36,29 @@ pub enum BodyLength {
 /// One step through a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyStep {
-    /// Bytes of the input that are done with: framing and, in [`BodyEvent::Data`], the data.
+    /// Number of consumed bytes of the input: framing and, in [`BodyEvent::Data`], the data.
     pub consumed: usize,
-    /// What they were.
+    /// The event found.
     pub event: BodyEvent,
 }
 
-/// What was found.
+/// An event in a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BodyEvent {
-    /// All input is consumed and the body goes on.
+    /// All input is consumed and the body continues.
     NeedMore,
     /// Body bytes: this range of the input, never empty.
     Data(Range<usize>),
-    /// The body has ended. Repeated calls say so again.
+    /// The body has ended. Repeated calls return this again.
     End,
 }
 
-/// A fault in a body, whoever sent it.
+/// An error in a body, from either peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyError {
     /// Malformed chunk framing.
     InvalidChunk,
-    /// A malformed trailer section.
+    /// Malformed trailer section.
     InvalidTrailers,
     /// Trailers beyond the limits.
     TrailersTooLarge,
@@ -127,8 +127,8 @@ impl BodyDecoder {
         self.received
     }
 
-    /// Bytes still to come, if that is known: of the whole body under `Content-Length`, of the
-    /// current chunk under chunked (nginx's guess for how much to preread).
+    /// Bytes still to come, if known: of the whole body with `Content-Length`, of the current chunk
+    /// with chunked (nginx's estimate for prereading).
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
             State::End => Some(0),
@@ -153,7 +153,7 @@ impl BodyDecoder {
         self.trailers.as_deref().filter(|_| self.is_complete())
     }
 
-    /// Finds the next event in `input`.
+    /// Returns the next event in `input`.
     pub fn receive(&mut self, input: &[u8]) -> Result<BodyStep, BodyError> {
         let mut at = 0;
         loop {
@@ -190,7 +190,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Reports what is left of the input, at most `left` bytes of it.
+    /// Reports the rest of the input, at most `left` bytes of it.
     fn data(&mut self, at: usize, end: usize, left: u64, next: fn(u64) -> State) -> BodyStep {
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(end - at);
         self.received = self.received.saturating_add(length as u64);
@@ -276,7 +276,7 @@ pub struct Trailers {
 }
 
 impl Trailers {
-    /// The fields in the order they came.
+    /// The fields in the order received.
     pub fn fields(&self) -> Fields<'_> {
         self.fields.view(&self.bytes)
     }

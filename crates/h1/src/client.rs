@@ -1,19 +1,18 @@
 //! A connection to an upstream, seen from the client side.
 //!
 //! Requests are written with [`crate::encode::HeadWriter::request`]; [`Connection::request_sent`]
-//! tells what was asked, since the meaning of a response depends on it. As on the server side the
-//! caller owns the input, and nothing but an incomplete head is kept, in the caller's
-//! [`ResponseHead`].
+//! records the request, since the meaning of a response depends on it. As on the server side, the
+//! caller owns the input, and only an incomplete head is kept, in the caller's [`ResponseHead`].
 
 use crate::body::{BodyDecoder, BodyLength, BodyStep, Trailers};
 use crate::reader::Reader;
 use crate::{Limits, ResponseError, ResponseHead, Version};
 
-/// The total size in bytes of the interim (1xx) responses before the final one. Their number has no
-/// bound of its own: a long job may send 102 (Processing) every few seconds for days.
+/// Maximum total size in bytes of the interim (1xx) responses before the final one. Their number is
+/// not limited: a long job may send 102 (Processing) every few seconds for days.
 pub const INTERIM_BYTES_MAX: usize = 1024 * 1024;
 
-/// What a request asked for, as far as it changes the framing of the response.
+/// The kind of request, as far as it affects the framing of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Asked {
     /// Any method not named below.
@@ -27,21 +26,21 @@ pub enum Asked {
     Upgrade,
 }
 
-/// What [`Connection::receive_head`] made of its input.
+/// Result of [`Connection::receive_head`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadStep {
-    /// Bytes of the input that are done with.
+    /// Number of consumed bytes of the input.
     pub consumed: usize,
-    /// What they were.
+    /// The event found.
     pub event: HeadEvent,
 }
 
-/// How far the response has come.
+/// Progress of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadEvent {
     /// All input is consumed and the head is incomplete.
     NeedMore,
-    /// The head of an interim response (100, 102, 103, …). Recycle it and go on.
+    /// The head of an interim response (100, 102, 103, …). Recycle it and continue.
     Interim,
     /// The head of the response.
     Final,
@@ -49,7 +48,7 @@ pub enum HeadEvent {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// No request is under way.
+    /// No request is in flight.
     Idle,
     Head,
     Body,
@@ -85,8 +84,8 @@ impl Connection {
         }
     }
 
-    /// A request is on its way; the next head answers it. Call only when [`Connection::reusable`]
-    /// or fresh: there is no pipelining towards upstreams.
+    /// A request was sent; the next head is its response. Call only on a fresh connection or if
+    /// [`Connection::reusable`]: there is no pipelining towards upstreams.
     pub fn request_sent(&mut self, asked: Asked) {
         self.reader = Reader::new(&self.limits);
         self.asked = asked;
@@ -94,8 +93,8 @@ impl Connection {
         self.state = State::Head;
     }
 
-    /// Reads a response head into `head`, which must be the same one, not recycled, until the
-    /// event is another than [`HeadEvent::NeedMore`].
+    /// Reads a response head into `head`, which must be the same one, not recycled, until the event
+    /// is something other than [`HeadEvent::NeedMore`].
     pub fn receive_head(
         &mut self,
         head: &mut ResponseHead,
@@ -158,8 +157,8 @@ impl Connection {
         Ok(HeadEvent::Final)
     }
 
-    /// Reads the body of the response whose head is complete; after 101 or CONNECT everything
-    /// that follows.
+    /// Reads the body of the response whose head is complete, or everything that follows after 101
+    /// or CONNECT.
     pub fn receive_body(&mut self, input: &[u8]) -> Result<BodyStep, ResponseError> {
         self.body.receive(input).map_err(|error| {
             self.state = State::Failed;
@@ -167,7 +166,7 @@ impl Connection {
         })
     }
 
-    /// The upstream has closed the connection. Ok if that is how the body ends.
+    /// The upstream has closed the connection. Ok if this is the end of the body.
     pub fn receive_eof(&mut self) -> Result<(), ResponseError> {
         self.keep_alive = false;
         match self.state {
@@ -190,8 +189,8 @@ impl Connection {
         self.body.trailers()
     }
 
-    /// Whether the connection may carry another request. `leftover` says that unconsumed input
-    /// remains: then the upstream has sent more than its response and is not to be trusted.
+    /// Whether the connection may carry another request. `leftover` means that unconsumed input
+    /// remains: then the upstream has sent more than its response and cannot be trusted.
     pub fn reusable(&self, leftover: bool) -> bool {
         let between = match self.state {
             State::Idle => true,

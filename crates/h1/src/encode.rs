@@ -1,9 +1,9 @@
 //! Writing heads and chunk framing into the caller's buffer.
 //!
-//! The caller decides which fields, in which order. What can never be emitted, whatever the
-//! caller passes: a CR, LF or NUL inside a value (each becomes a space, as RFC 9110 section 5.5
-//! advises), and a field whose name is not a token (it is left out). So no variable in
-//! `add_header` can split a response.
+//! The caller decides which fields to write, in which order. Two things are never emitted, whatever
+//! the caller passes: a CR, LF or NUL inside a value (each becomes a space, as RFC 9110 section 5.5
+//! advises), and a field whose name is not a token (it is omitted). So no variable in `add_header`
+//! can split a response.
 
 use bytes::BufMut;
 
@@ -27,8 +27,8 @@ pub struct HeadWriter<'a, B: BufMut> {
 }
 
 impl<'a, B: BufMut> HeadWriter<'a, B> {
-    /// Begins a response with `HTTP/1.1`, the version of the sender whatever the client's is
-    /// (RFC 9110 section 2.5), and the reason that nginx gives the status.
+    /// Begins a response with `HTTP/1.1`, the sender's version whatever the client's (RFC 9110
+    /// section 2.5), and nginx's reason phrase for the status.
     #[inline]
     pub fn response(out: &'a mut B, status: u16) -> Self {
         match status::line(status) {
@@ -68,8 +68,7 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
         HeadWriter { out }
     }
 
-    /// Adds a field. Left out if the name is not a token; CR, LF and NUL in the value become
-    /// spaces.
+    /// Adds a field. Omitted if the name is not a token; CR, LF and NUL in the value become spaces.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
         if is_token(name) {
             self.out.put_slice(name);
@@ -80,7 +79,7 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
         self
     }
 
-    /// Adds a field whose name the program itself wrote. CR, LF and NUL in the value become spaces.
+    /// Adds a field with a trusted name. CR, LF and NUL in the value become spaces.
     #[inline]
     pub fn named(&mut self, name: &'static str, value: &[u8]) -> &mut Self {
         self.out.put_slice(name.as_bytes());
@@ -100,7 +99,7 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
         self
     }
 
-    /// Adds whole field lines that the program itself wrote, CRLF included.
+    /// Adds trusted, complete field lines, including CRLF.
     #[inline]
     pub fn lines(&mut self, lines: &'static str) -> &mut Self {
         debug_assert!(lines.is_empty() || lines.ends_with("\r\n"));

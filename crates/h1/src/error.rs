@@ -1,17 +1,17 @@
-//! What a peer can do wrong, with the status that answers it and nginx's words for the log.
+//! Errors of a peer, with the response status and nginx's log message for each.
 //!
 //! After any of these errors the byte stream has no known framing: the connection must be closed
-//! once the error response is out and what the client still sends was drained.
+//! after the error response has been sent and further input of the client drained.
 
 use std::fmt;
 
 use crate::{Known, RequestHead};
 
-/// nginx's internal status for a head that exceeds its buffers; it is answered with a page that
-/// says 400 "Request Header Or Cookie Too Large".
+/// nginx's internal status for a head that exceeds its buffers; the response is a page with 400
+/// "Request Header Or Cookie Too Large".
 pub const REQUEST_HEADER_TOO_LARGE: u16 = 494;
 
-/// The longest piece of a client's line that is quoted in the log, in bytes.
+/// Maximum length of the part of a client's line quoted in the log, in bytes.
 const QUOTE_MAX: usize = 1748;
 
 /// What the connection was reading when the error occurred; nginx logs it as "while …".
@@ -36,7 +36,7 @@ impl Stage {
     }
 }
 
-/// A client's fault. Every variant closes the connection.
+/// An error of the client. Every variant closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RequestError {
     /// The method is not made of `A`-`Z`, `_` and `-`. 400.
@@ -82,7 +82,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// The status to answer with; 494 is nginx's internal [`REQUEST_HEADER_TOO_LARGE`].
+    /// The response status; 494 is nginx's internal [`REQUEST_HEADER_TOO_LARGE`].
     pub const fn status(self) -> u16 {
         match self {
             RequestError::InvalidVersion => 505,
@@ -95,7 +95,7 @@ impl RequestError {
         }
     }
 
-    /// What was being read.
+    /// The part that was being read.
     pub const fn stage(self) -> Stage {
         match self {
             RequestError::InvalidMethod
@@ -190,9 +190,9 @@ impl fmt::Display for RequestError {
 
 impl std::error::Error for RequestError {}
 
-/// An upstream's fault. The connection is not reusable after any of these; whether the request
-/// may be tried on another upstream is the caller's decision (nothing of the response was passed
-/// on while the head was incomplete).
+/// An error of the upstream. The connection is not reusable after any of these; whether to retry
+/// the request on another upstream is up to the caller (no part of the response is passed on while
+/// the head is incomplete).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ResponseError {
     /// No HTTP/1.x status line.
@@ -213,7 +213,7 @@ pub enum ResponseError {
     UnknownTransferEncoding,
     /// Interim (1xx) responses of more than [`crate::client::INTERIM_BYTES_MAX`] bytes in total.
     TooManyInterimResponses,
-    /// 101 to a request that asked for no upgrade, or a 1xx that HTTP/1.0 cannot have.
+    /// An unsolicited 101, or a 1xx in HTTP/1.0.
     UnexpectedInterimResponse,
     /// Malformed chunk framing.
     InvalidChunkedBody,

@@ -50,12 +50,12 @@ impl Span {
     }
 }
 
-/// Where a field is.
+/// The position of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Its name as it was sent.
+    /// Its name as sent.
     pub name: Span,
-    /// Its value without white space at its ends.
+    /// Its value without surrounding white space.
     pub value: Span,
     /// The number of its name.
     pub known: Option<Known>,
@@ -126,15 +126,15 @@ impl FieldTable {
 /// One field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// The name as it was sent.
+    /// The name as sent.
     pub name: &'a [u8],
-    /// The value without white space at its ends.
+    /// The value without surrounding white space.
     pub value: &'a [u8],
     /// The number of the name.
     pub known: Option<Known>,
 }
 
-/// The fields of a head in the order they came.
+/// The fields of a head in the order received.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a> {
     table: &'a FieldTable,
@@ -142,7 +142,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// How many there are.
+    /// Number of fields.
     pub fn len(&self) -> usize {
         self.table.entries.len()
     }
@@ -194,7 +194,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The field at `index`, in the order they came.
+    /// The field at `index`, in the order received.
     pub fn at(&self, index: usize) -> Option<Field<'a>> {
         self.table.entries.get(index).map(|e| Field {
             name: e.name.of(self.bytes),

@@ -23,7 +23,7 @@ pub struct HostParts {
 /// May be anywhere in a host.
 const PLAIN: u8 = 0;
 const UPPER: u8 = 1;
-/// It depends.
+/// Allowed depending on context.
 const OTHER: u8 = 2;
 
 static CLASS: [u8; 256] = {
@@ -43,8 +43,8 @@ static CLASS: [u8; 256] = {
 
 /// Checks `host[:port]` and finds its parts.
 ///
-/// What is allowed is the `reg-name` and `IP-literal` of RFC 3986 section 3.2.2, less two dots in
-/// a row; in particular nothing that could reach a file system as a separator.
+/// Allows the `reg-name` and `IP-literal` of RFC 3986 section 3.2.2, except two consecutive dots;
+/// in particular nothing that could act as a separator in a file system.
 pub fn validate(host: &[u8]) -> Result<HostParts, InvalidHost> {
     let literal = host.first() == Some(&b'[');
     let mut has_upper = false;

@@ -1,20 +1,20 @@
 //! HTTP/1.1 (RFC 9112) without sockets, files, clocks or threads, for both sides.
 //!
-//! What is here:
+//! Contents:
 //! - [`server::Connection`]: bytes in, request heads and body ranges out.
-//! - [`client::Connection`]: the same for responses, with what makes a connection reusable.
+//! - [`client::Connection`]: the same for responses, and whether a connection is reusable.
 //! - [`BodyDecoder`]: `Content-Length`, chunked and until-close bodies, shared by both.
 //! - [`encode`]: heads and chunk framing, appended to the caller's buffer.
 //! - [`uri`] and [`host`]: nginx's normalisation of paths and validation of host names.
 //!
-//! Who holds what: a connection object owns no heap memory, so an idle one costs its own few
-//! bytes. A head is parsed into a [`RequestHead`] (or [`ResponseHead`]) that the caller lends;
-//! heads are recycled, so a keep-alive request allocates nothing. Input that is not consumed
-//! (pipelined requests, body bytes nobody asked for) stays with the caller, and body bytes are
-//! reported as ranges of the caller's own input: nothing is copied.
+//! Ownership: a connection object owns no heap memory, so an idle one costs only its few bytes. A
+//! head is parsed into a [`RequestHead`] (or [`ResponseHead`]) lent by the caller; heads are
+//! recycled, so a keep-alive request allocates nothing. Unconsumed input (pipelined requests,
+//! unexpected body bytes) stays with the caller, and body bytes are reported as ranges of the
+//! caller's input: nothing is copied.
 //!
-//! What it never does: decide policy (keep-alive timeouts, `client_max_body_size`, refusal of
-//! TRACE and CONNECT), read a clock, log. Errors carry the status and nginx's log text.
+//! What it never does: decide policy (keep-alive timeouts, `client_max_body_size`, rejecting TRACE
+//! and CONNECT), read a clock, log. Errors carry the status and nginx's log text.
 //!
 //! `unsafe` is forbidden.
 #![forbid(unsafe_code)]

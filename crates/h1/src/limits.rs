@@ -2,10 +2,10 @@
 //!
 //! nginx reads a head into one buffer of `client_header_buffer_size`, then into at most N buffers
 //! of `large_client_header_buffers N SIZE`; a line never spans two buffers, its beginning is moved
-//! to the next one. Nowait keeps a head in one piece of memory, so the budget only plays the same
-//! game with numbers: the same heads are refused, at the same byte, with the same status.
+//! to the next one. Nowait keeps a head in one piece of memory, and the budget only reproduces
+//! these limits: the same heads are rejected, at the same byte, with the same status.
 
-/// What a head may cost. Sizes in bytes.
+/// Size limits of a head, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// `client_header_buffer_size`.
@@ -54,7 +54,7 @@ impl Limits {
     }
 }
 
-/// What is left of a head's buffers.
+/// The remaining budget of a head's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Budget {
     /// Free bytes in the current buffer.

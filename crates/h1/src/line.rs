@@ -1,8 +1,8 @@
 //! The three kinds of line of a head: request line, status line, field line.
 //!
-//! Each parser goes left to right over what has arrived and says [`Line::Partial`] when that ran
-//! out, so that a malformed beginning is refused at once (a TLS hello sent to a plain port must
-//! not wait for a line feed), and the verdict on a line does not depend on how it was split.
+//! Each parser scans the available bytes from left to right and returns [`Line::Partial`] at their
+//! end, so that a malformed beginning is rejected at once (a TLS hello sent to a plain port must
+//! not wait for a line feed), and the result for a line does not depend on how it was split.
 
 use crate::error::{RequestError, ResponseError};
 use crate::fields::Span;
@@ -10,7 +10,7 @@ use crate::scan::{find_control, find_line_end, trim_end};
 use crate::uri::Shape;
 use crate::{Limits, Method};
 
-/// What became of a line.
+/// Result of parsing a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line<T> {
     /// The whole line, and how many bytes it has, terminator included.
@@ -129,7 +129,7 @@ pub(crate) fn request_line(bytes: &[u8]) -> Parsed<RequestLine, RequestError> {
     Ok(Line::Whole(line, whole))
 }
 
-/// Parses the target at `start`; the result is where it ends.
+/// Parses the target at `start`; returns its end.
 fn target(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), RequestError> {
     let mut at = start;
     match bytes[start] {
@@ -174,8 +174,8 @@ fn target(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), Requ
                 _ => return Err(RequestError::InvalidRequest),
             }
         }
-        // nginx differs: it refuses the asterisk-form. Here the head says so and `uri()` is not a
-        // path, so a caller that does not ask for the form refuses it as well.
+        // nginx differs: it rejects the asterisk-form. Here the head reports it and `uri()` is not
+        // a path, so a caller that does not check the form rejects it as well.
         b'*' if line.method == Method::Options => {
             line.form = TargetForm::Asterisk;
             at += 1;
@@ -242,7 +242,7 @@ fn authority(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), R
     Ok(Line::Whole((), at))
 }
 
-/// `HTTP/1.x` at `start`; the result is where the line terminator must be.
+/// Parses `HTTP/1.x` at `start`; returns the position where the line terminator must be.
 fn version(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), RequestError> {
     // By far the most frequent beginning and end.
     if let Some(b"HTTP/1.1\r") = bytes.get(start..start + 9) {
@@ -296,7 +296,7 @@ pub(crate) enum FieldLine {
     },
 }
 
-/// Where a field line is malformed: the offset of the first byte that cannot be.
+/// Position of the error in a malformed field line: the offset of the first invalid byte.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BadField(pub(crate) usize);
 
@@ -335,7 +335,7 @@ pub(crate) fn field_line(bytes: &[u8], limits: &Limits) -> Parsed<FieldLine, Bad
     let mut odd = false;
     let mut at = 0;
     let name_end = loop {
-        // What nearly all of a name is made of.
+        // The characters that make up nearly all names.
         at += bytes[at..].iter().take_while(|&&c| NAME_CLASS[c as usize] == NAME).count();
         match NAME_CLASS[byte!(bytes, at) as usize] {
             NAME => {}

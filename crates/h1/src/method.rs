@@ -1,4 +1,4 @@
-//! Request methods that the server tells apart (those of nginx); every other token is
+//! Request methods that the server distinguishes (those of nginx); every other token is
 //! [`Method::Other`] and keeps its bytes in the head.
 
 /// A request method (RFC 9110 section 9, RFC 4918 for the WebDAV ones).
@@ -22,12 +22,12 @@ pub enum Method {
     Patch,
     Trace,
     Connect,
-    /// A token that the server knows nothing about.
+    /// An unknown token.
     Other,
 }
 
 impl Method {
-    /// The method that `token` names. Methods are case-sensitive (RFC 9110 section 9.1).
+    /// The method named `token`. Methods are case-sensitive (RFC 9110 section 9.1).
     pub const fn from_bytes(token: &[u8]) -> Method {
         match token {
             b"GET" => Method::Get,

@@ -1,8 +1,8 @@
 //! Field names that the server looks up, as small numbers.
 //!
-//! A head keeps, per [`Known`] name, where its first field is, so that `header(Known::Range)`
-//! costs one load. Names are recognised by a perfect hash that is searched for at compile time:
-//! a new row in the table below needs no other change.
+//! For each [`Known`] name, a head stores the position of its first field, so that
+//! `header(Known::Range)` costs one load. Names are recognised by a perfect hash found at compile
+//! time: a new row in the table below needs no other change.
 
 macro_rules! known_names {
     ($($variant:ident = $name:literal),+ $(,)?) => {
@@ -85,10 +85,10 @@ known_names! {
 }
 
 impl Known {
-    /// How many known names there are.
+    /// Number of known names.
     pub const COUNT: usize = KNOWN.len();
 
-    /// The name as it is usually written.
+    /// The name in its usual spelling.
     pub const fn as_str(self) -> &'static str {
         NAMES[self as usize]
     }
@@ -103,7 +103,7 @@ impl Known {
         let slot = HASH.slot(name.len(), first, name[name.len() / 2], last);
         let known = *KNOWN.get(HASH.slots[slot] as usize)?;
         let usual = known.as_str().as_bytes();
-        // Most are written as usual, which is told by far fewer instructions.
+        // Most names have the usual spelling, which takes far fewer instructions to check.
         (usual == name || usual.eq_ignore_ascii_case(name)).then_some(known)
     }
 }

@@ -1,5 +1,5 @@
-//! Puts a head together: finds its lines, counts them against the limits, keeps what is
-//! incomplete. Shared by requests and responses; what a line means is the [`Head`]'s business.
+//! Assembles a head: finds its lines, counts them against the limits, and keeps the incomplete
+//! part. Shared by requests and responses; the meaning of a line is up to the [`Head`].
 
 use crate::Limits;
 use crate::fields::Span;
@@ -7,8 +7,8 @@ use crate::limits::Budget;
 use crate::line::{BadField, FieldLine, Line, field_line};
 
 /// A line up to this length is parsed again from its start whenever more of it arrives, so that
-/// nonsense is refused at once; a longer one waits for its end, so that a peer that sends byte by
-/// byte cannot make the work quadratic. Bytes.
+/// invalid input is rejected at once; for a longer one the reader waits for its end, so that a peer
+/// that sends byte by byte cannot make the work quadratic. Bytes.
 const EAGER_MAX: usize = 1024;
 
 /// How much input is copied behind an incomplete head at a time, in bytes: what follows the head
@@ -56,12 +56,12 @@ pub(crate) struct FieldSpans {
     pub(crate) odd: bool,
 }
 
-/// How far a head has come. Cheap to keep for an idle connection.
+/// Progress of a head. Cheap to keep for an idle connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reader {
     /// Where the current line begins, from the head's first byte.
     at: usize,
-    /// How much of the current line has been looked at.
+    /// How much of the current line has been scanned.
     seen: usize,
     budget: Budget,
     in_fields: bool,
@@ -77,7 +77,7 @@ impl Reader {
         Reader { in_fields: true, ..Reader::new(limits) }
     }
 
-    /// Whether bytes of a head have come.
+    /// Whether any bytes of a head have arrived.
     pub(crate) fn has_begun(&self) -> bool {
         self.at > 0 || self.seen > 0
     }
@@ -101,7 +101,7 @@ impl Reader {
         result
     }
 
-    /// The fast way: nothing is copied before the head is complete or the input ends.
+    /// The fast path: nothing is copied before the head is complete or the input ends.
     fn receive_first<H: Head>(
         &mut self,
         head: &mut H,
@@ -133,7 +133,7 @@ impl Reader {
         result
     }
 
-    /// The slow way: the beginning of the head is in its own memory already.
+    /// The slow path: the beginning of the head is already in its memory.
     fn receive_more<H: Head>(
         &mut self,
         head: &mut H,
@@ -165,7 +165,7 @@ impl Reader {
         Ok((input.len(), false))
     }
 
-    /// Goes on with the lines of `bytes`, which begin with the head's first byte. At the end of
+    /// Continues with the lines of `bytes`, which begin with the head's first byte. At the end of
     /// the head `self.at` is its length.
     fn step<H: Head>(
         &mut self,

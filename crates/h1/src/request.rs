@@ -1,8 +1,8 @@
-//! The head of a request, checked: what a handler may rely on without looking again.
+//! The head of a request, validated: handlers may rely on it without further checks.
 //!
-//! Filled by [`crate::server::Connection`]. It owns its bytes, so the receive buffer goes back
-//! to the runtime at once; [`RequestHead::recycle`] makes it ready for the next request without
-//! giving memory back, unless an unusually large head grew it.
+//! Filled by [`crate::server::Connection`]. It owns its bytes, so the receive buffer returns to the
+//! runtime at once; [`RequestHead::recycle`] prepares it for the next request without freeing
+//! memory, unless an unusually large head grew it.
 
 use crate::error::RequestError;
 use crate::fields::{FieldTable, Span};
@@ -17,7 +17,7 @@ use crate::{BodyLength, Fields, Limits, Method, TargetForm, Version, host};
 pub(crate) const RECYCLED_BYTES_MAX: usize = 8192;
 pub(crate) const RECYCLED_FIELDS_MAX: usize = 128;
 
-/// How many dropped fields are remembered for the log.
+/// Number of dropped fields that are kept for the log.
 const IGNORED_LINES_MAX: usize = 16;
 
 /// The options of `Connection` that the server acts on (RFC 9110 section 7.6.1).
@@ -50,7 +50,8 @@ impl ConnectionTokens {
     }
 }
 
-/// A request head. Before it is complete, and after an error, the accessors tell what was read.
+/// A request head. Before it is complete, and after an error, the accessors return the part read so
+/// far.
 #[derive(Debug, Clone, Default)]
 pub struct RequestHead {
     /// The head as it was sent, then the host name in lower case if it was not.
@@ -61,7 +62,7 @@ pub struct RequestHead {
     read: Read,
 }
 
-/// What was read, apart from the memory that is used again.
+/// The parsed part, apart from the memory that is reused.
 #[derive(Debug, Clone, Copy, Default)]
 struct Read {
     line: RequestLine,
@@ -126,7 +127,7 @@ impl RequestHead {
         self.read.line.method_name.of(&self.bytes)
     }
 
-    /// The target as it was sent, in whatever form.
+    /// The target as sent, in any form.
     pub fn target(&self) -> &[u8] {
         self.read.line.target.of(&self.bytes)
     }
@@ -147,7 +148,7 @@ impl RequestHead {
         }
     }
 
-    /// The path that locations see; [`RequestError::InvalidRequest`] answers an error.
+    /// The path that locations see; respond to an error with [`RequestError::InvalidRequest`].
     pub fn normalize(&self, merge_slashes: bool) -> Result<Normalized<'_>, UriError> {
         if self.read.line.uri.is_empty() {
             return crate::uri::normalize(self.uri(), merge_slashes);
@@ -171,7 +172,7 @@ impl RequestHead {
         self.read.line.protocol.of(&self.bytes)
     }
 
-    /// `$request`: the request line without terminator. Of a malformed one, what came of it.
+    /// `$request`: the request line without terminator; of a malformed one, the part received.
     pub fn request_line(&self) -> &[u8] {
         if self.read.has_line {
             return self.read.line.line.of(&self.bytes);
@@ -203,13 +204,13 @@ impl RequestHead {
         self.fields().first(name)
     }
 
-    /// The fields in the order they came.
+    /// The fields in the order received.
     #[inline]
     pub fn fields(&self) -> Fields<'_> {
         self.fields.view(&self.bytes)
     }
 
-    /// What follows the head.
+    /// The framing of the body.
     pub fn body_length(&self) -> BodyLength {
         match self.read.content_length {
             _ if self.read.chunked => BodyLength::Chunked,
@@ -218,7 +219,7 @@ impl RequestHead {
         }
     }
 
-    /// The declared length; `Some(0)` is told from no declaration.
+    /// The declared length; `Some(0)` differs from no declaration.
     pub fn content_length(&self) -> Option<u64> {
         self.read.content_length
     }
@@ -244,7 +245,7 @@ impl RequestHead {
             && self.header(Known::Expect).is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"))
     }
 
-    /// The protocol asked for by `Upgrade` together with `Connection: upgrade`.
+    /// The protocol requested by `Upgrade` together with `Connection: upgrade`.
     pub fn upgrade(&self) -> Option<&[u8]> {
         let asked = self.read.connection.upgrade && self.read.line.version >= Version::Http11;
         self.header(Known::Upgrade).filter(|_| asked)

@@ -68,13 +68,13 @@ impl ResponseHead {
         self.fields().first(name)
     }
 
-    /// The fields in the order they came.
+    /// The fields in the order received.
     #[inline]
     pub fn fields(&self) -> Fields<'_> {
         self.fields.view(&self.bytes)
     }
 
-    /// The head as it was received: for who keeps it beyond the next one.
+    /// The head as received, for callers that keep it beyond the next one.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -84,7 +84,7 @@ impl ResponseHead {
         self.fields.places()
     }
 
-    /// The declared length. That of the answer to HEAD and of a 304 is of a body that is not sent.
+    /// The declared length. In a response to HEAD or a 304, it refers to a body that is not sent.
     pub fn content_length(&self) -> Option<u64> {
         self.content_length
     }

@@ -4,10 +4,10 @@
 //!  receive_head ──(head complete)──► receive_body ──(End)──► next_request ──► receive_head …
 //! ```
 //!
-//! The caller owns the input: each call says how many bytes of it were consumed, and what is not
-//! consumed (a pipelined request) is offered again later. Nothing is buffered here but an
-//! incomplete head, in the [`RequestHead`] that the caller lends. The connection itself has no
-//! heap memory (trailers apart).
+//! The caller owns the input: each call returns the number of bytes consumed, and the rest (a
+//! pipelined request) is passed in again later. Nothing is buffered here except an incomplete head,
+//! in the [`RequestHead`] lent by the caller. The connection itself has no heap memory (except for
+//! trailers).
 //!
 //! ```
 //! use nowait_h1::{BodyEvent, Limits, RequestHead, server::Connection};
@@ -38,10 +38,10 @@ use crate::body::{BodyDecoder, BodyEvent, BodyLength, BodyStep, Trailers};
 use crate::reader::Reader;
 use crate::{Limits, RequestError, RequestHead};
 
-/// What [`Connection::receive_head`] made of its input.
+/// Result of [`Connection::receive_head`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadStep {
-    /// Bytes of the input that are done with; all of them while the head is incomplete.
+    /// Number of consumed bytes of the input; all of them while the head is incomplete.
     pub consumed: usize,
     /// The head is complete.
     pub complete: bool,
@@ -67,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// New limits, from the next head on.
+    /// Sets new limits, from the next head on.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
         if !self.reader.has_begun() {
@@ -75,9 +75,9 @@ impl Connection {
         }
     }
 
-    /// Whether part of a head has come: the line between an idle keep-alive connection and one
-    /// that reads a request (`keepalive_timeout`, `client_header_timeout`). Empty lines before a
-    /// request do not count.
+    /// Whether part of a head has arrived: this distinguishes an idle keep-alive connection from
+    /// one that is reading a request (`keepalive_timeout`, `client_header_timeout`). Empty lines
+    /// before a request do not count.
     pub fn has_begun(&self) -> bool {
         self.reader.has_begun()
     }
@@ -85,7 +85,7 @@ impl Connection {
     /// Reads a head into `head`, which must be the same one, not recycled, until it is complete.
     /// Once it is, further calls consume nothing until [`Connection::next_request`].
     ///
-    /// After an error the connection can only be closed; `head` tells what was read.
+    /// After an error the connection can only be closed; `head` contains the part read.
     pub fn receive_head(
         &mut self,
         head: &mut RequestHead,
@@ -118,13 +118,15 @@ impl Connection {
         self.body.trailers()
     }
 
-    /// Whether the request has been read to the end of its body, so that the connection can go on.
+    /// Whether the request has been read to the end of its body, so that the connection can
+    /// continue.
     pub fn is_body_complete(&self) -> bool {
         self.head_complete && self.body.is_complete()
     }
 
-    /// Makes ready for the next request. Returns false, and changes nothing, while head or body
-    /// is incomplete: what follows would be taken for a request, so the connection must be closed.
+    /// Prepares for the next request. Returns false, and changes nothing, while head or body is
+    /// incomplete: the following bytes would be mistaken for a request, so the connection must be
+    /// closed.
     #[must_use]
     pub fn next_request(&mut self) -> bool {
         if !self.head_complete || !self.body.is_complete() {
@@ -156,7 +158,7 @@ impl Connection {
 mod tests {
     use super::*;
 
-    /// Every idle connection pays for this.
+    /// Part of the memory cost of an idle connection.
     #[test]
     fn an_idle_connection_is_small() {
         let size = std::mem::size_of::<Connection>();

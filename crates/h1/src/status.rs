@@ -1,4 +1,4 @@
-//! Status lines with nginx's reason phrases, which tools and tests look for.
+//! Status lines with nginx's reason phrases, which tools and tests match.
 
 macro_rules! status_lines {
     ($($code:literal $reason:literal),+ $(,)?) => {

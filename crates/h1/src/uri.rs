@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use crate::scan::hex;
 
-/// Why a target is refused: 400, "client sent invalid request".
+/// Why a target is rejected: 400, "client sent invalid request".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UriError {
     /// It begins with neither `/` nor `?`, or contains a control character or space.
@@ -56,7 +56,7 @@ impl Normalized<'_> {
     }
 }
 
-/// What a scan of a raw target found; positions count from its first byte.
+/// Result of scanning a raw target; positions count from its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shape {
     /// `/.`, `//`, `%`, `#` or no leading `/`: needs decoding.
@@ -166,7 +166,7 @@ pub fn normalize_scanned(
     Ok(Normalized { path: Cow::Borrowed(path), args, exten, changed: false, quoted: false })
 }
 
-/// What the decoder has just written.
+/// The last bytes written by the decoder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Last {
     Other,
@@ -400,8 +400,8 @@ mod tests {
         }
     }
 
-    /// All strings of an alphabet that makes every branch: the promise of the module header holds,
-    /// and a normalised path stays as it is.
+    /// All strings over an alphabet that reaches every branch: the guarantees of the module header
+    /// hold, and normalising a normalised path does not change it.
     #[test]
     fn exhaustive_small_targets() {
         let alphabet: [&[u8]; 7] = [b"/", b".", b"a", b"%2e", b"%2F", b"?", b"#"];

@@ -1,4 +1,4 @@
-//! One request's search for a peer: which ones it has tried, and what leads it to the next.
+//! One request's search for a peer: the peers tried so far, and the choice of the next one.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::queue::Queue;
 use crate::roster::Roster;
 use crate::sticky::Sessions;
 
-/// What a request brings along for the choice of its peer.
+/// Properties of a request that the choice of its peer may depend on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ask<'a> {
     /// The client's address, for `ip_hash`; `None`: not an IP address.
@@ -24,39 +24,39 @@ pub struct Ask<'a> {
     pub sticky: Option<&'a [u8]>,
 }
 
-/// What [`Attempt::next`] found.
+/// The result of [`Attempt::next`].
 #[derive(Debug)]
 pub enum Next {
-    /// A peer to be asked.
+    /// A peer to send the request to.
     Peer(Picked),
-    /// None can be used now, but the group has a `queue` with room: [`Attempt::queue`].
+    /// None is available now, but the group has a `queue` with room: call [`Attempt::queue`].
     Busy,
-    /// The group's names have had no answer yet: [`Group::resolved`], then again.
+    /// The group's names are not resolved yet: await [`Group::resolved`], then try again.
     Unresolved,
-    /// None: "no live upstreams while connecting to upstream".
+    /// No peer is available: "no live upstreams while connecting to upstream".
     NoLive,
 }
 
-/// The search for a peer that answers one request.
+/// The search for a peer that serves one request.
 #[derive(Debug)]
 pub struct Attempt {
     pub(crate) group: Arc<Group>,
-    /// The peers as they were at the first look.
+    /// The peers at the time of the first choice.
     roster: Option<Arc<Roster>>,
-    /// The search has gone on to the backups.
+    /// The search has reached the backups.
     in_backup: bool,
     pub(crate) tried: Tried,
-    /// With a `queue`: the states of all peers that were asked, whose places may be others later.
+    /// With a `queue`: the states of all peers tried, whose positions may change later.
     asked: Vec<u64>,
-    /// Peers that may still be asked; `None` before the first look.
+    /// Number of peers that may still be tried; `None` before the first choice.
     tries: Option<usize>,
     tries_max: usize,
     cursor: Cursor,
-    /// What the request names: a peer's id, or a session.
+    /// The request's binding: a peer's ID, or a session.
     sticky: Option<Box<[u8]>>,
 }
 
-/// Which peers of a tier were tried.
+/// The peers of a tier that were tried.
 #[derive(Debug, Default)]
 pub(crate) struct Tried {
     first: u64,
@@ -90,7 +90,7 @@ impl Tried {
         self.further.clear();
     }
 
-    /// Makes it those whose states are among `asked`.
+    /// Marks exactly those whose states are among `asked`.
     fn renew(&mut self, peers: &[Arc<Peer>], asked: &[u64]) {
         self.clear();
         if asked.is_empty() {
@@ -119,35 +119,35 @@ impl Attempt {
         }
     }
 
-    /// The group that is asked.
+    /// The group that is searched.
     pub fn group(&self) -> &Arc<Group> {
         &self.group
     }
 
-    /// How many further peers may be asked; counted from the first [`next`](Self::next) on.
-    /// A request that has failed on its peer is given up when none is left. 0 after the try of the
-    /// only peer of a group.
+    /// Number of further peers that may be tried; counted from the first [`next`](Self::next) on. A
+    /// request that failed on its peer is given up when none is left. 0 after the try of the only
+    /// peer of a group.
     pub fn tries_left(&self) -> usize {
         self.tries.unwrap_or(0)
     }
 
-    /// `proxy_next_upstream_tries` and its like: so many peers at most from now on.
+    /// Limits the number of peers from now on (`proxy_next_upstream_tries` and its relatives).
     pub fn limit_tries(&mut self, most: usize) {
         self.tries_max = self.tries_max.min(most);
         self.tries = self.tries.map(|tries| tries.min(most));
     }
 
-    /// An idle connection turned out to be closed: that was no try.
+    /// An idle connection turned out to be closed: that does not count as a try.
     pub fn add_try(&mut self) {
         self.tries = self.tries.map(|tries| tries + 1);
     }
 
-    /// Finds the next peer. Does not ask one of several peers twice.
+    /// Finds the next peer. Never returns the same one of several peers twice.
     pub fn next(&mut self, now: Instant) -> Next {
         self.next_for(now, false)
     }
 
-    /// As [`next`](Self::next); `waited`: the request comes out of the queue.
+    /// As [`next`](Self::next); `waited`: the request comes from the queue.
     pub(crate) fn next_for(&mut self, now: Instant, waited: bool) -> Next {
         let at = ms(now);
         let bound = self.bound(at);
@@ -166,7 +166,7 @@ impl Attempt {
                 self.roster.insert(roster).clone()
             }
         };
-        // Those that wait come first.
+        // Queued requests come first.
         let queue = group.conf().queue;
         let behind = !waited && queue.is_some() && !state.waiting.is_empty();
         let picked = if behind { None } else { self.pick(&roster, bound.as_deref(), at) };
@@ -183,7 +183,7 @@ impl Attempt {
         }
         match queue {
             Some(queue) if waited || state.waiting.len() < queue.length => {
-                // What is there when its turn comes counts.
+                // The peers at the time of its turn count.
                 self.forget_roster();
                 Next::Busy
             }
@@ -195,18 +195,18 @@ impl Attempt {
         }
     }
 
-    /// The peers may be others at the next look, and the first ones are preferred again.
+    /// The peers may have changed by the next choice, and the first tier is preferred again.
     fn forget_roster(&mut self) {
         self.roster = None;
         self.in_backup = false;
         if self.asked.is_empty() {
             self.tried.clear();
-            // Nobody was asked: tries count from what is there then.
+            // No peer was tried: the number of tries is counted from the peers at that time.
             self.tries = None;
         }
     }
 
-    /// After a wait: no peer is asked twice, unless there is no other one to wait for.
+    /// After a wait: no peer is tried twice, unless there is no other one to wait for.
     fn look_anew(&mut self, roster: &Roster) {
         let is_other =
             |peer: &Arc<Peer>| peer.down == Down::Up && !self.asked.contains(&peer.state.id);
@@ -220,12 +220,12 @@ impl Attempt {
     /// After [`Next::Busy`].
     ///
     /// # Panics
-    /// When it is polled outside of a worker.
+    /// If polled outside of a worker.
     pub fn queue(&mut self, now: Instant) -> Queue<'_> {
         Queue::new(self, now)
     }
 
-    /// The id of the peer that the request is bound to.
+    /// The ID of the peer that the request is bound to.
     fn bound(&self, now: u64) -> Option<Box<[u8]>> {
         let id = self.sticky.as_deref()?;
         match self.group.sessions() {
@@ -259,8 +259,8 @@ impl Attempt {
         }
     }
 
-    /// `sticky learn`: what a response of `peer` says about the session of the request. `created`
-    /// is the first of [`LearnConf::create`](crate::LearnConf) that is not empty.
+    /// `sticky learn`: the session that a response of `peer` reveals. `created` is the first of
+    /// [`LearnConf::create`](crate::LearnConf) that is not empty.
     pub fn learning(&self, peer: &Arc<Peer>, created: Option<&[u8]>) -> Option<Learning> {
         let sessions = self.group.sessions()?;
         let created = created.filter(|id| !id.is_empty());
@@ -276,7 +276,7 @@ impl Attempt {
         }
     }
 
-    /// Whether a peer of the tiers can be used at the latest at this time: for those that wait.
+    /// The earliest time at which a failed peer may be used again: for queued requests.
     pub(crate) fn available_at(&self, now: u64) -> Option<u64> {
         let state = self.group.lock();
         let failed = state.roster.peers().filter(|peer| peer.has_failed(now));
@@ -284,8 +284,8 @@ impl Attempt {
     }
 }
 
-/// What is to be learnt of a session: after the header of the response with
-/// [`LearnConf::header`](crate::LearnConf), else when it has ended well.
+/// A session to be learnt: after the response header with [`LearnConf::header`](crate::LearnConf),
+/// otherwise when the response has ended successfully.
 #[derive(Debug)]
 pub struct Learning {
     sessions: Arc<Sessions>,

@@ -1,4 +1,4 @@
-//! What an `upstream` block says: its rows, and the plain structs that they become.
+//! The `upstream` block: its rows, and the plain structs they become.
 //!
 //! `http` and `stream` have the block's own row, call [`read`] for what is in it, and evaluate the
 //! texts with variables (kept as [`Template`]); everything else of a group is in this crate. nginx:
@@ -137,14 +137,14 @@ nowait_conf::rows! {
     "least_time" => balancing::least_time, in STREAM_UPSTREAM, take between(1, 2), args "connect | first_byte | last_byte [inflight]";
 }
 
-/// A group as its block describes it.
+/// A group as described by its block.
 #[derive(Clone, Debug)]
 pub struct GroupConf {
     /// The name of the block, as written.
     pub name: Bytes,
     /// The servers, in order.
     pub servers: Vec<ServerConf>,
-    /// How one is chosen.
+    /// The balancing method.
     pub balancer: Balancer,
     /// `sticky`
     pub sticky: Option<Sticky>,
@@ -165,13 +165,13 @@ pub struct GroupConf {
 pub struct QueueConf {
     /// Requests that may wait at once.
     pub length: usize,
-    /// How long.
+    /// Maximum waiting time.
     pub timeout: Msec,
 }
 
 impl GroupConf {
-    /// A group of these addresses, with nginx's defaults for what no block describes: round robin,
-    /// one failure makes unavailable for 10 seconds, no idle connections.
+    /// A group of these addresses, with nginx's defaults for everything that a block would set:
+    /// round robin, unavailable for 10 seconds after one failure, no idle connections.
     pub fn of_addresses(name: impl Into<Bytes>, addresses: Vec<Address>) -> GroupConf {
         let name = name.into();
         let server = ServerConf::new(name.clone(), Target::Addresses(addresses));
@@ -202,12 +202,12 @@ impl GroupConf {
     }
 }
 
-/// What the block being read has said so far.
+/// The state of the block being read.
 #[derive(Default)]
 struct UpstreamLayer {
     servers: Vec<ServerConf>,
     balancer: Option<Balancer>,
-    /// What a method that was named allows servers to say.
+    /// The `server` parameters that the selected method supports.
     supports: Supports,
     sticky: Option<Sticky>,
     keepalive: keepalive::KeepaliveLayer,
@@ -229,7 +229,7 @@ pub fn read(cx: &mut Cx<'_>, node: &Node, context: Context) -> Result<GroupConf,
     if layer.servers.is_empty() && errors_of(cx) == errors {
         return Err(node.error("no servers are inside upstream"));
     }
-    // nginx: only backup servers are none.
+    // nginx: backup servers alone do not suffice.
     if !layer.servers.is_empty() && layer.servers.iter().all(|server| server.backup) {
         return Err(node.error(format!("no servers in upstream \"{name}\"")));
     }

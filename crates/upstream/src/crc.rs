@@ -1,7 +1,7 @@
-//! CRC-32 as Ethernet and zip have it (polynomial 0xEDB88320), in steps: what nginx hashes keys
-//! and servers with. Keys are short, so a table of 256 entries does.
+//! CRC-32 as in Ethernet and zip (polynomial 0xEDB88320), computed incrementally: nginx hashes keys
+//! and servers with it. Keys are short, so a table of 256 entries is enough.
 
-/// A sum under way.
+/// A checksum in progress.
 #[derive(Clone, Copy)]
 pub(crate) struct Crc(u32);
 
@@ -24,12 +24,12 @@ const fn table() -> [u32; 256] {
 }
 
 impl Crc {
-    /// Of nothing yet.
+    /// Of empty input.
     pub(crate) fn new() -> Crc {
         Crc(u32::MAX)
     }
 
-    /// With these bytes appended.
+    /// Appends these bytes.
     pub(crate) fn update(self, bytes: &[u8]) -> Crc {
         let step = |crc: u32, byte: &u8| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8);
         Crc(bytes.iter().fold(self.0, step))

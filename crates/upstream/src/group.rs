@@ -1,7 +1,7 @@
 //! A group: the servers of an `upstream` block, or those that an address or a name stands for.
 //!
 //! Shared by all workers. One lock guards the choice of a peer; it is held for some dozens of
-//! nanoseconds per peer. Addresses come from the resolver through [`Group::set_addresses`], verdicts
+//! nanoseconds per peer. Addresses come from the resolver through [`Group::set_addresses`], results
 //! of health checks through [`Peer::set_healthy`].
 
 use std::future::Future;
@@ -25,31 +25,31 @@ use crate::roster::Roster;
 use crate::stats::PeerStats;
 use crate::sticky::Sessions;
 
-/// Addresses that a name may have; further ones are left out.
+/// Maximum number of addresses of a name; further ones are ignored.
 const ADDRESSES_MAX: usize = 1024;
 
 /// A group of servers.
 pub struct Group {
     conf: GroupConf,
     pub(crate) state: Mutex<State>,
-    /// The group's idle connections in every worker go by this number.
+    /// Identifies the group's idle connections in every worker.
     pool_id: AtomicU64,
     /// The owner of that number.
     pool: Mutex<Arc<PoolToken>>,
-    /// What `sticky learn` has learnt.
+    /// The sessions of `sticky learn`.
     sessions: Mutex<Option<Arc<Sessions>>>,
-    /// Addresses that names get later wait for their first health check.
+    /// New addresses of names wait for their first health check.
     mandatory: AtomicBool,
-    /// Who wants to know when peers are removed.
+    /// Waiters for the removal of peers.
     pub(crate) watchers: Watchers,
 }
 
-/// What changes while the group is used.
+/// The mutable state of a group.
 pub(crate) struct State {
     pub(crate) roster: Arc<Roster>,
-    /// Which servers have their addresses: those that are names have to wait for them.
+    /// Which servers have their addresses: names have to be resolved first.
     known: Vec<bool>,
-    /// Who waits for them.
+    /// The tasks that wait for them.
     waiters: Vec<Waker>,
     /// `queue`
     pub(crate) waiting: Waiting,
@@ -64,7 +64,7 @@ pub struct Resolved {
     pub target: Option<Box<str>>,
     /// The weight of the SRV record; counts if the `server` says nothing else. 1 without one.
     pub weight: u32,
-    /// A record of another than the best priority.
+    /// The record does not have the best priority.
     pub backup: bool,
 }
 
@@ -137,7 +137,7 @@ impl Group {
         &self.conf.name
     }
 
-    /// Begins the search for a peer that answers a request.
+    /// Begins the search for a peer that serves a request.
     pub fn begin(self: &Arc<Self>, ask: Ask<'_>) -> Attempt {
         Attempt::new(self, ask)
     }
@@ -147,23 +147,24 @@ impl Group {
         self.lock().roster.peers().cloned().collect()
     }
 
-    /// Whether the address of a peer is still one of its server's.
+    /// Whether the address of a peer still belongs to its server.
     pub(crate) fn has(&self, peer: &Peer) -> bool {
         let state = self.lock();
         state.roster.peers().any(|one| one.server == peer.server && one.address == peer.address)
     }
 
-    /// The servers whose names have to be resolved: their positions and what they say.
+    /// The servers whose names have to be resolved: their positions and settings.
     pub fn names(&self) -> impl Iterator<Item = (usize, &ServerConf)> {
         let servers = self.conf.servers.iter().enumerate();
         servers.filter(|(_, server)| matches!(server.target, Target::Name { .. }))
     }
 
-    /// What the resolver found for a server, or none: its name does not exist. Peers whose address
-    /// stays keep what is known of them, and their place. Requests that wait for the first answer go on.
+    /// Sets the addresses that were found for a server; none if its name does not exist. Peers
+    /// whose address remains keep their state and position. Requests that wait for the first result
+    /// continue.
     ///
-    /// Where `hash`, `ip_hash` and `random` lead to depends on the order of the peers, and name servers
-    /// give addresses in another one each time: new ones stand behind, in order.
+    /// The selection by `hash`, `ip_hash` and `random` depends on the order of the peers, while
+    /// name servers vary the order of addresses: new ones are appended, in order.
     pub fn set_addresses(&self, server: usize, addresses: &[Resolved]) {
         let mut addresses = addresses[..addresses.len().min(ADDRESSES_MAX)].to_vec();
         addresses.sort_by_key(|resolved| resolved.address);
@@ -187,7 +188,7 @@ impl Group {
         }
         found.sort_by_key(|(place, _)| *place);
         peers.extend(found.into_iter().map(|(_, peer)| peer));
-        // As the configuration has them, whatever answer came first.
+        // In the order of the configuration, regardless of the order of results.
         peers.sort_by_key(|peer| peer.server);
         state.roster = Arc::new(Roster::new(peers));
         if let Some(known) = state.known.get_mut(server) {
@@ -200,8 +201,8 @@ impl Group {
         self.watchers.wake();
     }
 
-    /// No answer could be had for a server: requests that wait for the first one go on without.
-    /// Addresses that it has stay.
+    /// Resolving a server's name failed: requests that wait for the first result continue without.
+    /// Its addresses, if any, stay.
     pub fn resolve_failed(&self, server: usize) {
         let mut state = self.lock();
         if let Some(known) = state.known.get_mut(server) {
@@ -212,19 +213,20 @@ impl Group {
         waiters.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether all names have had an answer.
+    /// Whether every name has been resolved or has failed once.
     pub fn is_resolved(&self) -> bool {
         self.lock().is_resolved()
     }
 
-    /// Resolves when a name gets its first answer, or at once when all have had one. Limit it by
+    /// Resolves when a name has its first result, or at once if all have one. Limit it by
     /// `resolver_timeout`.
     pub fn resolved(&self) -> Resolving<'_> {
         Resolving { group: self, peers: None }
     }
 
-    /// Takes over what a group of the same name in the previous generation knows: the state of
-    /// equal servers, addresses of names, idle connections, sessions. Before the group is used.
+    /// Takes over the state of the group of the same name in the previous generation: the state of
+    /// equal servers, addresses of names, idle connections, sessions. Call it before the group is
+    /// used.
     pub fn adopt(&self, old: &Group) {
         if std::ptr::eq(self, old) {
             return;
@@ -282,32 +284,32 @@ impl Group {
         }
     }
 
-    /// What was counted of each peer.
+    /// The counters of each peer.
     pub fn stats(&self) -> Vec<(Arc<Peer>, PeerStats)> {
         self.peers().into_iter().map(|peer| (peer.clone(), peer.stats())).collect()
     }
 
-    /// Requests that wait in the `queue`, and those for which it had no room so far.
+    /// The number of queued requests, and of those that the `queue` had no room for so far.
     pub fn queued(&self) -> (usize, u64) {
         let state = self.lock();
         (state.waiting.len(), state.waiting.overflows())
     }
 
-    /// Health checks begin, before the group is used: `mandatory` and `persistent` as in nginx Plus's
-    /// `health_check`.
+    /// Starts health checks, before the group is used: `mandatory` and `persistent` as in NGINX
+    /// Plus's `health_check`.
     pub fn begin_checks(&self, mandatory: bool, persistent: bool) {
         self.mandatory.store(mandatory, Relaxed);
         self.peers().iter().for_each(|peer| peer.begin_checks(mandatory, persistent));
     }
 
-    /// There are no health checks (any more): all peers may get requests.
+    /// Ends health checks: all peers may get requests.
     pub fn end_checks(&self) {
         self.mandatory.store(false, Relaxed);
         self.peers().iter().for_each(|peer| peer.clear_health());
     }
 
-    /// What a health check has found: as [`Peer::set_healthy`], and whoever waits in the `queue`
-    /// looks again.
+    /// Sets the result of a health check: as [`Peer::set_healthy`], and queued requests check
+    /// again.
     pub fn set_healthy(&self, peer: &Peer, healthy: bool, now: Instant) {
         peer.set_healthy(healthy, now);
         let first = self.lock().waiting.first();
@@ -316,7 +318,7 @@ impl Group {
         }
     }
 
-    /// The number of its idle connections.
+    /// The ID of its idle connections.
     pub(crate) fn pool_id(&self) -> u64 {
         self.pool_id.load(Relaxed)
     }
@@ -330,13 +332,13 @@ impl Group {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The state is valid after every statement: a panic elsewhere cannot break it.
+    /// The state is valid after every statement: a panic elsewhere cannot corrupt it.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether the resolver is asked the same for both.
+/// Whether both have the same queries to the resolver.
 fn same_name(one: &ServerConf, other: &ServerConf) -> bool {
     match (&one.target, &other.target) {
         (
@@ -353,7 +355,7 @@ fn srv_target(server: &ServerConf, peer: &Peer) -> Option<Box<str>> {
     service.then(|| String::from_utf8_lossy(&peer.server_name).into())
 }
 
-/// A peer for an address: an equal one that was there, with its place, or a new one.
+/// A peer for an address: an equal existing one, with its position, or a new one.
 fn resolved_peer(
     server: usize,
     conf: &ServerConf,
@@ -384,7 +386,7 @@ fn resolved_peer(
 #[derive(Debug)]
 pub struct Resolving<'a> {
     group: &'a Group,
-    /// Names that had no answer when the wait began.
+    /// Number of unresolved names when the wait began.
     peers: Option<usize>,
 }
 

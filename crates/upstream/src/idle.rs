@@ -1,14 +1,14 @@
-//! Idle connections: each worker keeps its own, the newest is used first, and a worker that has none
-//! may take one of another worker.
+//! Idle connections: each worker keeps its own, the newest is used first, and a worker without any
+//! may borrow one from another worker.
 //!
-//! A connection belongs to its worker's driver, so the lists are per thread; what others may know is
-//! a counter per worker and peer. One task per worker, the keeper, closes what the peer has closed,
-//! what has said something unasked, and what was idle for `keepalive_timeout`: it sleeps until the
-//! first of these times, and the driver wakes it for the connection in question. Taking and putting
-//! back costs no system call.
+//! A connection belongs to its worker's driver, so the lists are per thread; other workers see only
+//! a counter per worker and peer. One task per worker, the keeper, closes connections that the peer
+//! has closed, that received unexpected data, or that were idle for `keepalive_timeout`: it sleeps
+//! until the first of these times, and the driver wakes it for the affected connection. Taking and
+//! returning connections costs no system call.
 //!
-//! Bounds: `keepalive` connections per worker and group, as in nginx; the one that was not used for
-//! longest makes room.
+//! Bounds: `keepalive` connections per worker and group, as in nginx; the least recently used one
+//! makes room.
 
 mod keeper;
 mod moving;
@@ -36,10 +36,9 @@ pub(crate) use pools::PoolToken;
 /// Which requests may use a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tag {
-    /// What was agreed on it: protocol, TLS, the address bound to. Must always be equal.
+    /// Connection parameters: protocol, TLS, local address. Must always be equal.
     pub kind: u64,
-    /// Whose it is: must be equal where `keepalive` is `local`. Unique to a location of a
-    /// generation.
+    /// The owner: must be equal with `keepalive … local`. Unique to a location of a generation.
     pub owner: u64,
 }
 
@@ -52,13 +51,13 @@ impl Tag {
 
 /// A connection to a peer that may serve several requests.
 pub struct IdleConnection {
-    /// The connection. Only who has the only reference can give it back.
+    /// The connection. Only the holder of the only reference can return it.
     pub stream: Rc<Stream>,
     /// When it was opened.
     pub opened: Instant,
-    /// Requests that it has served, the one under way included.
+    /// Number of requests that it has served, including the current one.
     pub requests: u64,
-    /// What wakes the keeper when something happens on it; made when it is first kept.
+    /// Wakes the keeper on activity; created when the connection is first kept.
     watch: Option<Arc<Watch>>,
 }
 
@@ -75,7 +74,7 @@ impl fmt::Debug for IdleConnection {
     }
 }
 
-/// What all workers know of a peer's idle connections.
+/// The shared information about a peer's idle connections.
 #[derive(Debug, Default)]
 pub(crate) struct PeerIdle {
     owners: Mutex<Vec<Owner>>,
@@ -83,7 +82,7 @@ pub(crate) struct PeerIdle {
 
 /// A worker that keeps connections to the peer.
 struct Owner {
-    /// The number of its lists.
+    /// The ID of its lists.
     id: u64,
     remote: Remote,
     count: Arc<AtomicU32>,
@@ -95,19 +94,19 @@ impl PeerIdle {
         self.lock().iter().map(|owner| owner.count.load(Relaxed)).sum()
     }
 
-    /// Enters a worker's list; the result is its counter.
+    /// Registers a worker's list; returns its counter.
     fn enter(&self, id: u64, remote: Remote) -> Arc<AtomicU32> {
         let mut owners = self.lock();
-        // Workers that have ended count nothing any more.
+        // Workers that have ended no longer count.
         owners.retain(|owner| owner.id != id && Arc::strong_count(&owner.count) > 1);
         let count = Arc::<AtomicU32>::default();
         owners.push(Owner { id, remote, count: count.clone() });
         count
     }
 
-    /// The other worker that has the most, of those that have nothing else to do: where all are busy
-    /// each opens its own connections, and soon has enough of them, rather than wait for another's
-    /// loop and take away what that one needs next.
+    /// The other worker with the most connections, among those that are otherwise idle: if all are
+    /// busy, each opens its own connections and soon has enough of them, rather than wait for
+    /// another's loop and take away what that one needs next.
     fn richest(&self, except: u64) -> Option<Remote> {
         let owners = self.lock();
         let others = owners.iter().filter(|owner| owner.id != except && owner.remote.is_waiting());
@@ -132,7 +131,7 @@ thread_local! {
     static POOLS: RefCell<Pools> = RefCell::new(Pools::new());
 }
 
-/// The connection of this worker that was used last.
+/// The most recently used connection of this worker.
 pub(crate) fn take(group: &Group, peer: &Peer, tag: Tag) -> Option<IdleConnection> {
     let conf = &group.conf().keepalive;
     if conf.connections == 0 {
@@ -160,7 +159,7 @@ pub(crate) async fn take_remote(group: &Group, peer: &Peer, tag: Tag) -> Option<
     Some(connection)
 }
 
-/// Keeps a connection, unless something speaks against it: then it is closed.
+/// Keeps a connection, or closes it if it can't be reused.
 pub(crate) fn put(group: &Group, peer: &Peer, mut connection: IdleConnection, tag: Tag) {
     let conf = &group.conf().keepalive;
     let now = nowait_runtime::now();
@@ -175,7 +174,7 @@ pub(crate) fn put(group: &Group, peer: &Peer, mut connection: IdleConnection, ta
     let (pool, peer_id) = (group.pool_id(), peer.state.id);
     let watch = keeper::watch(&mut connection, pool, peer_id);
     let serial = watch.serial();
-    // Something came after the response: nobody knows what that is.
+    // There is unexpected data after the response.
     if keeper::has_something(&connection.stream, watch) {
         return;
     }

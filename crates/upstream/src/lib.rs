@@ -1,8 +1,8 @@
-//! Groups of upstream servers: who is asked next, who has failed, which connections lie idle.
+//! Groups of upstream servers: the choice of peers, their failures, and their idle connections.
 //!
 //! `http` and `stream` share this crate; it knows no protocol and opens no connection. A request
-//! begins an [`Attempt`] on a [`Group`], asks it for a peer until one answers
-//! ([`Attempt::next`]), and tells the [`Picked`] how it went. What is known of peers is shared by
+//! begins an [`Attempt`] on a [`Group`], takes peers from it until one responds
+//! ([`Attempt::next`]), and reports the outcome to the [`Picked`]. The state of peers is shared by
 //! all workers and survives reloads. There is no clock inside: `now` is an argument.
 //!
 //! ```

@@ -1,7 +1,7 @@
-//! Keeps the addresses of names: asks, tells the group, and asks again when the answer's time is
-//! over. nginx: the second half of `ngx_http_upstream_zone_module.c`.
+//! Keeps the addresses of names current: resolves, updates the group, and resolves again when the
+//! result expires. nginx: the second half of `ngx_http_upstream_zone_module.c`.
 //!
-//! One task per name, on one of the workers. Requests never wait for it but for the first answer
+//! One task per name, on one of the workers. Requests wait for it only until the first result
 //! ([`Group::resolved`]).
 
 use std::fmt;
@@ -15,14 +15,14 @@ use nowait_runtime::{now, sleep};
 use crate::conf::Target;
 use crate::group::{Group, Resolved};
 
-/// The shortest time after which a name is asked for again, whatever its TTL.
+/// Minimum time between two queries for a name, whatever its TTL.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// When a name that does not exist is asked for again. nginx: 10 seconds, or `valid=`.
+/// Time until a name that does not exist is queried again. nginx: 10 seconds, or `valid=`.
 const ABSENT_PAUSE: Duration = Duration::from_secs(10);
 
 /// Keeps the addresses of the server at this position current, for as long as it is polled.
-/// `timeout` is `resolver_timeout`; failures are told to `log`, whose level is "error".
+/// `timeout` is `resolver_timeout`; failures are reported to `log`, whose level is "error".
 pub async fn watch(
     group: Arc<Group>,
     server: usize,
@@ -57,7 +57,7 @@ pub async fn watch(
             }
             Err(error) => {
                 report(error, *resolve, service.as_deref(), host, &log);
-                // The name is gone. One that nobody asked to follow keeps its last addresses, as the
+                // The name no longer exists. Without `resolve` the last addresses are kept, as the
                 // system's resolver might have failed.
                 if error == ResolveError::NotFound && *resolve {
                     group.set_addresses(server, &[]);
@@ -132,7 +132,7 @@ fn report(
             log(format_args!("service {service} of {host} could not be resolved ({error})"));
         }
         None if resolve => log(format_args!("{host} could not be resolved ({error})")),
-        // nginx says so when it reads the configuration, and does not start.
+        // nginx reports this when it reads the configuration, and does not start.
         None => log(format_args!("host not found in upstream \"{host}\" ({error})")),
     }
 }

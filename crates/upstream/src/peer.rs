@@ -1,9 +1,9 @@
-//! A peer: one address of a server, and what all workers know of it.
+//! A peer: one address of a server, and its state shared by all workers.
 //!
-//! What the configuration says of it ([`Peer`]) belongs to one generation; what was learnt
-//! ([`PeerState`]) is handed on to the next one. The state consists of atomics: picks happen under
-//! the group's lock, so that balancers see a consistent whole, but a peer is given back without it,
-//! and two generations may use the same state at the same time.
+//! The configured part ([`Peer`]) belongs to one generation; the observed part ([`PeerState`]) is
+//! handed on to the next one. The state consists of atomics: peers are chosen under the group's
+//! lock, so that balancers see a consistent whole, but a peer is released without it, and two
+//! generations may use the same state at the same time.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use crate::conf::{Down, ServerConf};
 use crate::idle::PeerIdle;
 use crate::stats::{Counters, PeerStats};
 
-/// The clock of peers starts so late that "never" (0) is long ago by any `fail_timeout`.
+/// The clock of peers starts so late that "never" (0) is older than any `fail_timeout`.
 const CLOCK_OFFSET_MS: u64 = 1 << 42;
 
 /// Milliseconds on the clock of peers.
@@ -41,10 +41,10 @@ pub struct Peer {
     /// The server as the configuration names it: `backend.example:8080`; what `hash consistent`
     /// places.
     pub(crate) server_name: Box<[u8]>,
-    /// What `sticky` knows it by: its `route`, or a hash of its address.
+    /// Its ID for `sticky`: the `route`, or a hash of its address.
     pub(crate) sid: Box<[u8]>,
     pub(crate) weight: u32,
-    /// 0: any number.
+    /// 0: no limit.
     pub(crate) max_conns: u32,
     /// 0: failures are not counted.
     pub(crate) max_fails: u32,
@@ -55,7 +55,7 @@ pub struct Peer {
     pub(crate) state: Arc<PeerState>,
 }
 
-/// What was learnt of a peer. All times are on the clock of [`ms`].
+/// The observed state of a peer. All times are on the clock of [`ms`].
 #[derive(Debug)]
 pub(crate) struct PeerState {
     /// Unique in the process.
@@ -66,11 +66,11 @@ pub(crate) struct PeerState {
     pub(crate) fails: AtomicU32,
     /// The last failure.
     pub(crate) accessed: AtomicU64,
-    /// The last failure, or the last time when it was tried again after one.
+    /// The last failure, or the last retry after one.
     pub(crate) checked: AtomicU64,
     pub(crate) effective: AtomicI64,
     pub(crate) current: AtomicI64,
-    /// Since when it recovers (`slow_start`); 0: it does not.
+    /// Start of the recovery (`slow_start`); 0: not recovering.
     pub(crate) recovering_since: AtomicU64,
     /// [`HEALTHY`], [`UNHEALTHY`] or [`UNCHECKED`].
     pub(crate) health: AtomicU8,
@@ -78,11 +78,11 @@ pub(crate) struct PeerState {
     pub(crate) unavailable: AtomicBool,
     /// For `least_time`: averages in ms.
     pub(crate) connect_time: AtomicU64,
-    /// To the header, or to the first byte.
+    /// Until the header, or the first byte.
     pub(crate) header_time: AtomicU64,
     pub(crate) response_time: AtomicU64,
     pub(crate) inflight_time: AtomicU64,
-    /// For `least_time … inflight`: time spent so far by requests under way, as of `changed`.
+    /// For `least_time … inflight`: time spent so far by requests in flight, as of `changed`.
     pub(crate) inflight_last: AtomicU64,
     pub(crate) inflight_changed: AtomicU64,
     pub(crate) inflight: AtomicU32,
@@ -95,7 +95,7 @@ const UNHEALTHY: u8 = 1;
 /// `mandatory`: not used before its first check has passed.
 const UNCHECKED: u8 = 2;
 
-/// Whether and why a peer is not used; the words of status pages.
+/// Whether and why a peer is not used, in the terms of status pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
     /// It is used.
@@ -106,14 +106,14 @@ pub enum Availability {
     Down,
     /// `max_fails` were reached less than `fail_timeout` ago.
     Unavailable,
-    /// A health check waits for its first answer.
+    /// The first health check has not finished.
     Checking,
     /// Health checks have failed.
     Unhealthy,
 }
 
 impl Availability {
-    /// As status pages have it (NGINX Plus: `state` of a peer).
+    /// As shown on status pages (NGINX Plus: `state` of a peer).
     pub fn name(self) -> &'static str {
         match self {
             Availability::Up => "up",
@@ -186,7 +186,7 @@ impl Peer {
         }
     }
 
-    /// Takes over what was learnt by another generation.
+    /// Takes over the state from another generation.
     pub(crate) fn adopt(&mut self, state: &Arc<PeerState>) {
         if state.weight.swap(self.weight, Relaxed) != self.weight {
             state.effective.store(i64::from(self.weight), Relaxed);
@@ -195,7 +195,7 @@ impl Peer {
         self.state = state.clone();
     }
 
-    /// Where to connect.
+    /// The address to connect to.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -220,23 +220,23 @@ impl Peer {
         &self.sid
     }
 
-    /// Its share of the requests.
+    /// Its weight.
     pub fn weight(&self) -> u32 {
         self.weight
     }
 
-    /// Connections at most; 0: any number.
+    /// Maximum number of connections; 0: no limit.
     pub fn max_conns(&self) -> u32 {
         self.max_conns
     }
 
-    /// Whether it is used only when no other one can be.
+    /// Whether it is used only if the others are unavailable.
     pub fn is_backup(&self) -> bool {
         self.backup
     }
 
-    /// What a health check has found. An unhealthy peer gets no requests; one that becomes healthy
-    /// begins anew: its failures are forgotten and `slow_start` begins.
+    /// Sets the result of a health check. An unhealthy peer gets no requests; one that becomes
+    /// healthy starts afresh: its failures are forgotten and `slow_start` begins.
     pub fn set_healthy(&self, healthy: bool, now: Instant) {
         let new = if healthy { HEALTHY } else { UNHEALTHY };
         let old = self.state.health.swap(new, Relaxed);
@@ -257,8 +257,8 @@ impl Peer {
         self.state.counters.checked(passed);
     }
 
-    /// Health checks begin: with `mandatory` it gets no requests before one has passed. With
-    /// `persistent` one that had passed checks already may go on.
+    /// Starts health checks: with `mandatory` it gets no requests until one has passed. With
+    /// `persistent`, a peer that had passed checks before may continue.
     pub(crate) fn begin_checks(&self, mandatory: bool, persistent: bool) {
         if mandatory && !(persistent && self.state.counters.was_checked()) {
             self.set_unchecked();
@@ -274,7 +274,7 @@ impl Peer {
         }
     }
 
-    /// Ends the say of health checks: a reload has removed them.
+    /// Ends the effect of health checks: a reload has removed them.
     pub fn clear_health(&self) {
         self.state.health.store(HEALTHY, Relaxed);
     }
@@ -291,7 +291,7 @@ impl Peer {
             && now.saturating_sub(self.state.checked.load(Relaxed)) <= self.fail_timeout_ms
     }
 
-    /// Whether it has as many connections as it may have.
+    /// Whether it has reached its maximum number of connections.
     pub(crate) fn is_full(&self) -> bool {
         self.max_conns > 0 && self.state.conns.load(Relaxed) >= self.max_conns
     }
@@ -306,7 +306,7 @@ impl Peer {
         up && self.is_healthy() && !self.has_failed(now) && !self.is_full()
     }
 
-    /// Whether a request may go there when there is no other peer: failures don't count.
+    /// Whether it may get a request if there is no other peer: failures don't count.
     pub(crate) fn is_usable_alone(&self, bound: bool) -> bool {
         let up = match self.down {
             Down::Up => true,
@@ -321,20 +321,20 @@ impl Peer {
         self.state.checked.load(Relaxed).saturating_add(self.fail_timeout_ms + 1)
     }
 
-    /// Counts a connection in.
+    /// Counts a new connection.
     pub(crate) fn acquire(&self, now: u64) {
         self.state.conns.fetch_add(1, Relaxed);
         self.state.counters.selected(now);
     }
 
-    /// Notes that it was tried, if that is to be judged anew.
+    /// Notes the time of the try, once per `fail_timeout`.
     pub(crate) fn note_check(&self, now: u64) {
         if now.saturating_sub(self.state.checked.load(Relaxed)) > self.fail_timeout_ms {
             self.state.checked.store(now, Relaxed);
         }
     }
 
-    /// Counts a failure; true if that has made it unavailable.
+    /// Counts a failure; true if that made it unavailable.
     pub(crate) fn failed(&self, now: u64) -> bool {
         let state = &self.state;
         let fails = state.fails.fetch_add(1, Relaxed).saturating_add(1);
@@ -354,7 +354,7 @@ impl Peer {
         disabled
     }
 
-    /// A request went well: forgets failures, if this was the try after them.
+    /// A request succeeded: forgets failures, if this was the retry after them.
     pub(crate) fn worked(&self, now: u64) {
         let state = &self.state;
         if state.accessed.load(Relaxed) < state.checked.load(Relaxed)
@@ -389,7 +389,7 @@ impl Peer {
         (i128::from(full) * i128::from(elapsed) / i128::from(self.slow_start_ms)) as i64
     }
 
-    /// How it stands, for status pages.
+    /// Its state, for status pages.
     pub fn availability(&self, now: Instant) -> Availability {
         match (self.down, self.state.health.load(Relaxed)) {
             (Down::Down, _) => Availability::Down,

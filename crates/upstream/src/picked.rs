@@ -1,4 +1,4 @@
-//! A peer that was chosen for a request: counts as one of its connections until it is given back.
+//! A peer chosen for a request: it counts as one of its connections until it is released.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::peer::{Peer, ms};
 use crate::removal::Removed;
 use crate::stats::StatusClass;
 
-/// How long an answer took, from the choice of the peer on.
+/// The duration of a response, from the choice of the peer on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// To the end of the header.
@@ -23,8 +23,8 @@ pub struct Times {
     pub response: Duration,
 }
 
-/// A peer that a request is sent to. Giving it back without a verdict (drop) says nothing about it:
-/// the client has left, or the peer was not asked after all.
+/// A peer that a request is sent to. Releasing it without a verdict (drop) counts neither as
+/// success nor as failure: the client has disconnected, or the peer was not used after all.
 pub struct Picked {
     group: Arc<Group>,
     peer: Arc<Peer>,
@@ -32,9 +32,9 @@ pub struct Picked {
     since: u64,
     /// It is the only peer of the group, which is never unavailable.
     single: bool,
-    /// Counts among the requests without answer (`least_time … inflight`).
+    /// It counts among the requests without a response (`least_time … inflight`).
     inflight: bool,
-    /// The header's time was averaged already.
+    /// The time to the header was already averaged.
     header_counted: bool,
 }
 
@@ -62,7 +62,7 @@ impl Picked {
         &self.group
     }
 
-    /// Where to connect.
+    /// The address to connect to.
     pub fn address(&self) -> &Address {
         self.peer.address()
     }
@@ -77,8 +77,8 @@ impl Picked {
         self.peer.server_name()
     }
 
-    /// The connection stands, so long after the choice: what has failed before works again. For
-    /// protocols whose answers may take long.
+    /// The connection is established, this long after the choice: earlier failures are over. For
+    /// protocols whose responses may take long.
     pub fn connected(&mut self, now: Instant, time: Duration) {
         use crate::conf::{Balancer, Time};
         if !self.single {
@@ -92,8 +92,8 @@ impl Picked {
         }
     }
 
-    /// The header of the response, or the first byte, came, so long after the choice. For
-    /// `least_time header` and `first_byte`; may be left out for other methods.
+    /// The response header, or the first byte, has arrived, this long after the choice. For
+    /// `least_time header` and `first_byte`; may be omitted for other methods.
     pub fn header_received(&mut self, now: Instant, time: Duration) {
         use crate::conf::{Balancer, Time};
         let balancer = &self.group.conf().balancer;
@@ -113,7 +113,7 @@ impl Picked {
         }
     }
 
-    /// It has answered as it should. `times` of a complete answer go into the averages of
+    /// The request succeeded. The `times` of a complete response go into the averages of
     /// `least_time`.
     pub fn succeeded(mut self, now: Instant, times: Option<Times>) {
         if let Some(times) = times {
@@ -131,21 +131,21 @@ impl Picked {
         }
     }
 
-    /// It has failed as `proxy_next_upstream` understands it. True if that has made it unavailable:
-    /// "upstream server temporarily disabled".
+    /// The request failed as defined by `proxy_next_upstream`. True if that made the peer
+    /// unavailable: "upstream server temporarily disabled".
     pub fn failed(self, now: Instant) -> bool {
         self.peer.state.counters.failed();
         !self.single && self.peer.failed(ms(now))
     }
 
-    /// Its answer (403, 404) is to be replaced by another peer's, but that is no failure.
+    /// Another peer is to replace its response (403, 404), but that is no failure.
     pub fn passed_on(self, now: Instant) {
         if !self.single {
             self.peer.worked(ms(now));
         }
     }
 
-    /// Resolves when the peer is not one of the group any more.
+    /// Resolves when the peer has left the group.
     pub fn removed(&self) -> Removed {
         Removed::new(&self.group, &self.peer)
     }
@@ -155,17 +155,17 @@ impl Picked {
         self.peer.state.counters.response(StatusClass::of(status));
     }
 
-    /// Counts bytes that went to the peer and came from it.
+    /// Counts bytes sent to the peer and received from it.
     pub fn count_bytes(&self, sent: u64, received: u64) {
         self.peer.state.counters.bytes(sent, received);
     }
 
-    /// An idle connection to the peer: the one that was used last by this worker.
+    /// An idle connection to the peer: the one most recently used by this worker.
     pub fn idle_take(&self, tag: Tag) -> Option<IdleConnection> {
         idle::take(&self.group, &self.peer, tag)
     }
 
-    /// As [`idle_take`](Self::idle_take); where this worker has none, one of another worker, which
+    /// As [`idle_take`](Self::idle_take); if this worker has none, one of another worker, which
     /// takes some tens of microseconds.
     pub async fn idle_take_any(&self, tag: Tag) -> Option<IdleConnection> {
         match self.idle_take(tag) {
@@ -174,8 +174,8 @@ impl Picked {
         }
     }
 
-    /// Keeps a connection for later requests, if `keepalive` lets it; else it is closed. Nothing
-    /// may be under way on it: the response was read to its end and said nothing against it.
+    /// Keeps a connection for later requests if `keepalive` allows it; otherwise closes it. Nothing
+    /// may be in flight on it: the response was read to its end and allows reuse.
     pub fn idle_put(&self, connection: IdleConnection, tag: Tag) {
         idle::put(&self.group, &self.peer, connection, tag);
     }

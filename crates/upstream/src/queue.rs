@@ -13,7 +13,7 @@ use crate::attempt::{Attempt, Next};
 use crate::peer::ms;
 use crate::picked::Picked;
 
-/// Those that wait, in order, of all workers.
+/// The queued requests, in order, of all workers.
 #[derive(Default)]
 pub(crate) struct Waiting {
     waiters: VecDeque<(u64, Waker)>,
@@ -45,7 +45,7 @@ impl Waiting {
         self.waiters.front().map(|(_, waker)| waker.clone())
     }
 
-    /// Everyone's waker; they stay in line.
+    /// Everyone's waker; the requests stay in the queue.
     pub(crate) fn take_all(&mut self) -> Vec<Waker> {
         self.waiters.iter().map(|(_, waker)| waker.clone()).collect()
     }
@@ -65,12 +65,12 @@ impl Waiting {
     }
 }
 
-/// Why a request got no peer; both are answered with 502.
+/// Why a request got no peer; both produce 502.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueError {
-    /// As many wait already as may.
+    /// The queue is full.
     Full,
-    /// None could be used in time.
+    /// None became available in time.
     TimedOut,
 }
 
@@ -133,7 +133,7 @@ impl Future for Queue<'_> {
         if now >= this.deadline {
             return Poll::Ready(Err(QueueError::TimedOut));
         }
-        // A peer that has failed comes back without anybody giving one back.
+        // A failed peer becomes available again by the passing of time alone.
         let mut wake = this.deadline;
         if first && let Some(at) = this.attempt.available_at(ms(now)) {
             let wait = Duration::from_millis(at.saturating_sub(ms(now)));
@@ -158,7 +158,7 @@ impl Drop for Queue<'_> {
             state.waiting.leave(ticket);
             state.waiting.first()
         };
-        // Whoever is first now has to look for itself.
+        // The next one in line has to check for itself.
         if let Some(waker) = next {
             waker.wake();
         }

@@ -1,7 +1,7 @@
-//! Learning that a server is not one of its group any more: its name has other addresses now.
+//! Notification that a server has left its group: its name has other addresses now.
 //!
-//! For what lives longer than one request, such as sessions of `stream`. Those who watch wait for one
-//! list per group, of all workers; it is looked through only when a name gets other addresses.
+//! For users that outlive a request, such as sessions of `stream`. They wait in one list per group,
+//! for all workers; it is checked only when a name gets other addresses.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,12 +13,12 @@ use slab::Slab;
 use crate::group::Group;
 use crate::peer::Peer;
 
-/// Those who watch a group.
+/// The watchers of a group.
 #[derive(Default)]
 pub(crate) struct Watchers(Mutex<Slab<Waker>>);
 
 impl Watchers {
-    /// The peers have changed: everyone looks again.
+    /// The peers have changed: wakes all watchers.
     pub(crate) fn wake(&self) {
         let wakers: Vec<Waker> = self.with(|all| all.iter().map(|(_, one)| one.clone()).collect());
         wakers.into_iter().for_each(Waker::wake);
@@ -47,7 +47,7 @@ impl Future for Removed {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // First the place, then the look: whoever changes the peers in between finds the place.
+        // Register first, then check: a change in between finds the registration.
         let place = self.group.watchers.with(|all| match self.place {
             Some(place) => {
                 all[place].clone_from(cx.waker());

@@ -1,7 +1,7 @@
 //! The peers of a group at one moment: those that are used first, and the backups.
 //!
-//! A roster never changes; another answer of the resolver makes another one. An attempt keeps the
-//! one that it began with.
+//! A roster never changes; a new result of the resolver makes a new one. An attempt keeps the one
+//! that it began with.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,9 +23,9 @@ pub(crate) struct Tier {
     pub(crate) total_weight: u64,
     /// Peers that are not `down`.
     usable: usize,
-    /// There is no other peer in the group: its failures are not held against it.
+    /// There is no other peer in the group: its failures are ignored.
     pub(crate) single: bool,
-    /// Where `hash … consistent` places the servers; made at first use.
+    /// The ring of `hash … consistent`; built at first use.
     points: OnceLock<Points>,
 }
 
@@ -39,7 +39,7 @@ impl Tier {
         }
     }
 
-    /// Where `hash … consistent` places the servers.
+    /// The ring of `hash … consistent`.
     pub(crate) fn points(&self) -> &Points {
         self.points.get_or_init(|| Points::of(&self.peers))
     }
@@ -53,7 +53,7 @@ impl Roster {
         roster
     }
 
-    /// How many peers a request may ask at most. nginx: `ngx_http_upstream_tries`.
+    /// Maximum number of peers that a request may try. nginx: `ngx_http_upstream_tries`.
     pub(crate) fn tries(&self) -> usize {
         self.primary.usable + self.backup.usable
     }

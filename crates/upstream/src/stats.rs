@@ -15,7 +15,7 @@ impl StatusClass {
     }
 }
 
-/// What is counted of a peer since it is known.
+/// The counters of a peer since it was created.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     requests: AtomicU64,
@@ -34,12 +34,12 @@ pub(crate) struct Counters {
     last_check: AtomicU64,
 }
 
-/// A snapshot of what was counted.
+/// A snapshot of the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerStats {
     /// `127.0.0.1:8080`
     pub name: String,
-    /// Connections (requests) under way.
+    /// Requests in progress.
     pub active: u32,
     /// Requests so far.
     pub requests: u64,
@@ -117,7 +117,7 @@ impl Counters {
         }
     }
 
-    /// What was counted here; the rest of the snapshot is the peer's.
+    /// The counters kept here; the peer provides the rest of the snapshot.
     pub(crate) fn snapshot(&self) -> PeerStats {
         PeerStats {
             requests: self.requests.load(Relaxed),

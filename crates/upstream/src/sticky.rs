@@ -1,4 +1,4 @@
-//! What `sticky` knows: ids of peers, and the sessions that were learnt.
+//! The data of `sticky`: IDs of peers, and the sessions that were learnt.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -9,17 +9,17 @@ use md5::{Digest, Md5};
 
 use crate::conf::LearnConf;
 
-/// Bytes of the zone that a session counts for: nginx has about 8000 in a megabyte.
+/// Size charged to the zone per session: nginx has about 8000 in a megabyte.
 const SESSION_BYTES: u64 = 128;
 
-/// The id of a peer without `route`: the MD5 sum of its address, as nginx has it.
+/// The ID of a peer without `route`: the MD5 sum of its address, as in nginx.
 pub(crate) fn sid_of(name: &str) -> Box<[u8]> {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let digest = Md5::digest(name.as_bytes());
     digest.iter().flat_map(|b| [HEX[usize::from(b >> 4)], HEX[usize::from(b & 15)]]).collect()
 }
 
-/// Sessions and the ids of their servers.
+/// Sessions and the IDs of their servers.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     zone: Bytes,
@@ -57,14 +57,14 @@ impl Sessions {
         self.zone == other.zone && self.timeout_ms == other.timeout_ms && self.max == other.max
     }
 
-    /// The id of the server of a session.
+    /// The ID of the server of a session.
     pub(crate) fn lookup(&self, session: &[u8], now: u64) -> Option<Box<[u8]>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.expire(now, self.timeout_ms);
         known.sessions.get(&key(session)).map(|session| session.sid.clone())
     }
 
-    /// Notes the use of a session. One that is not known is noted only if it was just created.
+    /// Notes the use of a session. An unknown one is added only if it was just created.
     pub(crate) fn learn(&self, session: &[u8], sid: &[u8], created: bool, now: u64) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.expire(now, self.timeout_ms);
@@ -94,7 +94,7 @@ fn key(session: &[u8]) -> [u8; 16] {
 }
 
 impl Known {
-    /// Forgets sessions that were not used for too long.
+    /// Forgets sessions that have expired.
     fn expire(&mut self, now: u64, timeout_ms: u64) {
         while let Some((at, key)) = self.uses.front().copied()
             && now.saturating_sub(at) >= timeout_ms
@@ -106,7 +106,7 @@ impl Known {
         }
     }
 
-    /// Forgets the session that was not used for longest; false if there is none.
+    /// Forgets the least recently used session; false if there is none.
     fn forget_oldest(&mut self) -> bool {
         while let Some((at, key)) = self.uses.pop_front() {
             if self.sessions.get(&key).is_some_and(|session| session.last == at) {
@@ -117,7 +117,7 @@ impl Known {
         false
     }
 
-    /// Leaves out uses that later ones have overtaken, when they are the most.
+    /// Removes outdated uses once they are the majority.
     fn compact(&mut self) {
         if self.uses.len() > 64 + 2 * self.sessions.len() {
             let sessions = &self.sessions;

@@ -3,7 +3,7 @@
 use super::{TRIES_MAX, View};
 use crate::crc::Crc;
 
-/// Where the hash of an address begins.
+/// Initial value of the hash of an address.
 pub(super) const IP_HASH_START: u32 = 89;
 
 impl View<'_> {
@@ -52,8 +52,8 @@ impl View<'_> {
         self.round_robin(None)
     }
 
-    /// The servers along the ring from the place of the key on; the peers of one server (addresses
-    /// of a name) take turns.
+    /// The servers along the ring, from the position of the key on; the peers of one server
+    /// (addresses of a name) take turns.
     pub(super) fn consistent(&self, hash: u32, steps: &mut u32) -> Option<usize> {
         let points = self.tier.points();
         while *steps <= TRIES_MAX {

@@ -6,13 +6,13 @@ use super::View;
 use crate::conf::{Balancer, By, Time};
 use crate::peer::Peer;
 
-/// Times above this are all equally bad: connections decide.
+/// Longer times all count as equally bad: connections decide.
 const TIME_MAX_MS: u64 = 5000;
 
-/// Times are counted in such steps, so that peers with close times take turns.
+/// Times are rounded to this unit, so that peers with similar times take turns.
 const TIME_STEP_MS: u64 = 20;
 
-/// Whether the method counts requests that have no answer yet.
+/// Whether the method counts requests without a response.
 pub(crate) fn counts_inflight(balancer: &Balancer) -> bool {
     matches!(balancer, Balancer::LeastTime { inflight: true, .. })
 }
@@ -31,9 +31,9 @@ impl View<'_> {
         self.least(|peer| estimate(peer, time, self.now))
     }
 
-    /// The peer with the least load per weight.
+    /// The peer with the lowest load per weight.
     fn least(&self, load: impl Fn(&Peer) -> u64) -> Option<usize> {
-        // Loads are compared across the weights, so that nothing is divided.
+        // Loads are compared by cross-multiplication with the weights, to avoid divisions.
         let weight = |n: usize| {
             let peer = &self.tier.peers[n];
             peer.scaled(i64::from(peer.weight), self.now).max(1) as u128
@@ -83,7 +83,7 @@ impl View<'_> {
     }
 }
 
-/// How long a peer may take for what it has to do and one request more.
+/// The estimated time of a peer for its present requests and one more.
 fn estimate(peer: &Peer, time: Time, now: u64) -> u64 {
     let state = &peer.state;
     let mut ms = match time {
@@ -91,7 +91,7 @@ fn estimate(peer: &Peer, time: Time, now: u64) -> u64 {
         Time::Connect => state.connect_time.load(Relaxed),
         Time::LastByte => state.response_time.load(Relaxed),
     };
-    // A slow peer that is not asked any more gets another chance: its time is halved once in
+    // A slow peer that is no longer chosen gets another chance: its time is halved once per
     // `fail_timeout`.
     let since = now.saturating_sub(state.checked.load(Relaxed));
     if since > peer.fail_timeout_ms {
@@ -106,7 +106,7 @@ fn estimate(peer: &Peer, time: Time, now: u64) -> u64 {
 }
 
 impl Peer {
-    /// Counts the time that requests under way have taken so far into its average.
+    /// Adds the time that requests in flight have taken so far to its average.
     fn note_inflight(&self, now: u64) {
         let state = &self.state;
         let count = u64::from(state.inflight.load(Relaxed));
@@ -116,7 +116,7 @@ impl Peer {
         }
     }
 
-    /// A request without answer more.
+    /// One more request without a response.
     pub(crate) fn inflight_begun(&self, now: u64) {
         let state = &self.state;
         let count = u64::from(state.inflight.fetch_add(1, Relaxed));
@@ -142,7 +142,7 @@ impl Peer {
     }
 }
 
-/// Moves an average towards a value by a twentieth, rounded.
+/// Moves an average towards a value by a twentieth of the difference, rounded.
 pub(crate) fn average(place: &std::sync::atomic::AtomicU64, value: u64) {
     let old = place.load(Relaxed);
     let new = if old == 0 { value } else { (value + 19 * old + 10) / 20 };

@@ -1,7 +1,7 @@
-//! The methods of balancing. Each chooses a peer of a tier under the group's lock; none changes
+//! The balancing methods. Each chooses a peer of a tier under the group's lock; none changes
 //! anything but weights and times of peers, and its own [`Cursor`] in the attempt.
 //!
-//! All of them make nginx's choices for the same peers and the same past
+//! All of them make the same choices as nginx for the same peers and the same history
 //! (`ngx_http_upstream_round_robin.c` and the modules `ngx_http_upstream_*`).
 
 mod hash;
@@ -18,10 +18,10 @@ use crate::roster::Tier;
 
 pub(crate) use least::{average, counts_inflight};
 
-/// So many peers are tried by hash or at random; then round robin finds one.
+/// Maximum number of choices by hash or at random; then round robin finds a peer.
 const TRIES_MAX: u32 = 20;
 
-/// Where an attempt stands with a method that leads to one peer after the other.
+/// The state of a method within an attempt.
 #[derive(Debug)]
 pub(crate) enum Cursor {
     /// The method only looks at the peers.
@@ -53,7 +53,8 @@ impl Cursor {
         }
     }
 
-    /// An IPv4 address counts with its first three bytes; what is no IP address as three zeros.
+    /// Of an IPv4 address, the first three bytes count; anything but an IP address counts as three
+    /// zeros.
     fn ip(client: Option<IpAddr>) -> Cursor {
         let mut address = [0; 16];
         let len = match client {
@@ -71,7 +72,7 @@ impl Cursor {
     }
 }
 
-/// Chooses a peer that was not tried yet; `bound`: the id of the one that `sticky` wants.
+/// Chooses a peer that was not tried yet; `bound`: the ID of the one that `sticky` selects.
 pub(crate) fn pick(
     balancer: &Balancer,
     tier: &Tier,
@@ -84,7 +85,7 @@ pub(crate) fn pick(
         return None;
     }
     if tier.single {
-        // Its failures don't matter: there is nobody else.
+        // Its failures don't matter: there is no other peer.
         let peer = &tier.peers[0];
         let draining = bound == Some(&*peer.sid) && !tried.has(0);
         return peer.is_usable_alone(draining).then_some(0);
@@ -107,7 +108,7 @@ pub(crate) fn pick(
         }
         (Balancer::Random, Cursor::Random { tries }) => view.random(tries),
         (Balancer::RandomTwo(by), Cursor::Random { tries }) => view.random_two(*by, tries),
-        // A hash of nothing, as nginx: round robin.
+        // As in nginx, an empty key means round robin.
         _ => view.round_robin(None),
     }
 }

@@ -41,7 +41,7 @@ impl View<'_> {
     }
 }
 
-/// A number that nobody needs to be unable to guess: xorshift64*, seeded by the system per thread.
+/// A random number that need not be unpredictable: xorshift64*, seeded by the system per thread.
 fn random() -> u64 {
     thread_local! {
         static STATE: Cell<u64> = Cell::new(RandomState::new().build_hasher().finish() | 1);

@@ -1,5 +1,6 @@
-//! Smooth weighted round robin: each peer gains its weight, the first of the greatest is chosen
-//! and loses the sum. Peers of weights 5, 1, 1 come as `a a b a c a a`, never in a row.
+//! Smooth weighted round robin: each peer gains its weight; the first one with the greatest value
+//! is chosen and loses the sum. Peers of weights 5, 1, 1 are chosen as `a a b a c a a`, not in
+//! blocks.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,10 +8,10 @@ use super::View;
 use crate::peer::WEIGHT_SCALE;
 
 impl View<'_> {
-    /// The next peer; `sticky` is one that was chosen already, whose turn is counted.
+    /// The next peer; `sticky` is one already chosen, whose turn is counted.
     pub(super) fn round_robin(&self, sticky: Option<usize>) -> Option<usize> {
         if let Some(n) = sticky {
-            // One that is bound to again and again shall not fall so far behind that it would get
+            // A peer that is bound to again and again must not fall so far behind that it would get
             // nothing else for a long time.
             let peer = &self.tier.peers[n];
             let others = self.tier.total_weight.saturating_sub(u64::from(peer.weight));

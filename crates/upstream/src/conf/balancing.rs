@@ -14,9 +14,9 @@ pub enum Balancer {
     LeastConn,
     /// `least_time`
     LeastTime {
-        /// What is measured.
+        /// The time that is measured.
         time: Time,
-        /// Whether requests under way count.
+        /// Whether requests in flight count.
         inflight: bool,
     },
     /// `ip_hash`
@@ -40,22 +40,22 @@ pub enum Balancer {
 /// A time that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
-    /// To the header of the response.
+    /// Until the response header.
     Header,
-    /// Until the connection stands.
+    /// Until the connection is established.
     Connect,
-    /// To the first byte that comes.
+    /// Until the first byte.
     FirstByte,
-    /// To the end of the response.
+    /// Until the end of the response.
     LastByte,
 }
 
-/// What makes one of two servers the better one.
+/// The criterion by which one of two servers is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Fewer requests under way.
+    /// Fewer requests in flight.
     Connections,
-    /// Less time, requests under way counted in.
+    /// Less time, requests in flight included.
     Time(Time),
 }
 
@@ -111,7 +111,7 @@ pub(super) fn least_time(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
     Ok(())
 }
 
-/// The times that servers of the block being read are measured by.
+/// The times by which servers of the block being read can be measured.
 fn times(cx: &Cx<'_>) -> &'static [(&'static str, Time)] {
     match cx.context() {
         Context::STREAM_UPSTREAM => &[

@@ -1,4 +1,4 @@
-//! `keepalive` and what goes with it.
+//! `keepalive` and related directives.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use nowait_conf::{Cx, Diagnostic, Msec, Node, Value};
 
 use super::UpstreamLayer;
 
-/// Idle connections that a worker keeps for a group whose block does not say.
+/// Idle connections that a worker keeps for a group without the directive.
 const CONNECTIONS: usize = 32;
 
 /// Which idle connections are kept for reuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// At most, per worker; 0: none.
+    /// Maximum number per worker; 0: none.
     pub connections: usize,
     /// Whether only the location that opened a connection reuses it.
     pub local: bool,
-    /// Requests over one connection.
+    /// Maximum number of requests per connection.
     pub requests: u64,
-    /// After this time since it was opened a connection is not reused.
+    /// Maximum age at which a connection is reused.
     pub time: Duration,
     /// How long a connection may be idle.
     pub timeout: Duration,
@@ -36,7 +36,7 @@ impl Default for Keepalive {
     }
 }
 
-/// What the directives said.
+/// The directives read so far.
 #[derive(Default)]
 pub(super) struct KeepaliveLayer {
     connections: Option<(usize, bool)>,

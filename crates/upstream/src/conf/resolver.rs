@@ -13,7 +13,7 @@ use super::{Target, target};
 /// The port of name servers.
 const PORT: u16 = 53;
 
-/// What a `resolver` directive says. Two of the same text are equal.
+/// A `resolver` directive. Two of the same text are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolverSetting(pub Arc<Settings>);
 

@@ -8,13 +8,13 @@ use nowait_runtime::net::Address;
 
 use super::UpstreamLayer;
 
-/// The port of a server that names none.
+/// The default port.
 const PORT: u16 = 80;
 
-/// The longest path of a Unix-domain socket.
+/// Maximum length of a Unix-domain socket path.
 const UNIX_PATH_MAX: usize = 107;
 
-/// The longest `route`.
+/// Maximum length of a `route`.
 const ROUTE_MAX: usize = 32;
 
 /// A server of a group.
@@ -22,19 +22,19 @@ const ROUTE_MAX: usize = 32;
 pub struct ServerConf {
     /// As the configuration names it: `backend.example:8080`.
     pub text: Bytes,
-    /// Where it is.
+    /// Its location.
     pub target: Target,
-    /// Its share.
+    /// Its weight.
     pub weight: u32,
-    /// Connections at most; 0: any number.
+    /// Maximum number of connections; 0: no limit.
     pub max_conns: u32,
-    /// Failures that make it unavailable; 0: never.
+    /// Number of failures that make it unavailable; 0: never.
     pub max_fails: u32,
-    /// The time in which they are counted, and for which it is unavailable then.
+    /// The time within which failures are counted, and for which it is then unavailable.
     pub fail_timeout: Seconds,
-    /// The time in which it gets its share back after that.
+    /// The time in which it regains its weight after that.
     pub slow_start: Seconds,
-    /// Is used only when no other one can be.
+    /// Used only if the others are unavailable.
     pub backup: bool,
     /// `down` and `drain`
     pub down: Down,
@@ -54,18 +54,18 @@ pub enum Down {
     Down,
 }
 
-/// Where a server is.
+/// The location of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Addresses that are known.
+    /// Known addresses.
     Addresses(Vec<Address>),
-    /// A name that has to be resolved.
+    /// A name to be resolved.
     Name {
         /// The name.
         host: Box<str>,
         /// The port of its addresses; SRV records bring their own.
         port: u16,
-        /// `service`: SRV records are asked for.
+        /// `service`: SRV records are queried.
         service: Option<Box<str>>,
         /// Whether `resolve` was given.
         resolve: bool,
@@ -102,7 +102,7 @@ impl ServerConf {
     }
 }
 
-/// What the method that was named before a `server` lets it say.
+/// The parameters that the method named before a `server` supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Supports {
     /// Every parameter.
@@ -115,7 +115,7 @@ pub(crate) enum Supports {
 /// Reads `HOST[:PORT]`, `[IPV6][:PORT]` or `unix:PATH`. nginx: `ngx_parse_url`.
 ///
 /// # Errors
-/// What is wrong, in nginx's words: to be followed by `in upstream "TEXT"`.
+/// The error in nginx's words, to be followed by `in upstream "TEXT"`.
 pub fn target(text: &[u8], default_port: u16) -> Result<Target, &'static str> {
     if text.len() >= 5 && text[..5].eq_ignore_ascii_case(b"unix:") {
         let path = &text[5..];

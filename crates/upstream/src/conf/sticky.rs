@@ -5,7 +5,7 @@ use nowait_conf::{Cx, Diagnostic, Msec, Node, Seconds, Size, Template, Value, Wo
 
 use super::{UpstreamLayer, ZONE_BYTES_MIN};
 
-/// How long a session that was learnt is remembered after its last use.
+/// How long a learnt session is remembered after its last use.
 const LEARN_TIMEOUT: Msec = Msec(600_000);
 
 /// How requests are bound.
@@ -15,7 +15,7 @@ pub enum Sticky {
     Cookie(StickyCookie),
     /// By the `route` of a server.
     Route {
-        /// The first that is not empty counts.
+        /// The first non-empty value counts.
         lookup: Vec<Template>,
     },
     /// By sessions that the servers create.
@@ -44,21 +44,21 @@ pub struct StickyCookie {
     pub secure: bool,
 }
 
-/// How long a cookie lives.
+/// The lifetime of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expires {
     /// `max`: until the end of 2037.
     Max,
-    /// So long from now on.
+    /// This long from now on.
     After(Seconds),
 }
 
 /// `sticky learn`
 #[derive(Clone, Debug)]
 pub struct LearnConf {
-    /// The first that is not empty, in a response, is a session that its server has created.
+    /// The first non-empty value in a response is a session created by its server.
     pub create: Vec<Template>,
-    /// The first that is not empty, in a request, is the session that it belongs to.
+    /// The first non-empty value in a request is its session.
     pub lookup: Vec<Template>,
     /// Name of the zone.
     pub zone: Bytes,
@@ -66,12 +66,12 @@ pub struct LearnConf {
     pub size: u64,
     /// How long a session is remembered after its last use.
     pub timeout: Msec,
-    /// Whether a session is known once the header of the response came, not only at its end.
+    /// Whether a session is known once the response header has arrived, not only at the end.
     pub header: bool,
 }
 
 impl Sticky {
-    /// The texts of which the first that is not empty is what [`Ask::sticky`](crate::Ask) wants.
+    /// The texts of which the first non-empty one is passed in [`Ask::sticky`](crate::Ask).
     pub fn lookup(&self) -> &[Template] {
         match self {
             Sticky::Cookie(cookie) => std::slice::from_ref(&cookie.lookup),

@@ -15,7 +15,7 @@ use nowait_runtime::worker;
 
 use super::{IdleConnection, POOLS};
 
-/// How long the keeper sleeps when there is nothing to wait for: as good as for ever.
+/// How long the keeper sleeps if there is nothing to wait for: practically forever.
 const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
 
 /// Wakes the keeper for one connection.
@@ -26,7 +26,7 @@ pub(super) struct Watch {
     bell: Arc<Bell>,
 }
 
-/// What the keeper of a worker was woken for.
+/// Why the keeper of a worker was woken.
 #[derive(Default)]
 pub(super) struct Bell {
     rung: Mutex<Rung>,
@@ -34,7 +34,7 @@ pub(super) struct Bell {
 
 #[derive(Default)]
 struct Rung {
-    /// Pool, peer and number of connections on which something has happened.
+    /// Pool, peer and number of connections with activity.
     list: Vec<(u64, u64, u64)>,
     keeper: Option<Waker>,
 }
@@ -72,7 +72,7 @@ impl Bell {
         }
     }
 
-    /// What there is to look at; else the keeper is woken when there is.
+    /// The connections to check; if none, the keeper is woken once there are any.
     fn listen(&self, cx: &Context<'_>) -> Vec<(u64, u64, u64)> {
         let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         if !rung.keeper.as_ref().is_some_and(|keeper| keeper.will_wake(cx.waker())) {
@@ -82,7 +82,7 @@ impl Bell {
     }
 }
 
-/// The watch over a connection, made when it is first kept for this peer.
+/// The watch on a connection, created when it is first kept for this peer.
 pub(super) fn watch(connection: &mut IdleConnection, pool: u64, peer: u64) -> Arc<Watch> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     if let Some(watch) = &connection.watch
@@ -97,13 +97,13 @@ pub(super) fn watch(connection: &mut IdleConnection, pool: u64, peer: u64) -> Ar
     watch
 }
 
-/// Begins to watch a connection; true if something is there already.
+/// Begins to watch a connection; true if there is activity already.
 pub(super) fn has_something(stream: &Stream, watch: Arc<Watch>) -> bool {
     let waker = Waker::from(watch);
     stream.poll_quiet(&mut Context::from_waker(&waker)).is_ready()
 }
 
-/// Makes sure that the keeper runs; wakes it if it has to look again.
+/// Makes sure that the keeper runs; wakes it if it has to check again.
 pub(super) fn start_or_wake(wake: bool) {
     if !RUNS.replace(true) {
         drop(nowait_runtime::spawn(keep()));
@@ -112,7 +112,7 @@ pub(super) fn start_or_wake(wake: bool) {
     }
 }
 
-/// Closes all connections when the keeper ends, be it by force.
+/// Closes all connections when the keeper ends, even if it is cancelled.
 struct Runs;
 
 impl Drop for Runs {
@@ -139,13 +139,13 @@ async fn keep() {
     .await;
 }
 
-/// Closes the connections on which something has happened.
+/// Closes the connections with activity.
 fn look(cx: &Context<'_>) {
     for (pool, peer, serial) in BELL.with(|bell| bell.listen(cx)) {
         let closed = POOLS.with_borrow_mut(|pools| {
             let entry = pools.get(pool, peer, serial)?;
             let watch = entry.connection.watch.clone()?;
-            // Wake-ups may come for nothing.
+            // Wake-ups may be spurious.
             if has_something(&entry.connection.stream, watch) {
                 pools.remove(pool, peer, serial)
             } else {

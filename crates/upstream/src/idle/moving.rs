@@ -1,5 +1,5 @@
-//! How an idle connection gets from one worker to another: its worker takes it out of its driver
-//! and sends the descriptor.
+//! Moving an idle connection from one worker to another: its worker takes it out of its driver and
+//! sends the descriptor.
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -17,11 +17,11 @@ use rustix::net::RecvFlags;
 
 use super::{IdleConnection, POOLS, Tag};
 
-/// How long another worker may take to hand a connection over. It takes some tens of microseconds
-/// where its loop is not busy; a new connection is better than to wait for one that is.
+/// Maximum time for another worker to hand a connection over. It takes some tens of microseconds if
+/// its loop is not busy; a new connection is better than waiting for a busy one.
 const HANDOVER_MAX: Duration = Duration::from_millis(5);
 
-/// A connection on its way.
+/// A connection in transit.
 struct Moved {
     fd: OwnedFd,
     opened: Instant,
@@ -50,7 +50,7 @@ pub(super) async fn ask(
     Some(IdleConnection { stream, opened, requests, watch: None })
 }
 
-/// Hands a connection of this worker over. The sender says so when there is none.
+/// Hands a connection of this worker over, or reports that there is none.
 async fn give(pool: u64, peer: u64, tag: Tag, local: bool, sender: Sender) {
     let entry = POOLS.with_borrow_mut(|pools| pools.take(pool, peer, tag, local));
     let Some(IdleConnection { stream, opened, requests, .. }) = entry.map(|e| e.connection) else {
@@ -63,21 +63,21 @@ async fn give(pool: u64, peer: u64, tag: Tag, local: bool, sender: Sender) {
     }
 }
 
-/// Whether nothing has come on a connection, its end included.
+/// Whether nothing was received on a connection, its end included.
 fn is_open(fd: &OwnedFd) -> bool {
     let mut byte = [0u8; 1];
     let seen = rustix::net::recv(fd, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
     matches!(seen, Err(Errno::AGAIN))
 }
 
-/// The place where one worker leaves a connection for another.
+/// The slot in which one worker leaves a connection for another.
 #[derive(Default)]
 struct Parcel(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     moved: Option<Moved>,
-    /// Nothing will come any more.
+    /// Nothing will be delivered any more.
     ended: bool,
     waker: Option<Waker>,
 }

@@ -13,13 +13,13 @@ use rustc_hash::FxHashMap;
 use super::{IdleConnection, POOLS, Tag};
 use crate::group::Group;
 
-/// A group's idle connections in all workers. Generations of a group share it; when the last one is
-/// gone, they are closed.
+/// A group's idle connections in all workers. Generations of a group share it; when the last
+/// reference is dropped, they are closed.
 #[derive(Default)]
 pub(crate) struct PoolToken {
     id: u64,
-    /// Workers with such connections, and some that had them and have ended since: forgotten when
-    /// the next one enters.
+    /// Workers with such connections; ones that have ended meanwhile are removed when the next one
+    /// registers.
     workers: Mutex<Vec<Remote>>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Entry {
     pub(super) tag: Tag,
     /// When it is closed.
     pub(super) until: Instant,
-    /// Its number in this worker.
+    /// Its ID in this worker.
     pub(super) serial: u64,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Pools {
     /// Unique in the process.
     pub(super) id: u64,
     pools: FxHashMap<u64, Pool>,
-    /// When the keeper wakes by itself; `None`: it does not.
+    /// When the keeper wakes by itself; `None`: never.
     alarm: Option<Instant>,
 }
 
@@ -86,7 +86,7 @@ struct Pool {
 /// A peer's connections, in the order of their last use.
 pub(super) struct List {
     entries: VecDeque<Entry>,
-    /// What other workers see.
+    /// The counter that other workers see.
     shown: Arc<AtomicU32>,
 }
 
@@ -119,8 +119,8 @@ impl Pools {
         Some(entry)
     }
 
-    /// Adds a connection; `shown` makes the counter of a list that is new. Returns how many the group
-    /// has now.
+    /// Adds a connection; `shown` creates the counter of a new list. Returns how many the group has
+    /// now.
     pub(super) fn put(
         &mut self,
         group: &Group,
@@ -142,13 +142,13 @@ impl Pools {
         pool.count
     }
 
-    /// Takes out what is more than a group may keep, the one that was not used for longest first.
+    /// Removes the connections beyond the limit of a group, least recently used first.
     pub(super) fn shrink(&mut self, pool: u64, most: usize) -> Vec<Entry> {
         let mut out = Vec::new();
         let Some(pool) = self.pools.get_mut(&pool) else { return out };
         while pool.count > most {
             let oldest = pool.lists.values_mut().min_by_key(|list| {
-                // Serial numbers say nothing about the last use; times are equal within a turn.
+                // Serial numbers do not reflect the last use; times are equal within a turn.
                 list.entries.front().map_or((true, None), |entry| (false, Some(entry.until)))
             });
             let Some(entry) = oldest.and_then(|list| {
@@ -164,7 +164,7 @@ impl Pools {
         out
     }
 
-    /// Takes out the connection of this number.
+    /// Removes the connection with this number.
     pub(super) fn remove(&mut self, pool: u64, peer: u64, serial: u64) -> Option<Entry> {
         let pool = self.pools.get_mut(&pool)?;
         let list = pool.lists.get_mut(&peer)?;
@@ -181,8 +181,8 @@ impl Pools {
         list.entries.iter().find(|entry| entry.serial == serial)
     }
 
-    /// Takes out what is idle for too long, and forgets lists of peers that are not used any more.
-    /// Sets the time of the next look.
+    /// Removes connections that were idle for too long, and lists of peers no longer in use. Sets
+    /// the time of the next check.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Entry> {
         let mut out = Vec::new();
         for pool in self.pools.values_mut() {
@@ -205,7 +205,7 @@ impl Pools {
         self.alarm
     }
 
-    /// Whether the keeper has to be woken so that it looks again in time.
+    /// Whether the keeper has to be woken to check in time.
     pub(super) fn needs_alarm(&mut self, until: Instant) -> bool {
         let late = self.alarm.is_none_or(|alarm| alarm > until);
         if late {
@@ -214,7 +214,7 @@ impl Pools {
         late
     }
 
-    /// Takes out everything.
+    /// Removes everything.
     pub(super) fn clear(&mut self) -> impl Sized + use<> {
         self.alarm = None;
         std::mem::take(&mut self.pools)

@@ -134,6 +134,6 @@ fn from_the_command_line() {
         assert!(said.contains("cache \"two\" not found, there are: one"), "{said}");
         let (code, said) = command(&["one"]);
         assert_eq!(code, Some(1));
-        assert!(said.contains("usage: nowait cache purge"), "{said}");
+        assert!(said.contains("Usage: nowait cache purge"), "{said}");
     });
 }

@@ -15,6 +15,7 @@ use super::origin::Source;
 use super::serve::Run;
 use super::status::{Forward, Report, Status};
 use crate::log::Level;
+use crate::order::Apart;
 use crate::outcome::Outcome;
 use crate::response::{Body, FileBody, Head, Own, Response};
 use crate::upstream::UpstreamHead;
@@ -145,6 +146,7 @@ impl Run<'_> {
             && let Some(date) = origin.known(Known::Date)
         {
             ours.date = Own::Given(origin.share(date));
+            ours.place(Apart::Date);
         }
     }
 

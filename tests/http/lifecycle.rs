@@ -3,9 +3,9 @@
 use nowait_testkit::client::Arrival;
 use nowait_testkit::server::Signal;
 use nowait_testkit::wait::PATIENCE;
-use nowait_testkit::{Client, wait};
+use nowait_testkit::{Client, check_on, wait};
 
-use crate::stage::{on_each_driver, pattern, server, site};
+use crate::stage::{exchanges, on_each_driver, pattern, server, site};
 
 fn answering(text: &str) -> String {
     format!(
@@ -33,6 +33,51 @@ fn a_kept_connection_sees_the_new_configuration() {
         assert_eq!(client.get("/").text(), "new");
         assert_eq!(server.get("/").text(), "new");
     });
+}
+
+#[test]
+fn a_closed_connection_keeps_no_generation_alive() {
+    let logged = |log: &str| {
+        format!(
+            "server {{ listen 127.0.0.1:%%PORT%%; access_log %%DIR%%/{log}; \
+             location / {{ return 200 {log}; }} }}"
+        )
+    };
+    let site = site(&logged("old.log"));
+    on_each_driver(&site, |server| {
+        let close = "GET / HTTP/1.1\nHost: localhost\nConnection: close";
+        for _ in 0..3 {
+            check_on(server, close, "200\n\nold.log\n---\nclosed");
+        }
+        server.set_http(&logged("new.log"));
+        server.reload();
+        // The log belongs to the generation: it is closed when nothing refers to that any more.
+        wait::until("the old log is closed", PATIENCE, || {
+            let Some(open) = server.descriptors() else { return Some(()) };
+            open.iter().all(|open| !open.target.ends_with("old.log")).then_some(())
+        });
+        check_on(server, close, "200\n\nnew.log\n---\nclosed");
+    });
+}
+
+#[test]
+fn a_connection_sees_nothing_of_an_earlier_one() {
+    let site = server(
+        "uninitialized_variable_warn off;
+        location ~ ^/set/(.+) { set $v $1; return 200 [$v|$1|$args|$http_x|$connection_requests]; }
+        location / { return 200 [$v|$1|$args|$http_x|$connection_requests]; }",
+    );
+    let first = "GET /set/a?b HTTP/1.1\nHost: x\nX: c\nConnection: close";
+    let plain = "GET / HTTP/1.1\nHost: x\nConnection: close";
+    exchanges(
+        &site,
+        &[
+            (first, "200\n\n[a|a|b|c|1]\n---\nclosed"),
+            (plain, "200\n\n[||||1]\n---\nclosed"),
+            (first, "200\n\n[a|a|b|c|1]\n---\nclosed"),
+            (plain, "200\n\n[||||1]\n---\nclosed"),
+        ],
+    );
 }
 
 #[test]

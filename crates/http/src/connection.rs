@@ -285,17 +285,29 @@ impl Drop for Forget<'_> {
     }
 }
 
+/// A request between two uses on a connection. When the connection needs it no longer, its memory
+/// becomes a spare of the worker.
+struct Kept<'a>(&'a Worker, Option<Box<Request>>);
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        if let Some(request) = self.1.take() {
+            self.0.keep_spare(request);
+        }
+    }
+}
+
 /// Serves requests as long as they follow each other; returns how long to wait for more.
 async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
     let mut out = OutBuf::new();
     let mut pipelined = false;
     // The memory of a request serves for the next one.
-    let mut kept: Option<Box<Request>> = None;
+    let mut kept = Kept(&connection.worker, None);
     let mut default_server = ServerId(0);
     let _idle = Forget(connection);
     loop {
         let current = connection.worker.current();
-        let known = kept.as_ref().filter(|request| Rc::ptr_eq(&request.current, &current));
+        let known = kept.1.as_ref().filter(|request| Rc::ptr_eq(&request.current, &current));
         let server = match known {
             Some(_) => default_server,
             None => match connection.virtual_servers(&current) {
@@ -311,12 +323,12 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
         };
         default_server = server;
         connection.requests.set(connection.requests.get().saturating_add(1));
-        let mut request = match kept.take() {
+        let mut request = match kept.1.take() {
             Some(mut request) => {
                 Request::renew(&mut request, current, server, now());
                 request
             }
-            None => Box::new(Request::new(connection.clone(), current, server, now())),
+            None => connection.worker.first_request(connection, current, server),
         };
         request.pipelined = pipelined;
         let meter = request.spent.clone();
@@ -327,7 +339,7 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
             timeout: client.keepalive_timeout.timeout.duration(),
             keep: client.keepalive_min_timeout.duration(),
         };
-        kept = Some(request);
+        kept.1 = Some(request);
         if next != Next::Idle {
             return (next, wait);
         }

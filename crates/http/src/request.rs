@@ -5,6 +5,7 @@
 //! touches a socket: the body comes from a [`BodyReader`].
 
 use std::cell::{Cell, RefCell};
+use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -29,12 +30,27 @@ use crate::variables::{Captures, Slot};
 /// Internal redirects that one request may take. nginx: `NGX_HTTP_MAX_URI_CHANGES`.
 pub const URI_CHANGES_MAX: u8 = 10;
 
+/// A spare request keeps at most so much memory for its path.
+const SPARE_PATH_BYTES_MAX: usize = 1024;
+
+/// A reference that a request has while it is in use. A spare request has none, so it keeps neither a
+/// connection nor a generation alive.
+pub struct Attached<T>(Option<Rc<T>>);
+
+impl<T> Deref for Attached<T> {
+    type Target = Rc<T>;
+
+    fn deref(&self) -> &Rc<T> {
+        self.0.as_ref().expect("only spare requests are detached")
+    }
+}
+
 /// A request.
 pub struct Request {
     /// Facts about the connection.
-    pub connection: Rc<Connection>,
+    pub connection: Attached<Connection>,
     /// The configuration this request began with; a reload doesn't change it.
-    pub current: Rc<Current>,
+    pub current: Attached<Current>,
     /// The virtual server.
     pub server: ServerId,
     /// The location; before one is found, the server's own settings.
@@ -241,8 +257,8 @@ impl Request {
     ) -> Self {
         let location = current.conf.server(server).root;
         Self {
-            connection,
-            current,
+            connection: Attached(Some(connection)),
+            current: Attached(Some(current)),
             server,
             location,
             head: RequestHead::new(),
@@ -313,10 +329,50 @@ impl Request {
     /// Makes a request that was [ended](Self::end) the next one of its connection, which reuses its
     /// memory.
     pub fn renew(&mut self, current: Rc<Current>, server: ServerId, started: Instant) {
-        // Field by field: the whole is large, and most of it keeps its memory.
+        self.reset();
         self.location = current.conf.server(server).root;
-        self.current = current;
+        self.current = Attached(Some(current));
         self.server = server;
+        self.started = started;
+    }
+
+    /// Reduces a request that was [ended](Self::end) to memory that any connection may
+    /// [reuse](Self::reuse). Nothing of its connection and its generation remains.
+    pub(crate) fn detach(&mut self) {
+        self.reset();
+        self.connection = Attached(None);
+        self.current = Attached(None);
+        if Rc::get_mut(&mut self.spent).is_none() {
+            self.spent = Rc::default();
+        }
+        self.asked = crate::upstream::Asked::default();
+        self.spare_state = None;
+        // Their sizes depend on what clients send.
+        self.uri.path.shrink_to(SPARE_PATH_BYTES_MAX);
+        self.path = Vec::new();
+        self.captures = RefCell::default();
+    }
+
+    /// Turns a [detached](Self::detach) request into the first one of a connection.
+    pub(crate) fn reuse(
+        &mut self,
+        connection: Rc<Connection>,
+        current: Rc<Current>,
+        server: ServerId,
+        started: Instant,
+    ) {
+        self.location = current.conf.server(server).root;
+        self.connection = Attached(Some(connection));
+        self.current = Attached(Some(current));
+        self.server = server;
+        self.started = started;
+        // Time in pools is counted from now on.
+        self.spent.reset();
+    }
+
+    /// Forgets everything but the connection and the configuration, and keeps the memory.
+    fn reset(&mut self) {
+        // Field by field: the whole is large, and most of it keeps its memory.
         self.head.recycle();
         self.method = Method::Get;
         self.host_port = None;
@@ -324,7 +380,6 @@ impl Request {
         self.uri.args = None;
         self.body = RequestBody::None;
         self.body_length = BodyLength::None;
-        self.started = started;
         self.received.set(0);
         self.sent = Sent::default();
         self.internal = false;
@@ -358,6 +413,8 @@ impl Request {
         self.cache = None;
         self.slice.set(None);
         self.limits = Limited::default();
+        self.nested = None;
+        self.entry = Entry::Server;
         self.spent.reset();
     }
 

@@ -15,10 +15,12 @@ use nowait_runtime::{JoinHandle, now, sleep, spawn};
 use slab::Slab;
 
 use crate::auth::user_file::UserFiles;
+use crate::conf::ServerId;
 use crate::connection::Connection;
 use crate::counts::Counts;
 use crate::generation::{Current, Generation};
 use crate::health;
+use crate::request::Request;
 
 /// So many idle connections are closed at once to make room for new ones.
 const MAKE_ROOM: usize = 32;
@@ -28,6 +30,9 @@ static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 
 /// So many numbers a worker takes at a time: one shared write for as many connections.
 const NUMBERS: u64 = 64;
+
+/// At most so many spare requests are kept for new connections.
+const SPARE_REQUESTS_MAX: usize = 64;
 
 /// HTTP in one worker.
 pub struct Worker {
@@ -40,6 +45,9 @@ pub struct Worker {
     numbers: RefCell<Range<u64>>,
     /// Connections that keep their memory for the next request.
     busy: Cell<usize>,
+    /// Memory for the first requests of new connections.
+    #[allow(clippy::vec_box, reason = "connections use the boxes as they are")]
+    spare_requests: RefCell<Vec<Box<Request>>>,
     /// Background subrequests under way.
     background: Rc<Cell<usize>>,
     /// Connections and requests so far.
@@ -82,6 +90,7 @@ impl Worker {
             closing: Cell::new(false),
             numbers: RefCell::default(),
             busy: Cell::new(0),
+            spare_requests: RefCell::default(),
             background: Rc::default(),
             counts: Counts::new(),
             user_files: RefCell::default(),
@@ -170,6 +179,32 @@ impl Worker {
     /// The next connection's number.
     pub(crate) fn next_number(&self) -> u64 {
         next_number(&mut self.numbers.borrow_mut(), &CONNECTIONS)
+    }
+
+    /// The first request of a connection, in the memory of an earlier one if there is some.
+    pub(crate) fn first_request(
+        &self,
+        connection: &Rc<Connection>,
+        current: Rc<Current>,
+        server: ServerId,
+    ) -> Box<Request> {
+        let spare = self.spare_requests.borrow_mut().pop();
+        match spare {
+            Some(mut request) => {
+                request.reuse(connection.clone(), current, server, now());
+                request
+            }
+            None => Box::new(Request::new(connection.clone(), current, server, now())),
+        }
+    }
+
+    /// Keeps the memory of an ended request, unless enough is kept already.
+    pub(crate) fn keep_spare(&self, mut request: Box<Request>) {
+        // Detaching drops what the request holds, which may reach back to the worker.
+        if self.spare_requests.borrow().len() < SPARE_REQUESTS_MAX {
+            request.detach();
+            self.spare_requests.borrow_mut().push(request);
+        }
     }
 
     /// Counts one more background subrequest, if fewer than `max` are under way.

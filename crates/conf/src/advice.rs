@@ -1,6 +1,6 @@
-//! What to do about directives that nowait does not have: said once per module, after the findings.
+//! Advice on directives that nowait does not have: printed once per module, after the findings.
 //!
-//! Called by [`Diagnostics`](crate::Diagnostics), which notes each use. Never decides anything: the
+//! Called by [`Diagnostics`](crate::Diagnostics), which records each use. It decides nothing: the
 //! findings themselves refuse the configuration.
 
 use std::fmt::Write as _;
@@ -45,7 +45,7 @@ impl Missing {
     }
 }
 
-/// What to write instead, or what follows from leaving the lines out.
+/// The replacement, or the consequence of removing the lines.
 fn advice(module: &str) -> Option<&'static str> {
     const BACKEND: &str = "nowait talks to applications by HTTP/1.1 only: use \"proxy_pass\" and run \
                            an HTTP server in front of the application";

@@ -30,13 +30,13 @@ pub const fn at_least(n: u32) -> Arity {
     Arity(u32::MAX << n)
 }
 
-/// Any number of arguments, none included; the directive checks for itself.
+/// Any number of arguments, none included; the directive checks them itself.
 pub const fn any() -> Arity {
     at_least(0)
 }
 
 impl Arity {
-    /// Allows what either of both allows: `exactly(1).or(exactly(3))`.
+    /// Combines both: `exactly(1).or(exactly(3))`.
     pub const fn or(self, other: Arity) -> Arity {
         Arity(self.0 | other.0)
     }

@@ -1,4 +1,4 @@
-//! Where directives may stand: a set of block kinds.
+//! The blocks that directives are allowed in: a set of block kinds.
 
 use std::ops::BitOr;
 

@@ -1,4 +1,4 @@
-//! Interpretation of a tree: looks up each directive, checks its place and arguments, applies it.
+//! Interpretation of a tree: looks up each directive, checks its context and arguments, applies it.
 //!
 //! The directives' functions get the [`Cx`]: the scope of the block being read, values for the
 //! whole configuration, paths, and the collected diagnostics.
@@ -26,7 +26,7 @@ fn foreign_error(name: &Word, origin: &'static str) -> Diagnostic {
     name.error(format!("unknown directive \"{name}\"")).label(origin).missing(origin, name.lossy())
 }
 
-/// What is wrong with a regular expression that begins a block.
+/// An error of a regular expression that begins a block.
 const QUOTE: &str = "a regular expression with \"{\" or \"}\" has to be quoted";
 
 /// One value per type.
@@ -48,7 +48,7 @@ impl TypeMap {
     }
 }
 
-/// What a block left behind: the layers its directives wrote.
+/// The result of a block: the layers written by its directives.
 pub struct Scope {
     context: Context,
     layers: TypeMap,
@@ -135,7 +135,7 @@ impl<'a> Cx<'a> {
 
     fn directive(&mut self, node: &Node) {
         let mut swallowed = self.one_directive(node);
-        // Go on as if the forgotten ";" were there, to find what else is wrong.
+        // Continue as if the forgotten ";" were there, to find further errors.
         for _ in 0..recovery::SWALLOWED_MAX {
             let Some(rest) = swallowed else {
                 return;
@@ -144,8 +144,8 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Applies a directive; if it has an error that comes from a forgotten `;`, the result is what
-    /// follows that place.
+    /// Applies a directive; if its error comes from a forgotten `;`, returns what follows that
+    /// place.
     fn one_directive(&mut self, node: &Node) -> Option<Node> {
         let swallowed = recovery::swallowed(self.registry, self.context(), node);
         let error = match self.checked_row(node) {
@@ -237,12 +237,12 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Records a finding and goes on; for several errors in one directive, and for warnings.
+    /// Records a finding and continues; for several errors in one directive, and for warnings.
     pub fn report(&mut self, diagnostic: Diagnostic) {
         self.diagnostics.merge(diagnostic);
     }
 
-    /// Records the error of a result and goes on without the value.
+    /// Records the error of a result and continues without the value.
     pub fn accept<T>(&mut self, result: Result<T, Diagnostic>) -> Option<T> {
         result.map_err(|error| self.report(error)).ok()
     }
@@ -293,7 +293,7 @@ impl<'a> Cx<'a> {
         self.globals.get_or_default()
     }
 
-    /// Puts a value for [`Cx::global`] in place beforehand.
+    /// Stores a value for [`Cx::global`] in advance.
     pub fn set_global<T: 'static>(&mut self, value: T) {
         self.globals.0.insert(TypeId::of::<T>(), Box::new(value));
     }

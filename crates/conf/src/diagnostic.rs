@@ -1,4 +1,4 @@
-//! Errors and warnings of a configuration: what is wrong, where, what was expected, what to do.
+//! Errors and warnings of a configuration: message, place, expected form, hint.
 
 use crate::registry::Row;
 use std::fmt::Write as _;
@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use crate::advice::Missing;
 use crate::source::{Sources, Span};
 
-/// How bad it is; nginx's names.
+/// Severity, with nginx's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// The configuration works, but hardly as meant.
+    /// The configuration works, but probably not as intended.
     Warn,
     /// The configuration is refused.
     Emerg,
@@ -24,7 +24,7 @@ impl Level {
     }
 }
 
-/// One finding. Built where the problem is seen and refined on the way up:
+/// One finding. Built where the problem is detected and refined on the way up:
 /// `word.error("invalid value").expected("a size like 8k").hint("did you mean \"16k\"?")`.
 #[derive(Clone, Debug)]
 pub struct Diagnostic(Box<Details>);
@@ -38,7 +38,7 @@ struct Details {
     expected: Option<String>,
     hints: Vec<String>,
     notes: Vec<(Span, String)>,
-    /// Possibly only a consequence of braces that do not match.
+    /// Possibly only a consequence of unbalanced braces.
     follows_from_nesting: bool,
     /// Module and name of a directive that nowait does not have.
     missing: Option<(&'static str, String)>,
@@ -52,7 +52,7 @@ struct Details {
 const SYNTAX: &str = "unexpected ";
 
 impl Diagnostic {
-    /// Places kept of a finding that occurs again and again; more are only counted.
+    /// Maximum number of recorded places of a recurring finding; more are only counted.
     pub const REPEATS_MAX: usize = 20;
 
     pub fn new(level: Level, message: impl Into<String>) -> Diagnostic {
@@ -87,7 +87,7 @@ impl Diagnostic {
         self
     }
 
-    /// Points at `span` unless it points somewhere already.
+    /// Points at `span` unless it already points somewhere.
     pub fn or_at(mut self, span: Span) -> Diagnostic {
         self.0.span.get_or_insert(span);
         self
@@ -99,13 +99,13 @@ impl Diagnostic {
         self
     }
 
-    /// What would have been right: `a size such as 8k`.
+    /// The expected form: `a size such as 8k`.
     pub fn expected(mut self, expected: impl Into<String>) -> Diagnostic {
         self.0.expected = Some(expected.into());
         self
     }
 
-    /// What to do about it.
+    /// A hint for the operator.
     pub fn hint(mut self, hint: impl Into<String>) -> Diagnostic {
         self.0.hints.push(hint.into());
         self
@@ -117,7 +117,7 @@ impl Diagnostic {
         self
     }
 
-    /// Shows how the directive is written, if nothing else says what would have been right.
+    /// Shows the syntax of the directive, unless an expected form is already given.
     pub(crate) fn or_syntax(self, row: &Row) -> Diagnostic {
         let details = &self.0;
         let advised = details.expected.is_some() || details.label.is_some();
@@ -132,13 +132,13 @@ impl Diagnostic {
         self
     }
 
-    /// The finding is that a directive of this module is missing; the summary will name it.
+    /// The finding is a missing directive of this module; the summary will name it.
     pub(crate) fn missing(mut self, module: &'static str, name: impl Into<String>) -> Diagnostic {
         self.0.missing = Some((module, name.into()));
         self
     }
 
-    /// Whether both say the same about different places. A finding with notes stands for itself.
+    /// Whether both are the same except for their places. A finding with notes is never merged.
     fn repeats(&self, other: &Diagnostic) -> bool {
         let (one, two) = (&self.0, &other.0);
         one.span.is_some()
@@ -153,7 +153,7 @@ impl Diagnostic {
             && one.hints == two.hints
     }
 
-    /// Adds the place of a finding that says the same. The first in the text stays the main one.
+    /// Adds the place of an identical finding. The first one in the text stays the main one.
     fn absorb(&mut self, other: Diagnostic) {
         let Some(span) = other.0.span else { return };
         if self.0.repeats.len() < Self::REPEATS_MAX {
@@ -196,7 +196,8 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Findings kept; more are counted only, so that a binary file as configuration stays readable.
+    /// Maximum number of findings kept; more are only counted, so that the output for a binary file
+    /// stays readable.
     pub const MAX: usize = 100;
 
     pub fn push(&mut self, diagnostic: Diagnostic) {
@@ -406,7 +407,7 @@ impl Excerpt {
     }
 }
 
-/// A configuration may hold anything; a log line and a terminal may not.
+/// Replaces control characters, which neither a log line nor a terminal should receive.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! The reference, written from the tables: `docs/reference/` is this and nothing else.
+//! The reference, generated from the tables: `docs/reference/` has no other source.
 //!
 //! Called by `nowait reference` and, through it, by the repository's documentation task; nothing here
 //! runs in the server.

@@ -1,5 +1,5 @@
-//! Directives of popular third-party modules, of NGINX Plus, and of former nginx releases: what
-//! each belongs to, and what to use instead.
+//! Directives of popular third-party modules, of NGINX Plus, and of former nginx releases: their
+//! origin, and their replacement.
 //!
 //! Called for names that neither the [`Registry`](crate::Registry) nor the table of
 //! [nginx's directives](crate::unsupported) knows. Facts only; a row of the registry always wins.
@@ -10,7 +10,7 @@ struct Origin {
     name: &'static str,
     /// Names separated by blanks; `*` stands for any rest at the beginning or the end.
     names: &'static str,
-    /// What to do instead.
+    /// The replacement.
     advice: &'static str,
 }
 
@@ -281,7 +281,7 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static str, &'stati
     TABLE.iter().map(|origin| (origin.name, origin.names, origin.advice))
 }
 
-/// What a name belongs to.
+/// The origin of a name.
 pub(crate) fn find(name: &[u8]) -> Option<&'static str> {
     let name = std::str::from_utf8(name).ok()?;
     let belongs =
@@ -289,7 +289,7 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static str> {
     TABLE.iter().find(belongs).map(|origin| origin.name)
 }
 
-/// What to do about the directives of an origin.
+/// The advice on the directives of an origin.
 pub(crate) fn advice(origin: &str) -> Option<&'static str> {
     TABLE.iter().find(|known| known.name == origin).map(|known| known.advice)
 }

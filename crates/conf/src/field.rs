@@ -1,4 +1,4 @@
-//! From words to typed values: what the types of table fields have to offer.
+//! From words to typed values: the traits of the types of table fields.
 //!
 //! * [`Value`]: one word is the value (`60s`, `on`, `8k`).
 //! * [`Setting`]: a directive with its arguments is the value. Every `Value` is one.
@@ -13,7 +13,7 @@ use crate::cx::Cx;
 use crate::diagnostic::Diagnostic;
 use crate::tree::{Node, Word};
 
-/// Why a word is no value of a type. The directive that it belongs to words the message.
+/// Why a word is not a valid value of a type. Its directive completes the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
     wording: Wording,
@@ -47,18 +47,18 @@ impl Invalid {
         Invalid { wording: Wording::InDirective(rest), expected: None, hint: None }
     }
 
-    /// A message of its own.
+    /// A custom message.
     pub fn message(message: impl Into<String>) -> Invalid {
         Invalid { wording: Wording::Whole(message.into()), expected: None, hint: None }
     }
 
-    /// What would have been right.
+    /// The expected form.
     pub fn expected(mut self, expected: impl Into<Cow<'static, str>>) -> Invalid {
         self.expected = Some(expected.into());
         self
     }
 
-    /// What to do about it.
+    /// A hint for the operator.
     pub fn hint(mut self, hint: impl Into<String>) -> Invalid {
         self.hint = Some(hint.into());
         self
@@ -145,7 +145,7 @@ impl<T: Value + Clone + 'static> Setting for T {
     note = "use a `Setting`, or `Option`, `Vec` or `Own` of one"
 )]
 pub trait Field: Sized + Clone + 'static {
-    /// What one block holds: unset, or the value given there.
+    /// The value of one block: unset, or given there.
     type Slot: Default + Clone + 'static;
     /// How many arguments the directive takes.
     const ARITY: Arity;
@@ -214,7 +214,7 @@ impl<T: Setting> Field for T {
     }
 }
 
-/// A directive that may be missing altogether.
+/// An optional directive.
 impl<T: Setting> Field for Option<T> {
     type Slot = Option<T>;
     const ARITY: Arity = T::ARITY;

@@ -19,8 +19,8 @@ pub trait Files {
     /// The paths that match a glob(3) pattern, sorted bytewise; none is no error.
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>>;
 
-    /// What an `include` gets when the file that it names does not exist; with a warning if it names
-    /// a directory, too.
+    /// The built-in replacement of an included file that does not exist; with a warning if the name
+    /// has a directory.
     fn fallback(&self, _path: &Path) -> Option<&'static [u8]> {
         None
     }

@@ -1,13 +1,14 @@
 //! nginx's tokens: words, quotes, escapes, comments.
 //!
 //! Knows nothing of directives. Follows the rules of nginx's `ngx_conf_read_token`, oddities
-//! included: quotes count only at the start of a word, `#` only where a word could start, `${`
-//! does not open a block, and a backslash keeps the next byte from meaning anything.
+//! Knows no directives. Follows the rules of nginx's `ngx_conf_read_token`, oddities included:
+//! quotes count only at the start of a word, `#` only where a word could start, `${` does not open
+//! a block, and a backslash takes any special meaning from the next byte.
 
 use crate::source::{FileId, Span};
 use crate::tree::Word;
 
-/// What the text offers next.
+/// The next token.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     Word(Word),
@@ -28,7 +29,7 @@ pub(crate) enum LexError {
     TooLong { word: Span, quote: Option<u8>, start: Vec<u8> },
 }
 
-/// Bytes of one word at most. nginx reads words through a buffer of this size.
+/// Maximum length of a word. nginx reads words through a buffer of this size.
 pub(crate) const WORD_BYTES_MAX: usize = 4096;
 
 pub(crate) struct Lexer<'t> {
@@ -41,7 +42,7 @@ pub(crate) struct Lexer<'t> {
     indentation: Option<usize>,
 }
 
-/// What a tab counts when lines are compared by their indentation.
+/// Width of a tab when the indentation of lines is compared.
 const TAB_COLUMNS: usize = 8;
 
 fn is_space(byte: u8) -> bool {
@@ -50,7 +51,7 @@ fn is_space(byte: u8) -> bool {
 
 impl<'t> Lexer<'t> {
     pub fn new(file: FileId, text: &'t [u8]) -> Lexer<'t> {
-        // The command line comes as a whole, nginx's buffer does not limit it.
+        // The command line comes as a whole and is not limited by nginx's buffer.
         let word_bytes_max = if file == FileId::COMMAND_LINE { usize::MAX } else { WORD_BYTES_MAX };
         Lexer { text, pos: 0, line: 1, file, word_bytes_max, indentation: None }
     }
@@ -169,7 +170,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// Gives up on a word and moves behind the line that it starts in.
+    /// Gives up on a word and skips the rest of the line that it starts in.
     fn too_long(&mut self, start: usize, line: u32, quote: Option<u8>) -> LexError {
         let text_start = start + usize::from(quote.is_some());
         let end = self.text.len().min(text_start + 10);

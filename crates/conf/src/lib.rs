@@ -9,7 +9,7 @@
 //! 3. Blocks leave [`Scope`]s behind; `SomeConf::resolve(cx, &[&http, &server, &location])` merges
 //!    them into plain structs without unset values.
 //!
-//! Errors of all three steps are collected in [`Diagnostics`]: every one of them, not the first.
+//! Errors of all three steps are collected in [`Diagnostics`]: all of them, not just the first.
 #![forbid(unsafe_code)]
 
 mod advice;

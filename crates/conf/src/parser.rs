@@ -19,11 +19,11 @@ use crate::paths::Paths;
 use crate::source::{FileId, Span};
 use crate::tree::{Node, Tree, Word};
 
-/// `include` within `include`, at most.
+/// Maximum depth of `include` within `include`.
 pub const INCLUDE_DEPTH_MAX: usize = 64;
-/// Blocks within blocks, at most, over all files of an include chain.
+/// Maximum depth of blocks, over all files of an include chain.
 pub const BLOCK_DEPTH_MAX: usize = 128;
-/// Files of one configuration, at most; a file counts each time it is included.
+/// Maximum number of files; a file counts each time it is included.
 pub const FILES_MAX: usize = 10_000;
 
 /// Reads `main` and all it includes. `globals` is the text of `-g`; its directives come first.
@@ -88,7 +88,7 @@ impl Parser<'_> {
         }
         self.files_read += 1;
         let path = Path::new(OsStr::from_bytes(path));
-        // Nothing is conditional here: a file within itself would never end.
+        // `include` is unconditional: a file that includes itself would never end.
         if self.reading.iter().any(|outer| outer == path) {
             return Err(Diagnostic::emerg(format!("\"{}\" includes itself", path.display())));
         }
@@ -116,7 +116,7 @@ impl Parser<'_> {
     fn fallback(&mut self, path: &Path, error: &io::Error) -> Option<Vec<u8>> {
         let include = self.including.last().copied()?;
         let text = self.files.fallback(path).filter(|_| error.kind() == io::ErrorKind::NotFound)?;
-        // Who names a directory expects the file there.
+        // A name with a directory is expected to exist.
         if !self.is_bare {
             let shown = path.display();
             let message = format!("\"{shown}\" does not exist, the built-in copy is used");
@@ -168,7 +168,8 @@ impl Parser<'_> {
                 }
                 Err(LexError::EndInWord { word, quote: Some(quote), end }) => {
                     self.unclosed_quote(word, quote, end);
-                    // The string may well have swallowed the braces that would be missed now.
+                    // The string may have swallowed the braces that would now be reported as
+                    // missing.
                     nesting.end_silently(self, nodes);
                     return;
                 }
@@ -200,7 +201,7 @@ impl Parser<'_> {
     ) {
         let Some(node) = node(words, at) else {
             self.diagnostics.push(Diagnostic::emerg("unexpected \"{\"").at(at));
-            // Keep the braces even: the block is read and dropped.
+            // Keep the braces balanced: the block is read and dropped.
             let name = Word { text: Vec::new(), span: at, quoted: false };
             let node = Node { name, args: Vec::new(), block: None, span: at };
             return self.push_block(node, at, nesting, nodes);
@@ -417,8 +418,8 @@ fn node(words: &mut Vec<Word>, end: Span) -> Option<Node> {
     Some(Node { name, args: words.collect(), block: None, span })
 }
 
-/// After a broken word: drops the directive up to its `;` or the line's end. A block is kept, so
-/// that its braces stay even.
+/// After a broken word: drops the directive up to its `;` or the end of the line. A block is kept,
+/// so that its braces stay balanced.
 fn recover(lexer: &mut Lexer<'_>, words: &mut Vec<Word>) {
     if lexer.skip_to_delimiter() != Some(b'{') {
         words.clear();

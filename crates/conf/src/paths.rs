@@ -1,10 +1,10 @@
-//! Where relative file names start.
+//! The base directories of relative file names.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Where relative names start. Prefixes end with `/` and are joined as texts, as nginx does, so
-/// that messages show the names that nginx would show.
+/// The base directories of relative names. Prefixes end with `/` and are joined as texts, as in
+/// nginx, so that messages show the same names as nginx.
 #[derive(Clone, Debug)]
 pub struct Paths {
     prefix: Vec<u8>,

@@ -7,14 +7,14 @@ use crate::source::Span;
 use crate::tree::{Node, Word};
 use crate::unsupported;
 
-/// Directives looked at behind one forgotten `;` after the other.
+/// Maximum number of directives found after consecutive forgotten `;`.
 pub(crate) const SWALLOWED_MAX: usize = 16;
 
 /// A directive found among the arguments of another.
 pub(crate) struct Swallowed {
     /// The last word before it.
     before: Span,
-    /// It and all that follows.
+    /// The directive and everything after it.
     pub rest: Node,
 }
 
@@ -56,8 +56,8 @@ impl Swallowed {
         ))
     }
 
-    /// Whether its line reads as a directive with arguments: the word alone may well be meant as
-    /// an argument (a host or a file of that name).
+    /// Whether its line reads like a directive with arguments: the word alone may well be intended
+    /// as an argument (a host or a file with that name).
     pub fn is_complete(&self, registry: &Registry, context: Context) -> bool {
         let Node { name, args, .. } = &self.rest;
         let row = registry.find(&name.text, context);
@@ -65,7 +65,7 @@ impl Swallowed {
             && row.is_some_and(|row| row.arity.allows(args.len()))
     }
 
-    /// Accepted, as nginx accepts it, but hardly meant.
+    /// Accepted, as in nginx, but probably not intended.
     pub fn warning(&self, node: &Node) -> Diagnostic {
         let end = Span { start: self.before.end.saturating_sub(1), ..self.before };
         let name = &self.rest.name;

@@ -70,7 +70,7 @@ impl Captures {
     }
 }
 
-/// Why a match could not be decided. The request is at fault, or the expression is unfit for it.
+/// Why a match could not be decided. Either the request is at fault, or the expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchError {
     /// [`MATCH_LIMIT`] or another bound was reached.
@@ -102,11 +102,11 @@ impl From<pcre2::Error> for MatchError {
     }
 }
 
-/// Why a pattern is none, in nginx's words.
+/// Why a pattern is invalid, in nginx's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegexError {
     message: String,
-    /// Where in the pattern, in bytes.
+    /// The position in the pattern, in bytes.
     offset: Option<usize>,
 }
 
@@ -202,7 +202,7 @@ impl Regex {
         Ok(self.0.compiled.captures_read(state, subject)?.is_some())
     }
 
-    /// Lends a match state. The lock is only tried: a worker never waits for another.
+    /// Borrows a match state. The lock is only tried: a worker never waits for another.
     fn with_state<T>(&self, run: impl FnOnce(&mut CaptureLocations) -> T) -> T {
         let spare = self.0.spare.try_lock().ok().and_then(|mut spare| spare.pop());
         let mut state = spare.unwrap_or_else(|| self.0.compiled.capture_locations());

@@ -10,7 +10,8 @@ use crate::diagnostic::Diagnostic;
 use crate::nearest::nearest;
 use crate::tree::Node;
 
-/// One directive: everything the program knows of it. Written by [`directives!`](crate::directives)
+/// One directive with everything the program knows of it. Written by
+/// [`directives!`](crate::directives)
 /// and [`rows!`](crate::rows), never by hand.
 pub struct Row {
     pub name: &'static str,

@@ -10,7 +10,7 @@ use crate::field::Setting;
 use crate::source::Span;
 use crate::tree::{Node, Word};
 
-/// Gives numbers to variables.
+/// Assigns numbers to variables.
 pub trait VariableNames {
     /// The number of a variable, also of one that is defined later in the file. `None` if no such
     /// variable can exist.

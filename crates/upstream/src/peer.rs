@@ -215,7 +215,7 @@ impl Peer {
         self.server
     }
 
-    /// Its id for `sticky`.
+    /// Its ID for `sticky`.
     pub fn sid(&self) -> &[u8] {
         &self.sid
     }

@@ -1,11 +1,11 @@
 //! URLs that the configuration assigns to variables (`set`, `map`), kept so that a directive that
 //! takes a URL from a variable can warn about a scheme that it does not support.
 //!
-//! Filled while the configuration is read; nothing of it remains afterwards.
+//! Filled while the configuration is read, and dropped afterwards.
 
 use nowait_conf::{Cx, Span, Word};
 
-/// URLs kept; a configuration with more is not checked beyond them.
+/// Maximum number of URLs kept; further ones are not checked.
 const ASSIGNED_MAX: usize = 10_000;
 
 /// The URLs that variables may have.
@@ -60,7 +60,7 @@ pub fn leading_variable(text: &[u8]) -> Option<&str> {
     std::str::from_utf8(name).ok().filter(|name| !name.is_empty())
 }
 
-/// What stands before `://`. RFC 3986, section 3.1.
+/// The part before `://`. RFC 3986, section 3.1.
 fn scheme(text: &[u8]) -> Option<&[u8]> {
     let end = text.iter().position(|&b| b == b':')?;
     let scheme = &text[..end];

@@ -23,8 +23,8 @@ pub enum Cidr {
 }
 
 impl Cidr {
-    /// Reads a network; the second value tells that the address had bits behind the prefix, which
-    /// mean nothing. `None` if the text is no network.
+    /// Reads a network; the second value tells whether the address had bits beyond the prefix,
+    /// which are ignored. `None` if the text is no network.
     pub fn parse(text: &[u8]) -> Option<(Self, bool)> {
         let text = std::str::from_utf8(text).ok()?;
         let (address, prefix) = match text.split_once('/') {

@@ -40,7 +40,7 @@ impl<S> Eq for Complex<S> {}
 /// A piece of a [`Complex`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Text as it stands.
+    /// Literal text.
     Literal(Bytes),
     /// A variable.
     Variable(Index),
@@ -54,7 +54,7 @@ impl<S> Complex<S> {
         Self { parts: parts.into(), of: PhantomData }
     }
 
-    /// From the form of the configuration language.
+    /// Compiles a parsed text.
     pub fn from_compiled(compiled: &nowait_conf::Compiled) -> Self {
         // A text without variables is often sent as it is, by all workers at once.
         if let [nowait_conf::Part::Literal(text)] = compiled.parts() {
@@ -100,12 +100,11 @@ impl<S: Subject> Complex<S> {
         self.append_with(subject, Groups::Plain, out);
     }
 
-    /// As [`append`](Self::append), with captures escaped for a URI where that is asked for.
+    /// As [`append`](Self::append), with captures escaped for a URI where required.
     ///
-    /// nginx differs: it goes through the pieces twice, first for the length. Where a variable
-    /// matches an expression meanwhile (`map`), the groups are others the second time, and it
-    /// answers with 500 ("no buffer space in script copy"). Here each piece is what it is when its
-    /// turn comes.
+    /// nginx differs: it evaluates the pieces twice, first for the length. If a variable matches an
+    /// expression meanwhile (`map`), the groups differ the second time, and nginx responds with 500
+    /// ("no buffer space in script copy"). Here each piece is evaluated once, in order.
     pub fn append_with(&self, subject: &S, groups: Groups, out: &mut Vec<u8>) {
         for part in &*self.parts {
             match part {
@@ -140,6 +139,6 @@ impl<S: Subject> nowait_conf::Setting for Complex<S> {
 pub enum Groups {
     /// As they are.
     Plain,
-    /// As the subject wants them in a URI ([`Subject::push_group`]).
+    /// Escaped by the subject for a URI ([`Subject::push_group`]).
     Escaped,
 }

@@ -12,11 +12,11 @@ use crate::cidr::Cidr;
 use crate::{Compute, Index, Mentions, Subject, Table, variable_name};
 use table::{Added, Networks, Ranges};
 
-/// What stands for clients without an IP address: it is found only where it is named.
+/// The stand-in for clients without an IP address: it is found only where it is listed.
 const NO_ADDRESS: Ipv4Addr = Ipv4Addr::BROADCAST;
 
 struct Geo {
-    /// Where the address is; `None`: that of the client.
+    /// The text with the address; `None`: the client's address.
     address: Option<Index>,
     proxies: Vec<Cidr>,
     recursive: bool,
@@ -28,14 +28,14 @@ enum Entries {
     Ranges { ranges: Ranges, default: Bytes },
 }
 
-/// The block while it is read.
+/// The state of the block being read.
 #[derive(Default)]
 struct Block {
     proxies: Vec<Cidr>,
     recursive: bool,
     volatile: bool,
     networks: Networks,
-    /// Something stands in `networks`.
+    /// `networks` has an entry.
     begun: bool,
     ranges: Option<Ranges>,
     default: Option<Bytes>,
@@ -44,7 +44,7 @@ struct Block {
 /// Reads a `geo` block and defines its variable.
 ///
 /// # Errors
-/// What is wrong with its arguments; faults of its lines go to `cx`.
+/// An invalid argument; errors in its lines go to `cx`.
 pub fn geo<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let (source, name) = match &node.args[..] {
         [name] => (None, name),

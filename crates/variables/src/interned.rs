@@ -1,6 +1,6 @@
 //! Texts of the configuration as shared bytes without a reference count.
 //!
-//! Called while configurations are built. A clone of counted bytes writes to the counter, and workers
+//! Called while configurations are built. Cloning counted bytes writes to the counter, and workers
 //! that send the same text at the same time would contend for its cache line.
 
 use std::collections::BTreeSet;
@@ -8,16 +8,15 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 
-/// The longest text that is kept: of longer ones copying costs more than counting.
+/// Maximum length of a kept text: copying longer ones costs more than counting.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// Bytes of all texts that are kept. Further ones are counted.
+/// Maximum total size of all kept texts, in bytes. Further ones are counted.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
 static KEPT: Mutex<Kept> = Mutex::new(Kept::new());
 
-/// The texts that are kept for the life of the process: those of one configuration are mostly those
-/// of the next.
+/// The texts kept for the life of the process: most texts of one configuration recur in the next.
 struct Kept {
     texts: BTreeSet<&'static [u8]>,
     /// Of all texts.
@@ -43,7 +42,7 @@ impl Kept {
     }
 }
 
-/// The text as shared bytes; without a reference count unless it is long, or there are too many.
+/// The text as shared bytes; without a reference count unless it is long, or the limit is reached.
 pub fn interned(text: &[u8]) -> Bytes {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner).intern(text)
 }

@@ -1,10 +1,9 @@
 //! Variables: names are resolved to indices once, when the configuration is read; a subject (an
 //! HTTP request, a session of `stream`) looks them up by index and appends their value to a buffer.
 //!
-//! What a subject has to offer is [`Subject`]; the modules that make variables from others (`map`,
-//! `geo`, `split_clients`) and texts with variables ([`complex`]) work for every subject. Never looks
-//! a name up while something is served, but for the
-//! names in server-side includes.
+//! A subject implements [`Subject`]; the modules that derive variables from others (`map`, `geo`,
+//! `split_clients`) and texts with variables ([`complex`]) work for every subject. No name is
+//! looked up while a request is served, except for the names in server-side includes.
 //!
 //! nginx: `ngx_http_variables.c` and its copy `ngx_stream_variables.c`. A variable is one of
 //! - a built-in, computed from the subject by a function,
@@ -76,7 +75,7 @@ pub struct Changeable<S> {
     pub set: Setter<S>,
 }
 
-/// Changes what a built-in variable stands for.
+/// Changes the value of a built-in variable.
 pub type Setter<S> = fn(&mut S, Bytes);
 
 /// The value of a variable that a block of the configuration defines, such as `map`.
@@ -85,7 +84,7 @@ pub trait Compute<S>: Send + Sync {
     fn compute(&self, subject: &S) -> Option<Bytes>;
 }
 
-/// What a variable of the configuration is when nothing has been stored for the request.
+/// The initial state of a variable of the configuration.
 pub enum Unset<S> {
     /// Not found: a named capture.
     Missing,
@@ -95,7 +94,7 @@ pub enum Unset<S> {
     Computed {
         /// By this.
         by: Arc<dyn Compute<S>>,
-        /// Every time anew, else once per request.
+        /// Evaluated every time, otherwise once per request.
         volatile: bool,
     },
 }
@@ -113,11 +112,11 @@ impl<S> Clone for Unset<S> {
     }
 }
 
-/// Where `set` writes to.
+/// The target of `set`.
 pub enum Place<S> {
-    /// Into the subject.
+    /// A slot of the subject.
     Slot(Slot),
-    /// Into what a built-in variable stands for.
+    /// A built-in variable.
     Builtin(Setter<S>),
 }
 
@@ -165,17 +164,17 @@ impl From<u32> for Index {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(pub u16);
 
-/// What an index means.
+/// The meaning of an index.
 enum Definition<S> {
     /// Computed from the subject.
     Builtin(Getter<S>),
     /// Computed from the subject and the rest of the name.
     Family(PrefixGetter<S>, Box<[u8]>),
-    /// Stored in the subject, else something else.
+    /// Stored in the subject, with a fallback.
     Slot(Slot, Fallback<S>),
 }
 
-/// What a slot is before anything is stored in it.
+/// The meaning of a slot before anything is stored in it.
 enum Fallback<S> {
     Unset(Unset<S>, Box<str>),
     /// `set $http_x` elsewhere must not hide the header from other locations.
@@ -206,7 +205,7 @@ impl<S> Default for Table<S> {
 /// The variables of one configuration after it was read: every index has a meaning.
 pub struct Resolved<S> {
     definitions: Box<[Definition<S>]>,
-    /// What the configuration defines, for those that learn names while they serve.
+    /// The definitions of the configuration, for names that are learnt at run time.
     named: HashMap<Box<str>, Definition<S>>,
 }
 
@@ -309,7 +308,7 @@ impl<S: Subject> Table<S> {
     /// Gives every mentioned name its meaning.
     ///
     /// # Errors
-    /// The names that nobody defines.
+    /// The names that have no definition.
     pub fn resolve(&self) -> Result<Resolved<S>, Vec<String>> {
         let mut unknown = Vec::new();
         let mut definitions = Vec::with_capacity(self.names.len());
@@ -366,7 +365,7 @@ impl<S: Subject> Resolved<S> {
     }
 
     /// Appends the value of the variable with this name, in lower case; false when it is not found
-    /// or there is none. Only for names that nobody knows before: commands in pages (`ssi`).
+    /// or does not exist. Only for names unknown before run time: commands in pages (`ssi`).
     pub fn append_named(&self, name: &str, subject: &S, out: &mut Vec<u8>) -> bool {
         if let Some(definition) = self.named.get(name) {
             return definition.append(subject, out);
@@ -435,7 +434,7 @@ impl<S: Subject> Unset<S> {
 
 /// Where variables are mentioned, for the error about unknown ones.
 pub struct Mentions<S> {
-    /// Names and where they stand.
+    /// Names and their positions.
     pub names: BTreeSet<(Vec<u8>, nowait_conf::Span)>,
     of: std::marker::PhantomData<fn(&S)>,
 }
@@ -464,7 +463,7 @@ pub fn compile<S: Subject>(template: &Template, cx: &mut Cx<'_>) -> Result<Compl
     Ok(Complex::from_compiled(&compiled))
 }
 
-/// Notes where variables are mentioned.
+/// Records where variables are mentioned.
 pub fn mention<S: Subject>(template: &Template, cx: &mut Cx<'_>) {
     let mentions = cx.global::<Mentions<S>>();
     for name in template.variables() {
@@ -642,7 +641,7 @@ mod tests {
         assert_eq!(*sample.said.borrow(), ["uninitialized mine"]);
     }
 
-    /// Counts how often it was computed, and asks for itself.
+    /// Counts its evaluations, and refers to itself.
     struct Cycle(Index);
 
     impl Compute<Sample> for Cycle {

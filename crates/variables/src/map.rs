@@ -22,7 +22,7 @@ struct Map<S> {
 /// Reads a `map` block and defines its variable.
 ///
 /// # Errors
-/// What is wrong with its arguments; faults of its lines go to `cx`.
+/// An invalid argument; errors in its lines go to `cx`.
 pub fn map<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [source, name] = &node.args[..] else { return Err(node.arity_error()) };
     let source = text(source, cx)?;
@@ -101,7 +101,7 @@ impl<S: Subject> Compute<S> for Map<S> {
             true => Cow::Owned(text.to_ascii_lowercase()),
             false => Cow::Borrowed(text),
         };
-        // Expressions see the text as it is.
+        // Expressions match the text with its original case.
         let found = self.keys.lookup(&lower, |regex| regex.search_in(subject, text));
         let value = match found {
             Ok(number) => number.and_then(|number| self.values.get(*number as usize)),

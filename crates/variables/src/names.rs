@@ -1,4 +1,4 @@
-//! Virtual server names: which server answers for a `Host`.
+//! Virtual server names: the server for a `Host`.
 //!
 //! [`parse`] reads one argument of `server_name`; [`Names`] is the table of one listening address,
 //! built when the configuration is read and asked once per request (and once per TLS handshake).
@@ -94,7 +94,7 @@ pub fn suspicious(text: &[u8]) -> Option<String> {
         .then(|| format!("server name \"{}\" has suspicious symbols", text.escape_ascii()))
 }
 
-/// What [`Names::insert`] did.
+/// The result of [`Names::insert`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inserted {
     /// The name is in the table.
@@ -161,7 +161,7 @@ impl<T, R> Default for Names<T, R> {
 }
 
 impl<T: Clone, R> Names<T, R> {
-    /// An empty table, in which every look-up fails and the default server answers.
+    /// An empty table, in which every look-up fails and the default server is used.
     pub fn new() -> Self {
         Self::default()
     }

@@ -9,7 +9,7 @@ use crate::{DuplicateVariable, Slot, Subject, Table};
 /// Captures of a regular expression: `$1` to `$9` and more.
 #[derive(Default, Debug, Clone)]
 pub struct Captures {
-    /// What the expression was matched against.
+    /// The text that the expression was matched against.
     pub subject: Vec<u8>,
     /// Start and end of each group; group 0 is the whole match.
     pub groups: nowait_conf::Captures,
@@ -44,7 +44,7 @@ impl Regex {
     /// Compiles an expression of the configuration, and defines the variables of its named groups.
     ///
     /// # Errors
-    /// What is wrong with it; a built-in variable has the name of a group.
+    /// An invalid expression, or a group named like a built-in variable.
     pub fn compile<S: Subject>(
         cx: &mut Cx<'_>,
         word: &Word,
@@ -69,7 +69,7 @@ impl Regex {
     /// Matches a text; on success the captures of the subject and named variables are set.
     ///
     /// # Errors
-    /// The match took too much effort.
+    /// The match exceeded its effort limit.
     pub fn search_in<S: Subject>(&self, of: &S, text: &[u8]) -> Result<bool, String> {
         let mut captures: RefMut<'_, Captures> = of.captures().borrow_mut();
         let Captures { subject, groups } = &mut *captures;
@@ -80,7 +80,7 @@ impl Regex {
         subject.clear();
         subject.extend_from_slice(text);
         for (group, slot) in &*self.named {
-            // A group that took no part in the match is an empty text, as in nginx.
+            // A group that did not participate in the match is an empty text, as in nginx.
             let value = captures.group(*group).unwrap_or_default();
             of.set_slot(*slot, Some(bytes::Bytes::copy_from_slice(value)));
         }

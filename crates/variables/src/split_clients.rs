@@ -16,10 +16,10 @@ struct Split<S> {
     parts: Vec<Part>,
 }
 
-/// A value and the hashes that lead to it.
+/// A value and the hashes that select it.
 #[derive(Debug, PartialEq, Eq)]
 struct Part {
-    /// Hashes below it; `None`: all.
+    /// The upper bound of the hashes; `None`: all.
     below: Option<u32>,
     value: Bytes,
 }
@@ -27,7 +27,7 @@ struct Part {
 /// Reads a `split_clients` block and defines its variable.
 ///
 /// # Errors
-/// What is wrong with its arguments; faults of its lines go to `cx`.
+/// An invalid argument; errors in its lines go to `cx`.
 pub fn split_clients<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [source, name] = &node.args[..] else { return Err(node.arity_error()) };
     let source = text(source, cx)?;
@@ -70,7 +70,7 @@ fn hundredths(text: &[u8]) -> Option<u32> {
     format!("{whole}{decimals:0<2}").parse().ok()
 }
 
-/// The bounds of the shares; `None` if they are more than the whole.
+/// The bounds of the shares; `None` if they exceed the whole.
 fn parts(shares: Vec<(Option<u32>, Bytes)>) -> Option<Vec<Part>> {
     let (mut sum, mut last) = (0u32, 0u32);
     let mut parts = Vec::with_capacity(shares.len());
@@ -135,7 +135,7 @@ mod tests {
             parts(shares).map(|parts| parts.iter().map(|part| part.below).collect::<Vec<_>>())
         };
         assert_eq!(split(&[Some(5000), None]), Some(vec![Some(0x7fff_ffff), None]));
-        // Shares that are the whole leave nothing out, whatever was lost by rounding.
+        // Shares that add up to the whole leave nothing out, whatever rounding loses.
         assert_eq!(split(&[Some(9999), Some(1)]), Some(vec![Some(4_294_537_798), None]));
         assert_eq!(split(&[Some(6000), Some(4001)]), None);
     }

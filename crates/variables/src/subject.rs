@@ -1,4 +1,4 @@
-//! What variables need to know of what they belong to.
+//! The interface of things that have variables.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -34,7 +34,7 @@ pub trait Subject: Sized + 'static {
     /// Captures of the last regular expression that matched.
     fn captures(&self) -> &RefCell<Captures>;
 
-    /// How many variables are being computed, one for the sake of the other.
+    /// The current depth of variables that refer to other variables.
     fn depth(&self) -> &Cell<u8>;
 
     /// The value stored for a variable of the configuration.
@@ -47,10 +47,10 @@ pub trait Subject: Sized + 'static {
         self.slots().set(slot, value);
     }
 
-    /// A variable is used to which `set` has assigned nothing.
+    /// A variable was used that no `set` has assigned.
     fn uninitialized(&self, name: &str);
 
-    /// Something went wrong while a variable was computed: a line for the log.
+    /// Evaluating a variable failed: a line for the log.
     fn fault(&self, message: fmt::Arguments<'_>);
 
     /// Appends a group of a regular expression to a URI.

@@ -1,4 +1,4 @@
-//! Texts as they are.
+//! Plain texts.
 
 use std::ops::Deref;
 
@@ -36,7 +36,7 @@ impl Setting for Words {
     }
 }
 
-/// One argument as it is written.
+/// One argument, unchanged.
 impl Setting for Word {
     const ARITY: Arity = arity::exactly(1);
 
@@ -45,7 +45,7 @@ impl Setting for Word {
     }
 }
 
-/// A directive without arguments whose presence is all it says (`internal;`).
+/// A directive without arguments, whose presence alone matters (`internal;`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Present;
 

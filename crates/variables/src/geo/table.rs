@@ -24,7 +24,7 @@ impl Networks {
         }
     }
 
-    /// Takes a network out; false if it is not there.
+    /// Removes a network; false if it does not exist.
     pub fn remove(&mut self, network: Cidr) -> bool {
         match network {
             Cidr::V4 { address, mask } => self.v4.remove(address, mask),
@@ -72,8 +72,8 @@ impl<A: Copy + Ord + Hash + std::ops::BitAnd<Output = A>> Prefixes<A> {
     }
 }
 
-/// Ranges of IPv4 addresses. As in nginx each /16 network has a list of its own, and what overlaps
-/// is judged there: that decides which configurations are accepted.
+/// Ranges of IPv4 addresses. As in nginx, each /16 network has its own list, and overlaps are
+/// checked there: that determines which configurations are accepted.
 #[derive(Default)]
 pub(super) struct Ranges(FxHashMap<u16, Vec<Range>>);
 
@@ -85,18 +85,18 @@ struct Range {
     value: Bytes,
 }
 
-/// What [`Ranges::insert`] did.
+/// The result of [`Ranges::insert`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Added {
     New,
-    /// The range was there, with this value.
+    /// The range existed, with this value.
     Replaced(Bytes),
-    /// The range overlaps this one and is not inside of it.
+    /// The range overlaps this one without being inside it.
     Overlaps(Ipv4Addr, Ipv4Addr),
 }
 
 impl Ranges {
-    /// Adds a range. Inside of another one it takes its part of it.
+    /// Adds a range. A range inside another one replaces that part of it.
     pub fn insert(&mut self, start: u32, end: u32, value: &Bytes) -> Added {
         let mut added = Added::New;
         for (network, start, end) in parts(start, end) {
@@ -125,7 +125,7 @@ impl Ranges {
         added
     }
 
-    /// Takes a range out; false if a part of it is not there.
+    /// Removes a range; false if a part of it does not exist.
     pub fn remove(&mut self, start: u32, end: u32) -> bool {
         let mut all = true;
         for (network, start, end) in parts(start, end) {

@@ -11,8 +11,7 @@ use crate::nearest::nearest;
 use crate::tree::Node;
 
 /// One directive with everything the program knows of it. Written by
-/// [`directives!`](crate::directives)
-/// and [`rows!`](crate::rows), never by hand.
+/// [`directives!`](crate::directives) and [`rows!`](crate::rows), never by hand.
 pub struct Row {
     pub name: &'static str,
     /// The module it is documented under.

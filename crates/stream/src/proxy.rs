@@ -326,8 +326,7 @@ impl<'a> Search<'a> {
         peer
     }
 
-    /// For diagnostics: which connections belong together. `local` is queried only
-    /// then.
+    /// For diagnostics: which connections belong together. `local` is queried only then.
     pub(crate) fn log_connected(&self, local: impl FnOnce() -> Option<Address>, peer: &Picked) {
         if self.session.logs(Level::Info)
             && let Some(local) = local()

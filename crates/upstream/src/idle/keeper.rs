@@ -156,7 +156,7 @@ fn look(cx: &Context<'_>) {
     }
 }
 
-/// Closes what was idle for too long, and sleeps until that is the case for the next one.
+/// Closes connections that were idle for too long, and sleeps until the next one is.
 fn doze(sleep: &mut Sleep, cx: &mut Context<'_>) {
     loop {
         let now = nowait_runtime::now();

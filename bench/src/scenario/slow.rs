@@ -32,6 +32,10 @@ const LARGE_BYTES: usize = 1_000_000;
 /// The client's kernel takes little of what its program does not read.
 const RECEIVE_BUFFER_BYTES: usize = 4096;
 
+/// What the server's kernel takes of a response: by default all of it fits, and nothing is left for
+/// the server to hold.
+const SEND_BUFFER: (&str, &str) = ("/proc/sys/net/ipv4/tcp_wmem", "4096 16384 65536");
+
 /// What is sent of a body, more than `client_body_buffer_size`, and in how many pieces.
 const SENT_BYTES: usize = 20_000;
 const PIECES: usize = 10;
@@ -50,6 +54,7 @@ pub fn run(
     clients: usize,
 ) -> Result<Outcome, String> {
     idle::raise_limit(clients)?;
+    let _kernel = SendBuffer::limit(bench)?;
     let file = bench.directory.join("www/slow");
     std::fs::write(&file, vec![b'x'; LARGE_BYTES]).map_err(|error| error.to_string())?;
     let variants = bench.plain_variants();
@@ -77,6 +82,29 @@ pub fn run(
     Ok(outcome)
 }
 
+/// A limit of the kernel's send buffers in our namespace, until it is dropped.
+struct SendBuffer(String);
+
+impl SendBuffer {
+    fn limit(bench: &Bench) -> Result<SendBuffer, String> {
+        if bench.options.in_place {
+            return Err("slow clients are measured in a network namespace only".to_owned());
+        }
+        let (path, value) = SEND_BUFFER;
+        let error = |error: std::io::Error| format!("{path}: {error}");
+        let before = std::fs::read_to_string(path).map_err(error)?;
+        std::fs::write(path, value).map_err(error)?;
+        Ok(SendBuffer(before))
+    }
+}
+
+impl Drop for SendBuffer {
+    fn drop(&mut self) {
+        // The namespace ends with this program.
+        let _ = std::fs::write(SEND_BUFFER.0, &self.0);
+    }
+}
+
 /// Memory of the server, bytes.
 struct Seen {
     before: u64,
@@ -96,9 +124,10 @@ fn measure(bench: &Bench, variant: &Variant, kind: Slow, clients: usize) -> Resu
     let setup = Setup { server, http, ..bench.setup(1) };
     let directory = bench.directory.join("server");
     let server = Server::start(bench.binary(variant.side), &directory, &setup, variant)?;
-    let pids = server.processes();
 
     drop(open(kind, WARM_UP)?);
+    // The workers may be younger than the listening socket: they exist once they have answered.
+    let pids = server.processes();
     let before = settled(&pids);
     let slow = open(kind, clients)?;
     let with = settled(&pids);
@@ -164,5 +193,7 @@ fn begin(kind: Slow, streams: &mut [TcpStream]) -> std::io::Result<()> {
             stream.write_all(&[b'x'; SENT_BYTES / PIECES])?;
         }
     }
-    Ok(())
+    // The server is at work for all of them when it answers one that came later.
+    let answer = crate::probe::fetch(ADDRESS, &crate::probe::request("/tiny", true));
+    answer.map(drop).map_err(std::io::Error::other)
 }

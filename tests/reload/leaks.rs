@@ -3,7 +3,7 @@
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Driver, Server};
 
-use crate::origin::Echo;
+use crate::echo::Echo;
 use crate::site;
 
 /// Pairs of reloads: to one worker, and back to three.

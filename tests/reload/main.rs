@@ -1,7 +1,8 @@
 //! Reloads that change the workers: what clients see of them, and what they leave behind.
 
+mod echo;
+mod handover;
 mod leaks;
-mod origin;
 
 use nowait_testkit::{Binary, Server, ServerBuilder};
 

@@ -6,6 +6,7 @@
 
 mod exchange;
 mod hangup;
+mod leaving;
 mod waiting;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
@@ -31,6 +32,7 @@ use crate::request::Request;
 use crate::worker::Worker;
 pub(crate) use exchange::{flush, send_timeout};
 pub use hangup::{OnHangup, Watch};
+pub use leaving::{Heir, Moved, arrive};
 use nowait_front::servers::Virtual;
 use waiting::{Idle, Received, Wait};
 
@@ -56,7 +58,7 @@ pub struct Connection {
     pub requests: Cell<u32>,
     /// Its place among the worker's connections.
     place: Cell<u32>,
-    idle: Cell<Option<Idle>>,
+    idle: Cell<Idle>,
     on_hangup: Cell<OnHangup>,
     /// Whether `TCP_NODELAY` is set, if that is known.
     nodelay: Cell<Option<bool>>,
@@ -69,6 +71,8 @@ pub struct Connection {
     /// Bytes received and not yet used.
     pub(crate) input: RefCell<RecvBuf>,
     local: OnceCell<Box<Address>>,
+    /// The worker that it came from still has the descriptor.
+    shared: Cell<bool>,
     /// A client has opened it, and it is counted.
     counted: bool,
 }
@@ -145,7 +149,7 @@ impl Connection {
             started: now(),
             requests: Cell::new(0),
             place: Cell::new(0),
-            idle: Cell::new(None),
+            idle: Cell::default(),
             on_hangup: Cell::default(),
             nodelay: Cell::new(None),
             proxy_protocol: OnceCell::new(),
@@ -153,6 +157,7 @@ impl Connection {
             h1: RefCell::new(None),
             input: RefCell::new(RecvBuf::empty()),
             local: OnceCell::new(),
+            shared: Cell::new(false),
             counted,
         }
     }
@@ -216,18 +221,24 @@ impl Drop for Connection {
 #[expect(clippy::manual_async_fn, reason = "see above")]
 pub fn serve(connection: Rc<Connection>) -> impl Future<Output = ()> {
     async move {
-        if proxied::is_proxied(&connection)
+        if connection.rest().is_none()
+            && proxied::is_proxied(&connection)
             && !Box::pin(proxied::receive(&connection, first_timeout(&connection))).await
         {
             return;
         }
-        let mut wait = Wait { timeout: first_timeout(&connection), keep: Duration::ZERO };
+        let mut wait = first_wait(&connection);
         let next = loop {
-            match connection.wait(wait).await {
+            let mut received = connection.wait(wait).await;
+            if received == Received::Leave {
+                received = Box::pin(leaving::leave(&connection)).await;
+            }
+            match received {
                 Received::Bytes => {}
                 Received::TimedOut if connection.requests.get() == 0 => {
                     break if resets_timed_out(&connection) { Next::Reset } else { Next::Close };
                 }
+                Received::Leave => return,
                 Received::TimedOut | Received::Closed => break Next::Close,
             }
             match Box::pin(active(&connection)).await {
@@ -241,11 +252,17 @@ pub fn serve(connection: Rc<Connection>) -> impl Future<Output = ()> {
             Next::Reset => drop(connection.stream.set_reset_on_close()),
             Next::Idle | Next::Close => {}
         }
-        if Rc::strong_count(&connection) > 1 {
+        if Rc::strong_count(&connection) > 1 || connection.shared.get() {
             // A background subrequest goes on; the client must not wait for it.
             let _ = connection.stream.shutdown(std::net::Shutdown::Both);
         }
     }
+}
+
+/// How long to wait next, if no request says that.
+fn first_wait(connection: &Connection) -> Wait {
+    let first = || Wait { timeout: first_timeout(connection), keep: Duration::ZERO };
+    connection.rest().unwrap_or_else(first)
 }
 
 fn first_timeout(connection: &Connection) -> Duration {
@@ -359,6 +376,10 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
             Received::TimedOut if timeout > BUSY => {
                 let keep = keep.saturating_sub(BUSY);
                 return (Next::Idle, Wait { timeout: timeout - BUSY, keep });
+            }
+            Received::Leave => {
+                let Wait { timeout: rest, keep } = first_wait(connection);
+                return (Next::Idle, Wait { timeout: rest + timeout.saturating_sub(BUSY), keep });
             }
             Received::TimedOut | Received::Closed => return (Next::Close, wait),
         }

@@ -68,6 +68,11 @@ impl Counts {
         add(&self.0.active);
     }
 
+    /// A connection has come from another worker, where it was counted as accepted.
+    pub(crate) fn moved(&self) {
+        add(&self.0.active);
+    }
+
     /// A connection ends.
     pub(crate) fn closed(&self) {
         take(&self.0.active);

@@ -16,7 +16,7 @@ use slab::Slab;
 
 use crate::auth::user_file::UserFiles;
 use crate::conf::ServerId;
-use crate::connection::Connection;
+use crate::connection::{Connection, Heir, Moved};
 use crate::counts::Counts;
 use crate::generation::{Current, Generation};
 use crate::health;
@@ -40,7 +40,8 @@ pub struct Worker {
     /// Tasks that the newest generation needs besides its connections.
     tasks: RefCell<Vec<JoinHandle<()>>>,
     connections: RefCell<Slab<Weak<Connection>>>,
-    closing: Cell<bool>,
+    ending: Cell<Ending>,
+    heir: RefCell<Option<Heir>>,
     /// Numbers for its next connections.
     numbers: RefCell<Range<u64>>,
     /// Connections that keep their memory for the next request.
@@ -54,6 +55,17 @@ pub struct Worker {
     pub(crate) counts: Counts,
     /// Files of `auth_basic_user_file`.
     pub(crate) user_files: RefCell<UserFiles>,
+}
+
+/// Whether and how a worker ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// It does not.
+    Serves,
+    /// Other workers serve on, and get its connections.
+    HandsOver,
+    /// The server ends.
+    Closes,
 }
 
 /// Makes the task of an idle connection receive the end of the stream, so that it closes it.
@@ -87,7 +99,8 @@ impl Worker {
             tasks: RefCell::default(),
             current: RefCell::new(Current::new(generation)),
             connections: RefCell::default(),
-            closing: Cell::new(false),
+            ending: Cell::new(Ending::Serves),
+            heir: RefCell::default(),
             numbers: RefCell::default(),
             busy: Cell::new(0),
             spare_requests: RefCell::default(),
@@ -115,30 +128,57 @@ impl Worker {
         drop(self.current.replace(current));
     }
 
-    /// Graceful end: closes idle connections at once and the others after their current request.
-    pub fn close(&self) {
-        self.closing.set(true);
-        self.close_idle();
+    /// Graceful end. Connections leave when they wait for a request: at once, or after the current
+    /// one. They go to the heir; without one, or when it takes none, those that are idle are closed,
+    /// after `keepalive_min_timeout` at the earliest.
+    pub fn close(&self, heir: Option<Heir>) {
+        self.ending.set(if heir.is_some() { Ending::HandsOver } else { Ending::Closes });
+        drop(self.heir.replace(heir));
+        self.send_away();
     }
 
-    /// Whether [`close`](Self::close) was called.
+    /// Whether the server ends, so that a connection is of no use after its current request.
     pub fn is_closing(&self) -> bool {
-        self.closing.get()
+        self.ending.get() == Ending::Closes
     }
 
-    /// Closes idle connections, but keeps each open for `keepalive_min_timeout`.
-    fn close_idle(&self) {
-        for (connection, since, keep) in self.idle_connections() {
+    /// Whether a connection that waits for a request must not go on waiting here.
+    pub(crate) fn is_left_by(&self, connection: &Connection) -> bool {
+        match self.ending.get() {
+            Ending::Serves => false,
+            Ending::HandsOver => true,
+            // Whoever has not asked yet may do so, as in nginx.
+            Ending::Closes => connection.idle().is_some_and(|(since, keep)| since + keep <= now()),
+        }
+    }
+
+    /// Gives a connection to another worker. It comes back when the server ends.
+    pub(crate) fn hand_over(&self, moved: Box<Moved>) -> Result<(), Box<Moved>> {
+        let result = match &*self.heir.borrow() {
+            Some(heir) => heir(moved),
+            None => Err(moved),
+        };
+        if result.is_err() {
+            self.ending.set(Ending::Closes);
+        }
+        result
+    }
+
+    /// Makes connections that wait for a request look whether they have to leave.
+    fn send_away(&self) {
+        let connections = self.connections.borrow();
+        for connection in connections.iter().filter_map(|(_, connection)| connection.upgrade()) {
+            let Some((since, keep)) = connection.waits() else { continue };
             let left = (since + keep).saturating_duration_since(now());
-            if left.is_zero() {
-                hang_up(&connection);
+            if left.is_zero() || self.ending.get() == Ending::HandsOver {
+                connection.stream.wake_receiver();
                 continue;
             }
             let connection = Rc::downgrade(&connection);
             drop(spawn(async move {
                 sleep(left).await;
                 if let Some(connection) = connection.upgrade() {
-                    hang_up(&connection);
+                    connection.stream.wake_receiver();
                 }
             }));
         }

@@ -203,15 +203,16 @@ impl Driver {
         }
     }
 
-    /// Ends the operations in flight on a socket that will be [`release`](Self::release)d.
+    /// Ends the operations in flight on a socket that will be [`release`](Self::release)d. False if
+    /// something was received before: the next receive returns it.
     pub(crate) fn poll_release(
         &mut self,
         key: Key,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    ) -> Poll<io::Result<bool>> {
         match self {
-            Driver::Epoll(driver) => Poll::Ready(driver.unregister(key, fd)),
+            Driver::Epoll(driver) => Poll::Ready(driver.unregister(key, fd).map(|()| true)),
             Driver::Uring(driver) => driver.poll_release(key, cx),
             Driver::Sim(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }

@@ -144,6 +144,14 @@ impl Workers {
         self.loads.iter().map(|Load(load)| load.load(Ordering::Relaxed))
     }
 
+    /// A place for a connection at the worker with the fewest.
+    pub fn berth(self: &Arc<Self>) -> Berth {
+        let least = self.loads().enumerate().min_by_key(|(_, load)| *load);
+        let index = least.map_or(0, |(index, _)| index);
+        self.load(index).fetch_add(1, Ordering::Relaxed);
+        Berth { workers: self.clone(), index }
+    }
+
     /// Open connections of a worker, including those on their way to it.
     pub(crate) fn load(&self, index: usize) -> &AtomicUsize {
         &self.loads[index].0
@@ -171,6 +179,27 @@ impl Workers {
         let (least_index, least) = self.loads().enumerate().min_by_key(|(_, load)| *load)?;
         let excess = connections > least + (least / 8).max(RELIEF_MIN);
         (excess && least_index != index).then_some(least_index)
+    }
+}
+
+/// A place for a connection that is on its way to a worker. It counts as one of its connections, so
+/// that not all go to the same worker meanwhile; to be dropped when the connection has arrived, or
+/// is lost.
+pub struct Berth {
+    workers: Arc<Workers>,
+    index: usize,
+}
+
+impl Berth {
+    /// The worker.
+    pub fn remote(&self) -> Remote {
+        self.workers.remote(self.index)
+    }
+}
+
+impl Drop for Berth {
+    fn drop(&mut self) {
+        self.workers.load(self.index).fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -255,6 +284,14 @@ pub fn remote() -> Remote {
 /// Open connections of this worker.
 pub fn connections() -> usize {
     local::with(|local| local.connections.get()).unwrap_or(0)
+}
+
+/// The most connections that this worker may have.
+///
+/// # Panics
+/// Outside of a worker.
+pub fn connections_max() -> usize {
+    local::current().connections_max.get()
 }
 
 /// Changes `worker_connections` at run time (reload).

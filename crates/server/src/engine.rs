@@ -21,6 +21,7 @@ use nowait_sys::listen::ListenAddress;
 
 use crate::counters;
 use crate::events::{Event, Events};
+use crate::heirs::Heirs;
 use crate::program::{Generation, Plan, Program};
 use crate::service::{Resources, Service};
 use crate::settings::{EventSettings, PoolSettings, Settings};
@@ -36,6 +37,7 @@ pub struct Engine {
     retired: Vec<Crew>,
     generation: Option<Arc<Generation>>,
     crews: u64,
+    heirs: Heirs,
 }
 
 /// The parameters of a crew: a generation with other ones needs a new crew.
@@ -121,6 +123,7 @@ impl Engine {
             retired: Vec::new(),
             generation: None,
             crews: 0,
+            heirs: Heirs::default(),
         }
     }
 
@@ -157,8 +160,10 @@ impl Engine {
             }
             _ => {
                 self.crews += 1;
-                let crew =
-                    Crew::start(self.crews, shape, number, &generation, listeners, &self.events)?;
+                let (id, heirs, events) = (self.crews, &self.heirs, &self.events);
+                let crew = Crew::start(id, shape, number, &generation, listeners, heirs, events)?;
+                // Before the old ones look for somebody.
+                self.heirs.set(Some(crew.workers.clone()));
                 if let Some(mut old) = self.crew.replace(crew) {
                     old.stop();
                     self.retired.push(old);
@@ -227,6 +232,10 @@ impl Engine {
 
     /// Tells all workers to end once their connections have ended.
     pub fn quit(&mut self) {
+        self.heirs.set(None);
+        for crew in &self.retired {
+            crew.close();
+        }
         for crew in self.crew.iter_mut().chain(&mut self.retired) {
             crew.stop();
         }
@@ -234,6 +243,7 @@ impl Engine {
 
     /// Tells all workers to end now.
     pub fn terminate(&mut self) {
+        self.heirs.set(None);
         for crew in self.crew.iter_mut().chain(&mut self.retired) {
             crew.kill();
         }
@@ -279,6 +289,7 @@ impl Crew {
         number: u64,
         generation: &Arc<Generation>,
         listeners: Listeners,
+        heirs: &Heirs,
         events: &Events,
     ) -> Result<Crew, String> {
         let count = shape.workers;
@@ -305,6 +316,7 @@ impl Crew {
                 blocked: crew.blocked[index].clone(),
                 reports: events.clone(),
                 workers: workers.clone(),
+                heirs: heirs.clone(),
             };
             let thread = std::thread::Builder::new()
                 .name(format!("worker {index}"))
@@ -412,6 +424,17 @@ impl Crew {
         self.listeners.clear();
         for index in 0..self.workers.count() {
             self.workers.remote(index).stop();
+        }
+    }
+
+    /// Tells workers that end already that nobody takes their connections any more.
+    fn close(&self) {
+        for index in 0..self.workers.count() {
+            // One that has ended has none.
+            let _ = self.workers.remote(index).spawn(Box::new(|| {
+                worker::close();
+                Box::pin(std::future::ready(()))
+            }));
         }
     }
 

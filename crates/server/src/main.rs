@@ -12,6 +12,7 @@ mod counters;
 mod engine;
 mod events;
 mod features;
+mod heirs;
 mod http_service;
 mod log;
 mod logs;

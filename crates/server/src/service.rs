@@ -61,6 +61,9 @@ pub struct Resources {
     pub lifeline: Box<dyn Any + Send + Sync>,
 }
 
+/// Takes connections of a worker that ends. Gives them back when the server ends.
+pub type Heir<C> = Box<dyn Fn(C) -> Result<(), C>>;
+
 /// A protocol, or all of them.
 pub trait Service: 'static {
     /// A configuration that was parsed and checked, but is not yet in use.
@@ -71,6 +74,8 @@ pub trait Service: 'static {
     type Worker: 'static;
     /// Receives datagrams until it is dropped.
     type Receiving: 'static;
+    /// A connection on its way from one worker to another.
+    type Moved: Send + 'static;
 
     /// The directive tables, for the registry.
     fn tables() -> Vec<&'static [Row]>;
@@ -103,8 +108,12 @@ pub trait Service: 'static {
     /// there were none.
     fn make_room(worker: &Rc<Self::Worker>) -> bool;
 
-    /// The worker shuts down: idle connections are closed at once, busy ones after their request.
-    fn close(worker: &Rc<Self::Worker>);
+    /// The worker shuts down: idle connections leave it at once, busy ones after their request. The
+    /// heir takes them over; without one, or if it returns them, they are closed.
+    fn close(worker: &Rc<Self::Worker>, heir: Option<Heir<Self::Moved>>);
+
+    /// Continues to serve a connection that another worker has handed over.
+    fn arrive(worker: &Rc<Self::Worker>, moved: Self::Moved);
 
     /// Starts the task that serves a connection until it ends, on the worker that accepted it.
     fn serve(worker: &Rc<Self::Worker>, listener: &Arc<ListenAddress>, accepted: Accepted);

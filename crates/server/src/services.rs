@@ -29,7 +29,7 @@ use nowait_stream::conf::StreamConf;
 use nowait_sys::listen::ListenAddress;
 
 use crate::events::{Event, Events};
-use crate::service::{Needs, Resources, Service};
+use crate::service::{Heir, Needs, Resources, Service};
 use crate::settings::Settings;
 use crate::wire::PurgeOrder;
 use crate::{http_service, stream_service};
@@ -80,6 +80,7 @@ impl Service for Services {
     type Generation = Generation;
     type Worker = Worker;
     type Receiving = nowait_stream::udp::Receiving;
+    type Moved = Box<connection::Moved>;
 
     fn tables() -> Vec<&'static [Row]> {
         let mut tables = nowait_http::conf::rows();
@@ -160,8 +161,12 @@ impl Service for Services {
     }
 
     /// Sessions of `stream` continue until they end, as in nginx.
-    fn close(worker: &Rc<Worker>) {
-        worker.http.close();
+    fn close(worker: &Rc<Worker>, heir: Option<Heir<Box<connection::Moved>>>) {
+        worker.http.close(heir);
+    }
+
+    fn arrive(worker: &Rc<Worker>, moved: Box<connection::Moved>) {
+        connection::arrive(&worker.http, *moved);
     }
 
     fn serve(worker: &Rc<Worker>, listener: &Arc<ListenAddress>, accepted: Accepted) {

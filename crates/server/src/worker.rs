@@ -24,6 +24,7 @@ use nowait_sys::listen::ListenAddress;
 use crate::counters;
 use crate::engine::Applied;
 use crate::events::{Event, Events};
+use crate::heirs::{Heirs, Moved};
 use crate::log::{Level, Reason};
 use crate::program::{Generation, Program};
 use crate::service::Service;
@@ -50,6 +51,8 @@ pub struct Seat {
     pub reports: Events,
     /// The whole crew.
     pub workers: Arc<Workers>,
+    /// Who takes the connections when the crew is replaced.
+    pub heirs: Heirs,
 }
 
 /// A generation for a worker, with the sockets to add and remove.
@@ -87,6 +90,7 @@ struct State {
     service: Rc<<Program as Service>::Worker>,
     accepting: RefCell<Vec<(u64, Accepting)>>,
     reports: Events,
+    reporter: Rc<Reporter>,
 }
 
 /// The receiving side of a socket.
@@ -142,6 +146,7 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
     {
         seat.reports.alert(format!("event_loop_guard is not in force: {error}"));
     }
+    let reporter = Rc::new(Reporter { events: seat.reports.clone(), last: Cell::new(None) });
     let config = WorkerConfig {
         connections_max: seat.events.connections,
         multi_accept: seat.events.multi_accept,
@@ -149,7 +154,7 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
         events_max: seat.events.events_max,
         guard: mode != guard::Mode::Off,
         blocked: seat.blocked.clone(),
-        hooks: Rc::new(Reporter { events: seat.reports.clone(), last: Cell::new(None) }),
+        hooks: reporter.clone(),
         ..WorkerConfig::new(seat.index, seat.driver)
     };
     let blocked = seat.blocked.clone();
@@ -158,15 +163,17 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
         service: Program::worker(first.generation.clone()),
         accepting: RefCell::default(),
         reports: seat.reports.clone(),
+        reporter,
     });
     STATE.set(Some(state.clone()));
+    let (heirs, crew) = (seat.heirs.clone(), seat.workers.clone());
     runtime_worker::run(config, &seat.workers, |_| async move {
         apply(first);
         runtime_worker::stopping().await;
         for (_, accepting) in state.accepting.take() {
             accepting.stop();
         }
-        Program::close(&state.service);
+        Program::close(&state.service, heirs.of(&crew));
     })?;
     let message = counters::of_loop(index, &blocked.snapshot());
     reports.send(Event::Log(Level::Notice, message));
@@ -200,6 +207,27 @@ pub fn apply(update: Update) {
         }
     }
     drop(applied);
+}
+
+/// Takes a connection over from a worker of a former crew. Leaves it where it is if this worker has
+/// ended.
+pub fn arrive(moved: &mut Option<Moved>) {
+    let Some(state) = STATE.with_borrow(Option::clone) else { return };
+    let Some(moved) = moved.take() else { return };
+    let max = runtime_worker::connections_max();
+    if runtime_worker::connections() >= max {
+        let message = format!("{max} worker_connections are not enough, closing idle connections");
+        state.reporter.complain(Level::Warn, message);
+        return;
+    }
+    Program::arrive(&state.service, moved);
+}
+
+/// Nobody takes the connections of this worker, which ends, any more: the server ends.
+pub fn close() {
+    if let Some(state) = STATE.with_borrow(Option::clone) {
+        Program::close(&state.service, None);
+    }
 }
 
 /// Starts receiving from a socket.

@@ -5,7 +5,6 @@
 
 use std::future::Future;
 use std::io;
-use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -31,15 +30,29 @@ pub(super) enum Received {
     Bytes,
     TimedOut,
     Closed,
+    /// Nothing, and the connection has to leave this worker (`leaving.rs`), or has left it.
+    Leave,
 }
 
-/// Since when a connection waits for a request.
-#[derive(Clone, Copy)]
-pub(super) struct Idle {
-    /// Milliseconds after it was accepted, plus one.
-    since: NonZeroU32,
-    /// Milliseconds for which it must be kept.
-    keep: u32,
+/// What a connection knows of its wait for a request.
+#[derive(Clone, Copy, Default)]
+pub(super) enum Idle {
+    /// It does not wait.
+    #[default]
+    No,
+    /// It waits: since so many milliseconds after it was accepted, and it must be kept for so many.
+    Since { since_ms: u32, keep_ms: u32 },
+    /// The wait was cut short, perhaps at another worker: what is left of it.
+    Rest { timeout_ms: u32, keep_ms: u32 },
+}
+
+/// Milliseconds, as many as fit: 49 days.
+fn as_ms(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+fn of_ms(ms: u32) -> Duration {
+    Duration::from_millis(u64::from(ms))
 }
 
 /// The future of [`Connection::wait`]: no `async fn`, since idle connections keep it.
@@ -54,6 +67,10 @@ impl Future for Waiting<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Received> {
         match &mut *self {
             Waiting::Known(received) => Poll::Ready(*received),
+            Waiting::For(connection, recv) if connection.worker.is_left_by(connection) => {
+                connection.cut_short(recv.left());
+                Poll::Ready(Received::Leave)
+            }
             Waiting::For(connection, recv) => {
                 Pin::new(recv).poll(cx).map(|received| connection.end_wait(received))
             }
@@ -65,9 +82,17 @@ impl Connection {
     /// Since when it waits for another request, and how long it must be kept; `None` while it does
     /// not.
     pub(crate) fn idle(&self) -> Option<(Instant, Duration)> {
-        let idle = self.idle.get().filter(|_| self.requests.get() > 0)?;
-        let ms = |ms| Duration::from_millis(u64::from(ms));
-        Some((self.started + ms(idle.since.get() - 1), ms(idle.keep)))
+        self.waits().filter(|_| self.requests.get() > 0)
+    }
+
+    /// Since when it waits for a request, be it the first one, and how long it must be kept.
+    pub(crate) fn waits(&self) -> Option<(Instant, Duration)> {
+        match self.idle.get() {
+            Idle::Since { since_ms, keep_ms } => {
+                Some((self.started + of_ms(since_ms), of_ms(keep_ms)))
+            }
+            Idle::No | Idle::Rest { .. } => None,
+        }
     }
 
     /// Waits for a request.
@@ -76,19 +101,42 @@ impl Connection {
         if !self.input.borrow().is_empty() {
             return Waiting::Known(Received::Bytes);
         }
-        if self.worker.is_closing() && self.requests.get() > 0 {
-            return Waiting::Known(Received::Closed);
-        }
-        let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-        let since = ms(now().saturating_duration_since(self.started)).saturating_add(1);
-        let since = NonZeroU32::MIN.saturating_add(since - 1);
-        self.idle.set(Some(Idle { since, keep: ms(wait.keep) }));
+        let since_ms = as_ms(now().saturating_duration_since(self.started));
+        self.idle.set(Idle::Since { since_ms, keep_ms: as_ms(wait.keep) });
         Waiting::For(self, self.stream.recv(wait.timeout))
     }
 
     /// Ends the wait for a request.
     fn end_wait(&self, received: io::Result<RecvBuf>) -> Received {
-        self.idle.set(None);
+        self.idle.set(Idle::No);
+        self.received(received)
+    }
+
+    /// Ends the wait before its time.
+    fn cut_short(&self, timeout: Duration) {
+        let until = self.waits().map(|(since, keep)| since + keep);
+        let keep = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now()));
+        self.goes_on(Wait { timeout, keep });
+    }
+
+    /// Notes what is left of a wait that was cut short.
+    pub(super) fn goes_on(&self, wait: Wait) {
+        let Wait { timeout, keep } = wait;
+        self.idle.set(Idle::Rest { timeout_ms: as_ms(timeout), keep_ms: as_ms(keep) });
+    }
+
+    /// What is left of a wait that was cut short.
+    pub(super) fn rest(&self) -> Option<Wait> {
+        match self.idle.get() {
+            Idle::Rest { timeout_ms, keep_ms } => {
+                Some(Wait { timeout: of_ms(timeout_ms), keep: of_ms(keep_ms) })
+            }
+            Idle::No | Idle::Since { .. } => None,
+        }
+    }
+
+    /// Takes what was received.
+    pub(super) fn received(&self, received: io::Result<RecvBuf>) -> Received {
         match received {
             Ok(bytes) if bytes.is_empty() => Received::Closed,
             Ok(bytes) => {

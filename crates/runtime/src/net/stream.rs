@@ -153,16 +153,50 @@ impl Stream {
     /// `ConnectionAborted` when received data has not been consumed, or sends are not complete; the
     /// connection is closed.
     pub async fn into_fd(mut self) -> io::Result<OwnedFd> {
-        std::future::poll_fn(|cx| {
-            let mut driver = self.local.driver.borrow_mut();
-            driver.poll_release(self.key, self.fd(), cx)
-        })
-        .await?;
+        if !self.release().await? {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         let mut dropped = Vec::new();
         self.local.driver.borrow_mut().release(self.key, &mut dropped);
         self.drop_timers(&mut dropped);
         self.local.connection_closed();
         Ok(self.fd.take().expect("present until drop"))
+    }
+
+    /// Ends what the driver has under way, after what was reported as sent has been sent. True:
+    /// nothing more is taken from the socket, and all that is left to do here is to copy the
+    /// descriptor ([`parted`](Self::parted)) and to drop this. False: something was received
+    /// before; [`recv`](Self::recv) returns it at once, and all goes on as before.
+    ///
+    /// # Errors
+    /// A send has failed or is not complete: the connection is fit only for closing.
+    pub async fn release(&self) -> io::Result<bool> {
+        std::future::poll_fn(|cx| {
+            let mut driver = self.local.driver.borrow_mut();
+            driver.poll_release(self.key, self.fd(), cx)
+        })
+        .await
+    }
+
+    /// A descriptor of the same socket, for who uses it after [`release`](Self::release).
+    ///
+    /// # Errors
+    /// When descriptors have run out.
+    pub fn parted(&self) -> io::Result<OwnedFd> {
+        self.fd().try_clone_to_owned()
+    }
+
+    /// Whether bytes wait in the socket's queue; of use after [`release`](Self::release), when the
+    /// driver takes none.
+    pub fn has_bytes(&self) -> bool {
+        let flags = net::RecvFlags::PEEK | net::RecvFlags::DONTWAIT;
+        matches!(net::recv(self.fd(), &mut [0u8; 1][..], flags), Ok((_, 1..)))
+    }
+
+    /// Makes the task that waits in [`recv`](Self::recv) look at what else it waits for.
+    pub fn wake_receiver(&self) {
+        let waker = self.local.driver.borrow_mut().forget(self.key, Wait::Read);
+        waker.into_iter().for_each(Waker::wake);
     }
 
     fn drop_timers(&self, dropped: &mut Vec<Waker>) {
@@ -339,6 +373,13 @@ pub struct Recv<'a> {
     /// A tick of the wheel.
     deadline: u64,
     waiting: bool,
+}
+
+impl Recv<'_> {
+    /// How long it waits yet.
+    pub fn left(&self) -> Duration {
+        Duration::from_millis(self.deadline.saturating_sub(self.stream.local.tick()))
+    }
 }
 
 impl Future for Recv<'_> {

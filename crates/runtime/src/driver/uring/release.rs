@@ -14,22 +14,30 @@ use super::super::{Key, remember};
 use super::Uring;
 
 impl Uring {
-    /// Cancels the operations in flight and waits for them to end.
-    pub(crate) fn poll_release(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Sends what was reported as sent, then cancels the operations in flight and waits for them to
+    /// end. False if something was received that nobody has taken: the next receive returns it.
+    pub(crate) fn poll_release(
+        &mut self,
+        key: Key,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<bool>> {
+        std::task::ready!(self.poll_flush(key, cx))?;
         let index = key.0 as usize;
         let slot = &mut self.slots[index];
         if slot.has(Op::Send) || slot.sending.is_some() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        if let Some(place) = slot.received.take() {
-            match self.received.remove(place.get() as usize - 1) {
-                Err(Errno::CANCELED) => {}
-                _ => return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+        if let Some(place) = slot.received {
+            let place = place.get() as usize - 1;
+            if !matches!(self.received.get(place), Some(Err(Errno::CANCELED))) {
+                return Poll::Ready(Ok(false));
             }
+            slot.received = None;
+            drop(self.received.remove(place));
         }
         let slot = &mut self.slots[index];
         if slot.in_flight == 0 {
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(Ok(true));
         }
         // Whichever completes last wakes the task.
         remember(&mut slot.read, cx);

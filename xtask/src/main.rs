@@ -9,6 +9,7 @@
 mod bench;
 mod docs;
 mod fuzz;
+mod soak;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   tidy                   check the rules of the repository that the compiler cannot see
   docs [--check]         write docs/reference/ from the directive tables; --check only compares
   fuzz [OPTIONS]         run the fuzz targets for a short while
+  soak [--minutes N] [--seed N]
+                         mixed load with reloads: bytes are checked, resources are watched
   bench [OPTIONS]        run the benchmarks against nginx (options: cargo xtask bench --help)
 ";
 
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::run(rest),
         "docs" => docs::run(rest),
         "fuzz" => fuzz::run(rest),
+        "soak" => soak::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -1,6 +1,5 @@
 //! nginx's tokens: words, quotes, escapes, comments.
 //!
-//! Knows nothing of directives. Follows the rules of nginx's `ngx_conf_read_token`, oddities
 //! Knows no directives. Follows the rules of nginx's `ngx_conf_read_token`, oddities included:
 //! quotes count only at the start of a word, `#` only where a word could start, `${` does not open
 //! a block, and a backslash takes any special meaning from the next byte.

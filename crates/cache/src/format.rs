@@ -332,7 +332,7 @@ pub fn decode(bytes: &Bytes) -> Result<Head, HeadError> {
         }
         (Some(a), None) => (true, a),
         (None, Some(b)) => (false, b),
-        (None, None) => return Err(HeadError::Damaged("no whole state")),
+        (None, None) => return Err(HeadError::Damaged("no intact state")),
     };
     let tags = bytes[FIXED_BYTES + lengths.key_text..prefix_bytes]
         .chunks_exact(TAG_BYTES)

@@ -79,8 +79,8 @@ pub enum Cut {
 impl std::fmt::Display for Cut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Cut::Ended => "the object that was being stored could not be completed",
-            Cut::Lost => "what was stored of the object that was being read could not be kept",
+            Cut::Ended => "the object being stored could not be completed",
+            Cut::Lost => "the cache could not keep the object being read",
         })
     }
 }

@@ -150,9 +150,7 @@ impl Store {
     pub(crate) fn recalled(self: &Arc<Self>) {
         self.recall.done(|what, how| {
             if let Err(error) = self.begin_purge(what, how) {
-                self.error(format_args!(
-                    "cache: a purge from before the index was known is lost: {error}"
-                ));
+                self.error(format_args!("cache: a deferred purge is lost: {error}"));
             }
         });
     }

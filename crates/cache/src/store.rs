@@ -499,7 +499,7 @@ impl Store {
     /// The disk accepted nothing for a while: a client continued without it.
     pub(crate) fn note_stall(&self) {
         count(&self.counters.fills_refused);
-        self.note_limit("the disk takes nothing, an object is not stored");
+        self.note_limit("the disk accepts no data, an object is not stored");
     }
 
     pub(crate) fn error(&self, message: std::fmt::Arguments<'_>) {

@@ -151,7 +151,7 @@ impl Rest {
                 return Err(lost("it has no strong validator"));
             };
             let Some(missing) = identity.missing(missing) else {
-                return Err(lost("its length is not what it said"));
+                return Err(lost("its length differs from the announced one"));
             };
             request.log(
                 Level::Info,
@@ -164,7 +164,7 @@ impl Rest {
             };
             let reply = again(&mut request, wanted).await;
             let reply = reply.map_err(|failed| {
-                lost(&format!("the origin was asked for the rest in vain ({})", failed.status))
+                lost(&format!("the range request to the origin failed ({})", failed.status))
             })?;
             match identity.fits(&reply.head, &missing) {
                 Ok((skip, end)) => {
@@ -286,16 +286,16 @@ impl Identity {
         missing: &Missing,
     ) -> Result<(u64, Option<u64>), &'static str> {
         if !matches!(head.status, 200 | 206) {
-            return Err("the origin has no rest of it");
+            return Err("the origin did not send the rest");
         }
         if !self.is_of(head) {
-            return Err("the origin has another one");
+            return Err("the origin has another representation");
         }
         let fits =
             |length: u64| missing.fits(length) && self.length.is_none_or(|known| known == length);
         if head.status == 200 {
             return match head.content_length.or(self.length).or(missing.length) {
-                Some(length) if !fits(length) => Err("the origin has one of another length"),
+                Some(length) if !fits(length) => Err("the length at the origin differs"),
                 Some(length) => Ok((missing.start, Some(missing.end(length)))),
                 None => Ok((missing.start, missing.end)),
             };
@@ -303,15 +303,15 @@ impl Identity {
         let range = head.known(Known::ContentRange);
         let range = range.and_then(slice::content_range);
         let Some((Range { start, end }, Some(length))) = range else {
-            return Err("the origin does not say which part it has sent");
+            return Err("the origin sent no complete Content-Range");
         };
         if !fits(length) {
-            return Err("the origin has one of another length");
+            return Err("the length at the origin differs");
         }
         // More than requested where the configuration sets the range: `slice`.
         let wanted = missing.end(length);
         if start > missing.start || end < wanted {
-            return Err("the origin has sent another part");
+            return Err("the origin sent another range");
         }
         Ok((missing.start - start, Some(wanted)))
     }

@@ -44,27 +44,22 @@ nowait_conf::rows! {
     ///
     /// * `weight=number`: its share of the requests; 1 by default.
     /// * `max_conns=number`: maximum number of concurrent requests, of all workers; 0 (default)
-    /// means no
-    ///   limit.
+    ///   means no limit.
     /// * `max_fails=number`: number of failures within `fail_timeout` that make the server
-    /// unavailable for
-    ///   `fail_timeout`; 1 by default, 0 means never. `proxy_next_upstream` and its relatives
-    /// define what a
-    ///   failure is. The only server of a group is never unavailable.
+    ///   unavailable for `fail_timeout`; 1 by default, 0 means never. `proxy_next_upstream` and its
+    ///   relatives define what a failure is. The only server of a group is never unavailable.
     /// * `fail_timeout=time`: 10 seconds by default.
     /// * `backup`: used only if the others are unavailable. Not with `hash`, `ip_hash` and
-    /// `random`.
+    ///   `random`.
     /// * `down`: never used. `drain`: used only for requests that `sticky` binds to it.
     /// * `slow_start=time`: a server that has become available again regains its share gradually
-    /// within
-    ///   this time. Not with `hash`, `ip_hash` and `random`.
+    ///   within this time. Not with `hash`, `ip_hash` and `random`.
     /// * `route=text`: its name for `sticky`.
-    /// * `resolve`: the name is resolved by the `resolver` of the group, or else that of `http`.
-    /// If the name
-    ///   no longer exists, it has no servers; without `resolve`, the last addresses are kept.
-    /// * `service=name`: the servers come from the SRV records of this service. Those with the
-    /// best priority
-    ///   are used first, the others are backups. Requires `resolve`.
+    /// * `resolve`: the name is resolved by the `resolver` of the group, or else that of `http`. If
+    ///   the name no longer exists, it has no servers; without `resolve`, the last addresses are
+    ///   kept.
+    /// * `service=name`: the servers come from the SRV records of this service. Those with the best
+    ///   priority are used first, the others are backups. Requires `resolve`.
     "server" => server::server, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address [parameters]";
     /// Accepted for compatibility: all workers always share the state of the servers, which needs
     /// no reserved memory. Status pages use the name for the group.
@@ -96,16 +91,13 @@ nowait_conf::rows! {
     /// Binds the requests of a session to a server.
     ///
     /// * `sticky cookie name [expires=time|max] [domain=text] [httponly]
-    /// [samesite=strict|lax|none|$variable]
-    ///   [secure] [path=path]`: the response sets a cookie that names the server.
+    ///   [samesite=strict|lax|none|$variable] [secure] [path=path]`: the response sets a cookie
+    ///   that names the server.
     /// * `sticky route $variable ...`: the first non-empty variable is the `route` of the server.
     /// * `sticky learn create=$variable lookup=$variable zone=name:size [timeout=time] [header]`:
-    /// sessions
-    ///   that servers create (a variable of the response, usually `$upstream_cookie_name`) are
-    /// remembered
-    ///   with their server for `timeout`, 10 minutes by default, and found by `lookup`. With
-    /// `header`, a
-    ///   session is known as soon as the response header has arrived.
+    ///   sessions that servers create (a variable of the response, usually `$upstream_cookie_name`)
+    ///   are remembered with their server for `timeout`, 10 minutes by default, and found by
+    ///   `lookup`. With `header`, a session is known as soon as the response header has arrived.
     "sticky" => sticky::sticky, in UPSTREAM, take at_least(2), args "cookie name [parameters] | route $variable ... | learn create=$variable lookup=$variable zone=name:size [timeout=time] [header]";
     /// Maximum number of idle connections to the servers of the group that each worker keeps for
     /// later requests; 32 by default. The least recently used ones are closed first. 0 disables

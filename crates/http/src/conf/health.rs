@@ -28,18 +28,15 @@ nowait_conf::rows! {
     /// * `interval=time`: time between two probes; 5 seconds by default.
     /// * `jitter=time`: each probe is delayed by a random time up to this one.
     /// * `fails=number`: consecutive failures after which a server is unhealthy, and
-    /// `passes=number`:
-    ///   consecutive successes after which it is healthy again; 1 by default.
+    ///   `passes=number`: consecutive successes after which it is healthy again; 1 by default.
     /// * `uri=uri`: the URI to request; `/` by default.
     /// * `port=number`: a port to use instead of the server's.
     /// * `match=name`: the `match` block that a response must satisfy; by default its status must
-    /// be 2xx
-    ///   or 3xx.
+    ///   be 2xx or 3xx.
     /// * `mandatory`: a new server receives no requests before its first successful probe. With
     ///   `persistent`, one that was healthy before a reload does.
     /// * `keepalive_time=time`: how long a connection is used for probes; by default each probe
-    /// opens its
-    ///   own.
+    ///   opens its own.
     ///
     /// nginx differs: the group needs a `zone`; `type=grpc` is not supported here yet.
     "health_check" => health_check, in LOCATION, take any(), args "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] [port=number] [match=name] [mandatory [persistent]] [keepalive_time=time]";
@@ -48,12 +45,10 @@ nowait_conf::rows! {
     /// * `status 200 300-399;`, `status ! 500-599;`: the status is, or is not, one of these.
     /// * `header name;`, `header ! name;`: the field is present, or absent; `header name = text;`,
     ///   `header name != text;`: its value; `header name ~ regex;`, `header name !~ regex;`: it
-    /// matches a
-    ///   regular expression, or does not (`~*` and `!~*` ignore case).
+    ///   matches a regular expression, or does not (`~*` and `!~*` ignore case).
     /// * `body ~ regex;`, `body !~ regex;`: the same for the first 256 KB of the body.
     /// * `require $variable ...;`: the variables are neither empty nor `0`. They may refer to the
-    /// response:
-    ///   `$upstream_status`, `$upstream_http_name`.
+    ///   response: `$upstream_status`, `$upstream_http_name`.
     block "match" => match_block, in HTTP, take exactly(1), args "name { ... }";
 }
 

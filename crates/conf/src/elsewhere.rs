@@ -283,6 +283,10 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static str, &'stati
 
 /// The origin of a name.
 pub(crate) fn find(name: &[u8]) -> Option<&'static str> {
+    // A pattern would let anything into the summary, which is not escaped.
+    if !name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_') {
+        return None;
+    }
     let name = std::str::from_utf8(name).ok()?;
     let belongs =
         |origin: &&Origin| origin.names.split_ascii_whitespace().any(|known| fits(known, name));
@@ -318,6 +322,8 @@ mod tests {
             ("auth_jwt", Some("NGINX Plus (JWT and OpenID Connect)")),
             ("fair", Some("upstream fair module")),
             ("unfair", None),
+            ("lua_\n", None),
+            ("lua_a b", None),
             ("\u{fffd}", None),
         ] {
             assert_eq!(find(name.as_bytes()), origin, "{name}");

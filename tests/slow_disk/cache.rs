@@ -199,7 +199,10 @@ fn writes_take_all_threads(driver: Driver, workers: usize) {
     // Longer than a worker relies on a file that it has opened.
     std::thread::sleep(std::time::Duration::from_millis(1500));
     for client in &mut clients {
-        assert_eq!(hot(client), "HIT");
+        let status = hot(client);
+        // On an overloaded machine the disk may have hung for so long that its cache is bypassed.
+        let given_up = status == "BYPASS" && node.server.log().contains("out of use");
+        assert!(status == "HIT" || given_up, "{status}");
     }
     node.assert_others_hit();
     gate.open();

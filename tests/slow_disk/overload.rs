@@ -1,6 +1,7 @@
 //! Pools that are full: a documented refusal, and nothing that was accepted is lost.
 
 use nowait_testkit::slow_disk::{DiskOptions, Ops, SlowDisk};
+use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Binary, Driver, Server};
 
 use crate::stage::{Case, Stage, content, on_every_case, paths};
@@ -32,6 +33,11 @@ fn overflow_with(case: Case, pool: &str, accepted: usize) {
     gate.wait_waiting(1);
     // How many wait depends on whether those accepted last have met their threads yet.
     run.server.wait_log("thread pool \"tiny\" queue overflow: ");
+    // One that arrived only after the gate has opened would be served beyond the places.
+    let refused = || run.server.log().matches("thread pool \"tiny\" queue overflow: ").count();
+    until("all requests to be accepted or refused", PATIENCE, || {
+        (refused() >= REQUESTS - accepted).then_some(())
+    });
     run.assert_hot_is_served();
     gate.open();
     let responses = cold.responses();

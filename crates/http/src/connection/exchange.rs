@@ -28,20 +28,21 @@ use crate::sender;
 use crate::upstream::{Run, State};
 use nowait_front::servers::Virtual;
 
-/// How much is received to see whether there is something.
+/// Number of bytes received to find out whether unread input is waiting.
 const UNREAD_BYTES_MAX: usize = 4096;
 
-/// A pipelined response is kept back, to be sent together with the next ones, up to this size.
+/// Pipelined responses up to this size are held back and sent together with the next ones.
 const BATCH_BYTES_MAX: usize = 16 * 1024;
 
-/// Receives one request and answers it. On return everything was sent, unless more input waits.
+/// Receives one request and responds to it. On return the response was sent, unless more input
+/// waits.
 pub(super) async fn one(
     connection: &Rc<Connection>,
     request: &mut Request,
     out: &mut OutBuf,
 ) -> Next {
     let mut counted = connection.worker.counts.request();
-    // Most heads have come whole: then no future is needed for them.
+    // Most heads have arrived whole; these need no future.
     let received = match parse_head(connection, request) {
         Ok(true) => Ok(()),
         Ok(false) => Box::pin(receive_head(connection, request, out)).await,
@@ -50,7 +51,7 @@ pub(super) async fn one(
     match received {
         Ok(()) => {}
         Err(HeadError::Closed) => {
-            // Between requests this is how connections end; in a head the client broke off.
+            // Between requests this is how connections end; within a head the client has given up.
             if connection.h1().has_begun() {
                 request.log(Level::Info, format_args!("client prematurely closed connection"));
                 request.closed_by_client();
@@ -86,7 +87,7 @@ pub(super) async fn one(
             connection.release_input();
             match request.asked.run() {
                 Some(_) => asked(connection, request, out).await,
-                // Only what is not in memory comes here.
+                // Only responses that need a file get here.
                 None => Box::pin(files(connection, request, out)).await,
             }
         }
@@ -110,7 +111,7 @@ pub(super) async fn one(
     };
     let Some(response) = answer else {
         crate::logs::access(request);
-        // Earlier responses may have been kept back. nginx closes at once, whatever the client
+        // Earlier responses may have been held back. nginx closes at once, whatever the client
         // still sends.
         let _ = flush(connection, out, send_timeout(request)).await;
         return Next::Close;
@@ -129,7 +130,8 @@ pub(super) async fn one(
             sender::log_error(request, &error);
             ended(request);
             if !error.is_client() {
-                // What was made of the response is sent, so that the client sees where it was cut.
+                // The part of the response that exists is sent, so that the client sees where it
+                // was cut off.
                 let _ = flush(connection, out, send_timeout(request)).await;
             }
             return if error.is_timeout() && request.location().client.reset_timedout_connection {
@@ -142,15 +144,15 @@ pub(super) async fn one(
     finish(connection, request, out, keep).await
 }
 
-/// The response was sent, or will never be.
+/// Ends a request: its response was sent or never will be.
 fn ended(request: &Request) {
     debug!(request, "http request ended: {} bytes sent", request.sent.bytes.get());
     crate::logs::access(request);
     crate::post_action::run(request);
 }
 
-/// Drops what has come of a body that nobody wanted. If it is malformed the request is refused; it
-/// is too late for that when a refusal was made already.
+/// Discards the part of an unwanted body that has arrived. A malformed body makes the request fail
+/// with 400, unless the request was refused already.
 async fn checked(
     connection: &Connection,
     request: &mut Request,
@@ -177,7 +179,7 @@ async fn checked(
     }
 }
 
-/// Waits for the response of the upstream that was asked. `None`: the client has gone.
+/// Waits for the response of the upstream that received the request. `None`: the client has gone.
 async fn asked(
     connection: &Connection,
     request: &mut Request,
@@ -203,7 +205,7 @@ async fn asked(
     }
 }
 
-/// Lets the phases look at files. `None`: the client has gone.
+/// Resumes the phases, which may need files. `None`: the client has gone.
 async fn files(
     connection: &Connection,
     request: &mut Request,
@@ -211,7 +213,7 @@ async fn files(
 ) -> Option<Option<Response>> {
     let timeout = send_timeout(request);
     let mut answer = pin!(phases::resume(request));
-    // A response that needs no waiting goes out together with earlier ones.
+    // A response that is ready at once goes out together with earlier ones.
     if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
         return Some(answer);
     }
@@ -224,7 +226,7 @@ async fn files(
     }
 }
 
-/// Sends what is left, logs, and makes the connection ready for another request.
+/// Sends the rest of the output, logs, and prepares the connection for another request.
 async fn finish(
     connection: &Rc<Connection>,
     request: &mut Request,
@@ -263,7 +265,7 @@ async fn finish(
         );
         match reads.await {
             Discarded::Whole => {}
-            // What follows can't be told from it, but the client must see the response.
+            // The next request can't be found behind it, but the client must see the response.
             Discarded::Malformed if client.lingering_close != LingeringClose::Off => return linger,
             Discarded::Malformed | Discarded::Gone => return Next::Close,
         }
@@ -282,21 +284,21 @@ async fn finish(
     if lingers { linger } else { Next::Close }
 }
 
-/// Whether the client has sent what nobody will read: closing the connection would reset it, and the
-/// client might not see the response.
+/// Whether unread input waits: closing the connection would reset it, and the client might not see
+/// the response.
 fn has_unread(connection: &Connection) -> bool {
     let received = connection.stream.try_recv_large(UNREAD_BYTES_MAX);
     received.is_ok_and(|received| received.is_some_and(|bytes| !bytes.is_empty()))
 }
 
-/// Why a head was not received.
+/// Why no head was received.
 enum HeadError {
     Closed,
     TimedOut,
     Refused(RequestError),
 }
 
-/// Parses what has come of a head; whether that is all of it.
+/// Parses the received part of a head; returns whether the head is complete.
 fn parse_head(connection: &Connection, request: &mut Request) -> Result<bool, HeadError> {
     let mut input = connection.input.borrow_mut();
     let step = connection.h1().receive_head(&mut request.head, &input);
@@ -333,7 +335,7 @@ async fn receive_head(
     }
 }
 
-/// Answers a head that can't be accepted; the connection can only be closed then.
+/// Responds to a head that can't be accepted; afterwards the connection can only be closed.
 async fn refuse(
     connection: &Rc<Connection>,
     request: &mut Request,
@@ -355,7 +357,7 @@ async fn refuse(
     {
         choose_server(request, servers);
     }
-    // An error page is asked for by GET, which then shows in `$request_method`.
+    // An error page is requested with GET, which then shows in `$request_method`.
     request.method = match request.head.method() {
         Method::Head => Method::Head,
         method if !request.head.is_malformed() => method,
@@ -376,7 +378,7 @@ async fn refuse(
     request.sent.complete.set(sent.is_ok() && flushed.is_ok());
     ended(request);
     let client = &request.location().client;
-    // More may be on its way, also if the head ended where it was found to be wrong.
+    // More input may be on its way, even if the head was rejected at its end.
     match client.lingering_close {
         LingeringClose::Off => Next::Close,
         LingeringClose::On | LingeringClose::Always => Next::Linger {
@@ -386,8 +388,8 @@ async fn refuse(
     }
 }
 
-/// Interprets a complete head. The status to refuse the request with, if it must be refused.
-/// nginx: `ngx_http_process_request_uri`, `ngx_http_process_request_header`.
+/// Interprets a complete head. Returns the status if the request must be refused. nginx:
+/// `ngx_http_process_request_uri`, `ngx_http_process_request_header`.
 fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
     let merge = request.server().head.merge_slashes;
     request.received.set(request.head.length() as u64);
@@ -400,7 +402,7 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
             request.uri.path.extend_from_slice(&normalized.path);
             let question = request.head.uri().contains(&b'?');
             request.uri.args = question.then(|| normalized.args.to_vec());
-            // "http://host?args" has no path that could be passed on as it is.
+            // "http://host?args" has no path that could be passed on unchanged.
             request.uri_unparsed = request.head.uri().first() != Some(&b'?');
         }
         Err(_) => {
@@ -455,7 +457,7 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
                 Level::Info,
                 format_args!("client sent CONNECT method while reading client request headers"),
             );
-            // What follows may be meant for the other end of a tunnel.
+            // The bytes after the head may be meant for the other end of a tunnel.
             request.keep_alive = false;
             Some(405)
         }
@@ -479,7 +481,7 @@ pub(crate) fn send_timeout(request: &Request) -> Duration {
     request.location().client.send_timeout.duration()
 }
 
-/// Sends what has been collected as far as the kernel takes it at once; whether that was all.
+/// Sends the output as far as the kernel takes it at once; returns whether that was all.
 fn flush_at_once(connection: &Connection, out: &mut OutBuf) -> io::Result<bool> {
     if out.is_empty() {
         return Ok(true);
@@ -493,7 +495,7 @@ fn flush_at_once(connection: &Connection, out: &mut OutBuf) -> io::Result<bool> 
     Ok(false)
 }
 
-/// Sends what has been collected.
+/// Sends the output.
 pub(crate) async fn flush(
     connection: &Connection,
     out: &mut OutBuf,
@@ -506,18 +508,18 @@ pub(crate) async fn flush(
     connection.stream.send(std::mem::take(out), options).await
 }
 
-/// What came of reading a body that nobody wanted.
+/// Result of discarding an unwanted body.
 enum Discarded {
-    /// The connection may go on.
+    /// The whole body was read; the connection can be reused.
     Whole,
-    /// It is not framed as it should be.
+    /// Its framing is malformed.
     Malformed,
-    /// The client has left, or took too long.
+    /// The client has left or was too slow.
     Gone,
 }
 
-/// Reads the rest of a request's body that nobody wanted.
-/// nginx: `ngx_http_discarded_request_body_handler`.
+/// Reads and discards the rest of an unwanted request body. nginx:
+/// `ngx_http_discarded_request_body_handler`.
 async fn discard(connection: &Connection, time: Duration, timeout: Duration) -> Discarded {
     let until = now() + time;
     loop {

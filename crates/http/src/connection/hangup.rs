@@ -15,19 +15,19 @@ use nowait_runtime::sleep;
 
 use super::Connection;
 
-/// What becomes of a request when its client ends its side.
+/// What happens to a request when its client closes its side.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum OnHangup {
-    /// It is given some time: clients may half-close.
+    /// It gets some time to complete: clients may half-close.
     #[default]
     EndLater,
-    /// It ends.
+    /// It ends at once.
     EndAtOnce,
-    /// It goes on (`proxy_ignore_client_abort`).
+    /// It continues (`proxy_ignore_client_abort`).
     Ignore,
 }
 
-/// Restores what a hang-up meant before, when dropped.
+/// Restores the previous meaning of a hang-up when dropped.
 pub struct Watch {
     connection: Rc<Connection>,
     before: OnHangup,
@@ -40,19 +40,19 @@ impl Drop for Watch {
 }
 
 impl Connection {
-    /// Changes what a hang-up of the client means, until the guard is dropped.
+    /// Changes the meaning of a client's hang-up until the guard is dropped.
     pub fn watch(self: &Rc<Self>, on_hangup: OnHangup) -> Watch {
         Watch { connection: self.clone(), before: self.on_hangup.replace(on_hangup) }
     }
 
-    /// What a hang-up of the client means now.
+    /// The current meaning of a client's hang-up.
     pub fn on_hangup(&self) -> OnHangup {
         self.on_hangup.get()
     }
 
-    /// Resolves when the client has left and the request has to end therefore.
+    /// Resolves when the client has left and the request has to end for that reason.
     pub(crate) async fn gone(&self) {
-        /// How long a client that sends no more may wait for its answer.
+        /// How long a half-closed client may wait for its response.
         const HALF_CLOSED: Duration = Duration::from_secs(5);
         let mut hangup = pin!(self.stream.hangup());
         let mut left = None;
@@ -60,14 +60,14 @@ impl Connection {
             let left = match &mut left {
                 Some(left) => left,
                 None => {
-                    // An error of the connection means that the client is gone, too.
+                    // A connection error means that the client is gone, too.
                     let _ = ready!(hangup.as_mut().poll(cx));
                     left.insert(sleep(HALF_CLOSED))
                 }
             };
             match self.on_hangup.get() {
                 OnHangup::EndAtOnce => Poll::Ready(()),
-                // Whoever changes this is polled before, in the same task.
+                // The code that changes this is polled earlier in the same task.
                 OnHangup::Ignore => Poll::Pending,
                 OnHangup::EndLater => pin!(left).poll(cx),
             }
@@ -75,7 +75,7 @@ impl Connection {
         .await;
     }
 
-    /// Takes what has come and was not used yet.
+    /// Takes the received bytes that were not used yet.
     pub(crate) fn take_input(&self) -> RecvBuf {
         self.input.replace(RecvBuf::empty())
     }

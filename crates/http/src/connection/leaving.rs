@@ -21,11 +21,11 @@ use super::waiting::{Received, Wait};
 use super::{Connection, first_wait};
 use crate::worker::Worker;
 
-/// How long a client may take to read what was sent last before its connection can leave.
+/// Time for a client to read the last response before its connection is moved or closed.
 const RELEASE_MAX: Duration = Duration::from_secs(30);
 
-/// How long a request that has begun to arrive is waited for when the server ends: its bytes are
-/// there already.
+/// Time for the rest of a request that has begun to arrive when the server ends. Its bytes are in
+/// the socket already.
 const ARRIVED: Duration = Duration::from_secs(1);
 
 /// A connection on its way to another worker.
@@ -44,11 +44,11 @@ pub struct Moved {
     shared: bool,
 }
 
-/// Takes connections of a worker that ends. Gives them back when nobody serves any more.
+/// Takes connections of a worker that ends. Gives them back when no worker accepts them any more.
 pub type Heir = Box<dyn Fn(Box<Moved>) -> Result<(), Box<Moved>>>;
 
 impl Moved {
-    /// The facts of a connection with a descriptor of its socket.
+    /// The state of a connection, with a descriptor of its socket.
     fn of(connection: &Rc<Connection>, fd: OwnedFd, wait: Wait) -> Box<Moved> {
         Box::new(Moved {
             fd,
@@ -67,7 +67,7 @@ impl Moved {
 }
 
 impl Connection {
-    /// A connection that another worker has served so far.
+    /// A connection that another worker has served until now.
     fn of_moved(worker: Rc<Worker>, moved: Moved) -> io::Result<Rc<Connection>> {
         let stream = Stream::from_fd(moved.fd)?;
         worker.counts.moved();
@@ -86,17 +86,17 @@ impl Connection {
     }
 }
 
-/// Goes on with a connection on this worker.
+/// Continues to serve a connection on this worker.
 pub fn arrive(worker: &Rc<Worker>, moved: Moved) {
-    // A socket that can't be watched is lost; nobody could be told.
+    // A socket that can't be watched is lost; there is nobody to report it to.
     if let Ok(connection) = Connection::of_moved(worker.clone(), moved) {
         drop(spawn(super::serve(connection)));
     }
 }
 
-/// Takes a connection that waits for a request away from this worker. `Leave`: it is served
-/// elsewhere from now on. `Bytes`: a request has come before that, and is answered here. Else it
-/// ends.
+/// Moves a connection that waits for a request away from this worker. `Leave`: another worker
+/// serves it from now on. `Bytes`: a request arrived first and is served here. Otherwise the
+/// connection ends.
 pub(super) async fn leave(connection: &Rc<Connection>) -> Received {
     let wait = first_wait(connection);
     match timeout(RELEASE_MAX, connection.stream.release()).await {
@@ -109,7 +109,8 @@ pub(super) async fn leave(connection: &Rc<Connection>) -> Received {
     let Err(mut moved) = connection.worker.hand_over(Moved::of(connection, fd, wait)) else {
         return Received::Leave;
     };
-    // nginx differs: when it ends it closes idle connections without a look at what has just come.
+    // nginx differs: at its end it closes idle connections without looking for input that has just
+    // arrived.
     if has_bytes {
         moved.wait = Wait { timeout: ARRIVED, keep: ARRIVED };
     } else if moved.requests > 0 {

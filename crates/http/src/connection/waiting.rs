@@ -18,35 +18,36 @@ use super::Connection;
 /// How long a connection waits for a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wait {
-    /// Then it is closed.
+    /// The connection is closed after this time.
     pub(super) timeout: Duration,
-    /// It is not closed earlier, whoever needs its place.
+    /// The connection is not closed before this time, even if its place is needed.
     pub(super) keep: Duration,
 }
 
-/// What came while a connection waited for a request.
+/// Result of waiting for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Received {
     Bytes,
     TimedOut,
     Closed,
-    /// Nothing, and the connection has to leave this worker (`leaving.rs`), or has left it.
+    /// No bytes: the connection has to leave this worker (`leaving.rs`), or has left it.
     Leave,
 }
 
-/// What a connection knows of its wait for a request.
+/// State of a connection's wait for a request.
 #[derive(Clone, Copy, Default)]
 pub(super) enum Idle {
-    /// It does not wait.
+    /// The connection is not waiting.
     #[default]
     No,
-    /// It waits: since so many milliseconds after it was accepted, and it must be kept for so many.
+    /// The connection is waiting. `since_ms`: milliseconds from its start to the beginning of the
+    /// wait; `keep_ms`: how long it must be kept.
     Since { since_ms: u32, keep_ms: u32 },
-    /// The wait was cut short, perhaps at another worker: what is left of it.
+    /// The wait was interrupted, perhaps by a move to another worker: the remaining times.
     Rest { timeout_ms: u32, keep_ms: u32 },
 }
 
-/// Milliseconds, as many as fit: 49 days.
+/// Whole milliseconds, capped at the largest `u32` (49 days).
 fn as_ms(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
@@ -55,7 +56,8 @@ fn of_ms(ms: u32) -> Duration {
     Duration::from_millis(u64::from(ms))
 }
 
-/// The future of [`Connection::wait`]: no `async fn`, since idle connections keep it.
+/// The future of [`Connection::wait`]. It is no `async fn`, because every idle connection keeps
+/// one.
 pub(super) enum Waiting<'a> {
     Known(Received),
     For(&'a Connection, Recv<'a>),
@@ -79,13 +81,14 @@ impl Future for Waiting<'_> {
 }
 
 impl Connection {
-    /// Since when it waits for another request, and how long it must be kept; `None` while it does
-    /// not.
+    /// When the wait for another request began, and how long the connection must be kept; `None` if
+    /// it is not idle.
     pub(crate) fn idle(&self) -> Option<(Instant, Duration)> {
         self.waits().filter(|_| self.requests.get() > 0)
     }
 
-    /// Since when it waits for a request, be it the first one, and how long it must be kept.
+    /// When the wait for a request began, the first one included, and how long the connection must
+    /// be kept.
     pub(crate) fn waits(&self) -> Option<(Instant, Duration)> {
         match self.idle.get() {
             Idle::Since { since_ms, keep_ms } => {
@@ -97,7 +100,7 @@ impl Connection {
 
     /// Waits for a request.
     pub(super) fn wait(&self, wait: Wait) -> Waiting<'_> {
-        // The request may have come together with what a proxy said first.
+        // The request may have arrived together with a PROXY protocol header.
         if !self.input.borrow().is_empty() {
             return Waiting::Known(Received::Bytes);
         }
@@ -112,20 +115,20 @@ impl Connection {
         self.received(received)
     }
 
-    /// Ends the wait before its time.
+    /// Interrupts the wait.
     fn cut_short(&self, timeout: Duration) {
         let until = self.waits().map(|(since, keep)| since + keep);
         let keep = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now()));
         self.goes_on(Wait { timeout, keep });
     }
 
-    /// Notes what is left of a wait that was cut short.
+    /// Stores the remaining times of an interrupted wait.
     pub(super) fn goes_on(&self, wait: Wait) {
         let Wait { timeout, keep } = wait;
         self.idle.set(Idle::Rest { timeout_ms: as_ms(timeout), keep_ms: as_ms(keep) });
     }
 
-    /// What is left of a wait that was cut short.
+    /// The remaining times of an interrupted wait.
     pub(super) fn rest(&self) -> Option<Wait> {
         match self.idle.get() {
             Idle::Rest { timeout_ms, keep_ms } => {
@@ -135,7 +138,7 @@ impl Connection {
         }
     }
 
-    /// Takes what was received.
+    /// Stores received bytes.
     pub(super) fn received(&self, received: io::Result<RecvBuf>) -> Received {
         match received {
             Ok(bytes) if bytes.is_empty() => Received::Closed,

@@ -11,7 +11,7 @@ use crate::request::Request;
 use crate::response::{Head, Header};
 use crate::upstream::UpstreamHead;
 
-/// Leads to the location, whose response will have some of the headers of this one.
+/// Redirects to the location, whose response takes over some header fields of this one.
 pub(super) fn redirect(
     request: &mut Request,
     rewriter: &dyn Rewriter,
@@ -57,7 +57,7 @@ pub(super) fn redirect(
     Outcome::Redirect(target)
 }
 
-/// Puts the headers that the server sent along into the response of the location.
+/// Puts the header fields of the server's response into the location's response.
 pub fn deliver(request: &mut Request, head: &mut Head) {
     let Some(kept) = request.accel.take() else { return };
     if kept.content_type.is_some() {

@@ -32,7 +32,7 @@ impl Origin for Cached<'_> {
         out.extend_from_slice(&destination.key_start);
         match target::append(request, &self.conf.pass, destination, out) {
             Some(Form::Text) => {}
-            // Where there is no URI the request fails when it is sent.
+            // Without a URI the request fails later, when it is sent.
             Some(Form::Unparsed) | None => out.extend_from_slice(request.head.uri()),
         }
     }
@@ -105,8 +105,8 @@ fn options(wanted: Wanted) -> Options {
     }
 }
 
-/// Conditions and ranges are ours to answer: all of the response is there, or was asked for. nginx:
-/// `ngx_http_upstream_copy_allow_ranges`.
+/// Conditions and ranges are applied here: the whole response is available, or was requested.
+/// nginx: `ngx_http_upstream_copy_allow_ranges`.
 fn own(head: &mut Head) {
     head.is_upstreams = false;
     let mut allowed = head.accept_ranges == AcceptRanges::Upstream;

@@ -25,29 +25,29 @@ use crate::upstream::{
     BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep, LogUri, UpstreamHead,
 };
 
-/// So many unused codecs a worker keeps at most; the memory of a large head is not kept.
+/// Most unused codecs that a worker keeps; the memory of a large head is not kept.
 const SPARE_MAX: usize = 128;
 
 thread_local! {
-    /// Codecs whose request was answered: their memory serves for the next ones.
+    /// Codecs of finished requests: their memory is reused for the next ones.
     #[expect(clippy::vec_box, reason = "handed out as boxes")]
     static SPARE: RefCell<Vec<Box<Http1>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// One request to an HTTP server.
 pub struct Http1 {
-    /// `None` only in one that is not used.
+    /// `None` only while the codec is unused.
     asking: Option<Asking>,
     framing: Framing,
     connection: client::Connection,
     head: ResponseHead,
-    /// The head may not say what followed it, so the connection can't be used again.
+    /// The head may not announce its content correctly, so the connection can't be reused.
     doubtful: bool,
-    /// Bytes of interim responses so far.
+    /// Bytes of interim responses received until now.
     hints: usize,
 }
 
-/// What is asked for, and as which location says.
+/// A request's options and the settings of its location.
 struct Asking {
     current: Rc<Current>,
     location: LocationId,
@@ -63,7 +63,7 @@ impl Asking {
 }
 
 impl Http1 {
-    /// For a request in a location that passes requests to HTTP servers; `uri` is what is asked for.
+    /// For a request in a location with `proxy_pass`; `uri` is the requested URI.
     pub fn new(request: &Request, options: Options, uri: LogUri) -> Box<Self> {
         let mut codec = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
             Box::new(Self {
@@ -88,7 +88,7 @@ impl Http1 {
         self.asking().conf()
     }
 
-    /// What the response depends on.
+    /// The properties of the request that its response depends on.
     fn asked(&self, request: &Request, written: &[u8]) -> Asked {
         if written.get(..5).is_some_and(|method| method.eq_ignore_ascii_case(b"HEAD ")) {
             Asked::Head
@@ -209,7 +209,7 @@ impl Codec for Http1 {
     fn retire(mut self: Box<Self>) {
         self.asking = None;
         self.head.recycle();
-        // The thread may be ending.
+        // The thread may be at its end.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < SPARE_MAX {
@@ -219,7 +219,7 @@ impl Codec for Http1 {
     }
 }
 
-/// What content is sent, and how it is framed.
+/// The content to send, and its framing.
 fn content(request: &Request, conf: &ProxyConf) -> (Content, Framing) {
     let known = |length| Framing { length: Some(length), chunked: false };
     if let Some(text) = &conf.set_body {
@@ -228,8 +228,8 @@ fn content(request: &Request, conf: &ProxyConf) -> (Content, Framing) {
         return (Content::Bytes(bytes), framing);
     }
     if !conf.backend.pass_request_body {
-        // nginx differs: it announces the content that it does not send, and the server waits for
-        // it, unless `proxy_set_header Content-Length "";` is added.
+        // nginx differs: it announces content that it does not send, and the server waits for it,
+        // unless `proxy_set_header Content-Length "";` is added.
         return (Content::None, Framing::default());
     }
     let framing = match (&request.body, request.body_length) {
@@ -244,7 +244,7 @@ fn content(request: &Request, conf: &ProxyConf) -> (Content, Framing) {
     (Content::Request, framing)
 }
 
-/// What the engine logs and does about an error of the protocol.
+/// How the engine logs and handles an error of the protocol.
 fn fault(error: ResponseError) -> Fault {
     match error {
         ResponseError::HeaderTooLarge => Fault::HeadTooBig,

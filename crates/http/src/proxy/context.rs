@@ -11,35 +11,35 @@ use super::url::Destination;
 use crate::conf::proxy::{Pass, ProxyConf};
 use crate::request::Request;
 
-/// What is known of a request that is passed on.
+/// State of a proxied request.
 #[derive(Debug, Default, Clone)]
 pub struct Context {
-    /// Where it goes.
+    /// Its destination.
     pub(super) destination: Where,
-    /// What follows the head of the request, for `$proxy_internal_body_length` and
-    /// `$proxy_internal_chunked`.
+    /// The framing of the content in the request to the upstream, for `$proxy_internal_body_length`
+    /// and `$proxy_internal_chunked`.
     pub(super) framing: Cell<Framing>,
 }
 
-/// Where a request goes.
+/// Destination of a request.
 #[derive(Debug, Default, Clone)]
 pub(super) enum Where {
     /// It is not passed on, or not yet.
     #[default]
     Nowhere,
-    /// As `proxy_pass` of the location says.
+    /// That of the location's `proxy_pass`.
     Location,
-    /// As its variables say.
+    /// That of a `proxy_pass` with variables, evaluated.
     Variable(Rc<Destination>),
 }
 
 impl Context {
-    /// It goes where `proxy_pass` of the location says.
+    /// Sets the destination of the location's `proxy_pass`.
     pub(crate) fn set_location(&mut self) {
         self.destination = Where::Location;
     }
 
-    /// What requests say of where they go.
+    /// The destination's values for requests.
     pub fn destination<'a>(&'a self, request: &'a Request) -> Option<&'a Destination> {
         match &self.destination {
             Where::Nowhere => None,
@@ -52,26 +52,26 @@ impl Context {
     }
 }
 
-/// What differs from one request to a server to the next, when the cache makes them.
+/// Changes that the cache makes to a request to an upstream server.
 #[derive(Debug, Default, Clone)]
 pub struct Options {
-    /// The response is for the cache: conditions and ranges of the client's are not passed on.
+    /// The response is for the cache: the client's conditions and ranges are not passed on.
     pub for_cache: bool,
-    /// The cache wants the response also when the client has left.
+    /// The cache wants the response even after the client has left.
     pub outlives_client: bool,
-    /// `GET` in place of `HEAD`, whose response would have nothing to keep.
+    /// `GET` in place of `HEAD`, whose response has no body to store.
     pub method: Option<&'static str>,
-    /// `If-Modified-Since`: what is kept is asked for again if it has changed.
+    /// `If-Modified-Since`: fetches the stored response again only if it has changed.
     pub if_modified_since: Option<Bytes>,
     /// `If-None-Match`, likewise.
     pub if_none_match: Option<Bytes>,
-    /// `Range`: what is missing of a response of which the beginning was sent.
+    /// `Range`: the missing rest of a response whose beginning was sent.
     pub range: Option<Bytes>,
-    /// `If-Range`: unless there is another one now.
+    /// `If-Range`: validates that the response is still the same.
     pub if_range: Option<Bytes>,
 }
 
-/// The settings of the request's location, if it passes requests on.
+/// The proxy settings of the request's location, if it has any.
 pub(crate) fn conf(request: &Request) -> Option<&ProxyConf> {
     request.location().proxy.as_deref()
 }

@@ -15,10 +15,10 @@ struct Part<'a> {
     value: Option<Cow<'a, [u8]>>,
 }
 
-/// The value of a `Set-Cookie` as the location's directives change it; `None`: not at all.
+/// The value of a `Set-Cookie` after the location's directives; `None` if unchanged.
 pub fn rewrite(request: &Request, conf: &ProxyConf, value: &Bytes) -> Option<Bytes> {
     let mut parts = parse(value);
-    // What is no cookie stays as it is.
+    // A value that is no cookie is left alone.
     parts.first()?.value.as_ref()?;
     let mut changed = false;
     for part in &mut parts[1..] {
@@ -78,7 +78,7 @@ fn join(parts: &[Part<'_>]) -> Vec<u8> {
     out
 }
 
-/// The value of an attribute, changed by the first rule that fits.
+/// The value of an attribute, changed by the first rule that matches.
 fn attribute(request: &Request, rules: &[CookieRule], value: &[u8]) -> Option<Vec<u8>> {
     rules.iter().find_map(|rule| {
         let (skip, length) = match &rule.pattern {
@@ -102,7 +102,7 @@ fn attribute(request: &Request, rules: &[CookieRule], value: &[u8]) -> Option<Ve
     })
 }
 
-/// Adds and removes flags; whether anything was to be changed.
+/// Adds and removes flags; returns whether any rule applied.
 fn flags(request: &Request, conf: &ProxyConf, parts: &mut Vec<Part<'_>>) -> bool {
     let rule = conf.cookie_flags.iter().find(|rule| match &rule.cookie {
         CookieName::Exact(name) => request.evaluate(name).eq_ignore_ascii_case(&parts[0].name),

@@ -9,8 +9,8 @@ use crate::conf::backend::Backend;
 use crate::request::Request;
 use crate::upstream::UpstreamHead;
 
-/// The head to send to the client; `None`: it would not understand it, or `early_hints` does not say
-/// so.
+/// The head to send to the client; `None` if the client would not understand it, or `early_hints`
+/// forbids it.
 pub fn interim(request: &Request, backend: &Backend, head: &UpstreamHead) -> Option<OutBuf> {
     // nginx differs: it passes 103 only. RFC 9110 section 15.2: "A proxy MUST forward 1xx responses
     // unless the proxy itself requested the generation of the 1xx response."
@@ -21,7 +21,7 @@ pub fn interim(request: &Request, backend: &Backend, head: &UpstreamHead) -> Opt
     };
     if request.head.version() < Version::Http11
         || request.nested.is_some()
-        // Responses before this one may not have been sent yet.
+        // Earlier responses may still be unsent.
         || request.pipelined
         || !request.location().early_hints.any(request)
     {
@@ -29,7 +29,7 @@ pub fn interim(request: &Request, backend: &Backend, head: &UpstreamHead) -> Opt
     }
     let mut fields = head.fields().filter(|f| !backend.hide.contains(f.name, f.known)).peekable();
     if head.status == 103 {
-        // Without hints it says nothing.
+        // Without hints it is useless.
         fields.peek()?;
     }
     let mut out = OutBuf::new();

@@ -25,7 +25,7 @@ use crate::request_body;
 use crate::response::Response;
 use crate::upstream::{self, BodyOptions, Cause, Failed, LogUri, Reply, Target};
 
-/// Answers with what a server answers.
+/// Produces the response from an upstream server's.
 pub async fn run(request: &mut Request) -> Outcome {
     let current = request.current.clone();
     let Some(conf) = current.conf.location(request.location).proxy.as_deref() else {
@@ -54,8 +54,8 @@ pub async fn run(request: &mut Request) -> Outcome {
     }
 }
 
-/// Answers with what is in memory of a cache, or begins to ask a server; `None`: [`run`] has to go on.
-/// Where `request.asked` says that a response is to be received, [`try_answer`] may save that.
+/// Responds from a memory cache, or sends the request to a server; `None`: [`run`] has to continue.
+/// If `request.asked` then waits for a response, [`try_answer`] may make `run` unnecessary.
 pub fn try_run(request: &mut Request) -> Option<Outcome> {
     let current = request.current.clone();
     let location = current.conf.location(request.location);
@@ -80,7 +80,8 @@ pub fn try_run(request: &mut Request) -> Option<Outcome> {
     None
 }
 
-/// Answers with what was received of what [`try_run`] has asked for; `None`: [`run`] has to go on.
+/// Responds with the bytes received for a request that [`try_run`] has sent; `None`: [`run`] has to
+/// continue.
 pub fn try_answer(request: &mut Request, received: io::Result<RecvBuf>) -> Option<Outcome> {
     let mut asked = std::mem::take(&mut request.asked);
     let reply = asked.run_mut().and_then(|run| run.try_reply(request, received));
@@ -95,12 +96,12 @@ pub fn try_answer(request: &mut Request, received: io::Result<RecvBuf>) -> Optio
     Some(answer(request, conf, reply))
 }
 
-/// Which server is asked.
+/// The server to send a request to.
 #[derive(Debug, Clone)]
 pub enum Server {
     /// One of this group.
     Of(Upstream),
-    /// The one that a variable named: its addresses have to be found out.
+    /// The one that a variable named: its addresses must be resolved.
     Named {
         /// Host and port, or `unix:` and a path.
         server: Bytes,
@@ -112,7 +113,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// The group to ask; a name is resolved now.
+    /// The group of servers; a name is resolved now.
     async fn upstream(self, request: &Request) -> Result<Upstream, u16> {
         let (server, host, port) = match self {
             Server::Of(upstream) => return Ok(upstream),
@@ -130,10 +131,10 @@ impl Server {
     }
 }
 
-/// Finds out where the request goes: for `$proxy_host` and for a cache's key.
+/// Determines the destination of the request, for `$proxy_host` and for a cache's key.
 ///
 /// # Errors
-/// The status to answer with.
+/// The status to respond with.
 pub fn begin(request: &mut Request, conf: &ProxyConf) -> Result<Server, u16> {
     let url = match &conf.pass {
         Pass::Static(pass) => {
@@ -160,10 +161,10 @@ pub fn begin(request: &mut Request, conf: &ProxyConf) -> Result<Server, u16> {
     Ok(Server::Named { server: parsed.server, host: parsed.host, port: parsed.port })
 }
 
-/// Asks a server.
+/// Sends the request to a server.
 ///
 /// # Errors
-/// [`Failed`]: the status to answer with. What went wrong has been logged.
+/// [`Failed`]: the status to respond with. The failure has been logged.
 pub async fn ask(
     request: &mut Request,
     conf: &ProxyConf,
@@ -186,7 +187,7 @@ pub async fn ask(
     Ok(limited(request, conf, reply))
 }
 
-/// A request to a server of `upstream`, to be sent.
+/// Prepares a request to a server of `upstream`.
 fn asking(
     request: &mut Request,
     conf: &ProxyConf,
@@ -205,7 +206,7 @@ fn asking(
     upstream::Run::new(request, codec, &backend.settings, target)
 }
 
-/// A response, received as fast as `proxy_limit_rate` allows.
+/// Limits the receiving of a response to `proxy_limit_rate`.
 fn limited(request: &Request, conf: &ProxyConf, mut reply: Reply) -> Reply {
     if let Some(rate) = &conf.backend.limit_rate {
         let rate = Size::from_word(&request.evaluate(rate)).map_or(0, |size| size.0);
@@ -214,15 +215,15 @@ fn limited(request: &Request, conf: &ProxyConf, mut reply: Reply) -> Reply {
     reply
 }
 
-/// Whether the content is passed on while it comes. nginx: `r->request_body_no_buffering`.
+/// Whether the request body is passed on while it arrives. nginx: `r->request_body_no_buffering`.
 fn streams(request: &Request, conf: &ProxyConf) -> bool {
     conf.set_body.is_none()
         && conf.backend.pass_request_body
-        // HTTP/1.0 has no way to say that a length is not known.
+        // HTTP/1.0 can't send a body of unknown length.
         && (request.body_length != BodyLength::Unknown || conf.http_version == HttpVersion::Http11)
 }
 
-/// The URI that is asked for.
+/// The URI to request.
 pub fn uri(request: &Request, conf: &ProxyConf) -> Result<LogUri, u16> {
     let destination = request.proxy.destination(request).ok_or(500u16)?;
     match target::uri(request, &conf.pass, destination) {
@@ -235,7 +236,7 @@ pub fn uri(request: &Request, conf: &ProxyConf) -> Result<LogUri, u16> {
     }
 }
 
-/// Makes our response of a server's.
+/// Makes the client's response from a server's.
 fn answer(request: &mut Request, conf: &ProxyConf, mut reply: Reply) -> Outcome {
     let (processed, wishes) = response::process(request, &conf.backend, conf, &reply.head);
     let mut head = match processed {

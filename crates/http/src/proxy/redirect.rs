@@ -7,8 +7,8 @@ use crate::conf::proxy::{Redirect, Rewrite};
 use crate::log::Level;
 use crate::request::Request;
 
-/// The value with what follows its first `skip` bytes changed by the first rule that fits; `None`:
-/// none does.
+/// The value with the part after its first `skip` bytes changed by the first rule that matches;
+/// `None` if no rule does.
 pub fn rewrite(request: &Request, rules: &[Redirect], value: &Bytes, skip: usize) -> Option<Bytes> {
     let (kept, text) = value.split_at_checked(skip)?;
     rules.iter().find_map(|rule| {
@@ -24,7 +24,7 @@ pub fn rewrite(request: &Request, rules: &[Redirect], value: &Bytes, skip: usize
     })
 }
 
-/// Whether an expression matches; an error is logged and is no match.
+/// Whether an expression matches. An error is logged and counts as no match.
 pub(super) fn matches(request: &Request, regex: &Regex, text: &[u8]) -> bool {
     regex.search_in(request, text).unwrap_or_else(|error| {
         request.log(

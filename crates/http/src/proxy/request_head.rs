@@ -12,7 +12,7 @@ use super::context::Options;
 use crate::conf::proxy::{HttpVersion, ProxyConf};
 use crate::request::Request;
 
-/// What the head says of the content.
+/// The framing of the content as announced by the head.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Framing {
     /// `Content-Length`
@@ -21,17 +21,17 @@ pub struct Framing {
     pub chunked: bool,
 }
 
-/// Whether a head that was written says what will follow.
+/// Whether the written head announces its content correctly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     /// It does.
     Sound,
-    /// `proxy_set_header` says otherwise of the content: whatever the server makes of that, the
-    /// connection can't be used again.
+    /// `proxy_set_header` announces the content differently: however the server interprets that,
+    /// the connection can't be reused.
     Doubtful,
 }
 
-/// Appends the head. `framing` is what follows it.
+/// Appends the head. `framing` is that of the content after it.
 pub fn write<B: BufMut>(
     request: &Request,
     conf: &ProxyConf,
@@ -90,14 +90,14 @@ pub fn write<B: BufMut>(
     if said.fits(framing) { Written::Sound } else { Written::Doubtful }
 }
 
-/// What the head says of the content.
+/// The header fields about the content.
 #[derive(Debug, Default)]
 struct Said {
     /// `Content-Length`, and its value if that is a number.
     length: Option<Option<u64>>,
     /// `Transfer-Encoding: chunked`
     chunked: bool,
-    /// Anything else about it.
+    /// Any other field about it.
     other: bool,
 }
 
@@ -116,7 +116,7 @@ impl Said {
         }
     }
 
-    /// Whether that is what follows.
+    /// Whether the fields match the framing.
     fn fits(&self, framing: Framing) -> bool {
         if self.other || self.chunked != framing.chunked {
             return false;
@@ -128,7 +128,7 @@ impl Said {
     }
 }
 
-/// `Host`: as set, else `$proxy_host`. HTTP/1.1 can't do without one.
+/// `Host`: as set, otherwise `$proxy_host`. HTTP/1.1 requires one.
 fn host<B: BufMut>(
     request: &Request,
     conf: &ProxyConf,
@@ -147,8 +147,8 @@ fn host<B: BufMut>(
     writer.named("Host", &host);
 }
 
-/// Passes the client's headers on, but for those that are written anew or are about the connection
-/// to the client.
+/// Passes the client's header fields on, except those that are written anew or concern the
+/// connection to the client.
 fn pass<B: BufMut>(
     fields: Fields<'_>,
     conf: &ProxyConf,
@@ -176,7 +176,7 @@ fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Whether `Connection` names headers, not only what it usually says.
+/// Whether `Connection` names header fields besides its usual values.
 fn nominates(value: &[u8]) -> bool {
     tokens(value).any(|token| {
         !(token.eq_ignore_ascii_case(b"close")
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_content_must_fit() {
+    fn announced_content_must_match_the_framing() {
         let known = Framing { length: Some(5), chunked: false };
         let chunked = Framing { length: None, chunked: true };
         let none = Framing { length: None, chunked: false };

@@ -17,43 +17,44 @@ use crate::request::Request;
 use crate::response::{AcceptRanges, Head, Header, Own};
 use crate::upstream::{Field, UpstreamHead};
 
-/// Changes of headers that a module makes.
+/// A module's changes to header fields.
 pub trait Rewriter {
-    /// Whether `Location` and `Refresh` are looked at.
+    /// Whether `Location` and `Refresh` are changed.
     fn rewrites_redirects(&self) -> bool {
         false
     }
 
-    /// A URL in a header, which begins after `skip` bytes of the value; `None`: it stays.
+    /// Changes a URL in a header field, which begins after `skip` bytes of the value; `None`:
+    /// unchanged.
     fn redirect(&self, _request: &Request, _value: &Bytes, _skip: usize) -> Option<Bytes> {
         None
     }
 
-    /// The value of a `Set-Cookie`; `None`: it stays.
+    /// Changes the value of a `Set-Cookie`; `None`: unchanged.
     fn cookie(&self, _request: &Request, _value: &Bytes) -> Option<Bytes> {
         None
     }
 }
 
-/// What a response comes to.
+/// Result of processing a response's head.
 pub enum Processed {
-    /// The head of our response; the server's body follows.
+    /// The head for the client; the server's body follows.
     Pass(Box<Head>),
-    /// Another answer: of an `error_page`, or of where `X-Accel-Redirect` leads.
+    /// Another response: that of an `error_page`, or of an `X-Accel-Redirect` target.
     Instead(Outcome),
 }
 
-/// What a response says about how it is sent.
+/// Instructions of a response about its delivery.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Wishes {
     /// `X-Accel-Buffering`
     pub buffering: Option<bool>,
-    /// What becomes of the response does not depend on the request, but for its location.
+    /// The processing of the response depends on no request property but the location.
     pub constant: bool,
 }
 
-/// Makes our head of a server's, unless there is another answer. Notes what `X-Accel-Limit-Rate` and
-/// `X-Accel-Charset` ask for.
+/// Makes the client's head from the server's, unless another response replaces it. Stores the
+/// values of `X-Accel-Limit-Rate` and `X-Accel-Charset`.
 pub fn process(
     request: &mut Request,
     backend: &Backend,
@@ -75,7 +76,7 @@ pub fn process(
     (Processed::Pass(pass(request, backend, rewriter, received, &fields)), wishes)
 }
 
-/// Headers that may stand once in a response; of several the first counts.
+/// Header fields that may occur once in a response; the first one counts.
 const SINGLE: u128 = set(&[
     Known::Status,
     Known::ContentType,
@@ -91,7 +92,7 @@ const SINGLE: u128 = set(&[
     Known::XAccelLimitRate,
 ]);
 
-/// Headers that change what is noted of a request, or whose value its variables may change.
+/// Header fields that change a request's state, or whose value variables of the request may change.
 const PERSONAL: u128 = set(&[
     Known::Location,
     Known::Refresh,
@@ -102,10 +103,10 @@ const PERSONAL: u128 = set(&[
     Known::XAccelCharset,
 ]);
 
-/// Headers that are obeyed.
+/// Header fields that are instructions to the proxy.
 const OBEYED: u128 = set(&[Known::XAccelLimitRate, Known::XAccelBuffering, Known::XAccelCharset]);
 
-/// Names as bits.
+/// A set of names as bits.
 const fn set(names: &[Known]) -> u128 {
     let mut bits = 0;
     let mut at = 0;
@@ -116,9 +117,9 @@ const fn set(names: &[Known]) -> u128 {
     bits
 }
 
-/// Which fields count.
+/// The fields that count, without repetitions.
 pub(super) struct Single {
-    /// Positions of those that don't.
+    /// Positions of the fields that are ignored.
     ignored: Vec<usize>,
 }
 
@@ -141,7 +142,7 @@ impl Single {
     }
 }
 
-/// The positions of all but the first of headers that may stand once, which are logged.
+/// Logs repeated fields that may occur only once; returns the positions of all but the first.
 fn repeated(request: &Request, received: &UpstreamHead) -> Vec<usize> {
     let mut seen = 0u128;
     let mut ignored = Vec::new();
@@ -168,7 +169,7 @@ fn repeated(request: &Request, received: &UpstreamHead) -> Vec<usize> {
     ignored
 }
 
-/// Does what the `X-Accel-*` headers ask for.
+/// Follows the `X-Accel-*` instructions.
 fn obey(
     request: &mut Request,
     backend: &Backend,
@@ -209,7 +210,7 @@ fn obey(
     wishes
 }
 
-/// The status to answer with if an `error_page` answers for it. nginx:
+/// The `error_page` response that replaces this one, if any. nginx:
 /// `ngx_http_upstream_intercept_errors`.
 fn intercepted(request: &Request, backend: &Backend, received: &UpstreamHead) -> Option<Special> {
     let status = received.status;
@@ -225,12 +226,12 @@ fn intercepted(request: &Request, backend: &Backend, received: &UpstreamHead) ->
     Some(Special { status, location: None, headers })
 }
 
-/// A field as a header of ours.
+/// Converts a field to a header field of our response.
 fn line(received: &UpstreamHead, field: Field<'_>) -> Header {
     Header { name: received.share(field.name), value: received.share(field.value) }
 }
 
-/// Makes our head of a server's.
+/// Makes the client's head from the server's.
 fn pass(
     request: &Request,
     backend: &Backend,
@@ -270,10 +271,10 @@ fn pass(
     head
 }
 
-/// Whether `Connection` names headers, which are about the connection to the server only.
+/// Whether the field is a `Connection` that names header fields of this hop only.
 fn is_nomination(field: Field<'_>) -> bool {
     field.known == Some(Known::Connection)
-        // Mostly it says just this.
+        // Mostly it has only one of these values.
         && ![&b"close"[..], b"keep-alive"].contains(&field.value)
         && tokens(field.value).any(|token| {
             ![&b"close"[..], b"keep-alive", b"upgrade", b""]
@@ -292,7 +293,7 @@ fn is_nominated(received: &UpstreamHead, name: &[u8]) -> bool {
     options.flat_map(|field| tokens(field.value)).any(|token| token.eq_ignore_ascii_case(name))
 }
 
-/// Puts a header where it belongs.
+/// Copies a header field to its place in the head.
 fn copy(
     request: &Request,
     backend: &Backend,
@@ -335,7 +336,8 @@ fn copy(
                 head.place(Apart::Location);
                 head.location = Some(rewritten);
             } else {
-                // Not the typed field: what the server said stays as it is, also if relative.
+                // Not into the typed field: the server's value stays unchanged, even if it is
+                // relative.
                 head.headers.push(line(received, field));
             }
         }
@@ -355,7 +357,7 @@ fn copy(
     }
 }
 
-/// Splits the charset off. nginx: `ngx_http_upstream_copy_content_type`.
+/// Splits off the charset. nginx: `ngx_http_upstream_copy_content_type`.
 pub(super) fn content_type(head: &mut Head, value: Bytes) {
     head.charset = None;
     head.content_type_text = None;

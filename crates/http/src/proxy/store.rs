@@ -21,11 +21,11 @@ use crate::response::LocalFuture;
 use crate::temp_file::TempFile;
 use crate::upstream::{Tee, UpstreamHead};
 
-/// Bytes that are copied at once to another file system.
+/// Bytes copied at a time to another file system.
 const COPY_BYTES: usize = 256 * 1024;
 
-/// The second destination of a response; `None` if it has no path, or is not the content that its URI
-/// stands for.
+/// The second destination of a response; `None` if it has no path, or the response is not the
+/// content of its URI.
 pub fn begin(
     request: &mut Request,
     backend: &Backend,
@@ -64,12 +64,12 @@ pub fn begin(
     }))
 }
 
-/// A response on its way into a file.
+/// A response that is being stored in a file.
 struct Storing {
     io: Rc<Io>,
     current: Rc<Current>,
     temp_path: TempPath,
-    /// The name that the file will have.
+    /// The final name of the file.
     path: Vec<u8>,
     access: u32,
     directory_access: u32,
@@ -81,7 +81,7 @@ struct Storing {
 }
 
 impl Storing {
-    /// The temporary file, made when it is first needed.
+    /// The temporary file, created when first needed.
     async fn file(&mut self) -> Result<&mut TempFile, String> {
         let file = match self.file.take() {
             Some(file) => file,
@@ -94,7 +94,7 @@ impl Storing {
         self.file().await?.append(vec![piece]).await
     }
 
-    /// Gives the file its name.
+    /// Renames the file to its final name.
     async fn publish(&mut self) -> Result<(), String> {
         let (access, modified, length) = (self.access, self.modified, self.length);
         let (io, directory_access) = (self.io.clone(), self.directory_access);
@@ -135,7 +135,7 @@ impl Storing {
     }
 }
 
-/// Copies the file to one beside its destination, which then gets the name. nginx:
+/// Copies the file to a temporary one beside its destination, and renames that. nginx:
 /// `ngx_ext_rename_file`.
 async fn copy(
     io: &Io,
@@ -167,7 +167,7 @@ async fn copy(
     };
     let result = copied.await;
     if result.is_err() {
-        // What is left of a failed copy; that there is none is as well.
+        // Removes the rest of a failed copy; it may not exist.
         let _ = fs::unlink(io, &beside).await;
     }
     result
@@ -183,12 +183,12 @@ impl Tee for Storing {
         })
     }
 
-    /// A file that can't be written needs no rest.
+    /// After a failed write the rest is not needed.
     fn outlives_client(&self) -> bool {
         !self.failed
     }
 
-    /// Whoever has the response finds the file.
+    /// A client that has received the response finds the file.
     fn comes_first(&self) -> bool {
         true
     }

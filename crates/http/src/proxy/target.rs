@@ -7,25 +7,25 @@ use crate::conf::proxy::Pass;
 use crate::escape::{self, Set};
 use crate::request::Request;
 
-/// A URI to ask for.
+/// A URI to request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// The one that the client sent.
+    /// The URI as the client sent it.
     Unparsed,
-    /// This one.
+    /// This text.
     Text(Bytes),
 }
 
-/// What was appended.
+/// Kind of the appended URI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Nothing: it is the URI that the client sent.
+    /// Nothing was appended: it is the URI as the client sent it.
     Unparsed,
-    /// The URI.
+    /// The URI was appended.
     Text,
 }
 
-/// The URI to ask for; `None` if there is none ("zero length URI to proxy").
+/// The URI to request; `None` if it is empty ("zero length URI to proxy").
 pub fn uri(request: &Request, pass: &Pass, destination: &Destination) -> Option<Target> {
     if matches!(pass, Pass::Variable { .. }) && destination.uri.first().is_some_and(|b| *b != b'?')
     {
@@ -42,11 +42,11 @@ pub fn uri(request: &Request, pass: &Pass, destination: &Destination) -> Option<
     })
 }
 
-/// Appends the URI to ask for; `None` if there is none.
+/// Appends the URI to request; `None` if it is empty.
 ///
-/// * Without a URI in `proxy_pass`: as the client sent it, if it is the client's still.
-/// * With one that has variables: that.
-/// * Else: that, in place of the location's name, and the rest of the path.
+/// * Without a URI in `proxy_pass`: the client's, as it was sent, if it was not changed since.
+/// * With a URI that has variables: their value.
+/// * Otherwise: the URI in place of the location's name, and the rest of the path.
 pub fn append(
     request: &Request,
     pass: &Pass,
@@ -57,7 +57,7 @@ pub fn append(
     let start = out.len();
     let variable = matches!(pass, Pass::Variable { .. });
     if variable && !own.is_empty() {
-        // `http://server?args` asks for the root.
+        // `http://server?args` requests the root.
         if own[0] == b'?' {
             out.push(b'/');
         }
@@ -89,12 +89,12 @@ pub fn append(
     (out.len() > start).then_some(Form::Text)
 }
 
-/// Whether it is the URI that the client sent.
+/// Whether the URI is the one that the client sent.
 fn is_unparsed(request: &Request, destination: &Destination) -> bool {
     destination.uri.is_empty() && request.uri_unparsed
 }
 
-/// Whether the path of the request line had escapes, so that the decoded one may need them again.
+/// Whether the path in the request line had escapes, so that the decoded path may need them again.
 /// nginx: `r->quoted_uri`.
 fn was_quoted(request: &Request) -> bool {
     let path = request.head.uri().split(|&b| b == b'?').next().unwrap_or_default();

@@ -6,7 +6,7 @@ use nowait_h1::Known;
 use super::context;
 use crate::request::Request;
 
-/// Adds the trailers of the response whose body has just ended to ours, but for hidden ones.
+/// Adds the trailers of the finished upstream response to ours, except hidden ones.
 pub fn pass(request: &mut Request) {
     let (Some(conf), Some(state)) = (context::conf(request), &request.upstream) else { return };
     let hide = &conf.backend.hide;

@@ -19,11 +19,11 @@ pub struct Url {
     pub host: Bytes,
     /// The port, if there is one.
     pub port: Option<u16>,
-    /// What requests are to say.
+    /// The values for requests to this URL.
     pub destination: Destination,
 }
 
-/// What requests say of where they go.
+/// Values that requests to a URL use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Destination {
     /// `$proxy_host`, which is `Host` by default.
@@ -36,14 +36,14 @@ pub struct Destination {
     pub key_start: Bytes,
 }
 
-/// What is wrong with a URL, in nginx's words.
+/// The fault of a URL, in nginx's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlError {
     /// It does not begin with `http://`.
     Prefix,
     /// It begins with `https://`.
     Tls,
-    /// To be followed by `in upstream "…"`.
+    /// The text is followed by `in upstream "…"` in the message.
     Server(&'static str),
 }
 
@@ -75,7 +75,7 @@ impl Url {
         if end == 5 {
             return Err(UrlError::Server("no path in the unix domain socket"));
         }
-        // The key has the colon, too, as in nginx.
+        // The key includes the colon, as in nginx.
         let key_end = colon.map_or(end, |at| at + 1);
         Ok(Self {
             server: rest.slice(..end),

@@ -14,26 +14,27 @@ use super::UpstreamHead;
 use crate::request::Request;
 use crate::response::Header;
 
-/// A protocol towards upstreams.
+/// A protocol spoken to upstreams.
 pub trait Codec: 'static {
-    /// Begins a try: forgets what earlier ones have received, and appends the request up to its
-    /// content to `out`. When content is sent from memory or from a file, `request.body` has it;
-    /// when it is streamed it is [`RequestBody::Unread`](crate::request::RequestBody::Unread) still.
-    /// Each try has to write the same request.
+    /// Begins a try: discards received state of earlier tries and appends the request up to its
+    /// content to `out`. Content sent from memory or from a file is in `request.body`; while
+    /// streamed content is still at the client, `request.body` is
+    /// [`RequestBody::Unread`](crate::request::RequestBody::Unread). Each try has to write the same
+    /// request.
     ///
     /// # Errors
-    /// The status to answer with.
+    /// The status of the error response.
     fn begin(&mut self, request: &Request, out: &mut OutBuf) -> Result<Content, u16>;
 
     /// Whether all content goes through [`encode_body`](Self::encode_body) and
-    /// [`encode_end`](Self::encode_end). If not, only that does which is sent on while it comes; what
-    /// is in memory or in a file follows the head as it is.
+    /// [`encode_end`](Self::encode_end). If not, only streamed content does; content in memory or
+    /// in a file follows the head unchanged.
     fn frames_content(&self) -> bool {
         false
     }
 
-    /// Frames a piece of content that was received from the client just now
-    /// (`proxy_request_buffering off`), and appends it to what is sent. Never empty.
+    /// Frames a piece of streamed content (`proxy_request_buffering off`) and appends it to the
+    /// output. The piece is never empty.
     fn encode_body(&mut self, piece: Bytes, chain: &mut Chain) {
         chain.push(Chunk::from(piece));
     }
@@ -42,34 +43,34 @@ pub trait Codec: 'static {
     fn encode_end(&mut self, _chain: &mut Chain) {}
 
     /// Whether more content can be sent now. If not (the upstream has to open a window first), the
-    /// engine asks again when it has received something.
+    /// engine checks again after each receive.
     fn takes_content(&self) -> bool {
         true
     }
 
-    /// Appends what the protocol has to say by itself: answers to what was received, windows that
-    /// open, content that had to wait. Asked after each [`receive_head`](Self::receive_head) and each
-    /// piece of a body; it is sent while the engine goes on to receive. Whole frames only, since it
-    /// may come between pieces of content. What was not sent when the response is complete closes the
-    /// connection.
+    /// Appends the protocol's own output: replies to received frames, window updates, content that
+    /// had to wait. Called after each [`receive_head`](Self::receive_head) and each piece of a
+    /// body; the output is sent while the engine continues to receive. It must consist of whole
+    /// frames, since it may be sent between pieces of content. Output that is unsent when the
+    /// response is complete closes the connection.
     fn poll_output(&mut self, _chain: &mut Chain) {}
 
-    /// Reads a head. The engine calls again with what was not consumed and what came since; it sees
-    /// to it that no more than `buffer_size` bytes are consumed for one head.
+    /// Reads a head. The engine calls again with the unconsumed bytes and the new ones, and sees to
+    /// it that at most `buffer_size` bytes are consumed for one head.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The violation of the protocol.
     fn receive_head(&mut self, input: &[u8]) -> Result<HeadStep, Fault>;
 
-    /// What is sent to the client for an interim response: its whole head. `None`: nothing.
+    /// The whole head to send to the client for an interim response; `None`: nothing.
     fn interim(&mut self, _request: &Request, _head: &UpstreamHead) -> Option<OutBuf> {
         None
     }
 
-    /// Reads what follows the head.
+    /// Reads the bytes after the head.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The violation of the protocol.
     fn receive_body(&mut self, input: &[u8]) -> Result<BodyStep, Fault>;
 
     /// The upstream has closed its side.
@@ -78,49 +79,49 @@ pub trait Codec: 'static {
     /// The response is not complete.
     fn receive_eof(&mut self) -> Result<(), Fault>;
 
-    /// How many bytes of the body are still to come, if that is known; zero when it is complete.
+    /// Remaining bytes of the body, if known; zero when it is complete.
     fn body_left(&self) -> Option<u64>;
 
-    /// The trailer lines, once the body is complete.
+    /// The trailer fields, once the body is complete.
     fn trailers(&mut self) -> Vec<Header> {
         Vec::new()
     }
 
-    /// The connection has become a tunnel: what follows the head, in both directions, is not this
-    /// protocol's.
+    /// Whether the connection has become a tunnel: the bytes after the head, in both directions,
+    /// belong to another protocol.
     fn is_tunnel(&self) -> bool {
         false
     }
 
-    /// Whether the connection can carry another request, the response being complete. `leftover`:
-    /// the upstream has sent more than the response.
+    /// Whether the connection can carry another request now that the response is complete.
+    /// `leftover`: the upstream has sent more bytes than the response.
     fn is_reusable(&self, leftover: bool) -> bool;
 
-    /// The request has been answered: the codec's memory may serve for another one.
+    /// The request is finished: the codec's memory may be reused for another one.
     fn retire(self: Box<Self>) {}
 }
 
-/// What content follows the head of a request.
+/// The content that follows the head of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// None.
     None,
-    /// What the client sent.
+    /// The client's request body.
     Request,
-    /// This (`proxy_set_body`).
+    /// These bytes (`proxy_set_body`).
     Bytes(Bytes),
 }
 
-/// What became of the bytes of a head.
+/// Result of reading a part of a head.
 #[derive(Debug)]
 pub struct HeadStep {
-    /// So many are done with.
+    /// Number of bytes consumed.
     pub consumed: usize,
-    /// What they were.
+    /// The event that they brought.
     pub event: HeadEvent,
 }
 
-/// How far a head has come.
+/// Progress of a head.
 #[derive(Debug)]
 pub enum HeadEvent {
     /// All input is consumed, and there is more to come.
@@ -131,34 +132,34 @@ pub enum HeadEvent {
     Final(Rc<UpstreamHead>),
 }
 
-/// What became of bytes of a body.
+/// Result of reading a part of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyStep {
-    /// So many are done with, the content in [`BodyEvent::Data`] included.
+    /// Number of bytes consumed, including the content in [`BodyEvent::Data`].
     pub consumed: usize,
-    /// What they were.
+    /// The event that they brought.
     pub event: BodyEvent,
 }
 
-/// What was found in a body.
+/// Event in a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BodyEvent {
     /// All input is consumed, and there is more to come.
     NeedMore,
     /// Content: this part of the input, not empty.
     Data(Range<usize>),
-    /// The body is complete; said again when asked again.
+    /// The body is complete; repeated on further calls.
     End,
 }
 
-/// What an upstream did wrong.
+/// A fault of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// It breaks the protocol; the text is for the error log.
+    /// The response violates the protocol; the text is for the error log.
     Malformed(Cow<'static, str>),
     /// The head is larger than `buffer_size`.
     HeadTooBig,
-    /// It closed the connection before the response was complete.
+    /// The connection was closed before the response was complete.
     PrematureClose,
 }
 

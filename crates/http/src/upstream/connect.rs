@@ -10,10 +10,10 @@ use nowait_upstream::{IdleConnection, Peer, Picked, Tag, Times};
 
 use super::{Settings, Target};
 
-/// A connection with the peer that it leads to, both for one request.
+/// A connection and its peer, both held for one request.
 pub(super) struct Link {
     pub(super) stream: Rc<Stream>,
-    /// It has served requests before.
+    /// Whether it has served requests before.
     pub(super) reused: bool,
     peer: Picked,
     tag: Tag,
@@ -22,16 +22,16 @@ pub(super) struct Link {
 
 /// Why there is no connection.
 pub(super) enum Unconnected {
-    /// The peer is not there, or we can't get out.
+    /// The peer can't be reached.
     Failed(ConnectError),
-    /// Our own address can't be used: the request fails.
+    /// Our own end can't be set up (socket, option, bind): the request fails.
     Ours(ConnectError),
 }
 
 /// Takes an idle connection of this worker to the peer.
 ///
 /// # Errors
-/// The peer, if there is none.
+/// Returns the peer if it has no idle connection.
 pub(super) fn idle(peer: Picked, tag: Tag) -> Result<Link, Picked> {
     match peer.idle_take(tag) {
         Some(idle) => Ok(Link::new(idle, true, peer, tag)),
@@ -39,10 +39,10 @@ pub(super) fn idle(peer: Picked, tag: Tag) -> Result<Link, Picked> {
     }
 }
 
-/// Takes an idle connection to the peer, or makes one.
+/// Takes an idle connection to the peer, or opens one.
 ///
 /// # Errors
-/// [`Unconnected`], and the peer.
+/// [`Unconnected`], with the peer.
 pub(super) async fn connect(
     peer: Picked,
     target: &Target,
@@ -91,8 +91,8 @@ impl Link {
         self.peer.count_bytes(sent, received);
     }
 
-    /// Ends the use of the connection after a response; it is kept if it can be. `times`: to the
-    /// head and to the end of a complete response.
+    /// Releases the connection after a response; it is kept if it is reusable. `times`: to the head
+    /// and to the end of a complete response.
     pub(super) fn release(self, reusable: bool, times: Option<(Duration, Duration)>) {
         let Link { stream, peer, tag, connection, .. } = self;
         drop(stream);
@@ -103,7 +103,7 @@ impl Link {
         peer.succeeded(now(), times);
     }
 
-    /// Closes the connection; what that says about the peer is the caller's matter.
+    /// Closes the connection; the caller counts the failure or success of the peer.
     pub(super) fn into_peer(self) -> Picked {
         self.peer
     }

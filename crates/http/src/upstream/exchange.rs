@@ -29,42 +29,42 @@ use crate::response::BodyError;
 pub(super) struct Exchange {
     /// `None` once the connection was given back.
     link: Option<Link>,
-    /// Received and not yet used.
+    /// Received, but not yet decoded.
     pub(super) input: Received,
-    /// What was found of the head already.
+    /// The result of parsing the head, if that was done already.
     pub(super) early: Option<Box<Result<HeadEvent, HeadFault>>>,
-    /// Bytes of the head so far.
+    /// Bytes of the head received until now.
     pub(super) head_bytes: usize,
-    /// Until when the head has to be complete; known once the request was sent.
+    /// Deadline of the complete head; set once the request was sent.
     head_until: Cell<Option<Instant>>,
-    /// `None` only at the end.
+    /// `None` only after the exchange.
     codec: Option<Box<dyn Codec>>,
     pub(super) settings: Arc<Settings>,
     pub(super) state: Rc<State>,
-    /// What is still being sent of the request.
+    /// The part of the request that is still being sent.
     pub(super) upload: Option<Box<Upload>>,
-    /// The try's number, and when it began.
+    /// Number of the try, and when it began.
     number: usize,
     began: Instant,
-    /// When the clock was looked at last, and how long the try had taken then.
+    /// When the clock was last read, and the elapsed time of the try then.
     clock: Cell<(Instant, Duration)>,
-    /// Time to the head; `None`: it has not come.
+    /// Time to the head; `None` if it has not arrived.
     header_time: Option<Duration>,
-    /// What the connection had sent and received before.
+    /// Bytes that the connection had sent and received before this request.
     before: (u64, u64),
-    /// Bytes of content so far.
+    /// Bytes of content received until now.
     pub(super) content: u64,
-    /// What is learnt when the response has ended well (`sticky learn`).
+    /// Learnt when the response has ended successfully (`sticky learn`).
     pub(super) learning: Option<Box<Learning>>,
-    /// Counts the request at limits.
+    /// Keeps the request counted at limits.
     pub(super) held: Vec<Held>,
     closed: bool,
 }
 
-/// How the content of a response goes on.
+/// State of a response's content.
 #[derive(Debug)]
 pub(super) enum More {
-    /// There is more to come.
+    /// More content follows.
     Yes,
     /// It is complete.
     Complete,
@@ -72,12 +72,12 @@ pub(super) enum More {
     Broken(Fault),
 }
 
-/// Why nothing was received.
+/// Why no data was received.
 pub(super) enum ReceiveFault {
     Network(io::Error),
-    /// The rest of the request could not be had from the client.
+    /// The rest of the request could not be read from the client.
     Client(ReadError),
-    /// Nor from where it is kept.
+    /// The rest of the request could not be read from memory or from its file.
     Ours(BodyError),
 }
 
@@ -116,12 +116,12 @@ impl Exchange {
         self.link.as_ref().expect("not after the end")
     }
 
-    /// Who is asked.
+    /// The peer of this exchange.
     pub(super) fn peer(&self) -> &Arc<Peer> {
         self.link().peer()
     }
 
-    /// The connection had served requests before.
+    /// Whether the connection had served requests before.
     pub(super) fn is_reused(&self) -> bool {
         self.link().reused
     }
@@ -135,7 +135,7 @@ impl Exchange {
         &mut **self.codec.as_mut().expect("there until the exchange ends")
     }
 
-    /// The codec and what it has not seen yet.
+    /// The codec and its unread input.
     pub(super) fn codec_and_input(&mut self) -> (&mut dyn Codec, &mut Received) {
         (&mut **self.codec.as_mut().expect("there until the exchange ends"), &mut self.input)
     }
@@ -155,11 +155,11 @@ impl Exchange {
         self.link.as_ref().map_or(0, |link| link.stream.bytes_received() - self.before.1)
     }
 
-    /// Since the try began.
+    /// Time since the try began.
     fn elapsed(&self) -> Duration {
         let now = now();
         let (at, elapsed) = self.clock.get();
-        // Within a turn of the loop the clock stands.
+        // The clock stands still within a turn of the loop.
         if now == at {
             return elapsed;
         }
@@ -189,9 +189,9 @@ impl Exchange {
         self.state.update(self.number, |one| one.status = cause.status());
     }
 
-    /// Receives what has come, as soon as something has, and meanwhile sends what is left of the
-    /// request. Empty: the upstream has ended its side. Time counts from when the request was sent, or
-    /// can't be sent before the upstream has said more.
+    /// Receives as soon as something arrives, and meanwhile sends the rest of the request. Empty:
+    /// the upstream has closed its side. The time-out starts when the request was sent, or when
+    /// sending can't continue before the upstream has sent something.
     pub(super) async fn receive(&mut self, large: usize) -> Result<Received, ReceiveFault> {
         if self.upload.is_some()
             && let Some(received) = self.receive_while_sending(large).await?
@@ -207,8 +207,9 @@ impl Exchange {
         received.map_err(ReceiveFault::Network)
     }
 
-    /// How long to wait for the upstream now. The head as a whole has `read_timeout`, so that an upstream
-    /// that sends it byte by byte can't hold a request for ever; in the body each pause has.
+    /// Remaining time to wait for the upstream. The head as a whole gets `read_timeout`, so that an
+    /// upstream that sends it byte by byte can't hold a request forever. In the body, each pause
+    /// gets `read_timeout`.
     pub(super) fn read_timeout(&self) -> Duration {
         let timeout = self.settings.read_timeout;
         if self.header_time.is_some() {
@@ -220,13 +221,13 @@ impl Exchange {
         until.map_or(timeout, |until| until.saturating_duration_since(now))
     }
 
-    /// An interim response has come: the next head has all the time again.
+    /// An interim response has arrived: the next head gets the full time again.
     pub(super) fn interim_received(&mut self) {
         self.head_bytes = 0;
         self.head_until.set(None);
     }
 
-    /// As `receive`; `None`: nothing has come, and there is nothing more that can be sent.
+    /// Like `receive`. `None`: nothing has arrived, and nothing more can be sent.
     async fn receive_while_sending(
         &mut self,
         large: usize,
@@ -250,7 +251,8 @@ impl Exchange {
         match outcome {
             Ok(None) if sent => self.upload = None,
             Ok(_) => {}
-            // The response may have been sent before the connection was closed for the rest.
+            // The response may have been sent before the upstream closed the connection on the rest
+            // of the request.
             Err(ReceiveFault::Network(error)) if error.raw_os_error().is_some() => {
                 upload.fail();
                 let timeout = self.settings.read_timeout;
@@ -264,16 +266,16 @@ impl Exchange {
         outcome
     }
 
-    /// Begins to send what is to be sent, and does not wait: a driver that sends by completions has
-    /// taken it then.
+    /// Starts the upload without waiting for it; a driver that sends by completions has accepted it
+    /// then.
     ///
     /// # Errors
-    /// What the network says.
+    /// The network's error.
     pub(super) fn begin_upload(&mut self) -> io::Result<()> {
         let stream = self.stream().clone();
         let codec = self.codec.as_mut().expect("there until the exchange ends");
         let Some(upload) = &mut self.upload else { return Ok(()) };
-        // Whoever waits for the rest polls again.
+        // The later wait for the rest polls again.
         match upload.poll(&mut **codec, &stream, &mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(Sending::Done)) => self.upload = None,
             Poll::Ready(Err(ReceiveFault::Network(error))) => return Err(error),
@@ -282,7 +284,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Sends what the codec has to say, as soon as something is received again or sent.
+    /// Queues the codec's own output; it is sent during the next receive or send.
     pub(super) fn speak(&mut self) {
         let mut said = Chain::new();
         self.codec().poll_output(&mut said);
@@ -298,7 +300,7 @@ impl Exchange {
         }
     }
 
-    /// Leaves in the input what is content of it. At the end the exchange is finished.
+    /// Decodes the input and leaves only content in it. At the end the exchange is finished.
     pub(super) fn decode(&mut self) -> More {
         let (codec, input) = self.codec_and_input();
         let (mut at, mut kept) = (0, 0);
@@ -335,7 +337,7 @@ impl Exchange {
         more
     }
 
-    /// The upstream has ended its side.
+    /// The upstream has closed its side.
     pub(super) fn eof(&mut self) -> More {
         match self.codec().receive_eof() {
             Ok(()) => {
@@ -346,7 +348,7 @@ impl Exchange {
         }
     }
 
-    /// The response is complete: the connection is free for another request, if it can be used for
+    /// The response is complete: the connection is released for another request, if it can carry
     /// one.
     pub(super) fn finish(&mut self, leftover: bool) {
         let trailers = self.codec().trailers();
@@ -366,7 +368,7 @@ impl Exchange {
         self.state.set_action(None);
     }
 
-    /// The response is complete, or will never be: what logs say of it stands.
+    /// Completes the record of the try: its response is complete or will never be.
     fn close(&mut self, elapsed: Duration) {
         if std::mem::replace(&mut self.closed, true) {
             return;
@@ -392,8 +394,8 @@ impl Drop for Exchange {
             self.close(self.elapsed());
         }
         if let Some(link) = self.link.take() {
-            // The client has left, or a tunnel has ended: without a head that says nothing about
-            // the peer. nginx differs: it takes that for a success.
+            // The client has left, or a tunnel has ended: without a head this is no evidence about
+            // the peer. nginx differs: it counts it as a success.
             match self.header_time {
                 Some(_) => link.release(false, None),
                 None => drop(link),

@@ -13,26 +13,26 @@ pub struct UpstreamHead {
     pub status: u16,
     /// Text after the status; may be empty.
     pub reason: Bytes,
-    /// Whether it came by a version of HTTP below 1.1.
+    /// Whether the response's HTTP version is below 1.1.
     pub is_http10: bool,
-    /// `Content-Length`, also where no body follows (HEAD, 304).
+    /// `Content-Length`, even if no body follows (HEAD, 304).
     pub content_length: Option<u64>,
     /// The upstream keeps the connection open.
     pub keep_alive: bool,
     /// Bytes of the head as it was received.
     pub length: usize,
-    /// What the names and values are parts of.
+    /// The bytes that the names and values point into.
     text: Bytes,
     places: Vec<Place>,
-    /// Which of the names that HTTP knows are there.
+    /// The known header names that are present.
     names: Names,
 }
 
-/// Which of the names that HTTP knows are in a head: one bit for each, by its number.
+/// A set of known header names: one bit for each, by its number.
 #[derive(Debug, Clone, Copy, Default)]
 struct Names {
     present: u128,
-    /// More than once.
+    /// Those that occur more than once.
     repeated: u128,
 }
 
@@ -47,7 +47,7 @@ impl Names {
 /// One field of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Which it is, if it is one that HTTP knows.
+    /// The known header with this name, if any.
     pub known: Option<Known>,
     /// Name as it was sent.
     pub name: &'a [u8],
@@ -90,7 +90,7 @@ impl UpstreamHead {
         })
     }
 
-    /// The value of the first field of this name, in any case.
+    /// The value of the first field with this name, compared without regard to case.
     pub fn field(&self, name: &[u8]) -> Option<&[u8]> {
         self.fields().find(|field| field.name.eq_ignore_ascii_case(name)).map(|f| f.value)
     }
@@ -136,7 +136,7 @@ pub struct HeadBuilder {
 }
 
 impl HeadBuilder {
-    /// With room for so many fields, and so many bytes of names and values.
+    /// With room for this many fields and this many bytes of names and values.
     pub fn new(status: u16, fields: usize, bytes: usize) -> Self {
         let places = Vec::with_capacity(fields);
         let head = UpstreamHead { status, places, ..UpstreamHead::default() };
@@ -154,7 +154,7 @@ impl HeadBuilder {
         self.head.names.note(known);
     }
 
-    /// The head, to be completed by whoever knows more than its fields.
+    /// The head; the caller fills in everything but its fields.
     pub fn finish(self) -> UpstreamHead {
         let Self { mut head, text } = self;
         head.text = text.freeze();

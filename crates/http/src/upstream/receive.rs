@@ -10,11 +10,11 @@ use super::{Fault, HeadEvent, UpstreamHead};
 use crate::connection::send_timeout;
 use crate::request::Request;
 
-/// Why there is no head.
+/// Why no head was received.
 pub(super) enum HeadFault {
     Receive(ReceiveFault),
     Protocol(Fault),
-    /// The connection was closed before anything had come.
+    /// The connection was closed before any byte had arrived.
     Closed,
 }
 
@@ -24,8 +24,8 @@ impl From<Fault> for HeadFault {
     }
 }
 
-/// Receives a head; interim ones go to the codec's hook. A head, with the interim ones before it,
-/// has `buffer_size` bytes at most.
+/// Receives a head and passes interim ones to the codec's hook. A head, including the interim ones
+/// before it, is limited to `buffer_size` bytes.
 ///
 /// # Errors
 /// [`HeadFault`]
@@ -47,7 +47,7 @@ pub(super) async fn head(
             HeadEvent::Interim(head) => {
                 exchange.interim_received();
                 if let Some(out) = exchange.codec().interim(request, &head) {
-                    // Whether the client still takes it shows with the response.
+                    // If the client is gone, the final response will find out.
                     let sent = request.connection.send_interim(out, send_timeout(request));
                     let _ = Box::pin(sent).await;
                 }
@@ -57,7 +57,8 @@ pub(super) async fn head(
     }
 }
 
-/// The head, if this is all of it; else [`head`] goes on with what it was.
+/// The head, if the received bytes complete it; otherwise [`head`] continues with the stored
+/// result.
 pub(super) fn at_once(
     exchange: &mut Exchange,
     received: io::Result<RecvBuf>,
@@ -75,7 +76,7 @@ pub(super) fn at_once(
     }
 }
 
-/// What comes next, by what was received now.
+/// The next event in the received bytes.
 fn next(exchange: &mut Exchange, received: Received) -> Result<HeadEvent, HeadFault> {
     if received.is_empty() {
         return Err(HeadFault::Closed);

@@ -33,21 +33,21 @@ use crate::request_body;
 pub struct Reply {
     /// Its head; [`State::head`] has it, too.
     pub head: Rc<UpstreamHead>,
-    /// What follows.
+    /// Its body.
     pub body: UpstreamBody,
 }
 
 /// Why there is no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failed {
-    /// What the client gets.
+    /// The client's status.
     pub status: u16,
-    /// What the last try came to; `None`: it is not an upstream's fault.
+    /// The failure of the last try; `None` if no upstream is at fault.
     pub cause: Option<Cause>,
 }
 
 impl State {
-    /// The state of a request, made when it is first needed.
+    /// The state of a request, created when first needed.
     pub fn of(request: &mut Request) -> Rc<State> {
         let spare = &mut request.spare_state;
         let state = request.upstream.get_or_insert_with(|| spare.take().unwrap_or_default());
@@ -55,53 +55,53 @@ impl State {
     }
 }
 
-/// A request on its way to an upstream, perhaps to one after the other, until there is the head of a
-/// response. What goes wrong is logged.
+/// A request on its way to an upstream, or to several in turn, until the head of a response
+/// arrives. Failures are logged.
 ///
-/// [`reply`](Self::reply) does all of it. What most requests need, an idle connection and a response
-/// whose head comes in one piece, needs no future: [`begin`](Self::begin) sends the request,
-/// [`receive`](Self::receive) is to be waited for, and [`try_reply`](Self::try_reply) has the response.
-/// Wherever that leads no further, `reply` goes on from there.
+/// [`reply`](Self::reply) does all of it. Most requests find an idle connection and a response
+/// whose head arrives in one piece, and need no future: [`begin`](Self::begin) sends the request,
+/// [`receive`](Self::receive) is awaited, and [`try_reply`](Self::try_reply) returns the response.
+/// Where this path ends, `reply` takes over.
 pub struct Run {
     settings: Arc<Settings>,
     target: Target,
     tag: Tag,
     state: Rc<State>,
-    /// The client's content is sent on while it comes.
+    /// The client's content is passed on while it arrives.
     streamed: bool,
-    /// A peer was chosen before.
+    /// A peer was chosen before: this is a retry.
     is_again: bool,
-    /// Not there while a try has it.
+    /// `None` while a try uses it.
     codec: Option<Box<dyn Codec>>,
     started: Instant,
-    /// What a hang-up of the client means; `None` before the first try and after the last.
+    /// The meaning of a hang-up of the client; `None` before the first try and after the last.
     watch: Option<Watch>,
-    /// A try that is under way.
+    /// The try in progress.
     begun: Option<Begun>,
 }
 
-/// A place for a request that was sent while it was in the phases; its memory serves for the next one.
+/// A slot for a request that was sent during the phases; its memory is reused for the next one.
 #[derive(Default)]
 pub struct Asked(Option<Box<Option<Run>>>);
 
 impl Asked {
-    /// Puts one there.
+    /// Fills the slot.
     #[inline]
     pub fn put(&mut self, run: Run) -> &mut Run {
         self.0.get_or_insert_default().insert(run)
     }
 
-    /// The one that is there.
+    /// The request in the slot.
     pub fn run(&self) -> Option<&Run> {
         self.0.as_deref()?.as_ref()
     }
 
-    /// The one that is there.
+    /// The request in the slot.
     pub fn run_mut(&mut self) -> Option<&mut Run> {
         self.0.as_deref_mut()?.as_mut()
     }
 
-    /// Ends it.
+    /// Ends the request in the slot.
     pub fn clear(&mut self) {
         if let Some(place) = &mut self.0 {
             **place = None;
@@ -109,37 +109,37 @@ impl Asked {
     }
 }
 
-/// How far a try has come.
+/// Progress of a try.
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
 enum Begun {
-    /// The peer is chosen.
+    /// A peer was chosen.
     Picked(Picked, Opened),
-    /// The request was sent, or is sent while the head is received; or that has failed.
+    /// The request was sent, or is sent while the head is received; or sending has failed.
     Sent(Exchange, Result<(), SendFault>),
 }
 
-/// A try's number, and when it began.
+/// Number of a try, and when it began.
 type Opened = (usize, Instant);
 
 /// How a try failed.
 enum Miss {
     /// The upstream's fault.
     Upstream(Cause),
-    /// Ours or the client's: there is no sense in another try.
+    /// Our fault or the client's: another try would not help.
     Final(u16),
 }
 
-/// A try that failed after a connection was there.
+/// A try that failed after it had a connection.
 struct Missed {
     miss: Miss,
     /// Something was sent.
     sent: bool,
-    /// The connection had served requests before, and nothing has come of this one.
+    /// The connection had served requests before, and no byte of a response has arrived.
     stale: bool,
 }
 
 impl Run {
-    /// A request that is to be sent to `target`.
+    /// A request for `target`.
     #[inline]
     pub fn new(
         request: &mut Request,
@@ -164,8 +164,8 @@ impl Run {
         }
     }
 
-    /// Sends the request as far as there is nothing to wait for: its content is there, and the peer
-    /// whose turn it is has an idle connection.
+    /// Sends the request as far as possible without waiting: its content must be available, and the
+    /// next peer in turn must have an idle connection.
     pub fn begin(&mut self, request: &mut Request) {
         let queues = self.target.attempt.group().conf().queue.is_some();
         if queues || matches!(request.body, RequestBody::Unread(_)) {
@@ -184,8 +184,8 @@ impl Run {
         }
     }
 
-    /// Receives what comes of the head, for [`try_reply`](Self::try_reply). `None`: there is something
-    /// else to do.
+    /// Receives the head, for [`try_reply`](Self::try_reply). `None`: something else has to be done
+    /// first.
     pub fn receive(&self) -> Option<Recv<'_>> {
         let Some(Begun::Sent(exchange, Ok(()))) = &self.begun else { return None };
         if exchange.upload.is_some() {
@@ -195,7 +195,7 @@ impl Run {
         Some(exchange.stream().recv(exchange.read_timeout()))
     }
 
-    /// The response, if its head is what was received now, whole, and is not as good as none.
+    /// The response, if the received bytes complete its head, and it does not call for another try.
     pub fn try_reply(
         &mut self,
         request: &mut Request,
@@ -215,10 +215,10 @@ impl Run {
         }
     }
 
-    /// Asks, and goes on with what was begun, until there is the head of a response.
+    /// Sends the request, or continues a begun try, until the head of a response has arrived.
     ///
     /// # Errors
-    /// [`Failed`]: the status to answer with.
+    /// [`Failed`]: the status to respond with.
     pub async fn reply(&mut self, request: &mut Request) -> Result<Reply, Failed> {
         if self.watch.is_none() {
             let read = match self.settings.request_buffering {
@@ -235,7 +235,7 @@ impl Run {
         reply
     }
 
-    /// The content is there, or comes while it is sent: tries can begin.
+    /// Tries can begin: the content is available, or is sent while it arrives.
     fn start(&mut self, request: &Request) {
         let on_hangup = if self.settings.ignore_client_abort || self.target.outlives_client {
             OnHangup::Ignore
@@ -275,7 +275,8 @@ impl Run {
         }
     }
 
-    /// Chooses a peer; waits for one where the group has a queue. Also how long it has waited there.
+    /// Chooses a peer, or waits for one if the group has a queue. Also returns the time spent
+    /// there.
     async fn pick(&mut self, request: &Request) -> Result<(Picked, Option<Duration>), Failed> {
         let mut queued = None;
         let nobody = loop {
@@ -313,7 +314,7 @@ impl Run {
         Err(Failed { status: Cause::NoLive.status(), cause: Some(Cause::NoLive) })
     }
 
-    /// Whether another peer may be asked. nginx: `ngx_http_upstream_next`.
+    /// Whether another peer may be tried. nginx: `ngx_http_upstream_next`.
     fn may_try_again(&self, request: &Request, cause: Cause, sent: bool) -> bool {
         let non_idempotent = sent && is_non_idempotent(request.method);
         let limit = self.settings.next_upstream_timeout;
@@ -323,12 +324,13 @@ impl Run {
             && (limit.is_zero() || now().saturating_duration_since(self.started) < limit)
     }
 
-    /// What was read of the client's content is gone.
+    /// Whether the part of the client's content that was read is gone.
     fn was_streamed(&self, request: &Request) -> bool {
         self.streamed && matches!(request.body, RequestBody::None)
     }
 
-    /// Begins a try of a peer that was just chosen; `queued`: how long the request has waited for it.
+    /// Opens a try of a peer that was just chosen; `queued`: the time that the request has waited
+    /// for it.
     fn open(&mut self, request: &Request, peer: &Picked, queued: Option<Duration>) -> Opened {
         if !std::mem::replace(&mut self.is_again, true) && self.settings.next_upstream_tries > 0 {
             self.target.attempt.limit_tries(self.settings.next_upstream_tries as usize - 1);
@@ -345,7 +347,7 @@ impl Run {
         (number, now())
     }
 
-    /// The try has a connection.
+    /// Starts the exchange of a try that has a connection.
     fn exchange(&mut self, request: &Request, link: connect::Link, opened: Opened) -> Exchange {
         let kind = if link.reused { "a kept one" } else { "a new one" };
         debug!(request, "upstream connection is {kind}");
@@ -357,7 +359,7 @@ impl Run {
         exchange
     }
 
-    /// Asks a peer.
+    /// Tries one peer.
     async fn attempt(&mut self, request: &mut Request, begun: Begun) -> Result<Reply, Missed> {
         let (mut exchange, sent) = match begun {
             Begun::Picked(peer, opened) => {
@@ -388,7 +390,7 @@ impl Run {
         Err(self.missed(request, exchange, miss))
     }
 
-    /// Finds or makes a connection to a peer.
+    /// Takes or opens a connection to a peer.
     async fn connect(
         &mut self,
         request: &Request,
@@ -413,7 +415,7 @@ impl Run {
         }
     }
 
-    /// The head is that of the response.
+    /// Accepts the head as that of the response.
     fn accept(
         &mut self,
         request: &Request,
@@ -450,7 +452,7 @@ impl Run {
         if let (Some(link), Miss::Upstream(cause)) = (link, &miss) {
             let peer = link.into_peer();
             match cause {
-                // It was an idle connection that had ended, not the peer.
+                // The idle connection had ended; that is no fault of the peer.
                 Cause::Error if stale => drop(peer),
                 Cause::Http403 | Cause::Http404 => peer.passed_on(now()),
                 _ => self.peer_failed(request, peer),
@@ -465,7 +467,7 @@ impl Run {
         }
     }
 
-    /// Whether a response is as good as none. nginx: `ngx_http_upstream_test_next`.
+    /// Whether a response calls for another try. nginx: `ngx_http_upstream_test_next`.
     fn judge(&self, request: &Request, head: &UpstreamHead) -> Option<Cause> {
         let cause = Cause::of_status(head.status)?;
         self.may_try_again(request, cause, true).then_some(cause)
@@ -550,7 +552,7 @@ impl Run {
         request.log(Level::Error, text);
     }
 
-    /// Logs an error of the network.
+    /// Logs a network error.
     fn network_error(&self, request: &Request, what: &str, error: &io::Error) -> Cause {
         if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() {
             self.timed_out(request);
@@ -561,8 +563,8 @@ impl Run {
     }
 }
 
-/// Whether asking twice may do twice what was asked for (RFC 9110 section 9.2.2, as nginx reads
-/// it).
+/// Whether sending the request twice may have its effect twice (RFC 9110 section 9.2.2, as nginx
+/// interprets it).
 fn is_non_idempotent(method: Method) -> bool {
     matches!(method, Method::Post | Method::Lock | Method::Patch)
 }

@@ -13,21 +13,21 @@ use crate::filter::Pull;
 use crate::request::{BodyReader, Request, RequestBody};
 use crate::response::{Body, FileBody};
 
-/// A request of at most so many bytes fits into any socket: it is sent without looking for an
-/// answer meanwhile.
+/// A request of at most this size fits into any socket buffer: it is sent without looking for a
+/// response meanwhile.
 const SIMPLE_BYTES_MAX: u64 = 16 * 1024;
 
-/// Where the content of a request comes from.
+/// Source of a request's content.
 enum Source {
     None,
     Memory(Bytes),
     File(FileBody),
-    /// From the client, while it is sent on.
+    /// From the client, which is still sending it.
     Client(Box<dyn BodyReader>),
 }
 
 impl Source {
-    /// What is there already.
+    /// The content that is already here.
     fn into_body(self) -> Body {
         match self {
             Self::Memory(bytes) => Body::Bytes(bytes),
@@ -41,12 +41,12 @@ impl Source {
 pub(super) enum SendFault {
     /// The connection to the upstream failed.
     Upstream(io::Error),
-    /// Our own fault: the status.
+    /// Our own fault; the status to respond with.
     Ours(u16),
 }
 
-/// Sends the request, or begins to: what is large, or comes from the client yet, is sent while the
-/// response is waited for.
+/// Sends the request, or starts to: a large request, or one that still arrives from the client, is
+/// sent while the response is awaited.
 ///
 /// # Errors
 /// [`SendFault`]
@@ -59,8 +59,8 @@ pub(super) async fn request(
     exchange.stream().send(chain, options).await.map_err(SendFault::Upstream)
 }
 
-/// Sends the request as far as that needs no waiting; the rest is sent while the response is waited
-/// for.
+/// Sends the request as far as possible without waiting; the rest is sent while the response is
+/// awaited.
 ///
 /// # Errors
 /// [`SendFault`]
@@ -77,7 +77,7 @@ pub(super) fn at_once(request: &mut Request, exchange: &mut Exchange) -> Result<
     exchange.begin_upload().map_err(SendFault::Upstream)
 }
 
-/// Puts the request together. `None`: it is sent while the response is waited for.
+/// Assembles the request. `None`: it is sent while the response is awaited.
 fn prepare(request: &mut Request, exchange: &mut Exchange) -> Result<Option<Chain>, SendFault> {
     let mut head = OutBuf::new();
     let content = exchange.codec().begin(request, &mut head).map_err(SendFault::Ours)?;
@@ -119,7 +119,7 @@ fn limits(request: &Request, exchange: &Exchange) -> Limits {
     }
 }
 
-/// What is sent after the head.
+/// The content after the head.
 fn source(request: &mut Request, content: Content) -> Source {
     match content {
         Content::None => Source::None,

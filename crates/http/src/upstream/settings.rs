@@ -23,35 +23,36 @@ impl Buffers {
 /// Settings of one location, named after the directives without the module's prefix.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Longest time until a connection stands.
+    /// Longest time to establish a connection.
     pub connect_timeout: Duration,
     /// Longest pause between two writes of a request.
     pub send_timeout: Duration,
-    /// Longest pause between two reads of a response.
+    /// Longest time until a response's head is complete, and longest pause between two reads of its
+    /// body.
     pub read_timeout: Duration,
-    /// Bytes that the head of a response may have.
+    /// Largest size of a response's head in bytes.
     pub buffer_size: u32,
-    /// What may be read ahead into memory for a slow client.
+    /// Memory for reading ahead of a slow client.
     pub buffers: Buffers,
-    /// How much of that may be on its way to the client.
+    /// Bytes of that memory that may be on their way to the client.
     pub busy_buffers_size: u64,
-    /// Bytes of one temporary file; zero: none.
+    /// Largest size of a temporary file in bytes; zero: none.
     pub max_temp_file_size: u64,
     /// Bytes written to a temporary file at once.
     pub temp_file_write_size: u64,
-    /// Where temporary files are.
+    /// Directory of temporary files.
     pub temp_path: TempPath,
-    /// Responses are read ahead of the client. A response may say otherwise.
+    /// Whether responses are read ahead of the client. A response can override this.
     pub buffering: bool,
-    /// The client's content is read whole before it is sent on.
+    /// Whether the whole request body is read before it is passed on.
     pub request_buffering: bool,
-    /// When another upstream is tried.
+    /// Conditions for trying another upstream.
     pub next_upstream: NextUpstream,
     /// Tries at most; zero: as many as there are peers.
     pub next_upstream_tries: u32,
-    /// Time in which another try may begin; zero: any.
+    /// Time in which another try may begin; zero: no limit.
     pub next_upstream_timeout: Duration,
-    /// The request goes on when its client has left.
+    /// Whether the request continues after its client has left.
     pub ignore_client_abort: bool,
     /// SO_KEEPALIVE on connections.
     pub socket_keepalive: bool,
@@ -111,12 +112,12 @@ pub enum Cause {
     Http404 = 1 << 8,
     /// `http_429`
     Http429 = 1 << 9,
-    /// There is no peer that could be tried.
+    /// There is no peer to try.
     NoLive = 1 << 10,
 }
 
 impl Cause {
-    /// What a status means.
+    /// The cause that a status stands for.
     pub fn of_status(status: u16) -> Option<Self> {
         Some(match status {
             500 => Self::Http500,
@@ -130,7 +131,7 @@ impl Cause {
         })
     }
 
-    /// The status that the client gets when there is no further try.
+    /// The client's status when there is no further try.
     pub fn status(self) -> u16 {
         match self {
             Self::Timeout | Self::Http504 => 504,
@@ -151,7 +152,7 @@ pub struct NextUpstream(pub u16);
 impl NextUpstream {
     /// `off`
     pub const OFF: Self = Self(0);
-    /// `non_idempotent`: also requests that may change something, once they were sent.
+    /// `non_idempotent`: also requests that may change something, even after they were sent.
     pub const NON_IDEMPOTENT: u16 = 1 << 11;
     /// `error timeout`
     pub const DEFAULT: Self = Self(Cause::Error as u16 | Cause::Timeout as u16);
@@ -159,7 +160,7 @@ impl NextUpstream {
     /// Whether a try that failed for this reason is followed by another one.
     pub fn allows(self, cause: Cause, non_idempotent: bool) -> bool {
         let wanted = cause as u16 | if non_idempotent { Self::NON_IDEMPOTENT } else { 0 };
-        // Where no peer is left there is nothing to try, whatever is configured.
+        // If no peer is left there is nothing to try, whatever is configured.
         cause != Cause::NoLive && self.0 & wanted == wanted
     }
 }
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_repeats_only_what_changes_nothing() {
+    fn the_default_retries_only_idempotent_requests() {
         assert!(NextUpstream::DEFAULT.allows(Cause::Error, false));
         assert!(!NextUpstream::DEFAULT.allows(Cause::Error, true));
         assert!(!NextUpstream::DEFAULT.allows(Cause::Http502, false));

@@ -18,18 +18,18 @@ use crate::response::Header;
 /// One try.
 #[derive(Debug, Clone, Default)]
 pub struct Try {
-    /// Name of the peer, or of the group where there was none; `None` only for what was answered
-    /// without a peer (a cache).
+    /// Name of the peer, or of the group if no peer was chosen; `None` only for a response that
+    /// needed no peer (from a cache).
     pub peer: Option<PeerName>,
-    /// Status of the response; of what came instead of one (502, 504); 0: there was none yet.
+    /// Status of the response, or of the failure (502, 504); 0 if there is none yet.
     pub status: u16,
-    /// Time spent in the `queue` of the group; `None`: there was no need for that.
+    /// Time spent in the `queue` of the group; `None` if the request did not wait there.
     pub queue: Option<Duration>,
-    /// Time until the connection stood.
+    /// Time until the connection was established.
     pub connect: Option<Duration>,
-    /// Time until the head had come.
+    /// Time until the head was received.
     pub header: Option<Duration>,
-    /// Time until the response was complete or had failed; `None` while it is under way.
+    /// Time until the response was complete or had failed; `None` while it is in flight.
     pub response: Option<Duration>,
     /// Bytes of content.
     pub response_length: u64,
@@ -41,12 +41,12 @@ pub struct Try {
     pub after_redirect: bool,
 }
 
-/// The name of a peer as logs have it: `127.0.0.1:8080`, `unix:/run/x.sock`.
+/// The name of a peer as logged: `127.0.0.1:8080`, `unix:/run/x.sock`.
 #[derive(Debug, Clone)]
 pub enum PeerName {
     /// That of a peer.
     Peer(Arc<nowait_upstream::Peer>),
-    /// Another text: of a group that has no peer that could be asked.
+    /// Another text: the name of a group without a usable peer.
     Text(Arc<str>),
 }
 
@@ -61,15 +61,15 @@ impl std::ops::Deref for PeerName {
     }
 }
 
-/// What is known of all tries of a request.
+/// Records of all tries of a request.
 #[derive(Debug, Default)]
 pub struct State {
     tries: RefCell<Vec<Try>>,
     /// An internal redirect has happened since the last try.
     redirected: Cell<bool>,
-    /// What is being done, for the error log: `reading response header from upstream`.
+    /// The current action, for the error log: `reading response header from upstream`.
     action: Cell<Option<&'static str>>,
-    /// The upstream's URL up to the peer, and from there.
+    /// The upstream's URL: its part before the peer's name, and its part after it.
     url: RefCell<(&'static str, LogUri)>,
     head: RefCell<Option<Rc<UpstreamHead>>>,
     trailers: RefCell<Vec<Header>>,
@@ -80,7 +80,7 @@ pub struct State {
 }
 
 impl State {
-    /// Forgets everything, for another request.
+    /// Clears the state, for another request.
     pub(crate) fn clear(&mut self) {
         let mut tries = self.tries.take();
         tries.clear();
@@ -109,23 +109,23 @@ impl State {
         }
     }
 
-    /// The request goes on with another URI: what follows is a group of tries of its own.
+    /// The request was redirected internally: later tries form a group of their own.
     pub fn redirected(&self) {
         self.redirected.set(!self.tries.borrow().is_empty());
         self.action.set(None);
     }
 
-    /// What is being done from now on; `None`: nothing with an upstream.
+    /// Sets the current action; `None` if it has nothing to do with an upstream.
     pub fn set_action(&self, action: Option<&'static str>) {
         self.action.set(action);
     }
 
-    /// What is being done with an upstream.
+    /// The current action with an upstream.
     pub fn action(&self) -> Option<&'static str> {
         self.action.get()
     }
 
-    /// Notes which URL is asked for.
+    /// Sets the requested URL.
     pub fn set_url(&self, scheme: &'static str, uri: LogUri) {
         *self.url.borrow_mut() = (scheme, uri);
     }
@@ -147,12 +147,12 @@ impl State {
         }
     }
 
-    /// `sticky cookie`: the `Set-Cookie` that the client gets.
+    /// Sets the `Set-Cookie` of `sticky cookie` for the client.
     pub fn set_cookie(&self, cookie: Bytes) {
         *self.cookie.borrow_mut() = Some(cookie);
     }
 
-    /// The `Set-Cookie` that the client gets, whatever it is answered.
+    /// The `Set-Cookie` for the client; it goes into every response, whatever its status.
     pub fn cookie(&self) -> Option<Bytes> {
         self.cookie.borrow().clone()
     }
@@ -177,9 +177,9 @@ impl State {
         *self.trailers.borrow_mut() = trailers;
     }
 
-    /// Keeps a line for the error log that is written when the request ends.
+    /// Keeps a line for the error log; it is written when the request ends.
     pub fn notice(&self, level: Level, text: fmt::Arguments<'_>) {
-        /// Lines that one request may leave.
+        /// Most lines kept for one request.
         const NOTICES_MAX: usize = 16;
         let mut notices = self.notices.borrow_mut();
         if notices.len() < NOTICES_MAX {
@@ -187,7 +187,7 @@ impl State {
         }
     }
 
-    /// The lines that were kept.
+    /// Takes the lines that were kept.
     pub fn take_notices(&self) -> Vec<(Level, String)> {
         std::mem::take(&mut *self.notices.borrow_mut())
     }

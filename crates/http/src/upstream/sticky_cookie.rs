@@ -7,8 +7,8 @@ use nowait_upstream::conf::{Expires, StickyCookie};
 use crate::conf::upstream::Upstream;
 use crate::request::Request;
 
-/// The value of the `Set-Cookie` that binds the client to a peer, if the group has such cookies. It
-/// goes into whatever is answered to the request.
+/// The value of the `Set-Cookie` that binds the client to a peer, if the group uses such cookies.
+/// It goes into every response to the request.
 pub(super) fn set_cookie(upstream: &Upstream, request: &Request, peer: &Peer) -> Option<Bytes> {
     let cookie = upstream.cookie(request)?;
     let mut samesite = cookie.samesite;
@@ -61,8 +61,8 @@ fn cookie_text(
     out
 }
 
-/// `Thu, 31-Dec-37 23:55:55 GMT`: old browsers know no other years than those until 2037, and of
-/// them two digits. nginx: `ngx_http_cookie_time`.
+/// `Thu, 31-Dec-37 23:55:55 GMT`: old browsers understand no years after 2037, and only two digits
+/// of a year. nginx: `ngx_http_cookie_time`.
 fn cookie_date(unix: u64) -> Vec<u8> {
     let mut text = crate::http_date::format(i64::try_from(unix).unwrap_or(i64::MAX)).to_vec();
     (text[7], text[11]) = (b'-', b'-');

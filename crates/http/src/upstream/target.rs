@@ -9,25 +9,26 @@ use std::hash::{BuildHasher, BuildHasherDefault};
 use crate::conf::upstream::Upstream;
 use crate::request::Request;
 
-/// Where a request is sent, and what logs say of it.
+/// Destination of a request, and its name in logs.
 pub struct Target {
-    /// Who can answer.
+    /// The group of candidate servers.
     pub upstream: Upstream,
     /// The search for a server, just begun.
     pub attempt: Attempt,
     /// `http://`, for logs.
     pub scheme: &'static str,
-    /// The URI that is asked for, for logs.
+    /// The requested URI, for logs.
     pub uri: LogUri,
-    /// `proxy_bind`: our own address, and whether it may be one that this machine has not got.
+    /// `proxy_bind`: our own address, and whether it may be an address that this machine does not
+    /// have.
     pub bind: Option<(Address, bool)>,
-    /// The request goes on when its client has left, whatever the settings say: somebody else wants
-    /// the response, too.
+    /// The request continues after its client has left, whatever the settings say: its response has
+    /// another user (such as a cache).
     pub outlives_client: bool,
 }
 
 impl Target {
-    /// Which connections can be used again.
+    /// Identifies connections that this request can reuse.
     pub(super) fn tag(&self, request: &Request) -> Tag {
         let kind = match (&self.bind, self.scheme) {
             (None, "http://") => 0,
@@ -41,9 +42,9 @@ impl Target {
 /// The URI in log lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum LogUri {
-    /// As the client sent it.
+    /// The URI as the client sent it.
     #[default]
     Unparsed,
-    /// This one.
+    /// This text.
     Text(Bytes),
 }

@@ -15,12 +15,12 @@ use crate::log::Level;
 use crate::request::Request;
 use crate::response::{LocalFuture, Takeover};
 
-/// A connection to an upstream that belongs to a client's connection now.
+/// An upstream connection that is joined to a client's connection.
 pub(super) struct Tunnel {
     exchange: Box<Exchange>,
 }
 
-/// Counts what the client gets.
+/// Counts the bytes sent to the client.
 struct Counter<'a>(&'a Request);
 
 impl Observer for Counter<'_> {
@@ -34,7 +34,7 @@ impl Observer for Counter<'_> {
 
 impl Tunnel {
     pub(super) fn new(exchange: Box<Exchange>, watch: Option<Watch>) -> Self {
-        // The end of the client's sending is the other side's to know.
+        // From here on the client's end of sending is passed to the upstream.
         drop(watch);
         Self { exchange }
     }

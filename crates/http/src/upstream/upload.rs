@@ -16,72 +16,72 @@ use crate::filter::Pull;
 use crate::request::{BodyReader, ReadError};
 use crate::response::{FileBody, LocalFuture};
 
-/// So many bytes are collected from a client that sends without pause.
+/// Most bytes collected from a client that sends without pause, before they are sent on.
 const COLLECT_BYTES_MAX: u64 = 64 * 1024;
 
-/// Bounds of what is sent.
+/// Limits of sending.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     /// Longest pause between two writes to the upstream.
     pub(super) send_timeout: Duration,
     /// Longest pause between two reads from the client.
     pub(super) client_timeout: Duration,
-    /// Bytes of content; zero: no limit.
+    /// Most bytes of content; zero: no limit.
     pub(super) content_max: u64,
 }
 
 impl Limits {
-    /// Those of what a codec says by itself.
+    /// The limits of a codec's own output.
     pub(super) fn of_output(settings: &Settings) -> Self {
         let client_timeout = Duration::ZERO;
         Self { send_timeout: settings.send_timeout, client_timeout, content_max: 0 }
     }
 }
 
-/// What is left to be sent.
+/// State of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sending {
-    /// Nothing.
+    /// Everything was sent.
     Done,
-    /// Something, when the upstream has said so; or nothing will be sent any more.
+    /// The rest has to wait for the upstream, or will never be sent.
     Waits,
 }
 
-/// Where content comes from that is framed piece by piece.
+/// Source of content that is framed piece by piece.
 pub(super) enum Feed {
-    /// The client, while it is sent on.
+    /// The client, which is still sending it.
     Client(Box<dyn BodyReader>),
     /// Memory or a file.
     Stored(Pull),
 }
 
-/// What came of it, and the rest.
+/// The feed, and the piece read from it.
 type Read = (Feed, Result<Option<Bytes>, ReceiveFault>);
 
-/// What is still to be sent of a request. Boxed, since most exchanges have none.
+/// The part of a request that is still to be sent. Boxed, since most exchanges have none.
 pub(super) struct Upload {
-    /// Goes to the upstream now.
+    /// A write to the upstream in progress.
     sending: Option<LocalFuture<'static, io::Result<()>>>,
-    /// More content is read; `None` when all of it has come.
+    /// A read of content in progress; `None` when all of it was read.
     reading: Option<LocalFuture<'static, Read>>,
-    /// Framed, and not yet on its way.
+    /// Framed, but not yet handed to the stream.
     chain: Chain,
     limits: Limits,
-    /// Bytes of content so far.
+    /// Bytes of content read until now.
     content: u64,
-    /// The upstream takes no more.
+    /// The upstream accepts no more data.
     failed: bool,
 }
 
 impl Upload {
-    /// Sends a request that is all there.
+    /// Sends a request that is already complete.
     pub(super) fn whole(stream: &Rc<Stream>, chain: Chain, limits: Limits) -> Box<Self> {
         let sending = Some(send(stream, chain, limits.send_timeout));
         let (reading, chain) = (None, Chain::new());
         Box::new(Self { sending, reading, chain, limits, content: 0, failed: false })
     }
 
-    /// Sends what is in the chain, and then content as it is read.
+    /// Sends the chain, and then content as it is read.
     pub(super) fn streamed(chain: Chain, feed: Feed, limits: Limits) -> Box<Self> {
         let reading = Some(match feed {
             Feed::Client(reader) => invite(reader, limits.client_timeout),
@@ -90,18 +90,18 @@ impl Upload {
         Box::new(Self { sending: None, reading, chain, limits, content: 0, failed: false })
     }
 
-    /// Sends this, too, as soon as what is under way was sent.
+    /// Queues this, too; it is sent after the write in progress.
     pub(super) fn say(&mut self, said: Chain) {
         self.chain.append(said);
     }
 
-    /// The upstream takes no more: nothing else is sent, and the request is never complete.
+    /// The upstream accepts no more data: nothing else is sent, and the request is never complete.
     pub(super) fn fail(&mut self) {
         (self.sending, self.reading, self.failed) = (None, None, true);
     }
 
-    /// Goes on; ready when all was sent, or when nothing can be sent before something is received.
-    /// Never sends more than it has read: a slow upstream stops the reading.
+    /// Continues; ready when everything was sent, or when nothing can be sent before something is
+    /// received. Never reads more than it can send: a slow upstream stops the reading.
     pub(super) fn poll(
         &mut self,
         codec: &mut dyn Codec,
@@ -149,7 +149,7 @@ impl Upload {
         self.sending = Some(send(stream, chain, self.limits.send_timeout));
     }
 
-    /// Takes what was read.
+    /// Takes the piece that was read.
     fn take(
         &mut self,
         feed: Feed,
@@ -192,7 +192,7 @@ fn read(mut feed: Feed, limit: Duration) -> LocalFuture<'static, Read> {
     })
 }
 
-/// Tells the client to send, if it waits for that, and reads the first piece.
+/// Invites the client to send, if it waits for `100 Continue`, and reads the first piece.
 fn invite(mut reader: Box<dyn BodyReader>, limit: Duration) -> LocalFuture<'static, Read> {
     Box::pin(async move {
         let wanted = reader.wanted().await;

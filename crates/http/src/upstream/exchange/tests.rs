@@ -17,8 +17,9 @@ use crate::response::Body;
 use crate::upstream::upload::Feed;
 use crate::upstream::{BodyStep, Content, HeadStep};
 
-/// The upstream sends `P` (answer with `A`), `W` and a digit (so many more bytes), `D` and a byte of
-/// content, `E` (the end). It gets `C` and a byte of content, and `F` at the end.
+/// A protocol for tests. The upstream sends `P` (a ping, answered with `A`), `W` and a digit (opens
+/// the window for so many bytes), `D` and a byte of content, `E` (the end). It receives `C` and a
+/// byte of content, and `F` at the end.
 #[derive(Default)]
 struct Windowed {
     pings: usize,
@@ -111,7 +112,8 @@ impl Codec for Windowed {
     }
 }
 
-/// Has an exchange with an upstream that plays `script`: what it sends, and what has to come then.
+/// Runs an exchange with an upstream that follows `script`: pairs of the bytes that it sends and
+/// the bytes that it must receive then.
 fn exchange(
     content: &'static str,
     script: &'static [(&str, &str)],
@@ -127,7 +129,7 @@ fn exchange(
             stream.read_exact(&mut got).unwrap();
             assert_eq!(String::from_utf8_lossy(&got), *expected);
         }
-        // What it has not asked for does not come.
+        // Nothing more may arrive than the script expects.
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).unwrap();
         rest
@@ -179,13 +181,13 @@ fn exchange(
 #[test]
 fn a_codec_answers_while_it_only_receives() {
     let script: &[_] = &[
-        // Nothing may be sent yet.
+        // The window is closed.
         ("P", "A"),
         ("W2", "ChCe"),
         ("DaPP", "AA"),
         ("W1DbW1", "ClCl"),
         ("PW9", "ACoF"),
-        // All of the request was sent.
+        // The whole request was sent.
         ("P", "A"),
         ("DcPDd", "A"),
         ("E", ""),

@@ -15,25 +15,25 @@ use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
 
-/// Status of a request that may not be answered.
+/// Status of a request that is not allowed.
 const FORBIDDEN: u16 = 403;
 
 /// Status of a request that needs a name and a password.
 const UNAUTHORIZED: u16 = 401;
 
-/// What the phase has come to.
+/// Result of the access phase.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "made and taken once per request")]
 pub enum Access {
-    /// The request goes on.
+    /// The request continues.
     Granted,
-    /// It is answered.
+    /// This is the response.
     Denied(Outcome),
     /// [`authenticate`] decides.
     Wait,
 }
 
-/// Runs the checks of the location, as far as they need no file and no other location.
+/// Runs those checks of the location that need no file and no other location.
 pub fn check(request: &Request) -> Access {
     let location = request.location();
     let asks = location.auth.auth_basic.is_some();
@@ -51,7 +51,7 @@ pub fn check(request: &Request) -> Access {
         _ => {}
     }
     match auth::begin(request) {
-        // Nothing but the address counts: with `satisfy any` it was not good enough.
+        // Only the address counts: with `satisfy any` it was not sufficient.
         Some(Authentication::Settled(_)) if address == Verdict::Refused => {
             Access::Denied(forbidden(request))
         }
@@ -62,20 +62,20 @@ pub fn check(request: &Request) -> Access {
             Access::Denied(auth::unauthorized(&realm))
         }
         Some(Authentication::Failed(outcome)) => Access::Denied(outcome),
-        // The answer is delayed there.
+        // [`authenticate`] delays the response.
         Some(Authentication::Unauthorized(_)) | None => Access::Wait,
     }
 }
 
-/// Runs the checks that look at files, and those that ask other locations. With `satisfy all` the
-/// address was not refused by now, with `satisfy any` it was not good enough. `None`: the request
-/// goes on. nginx: `ngx_http_core_access_phase`, `ngx_http_core_post_access_phase`.
+/// Runs the checks that read files or send subrequests to other locations. At this point the
+/// address was not refused (`satisfy all`), or it was not sufficient (`satisfy any`). `None`: the
+/// request continues. nginx: `ngx_http_core_access_phase`, `ngx_http_core_post_access_phase`.
 pub(crate) async fn authenticate(request: &mut Request) -> Option<Outcome> {
     let location = request.location();
     let any = location.client.satisfy == Satisfy::Any;
     let address = by_address(&location.access.rules, request.peer());
     let asks_another = location.auth_request.uri().is_some();
-    // The refusal to answer with, if nobody is content: 401 rather than 403.
+    // The refusal to send if no check succeeds: 401 rather than 403.
     let mut refusal = (any && address == Verdict::Refused).then_some(None);
     match auth::finish(request).await {
         Authentication::Settled(Verdict::None) => {}
@@ -108,7 +108,7 @@ pub(crate) async fn authenticate(request: &mut Request) -> Option<Outcome> {
                 return Some(delayed(request, Outcome::Special(special)).await);
             }
             match &mut refusal {
-                // The client may do either.
+                // The client may satisfy either check.
                 Some(Some(Outcome::Special(basic))) => basic.headers.extend(special.headers),
                 _ => refusal = Some(Some(Outcome::Special(special))),
             }
@@ -124,7 +124,7 @@ pub(crate) async fn authenticate(request: &mut Request) -> Option<Outcome> {
     }
 }
 
-/// Gives out 401 after the time of `auth_delay`.
+/// Returns 401 after the time of `auth_delay`.
 async fn delayed(request: &Request, outcome: Outcome) -> Outcome {
     let delay = request.location().client.auth_delay.duration();
     if !delay.is_zero() {

@@ -24,21 +24,21 @@ use credentials::Credentials;
 use password::Check;
 use user_file::{LoadError, UserFile};
 
-/// All checks of passwords share one key of the pool, so that a flood of them leaves threads to
-/// those who wait for files.
+/// All password checks share one key of the pool, so that a flood of them leaves threads to
+/// requests that need files.
 const POOL_KEY: u64 = u64::MAX;
 
-/// What the module has to say about a request.
+/// Result of basic authentication.
 pub(crate) enum Authentication {
-    /// Nothing, or the user is known.
+    /// No password is required, or the user is authenticated.
     Settled(Verdict),
-    /// 401: with this realm.
+    /// 401 with this realm.
     Unauthorized(Bytes),
-    /// Another answer, which nothing overrules.
+    /// Another response, which no other check overrules.
     Failed(Outcome),
 }
 
-/// What can be said without the file; `None`: nothing.
+/// The result, if it needs no file; otherwise `None`.
 pub(crate) fn begin(request: &Request) -> Option<Authentication> {
     let Some(realm) = realm(request) else { return Some(Authentication::Settled(Verdict::None)) };
     if Credentials::of(request).is_none() {
@@ -51,7 +51,7 @@ pub(crate) fn begin(request: &Request) -> Option<Authentication> {
     None
 }
 
-/// Asks the file.
+/// Checks the password against the file.
 pub(crate) async fn finish(request: &Request) -> Authentication {
     let file = request.location().auth.auth_basic_user_file.as_ref();
     let (Some(realm), Some(file)) = (realm(request), file) else {
@@ -93,16 +93,16 @@ pub(crate) async fn finish(request: &Request) -> Authentication {
     Authentication::Unauthorized(realm)
 }
 
-/// The answer that asks for a password. nginx: `ngx_http_auth_basic_set_realm`.
+/// The response that requests a password. nginx: `ngx_http_auth_basic_set_realm`.
 pub(crate) fn unauthorized(realm: &[u8]) -> Outcome {
     let value = [b"Basic realm=\"", realm, b"\""].concat();
-    // The realm may hold what a client sent, by variables.
+    // The realm may contain data from the client, by variables.
     let value: Bytes = value.into_iter().filter(|b| !matches!(b, b'\r' | b'\n' | 0)).collect();
     let name = Bytes::from_static(b"WWW-Authenticate");
     Outcome::Special(Special { status: 401, location: None, headers: vec![Header { name, value }] })
 }
 
-/// What is protected; `None` when nothing is asked for.
+/// The protected realm; `None` if no password is required.
 fn realm(request: &Request) -> Option<Bytes> {
     let auth = &request.location().auth;
     auth.auth_basic_user_file.as_ref()?;
@@ -124,7 +124,7 @@ async fn check_in_pool(
     })
 }
 
-/// The file can't be used: 403 when there is none, else 500.
+/// The file can't be used: 403 if it does not exist, otherwise 500.
 fn refuse(request: &Request, path: &[u8], error: &LoadError) -> Authentication {
     let shown = String::from_utf8_lossy(path);
     match error {

@@ -12,17 +12,17 @@ use crate::request::Request;
 use crate::subrequest::{self, Subrequest};
 use crate::variables::Place;
 
-/// What the other location says.
+/// Result of the authorisation subrequest.
 pub(crate) enum Asked {
-    /// Nobody is asked, or the client is welcome.
+    /// No subrequest is configured, or it allowed the request.
     Settled(Verdict),
     /// 401 or 403.
     Refused(Special),
-    /// Another answer, which nothing overrules.
+    /// Another response, which no other check overrules.
     Failed(Outcome),
 }
 
-/// Asks.
+/// Sends the authorisation subrequest.
 pub(crate) async fn ask(request: &mut Request) -> Asked {
     let current = request.current.clone();
     let conf = &current.conf.location(request.location).auth_request;

@@ -47,7 +47,7 @@ impl Format {
     }
 }
 
-/// What an entry is, after following a symbolic link; a dangling link is `Other`.
+/// Type of an entry, after following a symbolic link; a dangling link is `Other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A directory.
@@ -63,7 +63,7 @@ pub enum Kind {
 pub struct Entry {
     /// Any bytes but NUL and `/`.
     pub name: Vec<u8>,
-    /// What it is.
+    /// Type of the entry.
     pub kind: Kind,
     /// Bytes; shown for files, in HTML for all but directories.
     pub size: u64,
@@ -190,7 +190,7 @@ fn html(chunks: &mut Chunks, uri: &[u8], entries: &[Entry], options: Options) {
     chunks.current.extend_from_slice(b"</pre><hr></body>\r\n</html>\r\n");
 }
 
-/// Whether there are characters that only UTF-8 explains.
+/// Whether any text contains characters outside ASCII and is valid UTF-8.
 fn is_utf8_beyond_ascii(uri: &[u8], entries: &[Entry]) -> bool {
     let texts = || entries.iter().map(|entry| &entry.name[..]).chain([uri]);
     !texts().all(<[u8]>::is_ascii) && texts().all(|text| std::str::from_utf8(text).is_ok())
@@ -284,8 +284,8 @@ fn xml(chunks: &mut Chunks, entries: &[Entry]) {
 
 fn json(chunks: &mut Chunks, entries: &[Entry], callback: Option<&[u8]>) {
     if let Some(name) = callback {
-        // The comment keeps the answer from being taken for something else than script by its
-        // first bytes, which the client chose.
+        // The comment keeps browsers from guessing another type than script from the first bytes,
+        // which the client chose.
         chunks.current.extend_from_slice(b"/* callback */\r\n");
         chunks.current.extend_from_slice(name);
         chunks.current.push(b'(');

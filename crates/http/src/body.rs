@@ -16,7 +16,7 @@ use crate::subrequest::{self, Answer, Refused};
 #[derive(Default)]
 pub struct Sequence {
     pieces: VecDeque<Piece>,
-    /// Something was sent.
+    /// Whether anything was sent.
     sent: bool,
 }
 
@@ -24,11 +24,11 @@ pub struct Sequence {
 pub enum Piece {
     /// A body.
     Body(Body),
-    /// What a subrequest answers; it is run when its turn comes.
+    /// The response of a subrequest, which is run when its turn comes.
     Subrequest(Box<Request>),
-    /// A subrequest that is being answered.
+    /// A running subrequest.
     Running(LocalFuture<'static, Result<Answer, Refused>>),
-    /// A body that is sent only if nothing was before.
+    /// A body that is sent only if nothing was sent before it.
     IfEmpty(Body),
 }
 
@@ -56,7 +56,7 @@ impl Sequence {
                         *first = Piece::Running(subrequest::run(request));
                     }
                 }
-                // It stays where it is when this future is dropped.
+                // The future stays in its place when this one is dropped.
                 Piece::Running(running) => {
                     let answer = running.await;
                     *first = Piece::Body(Body::Empty);
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// The result of a future that has nothing to wait for.
+    /// The result of a future that is ready at once.
     fn at_once<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

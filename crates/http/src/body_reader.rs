@@ -16,9 +16,9 @@ use crate::response::LocalFuture;
 /// Reads the body of a connection's current request.
 pub struct Reader {
     connection: Rc<Connection>,
-    /// The client waits for `100 Continue`.
+    /// The client is waiting for `100 Continue`.
     expects_continue: bool,
-    /// For sending it.
+    /// For sending `100 Continue`.
     send_timeout: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Reader {
 }
 
 impl Reader {
-    /// Appends what further chunks have come: one piece for all of them.
+    /// Appends the content of all further chunks that have arrived, as one piece.
     fn take_chunks(&self, data: &mut Vec<u8>) -> Result<(), ReadError> {
         let connection = &self.connection;
         let mut input = connection.input.borrow_mut();
@@ -86,7 +86,7 @@ impl BodyReader for Reader {
 
     fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>> {
         Box::pin(async move {
-            // A client that sends its content already needs no invitation.
+            // A client that is already sending its content needs no invitation.
             if std::mem::take(&mut self.expects_continue)
                 && self.connection.input.borrow().is_empty()
             {

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
-/// Stands for what the other charset has no character for.
+/// Replaces characters that the target charset lacks.
 const UNKNOWN: u8 = b'?';
 
-/// A way from one charset to another.
+/// A conversion from one charset to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Conversion {
-    /// Byte by byte: the length stays.
+    /// Byte by byte: the length is unchanged.
     Bytes(Box<[u8; 256]>),
     /// Each byte becomes a character of UTF-8.
     ToUtf8(Box<[Box<[u8]>]>),
@@ -19,7 +19,7 @@ pub enum Conversion {
     FromUtf8(BTreeMap<char, u8>),
 }
 
-/// One `charset_map`: both ways.
+/// One `charset_map`, in both directions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Map {
     /// Charset of the left column.
@@ -53,7 +53,7 @@ impl Maps {
 }
 
 impl Map {
-    /// A map of bytes to bytes, in which ASCII stays what it is.
+    /// A map of bytes to bytes that leaves ASCII unchanged.
     pub fn of_bytes(from: &[u8], to: &[u8], pairs: &[(u8, u8)]) -> Self {
         let mut there = Box::new([UNKNOWN; 256]);
         for (byte, ascii) in there[..128].iter_mut().zip(0..) {
@@ -72,7 +72,7 @@ impl Map {
         }
     }
 
-    /// A map of bytes to characters, in which ASCII stays what it is.
+    /// A map of bytes to characters that leaves ASCII unchanged.
     pub fn of_characters(from: &[u8], to: &[u8], pairs: &[(u8, Box<[u8]>)]) -> Self {
         let mut there: Vec<Box<[u8]>> =
             (0..=255u8).map(|b| [if b < 128 { b } else { UNKNOWN }].into()).collect();
@@ -92,7 +92,7 @@ impl Map {
 }
 
 impl Conversion {
-    /// Whether the converted text is as long as the text.
+    /// Whether conversion preserves the length of a text.
     pub fn keeps_length(&self) -> bool {
         matches!(self, Self::Bytes(_))
     }

@@ -20,12 +20,12 @@ pub enum Coding {
     Zstd,
 }
 
-/// What became of a response.
+/// Compression of a response.
 #[derive(Debug)]
 pub struct Coded {
-    /// By what it is compressed.
+    /// The coding used.
     pub coding: Coding,
-    /// How much.
+    /// Lengths before and after.
     pub counts: Rc<Counts>,
 }
 
@@ -52,7 +52,7 @@ impl Coding {
     }
 }
 
-/// How much the client wants a coding, in thousandths; 0 if it does not accept it. Parts of other
+/// The client's weight for a coding, in thousandths; 0 if it does not accept it. Parts of other
 /// responses are not compressed. `*` does not count, as for gzip.
 pub fn weight(request: &Request, coding: Coding) -> u16 {
     if request.is_nested() {
@@ -62,7 +62,7 @@ pub fn weight(request: &Request, coding: Coding) -> u16 {
     weight_in(field, coding.name())
 }
 
-/// RFC 9110 section 12.5.3. What is malformed is not accepted.
+/// RFC 9110 section 12.5.3. Malformed members are not accepted.
 fn weight_in(field: &[u8], name: &[u8]) -> u16 {
     for member in field.split(|&byte| byte == b',') {
         let mut parts = member.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);

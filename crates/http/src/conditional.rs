@@ -43,7 +43,7 @@ impl Preconditions<'_> {
     }
 }
 
-/// What the response says about itself.
+/// The validators of the response.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Validators<'a> {
     /// The `ETag` field with quotes and, if weak, `W/`.
@@ -52,7 +52,7 @@ pub struct Validators<'a> {
     pub last_modified: Option<i64>,
 }
 
-/// What becomes of the response.
+/// Result of the evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Send it.

@@ -36,10 +36,10 @@ pub use leaving::{Heir, Moved, arrive};
 use nowait_front::servers::Virtual;
 use waiting::{Idle, Received, Wait};
 
-/// After this time without a request a connection gives up what it needs for serving them.
+/// After this time without a request a connection releases the memory for serving requests.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// So many connections of a worker keep it for that time; the others give it up at once.
+/// Most connections of a worker that keep this memory meanwhile; further ones release it at once.
 const BUSY_MAX: usize = 256;
 
 /// A connection as requests see it.
@@ -50,7 +50,7 @@ pub struct Connection {
     pub stream: Stream,
     /// The client's address.
     pub peer: Address,
-    /// Address of the listening socket that it came in by.
+    /// Address of the listening socket that accepted it.
     pub listen: Arc<ListenAddress>,
     /// When it was accepted.
     pub started: Instant,
@@ -60,38 +60,38 @@ pub struct Connection {
     place: Cell<u32>,
     idle: Cell<Idle>,
     on_hangup: Cell<OnHangup>,
-    /// Whether `TCP_NODELAY` is set, if that is known.
+    /// Whether `TCP_NODELAY` is set, if known.
     nodelay: Cell<Option<bool>>,
-    /// What the PROXY protocol said.
+    /// The header of the PROXY protocol.
     pub proxy_protocol: OnceCell<Box<ProxyProtocol>>,
     /// The worker that serves it.
     pub worker: Rc<Worker>,
     /// The protocol state; an idle connection needs none.
     h1: RefCell<Option<Box<server::Connection>>>,
-    /// Bytes received and not yet used.
+    /// Bytes received but not yet used.
     pub(crate) input: RefCell<RecvBuf>,
     local: OnceCell<Box<Address>>,
-    /// The worker that it came from still has the descriptor.
+    /// The worker that accepted it still has the descriptor.
     shared: Cell<bool>,
-    /// A client has opened it, and it is counted.
+    /// Whether it was opened by a client and is counted.
     counted: bool,
 }
 
-/// What becomes of a connection after some requests.
+/// What happens to a connection after some requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// Wait for another request.
     Idle,
     /// Close it.
     Close,
-    /// Close it after reading what the client still sends, at most so long.
+    /// Close it after reading the client's further input, for at most this time.
     Linger { time: Duration, timeout: Duration },
     /// Close it with a reset.
     Reset,
 }
 
 impl Connection {
-    /// A connection just accepted.
+    /// A connection that was just accepted.
     pub fn new(
         worker: Rc<Worker>,
         stream: Stream,
@@ -108,13 +108,13 @@ impl Connection {
         connection
     }
 
-    /// A connection that came in elsewhere, and was passed on.
+    /// A connection that was accepted elsewhere and passed on.
     pub fn of_passed(worker: Rc<Worker>, connection: Handover) -> Rc<Self> {
         let Handover { stream, peer, local, listen, input, proxy_protocol, .. } = connection;
         worker.counts.opened();
         let mut connection = Self::uncounted(worker, stream, peer, listen, true);
         connection.local = OnceCell::from(Box::new(local));
-        // Whoever passes it on brings along no more than fits.
+        // The sender passes no more bytes than fit.
         connection.input = RefCell::new(RecvBuf::of(&input).unwrap_or_else(RecvBuf::empty));
         if let Some(header) = proxy_protocol {
             connection.proxy_protocol = OnceCell::from(header);
@@ -124,8 +124,8 @@ impl Connection {
         connection
     }
 
-    /// What stands in for a connection where the server itself asks: for the variables of health
-    /// checks. Nobody counts it or closes it.
+    /// A placeholder connection for the server's own requests: for the variables of health checks.
+    /// It is neither counted nor closed.
     pub(crate) fn of_nobody(
         worker: Rc<Worker>,
         stream: Stream,
@@ -162,15 +162,15 @@ impl Connection {
         }
     }
 
-    /// The protocol state, made anew for a connection that was idle.
+    /// The protocol state, created anew after an idle phase.
     pub(crate) fn h1(&self) -> RefMut<'_, server::Connection> {
         RefMut::map(self.h1.borrow_mut(), |h1| {
             &mut **h1.get_or_insert_with(|| Box::new(server::Connection::new(Limits::default())))
         })
     }
 
-    /// Gives the memory of what was received back, once all of it is used: for a wait, which may be
-    /// long, for more of it, for a disk, a server behind this one or the client.
+    /// Releases the receive buffer once all of it is used, before a wait that may be long: for more
+    /// input, a disk, an upstream server or the client.
     pub(crate) fn release_input(&self) {
         let mut input = self.input.borrow_mut();
         if input.is_empty() {
@@ -178,16 +178,16 @@ impl Connection {
         }
     }
 
-    /// `tcp_nodelay`: a response that goes out in several pieces must not wait for the client's
-    /// acknowledgement of the first, which clients delay by 40 ms.
+    /// `tcp_nodelay`: a response sent in several pieces must not wait for the client's
+    /// acknowledgement of the first one, which clients delay by 40 ms.
     pub(crate) fn set_nodelay(&self, on: bool) {
         if self.nodelay.replace(Some(on)) != Some(on) {
-            // A socket that can't be set is gone already.
+            // A socket that can't be set is closed already.
             let _ = self.stream.set_nodelay(on);
         }
     }
 
-    /// Our side's address; asked for only when needed and where it differs from the listener's.
+    /// The local address; it is only looked up when needed and when it differs from the listener's.
     pub fn local(&self) -> &Address {
         self.local.get_or_init(|| {
             if let ListenAddress::Inet(address) = &*self.listen
@@ -199,8 +199,7 @@ impl Connection {
         })
     }
 
-    /// The servers that answer on this connection; `None` when the address is no longer listened
-    /// on.
+    /// The servers for this connection; `None` if its address is no longer listened on.
     pub fn virtual_servers<'a>(&self, current: &'a Current) -> Option<&'a Virtual> {
         let listen = current.conf.listens().iter().find(|l| l.spec.address == *self.listen)?;
         Some(listen.only().unwrap_or_else(|| listen.at(self.local())))
@@ -216,7 +215,7 @@ impl Drop for Connection {
     }
 }
 
-/// Serves a connection until it is closed. The future is what an idle connection keeps: no `async
+/// Serves a connection until it is closed. An idle connection keeps this future, hence no `async
 /// fn`, which would hold its argument twice.
 #[expect(clippy::manual_async_fn, reason = "see above")]
 pub fn serve(connection: Rc<Connection>) -> impl Future<Output = ()> {
@@ -248,18 +247,18 @@ pub fn serve(connection: Rc<Connection>) -> impl Future<Output = ()> {
         };
         match next {
             Next::Linger { time, timeout } => Box::pin(linger(&connection, time, timeout)).await,
-            // A socket that can't be set is gone already.
+            // A socket that can't be set is closed already.
             Next::Reset => drop(connection.stream.set_reset_on_close()),
             Next::Idle | Next::Close => {}
         }
         if Rc::strong_count(&connection) > 1 || connection.shared.get() {
-            // A background subrequest goes on; the client must not wait for it.
+            // A background subrequest continues; the client must not wait for it.
             let _ = connection.stream.shutdown(std::net::Shutdown::Both);
         }
     }
 }
 
-/// How long to wait next, if no request says that.
+/// The next wait, if no request sets it.
 fn first_wait(connection: &Connection) -> Wait {
     let first = || Wait { timeout: first_timeout(connection), keep: Duration::ZERO };
     connection.rest().unwrap_or_else(first)
@@ -302,7 +301,7 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// A request between two uses on a connection. When the connection needs it no longer, its memory
+/// A request between two uses on a connection. When the connection no longer needs it, its memory
 /// becomes a spare of the worker.
 struct Kept<'a>(&'a Worker, Option<Box<Request>>);
 
@@ -314,11 +313,11 @@ impl Drop for Kept<'_> {
     }
 }
 
-/// Serves requests as long as they follow each other; returns how long to wait for more.
+/// Serves requests that follow each other closely; returns how long to wait for more.
 async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
     let mut out = OutBuf::new();
     let mut pipelined = false;
-    // The memory of a request serves for the next one.
+    // The memory of a request is reused for the next one.
     let mut kept = Kept(&connection.worker, None);
     let mut default_server = ServerId(0);
     let _idle = Forget(connection);
@@ -366,7 +365,7 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
         }
         // The buffer goes back to the runtime: idle connections hold none.
         drop(connection.input.replace(RecvBuf::empty()));
-        // A busy connection soon sends the next request: worth keeping this future for it.
+        // A busy connection soon sends the next request; this future is kept for it.
         let Some(_busy) = connection.worker.enter_busy(BUSY_MAX) else {
             return (Next::Idle, wait);
         };
@@ -386,8 +385,8 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
     }
 }
 
-/// Reads and drops what the client still sends, so that it can read the response before the
-/// connection is reset. nginx: `ngx_http_lingering_close_handler`.
+/// Reads and discards the client's further input, so that the client can read the response before
+/// the connection is reset. nginx: `ngx_http_lingering_close_handler`.
 async fn linger(connection: &Connection, time: Duration, timeout: Duration) {
     let until = now() + time;
     if connection.stream.shutdown_write().is_err() {

@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicU64;
 
 use nowait_front::tally::{Tally, add, take};
 
-/// The counters of all workers that there were in this process.
+/// The counters of all workers that this process has had.
 static WORKERS: Tally<Counters> = Tally::new();
 
-/// The counters of one worker. Alone in its cache lines, which no other worker writes to.
+/// The counters of one worker, in cache lines that no other worker writes to.
 #[derive(Default)]
 #[repr(align(128))]
 struct Counters {
@@ -19,7 +19,7 @@ struct Counters {
     writing: AtomicU64,
 }
 
-/// A worker's hold on its counters.
+/// A worker's handle to its counters.
 pub(crate) struct Counts(Arc<Counters>);
 
 /// The counters of all workers together.
@@ -33,18 +33,18 @@ pub struct Totals {
     pub active: u64,
     /// Connections whose request is being read.
     pub reading: u64,
-    /// Connections whose request is being answered.
+    /// Connections whose request is being processed.
     pub writing: u64,
 }
 
 impl Totals {
-    /// Connections that wait for a request.
+    /// Connections that are waiting for a request.
     pub fn waiting(&self) -> u64 {
         self.active.saturating_sub(self.reading).saturating_sub(self.writing)
     }
 }
 
-/// Adds the workers up.
+/// Adds up the counters of all workers.
 pub fn totals() -> Totals {
     let sum = |counter| WORKERS.sum(counter);
     Totals {
@@ -57,7 +57,7 @@ pub fn totals() -> Totals {
 }
 
 impl Counts {
-    /// The counters of a new worker; they stay in the sums when it ends.
+    /// The counters of a new worker; they remain in the sums after its end.
     pub(crate) fn new() -> Self {
         Self(WORKERS.join())
     }
@@ -68,7 +68,7 @@ impl Counts {
         add(&self.0.active);
     }
 
-    /// A connection has come from another worker, where it was counted as accepted.
+    /// A connection has moved here from another worker, which has counted it as accepted.
     pub(crate) fn moved(&self) {
         add(&self.0.active);
     }
@@ -78,7 +78,7 @@ impl Counts {
         take(&self.0.active);
     }
 
-    /// A request begins to be read; counted as long as the result lives.
+    /// A request begins to be read; it is counted until the result is dropped.
     pub(crate) fn request(&self) -> Counted<'_> {
         add(&self.0.requests);
         add(&self.0.reading);
@@ -93,7 +93,7 @@ pub(crate) struct Counted<'a> {
 }
 
 impl Counted<'_> {
-    /// It was read, and is answered from now on.
+    /// The request was read; from now on it is being processed.
     pub(crate) fn answering(&mut self) {
         take(self.of);
         self.of = &self.counters.writing;

@@ -36,7 +36,7 @@ fn redirect(request: &mut Request, page: &ErrorPage, special: Special) -> Outcom
     match page.overwrite {
         Overwrite::Keep => {}
         Overwrite::Status(status) => request.error_status = Some(status),
-        // `error_page 404 = /x`: whatever the page answers.
+        // `error_page 404 = /x`: the status of the page itself.
         Overwrite::Page => request.error_status = None,
     }
     let target = request.evaluate(&page.target);
@@ -57,7 +57,7 @@ fn redirect(request: &mut Request, page: &ErrorPage, special: Special) -> Outcom
                 Overwrite::Status(status @ (301 | 302 | 303 | 307 | 308)) => status,
                 _ => 302,
             };
-            // The status of the redirect itself.
+            // The redirect's own status.
             request.error_status = None;
             let special = Special { status, location: Some(target), headers: special.headers };
             Outcome::Response(built_in(request, special))
@@ -65,14 +65,14 @@ fn redirect(request: &mut Request, page: &ErrorPage, special: Special) -> Outcom
     }
 }
 
-/// Keeps `Location`, `WWW-Authenticate` and their like for the response that answers instead.
+/// Keeps `Location`, `WWW-Authenticate` and similar fields for the response that replaces this one.
 fn carry(request: &mut Request, special: Special) {
     if special.location.is_some() || !special.headers.is_empty() {
         request.carried = Some(Box::new(special));
     }
 }
 
-/// Puts what was kept into the response.
+/// Adds the kept fields to the response.
 pub fn deliver(request: &mut Request, head: &mut Head) {
     if let Some(special) = request.carried.take() {
         if head.location.is_none() {
@@ -84,7 +84,7 @@ pub fn deliver(request: &mut Request, head: &mut Head) {
 
 /// The built-in page of a status.
 pub fn built_in(request: &mut Request, special: Special) -> Response {
-    // A client that waits for `100 Continue` is not asked for what nobody will read.
+    // A client that waits for `100 Continue` is not invited to send a body that nobody reads.
     request.body_discarded = true;
     let location = request.location();
     let status = special.status;

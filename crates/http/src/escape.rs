@@ -6,19 +6,19 @@
 
 use std::borrow::Cow;
 
-/// Which bytes [`uri`] escapes. Control bytes are escaped by all; bytes from 0x80 by all but
-/// `Memcached`.
+/// The sets of bytes that [`uri`] escapes. All sets include control bytes; all but `Memcached`
+/// include bytes from 0x80.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Set {
     /// A path: space and `"#%?<>\^{|}` and the backquote.
     Uri,
-    /// A query argument: as `Uri`, and `&+;`.
+    /// A query argument: as `Uri`, plus `&+;`.
     Args,
-    /// One component: all but letters, digits, `-._~`.
+    /// One component: all bytes but letters, digits, `-._~`.
     Component,
-    /// A URI inside an HTML attribute: as `Uri` without `?`, and the apostrophe.
+    /// A URI inside an HTML attribute: as `Uri` without `?`, plus the apostrophe.
     Html,
-    /// A URI inside a `Refresh`: escapes of the URI itself stay as they are.
+    /// A URI inside a `Refresh`: existing escapes are left alone.
     Refresh,
     /// A memcached key: control bytes, space and `%`.
     Memcached,
@@ -91,22 +91,22 @@ pub fn push_uri(out: &mut Vec<u8>, set: Set, input: &[u8]) {
     }
 }
 
-/// What [`unescape`] leaves alone.
+/// Limits of [`unescape`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unescape {
     /// Everything is decoded.
     All,
     /// Decoding ends after a question mark, plain or decoded.
     Uri,
-    /// As `Uri`, and only what is printable and behind `%` in ASCII is decoded, so that the result
+    /// As `Uri`, and only escapes of printable ASCII above `%` are decoded, so that the result
     /// stays a URI: for redirects.
     Redirect,
 }
 
 /// Decodes `%XX` and returns the result with the number of bytes of `input` read.
 ///
-/// As in nginx a `%` that no two hexadecimal digits follow is dropped, with the one digit, if
-/// there is one.
+/// As in nginx, a `%` that is not followed by two hexadecimal digits is dropped, together with the
+/// one digit, if there is one.
 pub fn unescape(input: &[u8], mode: Unescape) -> (Vec<u8>, usize) {
     let mut out = Vec::with_capacity(input.len());
     let mut at = 0;

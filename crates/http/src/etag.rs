@@ -23,8 +23,9 @@ fn push_hex(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// The tag of a representation that a filter changed (compressed, say): weak, as its bytes are no
-/// longer those the tag was made for. `None` if `tag` is not a tag and the field must go.
+/// The tag of a representation that a filter changed (by compression, for example): weak, because
+/// the bytes differ from those that the tag was made for. `None` if `tag` is no tag and the field
+/// must be removed.
 pub fn weaken(tag: &Bytes) -> Option<Bytes> {
     if tag.len() > 2 && tag.starts_with(b"W/") {
         return Some(tag.clone());

@@ -14,7 +14,7 @@ use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
 
-/// Bytes that are read in the same trip to the pool that opens a cold file.
+/// Bytes read in the same pool task that opens a cold file.
 const PREFETCH: usize = 64 * 1024;
 
 /// Why a file could not be opened.
@@ -42,7 +42,7 @@ pub async fn open(request: &Request, path: &[u8]) -> Result<File, OpenError> {
     Ok(fs::open(&io, path, &options).await?)
 }
 
-/// What is at a path. Needs no permission to read it: what may not be read exists all the same.
+/// The metadata of a path. Needs no permission to read the file: unreadable files exist, too.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -56,7 +56,7 @@ pub async fn stat(request: &Request, path: &[u8]) -> Result<Metadata, OpenError>
     Ok(fs::stat(&io, path, symlinks).await?)
 }
 
-/// Opens as [`open`] does if that needs no disk; `None`: it needs the pool.
+/// Opens like [`open`] if that needs no disk; `None`: it needs the pool.
 pub fn try_open(request: &Request, path: &[u8]) -> Option<Result<File, OpenError>> {
     if let Err(error) = check_name(path) {
         return Some(Err(error));
@@ -79,7 +79,7 @@ fn options(request: &Request, path: &[u8]) -> OpenOptions {
 /// Refuses names that no file can have.
 ///
 /// # Errors
-/// The name has a zero byte in it: there is no such file.
+/// The name contains a zero byte: no file can have it.
 fn check_name(path: &[u8]) -> Result<(), OpenError> {
     if path.contains(&0) {
         return Err(OpenError(io::Error::from_raw_os_error(libc_errno::ENOENT)));
@@ -87,7 +87,7 @@ fn check_name(path: &[u8]) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Which symbolic links `disable_symlinks` forbids in a path.
+/// The symbolic links that `disable_symlinks` forbids in a path.
 fn symlinks(request: &Request, path: &[u8]) -> Symlinks {
     let from = |from: &Option<crate::variables::complex::Complex>| match from {
         None => 0,
@@ -100,7 +100,7 @@ fn symlinks(request: &Request, path: &[u8]) -> Symlinks {
             if trusted { from.len() } else { 0 }
         }
     };
-    // Where the whole path is trusted no link in it is forbidden.
+    // If the whole path is trusted, no link in it is forbidden.
     match &request.location().files.disable_symlinks {
         DisableSymlinks::Off => Symlinks::Follow,
         DisableSymlinks::On(trusted) => match from(trusted) {
@@ -163,7 +163,7 @@ impl OpenError {
         self.0.raw_os_error()
     }
 
-    /// There is no such file.
+    /// The file does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(
             self.code(),
@@ -176,17 +176,17 @@ impl OpenError {
         matches!(self.code(), Some(libc_errno::ENOTDIR | libc_errno::ENAMETOOLONG))
     }
 
-    /// The server may not open it.
+    /// The server lacks the permission.
     pub fn is_denied(&self) -> bool {
         self.code() == Some(libc_errno::EACCES)
     }
 
-    /// A symbolic link stands in the way.
+    /// A forbidden symbolic link is in the path.
     pub fn is_symlink(&self) -> bool {
         matches!(self.code(), Some(libc_errno::EMLINK | libc_errno::ELOOP))
     }
 
-    /// The thread pool has no room for the question.
+    /// The queue of the thread pool is full.
     pub fn is_overflow(&self) -> bool {
         PoolError::of(&self.0).is_some()
     }
@@ -196,7 +196,7 @@ impl OpenError {
         errno(&self.0)
     }
 
-    /// What happened, for the error log.
+    /// The failed operation and its error, for the error log.
     pub fn describe(&self, path: &[u8]) -> String {
         match PoolError::of(&self.0) {
             Some(overflow) => overflow.to_string(),
@@ -206,7 +206,7 @@ impl OpenError {
         }
     }
 
-    /// Logs the error and says what the client gets. nginx: `ngx_http_static_handler`.
+    /// Logs the error and returns the client's response. nginx: `ngx_http_static_handler`.
     pub fn answer(&self, request: &Request, path: &[u8]) -> Outcome {
         if PoolError::of(&self.0).is_some() {
             request.log(Level::Error, format_args!("{}", self.describe(path)));

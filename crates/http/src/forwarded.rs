@@ -10,8 +10,8 @@ use nowait_front::realip::is_trusted;
 
 use crate::cidr::Cidr;
 
-/// Walks back through the entries as long as the address is one of the trusted proxies: one entry,
-/// or with `recursive` as many as there are. `values` are the header's values in their order.
+/// Walks back through the entries while the address is that of a trusted proxy: one entry, or with
+/// `recursive` any number. `values` are the header's values in their order.
 pub fn client_of<'a>(
     peer: IpAddr,
     values: impl DoubleEndedIterator<Item = &'a [u8]>,
@@ -24,8 +24,8 @@ pub fn client_of<'a>(
     client_address(values, trusted, recursive).map_or(peer, |address| address.ip())
 }
 
-/// The address that a trusted peer says, with its port if one was given, else zero; further back
-/// with `recursive`, as long as the addresses are those of trusted proxies.
+/// The address that a trusted peer stated, with its port, or zero without one. With `recursive`,
+/// the search continues backwards while the addresses are those of trusted proxies.
 pub fn client_address<'a>(
     values: impl DoubleEndedIterator<Item = &'a [u8]>,
     trusted: &[Cidr],
@@ -43,7 +43,7 @@ pub fn client_address<'a>(
     address
 }
 
-/// Reads an address that a port may follow.
+/// Parses an address with an optional port.
 fn parse(entry: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(entry).ok()?;
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);

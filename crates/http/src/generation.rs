@@ -23,9 +23,9 @@ use crate::request::Request;
 pub struct Generation {
     /// Counted from 1.
     pub number: u64,
-    /// What the `http` block says.
+    /// The `http` block.
     pub conf: HttpConf,
-    /// Thread pools by name; `default` is always there.
+    /// Thread pools by name; `default` always exists.
     pub pools: HashMap<String, Pool>,
     /// The caches, by their numbers in [`HttpConf::caches`].
     pub caches: Vec<Arc<nowait_cache::Store>>,
@@ -33,7 +33,7 @@ pub struct Generation {
     pub resolvers: crate::resolvers::Resolvers,
     /// The logs.
     pub logs: crate::logs::Logs,
-    /// What status pages tell of `stream`; `None`: there is no such block.
+    /// Status of `stream` sessions for status pages; `None` without such a block.
     pub sessions: Option<nowait_front::sessions::ReportSessions>,
     /// Dropped with the generation: tells the program that it has drained.
     pub lifeline: Box<dyn std::any::Any + Send + Sync>,
@@ -46,7 +46,7 @@ pub struct Current {
     io: RefCell<Vec<Option<Rc<Io>>>>,
     /// The same for the files of the locations' caches.
     cache_io: RefCell<Vec<Option<Rc<Io>>>>,
-    /// What `open_file_cache` keeps.
+    /// The caches of `open_file_cache`.
     pub(crate) open_files: Caches,
 }
 
@@ -76,22 +76,22 @@ impl Current {
         })
     }
 
-    /// Whether this is a wrapper of the same generation.
+    /// Whether this belongs to the same generation.
     pub fn is_of(&self, generation: &Arc<Generation>) -> bool {
         Arc::ptr_eq(&self.generation, generation)
     }
 
-    /// The pool for work that takes processor time. Disks that hang hold nothing up there.
+    /// The pool for CPU work. A hanging disk holds nothing up there.
     pub fn compute_pool(&self) -> &Pool {
         self.pools.get(COMPUTE_POOL).unwrap_or_else(|| self.default_pool())
     }
 
-    /// The pool that takes everything for which no other is named.
+    /// The pool for everything that names no other one.
     pub fn default_pool(&self) -> &Pool {
         &self.pools[crate::generation::DEFAULT_POOL]
     }
 
-    /// How the location of a request reads files.
+    /// How a request's location reads files.
     pub fn io(&self, request: &Request) -> Rc<Io> {
         let at = request.location.0 as usize;
         if let Some(Some(io)) = self.io.borrow().get(at) {
@@ -105,7 +105,7 @@ impl Current {
         io
     }
 
-    /// How the location of a request reads the files of its cache, which is `store`.
+    /// How a request's location reads the files of its cache, `store`.
     pub(crate) fn cache_io(&self, request: &Request, store: &Store) -> Rc<Io> {
         let at = request.location.0 as usize;
         if let Some(Some(io)) = self.cache_io.borrow().get(at) {
@@ -159,8 +159,8 @@ impl Current {
     }
 }
 
-/// Name of the pool that is always there.
+/// Name of the pool that always exists.
 pub const DEFAULT_POOL: &str = "default";
 
-/// Name of the pool for work that takes processor time.
+/// Name of the pool for CPU work.
 pub const COMPUTE_POOL: &str = "compute";

@@ -16,10 +16,10 @@ use crate::response::Head;
 use crate::variables::Builtin;
 use crate::variables::core::builtins;
 
-/// What is known of compression for a request and its response.
+/// State of compression for a request and its response.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Whether the client gets compressed responses, once that was asked.
+    /// Whether the client accepts compressed responses, once determined.
     accepted: Option<bool>,
     /// The response depends on `Accept-Encoding`.
     pub vary: bool,
@@ -27,7 +27,7 @@ pub struct State {
     pub counts: Option<Rc<Counts>>,
 }
 
-/// Lengths of a text that was compressed: zeros before it is complete.
+/// Lengths of a compressed text; zero before it is complete.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Length of the text by its `Content-Length`; other filters may have changed it since.
@@ -45,12 +45,12 @@ pub const BUILTINS: &[Builtin] = builtins! {
 };
 
 impl Counts {
-    /// Nothing is compressed yet.
+    /// State before anything was compressed.
     pub fn of(expected: Option<u64>) -> Self {
         Self { expected, ..Self::default() }
     }
 
-    /// Appends the ratio with two digits; false if there is none.
+    /// Appends the ratio with two decimals; false if there is none.
     pub(crate) fn append_ratio(&self, out: &mut Vec<u8>) -> bool {
         let (taken, made) = (u128::from(self.taken.get()), u128::from(self.made.get()));
         let Some(thousandths) = (taken * 1000).checked_div(made) else { return false };
@@ -61,7 +61,7 @@ impl Counts {
     }
 }
 
-/// Whether the client gets compressed responses; asked once per request, as in nginx.
+/// Whether the client accepts compressed responses; determined once per request, as in nginx.
 pub fn is_accepted(request: &mut Request, head: &Head) -> bool {
     match request.gzip.accepted {
         Some(accepted) => accepted,
@@ -146,8 +146,8 @@ fn has_cache_control(head: &Head, wanted: &str) -> bool {
         })
 }
 
-/// Whether an `Accept-Encoding` names gzip with a weight above zero. RFC 9110 section 12.5.3; as in
-/// nginx `*` and `x-gzip` don't count, and the first `gzip` decides.
+/// Whether an `Accept-Encoding` names gzip with a weight above zero (RFC 9110 section 12.5.3). As
+/// in nginx, `*` and `x-gzip` don't count, and the first `gzip` decides.
 fn accepts_gzip(field: &[u8]) -> bool {
     let mut from = 0;
     let rest = loop {

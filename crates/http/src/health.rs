@@ -27,11 +27,11 @@ use crate::log::Level;
 use crate::worker::Worker;
 use check::{Checker, Failure};
 
-/// How often a group with names is looked at for servers that came and went.
+/// Interval of looking for servers that were added to or removed from a group with names.
 const ROSTER_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sets the state in which servers begin, before the first request of a configuration that was just
-/// read: those of `mandatory` checks wait, those that are not checked any more are as healthy as any.
+/// Sets the initial state of servers, before the first request of a new configuration: those with
+/// `mandatory` checks wait, and those without checks are no longer unhealthy.
 pub fn prepare(conf: &HttpConf) {
     for upstream in conf.upstreams.iter() {
         let group = &upstream.group;
@@ -47,15 +47,15 @@ pub fn prepare(conf: &HttpConf) {
     }
 }
 
-/// The numbers of a group's checks: several locations may have one.
+/// The numbers of a group's checks; several locations may have one.
 fn of_group(conf: &HttpConf, group: &Arc<Group>) -> Vec<usize> {
     let same = |check: &HealthCheck| Arc::ptr_eq(&conf.upstreams.get(check.group).group, group);
     let checks = conf.health_checks.iter().enumerate();
     checks.filter(|(_, check)| same(check)).map(|(number, _)| number).collect()
 }
 
-/// Starts this worker's part of the checks. They end with their handles, and when the worker is told to
-/// stop.
+/// Starts this worker's part of the checks. They end when their handles are dropped or the worker
+/// is told to stop.
 pub fn start(worker: &Rc<Worker>, current: &Rc<Current>) -> Vec<JoinHandle<()>> {
     let groups = current.conf.upstreams.iter().map(|upstream| &upstream.group);
     let watched = groups.map(|group| (group, of_group(&current.conf, group)));
@@ -76,11 +76,11 @@ struct Watch {
     worker: Rc<Worker>,
     current: Rc<Current>,
     group: Arc<Group>,
-    /// Which of the configuration's checks.
+    /// Numbers of the configuration's checks.
     numbers: Vec<usize>,
 }
 
-/// The tasks of a server, one for each check; they end with this.
+/// The tasks of a server, one for each check; dropping this aborts them.
 struct Checked {
     peer: Arc<Peer>,
     tasks: Vec<JoinHandle<()>>,
@@ -92,15 +92,15 @@ impl Drop for Checked {
     }
 }
 
-/// What each check of a group says of a server: it is as healthy as the worst of them says.
+/// The findings of a group's checks about a server, which is as healthy as the worst of them.
 struct Verdict(RefCell<Vec<Finding>>);
 
-/// What one check says.
+/// The finding of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Finding {
-    /// Nothing yet.
+    /// No result yet.
     Nothing,
-    /// Nothing yet, and requests wait for it.
+    /// No result yet, and requests wait for it (`mandatory`).
     Awaited,
     Passed,
     Failed,
@@ -108,7 +108,7 @@ enum Finding {
 
 impl Verdict {
     fn new(peer: &Peer, checks: impl Iterator<Item = bool>) -> Self {
-        // One that was unhealthy before a reload, for whatever reason, has to pass everything.
+        // A server that was unhealthy before a reload, for whatever reason, has to pass all checks.
         let failed = peer.availability(now()) == Availability::Unhealthy;
         let first = |mandatory| match mandatory {
             _ if failed => Finding::Failed,
@@ -128,12 +128,12 @@ impl Verdict {
 }
 
 impl Watch {
-    /// The group's check of this place.
+    /// The group's check with this number.
     fn health_check(&self, place: usize) -> &HealthCheck {
         &self.current.conf.health_checks[self.numbers[place]]
     }
 
-    /// Keeps the tasks of each of this worker's servers.
+    /// Runs the tasks of this worker's servers.
     async fn run(self: Rc<Self>) {
         let mut checked: Vec<Checked> = Vec::new();
         let changes = self.group.names().next().is_some();
@@ -155,7 +155,7 @@ impl Watch {
         }
     }
 
-    /// Checks a server again and again.
+    /// Checks a server repeatedly.
     async fn check(self: Rc<Self>, peer: Arc<Peer>, place: usize, verdict: Rc<Verdict>) {
         let health_check = self.health_check(place);
         let check = &health_check.check;
@@ -181,7 +181,7 @@ impl Watch {
         }
     }
 
-    /// Draws conclusions.
+    /// Evaluates a result.
     fn judge(
         &self,
         peer: &Peer,
@@ -241,7 +241,7 @@ struct Row {
     passes: u32,
 }
 
-/// Whether this worker checks a server: each is one worker's, whatever else changes.
+/// Whether this worker checks a server. Each server belongs to one worker, whatever else changes.
 fn is_mine(peer: &Peer) -> bool {
     let hash = BuildHasherDefault::<FxHasher>::default().hash_one(peer.name());
     hash % worker::count() as u64 == worker::index() as u64

@@ -134,15 +134,15 @@ pub fn parse(text: &[u8]) -> Option<i64> {
     unix(year, month, day, hour, minute, second)
 }
 
-/// As [`parse`], but only what the grammar of RFC 9110 allows, in any case of letters: for `Date` and
+/// Like [`parse`], but accepts only the grammar of RFC 9110, in any case of letters: for `Date` and
 /// `Expires` in caches.
 ///
 /// RFC 9111 section 4.2: "Although all date formats are specified to be case-sensitive, a cache
 /// recipient SHOULD match the field value case-insensitively"; "A cache recipient SHOULD consider a
 /// date with a zone abbreviation other than "GMT" to be invalid for calculating expiration."
 ///
-/// RFC 9110 section 5.6.7: what "appears to be more than 50 years in the future" is of the last
-/// century. With two-digit years below 70, nothing does.
+/// RFC 9110 section 5.6.7: a date that "appears to be more than 50 years in the future" belongs to
+/// the last century. With two-digit years below 70, no date does.
 pub fn parse_exact(text: &[u8]) -> Option<i64> {
     const NAMES: [&[u8]; 7] =
         [b"thursday", b"friday", b"saturday", b"sunday", b"monday", b"tuesday", b"wednesday"];
@@ -170,8 +170,8 @@ pub fn parse_exact(text: &[u8]) -> Option<i64> {
     parse(&canonical)
 }
 
-/// Whether a text has a form: `0` stands for a digit, `_` for a digit or a space, `a` for a letter, and
-/// everything else for itself in any case.
+/// Whether a text matches a form: `0` stands for a digit, `_` for a digit or a space, `a` for a
+/// letter, and any other byte for itself in any case.
 fn has_form(text: &[u8], form: &[u8]) -> bool {
     text.len() == form.len()
         && text.iter().zip(form).all(|(byte, form)| match form {

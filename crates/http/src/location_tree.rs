@@ -158,18 +158,19 @@ pub struct Location<T, R> {
     pub nested: Option<Locations<T, R>>,
 }
 
-/// What a URI led to.
+/// Result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found<'a, T> {
     /// The location.
     pub value: &'a T,
-    /// It was found by `=`.
+    /// Whether it was found by `=`.
     pub exact: bool,
-    /// The URI lacks the trailing slash of the location's text: answer 301 to the escaped text.
+    /// The URI lacks the trailing slash of the location's text: respond with 301 to the escaped
+    /// text.
     pub auto_redirect: bool,
 }
 
-/// Where a level's search ended; the parent level goes on only after `Prefix`.
+/// How a level's search ended; the parent level continues only after `Prefix`.
 enum Step<'a, T> {
     End(Found<'a, T>),
     Prefix(&'a T),
@@ -294,7 +295,7 @@ fn link<T, R>(prefixes: &mut [Prefix<T, R>]) {
 pub struct Locations<T, R> {
     /// Sorted by text, each text once.
     prefixes: Vec<Prefix<T, R>>,
-    /// Some text wants `auto_redirect`.
+    /// Whether any text has `auto_redirect`.
     redirects: bool,
     regexes: Vec<(R, Entry<T, R>)>,
     named: Vec<(Box<[u8]>, T)>,
@@ -328,7 +329,7 @@ impl<T, R> Locations<T, R> {
         self.named.iter().find(|(text, _)| **text == *name).map(|(_, value)| value)
     }
 
-    /// True when some named location exists.
+    /// Whether a named location exists.
     pub fn has_named(&self) -> bool {
         !self.named.is_empty()
     }

@@ -34,7 +34,7 @@ impl Request {
         self.current.logs.about(about, level, message);
     }
 
-    /// Writes what was received, at level debug.
+    /// Logs the received head at level debug.
     pub(crate) fn log_head(&self) {
         if !self.current.logs.debugs() {
             return;
@@ -47,8 +47,7 @@ impl Request {
     }
 }
 
-/// Writes a line about a request at level debug. What it says is put together only where somebody
-/// wants such lines.
+/// Logs a line about a request at level debug. Its text is only formatted if the level is enabled.
 macro_rules! debug {
     ($request:expr, $($message:tt)+) => {
         if $request.current.logs.debugs() {
@@ -58,7 +57,7 @@ macro_rules! debug {
 }
 pub(crate) use debug;
 
-/// What error lines say about a request.
+/// The description of a request in error lines.
 struct About<'a>(&'a Request);
 
 impl Details for About<'_> {
@@ -93,7 +92,7 @@ impl Details for About<'_> {
     }
 }
 
-/// Writes the access log lines of a finished request, after the lines of the error log that were kept
+/// Writes the access log lines of a finished request, after the error log lines that were kept
 /// until then.
 pub fn access(request: &Request) {
     if let Some(state) = &request.upstream {
@@ -104,7 +103,7 @@ pub fn access(request: &Request) {
     request.current.logs.access(request.location.0 as usize, request);
 }
 
-/// The text of the format that exists without being defined.
+/// The text of the predefined format.
 pub const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \
      \"$request\" $status $body_bytes_sent \
      \"$http_referer\" \"$http_user_agent\"";

@@ -26,7 +26,7 @@ impl Types {
         Self::default()
     }
 
-    /// What nginx uses when no `types` block is configured: html, gif and jpg.
+    /// nginx's table when no `types` block is configured: html, gif and jpg.
     pub fn builtin() -> Self {
         let mut types = Types::new();
         for (content_type, extension) in
@@ -61,7 +61,7 @@ impl Types {
         self.by_extension.len()
     }
 
-    /// True without any extension.
+    /// Whether there are no extensions.
     pub fn is_empty(&self) -> bool {
         self.by_extension.is_empty()
     }

@@ -10,7 +10,7 @@ use crate::request::Request;
 use crate::request_body;
 use crate::subrequest::{self, Refused, Subrequest};
 
-/// Makes the copies. `Some`: the content of the request could not be read.
+/// Starts the mirror subrequests. `Some`: the request body could not be read.
 pub(crate) async fn run(request: &mut Request) -> Option<Outcome> {
     let current = request.current.clone();
     let conf = &current.conf.location(request.location).mirror;

@@ -30,10 +30,10 @@ use crate::request::Request;
 /// Most entries that a look-up removes because they have expired, as in nginx.
 const EXPIRE_STEPS: usize = 2;
 
-/// As [`EXPIRE_STEPS`], for the sweeper, which then lets others go on.
+/// Like [`EXPIRE_STEPS`], for the sweeper, which yields to other tasks after this many.
 const SWEEP_STEPS: usize = 64;
 
-/// The sweeper sleeps at least so long.
+/// Shortest sleep of the sweeper.
 const SWEEP_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// The caches of one worker and one configuration, by their numbers.
@@ -50,7 +50,7 @@ impl Caches {
     }
 }
 
-/// One cache, and the task that removes what expires while nobody asks.
+/// One cache, and the task that removes entries which expire unused.
 #[derive(Default)]
 struct Shared {
     cache: RefCell<Cache>,
@@ -76,7 +76,7 @@ impl Shared {
     }
 }
 
-/// Removes what has expired, until nothing is left or the worker stops.
+/// Removes expired entries until none is left or the worker stops.
 async fn sweep(shared: Weak<Shared>, inactive: Duration) {
     let next = |now: Instant| {
         let shared = shared.upgrade()?;
@@ -97,13 +97,13 @@ async fn sweep(shared: Weak<Shared>, inactive: Duration) {
     }
 }
 
-/// What is known of a path.
+/// The state of a path.
 enum Known {
     /// The open file (or directory).
     File(File),
-    /// What a look at it said; it was not opened.
+    /// The metadata of a path that was not opened.
     Seen(Metadata),
-    /// Used too rarely so far to stay open.
+    /// Not used often enough yet to stay open.
     Counted,
     /// The error number of the look-up.
     Error(i32),
@@ -128,7 +128,7 @@ struct Key {
     symlinks: u64,
 }
 
-/// A [`Key`] that is only looked up; hashes as the key does.
+/// A borrowed [`Key`] for look-ups; hashes like the key.
 #[derive(Hash)]
 struct Name<'a> {
     path: &'a [u8],
@@ -163,7 +163,7 @@ pub async fn open(
     };
     let key = Key { path: path.into(), symlinks: name.symlinks };
     let opened = fs::open(io, path, options).await;
-    // The descriptor of an unchanged file is kept: other requests share it.
+    // The descriptor of an unchanged file is kept, because other requests share it.
     let opened = opened.map(|new| match old {
         Some(old) if is_same(old.metadata(), new.metadata()) => old,
         _ => new,
@@ -177,7 +177,7 @@ pub async fn open(
     opened
 }
 
-/// The cached result of a look-up that needs no check; `None`: [`open`] has to be asked.
+/// The cached result, if it needs no check; `None`: [`open`] has to be called.
 pub fn try_open(
     request: &Request,
     path: &[u8],
@@ -191,7 +191,7 @@ pub fn try_open(
     cache.fresh(&name, valid, conf.inactive.duration())
 }
 
-/// Looks at a file through the cache.
+/// Returns a file's metadata through the cache.
 ///
 /// # Errors
 /// Those of the look-up, cached ones included.
@@ -239,13 +239,13 @@ fn is_same(old: &Metadata, new: &Metadata) -> bool {
         && old.mtime_nsec == new.mtime_nsec
 }
 
-/// What the cache knows of an open file.
+/// Result of looking up an open file.
 enum LookUp {
     Fresh(io::Result<File>),
     Stale(Option<File>),
 }
 
-/// What the cache knows of what is at a path.
+/// Result of looking up metadata.
 enum Seen {
     Fresh(io::Result<Metadata>),
     Stale(Option<File>),
@@ -261,7 +261,8 @@ impl Cache {
         Some((&entry.known, now.saturating_duration_since(entry.checked) < valid))
     }
 
-    /// What is known and need not be checked. Anything else is no use yet: the caller asks again.
+    /// The cached result, if it needs no check. Other calls are not counted as uses: the caller
+    /// looks the path up again.
     fn fresh(
         &mut self,
         name: &Name<'_>,
@@ -337,7 +338,7 @@ impl Cache {
         }
     }
 
-    /// Removes up to `steps` entries that were not used for `inactive`. How many there were.
+    /// Removes up to `steps` entries that were not used for `inactive`. Returns their number.
     fn expire(&mut self, now: Instant, inactive: Duration, steps: usize) -> usize {
         let is_unused = |entry: &Entry| now.saturating_duration_since(entry.used) >= inactive;
         for removed in 0..steps {

@@ -3,7 +3,7 @@
 //! nginx keeps one list and sends it as it grew: an upstream's `ETag` comes where the upstream put it,
 //! `Accept-Ranges` after `add_header`. Handlers and filters note places here; the writer of heads merges.
 
-/// A field that is kept apart from the other lines.
+/// A header field that is stored apart from the other lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Apart {
     /// `Server`, passed on from an upstream.
@@ -22,17 +22,18 @@ pub enum Apart {
     AcceptRanges,
 }
 
-/// As many as there are fields.
+/// Number of fields.
 const PLACES_MAX: usize = 7;
 
-/// The places of fields: each stands before the line with its number. In the order of the lines.
+/// Positions of fields: each precedes the line with its number. In the order of the lines.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
     places: [Option<(Apart, u16)>; PLACES_MAX],
 }
 
 impl Order {
-    /// Whether a field has a place. A field without one stands where nginx puts that of a handler.
+    /// Whether a field has a place. Fields without one are written where nginx puts those of
+    /// handlers.
     pub fn has(&self, field: Apart) -> bool {
         self.fields().any(|(placed, _)| placed == field)
     }
@@ -42,7 +43,7 @@ impl Order {
         self.places.iter().flatten().map(|(field, line)| (*field, usize::from(*line)))
     }
 
-    /// Gives a field its place after all of `lines` lines, unless it has one.
+    /// Places a field after the first `lines` lines, unless it has a place already.
     pub fn place(&mut self, field: Apart, lines: usize) {
         if !self.has(field)
             && let Some(free) = self.places.iter_mut().find(|place| place.is_none())
@@ -51,7 +52,7 @@ impl Order {
         }
     }
 
-    /// Takes a field's place away.
+    /// Removes a field's place.
     pub fn forget(&mut self, field: Apart) {
         let kept = self.places.map(|place| place.filter(|(placed, _)| *placed != field));
         self.places = Default::default();
@@ -60,7 +61,7 @@ impl Order {
         }
     }
 
-    /// The line with this number is gone.
+    /// The line with this number was removed.
     pub fn remove_line(&mut self, number: usize) {
         for (_, line) in self.places.iter_mut().flatten() {
             if usize::from(*line) > number {

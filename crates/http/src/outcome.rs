@@ -11,13 +11,14 @@ use crate::response::{Header, Response};
     reason = "made and taken once per request; a box would cost more"
 )]
 pub enum Outcome {
-    /// Here is the response.
+    /// The finished response.
     Response(Response),
-    /// Answer with this status: by an `error_page` if there is one for it, else by a built-in page.
+    /// Respond with this status: with its `error_page` if there is one, otherwise with a built-in
+    /// page.
     Special(Special),
-    /// Begin again with another URI or at a named location.
+    /// Start again with another URI or at a named location.
     Redirect(Target),
-    /// Close the connection without an answer (`return 444`).
+    /// Close the connection without a response (`return 444`).
     Close,
 }
 
@@ -32,7 +33,7 @@ pub struct Special {
     pub headers: Vec<Header>,
 }
 
-/// Where an internal redirect leads.
+/// Target of an internal redirect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Another URI, with its query string.
@@ -47,7 +48,7 @@ pub enum Target {
 }
 
 impl Outcome {
-    /// A status without anything else.
+    /// A status and nothing else.
     pub fn status(status: u16) -> Self {
         Self::Special(Special { status, ..Special::default() })
     }

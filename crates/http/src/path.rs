@@ -8,14 +8,14 @@ use crate::log::Level;
 use crate::request::Request;
 use crate::variables::complex::Complex;
 
-/// Where the files of a location are.
+/// Where a location's files are.
 #[derive(Clone, Debug)]
 pub struct FilePath {
     /// The value of `root` or `alias`; absolute when it has no variables.
     pub base: Complex,
     /// How the URI is appended to it.
     pub append: Append,
-    /// What relative values of variables are relative to; ends with a slash.
+    /// Base of relative paths that variables produce; ends with a slash.
     pub prefix: Bytes,
 }
 
@@ -24,7 +24,7 @@ pub struct FilePath {
 pub enum Append {
     /// `root`: the whole URI.
     Uri,
-    /// `alias` in a prefix location: what follows the location's name, which has this length.
+    /// `alias` in a prefix location: the part after the location's name, which has this length.
     After(usize),
     /// `alias` in a regular-expression location: nothing; the value is the path.
     Nothing,
@@ -40,8 +40,7 @@ impl FilePath {
         }
     }
 
-    /// Appends the path of the file that the request's URI means, and returns the length of the
-    /// root in it.
+    /// Appends the path of the request's file, and returns the length of the root in it.
     pub fn append_file(&self, request: &Request, out: &mut Vec<u8>) -> usize {
         let start = out.len();
         self.append_root(request, out);
@@ -56,8 +55,8 @@ impl FilePath {
         root
     }
 
-    /// Whether there is a file that the URI means. An `alias` replaces the part of the URI that the
-    /// location stands for, which a URI rewritten in the location does not have: that is logged.
+    /// Whether the URI stands for a file. An `alias` replaces the part of the URI that matches the
+    /// location; a URI that was rewritten in the location lacks this part, which is logged.
     pub fn is_usable(&self, request: &Request) -> bool {
         let usable = !(self.is_alias() && request.uri_rewritten);
         if !usable {
@@ -78,8 +77,8 @@ impl FilePath {
     }
 }
 
-/// Path and query string of a URI that the content or a server behind this one names, not the client;
-/// `None` if it could lead out of the root. nginx: `ngx_http_parse_unsafe_uri`.
+/// Path and query string of a URI that comes from content or from an upstream server, not from the
+/// client; `None` if it could lead out of the root. nginx: `ngx_http_parse_unsafe_uri`.
 pub fn from_outside(uri: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let (path, args) = match uri.iter().position(|&b| b == b'?') {
         Some(at) => (&uri[..at], Some(uri[at + 1..].to_vec())),

@@ -40,10 +40,10 @@ use crate::special_pages;
 use crate::status;
 use crate::subrequest::Entry;
 
-/// Where a round begins.
+/// Start of a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// At the server: the location has to be found.
+    /// In the server: the location has to be found.
     Server,
     /// In a named location, which is set already.
     Location,
@@ -51,7 +51,7 @@ enum Start {
     Content,
 }
 
-/// Where a request stands among the phases.
+/// Position of a request in the phases.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Stage {
     /// At the beginning.
@@ -67,33 +67,34 @@ pub(crate) enum Stage {
     Location,
     /// In the location's rewrite code.
     LocationCode(Cursor),
-    /// The URI stands; limits, but for the one of connections.
+    /// The URI is final; limits, except the one on connections.
     Preaccess,
-    /// Waits for its turn, so long. A request that ends here was given up by its client.
+    /// Waits for its turn for this time. A request that ends here was given up by its client.
     Delayed(Duration),
-    /// It is the request's turn; the limit of connections.
+    /// The request's turn has come; limit on connections.
     Connections,
     /// Access control.
     Access,
-    /// Access control has to look at files, or delays its answer.
+    /// Access control that needs files, or delays its response.
     Authentication,
     /// `try_files` and the content.
     Content,
 }
 
-/// How far a request has come.
+/// Progress of a request.
 pub enum Progress {
-    /// The response; `None`: close the connection without an answer.
+    /// The response; `None`: close the connection without one.
     Done(Option<Response>),
-    /// Files have to be looked at, or it is not the request's turn yet: [`resume`] goes on. So it does
-    /// where an upstream [was asked](Request::asked), unless [`received`] has the response.
+    /// Files are needed, or it is not the request's turn yet: [`resume`] continues. It also
+    /// continues after the request was sent to an [upstream](Request::asked), unless [`received`]
+    /// has the response.
     Files,
 }
 
-/// Answers a request as far as that needs no file. Most of what is not a file needs none, and is
-/// answered here without a future.
+/// Handles a request as far as no file is needed. Most responses that are not files need none and
+/// are made here without a future.
 ///
-/// Once there is a response, `request.location` is the one whose settings it is sent with.
+/// Once there is a response, its delivery uses the settings of `request.location`.
 pub fn respond(request: &mut Request) -> Progress {
     if request.server().early_read.any(request) {
         request.stage = Stage::EarlyBody;
@@ -110,7 +111,7 @@ fn post_read(request: &mut Request) {
     }
 }
 
-/// Answers a subrequest as far as that needs no file.
+/// Handles a subrequest as far as no file is needed.
 pub(crate) fn respond_nested(request: &mut Request) -> Progress {
     let start = match request.entry {
         Entry::Server => Start::Server,
@@ -120,7 +121,8 @@ pub(crate) fn respond_nested(request: &mut Request) -> Progress {
     advance(request, start)
 }
 
-/// Answers a request that could not be read: by the error page for the status, else a built-in one.
+/// Responds to a request that could not be read, with the error page for the status or a built-in
+/// one.
 pub fn refuse(request: &mut Request, status: u16) -> Progress {
     match conclude(request, Outcome::status(status)) {
         Concluded::Done(response) => Progress::Done(response),
@@ -128,8 +130,8 @@ pub fn refuse(request: &mut Request, status: u16) -> Progress {
     }
 }
 
-/// Answers with what an upstream has sent now to [what was asked](Request::asked), if that is enough;
-/// else [`resume`] goes on.
+/// Responds with the bytes that an upstream has just sent for the [request in
+/// flight](Request::asked), if they suffice; otherwise [`resume`] continues.
 pub(crate) fn received(request: &mut Request, received: io::Result<RecvBuf>) -> Progress {
     let Some(outcome) = proxy::try_answer(request, received) else { return Progress::Files };
     match conclude(request, outcome) {
@@ -138,7 +140,7 @@ pub(crate) fn received(request: &mut Request, received: io::Result<RecvBuf>) -> 
     }
 }
 
-/// Answers a request for which files have to be looked at, or that has to wait for its turn.
+/// Handles a request that needs files or has to wait for its turn.
 pub async fn resume(request: &mut Request) -> Option<Response> {
     loop {
         let Some(outcome) = wait(request).await else { continue };
@@ -152,8 +154,8 @@ pub async fn resume(request: &mut Request) -> Option<Response> {
     }
 }
 
-/// Waits for the turn of the request, or does what its stage needs files for, and goes on from there. `None`: another
-/// stage needs files.
+/// Waits for the request's turn, or runs the stage that needs files, and continues from there.
+/// `None`: another stage needs files.
 async fn wait(request: &mut Request) -> Option<Outcome> {
     request.stage = match request.stage {
         Stage::EarlyBody => match Box::pin(early_body(request)).await {
@@ -175,7 +177,7 @@ async fn wait(request: &mut Request) -> Option<Outcome> {
             let connection = request.connection.clone();
             match select(sleep(time), connection.stream.hangup()).await {
                 Either::Left(()) => Stage::Connections,
-                // Nothing was begun for a client that has gone meanwhile. nginx:
+                // Nothing was started for a client that has gone meanwhile. nginx:
                 // `ngx_http_test_reading`.
                 Either::Right(_) => return Some(Outcome::Close),
             }
@@ -199,7 +201,7 @@ async fn wait(request: &mut Request) -> Option<Outcome> {
     phases(request)
 }
 
-/// Goes through the phases that need no file, and through the redirects that they decide on.
+/// Runs the phases that need no file, and follows the redirects that they return.
 fn advance(request: &mut Request, mut start: Start) -> Progress {
     loop {
         let Some(outcome) = round(request, start) else { return Progress::Files };
@@ -210,7 +212,7 @@ fn advance(request: &mut Request, mut start: Start) -> Progress {
     }
 }
 
-/// A round up to where it needs files.
+/// Runs a round up to the point where it needs files.
 fn round(request: &mut Request, start: Start) -> Option<Outcome> {
     request.stage = match start {
         Start::Server => Stage::Server,
@@ -220,8 +222,8 @@ fn round(request: &mut Request, start: Start) -> Option<Outcome> {
     phases(request)
 }
 
-/// The phases from the stage of the request on, up to one that looks at files; there the stage is
-/// left. Each pass leads forward but for the changes of the URI, which are counted.
+/// Runs the phases from the request's stage up to one that needs files, and stores the stage. Every
+/// pass advances, except after changes of the URI, which are counted.
 fn phases(request: &mut Request) -> Option<Outcome> {
     let mut stage = request.stage;
     set_label("http phases");
@@ -247,7 +249,7 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                 Some(outcome) => return Some(outcome),
                 None => Stage::Location,
             },
-            // Without a location the server's code, which has been run, is not run again.
+            // Without a location the server's code, which was run already, is not run again.
             Stage::Location if lacks_paths(request) => {
                 request.stage = stage;
                 return None;
@@ -288,8 +290,8 @@ fn phases(request: &mut Request) -> Option<Outcome> {
                 Turn::Go | Turn::Wait(_) => Stage::Access,
                 Turn::Refuse(status) => return Some(Outcome::status(status)),
             },
-            // Whoever may make the request may make what it is made of.
-            // nginx: `ngx_http_core_access_phase`
+            // Access to the main request includes access to its subrequests. nginx:
+            // `ngx_http_core_access_phase`
             Stage::Access if request.is_nested() => Stage::Content,
             Stage::Access => match access::check(request) {
                 Access::Granted => Stage::Content,
@@ -326,7 +328,7 @@ fn phases(request: &mut Request) -> Option<Outcome> {
     }
 }
 
-/// Answers with a file that can be opened without waiting for a disk.
+/// Responds with a file that can be opened without waiting for a disk.
 fn file_at_once(request: &mut Request) -> Option<Outcome> {
     match handler::precompressed::try_run(request) {
         Tried::Answered(outcome) => Some(outcome),
@@ -335,7 +337,7 @@ fn file_at_once(request: &mut Request) -> Option<Outcome> {
     }
 }
 
-/// Where an outcome leads.
+/// Result of following an outcome.
 enum Concluded {
     Done(Option<Response>),
     Again(Start),
@@ -354,7 +356,7 @@ fn conclude(request: &mut Request, mut outcome: Outcome) -> Concluded {
                 error_page::deliver(request, &mut response.head);
                 proxy::accel::deliver(request, &mut response.head);
                 if response.head.status == 204 {
-                    // nginx leaves what an upstream says of the content that there is not.
+                    // nginx leaves an upstream's fields about the absent content alone.
                     if !response.head.has_upstreams_status {
                         response.head.content_type = None;
                     }
@@ -371,7 +373,7 @@ fn conclude(request: &mut Request, mut outcome: Outcome) -> Concluded {
                 request.close_status(crate::special_pages::internal::CLOSE);
                 return Concluded::Done(None);
             }
-            // Nobody is there to read an answer.
+            // There is no client to receive a response.
             Outcome::Special(Special { status: status @ (408 | 499), .. }) => {
                 request.close_status(status);
                 return Concluded::Done(None);
@@ -453,8 +455,8 @@ fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
     }
 }
 
-/// Sends a request whose URI was changed back to find its location, if it may.
-/// nginx: `ngx_http_core_post_rewrite_phase`.
+/// Starts the search for the location of a changed URI again, if the limit allows. nginx:
+/// `ngx_http_core_post_rewrite_phase`.
 fn post_rewrite(request: &mut Request) -> Option<Outcome> {
     request.uri_changes = request.uri_changes.saturating_sub(1);
     if request.uri_changes == 0 {
@@ -471,7 +473,7 @@ fn post_rewrite(request: &mut Request) -> Option<Outcome> {
     None
 }
 
-/// Puts the settings of `limit_except` in place of the location's.
+/// Replaces the location's settings by those of `limit_except`.
 fn limit_except(request: &mut Request) {
     if let Some(limit) = &request.location().limit_except
         && !limit.except.contains(request.method)
@@ -518,7 +520,7 @@ fn find_config(request: &mut Request) -> Option<Outcome> {
     None
 }
 
-/// Whether the body is longer than the location allows, which is logged.
+/// Whether the body is longer than the location allows; logs it.
 fn is_too_large(request: &mut Request) -> bool {
     let BodyLength::Known(length) = request.body_length else { return false };
     let max = request.location().body.client_max_body_size.0;
@@ -527,13 +529,13 @@ fn is_too_large(request: &mut Request) -> bool {
     }
     request
         .log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
-    // A page may answer, and must not be refused in turn.
+    // The error page must not be refused in turn.
     request.body_discarded = true;
     true
 }
 
-/// Reads the body by the settings of the server. The status to answer with, if that fails.
-/// nginx: `ngx_http_read_early_body`.
+/// Reads the body with the settings of the server. Returns the status to respond with if that
+/// fails. nginx: `ngx_http_read_early_body`.
 async fn early_body(request: &mut Request) -> Result<(), u16> {
     if is_too_large(request) {
         return Err(413);
@@ -541,8 +543,8 @@ async fn early_body(request: &mut Request) -> Result<(), u16> {
     request_body::read(request).await
 }
 
-/// Whether a disk has to be asked for what variables can't wait for: `$realpath_root` of this
-/// location, if the configuration mentions it.
+/// Whether a path has to be resolved on the disk before variables, which can't wait, use it:
+/// `$realpath_root` of this location, if the configuration mentions it.
 fn lacks_paths(request: &Request) -> bool {
     request.current.conf.wants_realpath && request.realpath_of != Some(request.location)
 }
@@ -563,7 +565,7 @@ async fn precontent(request: &mut Request) -> Option<Outcome> {
     None
 }
 
-/// The handler that makes the response. nginx: `ngx_http_core_content_phase`.
+/// Runs the handler that makes the response. nginx: `ngx_http_core_content_phase`.
 async fn content(request: &mut Request) -> Outcome {
     match request.location().content {
         Content::EmptyGif => return handler::empty_gif::run(request),

@@ -12,7 +12,7 @@ use crate::log::Level;
 use crate::request::Request;
 use crate::subrequest::{self, Entry, Subrequest};
 
-/// Begins the action of the request's location, if it has one. What goes wrong is logged.
+/// Starts the `post_action` of the request's location, if it has one. Failures are logged.
 pub(crate) fn run(request: &Request) {
     let current = request.current.clone();
     let Some(uri) = &current.conf.location(request.location).client.post_action else { return };
@@ -24,7 +24,7 @@ pub(crate) fn run(request: &Request) {
             ..Subrequest::get(&request.uri.path[..], request.uri.args.clone())
         },
     };
-    // There is no other method where no head was understood.
+    // Without a parsed head there is no other method.
     let method = match request.method {
         Method::Other => Method::Get,
         method => method,
@@ -45,6 +45,6 @@ pub(crate) fn run(request: &Request) {
     action.sent.bytes.set(request.sent.bytes.get());
     action.sent.head_bytes.set(request.sent.head_bytes.get());
     action.sent.complete.set(request.sent.complete.get());
-    // When it is refused, the log says so.
+    // A refusal was logged already.
     let _ = subrequest::background(action);
 }

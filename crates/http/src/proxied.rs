@@ -14,17 +14,17 @@ use crate::log::Level;
 use crate::proxy_protocol;
 use crate::request::Request;
 
-/// Whether a proxy speaks first on this connection.
+/// Whether this connection begins with a PROXY protocol header.
 pub(crate) fn is_proxied(connection: &Connection) -> bool {
     let current = connection.worker.current();
     connection.virtual_servers(&current).is_some_and(|servers| servers.proxy_protocol)
 }
 
-/// Receives what the proxy says first. False: the connection can't go on.
+/// Receives the PROXY protocol header. False: the connection must be closed.
 pub(crate) async fn receive(connection: &Rc<Connection>, timeout: Duration) -> bool {
     let until = now() + timeout;
     let mut bytes = Vec::new();
-    // A connection that was passed on may have brought something along.
+    // A connection that was passed on may come with received bytes.
     let mut brought = Some(connection.input.replace(RecvBuf::empty()));
     loop {
         let left = until.saturating_duration_since(now());
@@ -39,11 +39,11 @@ pub(crate) async fn receive(connection: &Rc<Connection>, timeout: Duration) -> b
         bytes.extend_from_slice(&received);
         match proxy_protocol::parse(&bytes) {
             Ok(Some((header, length))) => {
-                // It was not whole before: it ends in what has just come.
+                // The header was incomplete before: it ends in the bytes just received.
                 received.advance(length.saturating_sub(before));
                 connection.input.replace(received);
                 if let Some(header) = header {
-                    // The cell is filled here only, once.
+                    // Only this code fills the cell, once.
                     let _ = connection.proxy_protocol.set(Box::new(header));
                 }
                 return true;
@@ -57,9 +57,9 @@ pub(crate) async fn receive(connection: &Rc<Connection>, timeout: Duration) -> b
     }
 }
 
-/// Logs what came in place of a header of the PROXY protocol.
+/// Logs the bytes received in place of a PROXY protocol header.
 fn broken_header(connection: &Rc<Connection>, bytes: &[u8]) {
-    /// So much of it is shown.
+    /// Number of bytes shown.
     const SHOWN: usize = 107;
     let current = connection.worker.current();
     let Some(servers) = connection.virtual_servers(&current) else { return };

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-/// 16 bytes that don't repeat: a keyed hash of a counter, keyed by the operating system.
+/// 16 bytes that don't repeat: a hash of a counter, keyed by the operating system.
 pub fn bytes() -> [u8; 16] {
     thread_local! {
         static STATE: RefCell<(RandomState, u64)> = RefCell::new((RandomState::new(), 0));

@@ -14,8 +14,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 /// counts towards the size of the response.
 pub const MAX_RANGES_UNSET: u32 = i32::MAX as u32;
 
-/// What [`select`] charges for the head of one part when `max_ranges` is not configured, and how
-/// much all of them may exceed the size of the representation; bytes.
+/// The cost of one part's head in [`select`] when `max_ranges` is not configured, and the amount by
+/// which all parts may exceed the size of the representation; bytes.
 const PART_COST: u64 = 256;
 const PARTS_COST_FREE: u64 = 4096;
 

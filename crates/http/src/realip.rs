@@ -16,7 +16,7 @@ use crate::request::Request;
 use crate::variables::Builtin;
 use crate::variables::core::{builtins, number};
 
-/// Replaces the client's address if the peer is trusted and says another one.
+/// Replaces the client's address if the peer is trusted and states another one.
 pub fn apply(request: &mut Request, settings: LocationId) {
     let current = request.current.clone();
     let conf = &current.conf.location(settings).realip;

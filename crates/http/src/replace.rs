@@ -12,14 +12,14 @@ use bytes::{Bytes, BytesMut};
 /// Texts up to this size are copied together.
 const COPY_BYTES_MAX: usize = 1024;
 
-/// The strings that are looked for, in their order.
+/// The search strings, in their order.
 #[derive(Debug)]
 pub struct Patterns {
-    /// In lower case, none is empty.
+    /// In lower case; none is empty.
     strings: Box<[Bytes]>,
     shortest: usize,
-    /// How far a search may step when this byte (in lower case) is where the last byte of the
-    /// shortest string would be.
+    /// Distance that a search may advance if this byte (in lower case) is at the position of the
+    /// shortest string's last byte.
     steps: Box<[u8; 256]>,
 }
 
@@ -31,7 +31,7 @@ enum Found {
         end: usize,
         which: usize,
     },
-    /// The text ends within what may be a match that begins here.
+    /// The text ends within a possible match that begins here.
     Perhaps(usize),
     Nothing,
 }
@@ -55,17 +55,17 @@ impl Patterns {
         Self { strings: strings.into(), shortest, steps }
     }
 
-    /// How many there are.
+    /// Number of strings.
     pub fn len(&self) -> usize {
         self.strings.len()
     }
 
-    /// Whether there is nothing to look for.
+    /// Whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.shortest == 0
     }
 
-    /// Looks for the strings that are `wanted`. `ended`: nothing follows the text.
+    /// Searches for the `wanted` strings. `ended`: nothing follows the text.
     fn find(&self, text: &[u8], wanted: &[bool], ended: bool) -> Found {
         if self.shortest == 0 {
             return Found::Nothing;
@@ -92,7 +92,7 @@ impl Patterns {
             .unwrap_or(Found::Nothing)
     }
 
-    /// The first of the wanted strings that stands here.
+    /// The first of the wanted strings that matches here.
     fn at(&self, text: &[u8], start: usize, wanted: &[bool], ended: bool) -> Found {
         let text = &text[start..];
         for (which, string) in self.strings.iter().enumerate() {
@@ -114,22 +114,23 @@ impl Patterns {
     }
 }
 
-/// The state of replacing in one text.
+/// State of the replacement in one text.
 pub struct Replacer {
     patterns: Arc<Patterns>,
     replacements: Vec<Bytes>,
-    /// Strings that are still looked for.
+    /// Strings that are still searched for.
     wanted: Vec<bool>,
     once: bool,
-    /// The beginning of what might be a match.
+    /// The beginning of a possible match.
     held: Bytes,
     out: VecDeque<Bytes>,
-    /// The end of `out`, while small texts are added to it.
+    /// The end of `out`, while small texts are appended to it.
     small: BytesMut,
 }
 
 impl Replacer {
-    /// Replaces each string by that of the same place in `replacements`; `once`: only the first.
+    /// Replaces each string by the replacement with the same index; `once`: only its first
+    /// occurrence.
     pub fn new(patterns: Arc<Patterns>, replacements: Vec<Bytes>, once: bool) -> Self {
         let wanted = vec![true; patterns.len()];
         let held = Bytes::new();

@@ -30,11 +30,11 @@ use crate::variables::{Captures, Slot};
 /// Internal redirects that one request may take. nginx: `NGX_HTTP_MAX_URI_CHANGES`.
 pub const URI_CHANGES_MAX: u8 = 10;
 
-/// A spare request keeps at most so much memory for its path.
+/// Most memory that a spare request keeps for its path.
 const SPARE_PATH_BYTES_MAX: usize = 1024;
 
-/// A reference that a request has while it is in use. A spare request has none, so it keeps neither a
-/// connection nor a generation alive.
+/// A reference that a request holds while it is in use. A spare request holds none, so it keeps
+/// neither a connection nor a generation alive.
 pub struct Attached<T>(Option<Rc<T>>);
 
 impl<T> Deref for Attached<T> {
@@ -49,7 +49,7 @@ impl<T> Deref for Attached<T> {
 pub struct Request {
     /// Facts about the connection.
     pub connection: Attached<Connection>,
-    /// The configuration this request began with; a reload doesn't change it.
+    /// The configuration in force at the request's beginning; a reload doesn't change it.
     pub current: Attached<Current>,
     /// The virtual server.
     pub server: ServerId,
@@ -57,15 +57,15 @@ pub struct Request {
     pub location: LocationId,
     /// Request line and headers.
     pub head: RequestHead,
-    /// The method; an error page is asked for with GET.
+    /// The method; error pages are requested with GET.
     pub method: Method,
-    /// Port of the `Host` header, if it named one.
+    /// Port in the `Host` header, if any.
     pub host_port: Option<u16>,
-    /// Where the request stands now: internal redirects change it.
+    /// The current target: internal redirects change it.
     pub uri: Uri,
-    /// The content that the client sends.
+    /// The request body.
     pub body: RequestBody,
-    /// Length of the body that the head declares.
+    /// Length of the body as declared by the head.
     pub body_length: BodyLength,
     /// When the first byte was received.
     pub started: Instant,
@@ -73,17 +73,17 @@ pub struct Request {
     pub received: Cell<u64>,
     /// Head of the response, as the filters left it.
     pub out: Box<Head>,
-    /// What has been sent.
+    /// What has been sent of the response.
     pub sent: Sent,
     /// The current URI comes from the server itself: `internal` locations are allowed.
     pub internal: bool,
     /// An error page is being made, and may not lead to another.
     pub in_error_page: bool,
-    /// Status to send instead of the one of the response that is being made.
+    /// Status to send instead of the status of the response in progress.
     pub error_status: Option<u16>,
-    /// Headers of the status that an error page answers for.
+    /// Header fields of the status that an error page replaces.
     pub carried: Option<Box<Special>>,
-    /// Internal redirects left, and one more: at zero there was one too many. See
+    /// Remaining internal redirects, plus one: zero means that there was one too many. See
     /// [`URI_CHANGES_MAX`].
     pub uri_changes: u8,
     /// The connection may serve another request afterwards.
@@ -92,65 +92,65 @@ pub struct Request {
     pub header_only: bool,
     /// Arrived together with the request before it.
     pub pipelined: bool,
-    /// The body must not be asked for: the request is refused.
+    /// The client must not be invited to send the body: the request is refused.
     pub body_discarded: bool,
-    /// The connection is closed without reading what the client still sends.
+    /// The connection is closed without reading the client's further input.
     pub skip_lingering: bool,
     /// `try_files` found the URI below the value of an `alias` with captures.
     pub uri_is_file: bool,
     /// The location's own rewriting has changed the URI, which therefore need not begin with the
     /// location's name. nginx: `!r->valid_location`.
     pub uri_rewritten: bool,
-    /// The URI is the client's still: nothing has changed it, so the text of the request line stands
-    /// for it. nginx: `r->valid_unparsed_uri`.
+    /// The URI is still the client's: nothing has changed it, so the text of the request line may
+    /// be used in its place. nginx: `r->valid_unparsed_uri`.
     pub uri_unparsed: bool,
     /// The URI was rewritten, and its location has to be found.
     pub uri_changed: bool,
-    /// Where the phases go on when files may be waited for.
+    /// Where the phases continue when they may wait for files.
     pub(crate) stage: Stage,
-    /// How many variables are being computed, one for the sake of the other.
+    /// Depth of variables that are being computed for each other.
     pub(crate) variable_depth: Cell<u8>,
-    /// What it shares with its subrequests, or with the request that it is one of.
+    /// State shared with subrequests and the main request.
     pub shared: Rc<Shared>,
-    /// What only a subrequest has.
+    /// State that only subrequests have.
     pub nested: Option<Nested>,
     /// Where a subrequest enters the phases.
     pub(crate) entry: Entry,
     /// Captures of the last regular expression that matched.
     pub captures: RefCell<Captures>,
-    /// The client's address when a trusted proxy said it.
+    /// The client's address as stated by a trusted proxy.
     pub real_peer: Option<Box<Address>>,
-    /// Who gets compressed responses, and what became of this one.
+    /// State of the response's compression.
     pub(crate) gzip: crate::gzip::State,
-    /// What filters have decided about the response.
+    /// Decisions of filters about the response.
     pub(crate) filters: crate::filter::Decided,
-    /// Charsets between which the response has to be converted.
+    /// Source and target charset if the response has to be converted.
     pub(crate) conversion: Option<(Bytes, Bytes)>,
     /// `$realpath_root`, filled by a phase when the configuration mentions it.
     pub realpath_root: Option<Bytes>,
     /// The location that `realpath_root` was resolved for.
     pub realpath_of: Option<LocationId>,
-    /// `$limit_rate` when something set it.
+    /// Value of `$limit_rate`, if set.
     pub limit_rate: Cell<Option<u64>>,
-    /// What upstreams did for it; `None` where none was asked.
+    /// Records of upstream tries; `None` if no upstream was used.
     pub upstream: Option<Rc<crate::upstream::State>>,
-    /// Memory for what upstreams do.
+    /// Memory for the records of upstream tries.
     pub(crate) spare_state: Option<Rc<crate::upstream::State>>,
-    /// An upstream was asked already; the content phase goes on with that.
+    /// A request that was already sent to an upstream; the content phase continues it.
     pub asked: crate::upstream::Asked,
-    /// Where it is passed on to.
+    /// State of passing it on.
     pub proxy: crate::proxy::Context,
     /// `X-Accel-Charset` of an upstream.
     pub override_charset: Option<Bytes>,
-    /// Headers that an upstream sent with `X-Accel-Redirect`, for the response of where that leads.
+    /// Header fields that an upstream sent with `X-Accel-Redirect`, for the response of its target.
     pub accel: Option<Box<Head>>,
-    /// What is known of its cache, once one was asked.
+    /// State of its cache look-up, once there was one.
     pub cache: Option<Box<crate::cache::state::State>>,
-    /// The part of the response that is asked for (`slice`).
+    /// The requested part of the response (`slice`).
     pub slice: Cell<Option<crate::slice::Slice>>,
-    /// What `limit_req` and `limit_conn` said, and where the request is counted.
+    /// Results of `limit_req` and `limit_conn`, and the zones that count the request.
     pub limits: Limited,
-    /// What its file operations spent in pools.
+    /// Time that its file operations spent in pools.
     pub spent: Rc<Meter>,
     /// Memory for paths of files.
     path: Vec<u8>,
@@ -166,8 +166,7 @@ pub struct Uri {
 }
 
 impl Uri {
-    /// The file name extension: what follows the last dot of the last segment.
-    /// nginx: `r->exten`.
+    /// The file name extension: the text after the last dot of the last segment. nginx: `r->exten`.
     pub fn extension(&self) -> Option<&[u8]> {
         let at = self.path.iter().rposition(|&b| b == b'.' || b == b'/')?;
         (self.path[at] == b'.'
@@ -182,7 +181,7 @@ impl Uri {
     }
 }
 
-/// Length of a request's content, as its head declares it.
+/// Length of a request's content as declared by its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyLength {
     /// No content.
@@ -193,7 +192,7 @@ pub enum BodyLength {
     Unknown,
 }
 
-/// The content of a request, and how far it was read.
+/// The content of a request, and the state of reading it.
 #[derive(Default)]
 pub enum RequestBody {
     /// There is none, or it was discarded.
@@ -215,7 +214,7 @@ pub trait BodyReader {
     /// [`ReadError`]: the client is gone, slow, or breaks the framing.
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Bytes>, ReadError>>;
 
-    /// Tells the client to send the content (`100 Continue`), once, if it waits for that.
+    /// Invites the client to send the content (`100 Continue`), once, if it waits for that.
     fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>>;
 }
 
@@ -224,7 +223,7 @@ pub trait BodyReader {
 pub enum ReadError {
     /// The client closed the connection or it broke: 400 is logged, nothing is sent.
     Closed(std::io::Error),
-    /// Nothing came within `client_body_timeout`: 408.
+    /// Nothing arrived within `client_body_timeout`: 408.
     TimedOut,
     /// The framing is wrong: 400 with the text for the log.
     Malformed(RequestError),
@@ -312,8 +311,8 @@ impl Request {
         }
     }
 
-    /// The request was answered and logged: it counts at no limit any more, and what its response
-    /// was made of may serve for others.
+    /// The request was completed and logged: no limit counts it any more, and the memory of its
+    /// response may be reused.
     pub fn end(&mut self) {
         self.limits.release();
         self.asked.clear();
@@ -347,7 +346,7 @@ impl Request {
         }
         self.asked = crate::upstream::Asked::default();
         self.spare_state = None;
-        // Their sizes depend on what clients send.
+        // Their sizes depend on clients.
         self.uri.path.shrink_to(SPARE_PATH_BYTES_MAX);
         self.path = Vec::new();
         self.captures = RefCell::default();
@@ -370,9 +369,9 @@ impl Request {
         self.spent.reset();
     }
 
-    /// Forgets everything but the connection and the configuration, and keeps the memory.
+    /// Clears everything but the connection and the configuration, and keeps the memory.
     fn reset(&mut self) {
-        // Field by field: the whole is large, and most of it keeps its memory.
+        // Field by field: a request is large, and most fields keep their memory.
         self.head.recycle();
         self.method = Method::Get;
         self.host_port = None;
@@ -482,8 +481,8 @@ impl Request {
     }
 
     /// How temporary files are written and read: in the default pool, whatever pool `aio threads`
-    /// names for the disk of the location's files. They lie on another disk mostly, and one that hangs
-    /// must not hold up what has nothing to do with it.
+    /// names for the location's files. They are usually on another disk, and a hanging disk must
+    /// not hold up unrelated requests.
     pub fn temp_io(&self) -> Rc<Io> {
         let io = self.io();
         match io.aio {
@@ -515,14 +514,14 @@ impl Request {
         }
     }
 
-    /// An error page is made as for GET, unless only the head is wanted.
+    /// Changes the method to GET for an error page, unless only the head is wanted.
     pub fn switch_to_get(&mut self) {
         if self.method != Method::Head {
             self.method = Method::Get;
         }
     }
 
-    /// Whether the main request is answered as a GET, though it was sent as another.
+    /// Whether the main request was changed to a GET.
     pub(crate) fn is_switched_to_get(&self) -> bool {
         let sent_as_get = || self.head.method() == Method::Get && !self.head.is_malformed();
         let own = || self.method == Method::Get && !sent_as_get();
@@ -538,7 +537,7 @@ impl Request {
         }
     }
 
-    /// The client closed the connection before it was answered.
+    /// The client closed the connection before the response.
     pub fn closed_by_client(&mut self) {
         self.out.status = if self.head.request_line().is_empty() { 400 } else { 499 };
     }
@@ -548,13 +547,13 @@ impl Request {
         self.out.status = 408;
     }
 
-    /// The connection is closed without an answer.
+    /// The connection is closed without a response.
     pub fn close_status(&mut self, status: u16) {
         self.error_status = None;
         self.out.status = status;
     }
 
-    /// Whether the client is a browser of Microsoft, old ones of which need care.
+    /// Whether the client is a browser of Microsoft; old ones need special treatment.
     pub fn is_msie(&self) -> bool {
         self.agent().is_some_and(|agent| contains(agent, b"MSIE ") && !contains(agent, b"Opera"))
     }

@@ -15,13 +15,13 @@ use crate::request::{BodyLength, BodyReader, ReadError, Request, RequestBody};
 use crate::response::LocalFuture;
 pub use crate::temp_file::TempFile;
 
-/// Reads the whole body: into memory up to `client_body_buffer_size`, else into a file.
+/// Reads the whole body: into memory up to `client_body_buffer_size`, otherwise into a file.
 ///
 /// # Errors
-/// The status to answer with.
+/// The status to respond with.
 pub async fn read(request: &mut Request) -> Result<(), u16> {
     match take_unread(request) {
-        // Most requests have none: their futures need no room for what reads one.
+        // Most requests have none: their futures need no room for reading one.
         None => Ok(()),
         Some(reader) => Box::pin(read_all(request, reader)).await,
     }
@@ -55,7 +55,7 @@ async fn read_all(request: &mut Request, mut reader: Box<dyn BodyReader>) -> Res
             if memory.is_empty()
                 && let BodyLength::Known(length) = request.body_length
             {
-                // At once, as nginx: memory that grows leaves holes in the allocator's.
+                // All at once, as in nginx: growing buffers would fragment the allocator's memory.
                 let max = conf.client_body_buffer_size.bytes();
                 memory.reserve(usize::try_from(length).map_or(max, |length| length.min(max)));
             }
@@ -93,12 +93,12 @@ async fn read_all(request: &mut Request, mut reader: Box<dyn BodyReader>) -> Res
     Ok(())
 }
 
-/// Reads what has come already of a body that is sent on while it comes: all of it into memory, if it
-/// has come and fits into `client_body_buffer_size`; else the body is left unread. nginx:
+/// Reads a body that is passed on while it arrives: into memory, if all of it has arrived and fits
+/// into `client_body_buffer_size`; otherwise it is left unread. nginx:
 /// `r->request_body_no_buffering`.
 ///
 /// # Errors
-/// The status to answer with.
+/// The status to respond with.
 pub async fn read_ready(request: &mut Request) -> Result<(), u16> {
     let Some(mut reader) = take_unread(request) else { return Ok(()) };
     let current = request.current.clone();
@@ -127,7 +127,7 @@ pub async fn read_ready(request: &mut Request) -> Result<(), u16> {
     Ok(())
 }
 
-/// A body of which something was read already.
+/// A body that was read in part.
 struct Resumed {
     pieces: VecDeque<Bytes>,
     reader: Box<dyn BodyReader>,
@@ -146,7 +146,7 @@ impl BodyReader for Resumed {
     }
 }
 
-/// The reader of a body that was not read yet.
+/// Takes the reader of an unread body.
 fn take_unread(request: &mut Request) -> Option<Box<dyn BodyReader>> {
     match std::mem::take(&mut request.body) {
         RequestBody::Unread(reader) => Some(reader),
@@ -157,7 +157,7 @@ fn take_unread(request: &mut Request) -> Option<Box<dyn BodyReader>> {
     }
 }
 
-/// Logs why a body could not be read and says what to answer.
+/// Logs why a body could not be read, and returns the status to respond with.
 pub(crate) fn answer(request: &Request, error: &ReadError) -> u16 {
     match error {
         ReadError::Closed(error) => {
@@ -179,7 +179,7 @@ pub(crate) fn answer(request: &Request, error: &ReadError) -> u16 {
     }
 }
 
-/// A body that is all there already, for tests and protocols that read ahead.
+/// A body that is already complete, for tests and for protocols that read ahead.
 pub struct Ready(pub Option<Bytes>);
 
 impl BodyReader for Ready {

@@ -36,8 +36,8 @@ pub struct Header {
     pub value: Bytes,
 }
 
-/// Status and headers of a response. What filters need to understand has a field of its own; all
-/// other headers are lines in `headers`. nginx: `ngx_http_headers_out_t`.
+/// Status and header fields of a response. Fields that filters interpret have members of their own;
+/// all others are lines in `headers`. nginx: `ngx_http_headers_out_t`.
 #[derive(Debug, Default, Clone)]
 pub struct Head {
     /// Status code; 0 before there is a response.
@@ -48,13 +48,13 @@ pub struct Head {
     pub content_type: Option<Bytes>,
     /// Charset to append to the content type.
     pub charset: Option<Bytes>,
-    /// How an upstream wrote type and charset; sent as it is as long as both stand.
+    /// Type and charset as an upstream wrote them; sent unchanged while neither has changed.
     pub content_type_text: Option<Bytes>,
-    /// Length of the body in bytes when it is known before it is made.
+    /// Length of the body in bytes, if known in advance.
     pub content_length: Option<u64>,
     /// `Last-Modified` as seconds since the epoch.
     pub last_modified: Option<i64>,
-    /// How an upstream wrote that time; sent as it is as long as there is `last_modified`.
+    /// The same time as an upstream wrote it; sent unchanged while `last_modified` is set.
     pub last_modified_text: Option<Bytes>,
     /// `ETag` with its quotes.
     pub etag: Option<Bytes>,
@@ -64,35 +64,35 @@ pub struct Head {
     pub location_completed: bool,
     /// `Content-Encoding`.
     pub content_encoding: Option<Bytes>,
-    /// Whether ranges of this response may be asked for (`Accept-Ranges: bytes`).
+    /// Whether clients may request ranges of this response (`Accept-Ranges: bytes`).
     pub accept_ranges: AcceptRanges,
-    /// `Vary: Accept-Encoding`, since a response may be compressed.
+    /// `Vary: Accept-Encoding`: the response may be compressed.
     pub varies_by_encoding: bool,
     /// All other headers, in the order they were added.
     pub headers: Vec<Header>,
-    /// Where the fields above stand among them.
+    /// Positions of the fields above among them.
     pub order: Order,
-    /// Trailer lines, sent after a chunked body; those of `add_trailer` and of upstreams come when it
-    /// has ended.
+    /// Trailer fields, sent after a chunked body; those of `add_trailer` and of upstreams are added
+    /// at its end.
     pub trailers: Vec<Header>,
     /// `add_trailer` applies: the body is chunked, so that trailers can follow.
     pub expects_trailers: bool,
     /// The connection must be closed after this response.
     pub close: bool,
-    /// `Server`: our own unless an upstream's is passed on.
+    /// `Server`: the server's own unless an upstream's is passed on.
     pub server: Own,
     /// `Date`, likewise.
     pub date: Own,
-    /// An upstream has made the response and has seen the conditions of the request: they are not
+    /// An upstream has made the response and evaluated the request's conditions: they are not
     /// evaluated again. nginx: `r->disable_not_modified`.
     pub is_upstreams: bool,
-    /// The status is an upstream's, whether it comes from there or from a cache.
+    /// The status is an upstream's, directly or from a cache.
     pub has_upstreams_status: bool,
     /// Trailers of the upstream follow its body ([`State::trailers`](crate::upstream::State)).
     pub trailers_follow: bool,
 }
 
-/// A header that the server writes itself, unless an upstream's is passed on.
+/// A header field that the server writes, unless an upstream's is passed on.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum Own {
     /// The server's.
@@ -122,14 +122,14 @@ pub enum AcceptRanges {
     No,
     /// The range filter may cut the body; `Accept-Ranges: bytes` is sent.
     Bytes,
-    /// An upstream offers ranges: `Accept-Ranges: bytes` is sent, but cutting is its matter.
+    /// An upstream offers ranges: `Accept-Ranges: bytes` is sent, and the upstream cuts the body.
     Upstream,
 }
 
 impl Head {
-    /// A head with a status and nothing else.
+    /// A head with only a status.
     pub fn new(status: u16) -> Box<Self> {
-        // Made where it stays: it is large.
+        // Created in place: it is large.
         let mut head = Box::<Self>::default();
         head.status = status;
         head
@@ -141,7 +141,7 @@ impl Head {
             .push(Header { name: Bytes::from_static(name.as_bytes()), value: value.into() });
     }
 
-    /// Gives a field its place after the lines so far, unless it has one.
+    /// Places a field after the current lines, unless it has a place already.
     pub fn place(&mut self, field: Apart) {
         self.order.place(field, self.headers.len());
     }
@@ -160,7 +160,7 @@ impl Head {
         });
     }
 
-    /// Sets the value of a header: the first line of that name gets it, others are removed.
+    /// Sets a header field: the first line with this name gets the value, others are removed.
     pub fn set(&mut self, name: &'static str, value: Bytes) {
         let is_it = |header: &Header| header.name.eq_ignore_ascii_case(name.as_bytes());
         let Some(first) = self.headers.iter().position(is_it) else {
@@ -190,7 +190,8 @@ impl Head {
         self.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| &h.value[..])
     }
 
-    /// Forgets what describes the content, as nginx does before an error page replaces it.
+    /// Removes the fields that describe the content, as nginx does before an error page replaces
+    /// it.
     pub fn clear_content(&mut self) {
         self.content_type = None;
         self.charset = None;
@@ -214,15 +215,15 @@ pub enum Body {
     File(FileBody),
     /// Several pieces one after the other, whose total length is known.
     Parts(std::collections::VecDeque<Part>),
-    /// Content that is made while it is sent.
+    /// Content that is produced while it is sent.
     Stream(Box<dyn BodySource>),
-    /// None: the connection is another protocol's from now on (101).
+    /// No content: the connection now belongs to another protocol (101).
     Tunnel(Box<dyn Takeover>),
 }
 
-/// Takes a client's connection over after a head was sent on it.
+/// Takes over a client's connection after a head was sent.
 pub trait Takeover {
-    /// Uses the connection until it is to be closed.
+    /// Uses the connection until it can be closed.
     fn run<'a>(
         self: Box<Self>,
         client: &'a crate::connection::Connection,
@@ -241,15 +242,15 @@ pub struct FileBody {
     pub offset: u64,
     /// Number of bytes.
     pub len: u64,
-    /// Who has its content, too.
+    /// Another source of its content.
     pub elsewhere: Option<Rc<dyn Elsewhere>>,
 }
 
-/// Where the content of a file can be had when its disk fails.
+/// Another source of a file's content, for use when the disk fails.
 pub trait Elsewhere {
-    /// A body that gives these bytes of the file, and goes on from elsewhere when they can't be read;
-    /// `request` is the one that is answered with it. `failed`: they could not be. `None`: there is no
-    /// such place.
+    /// A body with these bytes of the file that switches to the other source when they can't be
+    /// read; `request` is the client's request. `failed`: reading has failed already. `None`: there
+    /// is no other source.
     fn body(
         self: Rc<Self>,
         request: &crate::request::Request,
@@ -257,10 +258,10 @@ pub trait Elsewhere {
         failed: Option<&BodyError>,
     ) -> Option<Box<dyn BodySource>>;
 
-    /// Resolves when a read that begins now has to be given up, because the disk does not answer.
+    /// Resolves when a read that begins now should be given up, because the disk does not respond.
     fn hangs(&self) -> LocalFuture<'static, ()>;
 
-    /// The disk has answered.
+    /// The disk has responded.
     fn answered(&self);
 }
 
@@ -272,7 +273,7 @@ pub enum Part {
     File(FileBody),
 }
 
-/// Makes a body piece by piece.
+/// Produces a body piece by piece.
 pub trait BodySource {
     /// The next piece; `None` after the last one. Called only after the previous piece was sent.
     ///
@@ -281,26 +282,26 @@ pub trait BodySource {
     /// client can tell.
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>>;
 
-    /// Whether what it has given must be passed on before it is waited for again: filters flush
-    /// what they hold back. To do so they may drop the future of [`next`](Self::next) and make
-    /// another one: nothing may be lost by that. Whoever gives what another source gives answers as
-    /// that one does.
+    /// Whether its last part must be sent before the wait for the next one: filters then flush the
+    /// data that they hold back. To do so they may drop the future of [`next`](Self::next) and
+    /// create another one, which must lose nothing. A source that wraps another one returns the
+    /// other's value.
     fn is_urgent(&self) -> bool;
 
-    /// From now on gives only these bytes of what it would have given. Asked before the first piece.
-    /// False: it can't, and gives all.
+    /// Restricts the body to these of its bytes. Called before the first piece. False: it can't,
+    /// and produces all of them.
     fn cut(&mut self, _wanted: &std::ops::Range<u64>) -> bool {
         false
     }
 
-    /// The last `unsent` bytes of the part that it has given last are in a file that can't be read.
-    /// True: [`next`](Self::next) goes on with these bytes, from elsewhere, or says why it can't.
+    /// The last `unsent` bytes of its last part are in a file that can't be read. True:
+    /// [`next`](Self::next) continues with these bytes from elsewhere, or returns why it can't.
     fn retry(&mut self, _unsent: u64) -> bool {
         false
     }
 }
 
-/// Why a body ended before its time.
+/// Why a body ended early.
 #[derive(Debug)]
 pub enum BodyError {
     /// A file could not be read.
@@ -311,9 +312,9 @@ pub enum BodyError {
     Coding(String),
     /// The thread pool that should read refused the task.
     Overflow(String),
-    /// A subrequest whose answer belongs into it is not made.
+    /// A subrequest whose response is a part of the body is not made.
     Nested(crate::subrequest::Refused),
-    /// The upstream broke off, was too slow, or broke the protocol.
+    /// The upstream closed the connection early, was too slow, or violated the protocol.
     Upstream(String),
 }
 
@@ -336,7 +337,7 @@ impl Body {
         Self::Bytes(Bytes::from_static(bytes))
     }
 
-    /// Number of bytes, when it is known.
+    /// Number of bytes, if known.
     pub fn len(&self) -> Option<u64> {
         match self {
             Self::Empty => Some(0),
@@ -347,7 +348,7 @@ impl Body {
         }
     }
 
-    /// Whether there is certainly nothing to send.
+    /// Whether there is definitely nothing to send.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
@@ -368,13 +369,13 @@ impl Body {
         }
     }
 
-    /// Whether what it has given must be passed on before it is waited for again.
+    /// Whether its last part must be sent before the wait for the next one.
     pub fn is_urgent(&self) -> bool {
         matches!(self, Self::Stream(source) if source.is_urgent())
     }
 
-    /// The same for who has no request when it is read: a file that is elsewhere, too, is one that goes
-    /// on from there by itself. `request` is the one that is answered.
+    /// Makes the body independent of the request that reads it: a file with another source becomes
+    /// a body that switches to that source by itself. `request` is the client's request.
     #[must_use]
     pub fn safe(self, request: &crate::request::Request) -> Self {
         if let Self::File(file) = &self
@@ -388,10 +389,11 @@ impl Body {
 }
 
 impl FileBody {
-    /// Reads so many bytes from its beginning on; fewer than are there only if the file has shrunk.
+    /// Reads this many bytes from its beginning; fewer only if the file has shrunk.
     ///
     /// # Errors
-    /// What the disk says; `TimedOut`: it says nothing, and the bytes may be had elsewhere.
+    /// The disk's error. `TimedOut`: the disk does not respond, and the bytes may be available
+    /// elsewhere.
     pub async fn read(&self, io: &Io, len: usize) -> io::Result<Bytes> {
         let mut read = pin!(self.file.read_at(io, self.offset, len));
         let Some(elsewhere) = &self.elsewhere else { return read.await };
@@ -419,12 +421,12 @@ impl Part {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Keeps the first `at` bytes, of which there are more, and returns the others.
+    /// Keeps the first `at` bytes and returns the rest. `at` is less than the length.
     #[must_use]
     pub fn split_off(&mut self, at: u64) -> Self {
         match self {

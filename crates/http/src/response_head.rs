@@ -12,10 +12,10 @@ use crate::order::Apart;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Head, Header, Own};
 
-/// How the body follows the head.
+/// Framing of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// There is none, whatever the head says (HEAD, 204, 304).
+    /// No body, whatever the head says (HEAD, 204, 304).
     None,
     /// `Content-Length`.
     Length,
@@ -46,9 +46,9 @@ pub fn framing(request: &mut Request, head: &Head) -> Framing {
     framing
 }
 
-/// Makes the head what is sent, as logs will show it, too.
+/// Completes the head as it is sent, and as logs show it.
 pub fn complete(request: &Request, head: &mut Head) {
-    // Only of the content that was asked for; the page of an error has no age.
+    // Only for requested content; error pages have no modification time.
     if !matches!(head.status, 200 | 206 | 304) && head.last_modified_text.is_none() {
         head.last_modified = None;
     }
@@ -61,8 +61,7 @@ pub fn complete(request: &Request, head: &mut Head) {
     }
 }
 
-/// Appends the head. The order of the fields is nginx's, since there are clients and tests that look at
-/// it.
+/// Appends the head. The fields are in nginx's order, since some clients and tests depend on it.
 pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>) {
     let location = request.location();
     let mut writer = match &head.status_line {
@@ -102,9 +101,9 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
     writer.finish();
 }
 
-/// Appends the lines whose order is that in which they were added.
+/// Appends the lines that are written in the order of their addition.
 fn lines(head: &Head, writer: &mut HeadWriter<'_, Vec<u8>>) {
-    // What handlers say comes before what filters add.
+    // Fields of handlers precede those added by filters.
     for field in [Apart::Location, Apart::ETag, Apart::ContentEncoding] {
         let is_written = field == Apart::Location && head.location_completed;
         if !is_written && !head.order.has(field) {
@@ -133,7 +132,7 @@ fn placed_field(head: &Head, field: Apart, writer: &mut HeadWriter<'_, Vec<u8>>)
     }
 }
 
-/// Appends one of the fields that are kept apart, if it is there.
+/// Appends one of the fields that are stored apart, if present.
 fn apart(head: &Head, field: Apart, writer: &mut HeadWriter<'_, Vec<u8>>) {
     let (name, value) = match field {
         Apart::Server => ("Server", head.server.given()),

@@ -28,7 +28,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     };
 };
 
-/// What `secure_link` is evaluated to.
+/// The evaluated values of `secure_link`.
 struct Link {
     checksum: Vec<u8>,
     expires: Option<Vec<u8>>,
@@ -69,7 +69,7 @@ fn verdict(request: &Request, out: &mut Vec<u8>) -> Option<()> {
     let plain = |byte: u8| match byte {
         b'-' => b'+',
         b'_' => b'/',
-        // Not of this alphabet.
+        // Not in the URL-safe alphabet.
         b'+' | b'/' => b'!',
         byte => byte,
     };
@@ -86,7 +86,7 @@ fn verdict(request: &Request, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// The link in `/prefix/hash/link`, if the hash is that of the link and the secret.
+/// The link part of `/prefix/hash/link`, if the hash matches the link and the secret.
 fn old_link<'a>(uri: &'a [u8], secret: &[u8]) -> Option<&'a [u8]> {
     let after = |text: &'a [u8]| {
         let at = text.iter().position(|&byte| byte == b'/')?;

@@ -36,17 +36,17 @@ use crate::upstream::State;
 /// a `sendfile`.
 const INLINE_BYTES_MAX: u64 = 60 * 1024;
 
-/// Up to this size the runtime reads what it is to send of a file.
+/// Up to this size the runtime reads a part of a file in order to send it.
 const READ_BYTES_MAX: u64 = 64 * 1024;
 
-/// Bytes in memory up to this size are copied behind the head instead of being a chunk of their own.
+/// Bytes in memory up to this size are copied behind the head instead of becoming a separate chunk.
 const COPY_BYTES_MAX: usize = 4 * 1024;
 
-/// The same for what is framed as a chunk: what frames it follows, so that sending it at once would
-/// take another call.
+/// The same limit for content that is framed as a chunk: its framing follows, so that sending the
+/// content at once would take another call.
 const CHUNK_COPY_BYTES_MAX: usize = 32 * 1024;
 
-/// Collected output is sent when it has this size.
+/// Buffered output is sent when it reaches this size.
 const COLLECT_BYTES_MAX: usize = 64 * 1024;
 
 /// Why a response could not be sent completely.
@@ -54,17 +54,17 @@ const COLLECT_BYTES_MAX: usize = 64 * 1024;
 pub enum SendError {
     /// The client is gone, slow, or the network failed.
     Client(io::Error),
-    /// The body could not be made.
+    /// The body could not be produced.
     Body(BodyError),
 }
 
 impl SendError {
-    /// The connection failed, not the body.
+    /// Whether the connection failed, not the body.
     pub fn is_client(&self) -> bool {
         matches!(self, Self::Client(_))
     }
 
-    /// The client took nothing for `send_timeout`.
+    /// Whether the client accepted nothing for `send_timeout`.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::Client(error) if error.kind() == io::ErrorKind::TimedOut)
     }
@@ -76,7 +76,7 @@ impl From<BodyError> for SendError {
     }
 }
 
-/// Writes the line of the error log about a response that was cut short.
+/// Logs a response that was cut short.
 pub fn log_error(request: &Request, error: &SendError) {
     match error {
         SendError::Client(error) if error.kind() == io::ErrorKind::TimedOut => {
@@ -108,16 +108,16 @@ fn left() -> SendError {
     SendError::Client(io::Error::new(gone, "the client has left"))
 }
 
-/// What is left to do of a response after [`start`].
+/// The part of a response that [`start`] left.
 pub struct Rest {
     framing: Framing,
-    /// `100 Continue` has to be sent first, then the head.
+    /// The head, if `100 Continue` has to be sent before it.
     head: Option<Box<Head>>,
     body: Body,
 }
 
-/// Begins to send a response: appends the head to `out`, and the body if it is small and in memory.
-/// `None`: that was all. The caller sends `out`.
+/// Starts to send a response: appends the head to `out`, and the body if it is small and in memory.
+/// `None`: the response is complete. The caller sends `out`.
 ///
 /// # Errors
 /// [`SendError`]; the connection can only be closed then.
@@ -138,7 +138,8 @@ pub fn start(
     let framing = response_head::framing(request, &head);
     if matches!(request.body, RequestBody::Unread(_)) && request.head.expects_continue() {
         if request.body_discarded {
-            // The client may send the content or not: what follows can't be told from it.
+            // The client may or may not send the content, and the next request can't be told from
+            // it.
             request.keep_alive = false;
         } else {
             return Ok(Some(Rest { framing, head: Some(head), body }));
@@ -182,7 +183,7 @@ pub fn start(
     Ok(Some(Rest { framing, head: None, body }))
 }
 
-/// Sends what [`start`] left.
+/// Sends the part that [`start`] left.
 ///
 /// # Errors
 /// [`SendError`]; the connection can only be closed then.
@@ -211,7 +212,7 @@ pub async fn send_rest(
         return Ok(());
     }
     let body = match body {
-        // Nothing has to be decided between its pieces: it leaves with the head.
+        // No decision is needed between its pieces: it is sent with the head.
         Body::Bytes(bytes) if framing == Framing::Length && !has_rate(request) => {
             count(request, bytes.len() as u64);
             let mut chain = Chain::from(std::mem::take(out));
@@ -259,13 +260,13 @@ fn last_chunk(request: &mut Request, out: &mut OutBuf) {
     count(request, (out.len() - before) as u64);
 }
 
-/// Counts what is sent, the framing of chunks included, as nginx does.
+/// Counts sent bytes, including the framing of chunks, as nginx does.
 fn count(request: &Request, bytes: u64) {
     let sent = &request.sent.bytes;
     sent.set(sent.get() + bytes);
 }
 
-/// As [`read_inline`]; what can't be read and is elsewhere, too, is no error yet.
+/// Like [`read_inline`], but an unreadable file with another source is no error yet.
 fn read_at_once(file: &FileBody, out: &mut OutBuf) -> Result<bool, SendError> {
     let read = read_inline(file, out);
     if file.elsewhere.is_some() { Ok(read.unwrap_or(false)) } else { read }
@@ -286,7 +287,7 @@ fn read_inline(file: &FileBody, out: &mut OutBuf) -> Result<bool, SendError> {
     }
 }
 
-/// Sends a file; `None`: its disk does not answer, and what has not been sent yet is elsewhere.
+/// Sends a file. `None`: its disk does not respond, and the unsent bytes have another source.
 async fn unless_it_hangs(
     stream: &Stream,
     chain: Chain,
@@ -294,7 +295,7 @@ async fn unless_it_hangs(
     elsewhere: &dyn Elsewhere,
 ) -> Option<io::Result<()>> {
     let mut send = stream.send(chain, options);
-    // Since so many bytes were sent the disk has not answered.
+    // The disk has not responded since this many bytes were sent.
     let mut waiting: Option<(u64, LocalFuture<'static, ()>)> = None;
     let mut hangs = false;
     poll_fn(|cx| {
@@ -319,12 +320,12 @@ async fn unless_it_hangs(
     .await
 }
 
-/// Whether a file could not be read: what is missing of it may be had elsewhere.
+/// Whether a file could not be read: the missing bytes may be available elsewhere.
 fn is_unread(sent: &Result<(), SendError>) -> bool {
     matches!(sent, Err(SendError::Body(BodyError::File(_) | BodyError::Truncated)))
 }
 
-/// Errors of sendfile(2) that are those of the file, not of the socket.
+/// Errors of sendfile(2) that concern the file, not the socket.
 fn is_of_disk(error: &io::Error) -> bool {
     use rustix::io::Errno;
     const OF_DISK: [Errno; 6] =
@@ -337,7 +338,7 @@ fn has_rate(request: &Request) -> bool {
     request.limit_rate.get().is_some() || request.location().client.limit_rate.is_some()
 }
 
-/// Whether the connection may go on. nginx: `ngx_http_update_location_config`.
+/// Whether the connection may be kept alive. nginx: `ngx_http_update_location_config`.
 fn decide_keep_alive(connection: &Connection, request: &mut Request, head: &crate::response::Head) {
     if !request.keep_alive {
         return;
@@ -366,9 +367,9 @@ struct Sender<'a> {
     rate: Option<Rate>,
     /// Segments are held back (`tcp_nopush`).
     corked: bool,
-    /// Bytes that the chunk whose size was announced lacks yet.
+    /// Bytes still missing from the chunk whose size was announced.
     chunk_left: u64,
-    /// Bytes of the part that was to be sent last that its file could not be read for.
+    /// Bytes of the last part that could not be read from its file.
     unread: Option<u64>,
 }
 
@@ -405,7 +406,7 @@ impl<'a> Sender<'a> {
     async fn body(&mut self, body: Body) -> Result<(), SendError> {
         let result = self.pieces(body).await;
         if self.corked {
-            // A socket that can't be set is gone already.
+            // A socket that can't be set is closed already.
             let _ = self.connection.stream.set_nopush(false);
         }
         result
@@ -433,8 +434,9 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Sends a piece. What can't be read of its file comes from elsewhere, if it is there: `source`, who
-    /// has given it, goes on from there by itself, or another source gives what is missing.
+    /// Sends a piece. If its file can't be read, the missing bytes come from elsewhere, if
+    /// possible: either `source`, which has produced it, switches by itself, or another source
+    /// takes over.
     async fn safe_part(
         &mut self,
         part: Part,
@@ -462,8 +464,8 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// Asks for the next piece. While it is waited for, nothing is held back; and where nobody but
-    /// the client wants it, the wait ends with the client.
+    /// Waits for the next piece. Meanwhile nothing is held back; and if nobody but the client wants
+    /// the piece, the wait ends with the client.
     async fn pull(&mut self, source: &mut dyn BodySource) -> Result<Option<Part>, SendError> {
         let mut next = source.next();
         if let Poll::Ready(part) = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await {
@@ -481,7 +483,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Whether all of a body is in memory, and needs no framing between its parts.
+    /// Whether all parts are in memory and need no framing between them.
     fn goes_at_once(&self, parts: &VecDeque<Part>) -> bool {
         self.framing == Framing::Length
             && self.rate.is_none()
@@ -520,7 +522,7 @@ impl<'a> Sender<'a> {
                 count(self.request, (self.out.len() - before) as u64);
                 self.chunk_left = part.len();
             }
-            // It takes the place of one that could not be read to its end.
+            // It replaces a part that could not be read to its end.
             if part.len() > self.chunk_left {
                 next = Some(part.split_off(self.chunk_left));
             }
@@ -569,17 +571,17 @@ impl<'a> Sender<'a> {
     async fn file(&mut self, body: FileBody) -> Result<(), SendError> {
         let FileBody { mut file, io, mut offset, mut len, elsewhere } = body;
         let files = &self.request.location().files;
-        // What the runtime would read, not send by sendfile, is better read here: nothing that is sent
-        // with it is lost with it.
+        // A part that the runtime would read rather than send by sendfile is better read here: if
+        // that fails, nothing sent together with it is lost.
         let small = len <= INLINE_BYTES_MAX || (elsewhere.is_some() && len <= READ_BYTES_MAX);
         let inline = small || file.is_direct() || !files.sendfile;
         let turn_bytes = Some(files.sendfile_max_chunk.0).filter(|max| *max > 0);
         let step = match (inline, &self.rate) {
             (true, _) if small => len,
-            // Read and sent by turns.
+            // Read and sent in turns.
             (true, _) => files.output_buffers.size.0,
             (false, Some(_)) => turn_bytes.unwrap_or(len),
-            // The runtime takes turns by itself.
+            // The runtime alternates by itself.
             (false, None) => len,
         };
         if !inline && self.request.location().client.tcp_nopush && !self.corked {
@@ -590,7 +592,7 @@ impl<'a> Sender<'a> {
         let collect_max = collect_max.min(COLLECT_BYTES_MAX as u64);
         while len > 0 {
             let allowed = self.allowed(len.min(step.max(1))).await?;
-            // What was read along with the opening is not kept while a client takes the rest.
+            // Data read while opening is not kept while a client takes the rest.
             if !inline || offset >= file.head().len() as u64 {
                 file.forget_head();
             }
@@ -620,7 +622,7 @@ impl<'a> Sender<'a> {
                 let before = stream.bytes_sent() + self.out.len() as u64;
                 let elsewhere = elsewhere.as_ref();
                 let sent = self.chunk_by(Chunk::from(range), turn_bytes, elsewhere).await;
-                // What was collected before it may be lost with it: nothing makes up for that.
+                // Data collected before it may be lost with it, and can't be recovered.
                 let bytes = stream.bytes_sent().checked_sub(before);
                 self.count(bytes.unwrap_or(0));
                 self.unread = bytes.filter(|_| is_unread(&sent)).map(|bytes| len - bytes);
@@ -656,12 +658,12 @@ impl<'a> Sender<'a> {
         self.chunk(Chunk::from(bytes)).await
     }
 
-    /// Sends what was collected and then this chunk.
+    /// Sends the collected output, and then this chunk.
     async fn chunk(&mut self, chunk: Chunk) -> Result<(), SendError> {
         self.chunk_by(chunk, None, None).await
     }
 
-    /// As [`chunk`](Self::chunk), so many bytes of a file in one go, which may be elsewhere, too.
+    /// Like [`chunk`](Self::chunk), for this many bytes of a file that may have another source.
     async fn chunk_by(
         &mut self,
         chunk: Chunk,

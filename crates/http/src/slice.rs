@@ -30,7 +30,7 @@ pub const BUILTINS: &[Builtin] = &[Builtin {
     },
 }];
 
-/// The part that a request asks for.
+/// A part that a request fetches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
     /// Its first byte.
@@ -40,7 +40,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The part that has this byte.
+    /// The part that contains this byte.
     fn at(byte: u64, size: u64) -> Self {
         Self { start: byte / size * size, size }
     }
@@ -50,7 +50,7 @@ impl Slice {
     }
 }
 
-/// The part for a request, which is chosen when it is first asked for.
+/// The part for a request, determined at its first use.
 fn slice(request: &Request) -> Option<Slice> {
     if let Some(slice) = request.slice.get() {
         return Some(slice);
@@ -73,7 +73,7 @@ fn start(request: &Request) -> u64 {
     request.head.header(Known::Range).and_then(first_byte).unwrap_or(0)
 }
 
-/// The beginning of a single range that does not count from the end.
+/// The first byte of a single range that is not counted from the end.
 fn first_byte(field: &[u8]) -> Option<u64> {
     let (unit, range) = field.split_at_checked(6)?;
     if !unit.eq_ignore_ascii_case(b"bytes=") || range.contains(&b',') {
@@ -84,7 +84,7 @@ fn first_byte(field: &[u8]) -> Option<u64> {
     nowait_conf::number(&range[..digits])
 }
 
-/// What is wrong with a part.
+/// Why a part was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Status(u16),
@@ -110,12 +110,12 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// Makes the response that is a part the beginning of a whole one. False: the origin has sent
-/// something else than the part, which has been logged.
+/// Turns the response with one part into the beginning of a whole one. False: the origin has sent
+/// something other than the part, which was logged.
 pub(crate) fn begin(request: &mut Request, response: &mut Response) -> bool {
     let Some(slice) = request.slice.get().filter(|_| !request.is_nested()) else { return true };
     if response.head.status != 206 {
-        // All of it, or an error: it is sent as it is.
+        // The whole content, or an error: it is sent unchanged.
         request.slice.set(None);
         return true;
     }
@@ -152,7 +152,7 @@ pub(crate) fn begin(request: &mut Request, response: &mut Response) -> bool {
     true
 }
 
-/// Whether a response is the part; the length of the whole.
+/// Checks that a response is the part; returns the length of the whole.
 fn check(slice: Slice, head: &Head, etag: Option<&Option<Bytes>>) -> Result<u64, Fault> {
     if head.status != 206 {
         return Err(Fault::Status(head.status));
@@ -171,7 +171,7 @@ fn check(slice: Slice, head: &Head, etag: Option<&Option<Bytes>>) -> Result<u64,
     Ok(whole)
 }
 
-/// `bytes 0-99/1000`: the bytes, and how many there are in all; `None`: it doesn't say.
+/// `bytes 0-99/1000`: the range, and the total length; `None` if it is not stated.
 pub(crate) fn content_range(field: &[u8]) -> Option<(Range<u64>, Option<u64>)> {
     let text = std::str::from_utf8(field).ok()?.strip_prefix("bytes ")?;
     let (range, whole) = text.split_once('/')?;
@@ -186,35 +186,35 @@ pub(crate) fn content_range(field: &[u8]) -> Option<(Range<u64>, Option<u64>)> {
 
 /// The parts of a response, one after the other.
 struct Parts {
-    /// What the subrequests are copies of; never run itself.
+    /// The template of the subrequests; never run itself.
     template: Box<Request>,
     etag: Option<Bytes>,
     /// The part whose body this is, or that comes next.
     slice: Slice,
     whole: u64,
-    /// What the client gets.
+    /// The bytes for the client.
     wanted: Range<u64>,
-    /// That is settled: the range filter has cut it, or it is being sent.
+    /// Whether `wanted` is final: the range filter has cut it, or sending has begun.
     is_cut: bool,
-    /// Where the body stands.
+    /// Position of the body.
     at: u64,
     body: Content,
-    /// Bytes of the last piece that the client does not get, after those that it gets.
+    /// Bytes at the end of the last piece that are not for the client.
     beyond: u64,
 }
 
-/// What is known of the part whose turn it is.
+/// State of the current part.
 enum Content {
     /// It has to be fetched.
     Wanted,
     /// It is being fetched.
     Coming(LocalFuture<'static, Result<Answer, Refused>>),
-    /// What is left of it.
+    /// The rest of it.
     Here(Body),
 }
 
 impl Parts {
-    /// Asks for the part in which the position is.
+    /// Fetches the part that contains the position.
     fn fetch(&mut self) -> Result<LocalFuture<'static, Result<Answer, Refused>>, BodyError> {
         self.slice = Slice::at(self.at, self.slice.size);
         self.at = self.slice.start;
@@ -223,7 +223,7 @@ impl Parts {
         Ok(subrequest::run(next))
     }
 
-    /// What is answered, if it is that part.
+    /// The body of a response, if it is the expected part.
     fn fetched(&mut self, answer: Answer) -> Result<Body, BodyError> {
         self.template.shared.ended();
         match check(self.slice, &answer.request().out, Some(&self.etag)) {
@@ -237,7 +237,7 @@ impl Parts {
         BodyError::Upstream(fault.to_string())
     }
 
-    /// The part of a piece that the client gets.
+    /// The portion of a piece that is for the client.
     fn taken(&mut self, part: Part) -> Option<Part> {
         let end = self.at.checked_add(part.len())?;
         let from = self.wanted.start.clamp(self.at, end) - self.at;
@@ -247,7 +247,7 @@ impl Parts {
     }
 }
 
-/// A part of a piece, which has it.
+/// Cuts a piece, which contains the wanted bytes.
 pub(crate) fn cut(part: Part, wanted: &Range<u64>) -> Option<Part> {
     if wanted.end > part.len() {
         return None;
@@ -269,12 +269,13 @@ impl BodySource for Parts {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(async move {
             if !self.is_cut {
-                // nginx differs: it sends the rest from this part on as if that were all. No range is
-                // cut of what another filter changes; then the parts before are needed, too.
+                // nginx differs: it sends the rest from this part on as if that were the whole. No
+                // range can be cut from content that another filter changes, and then the earlier
+                // parts are needed, too.
                 self.cut(&(0..self.whole));
             }
             while self.at < self.wanted.end {
-                // Where it stands is kept: this future may be dropped at each wait.
+                // The position is kept: this future may be dropped at each wait.
                 let part = match &mut self.body {
                     Content::Here(body) => body.next().await?,
                     Content::Coming(answer) => {
@@ -322,7 +323,7 @@ impl BodySource for Parts {
         if wanted.start >= self.slice.start.saturating_add(self.slice.size)
             || wanted.start < self.slice.start
         {
-            // Not in the part that has been fetched.
+            // Not in the fetched part.
             self.body = Content::Wanted;
             self.at = wanted.start;
         }

@@ -94,7 +94,7 @@ pub fn skips_lingering(status: u16) -> bool {
     matches!(status, 400 | internal::CERT_ERROR | internal::NO_CERT | internal::TO_HTTPS)
 }
 
-/// What a status line says and what a page says, where they differ.
+/// A status line's text and a page's text, if they differ.
 struct Status {
     code: u16,
     reason: &'static str,

@@ -33,25 +33,25 @@ use resolvers::ResolverReport;
 /// Media type of OpenMetrics text.
 const OPENMETRICS: &[u8] = b"application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Everything that there is to tell, read at one time; what happens meanwhile may be in one part
-/// and not in another.
+/// Everything reported, read at one time; concurrent changes may show in one part and not in
+/// another.
 struct Report {
     /// Number of the generation that serves the request.
     generation: u64,
     /// Connections and requests.
     totals: Totals,
     workers: Vec<LoopSnapshot>,
-    /// Pools of the generation, by name.
+    /// The generation's pools, by name.
     pools: Vec<PoolSnapshot>,
     /// File systems that were used.
     mounts: Vec<MountSnapshot>,
-    /// Groups of upstream servers that have a block.
+    /// Groups of upstream servers with an `upstream` block.
     upstreams: Vec<Arc<Group>>,
-    /// The state of `stream`, if the configuration has it.
+    /// The state of `stream`, if configured.
     sessions: Option<SessionsReport>,
     /// Caches, by their numbers.
     caches: Vec<Statistics>,
-    /// Resolvers that directives name.
+    /// Resolvers in the configuration.
     resolvers: Vec<ResolverReport>,
 }
 
@@ -72,14 +72,14 @@ impl Report {
     }
 }
 
-/// The buckets of a histogram that were ever used, with their upper bounds in microseconds; the
-/// last one has none.
+/// The non-empty buckets of a histogram, with their upper bounds in microseconds; the last bucket
+/// has none.
 fn buckets(blocked: &BlockedSnapshot) -> impl Iterator<Item = (Option<u64>, u64)> {
     let counts = blocked.buckets.iter().enumerate();
     counts.map(|(n, count)| (BlockedSnapshot::bound_us(n), *count))
 }
 
-/// Answers with JSON: everything, or the part that the rest of the URI names.
+/// Responds with JSON: everything, or the part that the rest of the URI names.
 pub fn api(request: &mut Request) -> Outcome {
     if let Some(outcome) = refuse(request) {
         return outcome;
@@ -91,7 +91,7 @@ pub fn api(request: &mut Request) -> Outcome {
     }
 }
 
-/// Answers with OpenMetrics text.
+/// Responds with OpenMetrics text.
 pub fn metrics(request: &mut Request) -> Outcome {
     match refuse(request) {
         Some(outcome) => outcome,
@@ -104,8 +104,8 @@ fn refuse(request: &Request) -> Option<Outcome> {
     (!reads).then(|| Outcome::status(405))
 }
 
-/// What follows the location's name in the URI, without slashes at its ends. A location that is
-/// exact or a regular expression answers with everything.
+/// The part of the URI after the location's name, without slashes at its ends. An exact or
+/// regular-expression location reports everything.
 fn part(request: &Request) -> Option<String> {
     let rest = request.uri.path.strip_prefix(&request.location().name[..]).unwrap_or_default();
     let text = std::str::from_utf8(rest).ok()?;

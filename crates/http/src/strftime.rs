@@ -37,8 +37,8 @@ struct Moment<'a> {
     zone: &'a str,
 }
 
-/// Formats a moment; `zone` is the name of the zone that is so many seconds ahead of UTC. Empty when
-/// the result is too long. Conversions that are unknown stay as they are.
+/// Formats a moment; `zone` is the name of the time zone, `offset_seconds` its offset from UTC.
+/// Empty if the result is too long. Unknown conversions are copied unchanged.
 pub fn format(format: &[u8], unix: i64, offset_seconds: i32, zone: &str) -> Vec<u8> {
     let local = unix.saturating_add(offset_seconds.into());
     let civil = Civil::from_unix(local);

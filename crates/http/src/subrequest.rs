@@ -24,49 +24,49 @@ use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
 use crate::sender::{self, SendError};
 use crate::variables::Slots;
 
-/// How deep subrequests may be nested. nginx: `NGX_HTTP_MAX_SUBREQUESTS`.
+/// Deepest nesting of subrequests. nginx: `NGX_HTTP_MAX_SUBREQUESTS`.
 pub const NESTED_MAX: u8 = 50;
 
-/// How many subrequests one request may lead to, all in all. nginx allows as many at a time.
+/// Most subrequests of one request in total. nginx allows as many at a time.
 pub const TOTAL_MAX: u32 = 65_535 - 1000;
 
-/// How many background subrequests a worker runs at a time; more are refused. nginx holds the
-/// connection of the main request until they have ended, so that `worker_connections` is the bound.
+/// Most background subrequests that a worker runs at a time; more are refused. nginx holds the main
+/// request's connection until they have ended, so that `worker_connections` is the limit.
 pub const BACKGROUND_MAX: usize = 512;
 
-/// What a request and its subrequests share.
+/// State shared by a request and its subrequests.
 #[derive(Default)]
 pub struct Shared {
     /// Values of variables that the configuration defines.
     pub(crate) slots: Slots,
-    /// `$request_id`, once it was asked for.
+    /// `$request_id`, once used.
     pub(crate) id: Cell<Option<[u8; 16]>>,
-    /// Subrequests so far.
+    /// Subrequests started until now.
     made: Cell<u32>,
-    /// What its pages have set by commands.
+    /// State set by the commands of its pages.
     pub(crate) ssi: RefCell<Option<Box<crate::ssi::Common>>>,
-    /// What is known of the client by its cookie.
+    /// The client's identity from its cookie.
     pub(crate) userid: RefCell<Option<Box<crate::userid::Ids>>>,
-    /// Values that `set` gave to variables of modules.
+    /// Values that `set` assigned to variables of modules.
     changed: RefCell<Vec<(&'static str, Bytes)>>,
-    /// Charset of the main response, to which the others are converted.
+    /// Charset of the main response; the other responses are converted to it.
     pub(crate) charset: RefCell<Option<Bytes>>,
 }
 
 impl Shared {
-    /// One of the subrequests has ended, and does not count any more: for modules that make one after
-    /// the other, without end.
+    /// A subrequest has ended and no longer counts: for modules that start an unlimited number of
+    /// them, one after the other.
     pub(crate) fn ended(&self) {
         self.made.set(self.made.get().saturating_sub(1));
     }
 
-    /// The value that `set` gave to a variable of a module.
+    /// The value that `set` assigned to a variable of a module.
     pub(crate) fn changed(&self, name: &'static str) -> Option<Bytes> {
         let changed = self.changed.borrow();
         changed.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
     }
 
-    /// Gives a variable of a module a value.
+    /// Assigns a value to a variable of a module.
     pub(crate) fn change(&self, name: &'static str, value: Bytes) {
         let mut changed = self.changed.borrow_mut();
         match changed.iter_mut().find(|(known, _)| *known == name) {
@@ -75,7 +75,8 @@ impl Shared {
         }
     }
 
-    /// Makes this what the next request of a connection shares, unless a subrequest still has it.
+    /// Prepares the shared state for the next request of a connection; if a subrequest still uses
+    /// it, it is replaced.
     pub(crate) fn renew(this: &mut Rc<Self>) {
         match Rc::get_mut(this) {
             Some(shared) => {
@@ -92,64 +93,65 @@ impl Shared {
     }
 }
 
-/// What only a subrequest has.
+/// State that only subrequests have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nested {
     /// 1 for a subrequest of the main request, 2 for one of that, and so on.
     pub depth: u8,
-    /// The client does not wait for it.
+    /// Whether the client does not wait for it.
     pub background: bool,
-    /// The main request has become a GET for an error page, which `$request_method` shows.
+    /// Whether the main request was changed to a GET for an error page, which `$request_method`
+    /// shows.
     pub(crate) switched: bool,
-    /// A status without content is the answer as it is, without a page.
+    /// Whether a status without content stays as it is, without a page.
     pub bare: bool,
-    /// The range filter applies. nginx: `r->subrequest_ranges`.
+    /// Whether the range filter applies. nginx: `r->subrequest_ranges`.
     pub ranges: bool,
 }
 
 /// Where a subrequest enters the phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// At the server's rewrite code: its location is found by its URI.
+    /// At the server's rewrite code: its URI determines its location.
     Server,
-    /// At the content of its parent's location, whose captures it has, too.
-    /// nginx: `NGX_HTTP_SUBREQUEST_CLONE`.
+    /// At the content of its parent's location; it also gets the parent's captures. nginx:
+    /// `NGX_HTTP_SUBREQUEST_CLONE`.
     Content,
     /// At the code of a location that the caller chooses.
     Location,
 }
 
-/// A subrequest to be made.
+/// A subrequest to start.
 #[derive(Debug)]
 pub struct Subrequest {
     /// Decoded path; begins with a slash.
     pub path: Vec<u8>,
     /// Query string without its question mark.
     pub args: Option<Vec<u8>>,
-    /// Method: GET unless the module says otherwise.
+    /// Method: GET unless the module sets another one.
     pub method: Method,
-    /// Only the head of the answer is wanted; the body is dropped unread.
+    /// Only the head of the response is wanted; the body is dropped unread.
     pub header_only: bool,
-    /// It has the content that its parent has read. Without, it has none.
+    /// Whether it has the content that its parent has read. Otherwise it has none.
     ///
     /// nginx differs: there it has the `Content-Length` all the same.
     pub with_body: bool,
     /// Where it enters the phases.
     pub entry: Entry,
-    /// The client does not wait for it: for [`background`].
+    /// Whether the client does not wait for it: for [`background`].
     pub background: bool,
-    /// A status without content is answered without a page: no `error_page`, no body.
+    /// Whether a status without content is returned without a page: no `error_page`, no body.
     pub bare: bool,
 }
 
-/// Why a subrequest is not made. The log says so already.
+/// Why a subrequest is refused. The reason is in the log already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// More than [`NESTED_MAX`] in each other.
+    /// Nested deeper than [`NESTED_MAX`].
     TooDeep,
     /// More than [`TOTAL_MAX`] of one request, or [`BACKGROUND_MAX`] of one worker.
     TooMany,
-    /// The answer was to close the connection (`return 444`).
+    /// The subrequest closed the connection instead of responding (`return 444`).
     Closed,
 }
 
@@ -186,7 +188,7 @@ impl Subrequest {
         }
     }
 
-    /// The same request once more, from its content on.
+    /// A copy of a request that starts at its content.
     pub fn copy(parent: &Request) -> Self {
         Self {
             method: parent.method,
@@ -195,10 +197,10 @@ impl Subrequest {
         }
     }
 
-    /// Makes the request that [`run`] takes; the caller may change it before.
+    /// Creates the request for [`run`]; the caller may change it before.
     ///
     /// # Errors
-    /// A bound was reached; the error log says which.
+    /// A limit was reached; the error log says which.
     pub fn begin(self, parent: &Request) -> Result<Box<Request>, Refused> {
         let depth = parent.nested.map_or(0, |nested| nested.depth) + 1;
         if depth > NESTED_MAX + 1 {
@@ -237,7 +239,7 @@ impl Subrequest {
         }
         request.internal = true;
         if self.entry == Entry::Content {
-            // What is asked for, and its key in a cache, are the same.
+            // The requested URI and its key in a cache are the same.
             request.uri_unparsed = parent.uri_unparsed;
             copy_place(&mut request, parent);
         }
@@ -246,7 +248,7 @@ impl Subrequest {
     }
 }
 
-/// A request that has the facts of another that never change: its connection, its head.
+/// A request with the same unchanging properties as another: its connection, its head.
 fn related(other: &Request) -> Box<Request> {
     let (connection, current) = (other.connection.clone(), other.current.clone());
     let mut request = Box::new(Request::new(connection, current, other.server, now()));
@@ -260,7 +262,7 @@ fn related(other: &Request) -> Box<Request> {
     request
 }
 
-/// Puts a request where another one is.
+/// Moves a request to the position of another one.
 fn copy_place(request: &mut Request, other: &Request) {
     request.location = other.location;
     request.uri_rewritten = other.uri_rewritten;
@@ -270,8 +272,8 @@ fn copy_place(request: &mut Request, other: &Request) {
     request.realpath_of = other.realpath_of;
 }
 
-/// A copy of a request as it is now, for a body that has to look at variables or to make
-/// subrequests while it is sent. It is not meant to be answered.
+/// A copy of a request in its current state, for a body that evaluates variables or makes
+/// subrequests while it is sent. It is not meant to get a response.
 pub fn shadow(of: &Request) -> Box<Request> {
     let mut request = related(of);
     copy_place(&mut request, of);
@@ -288,14 +290,14 @@ pub fn shadow(of: &Request) -> Box<Request> {
     request
 }
 
-/// A subrequest that has been answered: its request, whose `out` is the head of the answer, and the
-/// body as the filters left it. Dropping it ends the subrequest, without reading what is left.
+/// A completed subrequest: its request, whose `out` is the head of the response, and the body after
+/// the filters. Dropping it ends the subrequest without reading the rest.
 pub struct Answer {
     request: Finished,
     body: Body,
 }
 
-/// Takes a subrequest through phases and filters. Boxed, since its phases may lead to others.
+/// Runs a subrequest through phases and filters. Boxed, since its phases may start others.
 ///
 /// # Errors
 /// [`Refused::Closed`]
@@ -316,11 +318,11 @@ pub fn run(mut request: Box<Request>) -> LocalFuture<'static, Result<Answer, Ref
     })
 }
 
-/// Runs a subrequest that nobody waits for, to its end: the body is read and dropped, unless only
-/// the head is wanted.
+/// Runs a subrequest whose result nobody waits for to its end: the body is read and dropped, unless
+/// only the head is wanted.
 ///
 /// # Errors
-/// [`Refused::TooMany`]: [`BACKGROUND_MAX`] are under way.
+/// [`Refused::TooMany`]: [`BACKGROUND_MAX`] are in flight.
 pub fn background(request: Box<Request>) -> Result<(), Refused> {
     let Some(counted) = request.connection.worker.enter_background(BACKGROUND_MAX) else {
         request.log(
@@ -341,22 +343,22 @@ pub fn background(request: Box<Request>) -> Result<(), Refused> {
 }
 
 impl Answer {
-    /// The request, for its variables; its `out` is the head of the answer.
+    /// The request, for its variables; its `out` is the head of the response.
     pub fn request(&self) -> &Request {
         &self.request
     }
 
-    /// Status of the answer.
+    /// Status of the response.
     pub fn status(&self) -> u16 {
         self.request.out.status
     }
 
-    /// The body, to be sent as a part of another.
+    /// The body, to be sent as a part of another one.
     pub fn into_body(self) -> Body {
         let Self { request, body } = self;
         let body = body.safe(&request);
         if request.location().pages.log_subrequest && !body.is_empty() {
-            // The line of the log is written when the body has ended.
+            // The log line is written when the body has ended.
             return Body::Stream(Box::new(Logged { pull: Pull::new(body), request }));
         }
         body
@@ -389,7 +391,8 @@ fn count(request: &Request, piece: &Bytes) {
     sent.set(sent.get() + piece.len() as u64);
 }
 
-/// A subrequest that has an answer; writes its line of the access log (`log_subrequest`) at its end.
+/// A subrequest with its response; writes its line of the access log (`log_subrequest`) when
+/// dropped.
 struct Finished(Box<Request>);
 
 impl Deref for Finished {
@@ -414,7 +417,7 @@ impl Drop for Finished {
     }
 }
 
-/// A body whose subrequest ends with it.
+/// A body that ends its subrequest when it ends.
 struct Logged {
     pull: Pull,
     request: Finished,

@@ -11,7 +11,7 @@ use nowait_runtime::fs::{self, CreateOptions, File, Io};
 use crate::conf::body::TempPath;
 use crate::response::FileBody;
 
-/// A temporary file; it is removed with this unless it is to be kept.
+/// A temporary file; it is removed when this is dropped, unless it is to be kept.
 pub struct TempFile {
     file: File,
     path: Vec<u8>,
@@ -21,12 +21,12 @@ pub struct TempFile {
 }
 
 impl TempFile {
-    /// Makes a file with a name of its own. nginx: `ngx_create_temp_file`.
+    /// Creates a file with a unique name. nginx: `ngx_create_temp_file`.
     ///
     /// # Errors
-    /// What the log says of it.
+    /// The text for the log.
     pub async fn make(io: Rc<Io>, directory: &TempPath) -> Result<TempFile, String> {
-        /// Names that may be taken by files of another process before giving up.
+        /// Most names to try that files of another process may have taken.
         const TRIES_MAX: u32 = 1000;
 
         let options =
@@ -42,7 +42,7 @@ impl TempFile {
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && !made_parents => {
                     made_parents = true;
-                    // Whether there are directories now is seen with the next try.
+                    // The next try finds out whether the directories exist now.
                     let _ = fs::mkdir_parents(&io, &path, 0o700).await;
                 }
                 Err(error) => {
@@ -60,10 +60,10 @@ impl TempFile {
         ))
     }
 
-    /// Appends to it.
+    /// Appends data.
     ///
     /// # Errors
-    /// What the log says of it.
+    /// The text for the log.
     pub async fn append(&mut self, chunks: Vec<Bytes>) -> Result<(), String> {
         let added: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
         self.file.write_at(&self.io, self.len, chunks).await.map_err(|error| {
@@ -74,14 +74,14 @@ impl TempFile {
         Ok(())
     }
 
-    /// Takes its name away at once: nothing is left of it, however this process ends.
+    /// Unlinks it at once, so that nothing is left of it, however this process ends.
     pub async fn unlink(&mut self) {
         let path = std::mem::take(&mut self.path);
-        // A file that is gone already is what was wanted.
+        // A file that no longer exists is fine.
         let _ = fs::unlink(&self.io, &path).await;
     }
 
-    /// It is not removed.
+    /// Keeps the file.
     pub fn keep(&mut self) {
         self.keep = true;
     }
@@ -101,12 +101,12 @@ impl TempFile {
         self.len
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All of it, as a body.
+    /// The whole file, as a body.
     pub fn part(&self) -> FileBody {
         FileBody {
             file: self.file.clone(),
@@ -128,14 +128,14 @@ impl Drop for TempFile {
         if !self.keep && !self.path.is_empty() {
             let (io, path) = (self.io.clone(), std::mem::take(&mut self.path));
             drop(nowait_runtime::spawn(async move {
-                // A file that is gone already is what was wanted.
+                // A file that no longer exists is fine.
                 let _ = fs::unlink(&io, &path).await;
             }));
         }
     }
 }
 
-/// A name that no other file of this process has.
+/// A name that is unique in this process.
 fn next_name(directory: &TempPath) -> Vec<u8> {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NUMBER: AtomicU64 = AtomicU64::new(1);

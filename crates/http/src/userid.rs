@@ -20,10 +20,10 @@ use crate::variables::{Builtin, Changeable};
 /// Characters of an identifier in base64, without padding.
 const ENCODED_BYTES: usize = 22;
 
-/// How far identifiers are apart: the last byte tells versions apart.
+/// Distance between identifiers: the last byte distinguishes versions.
 const SEQUENCE_STEP: u32 = 0x100;
 
-/// Where the identifiers of the second version begin.
+/// First identifier of the second version.
 const SEQUENCE_START_V2: u32 = 0x0303_0302;
 
 /// The variables of this module.
@@ -57,10 +57,10 @@ static SEQUENCE_V2: AtomicU32 = AtomicU32::new(SEQUENCE_START_V2);
 /// An identifier: four numbers in the byte order of the machine.
 type Id = [u32; 4];
 
-/// What is known of a client.
+/// A client's identifiers.
 #[derive(Debug, Clone, Default)]
 pub struct Ids {
-    /// The name of the cookie that this was read from.
+    /// The name of the cookie it was read from.
     name: Box<[u8]>,
     cookie: Vec<u8>,
     got: Option<Id>,
@@ -78,7 +78,7 @@ impl Ids {
     }
 }
 
-/// `$uid_reset`, which `map` and its like may define, too.
+/// `$uid_reset`, which `map` and similar directives may also define.
 fn reset(request: &Request) -> Vec<u8> {
     let mut value = Vec::new();
     request.current.conf.variables.append_named("uid_reset", request, &mut value);
@@ -97,7 +97,7 @@ fn append(request: &Request, which: fn(&Ids) -> Option<Id>, out: &mut Vec<u8>) -
     true
 }
 
-/// What is known of the client; it is given an identifier if it needs one.
+/// The client's identifiers; a new one is assigned if needed.
 fn ids(request: &Request, conf: &UserIdConf) -> Ids {
     let known = request.shared.userid.borrow().as_deref().cloned();
     let known = known.filter(|ids| ids.name == conf.userid_name.0);
@@ -125,7 +125,7 @@ fn read(request: &Request, conf: &UserIdConf) -> Ids {
         );
         return ids;
     };
-    // What follows may be a mark or garbage.
+    // A mark or garbage may follow.
     let decoded = base64::decode(encoded).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
     match decoded {
         Some(bytes) => ids.got = Some(from_bytes(bytes)).filter(|id| id[3] != 0),
@@ -140,7 +140,7 @@ fn read(request: &Request, conf: &UserIdConf) -> Ids {
     ids
 }
 
-/// Chooses the identifier that is sent, if one is.
+/// Chooses the identifier to send, if any.
 fn give(request: &Request, conf: &UserIdConf, ids: &mut Ids) {
     if ids.given.is_some() {
         return;
@@ -204,7 +204,7 @@ fn from_bytes(bytes: [u8; 16]) -> Id {
     [number(0), number(4), number(8), number(12)]
 }
 
-/// The value of `Set-Cookie`; `None` if the client keeps what it has.
+/// The value of `Set-Cookie`; `None` if the client keeps its cookie.
 pub(crate) fn cookie(request: &Request) -> Option<Bytes> {
     let conf = &request.location().userid;
     if !matches!(conf.userid, UserId::V1 | UserId::V2) {
@@ -249,7 +249,7 @@ pub(crate) fn cookie(request: &Request) -> Option<Bytes> {
         (Flags::LAX, "; samesite=lax"),
         (Flags::NONE, "; samesite=none"),
     ];
-    // There can be only one of the latter.
+    // Only one of the latter can apply.
     for (_, text) in plain.iter().filter(|f| has(f)).chain(same_site.iter().find(|f| has(f))) {
         out.extend_from_slice(text.as_bytes());
     }

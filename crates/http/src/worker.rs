@@ -22,22 +22,22 @@ use crate::generation::{Current, Generation};
 use crate::health;
 use crate::request::Request;
 
-/// So many idle connections are closed at once to make room for new ones.
+/// Number of idle connections that are closed at a time to make room for new ones.
 const MAKE_ROOM: usize = 32;
 
-/// Numbers the connections of the process: the next number that no worker has.
+/// Numbers connections in this process: the next number that no worker has taken.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 
-/// So many numbers a worker takes at a time: one shared write for as many connections.
+/// Numbers that a worker takes at a time, so that this many connections need one shared write.
 const NUMBERS: u64 = 64;
 
-/// At most so many spare requests are kept for new connections.
+/// Most spare requests kept for new connections.
 const SPARE_REQUESTS_MAX: usize = 64;
 
 /// HTTP in one worker.
 pub struct Worker {
     current: RefCell<Rc<Current>>,
-    /// Tasks that the newest generation needs besides its connections.
+    /// Tasks of the newest generation besides its connections.
     tasks: RefCell<Vec<JoinHandle<()>>>,
     connections: RefCell<Slab<Weak<Connection>>>,
     ending: Cell<Ending>,
@@ -49,9 +49,9 @@ pub struct Worker {
     /// Memory for the first requests of new connections.
     #[allow(clippy::vec_box, reason = "connections use the boxes as they are")]
     spare_requests: RefCell<Vec<Box<Request>>>,
-    /// Background subrequests under way.
+    /// Background subrequests in flight.
     background: Rc<Cell<usize>>,
-    /// Connections and requests so far.
+    /// Counts of connections and requests.
     pub(crate) counts: Counts,
     /// Files of `auth_basic_user_file`.
     pub(crate) user_files: RefCell<UserFiles>,
@@ -60,17 +60,18 @@ pub struct Worker {
 /// Whether and how a worker ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// It does not.
+    /// It does not end.
     Serves,
-    /// Other workers serve on, and get its connections.
+    /// Other workers continue, and take over its connections.
     HandsOver,
     /// The server ends.
     Closes,
 }
 
-/// Makes the task of an idle connection receive the end of the stream, so that it closes it.
+/// Makes the task of an idle connection receive the end of the stream, so that it closes the
+/// connection.
 fn hang_up(connection: &Connection) {
-    // One that can't be shut down is closed already.
+    // A socket that can't be shut down is closed already.
     let _ = connection.stream.shutdown(std::net::Shutdown::Both);
 }
 
@@ -115,7 +116,7 @@ impl Worker {
         self.current.borrow().clone()
     }
 
-    /// Serves this generation from now on; requests under way keep theirs. Called on the running
+    /// Makes this the newest generation; requests in flight keep theirs. Called on the running
     /// worker, for the first generation too.
     pub fn activate(self: &Rc<Self>, generation: Arc<Generation>) {
         crate::cache::zone::tend(&generation);
@@ -128,31 +129,31 @@ impl Worker {
         drop(self.current.replace(current));
     }
 
-    /// Graceful end. Connections leave when they wait for a request: at once, or after the current
-    /// one. They go to the heir; without one, or when it takes none, those that are idle are closed,
-    /// after `keepalive_min_timeout` at the earliest.
+    /// Ends gracefully. Connections leave when they wait for a request: at once, or after the
+    /// current one. They move to the heir; without an heir, or when it accepts none, idle
+    /// connections are closed, after `keepalive_min_timeout` at the earliest.
     pub fn close(&self, heir: Option<Heir>) {
         self.ending.set(if heir.is_some() { Ending::HandsOver } else { Ending::Closes });
         drop(self.heir.replace(heir));
         self.send_away();
     }
 
-    /// Whether the server ends, so that a connection is of no use after its current request.
+    /// Whether the server ends, so that a connection must close after its current request.
     pub fn is_closing(&self) -> bool {
         self.ending.get() == Ending::Closes
     }
 
-    /// Whether a connection that waits for a request must not go on waiting here.
+    /// Whether a connection that waits for a request must leave this worker.
     pub(crate) fn is_left_by(&self, connection: &Connection) -> bool {
         match self.ending.get() {
             Ending::Serves => false,
             Ending::HandsOver => true,
-            // Whoever has not asked yet may do so, as in nginx.
+            // Connections without a first request may still send it, as in nginx.
             Ending::Closes => connection.idle().is_some_and(|(since, keep)| since + keep <= now()),
         }
     }
 
-    /// Gives a connection to another worker. It comes back when the server ends.
+    /// Hands a connection over to another worker. It is returned if the server ends.
     pub(crate) fn hand_over(&self, moved: Box<Moved>) -> Result<(), Box<Moved>> {
         let result = match &*self.heir.borrow() {
             Some(heir) => heir(moved),
@@ -164,7 +165,7 @@ impl Worker {
         result
     }
 
-    /// Makes connections that wait for a request look whether they have to leave.
+    /// Makes connections that wait for a request check whether they have to leave.
     fn send_away(&self) {
         let connections = self.connections.borrow();
         for connection in connections.iter().filter_map(|(_, connection)| connection.upgrade()) {
@@ -194,7 +195,8 @@ impl Worker {
         !idle.is_empty()
     }
 
-    /// Connections that wait for another request, since when, and how long they must be kept.
+    /// Connections that wait for another request, with the start of the wait and how long they must
+    /// be kept.
     fn idle_connections(&self) -> Vec<(Rc<Connection>, Instant, Duration)> {
         let connections = self.connections.borrow();
         let idle = connections.iter().filter_map(|(_, connection)| {
@@ -205,13 +207,13 @@ impl Worker {
         idle.collect()
     }
 
-    /// Notes a connection; returns its place.
+    /// Registers a connection; returns its place.
     pub(crate) fn enter(&self, connection: &Rc<Connection>) -> u32 {
         let key = self.connections.borrow_mut().insert(Rc::downgrade(connection));
         u32::try_from(key).expect("fewer connections than descriptors")
     }
 
-    /// Forgets the connection at this place.
+    /// Removes the connection at this place.
     pub(crate) fn leave(&self, place: u32) {
         drop(self.connections.borrow_mut().try_remove(place as usize));
     }
@@ -221,7 +223,7 @@ impl Worker {
         next_number(&mut self.numbers.borrow_mut(), &CONNECTIONS)
     }
 
-    /// The first request of a connection, in the memory of an earlier one if there is some.
+    /// The first request of a connection; reuses the memory of an earlier one if there is any.
     pub(crate) fn first_request(
         &self,
         connection: &Rc<Connection>,
@@ -247,7 +249,7 @@ impl Worker {
         }
     }
 
-    /// Counts one more background subrequest, if fewer than `max` are under way.
+    /// Counts another background subrequest, if fewer than `max` are in flight.
     pub(crate) fn enter_background(&self, max: usize) -> Option<InBackground> {
         (self.background.get() < max).then(|| {
             self.background.set(self.background.get() + 1);
@@ -255,7 +257,7 @@ impl Worker {
         })
     }
 
-    /// Lets one more connection keep its memory, if fewer than `max` do.
+    /// Lets another connection keep its memory, if fewer than `max` do.
     pub(crate) fn enter_busy(&self, max: usize) -> Option<Busy<'_>> {
         (self.busy.get() < max).then(|| {
             self.busy.set(self.busy.get() + 1);
@@ -264,7 +266,7 @@ impl Worker {
     }
 }
 
-/// The next of a worker's numbers; takes more of them from those of the process when none is left.
+/// The next of a worker's numbers; takes more from the process when none is left.
 fn next_number(own: &mut Range<u64>, process: &AtomicU64) -> u64 {
     own.next().unwrap_or_else(|| {
         let first = process.fetch_add(NUMBERS, Ordering::Relaxed);
@@ -289,7 +291,7 @@ mod tests {
             numbers.insert(next_number(&mut other, &process));
         }
         assert_eq!(numbers, (1..=6 * NUMBERS).collect());
-        // A worker alone counts on.
+        // A worker without competition continues its sequence.
         let first = next_number(&mut one, &process);
         assert_eq!(next_number(&mut one, &process), first + 1);
     }

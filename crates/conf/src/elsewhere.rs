@@ -2,7 +2,8 @@
 //! origin, and their replacement.
 //!
 //! Called for names that neither the [`Registry`](crate::Registry) nor the table of
-//! [nginx's directives](crate::unsupported) knows. Facts only; a row of the registry always wins.
+//! [nginx's directives](crate::unsupported) knows, and by the parser for blocks of Lua code. Facts
+//! only; a row of the registry always wins.
 
 /// Directives of one origin.
 struct Origin {
@@ -291,6 +292,11 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static str> {
     let belongs =
         |origin: &&Origin| origin.names.split_ascii_whitespace().any(|known| fits(known, name));
     TABLE.iter().find(belongs).map(|origin| origin.name)
+}
+
+/// Whether the block of a directive is code of the Lua module rather than directives.
+pub(crate) fn contains_lua(name: &[u8]) -> bool {
+    name.ends_with(b"_by_lua_block")
 }
 
 /// The advice on the directives of an origin.

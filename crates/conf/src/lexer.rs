@@ -4,6 +4,7 @@
 //! quotes count only at the start of a word, `#` only where a word could start, `${` does not open
 //! a block, and a backslash takes any special meaning from the next byte.
 
+use crate::lua;
 use crate::source::{FileId, Span};
 use crate::tree::Word;
 
@@ -208,6 +209,14 @@ impl<'t> Lexer<'t> {
     pub fn rewind(&mut self, span: Span) {
         self.pos = span.start as usize;
         self.line = span.line;
+    }
+
+    /// Moves before the `}` that closes a block of Lua code, or to the end without one.
+    pub fn skip_lua(&mut self) {
+        let rest = &self.text[self.pos..];
+        let body = &rest[..lua::body_len(rest)];
+        self.pos += body.len();
+        self.line += body.iter().filter(|&&byte| byte == b'\n').count() as u32;
     }
 
     /// Columns before the last token, if it is the first of its line.

@@ -23,6 +23,7 @@ mod field;
 mod files;
 mod glob;
 mod lexer;
+mod lua;
 mod nearest;
 mod parser;
 mod paths;

@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::elsewhere;
 use crate::files::Files;
 use crate::glob;
 use crate::lexer::{LexError, Lexer, Token};
@@ -146,7 +147,13 @@ impl Parser<'_> {
                     Some(node) => self.directive(node, nodes),
                     None => self.diagnostics.push(Diagnostic::emerg("unexpected \";\"").at(at)),
                 },
-                Ok(Token::Open(at)) => self.open(&mut words, at, &mut nesting, nodes),
+                Ok(Token::Open(at)) => {
+                    // It would be read as a directive with a missing ";".
+                    if words.first().is_some_and(|name| elsewhere::contains_lua(&name.text)) {
+                        lexer.skip_lua();
+                    }
+                    self.open(&mut words, at, &mut nesting, nodes);
+                }
                 Ok(Token::Close(at)) => {
                     if !words.is_empty() {
                         self.missing_semicolon(&words, at);

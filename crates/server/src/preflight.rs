@@ -1,19 +1,23 @@
-//! `-t`: problems with files and directories that would make a start fail, found without changing
-//! any.
+//! `-t`: problems with files, directories and addresses that would make a start fail, found without
+//! changing anything.
 //!
-//! Called by `main` after the configuration was read. It examines only names and permissions
-//! (`stat`, `access`): it creates, opens and changes nothing, so a start may still fail if another
-//! process changes the directories meanwhile. Sockets are not tried.
+//! Called by `main` after the configuration was read. Of files, it examines only names and
+//! permissions (`stat`, `access`): it creates, opens and changes nothing, so a start may still fail
+//! if another process changes the directories meanwhile. IP addresses are bound for a moment, but
+//! nothing listens there.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use nowait_sys::listen::{self, ListenAddress, ListenError, ListenSpec};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
 use crate::config::Loaded;
 use crate::log::failed;
 use crate::place::Place;
+use crate::sockets;
 
 /// A reason why a start would fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,6 +50,9 @@ pub fn check(loaded: &Loaded, place: &Place) -> Vec<Refusal> {
         && let Err(error) = access(directory, Access::EXEC_OK)
     {
         preflight.refuse("chdir()", directory, error);
+    }
+    for spec in &loaded.needs.listens {
+        preflight.address(spec);
     }
     preflight.refusals
 }
@@ -90,6 +97,37 @@ impl Preflight {
         }
     }
 
+    /// An address that the start listens on. If it is in use, that may be by the server that the
+    /// configuration is for (nginx ignores it too).
+    fn address(&mut self, spec: &ListenSpec) {
+        match &spec.address {
+            ListenAddress::Unix(path) => {
+                let result = match access(path, Access::EXISTS) {
+                    Err(Errno::NOENT) => self.parent_takes(path),
+                    other => other,
+                };
+                if let Err(error) = result {
+                    let step = format!("bind() to {}", spec.address);
+                    let message =
+                        sockets::Shown(&ListenError { step, error: error.into() }).to_string();
+                    self.refusals.push(Refusal { message, hint: hint("bind()", path, error) });
+                }
+            }
+            ListenAddress::Inet(_) | ListenAddress::Udp(_) => {
+                if let Err(error) = listen::probe(spec)
+                    && !error.is_in_use()
+                {
+                    let hint = match error.error.kind() {
+                        ErrorKind::PermissionDenied if !nowait_sys::process::is_root() => AS_USER,
+                        _ => sockets::hint(&spec.address, &error).unwrap_or("correct the address"),
+                    };
+                    let message = sockets::Shown(&error).to_string();
+                    self.refusals.push(Refusal { message, hint: hint.to_owned() });
+                }
+            }
+        }
+    }
+
     /// Whether an entry can be created in the directory of `path`.
     fn parent_takes(&self, path: &Path) -> Result<(), Errno> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -104,21 +142,25 @@ impl Preflight {
     }
 
     fn refuse(&mut self, call: &str, path: &Path, error: Errno) {
-        let parent = path.parent().unwrap_or(Path::new("/")).display();
-        let hint = match error {
-            Errno::NOENT if call == "chdir()" => {
-                "create the directory, or name another one".to_owned()
-            }
-            Errno::NOENT => format!("create the directory \"{parent}\", or name another one"),
-            Errno::NOTDIR => format!("\"{parent}\" is a file; name a directory"),
-            Errno::ISDIR => "name a file in the directory".to_owned(),
-            Errno::ACCESS | Errno::PERM if !nowait_sys::process::is_root() => {
-                "run the check as the user that starts the server, often root".to_owned()
-            }
-            Errno::ROFS => "the file system is mounted read-only; name another place".to_owned(),
-            _ => "correct the path or its rights".to_owned(),
-        };
-        self.refusals.push(Refusal { message: failed(call, path, &error.into()), hint });
+        let message = failed(call, path, &error.into());
+        self.refusals.push(Refusal { message, hint: hint(call, path, error) });
+    }
+}
+
+/// The hint if rights are missing that another user may have.
+const AS_USER: &str = "run the check as the user that starts the server, often root";
+
+/// The hint for a call that would fail for a path.
+fn hint(call: &str, path: &Path, error: Errno) -> String {
+    let parent = path.parent().unwrap_or(Path::new("/")).display();
+    match error {
+        Errno::NOENT if call == "chdir()" => "create the directory, or name another one".to_owned(),
+        Errno::NOENT => format!("create the directory \"{parent}\", or name another one"),
+        Errno::NOTDIR => format!("\"{parent}\" is a file; name a directory"),
+        Errno::ISDIR => "name a file in the directory".to_owned(),
+        Errno::ACCESS | Errno::PERM if !nowait_sys::process::is_root() => AS_USER.to_owned(),
+        Errno::ROFS => "the file system is mounted read-only; name another place".to_owned(),
+        _ => "correct the path or its rights".to_owned(),
     }
 }
 

@@ -218,7 +218,7 @@ impl Sockets {
 }
 
 /// The hint for an address that cannot be listened on.
-fn hint(address: &ListenAddress, error: &ListenError) -> Option<&'static str> {
+pub fn hint(address: &ListenAddress, error: &ListenError) -> Option<&'static str> {
     match (error.error.kind(), address) {
         (ErrorKind::PermissionDenied, ListenAddress::Inet(_)) => {
             Some("ports below 1024 are for root; start as root, or listen on a higher port")
@@ -234,7 +234,8 @@ fn hint(address: &ListenAddress, error: &ListenError) -> Option<&'static str> {
 #[derive(Debug)]
 pub struct BindFailed;
 
-struct Shown<'a>(&'a ListenError);
+/// The step and the reason of an error: `bind() to 0.0.0.0:80 failed (13: Permission denied)`.
+pub struct Shown<'a>(pub &'a ListenError);
 
 impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -33,7 +33,7 @@ fn says(http: &str, success: bool, expected: &[&str]) {
 #[test]
 fn duplicates_show_what_came_first() {
     says(
-        "server { listen 1;\nlocation /a { }\nlocation = /a { }\nlocation /a { }\n}",
+        "server { listen 8080;\nlocation /a { }\nlocation = /a { }\nlocation /a { }\n}",
         false,
         &[
             "duplicate location \"/a\" in ",
@@ -43,17 +43,17 @@ fn duplicates_show_what_came_first() {
         ],
     );
     says(
-        "server { listen 127.0.0.1:1; server_name .a.b; }\nserver { listen 127.0.0.1:1; server_name a.b; }",
+        "server { listen 127.0.0.1:8080; server_name .a.b; }\nserver { listen 127.0.0.1:8080; server_name a.b; }",
         true,
         &[
-            "conflicting server name \"a.b\" on 127.0.0.1:1, ignored in ",
+            "conflicting server name \"a.b\" on 127.0.0.1:8080, ignored in ",
             "nginx.conf:3\n",
             "2 |",
             "first given here",
         ],
     );
     says(
-        "upstream a { server 127.0.0.1:1; }\nupstream a { server 127.0.0.1:2; }\nserver { listen 1; }",
+        "upstream a { server 127.0.0.1:1; }\nupstream a { server 127.0.0.1:2; }\nserver { listen 8080; }",
         false,
         &["duplicate upstream \"a\" in ", "nginx.conf:3\n", "2 |", "first defined here"],
     );
@@ -63,7 +63,7 @@ fn duplicates_show_what_came_first() {
 fn a_finding_that_recurs_is_shown_once_with_its_places() {
     let lines = "frobnicate on;\n".repeat(3);
     says(
-        &format!("server {{ listen 1;\n{lines}}}"),
+        &format!("server {{ listen 8080;\n{lines}}}"),
         false,
         &[
             "unknown directive \"frobnicate\" in ",
@@ -78,7 +78,7 @@ fn a_finding_that_recurs_is_shown_once_with_its_places() {
 fn a_name_that_is_almost_an_upstream_gets_a_hint() {
     let http = |host: &str| {
         format!(
-            "upstream app {{ server 127.0.0.1:1; }} server {{ listen 1; location / {{ proxy_pass http://{host}; }} }}"
+            "upstream app {{ server 127.0.0.1:1; }} server {{ listen 8080; location / {{ proxy_pass http://{host}; }} }}"
         )
     };
     says(&http("ap"), true, &["[warn] \"ap\" is not an upstream", "did you mean \"app\"?"]);
@@ -89,7 +89,7 @@ fn a_name_that_is_almost_an_upstream_gets_a_hint() {
 #[test]
 fn a_stray_colon_in_a_field_name_is_explained() {
     says(
-        "server { listen 1; location / { proxy_pass http://127.0.0.1:1; proxy_set_header X-Name: v; } }",
+        "server { listen 8080; location / { proxy_pass http://127.0.0.1:1; proxy_set_header X-Name: v; } }",
         false,
         &["invalid header name \"X-Name:\"", "write \"X-Name\""],
     );
@@ -99,7 +99,7 @@ fn a_stray_colon_in_a_field_name_is_explained() {
 fn urls_in_variables_with_another_scheme_are_warned_of() {
     says(
         "map $arg_a $url { default http://127.0.0.1:1; b https://127.0.0.1:2; }\n\
-         server { listen 1; location / { proxy_pass $url; }\n\
+         server { listen 8080; location / { proxy_pass $url; }\n\
          location /s { set $other ftp://127.0.0.1; proxy_pass ${other}/x; } }",
         true,
         &[
@@ -112,7 +112,7 @@ fn urls_in_variables_with_another_scheme_are_warned_of() {
         ],
     );
     says(
-        "server { listen 1; location / { proxy_pass https://$host; } }",
+        "server { listen 8080; location / { proxy_pass https://$host; } }",
         false,
         &["https protocol requires SSL support", "TLS"],
     );
@@ -125,7 +125,7 @@ fn what_a_start_would_refuse_is_found_without_touching_it() {
         &dir,
         "pid none/nowait.pid; error_log gone/error.log; events {}\n\
          http { access_log away/access.log; proxy_cache_path lost/cache keys_zone=a:1m;\n\
-         client_body_temp_path body; server { listen 1; } }\n",
+         client_body_temp_path body; server { listen 8080; } }\n",
     );
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -145,7 +145,103 @@ fn what_a_start_would_refuse_is_found_without_touching_it() {
         assert!(said.contains(&hint), "{hint}: {said}");
     }
     assert!(said.ends_with("test failed\n"), "{said}");
-    let names: Vec<_> =
-        std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(names, ["nginx.conf"]);
+    assert_eq!(listing(&dir), ["nginx.conf"]);
+}
+
+/// Servers at addresses, one per listener.
+fn listening(listeners: &str) -> String {
+    let servers = listeners.split_terminator(';').map(|at| format!("server {{ listen {at}; }}\n"));
+    format!(
+        "events {{}} error_log stderr; pid x.pid;\n\
+         http {{ access_log off; {} }}\n",
+        servers.collect::<String>()
+    )
+}
+
+#[test]
+fn addresses_that_cannot_be_bound_are_found() {
+    let dir = TempDir::new("addresses");
+    let path = dir.path().to_str().unwrap();
+    let text = listening(&format!("192.0.2.1:8080;[2001:db8::1]:8080;unix:{path}/none/x.sock"))
+        + "stream { server { listen 192.0.2.1:8081 udp; return x; } }";
+    let output = test(&dir, &text);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for (address, reason, hint) in [
+        ("192.0.2.1:8080", "99: Cannot assign requested address", "this machine does not have"),
+        ("192.0.2.1:8081", "99: Cannot assign requested address", "this machine does not have"),
+        (
+            &format!("unix:{path}/none/x.sock"),
+            "2: No such file or directory",
+            &format!("create the directory \"{path}/none\", or name another one\n"),
+        ),
+    ] {
+        let lines =
+            format!("nowait: [emerg] bind() to {address} failed ({reason})\n  = hint: {hint}");
+        assert!(said.contains(&lines), "{lines}: {said}");
+    }
+    // Where there is no IPv6, it has other reasons.
+    assert!(said.contains(" [2001:db8::1]:8080 failed ("), "{said}");
+    assert!(said.ends_with("test failed\n"), "{said}");
+    assert_eq!(listing(&dir), ["nginx.conf"]);
+}
+
+#[test]
+fn addresses_in_use_are_no_problem_and_remain_in_use() {
+    let dir = TempDir::new("addresses");
+    let path = dir.path().to_str().unwrap();
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let unix = std::os::unix::net::UnixListener::bind(dir.path().join("old.sock")).unwrap();
+    let text = listening(&format!(
+        "{};unix:{path}/old.sock;unix:{path}/new.sock",
+        tcp.local_addr().unwrap()
+    )) + &format!(
+        "stream {{ server {{ listen {} udp; return x; }} }}",
+        udp.local_addr().unwrap()
+    );
+    let output = test(&dir, &text);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(listing(&dir), ["nginx.conf", "old.sock"]);
+    std::os::unix::net::UnixStream::connect(dir.path().join("old.sock")).unwrap();
+    std::net::TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
+    drop(unix);
+}
+
+/// Ports below 1024 are for root in most places. Only root can play another user.
+#[test]
+fn a_port_that_needs_root_is_found_without_root() {
+    use std::os::unix::process::CommandExt;
+    let first_free = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    if first_free.is_ok_and(|port| port.trim() == "0") {
+        return nowait_testkit::skip("root", "every user may listen on any port here");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return nowait_testkit::skip("root", "another user cannot be played");
+    }
+    let dir = TempDir::new("port");
+    // Others may not enter the directory that the program was built in, perhaps.
+    let program = dir.path().join("nowait");
+    std::fs::copy(env!("CARGO_BIN_EXE_nowait"), &program).unwrap();
+    dir.write("nginx.conf", listening("127.0.0.1:1"));
+    std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).unwrap();
+    let output = std::process::Command::new(&program)
+        .args(["-p", dir.path().to_str().unwrap(), "-c", "nginx.conf", "-t"])
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let lines = "nowait: [emerg] bind() to 127.0.0.1:1 failed (13: Permission denied)\n  \
+                 = hint: run the check as the user that starts the server, often root\n";
+    assert!(said.contains(lines), "{said}");
+}
+
+fn listing(dir: &TempDir) -> Vec<String> {
+    let entries = std::fs::read_dir(dir.path()).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }

@@ -155,6 +155,42 @@ impl ListenError {
 /// The first step that failed.
 pub fn open(spec: &ListenSpec) -> Result<OwnedFd, ListenError> {
     let text = spec.address.to_string();
+    let socket = create(spec, &text)?;
+    if spec.reuseport {
+        set_reuseport(&socket, &text)?;
+    }
+    bind(&socket, spec, &text)?;
+    if let ListenAddress::Unix(path) = &spec.address {
+        // nginx: everyone may connect; the directories above restrict access.
+        let mode = rustix::fs::Mode::from_raw_mode(0o666);
+        rustix::fs::chmod(path, mode)
+            .map_err(ListenError::at(format!("chmod() \"{}\"", path.display())))?;
+    }
+    if spec.address.is_stream() {
+        listen(&socket, spec)?;
+    } else if spec.address.is_wildcard() {
+        crate::datagram::set_packet_info(&socket, spec.address.inet().is_some_and(|a| a.is_ipv6()))
+            .map_err(|error| ListenError {
+                step: format!("setsockopt(IP_PKTINFO) {text}"),
+                error,
+            })?;
+    }
+    Ok(socket)
+}
+
+/// Binds to an IP address and closes the socket again, to find out whether [`open`] could. It never
+/// listens, and does not join sockets with `reuseport`, so it takes nothing from a running server.
+/// Not for Unix-domain sockets, whose bind creates a file.
+///
+/// # Errors
+/// The first step that failed.
+pub fn probe(spec: &ListenSpec) -> Result<(), ListenError> {
+    let text = spec.address.to_string();
+    let socket = create(spec, &text)?;
+    bind(&socket, spec, &text)
+}
+
+fn create(spec: &ListenSpec, text: &str) -> Result<OwnedFd, ListenError> {
     let (family, protocol) = match &spec.address {
         ListenAddress::Inet(SocketAddr::V4(_)) => (AddressFamily::INET, spec.multipath),
         ListenAddress::Inet(SocketAddr::V6(_)) => (AddressFamily::INET6, spec.multipath),
@@ -179,37 +215,22 @@ pub fn open(spec: &ListenSpec) -> Result<OwnedFd, ListenError> {
         sockopt::set_socket_reuseaddr(&socket, true)
             .map_err(ListenError::at(format!("setsockopt(SO_REUSEADDR) {text}")))?;
     }
-    if spec.reuseport {
-        set_reuseport(&socket, &text)?;
-    }
+    Ok(socket)
+}
+
+fn bind(socket: &OwnedFd, spec: &ListenSpec, text: &str) -> Result<(), ListenError> {
     let bound = match &spec.address {
         ListenAddress::Inet(address) | ListenAddress::Udp(address) => {
             if address.is_ipv6() {
-                sockopt::set_ipv6_v6only(&socket, spec.ipv6only)
+                sockopt::set_ipv6_v6only(socket, spec.ipv6only)
                     .map_err(ListenError::at(format!("setsockopt(IPV6_V6ONLY) {text}")))?;
             }
-            rustix::net::bind(&socket, address)
+            rustix::net::bind(socket, address)
         }
         ListenAddress::Unix(path) => rustix::net::SocketAddrUnix::new(path.as_path())
-            .and_then(|address| rustix::net::bind(&socket, &address)),
+            .and_then(|address| rustix::net::bind(socket, &address)),
     };
-    bound.map_err(ListenError::at(format!("bind() to {text}")))?;
-    if let ListenAddress::Unix(path) = &spec.address {
-        // nginx: everyone may connect; the directories above restrict access.
-        let mode = rustix::fs::Mode::from_raw_mode(0o666);
-        rustix::fs::chmod(path, mode)
-            .map_err(ListenError::at(format!("chmod() \"{}\"", path.display())))?;
-    }
-    if spec.address.is_stream() {
-        listen(&socket, spec)?;
-    } else if spec.address.is_wildcard() {
-        crate::datagram::set_packet_info(&socket, spec.address.inet().is_some_and(|a| a.is_ipv6()))
-            .map_err(|error| ListenError {
-                step: format!("setsockopt(IP_PKTINFO) {text}"),
-                error,
-            })?;
-    }
-    Ok(socket)
+    bound.map_err(ListenError::at(format!("bind() to {text}")))
 }
 
 /// Marks a socket that was opened without `reuseport`, so that others can join it at its address.
@@ -395,6 +416,24 @@ mod tests {
         let error = open(&loopback(bound.port())).unwrap_err();
         assert!(error.is_in_use());
         assert_eq!(error.step, format!("bind() to {bound}"));
+    }
+
+    #[test]
+    fn a_probe_finds_a_taken_address_and_takes_none() {
+        for udp in [false, true] {
+            let at = |address| match udp {
+                true => ListenSpec::new(ListenAddress::Udp(address)),
+                false => ListenSpec::new(ListenAddress::Inet(address)),
+            };
+            let socket = open(&at(SocketAddr::from(([127, 0, 0, 1], 0)))).unwrap();
+            let bound = address_of(&socket).unwrap().inet().unwrap();
+            let joining = ListenSpec { reuseport: true, ..at(bound) };
+            set_reuseport(&socket, "").unwrap();
+            assert!(probe(&joining).unwrap_err().is_in_use());
+            drop(socket);
+            probe(&at(bound)).unwrap();
+            open(&at(bound)).unwrap();
+        }
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn wrong_options_are_refused_in_nginx_words() {
 fn a_test_says_so_and_touches_nothing() {
     let dir = TempDir::new("test");
     let text = "pid x.pid; error_log logs/error.log; events {}\n\
-                http { server { listen 127.0.0.1:1; return 200 x; } }\n";
+                http { server { listen 127.0.0.1:8080; return 200 x; } }\n";
     dir.write("nginx.conf", text);
     let path = dir.path().to_str().unwrap();
     let output = nowait(&["-p", path, "-c", "nginx.conf", "-e", "early.log", "-t"]);
@@ -112,13 +112,13 @@ fn a_failed_test_shows_every_error_where_it_is() {
 #[test]
 fn a_name_given_twice_is_shown_where_it_is_ignored() {
     let dir = TempDir::new("twice");
-    let server = "server { listen 127.0.0.1:1; server_name a; }\n";
+    let server = "server { listen 127.0.0.1:8080; server_name a; }\n";
     dir.write("nginx.conf", format!("events {{}} http {{\n{server}{server}}}\n"));
     let path = dir.path().to_str().unwrap();
     let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
     assert!(output.status.success());
     let warning = format!(
-        "[warn] conflicting server name \"a\" on 127.0.0.1:1, ignored in {path}/nginx.conf:3\n"
+        "[warn] conflicting server name \"a\" on 127.0.0.1:8080, ignored in {path}/nginx.conf:3\n"
     );
     assert!(stderr(&output).contains(&warning), "{}", stderr(&output));
 }

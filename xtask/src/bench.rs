@@ -2,7 +2,7 @@
 //!
 //! All measuring and plotting is in the crate `nowait-bench`; its options are passed through.
 
-use crate::{Outcome, cargo, succeed};
+use crate::workspace::{Outcome, cargo, succeed};
 
 /// Builds what is measured, then measures. `args` go to the benchmark program as they are.
 pub fn run(args: &[String]) -> Outcome {

@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use crate::{Outcome, cargo, root};
+use crate::workspace::{Outcome, cargo, root};
 
 /// The pages that the program can print, each `docs/reference/PAGE.md`.
 const PAGES: &[&str] = &["directives", "variables", "unsupported"];

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Outcome, cargo, root, succeed};
+use crate::workspace::{Outcome, cargo, root, succeed};
 
 const USAGE: &str = "usage: cargo xtask fuzz [TARGET]... [--seconds N] [FILE]
 

@@ -11,9 +11,9 @@ mod docs;
 mod fuzz;
 mod soak;
 mod tidy;
+mod workspace;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask COMMAND
 
@@ -24,9 +24,6 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                          mixed load with reloads: bytes are checked, resources are watched
   bench [OPTIONS]        run the benchmarks against nginx (options: cargo xtask bench --help)
 ";
-
-/// What a command gives back: an error is one message for the operator, already complete.
-pub type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -53,23 +50,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// The root of the repository: the directory above this crate.
-pub fn root() -> PathBuf {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.parent().unwrap_or(manifest).to_path_buf()
-}
-
-/// A `cargo` command that runs in the root of the repository, with the cargo that started us.
-pub fn cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root());
-    command
-}
-
-/// Runs a command to its end; a non-zero exit is an error that names the command.
-pub fn succeed(command: &mut Command) -> Outcome {
-    let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
 }

@@ -2,7 +2,7 @@
 //!
 //! The load and its checks are the ignored test `soak` in `tests/reload`.
 
-use crate::{Outcome, cargo, succeed};
+use crate::workspace::{Outcome, cargo, succeed};
 
 /// Runs the load. `args`: `--minutes N` (15 if not given), `--seed N`.
 pub fn run(args: &[String]) -> Outcome {

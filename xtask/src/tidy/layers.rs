@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Finding, Tree};
+use super::tree::{Finding, Tree};
 
 /// The kit of the tests: any crate may use it as a dev-dependency.
 const TEST_KIT: &str = "testkit";

@@ -1,6 +1,6 @@
 //! Links of Markdown pages: what they point at in the repository exists.
 
-use super::{Finding, Tree};
+use super::tree::{Finding, Tree};
 
 /// Every relative link leads to a file or directory, every `#fragment` to a heading.
 pub fn links(tree: &Tree) -> Vec<Finding> {

@@ -1,7 +1,7 @@
 //! Checks of Rust sources: unsafe code, headers, length, words that must not be left behind.
 
 use super::layers::{crate_name, members};
-use super::{Finding, Tree};
+use super::tree::{Finding, Tree};
 
 /// Good neighbours are 100 to 400 lines; from here on a file needs a reason.
 const LINES_MAX: usize = 800;
@@ -152,14 +152,14 @@ fn words_of(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A Rust source with comments and literals blanked, line by line.
-struct Code {
+pub struct Code {
     text: String,
     /// The line of the first `#[cfg(test)]` on a module; tests stand at a file's end.
     tests_from: usize,
 }
 
 impl Code {
-    fn of(source: &str) -> Code {
+    pub fn of(source: &str) -> Code {
         let text = blank_literals(source);
         let mut lines = text.lines().enumerate().peekable();
         let mut tests_from = usize::MAX;
@@ -180,7 +180,7 @@ impl Code {
     }
 
     /// The lines above the tests.
-    fn production(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub fn production(&self) -> impl Iterator<Item = (usize, &str)> {
         self.lines().take_while(|(number, _)| *number < self.tests_from)
     }
 }

@@ -1,6 +1,6 @@
 //! Checks of every file of the repository: its size, and that it speaks of the product only.
 
-use super::{Finding, Tree};
+use super::tree::{Finding, Tree};
 
 /// Words of one machine or of one way of working, which mean nothing to a reader. Split, so that
 /// this file does not find itself.

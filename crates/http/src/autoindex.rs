@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn html_says_utf8_where_that_matters() {
+    fn html_declares_utf8_for_names_outside_ascii() {
         let head = |names: &[&[u8]]| {
             let mut entries: Vec<Entry> = names
                 .iter()

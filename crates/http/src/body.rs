@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn something_may_stand_in_for_nothing() {
+    fn a_substitute_is_sent_only_for_empty_bodies() {
         for (first, whole) in [(Body::Empty, "stub"), (text("a"), "a")] {
             let pieces = [Piece::Body(first), Piece::IfEmpty(text("stub"))];
             let body = Sequence::new(pieces).into_body();

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn both_must_say_unchanged() {
+    fn both_fields_must_match_for_a_304() {
         let check = |date, tag| {
             let request = Preconditions {
                 if_modified_since: Some(date),

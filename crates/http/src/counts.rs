@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_counted_where_it_stands() {
+    fn a_request_is_counted_in_its_current_state() {
         let counts = Counts::new();
         let now = || {
             let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

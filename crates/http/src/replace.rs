@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_any_size_lead_to_the_same() {
+    fn pieces_of_any_size_give_the_same_result() {
         type Case<'a> = (&'a [(&'a str, &'a str)], bool, &'a str, &'a str);
         let cases: &[Case<'_>] = &[
             (&[("aab", "X")], false, "aaab aab aa", "aX X aa"),

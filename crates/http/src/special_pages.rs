@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_say_what_pages_say() {
+    fn status_lines_agree_with_pages() {
         for tokens in [ServerTokens::On, ServerTokens::Off, ServerTokens::Build] {
             assert_eq!(tokens.line(), format!("Server: {}\r\n", tokens.text()));
         }

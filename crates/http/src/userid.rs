@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_are_what_their_bytes_are() {
+    fn identifiers_keep_their_byte_order() {
         let id = from_bytes([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
         let bytes: Vec<u8> = id.iter().flat_map(|number| number.to_ne_bytes()).collect();
         assert_eq!(bytes, (1..=16).collect::<Vec<u8>>());

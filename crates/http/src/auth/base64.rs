@@ -1,7 +1,7 @@
 //! Base64 as in RFC 4648 section 4, for headers and password files.
 
-/// Decodes; padding may be missing. `None` for anything else than the alphabet, or a length that no
-/// encoder makes. nginx: `ngx_decode_base64`.
+/// Decodes; padding may be missing. `None` for bytes outside the alphabet and impossible lengths.
+/// nginx: `ngx_decode_base64`.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let length = text.iter().position(|&b| b == b'=').unwrap_or(text.len());
     let (digits, padding) = text.split_at(length);

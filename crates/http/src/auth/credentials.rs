@@ -3,16 +3,16 @@
 use super::base64;
 use crate::request::Request;
 
-/// What a client says it is. RFC 7617 section 2.
+/// User name and password sent by a client. RFC 7617 section 2.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Credentials {
-    /// Never empty, has no colon.
+    /// Never empty; has no colon.
     pub(crate) user: Vec<u8>,
     pub(crate) password: Vec<u8>,
 }
 
 impl Credentials {
-    /// Those of a request; `None` when there are none, or none that can be read.
+    /// The credentials of a request; `None` if they are missing or malformed.
     pub(crate) fn of(request: &Request) -> Option<Self> {
         let fields = request.head.fields();
         let name = b"authorization";
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cant_be_read_is_nothing() {
+    fn malformed_credentials_are_ignored() {
         for value in [
             "",
             "Basic",

@@ -12,26 +12,26 @@ use nowait_runtime::pool::PoolError;
 use super::password::{self, Check};
 use crate::request::Request;
 
-/// Larger files are refused.
+/// Larger files are rejected.
 const FILE_BYTES_MAX: usize = 16 << 20;
 
-/// Larger files are read each time.
+/// Larger files are read for each request.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// So many files are kept by a worker; the one that was used longest ago goes first.
+/// Most files kept by a worker; the least recently used one is dropped first.
 const KEPT_FILES_MAX: usize = 16;
 
-/// Files up to this size are searched on the loop: some microseconds.
+/// Files up to this size are searched on the loop, which takes some microseconds.
 const SEARCHED_AT_ONCE_MAX: usize = 16 << 10;
 
 /// Why a file can't be used.
 #[derive(Debug)]
 pub(super) enum LoadError {
-    /// There is none: the operator's fault, or a variable names what does not exist.
+    /// It does not exist: the operator's fault, or a variable contains a wrong name.
     Missing(io::Error),
     /// It can't be read: the operator's fault.
     Failed(io::Error),
-    /// The thread pool has no room: load, or a slow disk.
+    /// The queue of the thread pool is full: high load, or a slow disk.
     Overflow(PoolError),
 }
 
@@ -45,11 +45,11 @@ impl From<io::Error> for LoadError {
     }
 }
 
-/// The text of a file with users.
+/// The text of a user file.
 #[derive(Clone, Debug)]
 pub(super) struct UserFile(Bytes);
 
-/// What tells whether a file has changed.
+/// Metadata that shows whether a file has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     file: (u64, u64),
@@ -58,7 +58,7 @@ struct Stamp {
     changed: (i64, u32),
 }
 
-/// Files that a worker has read, the one used last at the end.
+/// Files read by a worker, the most recently used one last.
 #[derive(Default)]
 pub(crate) struct UserFiles(Vec<(Bytes, Stamp, UserFile)>);
 
@@ -83,7 +83,7 @@ impl UserFiles {
     }
 }
 
-/// The file at a path, as it is now.
+/// Loads the current content of a file.
 ///
 /// # Errors
 /// [`LoadError`].
@@ -92,7 +92,7 @@ pub(super) async fn load(request: &Request, path: &Bytes) -> Result<UserFile, Lo
         return Err(LoadError::Missing(io::Error::from(io::ErrorKind::NotFound)));
     }
     let io = request.io().for_client(request.connection.number);
-    // The stamp is older than the text: a change between the two is noticed next time.
+    // The stamp is taken before the text: a change between the two is noticed next time.
     let stamp = Stamp::of(&fs::stat(&io, path, Symlinks::Follow).await?);
     let files = &request.connection.worker.user_files;
     if let Some(file) = files.borrow_mut().find(path, stamp) {
@@ -125,7 +125,7 @@ impl UserFile {
         }
     }
 
-    /// Checks a password if that takes next to no time.
+    /// Checks a password if that takes almost no time.
     pub(super) fn check_at_once(&self, user: &[u8], password: &[u8]) -> Option<Check> {
         if self.0.len() > SEARCHED_AT_ONCE_MAX {
             return None;
@@ -137,8 +137,8 @@ impl UserFile {
         }
     }
 
-    /// The encrypted password of a user: between the first colon of the first line that is theirs
-    /// and the next one.
+    /// The encrypted password of a user: the text between the first two colons of the first line
+    /// with this user.
     fn entry(&self, user: &[u8]) -> Option<&[u8]> {
         self.0.split(|&b| b == b'\n').find_map(|line| {
             if matches!(line.first(), Some(b'#' | b'\r')) {

@@ -9,7 +9,7 @@ use crate::request::Request;
 use crate::response::Response;
 use crate::subrequest::Subrequest;
 
-/// Decides whether something is added, and says so in the head.
+/// Decides whether something is added, and adjusts the head.
 pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     let conf = &request.location().addition;
     let adds = response.head.status == 200
@@ -23,7 +23,7 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
     Ok(())
 }
 
-/// Adds it.
+/// Adds it to the body.
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     if !request.filters.addition || request.header_only {
         return Ok(());

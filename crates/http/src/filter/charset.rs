@@ -15,7 +15,7 @@ use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part, Response};
 
-/// Names the charset, and notes the conversion that [`convert`] will do.
+/// Sets the charset, and stores the conversion for [`convert`].
 pub(super) fn name(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     request.conversion = None;
     let current = request.current.clone();
@@ -26,7 +26,7 @@ pub(super) fn name(request: &mut Request, response: &mut Response) -> Result<(),
     let wanted = match (asked, &conf.charset) {
         // It becomes a part of the main response.
         _ if request.is_nested() => request.shared.charset.borrow().clone(),
-        // `X-Accel-Charset`. nginx differs: it takes only names that its configuration has, too.
+        // `X-Accel-Charset`. nginx differs: it accepts only names that occur in its configuration.
         (Some(asked), _) => Some(asked),
         (None, Charset::Off) => None,
         (None, Charset::Name(wanted)) => {
@@ -67,7 +67,7 @@ pub(super) fn name(request: &mut Request, response: &mut Response) -> Result<(),
         }
         request.conversion = Some((source, wanted.clone()));
     }
-    // nginx: a redirect's charset would be taken for the next page's by browsers of the past.
+    // nginx: browsers of the past applied a redirect's charset to the next page.
     let redirect = matches!(head.status, 301 | 302);
     head.charset = Some(wanted).filter(|wanted| !redirect && !wanted.is_empty());
     head.content_type_text = None;
@@ -93,7 +93,7 @@ struct Converted {
     maps: Arc<Maps>,
     from: Bytes,
     to: Bytes,
-    /// The beginning of a character.
+    /// The beginning of an incomplete character.
     rest: Vec<u8>,
 }
 
@@ -102,7 +102,7 @@ impl BodySource for Converted {
         Box::pin(async move {
             loop {
                 let Some(piece) = self.pull.next().await? else {
-                    // What is left of a broken character is one that nobody knows.
+                    // The rest of an incomplete character becomes an unknown one.
                     let rest = std::mem::take(&mut self.rest);
                     return Ok((!rest.is_empty()).then(|| Part::Bytes(Bytes::from_static(b"?"))));
                 };

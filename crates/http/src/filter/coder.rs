@@ -12,33 +12,33 @@ use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 use super::spare::Spare;
 use crate::conf::codings::Dictionary;
 
-/// Least room for output, in bytes.
+/// Smallest output buffer in bytes.
 const OUT_BYTES_MIN: usize = 4 * 1024;
 
 /// The largest window that clients accept for zstd, as a binary logarithm (RFC 9659: 8 MB).
 const ZSTD_WINDOW_BITS_MAX: u32 = 23;
 
-/// Brotli collects at least so much text before it compresses, except at the lowest levels.
+/// Brotli collects at least this much text before it compresses, except at the lowest levels.
 const BROTLI_BLOCK_BYTES: usize = 64 * 1024;
 
-/// Zstandard collects so much.
+/// The same for Zstandard.
 const ZSTD_BLOCK_BYTES: usize = 128 * 1024;
 
-/// Larger states are not kept, in bytes: those of high levels have up to 100 MB.
+/// Largest state that is kept, in bytes; states of high levels have up to 100 MB.
 const ZSTD_SPARE_BYTES_MAX: usize = 4 << 20;
 
-/// Level, window and state; one has about 300 KB.
+/// Level, window and state; a state has about 300 KB.
 type Gzip = ((u32, u8), Box<Compress>);
 
 static GZIP: Spare<Gzip> = Spare::new(8);
 static ZSTD: Spare<CCtx<'static>> = Spare::new(4);
 
-/// How a step ends.
+/// What has to be complete at the end of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flush {
-    /// The compression may keep what it likes.
+    /// The compressor may hold data back.
     None,
-    /// Everything so far can be decompressed from what has come out.
+    /// All text until now can be decompressed from the output.
     Sync,
     /// The end of the text.
     Finish,
@@ -47,13 +47,13 @@ pub(super) enum Flush {
 /// The state of one compression.
 pub(super) struct Coder {
     kind: Kind,
-    /// Text is collected up to this size; 0: it is compressed as it comes.
+    /// Text is collected up to this size; 0: it is compressed as it arrives.
     block_bytes: usize,
-    /// Bytes of text that were collected and are not compressed yet.
+    /// Bytes of collected text that are not compressed yet.
     collected: usize,
-    /// Bytes of text so far.
+    /// Bytes of text taken until now.
     pub(super) taken: u64,
-    /// Bytes that came out.
+    /// Bytes of output until now.
     pub(super) made: u64,
 }
 
@@ -66,8 +66,8 @@ enum Kind {
 impl Coder {
     /// gzip (RFC 1952) with a window of 2 to the power of `window` bytes.
     pub(super) fn gzip(level: u32, window: u8) -> Self {
-        // What is level 1 to zlib is level 2 to this library, which is faster still, and whose own
-        // level 1 leaves a fifth more to be sent.
+        // zlib's level 1 corresponds to level 2 of this library, which is faster still; the
+        // library's own level 1 produces a fifth more bytes.
         let level = level.max(2);
         let spare = GZIP.take(|(kind, _)| *kind == (level, window)).map(|(_, spare)| spare);
         let compress =
@@ -75,7 +75,7 @@ impl Coder {
         Self::of(Kind::Gzip((level, window), compress), 0)
     }
 
-    /// The compression is complete: its state may serve another one.
+    /// The compression is complete: its state may be reused.
     pub(super) fn retire(self) {
         match self.kind {
             Kind::Gzip(kind, mut compress) => {
@@ -100,7 +100,7 @@ impl Coder {
     /// Zstandard (RFC 8878).
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// Memory has run out.
     pub(super) fn zstd(
         level: i32,
         len: Option<u64>,
@@ -112,7 +112,7 @@ impl Coder {
         };
         let set = |context: &mut CCtx<'_>, parameter| context.set_parameter(parameter);
         set(&mut context, CParameter::CompressionLevel(level)).map_err(zstd_failed)?;
-        // Lower levels have smaller windows by themselves.
+        // Lower levels have smaller windows anyway.
         if level >= 17 {
             set(&mut context, CParameter::WindowLog(ZSTD_WINDOW_BITS_MAX)).map_err(zstd_failed)?;
         }
@@ -127,16 +127,17 @@ impl Coder {
         Self { kind, block_bytes, collected: 0, taken: 0, made: 0 }
     }
 
-    /// How many bytes of text a step with so many more would compress: they cost the time.
+    /// Bytes of text that a step with this much more input would compress; they determine its
+    /// duration.
     pub(super) fn work(&self, len: usize, flush: Flush) -> usize {
         let all = self.collected + len;
         if flush == Flush::None && all < self.block_bytes { 0 } else { all }
     }
 
-    /// Takes all of the input, and yields what that led to.
+    /// Takes all of the input and returns the output.
     ///
     /// # Errors
-    /// The library's, for the log.
+    /// The library's message, for the log.
     pub(super) fn step(&mut self, input: &[u8], flush: Flush) -> Result<Bytes, String> {
         let mut out = Vec::with_capacity((input.len() / 3).max(OUT_BYTES_MIN));
         match &mut self.kind {

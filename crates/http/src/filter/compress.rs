@@ -32,12 +32,12 @@ use crate::response::{
 /// Most bytes of a long text that are compressed in one step, here or in the pool.
 const STEP_BYTES_MAX: usize = 32 * 1024;
 
-/// Whether a response may be compressed, whatever the client accepts: by its length and type, which the
-/// filter's directives bound, by its status and its coding.
+/// Whether a response may be compressed, whatever the client accepts: depends on its length and
+/// type, which the filter's directives restrict, on its status and its coding.
 ///
-/// nginx differs: with `proxy_cache_rfc9111 on;` content that is marked so stays as it is. RFC 9110 section
-/// 7.7: "A proxy MUST NOT transform the content of a response message that contains a no-transform cache
-/// directive".
+/// nginx differs: with `proxy_cache_rfc9111 on;` content marked `no-transform` is left alone. RFC
+/// 9110 section 7.7: "A proxy MUST NOT transform the content of a response message that contains a
+/// no-transform cache directive".
 pub(super) fn is_compressible(
     request: &Request,
     head: &Head,
@@ -56,7 +56,7 @@ pub(super) fn is_compressible(
         && may_be_transformed()
 }
 
-/// Takes back what a head says of the bytes of its content.
+/// Removes the fields of a head that describe the uncompressed bytes.
 pub(super) fn recode(response: &mut Response) {
     let head = &mut response.head;
     head.content_length = None;
@@ -67,7 +67,7 @@ pub(super) fn recode(response: &mut Response) {
 /// Compresses the body.
 ///
 /// # Errors
-/// 500: the compression does not work; the log says why.
+/// 500: the compression fails; the log says why.
 pub(super) fn wrap(
     request: &Request,
     response: &mut Response,
@@ -86,7 +86,7 @@ pub(super) fn wrap(
     Ok(())
 }
 
-/// A body that is compressed when it is pulled.
+/// Creates the compressed body.
 fn begin(
     request: &Request,
     body: Body,
@@ -115,7 +115,8 @@ fn begin(
     })))
 }
 
-/// A body of at most `max` bytes that can be had without waiting, else the body.
+/// The content of a body of at most `max` bytes, if it is available without waiting; otherwise the
+/// body.
 fn in_memory(body: Body, max: usize) -> Result<Bytes, Body> {
     match body {
         Body::Bytes(bytes) if bytes.len() <= max => Ok(bytes),
@@ -123,7 +124,7 @@ fn in_memory(body: Body, max: usize) -> Result<Bytes, Body> {
         Body::File(file) if file.len <= max as u64 && !file.file.is_direct() => {
             let len = usize::try_from(file.len).unwrap_or(max);
             let mut bytes = Vec::with_capacity(len);
-            // What goes wrong goes wrong again, and is told, when the body is pulled.
+            // An error occurs again, and is reported, when the body is pulled.
             match file.file.try_read(&file.io, file.offset, len, &mut bytes) {
                 Ok(Some(read)) if read == len => Ok(bytes.into()),
                 _ => Err(Body::File(file)),
@@ -145,15 +146,15 @@ fn count(coder: &Coder, counts: &Counts) {
     counts.made.set(coder.made);
 }
 
-/// Where long work is done.
+/// Where long compression runs.
 struct Place {
     pool: Pool,
-    /// Who the pool works for.
+    /// The client that the pool works for.
     client: u64,
 }
 
 impl Place {
-    /// Does `work`, which is told when nobody waits for it any more: then the client has gone.
+    /// Runs `work`, which can find out that its result is no longer wanted: the client has gone.
     async fn run_while<T, F>(&self, work: F) -> Result<T, BodyError>
     where
         F: FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
@@ -176,10 +177,10 @@ impl Place {
     }
 }
 
-/// A body of known and moderate length: one step, and one trip to the pool at most. The memory of
-/// the compression is held while it runs, not while the client takes what came out.
+/// A body of known and moderate length: one step, and at most one pool task. The compressor's
+/// memory is held while it runs, not while the client receives the output.
 struct Whole {
-    /// `None` when it is done.
+    /// `None` when the work is done.
     work: Option<(Pull, Recipe)>,
     len: usize,
     place: Place,
@@ -212,7 +213,7 @@ impl BodySource for Whole {
     }
 }
 
-/// All of a body that has so many bytes.
+/// Collects a whole body of this length.
 async fn collect(mut pull: Pull, len: usize) -> Result<Bytes, BodyError> {
     let first = pull.next().await?.unwrap_or_default();
     if first.len() >= len {
@@ -229,16 +230,16 @@ async fn collect(mut pull: Pull, len: usize) -> Result<Bytes, BodyError> {
 /// A body that is compressed while it is sent.
 struct Compressed {
     pull: Pull,
-    /// What is left of the last piece.
+    /// The rest of the last piece.
     rest: Bytes,
-    /// `None` when the end was reached.
+    /// `None` after the end.
     coder: Option<Coder>,
     place: Place,
-    /// Most bytes that a step on the event loop compresses.
+    /// Most bytes that one step compresses on the event loop.
     inline: usize,
-    /// Steps on the event loop so far.
+    /// Number of steps on the event loop.
     steps: u64,
-    /// Something was compressed that may not have come out yet.
+    /// Compressed data may still be inside the coder.
     held: bool,
     counts: Rc<Counts>,
 }
@@ -276,15 +277,15 @@ impl BodySource for Compressed {
         })
     }
 
-    /// What comes after it holds nothing back.
+    /// Nothing behind this source holds data back.
     fn is_urgent(&self) -> bool {
         false
     }
 }
 
 impl Compressed {
-    /// The next piece, empty at the end; `None`: it is not there yet, and what is held back has to
-    /// be passed on first.
+    /// The next piece, empty at the end. `None`: it is not available yet, and held-back data has to
+    /// be sent first.
     async fn take(&mut self) -> Result<Option<Bytes>, BodyError> {
         let urgent = self.held && self.pull.is_urgent();
         let mut next = pin!(self.pull.next());
@@ -306,7 +307,7 @@ impl Compressed {
         let work = coder.work(input.len(), flush);
         let (coder, out) = if work <= self.inline {
             if self.steps > 0 && work > 0 {
-                // A fast client and a fast disk must not keep the loop.
+                // A fast client and a fast disk must not monopolise the loop.
                 yield_now().await;
             }
             self.steps += 1;
@@ -335,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_ends_when_nobody_waits_for_it() {
+    fn abandoned_work_ends_early() {
         let config = PoolConfig { name: "test".to_owned(), threads: 1, max_queue: 1 };
         let place = Place { pool: Pool::new(config), client: 1 };
         let (sender, receiver) = channel();

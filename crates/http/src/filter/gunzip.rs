@@ -14,10 +14,10 @@ use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part, Response};
 
-/// Most bytes of text that are made in one step.
+/// Most bytes of text produced in one step.
 const PIECE_BYTES_MAX: usize = 32 * 1024;
 
-/// The largest window that deflate has, as a binary logarithm (RFC 1951).
+/// The largest window of deflate, as a binary logarithm (RFC 1951).
 const WINDOW_BITS: u8 = 15;
 
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
@@ -44,10 +44,10 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
 /// A body that is decompressed while it is sent.
 struct Decompressed {
     pull: Pull,
-    /// What is left of the last piece.
+    /// The rest of the last piece.
     rest: Bytes,
     decoder: Decompress,
-    /// The last step filled its piece: there is more text to come from what was taken.
+    /// The last step filled its output: the decoder holds more text.
     more: bool,
     /// The last member is complete.
     complete: bool,
@@ -58,7 +58,7 @@ impl Decompressed {
         Self { pull, rest: Bytes::new(), decoder: decoder(), more: false, complete: false }
     }
 
-    /// Makes at most one piece of text of what is there.
+    /// Decompresses at most one piece of text from the available input.
     fn step(&mut self) -> Result<Vec<u8>, BodyError> {
         let mut out = Vec::with_capacity(PIECE_BYTES_MAX);
         let before = self.decoder.total_in();
@@ -101,7 +101,7 @@ impl BodySource for Decompressed {
                     self.complete = false;
                 }
                 let out = self.step()?;
-                // Neither a long text nor many empty members may keep the loop.
+                // Neither a long text nor many empty members may monopolise the loop.
                 yield_now().await;
                 if !out.is_empty() {
                     return Ok(Some(Part::Bytes(out.into())));
@@ -127,7 +127,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// Decompresses pieces without a loop; the longest piece, too.
+    /// Decompresses in pieces without an event loop; also returns the length of the longest piece.
     fn decompress(input: &[u8], step: usize) -> Result<(Vec<u8>, usize), BodyError> {
         let mut source = Decompressed::new(Pull::new(Body::Empty));
         let mut text = Vec::new();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_made_piece_by_piece() {
+    fn a_bomb_is_decompressed_in_bounded_pieces() {
         let text = vec![0; 20_000_000];
         let (out, longest) = decompress(&gz(&text), usize::MAX).unwrap();
         assert_eq!((out.len(), longest), (text.len(), PIECE_BYTES_MAX));

@@ -15,7 +15,7 @@ use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::Response;
 
-/// Decides whether the response is compressed, and says so in its head.
+/// Decides whether the response is compressed, and adjusts its head.
 pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     let on = request.location().gzip.gzip;
     if on {

@@ -20,7 +20,7 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     if headers.is_empty() {
         return Ok(());
     }
-    // Values may mention `$status` and `$sent_http_...`, lines before them included.
+    // Values may refer to `$status` and `$sent_http_...`, including lines added before them.
     std::mem::swap(&mut request.out, &mut response.head);
     let usual = is_usual(request.out.status);
     if usual {
@@ -31,14 +31,14 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
         set(&mut request.out, &header.name, value);
     }
     std::mem::swap(&mut request.out, &mut response.head);
-    // Their values are known when the body has ended.
+    // Their values are determined at the end of the body.
     response.head.expects_trailers =
         headers.add_trailer.iter().any(|trailer| usual || trailer.always);
     Ok(())
 }
 
-/// Adds the trailers of `add_trailer`, once the body has ended; they may mention those before them.
-/// nginx: `ngx_http_trailers_filter`.
+/// Adds the trailers of `add_trailer` after the end of the body; their values may refer to earlier
+/// ones. nginx: `ngx_http_trailers_filter`.
 pub(crate) fn trailers(request: &mut Request) {
     let usual = is_usual(request.out.status);
     let current = request.current.clone();
@@ -51,13 +51,13 @@ pub(crate) fn trailers(request: &mut Request) {
     }
 }
 
-/// Whether lines are added that are not for all statuses.
+/// Whether lines without `always` are added.
 fn is_usual(status: u16) -> bool {
     matches!(status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308)
 }
 
-/// Adds a header line unless it is empty; those that Nowait understands replace what the handler
-/// said, also by nothing.
+/// Adds a header line unless it is empty. A field that Nowait interprets replaces the handler's,
+/// even by nothing.
 fn set(head: &mut Head, name: &Bytes, value: Bytes) {
     if name.eq_ignore_ascii_case(b"last-modified") {
         head.last_modified = crate::http_date::parse(&value);
@@ -67,7 +67,7 @@ fn set(head: &mut Head, name: &Bytes, value: Bytes) {
             return;
         }
     } else if name.eq_ignore_ascii_case(b"etag") {
-        // What replaces a handler's stands in its place.
+        // The new field takes the place of the handler's.
         if head.etag.is_none() {
             head.place(Apart::ETag);
         }

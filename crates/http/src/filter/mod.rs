@@ -33,7 +33,7 @@ use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::Response;
 
-/// A filter, and whether it may have something to do with responses of a location.
+/// A filter, and whether it may apply to responses of a location.
 struct Filter {
     apply: fn(&mut Request, &mut Response) -> Result<(), Box<Special>>,
     concerns: fn(&Location) -> bool,
@@ -46,8 +46,8 @@ macro_rules! filters {
     };
 }
 
-/// All filters in the order in which they see a response. nginx: the order of its header filters,
-/// from the top down.
+/// All filters in the order of their application. nginx: the order of its header filters, from the
+/// top down.
 const FILTERS: &[Filter] = filters! {
     slice::apply, if |l| l.slice.slice.0 != 0;
     not_modified::apply, if |_| true;
@@ -68,31 +68,31 @@ const FILTERS: &[Filter] = filters! {
     gzip::compress, if |l| l.gzip.gzip;
 };
 
-/// The filters that may have something to do with the responses of a location: most locations use
-/// few, and a response asks no others.
+/// The filters that may apply to responses of a location: most locations use few, and only these
+/// are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Concerned(u32);
 
 const _: () = assert!(FILTERS.len() <= 32);
 
 impl Concerned {
-    /// Those that the settings of a location ask for.
+    /// The filters enabled by a location's settings.
     pub(crate) fn of(location: &Location) -> Self {
         let bits = FILTERS.iter().enumerate().map(|(n, f)| u32::from((f.concerns)(location)) << n);
         Self(bits.fold(0, |all, bit| all | bit))
     }
 }
 
-/// What filters decide about the head, for their later step with the body.
+/// Decisions of filters about the head, for their later step with the body.
 #[derive(Debug, Default)]
 pub(crate) struct Decided {
-    /// Something is added to the body.
+    /// Whether something is added to the body.
     addition: bool,
-    /// Commands in the body are carried out.
+    /// Whether SSI commands in the body are executed.
     ssi: bool,
-    /// How the commands of the body want times to be written.
+    /// Time format set by the commands in the body.
     pub(crate) time_format: Option<Bytes>,
-    /// By what, besides gzip, the body is compressed.
+    /// Compression of the body other than gzip.
     pub(crate) coded: Option<crate::codings::Coded>,
 }
 

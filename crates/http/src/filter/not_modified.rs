@@ -16,8 +16,8 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     let preconditions = Preconditions {
         if_match: head.header(Known::IfMatch),
         if_none_match: head.header(Known::IfNoneMatch),
-        // RFC 9110 section 13.1.3: "A recipient MUST ignore If-Modified-Since if the request contains
-        // an If-None-Match header field". nginx wants both to hold.
+        // RFC 9110 section 13.1.3: "A recipient MUST ignore If-Modified-Since if the request
+        // contains an If-None-Match header field". nginx requires both to hold.
         if_modified_since: head
             .header(Known::IfModifiedSince)
             .filter(|_| !(strict && head.header(Known::IfNoneMatch).is_some())),

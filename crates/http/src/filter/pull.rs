@@ -32,7 +32,7 @@ impl Pull {
         Self { parts, source }
     }
 
-    /// Whether what was taken must be passed on before more is waited for.
+    /// Whether the pieces taken must be sent before the wait for more.
     pub(crate) fn is_urgent(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.is_urgent())
     }

@@ -46,8 +46,8 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
             return Ok(());
         }
     }
-    // A body that is made while it is sent passes by once. Whether all of an upstream's is there is a
-    // matter of chance.
+    // A body that is produced while it is sent can be read only once. It depends on timing whether
+    // the whole of an upstream's body has arrived.
     let streamed = response.head.is_upstreams || matches!(response.body, Body::Stream(_));
     match range::select(field, size, if streamed { 1 } else { max_ranges }) {
         Selection::Whole => {}
@@ -96,7 +96,7 @@ fn multiple(response: &mut Response, wanted: Vec<Range<u64>>, size: u64) {
     response.body = Body::Parts(parts);
 }
 
-/// Somebody else's `Content-Range` is not about what is sent now.
+/// Removes a `Content-Range` of another origin, which does not describe this response.
 fn clear_content_range(head: &mut Head) {
     head.remove(|header| header.name.eq_ignore_ascii_case(b"content-range"));
 }
@@ -119,10 +119,10 @@ fn single(body: &mut Body, wanted: &Range<u64>) -> Option<Body> {
     }
 }
 
-/// A range of a body that is made while it is sent: what comes before is dropped.
+/// A range of a body that is produced while it is sent: the bytes before it are dropped.
 struct Skipping {
     source: Box<dyn BodySource>,
-    /// Bytes of the source so far.
+    /// Position in the source.
     at: u64,
     wanted: Range<u64>,
 }
@@ -149,7 +149,7 @@ impl BodySource for Skipping {
     }
 }
 
-/// A piece of a body; `None` when the body is not one that can be cut.
+/// Cuts a piece out of a body; `None` if the body can't be cut.
 fn cut(body: &Body, wanted: &Range<u64>) -> Option<Part> {
     match body {
         Body::Bytes(bytes) => {

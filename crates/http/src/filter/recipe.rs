@@ -14,15 +14,16 @@ use crate::conf::codings::Dictionary;
 /// Longest text that is compressed in one step, in bytes.
 pub(super) const WHOLE_BYTES_MAX: usize = 256 * 1024;
 
-/// Bytes of a whole text after which is asked whether it is still wanted.
+/// A whole text is compressed in pieces of this size; before each the pool task checks whether it
+/// is still wanted.
 const STEP_BYTES: usize = 64 * 1024;
 
-/// Brotli compresses blocks of so much text at once, as a binary logarithm of its bytes. Its own choice
-/// from level 9 on is four times as much, which takes seconds at level 11, and makes 200 KB of C source
-/// 0.5 % shorter there, and no shorter at 9 and 10.
+/// Size of Brotli's blocks, as a binary logarithm of bytes. Its own choice from level 9 on is four
+/// times as large, which takes seconds at level 11. For 200 KB of C source this saves 0.5 % there,
+/// and nothing at 9 and 10.
 const BROTLI_BLOCK_BITS: u8 = 16;
 
-/// Texts that libdeflate does not compress at all: it puts them as they are into its frame.
+/// Longest texts that libdeflate does not compress at all, but stores in its frame.
 const TINY_BYTES_MAX: usize = 64;
 
 /// The largest window of deflate, as a binary logarithm of its bytes (RFC 1951).
@@ -33,13 +34,13 @@ const GZIP_WINDOW_BITS_MAX: u8 = 15;
 pub(super) enum Recipe {
     /// RFC 1952, with a window of 2 to the power of `window` bytes.
     Gzip { level: u32, window: u8 },
-    /// RFC 7932; the same for its window.
+    /// RFC 7932, with a window as for gzip.
     Brotli { level: u32, window: u8 },
     /// RFC 8878.
     Zstd { level: u32, dictionary: Option<Dictionary> },
 }
 
-/// A compressor of whole texts. It has 400 to 700 KB, and room for what comes out.
+/// A compressor of whole texts. It has 400 to 700 KB, and room for the output.
 struct Whole {
     level: i32,
     compressor: Compressor,
@@ -89,9 +90,9 @@ impl Recipe {
         }
     }
 
-    /// The same for a step of a [`Coder`]. Per 32 KB gzip takes 125 µs at levels 1 and 2, 350 at 3 to
-    /// 5, 670 at 6, 1.2 to 2.7 ms above; the others take as long as for whole texts, and longer for
-    /// the first step, which makes the tables: half a millisecond for Brotli from 7 on.
+    /// The same for a step of a [`Coder`]. Per 32 KB gzip takes 125 µs at levels 1 and 2, 350 at 3
+    /// to 5, 670 at 6, 1.2 to 2.7 ms above. The others take as long as for whole texts, and longer
+    /// for the first step, which builds the tables: half a millisecond for Brotli from 7 on.
     pub(super) fn inline_step_bytes(&self) -> usize {
         const KB: usize = 1024;
         match self {
@@ -111,7 +112,7 @@ impl Recipe {
                 0..=3 => 32 * KB,
                 4..=5 => 16 * KB,
                 6..=10 => 4 * KB,
-                // Even the tables of these take long to be made.
+                // Building their tables alone takes long.
                 _ => 0,
             },
         }
@@ -120,16 +121,16 @@ impl Recipe {
     /// Compresses a text.
     ///
     /// # Errors
-    /// The library's, for the log.
+    /// The library's message, for the log.
     pub(super) fn whole(&self, text: &[u8]) -> Result<Bytes, String> {
         self.whole_while(text, || true)
     }
 
-    /// Compresses a text, on a thread of a pool, as long as it is wanted: that is asked before each
-    /// step. libdeflate has no steps; it takes 12 ms at most.
+    /// Compresses a text on a pool thread while it is wanted, which is checked before each step.
+    /// libdeflate has no steps; it takes 12 ms at most.
     ///
     /// # Errors
-    /// The library's, for the log; that it is not wanted any more.
+    /// The message for the log: the library's, or that the text is no longer wanted.
     pub(super) fn whole_while(
         &self,
         text: &[u8],
@@ -159,11 +160,11 @@ impl Recipe {
             out.extend_from_slice(&made);
         }
         coder.retire();
-        Err("nobody wants the compressed text any more".to_owned())
+        Err("the compressed text is no longer wanted".to_owned())
     }
 
-    /// Bytes of a step of [`whole_while`](Recipe::whole_while). The fastest levels of Brotli compress
-    /// each piece by itself, and need no steps.
+    /// Size of a step of [`whole_while`](Recipe::whole_while). The fastest levels of Brotli
+    /// compress each piece independently, and need no steps.
     fn stop_bytes(&self) -> usize {
         match self {
             Self::Brotli { level: 0..=1, .. } => WHOLE_BYTES_MAX,
@@ -171,10 +172,10 @@ impl Recipe {
         }
     }
 
-    /// Begins to compress a text that comes in pieces: of `len` bytes, or of about `expected`.
+    /// Starts to compress a text that arrives in pieces: of `len` bytes, or of about `expected`.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// Memory has run out.
     pub(super) fn begin(&self, len: Option<u64>, expected: Option<u64>) -> Result<Coder, String> {
         match self {
             Self::Gzip { level, window } => {
@@ -194,19 +195,21 @@ impl Recipe {
 
 fn brotli(level: u32, window_bits: u8, size: Option<u64>) -> Result<Encoder, String> {
     let quality = u8::try_from(level).unwrap_or(QUALITY_MAX);
-    // The lowest levels know no blocks.
+    // The lowest levels have no blocks.
     let block_bits = (level >= 2).then_some(BROTLI_BLOCK_BITS);
     let options = Options { quality, window_bits, size, block_bits };
     Encoder::new(options).map_err(|error| error.to_string())
 }
 
-/// Whether a window holds all of a text: the library for whole texts has the largest one only.
+/// Whether a window holds the whole text: the library for whole texts supports only the largest
+/// one.
 fn fits(len: usize, window: u8) -> bool {
     window >= GZIP_WINDOW_BITS_MAX || len <= 1 << window
 }
 
-/// The level of libdeflate that makes a text about as short as zlib does: its own is as good at low
-/// levels, a percent worse above. It takes 0.3 to 0.5 times as long all the same.
+/// The level of libdeflate whose output is about as short as zlib's: the same one at low levels, a
+/// higher one above, where libdeflate's own level is a percent worse. It still takes only 0.3 to
+/// 0.5 times as long.
 fn libdeflate_level(level: u32) -> i32 {
     match level {
         ..=1 => 1,
@@ -242,9 +245,9 @@ fn gzip_whole(level: i32, text: &[u8]) -> Result<Bytes, String> {
     Ok(out)
 }
 
-/// The smallest window that a text of this length fills: memory of the compression follows it.
+/// The smallest window that holds a text of this length: it determines the compressor's memory.
 fn gzip_window(wanted: u8, len: Option<u64>) -> u8 {
-    /// zlib: MIN_LOOKAHEAD, which is lost for the window.
+    /// zlib's MIN_LOOKAHEAD: this part of the window is not usable.
     const LOOKAHEAD: u64 = 262;
     let Some(len) = len else { return wanted };
     (9..wanted).find(|bits| len + LOOKAHEAD <= 1 << bits).unwrap_or(wanted)
@@ -252,7 +255,7 @@ fn gzip_window(wanted: u8, len: Option<u64>) -> u8 {
 
 /// The same for Brotli. Levels from 5 on have faster tables for windows of up to 64 KB, too.
 fn brotli_window(wanted: u8, len: Option<u64>) -> u8 {
-    /// RFC 7932 section 9.1: a window is so much smaller than its power of two.
+    /// RFC 7932 section 9.1: a window is smaller than its power of two by this much.
     const GAP: u64 = 16;
     let Some(len) = len else { return wanted };
     let min = nowait_brotli::WINDOW_BITS_MIN;

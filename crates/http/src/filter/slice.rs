@@ -4,7 +4,7 @@ use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::Response;
 
-/// Stands first: what comes after sees the whole response.
+/// Comes first: later filters see the whole response.
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     if crate::slice::begin(request, response) {
         return Ok(());

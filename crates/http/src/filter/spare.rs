@@ -5,7 +5,7 @@
 
 use std::sync::Mutex;
 
-/// At most so many states of one kind, of the whole process.
+/// Most states of one kind kept in the process.
 pub(super) struct Spare<T> {
     states: Mutex<Vec<T>>,
     max: usize,
@@ -16,20 +16,20 @@ impl<T> Spare<T> {
         Self { states: Mutex::new(Vec::new()), max }
     }
 
-    /// One that fits, if there is one.
+    /// Takes a state that fits, if there is one.
     pub(super) fn take(&self, fits: impl Fn(&T) -> bool) -> Option<T> {
         let mut states = self.states.try_lock().ok()?;
         let at = states.iter().rposition(fits)?;
         Some(states.remove(at))
     }
 
-    /// Keeps one; the oldest makes room.
+    /// Keeps a state, if necessary in place of the oldest.
     pub(super) fn keep(&self, state: T) {
         let Ok(mut states) = self.states.try_lock() else { return };
         let oldest = (states.len() >= self.max).then(|| states.remove(0));
         states.push(state);
         drop(states);
-        // Its memory is given back without the lock.
+        // Its memory is freed outside of the lock.
         drop(oldest);
     }
 }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_makes_room() {
+    fn the_oldest_state_is_replaced() {
         let spare = Spare::new(2);
         assert_eq!(spare.take(|_| true), None);
         (1..=3).for_each(|n| spare.keep(n));
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_the_lock() {
+    fn a_contended_lock_is_never_waited_for() {
         let spare = Spare::new(2);
         spare.keep(1);
         let held = spare.states.lock().unwrap();

@@ -9,7 +9,7 @@ use crate::response::{AcceptRanges, Body, Response};
 use crate::ssi::Page;
 use crate::{etag, subrequest};
 
-/// Decides whether commands are carried out, and changes the head.
+/// Decides whether SSI commands are executed, and changes the head.
 pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     let head = &mut response.head;
     let conf = &request.location().ssi;

@@ -17,7 +17,7 @@ use crate::response::{Body, Head, Part, Response};
 /// Most entries of a listing; a larger directory is listed in part, and the error log says so.
 pub const ENTRIES_MAX: usize = 100_000;
 
-/// Answers with a listing of the directory that the URI means; declines when listings are off.
+/// Responds with a listing of the request's directory; declines if listings are off.
 pub async fn run(request: &mut Request) -> Option<Outcome> {
     if !request.location().autoindex.autoindex
         || !matches!(request.method, Method::Get | Method::Head)
@@ -104,7 +104,7 @@ fn respond(request: &Request, format: &Format, listing: Listing) -> Outcome {
     Response { head, body: Body::Parts(parts) }.into()
 }
 
-/// What a directory that can't be read is answered with.
+/// The response for a directory that can't be read.
 pub(super) fn refuse(request: &Request, path: &[u8], error: &std::io::Error) -> Outcome {
     use std::io::ErrorKind;
     if nowait_runtime::pool::PoolError::of(error).is_some() {

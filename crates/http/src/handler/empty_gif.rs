@@ -19,10 +19,10 @@ const GIF: &[u8] = &[
     0x3b,
 ];
 
-/// When the image last changed, as it never does: nginx's date, so that caches agree.
+/// The image's modification time: nginx's date, so that caches agree.
 const LAST_MODIFIED: i64 = 23_349_600;
 
-/// Answers with the image.
+/// Responds with the image.
 pub fn run(request: &mut Request) -> Outcome {
     if !matches!(request.method, Method::Get | Method::Head) {
         return Outcome::status(405);

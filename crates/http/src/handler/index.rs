@@ -8,7 +8,7 @@ use crate::log::Level;
 use crate::outcome::{Outcome, Target};
 use crate::request::Request;
 
-/// Redirects internally to the first index file that exists; declines when there is none.
+/// Redirects internally to the first index file that exists; declines if there is none.
 pub async fn run(request: &mut Request) -> Option<Outcome> {
     if !matches!(request.method, Method::Get | Method::Head | Method::Post) {
         return None;
@@ -57,7 +57,7 @@ fn to(request: &Request, path: Vec<u8>) -> Outcome {
     Outcome::Redirect(Target::Uri { path, args: request.uri.args.clone() })
 }
 
-/// Tells a missing index file from a missing directory. nginx: `ngx_http_index_test_dir`.
+/// Distinguishes a missing index file from a missing directory. nginx: `ngx_http_index_test_dir`.
 async fn test_directory(request: &mut Request, directory: &[u8], file: &[u8]) -> Option<Outcome> {
     let shown = match directory {
         [rest @ .., b'/'] if !rest.is_empty() => rest,
@@ -73,7 +73,7 @@ async fn test_directory(request: &mut Request, directory: &[u8], file: &[u8]) ->
             Some(Outcome::status(500))
         }
         Err(error) if error.is_symlink() => Some(Outcome::status(403)),
-        // Searching the directory is allowed, since its files could be asked for.
+        // The directory may be searched: requests for its files would be allowed.
         Err(error) if error.is_denied() => None,
         Err(error) if error.is_not_found() => Some(refuse(request, file, &error)),
         Err(error) => Some(error.answer(request, shown)),

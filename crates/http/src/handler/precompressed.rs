@@ -18,20 +18,20 @@ use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::Head;
 
-/// What is known without waiting for a disk.
+/// Result of a try without waiting for a disk.
 pub enum Tried {
-    /// The answer.
+    /// The response.
     Answered(Outcome),
-    /// The next handler's turn.
+    /// The next handler continues.
     Declined,
-    /// [`run`] has to be asked.
+    /// [`run`] has to be called.
     Waits,
 }
 
-/// A coding for which there may be a file.
+/// A coding for which a file may exist.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
-    /// `None`: gzip, which has rules of its own.
+    /// `None`: gzip, which has its own rules.
     coding: Option<Coding>,
     setting: GzipStatic,
 }
@@ -49,7 +49,7 @@ impl Candidate {
         self.coding.map_or(b"gzip", Coding::name)
     }
 
-    /// Whether the client may have the file.
+    /// Whether the client accepts the file.
     fn is_allowed(self, request: &mut Request) -> bool {
         match (self.setting, self.coding) {
             (GzipStatic::Off, _) => false,
@@ -60,7 +60,7 @@ impl Candidate {
     }
 }
 
-/// What may be looked for, in the order of preference: by the client's weight, and as listed.
+/// The codings to try, in order of preference: by the client's weight, then as listed.
 fn candidates(request: &Request) -> impl Iterator<Item = Candidate> + use<> {
     let location = request.location();
     let settings = [
@@ -80,7 +80,7 @@ fn candidates(request: &Request) -> impl Iterator<Item = Candidate> + use<> {
     all.into_iter().filter(move |candidate| wanted && candidate.setting != GzipStatic::Off)
 }
 
-/// Answers with the compressed file if it can be opened without waiting for a disk.
+/// Responds with the compressed file if it can be opened without waiting for a disk.
 pub fn try_run(request: &mut Request) -> Tried {
     for candidate in candidates(request) {
         if !is_wanted(request, candidate) {
@@ -105,7 +105,7 @@ pub fn try_run(request: &mut Request) -> Tried {
     Tried::Declined
 }
 
-/// Answers with the compressed file if the client may have it and there is one.
+/// Responds with the compressed file if the client accepts it and it exists.
 pub async fn run(request: &mut Request) -> Option<Outcome> {
     for candidate in candidates(request) {
         if !is_wanted(request, candidate) {
@@ -122,9 +122,9 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
     None
 }
 
-/// Whether it has to be looked whether there is a file.
+/// Whether to look for the file.
 fn is_wanted(request: &mut Request, candidate: Candidate) -> bool {
-    // With `gzip_vary` those who don't get the file are told that there is one.
+    // With `gzip_vary`, clients that don't get the file are told that there is one.
     candidate.is_allowed(request) || request.location().gzip.gzip_vary
 }
 

@@ -7,8 +7,8 @@ use crate::handler::autoindex::refuse;
 use crate::outcome::{Outcome, Target};
 use crate::request::Request;
 
-/// Redirects internally to a regular file of the directory, chosen by chance; declines when there
-/// is none. Hidden files are left out.
+/// Redirects internally to a randomly chosen regular file of the directory; declines if there is
+/// none. Hidden files are left out.
 pub async fn run(request: &mut Request) -> Option<Outcome> {
     let mut path = Vec::new();
     request.location().path.append_file(request, &mut path);
@@ -22,7 +22,7 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
         .entries
         .iter()
         .filter(|entry| {
-            // What a symbolic link leads to counts.
+            // Symbolic links count as their targets.
             let kind = entry.metadata.as_ref().map_or(entry.kind, |meta| meta.kind);
             kind == Kind::File && !entry.name.starts_with(b".")
         })

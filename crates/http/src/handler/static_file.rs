@@ -12,8 +12,8 @@ use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Body, FileBody, Head, Response};
 
-/// Answers with the file that the URI means if it can be opened without waiting for a disk. `None`:
-/// it can't, or another handler comes first; [`run`] has to be asked in its turn.
+/// Responds with the request's file if it can be opened without waiting for a disk. `None`: it
+/// can't, or another handler comes first; [`run`] has to be called in its turn.
 pub fn try_run(request: &mut Request) -> Option<Outcome> {
     if request.uri.path.last() == Some(&b'/')
         || !matches!(request.method, Method::Get | Method::Head | Method::Post)
@@ -32,7 +32,7 @@ pub fn try_run(request: &mut Request) -> Option<Outcome> {
     outcome
 }
 
-/// Answers with the file that the URI means; declines URIs that end with a slash.
+/// Responds with the request's file; declines URIs that end with a slash.
 pub async fn run(request: &mut Request) -> Option<Outcome> {
     let method = request.method;
     if !matches!(method, Method::Get | Method::Head | Method::Post) {
@@ -65,14 +65,14 @@ fn respond(request: &mut Request, path: &[u8], file: nowait_runtime::fs::File) -
     whole(request, file).into()
 }
 
-/// The answer for what is neither a file nor a directory.
+/// The response for a path that is neither a file nor a directory.
 pub(super) fn not_regular(request: &Request, path: &[u8]) -> Outcome {
     let path = String::from_utf8_lossy(path);
     request.log(Level::Crit, format_args!("\"{path}\" is not a regular file"));
     Outcome::status(404)
 }
 
-/// The response that is a whole file.
+/// A response with a whole file.
 pub(super) fn whole(request: &Request, file: nowait_runtime::fs::File) -> Response {
     let meta = file.metadata();
     let (size, mtime) = (meta.size, meta.mtime);

@@ -23,7 +23,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "connections_waiting" => |_, out| number(counts::totals().waiting(), out);
 };
 
-/// Answers with the counters.
+/// Responds with the counters.
 pub fn run(request: &mut Request) -> Outcome {
     if !matches!(request.method, Method::Get | Method::Head) {
         return Outcome::status(405);

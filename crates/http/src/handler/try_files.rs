@@ -9,8 +9,8 @@ use crate::outcome::Outcome;
 use crate::path::Append;
 use crate::request::Request;
 
-/// Tries the candidates in order; changes the URI to the first that exists and lets the request go
-/// on, or answers with the fallback.
+/// Tries the candidates in order; changes the URI to the first one that exists and continues, or
+/// returns the fallback.
 pub async fn run(request: &mut Request) -> Option<Outcome> {
     let current = request.current.clone();
     let location = current.conf.location(request.location);
@@ -23,7 +23,7 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
         let mut name = Vec::new();
         candidate.name.append(request, &mut name);
         if let Append::After(len) = append {
-            // The name usually begins with $uri, whose part that the location matched is not in
+            // The name usually begins with $uri. The part of it that the location matched is not in
             // the file system.
             if candidate.name.literal().is_none() && request.uri.path.get(..len) == name.get(..len)
             {

@@ -25,10 +25,10 @@ use crate::request::Request;
 use crate::upstream::{BodyEvent, Codec, Fault, HeadEvent, LogUri, Settings, State, UpstreamHead};
 use crate::worker::Worker;
 
-/// Bytes of the content that are looked at.
+/// Most bytes of the body that are tested.
 const BODY_BYTES_MAX: usize = 256 * 1024;
 
-/// Bytes of content that are read only to keep the connection.
+/// Most bytes of the body that are read only to keep the connection.
 const DRAIN_BYTES_MAX: usize = 64 * 1024;
 
 /// Why a check has failed.
@@ -41,13 +41,13 @@ enum Kind {
     Connect(ConnectError),
     Network(io::Error),
     Protocol(Fault),
-    /// Our own side can't ask.
+    /// The request can't be made; the status.
     Ours(u16),
-    /// The answer is not as it should be.
+    /// The response failed a test.
     Lacks(Lacks),
 }
 
-/// What was being done.
+/// The step at which the check failed.
 #[derive(Clone, Copy)]
 enum Action {
     Connecting,
@@ -61,7 +61,7 @@ impl Failure {
         Self { kind, action }
     }
 
-    /// What has happened, if it is more than a wrong answer.
+    /// The fault, unless a test has failed.
     pub fn fault(&self) -> Option<String> {
         Some(match &self.kind {
             Kind::Connect(ConnectError::TimedOut) => timed_out(),
@@ -82,7 +82,7 @@ impl Failure {
         })
     }
 
-    /// During what.
+    /// The step at which the check failed.
     pub fn action(&self) -> impl fmt::Display {
         match (&self.kind, self.action) {
             (Kind::Lacks(lacks), _) => lacks.to_string(),
@@ -100,11 +100,11 @@ fn timed_out() -> String {
 
 /// Checks a server.
 pub struct Checker {
-    /// For variables: no client has sent it.
+    /// For variables; no client has sent it.
     request: Request,
     check: Check,
     settings: Arc<Settings>,
-    /// Kept from the last check, with the time when it was opened.
+    /// The connection kept from the last check, and when it was opened.
     kept: Option<(Stream, Instant)>,
 }
 
@@ -136,7 +136,7 @@ impl Checker {
         Ok(Self { request, check: health_check.check.clone(), settings, kept: None })
     }
 
-    /// Asks a server.
+    /// Sends a probe to a server.
     ///
     /// # Errors
     /// [`Failure`]
@@ -149,7 +149,7 @@ impl Checker {
         let kept = self.kept.take().filter(|(_, opened)| fresh(opened));
         if let Some((stream, opened)) = kept {
             match self.exchange(&stream).await {
-                // It may have been closed meanwhile; that says nothing of the server.
+                // The server may have closed it meanwhile, which is no fault.
                 Err(Failure { kind: Kind::Network(_) | Kind::Protocol(_), .. }) => {}
                 result => return self.end(result, stream, opened),
             }
@@ -160,7 +160,7 @@ impl Checker {
         self.end(result, stream, opened)
     }
 
-    /// Keeps the connection, if it can be.
+    /// Keeps the connection, if possible.
     fn end(
         &mut self,
         result: Result<bool, Failure>,
@@ -191,8 +191,8 @@ impl Checker {
         stream.map_err(|error| Failure::new(Kind::Connect(error), Action::Connecting))
     }
 
-    /// Sends the request and reads the answer as far as its tests need it. True: the connection can be
-    /// used again.
+    /// Sends the request and reads the response as far as its tests need it. True: the connection
+    /// can be reused.
     async fn exchange(&mut self, stream: &Stream) -> Result<bool, Failure> {
         let uri = LogUri::Text(self.check.uri.clone());
         let options = Options { method: Some("GET"), ..Options::default() };
@@ -225,7 +225,7 @@ impl Checker {
         Ok(reusable && codec.is_reusable(!input.bytes.is_empty()))
     }
 
-    /// Makes the answer what `$upstream_…` variables are about.
+    /// Makes the response available to `$upstream_…` variables.
     fn tell_variables(&mut self, head: Rc<UpstreamHead>) {
         self.request.upstream = None;
         let state = State::of(&mut self.request);
@@ -239,16 +239,16 @@ fn conf(request: &Request) -> Option<&ProxyConf> {
     request.location().proxy.as_deref()
 }
 
-/// What a server sends.
+/// Input from a server.
 struct Input<'a> {
     stream: &'a Stream,
     timeout: Duration,
-    /// Received and not used.
+    /// Received but not used.
     bytes: Vec<u8>,
 }
 
 impl Input<'_> {
-    /// Receives more; false: the server has ended its side.
+    /// Receives more; false: the server has closed its side.
     async fn more(&mut self, action: Action) -> Result<bool, Failure> {
         let received = self.stream.recv(self.timeout).await;
         let received = received.map_err(|error| Failure::new(Kind::Network(error), action))?;
@@ -275,7 +275,7 @@ impl Input<'_> {
         }
     }
 
-    /// The content, at most so many bytes; and whether that was all.
+    /// The body, up to this many bytes; and whether that was all.
     async fn body(
         &mut self,
         codec: &mut dyn Codec,

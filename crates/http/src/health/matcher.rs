@@ -10,15 +10,15 @@ use crate::request::Request;
 use crate::upstream::UpstreamHead;
 use crate::variables::complex::Complex;
 
-/// The tests of a `match` block; without any of a status, none but 2xx and 3xx pass where there is no
-/// block at all.
+/// The tests of a `match` block. Without a `status` test any status passes; without a block only
+/// 2xx and 3xx do.
 #[derive(Debug, Default)]
 pub struct Match {
     /// `status`
     pub status: Vec<StatusTest>,
     /// `header`
     pub headers: Vec<HeaderTest>,
-    /// `body`: whether it must not match, and what.
+    /// `body`: whether it must not match, and the expression.
     pub body: Vec<(bool, Regex)>,
     /// `require`
     pub require: Vec<Complex>,
@@ -29,7 +29,7 @@ pub struct Match {
 pub struct StatusTest {
     /// The status must not be one of these.
     pub negated: bool,
-    /// These.
+    /// The statuses.
     pub ranges: Vec<RangeInclusive<u16>>,
 }
 
@@ -38,20 +38,20 @@ pub struct StatusTest {
 pub struct HeaderTest {
     /// Name.
     pub name: Bytes,
-    /// What is asked of it.
+    /// The test.
     pub rule: HeaderRule,
 }
 
-/// What is asked of a header.
+/// A test of a header field.
 #[derive(Debug)]
 pub enum HeaderRule {
-    /// It is there.
+    /// The field is present.
     Present,
-    /// It is not.
+    /// The field is absent.
     Absent,
-    /// It has this value.
+    /// The field has this value.
     Equals(Bytes),
-    /// It is not there, or has another value.
+    /// The field is absent or has another value.
     Differs(Bytes),
     /// The expression matches its value, or (`negated`) does not.
     Matches {
@@ -62,7 +62,7 @@ pub enum HeaderRule {
     },
 }
 
-/// What an answer lacks: what was looked at when that showed, in the words of log lines.
+/// The test that a response failed, in the words of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lacks {
     /// Status.
@@ -87,15 +87,15 @@ impl fmt::Display for Lacks {
 }
 
 impl Match {
-    /// Whether the content has to be read.
+    /// Whether the body has to be read.
     pub fn wants_body(&self) -> bool {
         !self.body.is_empty()
     }
 
-    /// Looks at a head. `named`: there is a `match` block.
+    /// Tests a head. `named`: there is a `match` block.
     ///
     /// # Errors
-    /// What it lacks.
+    /// The failed test.
     pub fn head(&self, head: &UpstreamHead, named: bool) -> Result<(), Lacks> {
         let good = match named {
             false => (200..400).contains(&head.status),
@@ -110,22 +110,22 @@ impl Match {
         }
     }
 
-    /// Looks at the first part of the content.
+    /// Tests the first part of the body.
     ///
     /// # Errors
-    /// What it lacks.
+    /// The failed test.
     pub fn body(&self, body: &[u8]) -> Result<(), Lacks> {
-        // An expression that takes too long has not matched.
+        // An expression that takes too long does not match.
         let passes = |(negated, regex): &(bool, Regex)| {
             regex.is_match(body).is_ok_and(|matched| matched != *negated)
         };
         if self.body.iter().all(passes) { Ok(()) } else { Err(Lacks::Body) }
     }
 
-    /// Looks at variables; `request` has what is known of the answer.
+    /// Tests variables; `request` holds the response's state.
     ///
     /// # Errors
-    /// What it lacks.
+    /// The failed test.
     pub fn variables(&self, request: &Request) -> Result<(), Lacks> {
         let set = |text: &Complex| {
             let value = request.evaluate(text);
@@ -151,7 +151,7 @@ impl HeaderTest {
             HeaderRule::Differs(text) => value != Some(&text[..]),
             HeaderRule::Matches { negated, regex } => {
                 let matched = value.map(|value| regex.is_match(value));
-                // What is not there does not match.
+                // A missing value does not match.
                 match matched {
                     None => *negated,
                     Some(matched) => matched.is_ok_and(|matched| matched != *negated),

@@ -16,12 +16,12 @@ pub fn limits_fetches(location: &Location) -> bool {
     limits.is_some_and(|limits| !limits.fetches.is_empty() || !limits.fetches_at_once.is_empty())
 }
 
-/// Waits for the turn of a fetch. It counts as long as what is given back exists.
+/// Waits for the turn of a fetch. The fetch counts until the returned values are dropped.
 ///
-/// `outlives_client`: it goes on when the client has left.
+/// `outlives_client`: it continues after the client has left.
 ///
 /// # Errors
-/// The status to answer with: there are too many. The log says so.
+/// The status to respond with: the limit is exceeded, which was logged.
 pub async fn fetch(request: &mut Request, outlives_client: bool) -> Result<Vec<Held>, u16> {
     let current = request.current.clone();
     let Some(limits) = &current.conf.location(request.location).limits else {
@@ -32,7 +32,7 @@ pub async fn fetch(request: &mut Request, outlives_client: bool) -> Result<Vec<H
     match turn {
         Turn::Go => {}
         Turn::Wait(time) => {
-            // Nothing was begun for the client yet.
+            // Nothing was started for the client yet.
             let on_hangup = if outlives_client { OnHangup::Ignore } else { OnHangup::EndAtOnce };
             let _watch = request.connection.clone().watch(on_hangup);
             sleep(time).await;

@@ -24,7 +24,7 @@ use crate::variables::core::builtins;
 pub use fetches::{fetch, limits_fetches};
 use requests::{Asked, Verdict};
 
-/// Longer keys are not limited. nginx: the length of a key has two bytes.
+/// Longest key that is limited. nginx: the length of a key has two bytes.
 const REQUEST_KEY_BYTES_MAX: usize = 65_535;
 
 /// The variables of this module.
@@ -43,42 +43,42 @@ fn said(decision: Option<Decision>, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// What the limits have said about a request. Each kind is asked once; internal redirects don't
-/// count again.
+/// Results of the limits for a request. Each kind is evaluated once; internal redirects don't count
+/// again.
 #[derive(Debug, Default)]
 pub struct Limited {
     requests: Option<Decision>,
     connections: Option<Decision>,
     held: Vec<Held>,
-    /// What the limits with `fetches` have said last.
+    /// The last result of the limits with `fetches`.
     fetches: Option<Decision>,
     fetches_at_once: Option<Decision>,
 }
 
 impl Limited {
-    /// What is known of the limits to a subrequest: they don't count it again.
+    /// The results for a subrequest: the limits don't count it again.
     pub(crate) fn nested(&self) -> Self {
         let Self { requests, connections, .. } = *self;
         Self { requests, connections, ..Self::default() }
     }
 
-    /// The request has ended: it is counted no more.
+    /// The request has ended and no longer counts.
     pub fn release(&mut self) {
         self.held.clear();
     }
 }
 
-/// What becomes of a request.
+/// The effect on a request.
 pub enum Turn {
-    /// It goes on.
+    /// It continues.
     Go,
-    /// It goes on later.
+    /// It continues later.
     Wait(Duration),
     /// It is refused, with this status.
     Refuse(u16),
 }
 
-/// Asks `limit_req`.
+/// Evaluates `limit_req`.
 pub fn requests(request: &mut Request) -> Turn {
     let current = request.current.clone();
     let Some(limits) = &current.conf.location(request.location).limits else { return Turn::Go };
@@ -90,7 +90,7 @@ pub fn requests(request: &mut Request) -> Turn {
     turn
 }
 
-/// Asks some of a location's limits; `None`: none concerns the request.
+/// Evaluates some of a location's limits; `None` if none applies to the request.
 fn ask(request: &Request, limits: &Limits, asked: &[RequestLimit]) -> (Option<Decision>, Turn) {
     let current = request.current.clone();
     let zones = &current.conf.limit_zones.requests;
@@ -151,7 +151,7 @@ fn ask(request: &Request, limits: &Limits, asked: &[RequestLimit]) -> (Option<De
     (Some(decision), turn)
 }
 
-/// Asks `limit_conn`.
+/// Evaluates `limit_conn`.
 pub fn connections(request: &mut Request) -> Turn {
     let current = request.current.clone();
     let Some(limits) = &current.conf.location(request.location).limits else { return Turn::Go };
@@ -163,8 +163,8 @@ pub fn connections(request: &mut Request) -> Turn {
     turn
 }
 
-/// Counts a request in the zones of some of a location's limits, unless there are too many. The
-/// decision is `None` when none concerns the request.
+/// Counts a request in the zones of some of a location's limits, unless one is exceeded. The
+/// decision is `None` if no limit applies to the request.
 fn hold(
     request: &Request,
     limits: &Limits,
@@ -188,13 +188,13 @@ fn hold(
     (Vec::new(), Some(decision), turn)
 }
 
-/// What a decision is worth when limits are only tried.
+/// The effect of a decision in dry-run mode.
 fn dried(decision: Decision) -> (Decision, Turn) {
     (decision.dried(), Turn::Go)
 }
 
 fn refuse(status: u64) -> Turn {
-    // The configuration takes statuses from 400 to 599 only.
+    // The configuration accepts only statuses from 400 to 599.
     Turn::Refuse(u16::try_from(status).unwrap_or(503))
 }
 

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use nowait_front::limit::zone::{Full, Place, Zone};
 use nowait_front::limit::{Milli, ONE};
 
-/// Charged to each key of a zone besides its length, as in nginx: an address of either kind takes
-/// 128 bytes.
+/// Size charged to each key of a zone besides its length, as in nginx: an address of either kind
+/// takes 128 bytes.
 const FIXED: u64 = 80;
 
-/// A key is remembered at least so long, in milliseconds.
+/// Shortest time that a key is remembered, in milliseconds.
 const EXPIRES_AFTER: i64 = 60_000;
 
-/// When buckets that were never used were used last: long enough for anything to leak out.
+/// Last use of a bucket that was never used: long enough ago for any excess to leak out.
 const NEVER: i64 = -(1 << 40);
 
 /// The buckets of a zone.
@@ -29,7 +29,7 @@ pub type Buckets = Zone<Bucket>;
 /// The bucket of a key.
 #[derive(Debug, Clone, Copy)]
 pub struct Bucket {
-    /// When it was used last, in milliseconds.
+    /// Its last use, in milliseconds.
     last: i64,
     excess: Milli,
 }
@@ -40,56 +40,55 @@ impl Default for Bucket {
     }
 }
 
-/// Makes the buckets of a zone of this many bytes.
+/// Creates the buckets of a zone of this many bytes.
 pub fn buckets(bytes: u64) -> Arc<Buckets> {
     Arc::new(Zone::new(bytes, FIXED))
 }
 
-/// A limit of a location, and the key of the request that is asked about.
+/// A limit of a location, and the request's key.
 #[derive(Debug)]
 pub struct Asked<'a> {
     /// The zone's buckets.
     pub buckets: &'a Buckets,
     /// The zone's rate, in thousandths of a request per second; not zero.
     pub rate: Milli,
-    /// How much excess is let in.
+    /// Accepted excess.
     pub burst: Milli,
-    /// How much excess need not wait.
+    /// Excess that need not wait.
     pub delay: Milli,
     /// The key; not empty.
     pub key: &'a [u8],
 }
 
-/// What the limits of a location say about a request. `limit` is the position of the limit that
-/// decided.
+/// The result of a location's limits for a request. `limit` is the position of the deciding limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may go on.
+    /// The request may continue.
     Pass,
-    /// It may go on after some milliseconds.
+    /// The request may continue after some milliseconds.
     Delay { ms: u64, excess: Milli, limit: usize },
-    /// Too many.
+    /// The limit is exceeded.
     Reject { excess: Milli, limit: usize },
-    /// There was no room for its key.
+    /// The zone has no room for the key.
     Full { limit: usize },
 }
 
-/// What one bucket says.
+/// The result of one bucket.
 enum Answer {
     Enough(Milli),
     TooMuch(Milli),
 }
 
 impl Bucket {
-    /// The excess with one more request, and the time that has passed.
+    /// The excess including one more request, and the elapsed time.
     fn with_one_more(&self, rate: Milli, now: i64) -> (Milli, i64) {
-        // Workers read the clock at different times: it may seem to go back.
+        // Workers read the clock at different times: it may seem to run backwards.
         let ms = (now - self.last).max(0);
         let leaked = rate.saturating_mul(ms.unsigned_abs()) / 1000;
         ((self.excess + ONE).saturating_sub(leaked), ms)
     }
 
-    /// Takes the request in.
+    /// Counts the request.
     fn fill(&mut self, excess: Milli, ms: i64, now: i64) {
         self.excess = excess;
         if ms > 0 {
@@ -103,15 +102,15 @@ impl Bucket {
     }
 }
 
-/// How long the excess above `delay` takes to leak, in milliseconds.
+/// Time for the excess above `delay` to leak, in milliseconds.
 fn wait(excess: Milli, delay: Milli, rate: Milli) -> u64 {
     excess.saturating_sub(delay).saturating_mul(1000) / rate.max(1)
 }
 
-/// Asks all limits about a request at time `now` (milliseconds). It counts only when every one lets
-/// it in; the longest wait of all is the one that counts.
+/// Checks a request against all limits at time `now` (milliseconds). It counts only if every limit
+/// accepts it; the longest wait decides.
 ///
-/// Of several limits the buckets of all but the last are pinned while the rest are asked.
+/// The buckets of all limits but the last are pinned until the rest are checked.
 pub fn ask(limits: &[Asked<'_>], now: i64) -> Verdict {
     let Some((last, earlier)) = limits.split_last() else { return Verdict::Pass };
     let mut pinned: Vec<Place> = Vec::with_capacity(earlier.len());
@@ -165,7 +164,7 @@ fn unpin(limits: &[Asked<'_>], pinned: &[Place]) {
 }
 
 impl Asked<'_> {
-    /// Looks into the bucket of the key; with `account` the request is taken in at once, else the
+    /// Checks the bucket of the key. With `account` the request is counted at once, otherwise the
     /// bucket is pinned until it is.
     fn look(&self, now: i64, account: bool) -> Result<(Place, Answer), Full> {
         let expired = |bucket: &Bucket| bucket.expired(self.rate, now);
@@ -217,7 +216,7 @@ mod tests {
         let limit = One::new(2, 0, 0);
         assert_eq!(limit.at(0), Verdict::Pass);
         assert_eq!(limit.at(100), Verdict::Reject { excess: 800, limit: 0 });
-        // What is refused does not count.
+        // Rejected requests don't count.
         assert_eq!(limit.at(499), Verdict::Reject { excess: 2, limit: 0 });
         assert_eq!(limit.at(500), Verdict::Pass);
         assert_eq!(ask(&[limit.asked("other")], 500), Verdict::Pass);

@@ -34,7 +34,7 @@ impl<K: Hash + Eq, V> Recent<K, V> {
         self.nodes.len()
     }
 
-    /// An entry; it is not used by that.
+    /// An entry; this does not count as a use.
     pub(super) fn peek<Q: Hash + Equivalent<K>>(&self, key: &Q) -> Option<&V> {
         self.nodes.get(key).map(|node| &node.value)
     }
@@ -129,7 +129,7 @@ mod tests {
 
     /// Random operations, compared with a list.
     #[test]
-    fn the_order_is_that_of_use() {
+    fn entries_are_ordered_by_their_last_use() {
         let (mut map, mut list) = (Recent::default(), Vec::<u32>::new());
         let mut state = 1_u32;
         for _ in 0..20_000 {

@@ -12,12 +12,12 @@ use crate::variables::complex::Complex;
 pub struct Return {
     /// The status; 444 closes the connection.
     pub status: u16,
-    /// Text of the answer, or where a redirect leads.
+    /// Text of the response, or target of a redirect.
     pub text: Option<Complex>,
 }
 
 impl Return {
-    /// The answer to a request.
+    /// Produces the response.
     pub fn run(&self, request: &mut Request) -> Outcome {
         let Some(text) = &self.text else {
             return match self.status {
@@ -26,7 +26,7 @@ impl Return {
                 status => respond(request, status, Bytes::new()),
             };
         };
-        // The text may mention `$status`.
+        // The text may contain `$status`.
         request.out.status = self.status;
         let value = request.evaluate(text);
         match self.status {

@@ -25,7 +25,7 @@ pub enum Condition {
         /// `!=`
         negated: bool,
     },
-    /// The expression matches the variable (or, negated, does not).
+    /// The expression matches the variable's value (or, negated, does not).
     Matches {
         /// The variable.
         variable: Index,
@@ -34,18 +34,18 @@ pub enum Condition {
         /// `!~`
         negated: bool,
     },
-    /// A question to the file system, which may take time.
+    /// A test in the file system, which may take time.
     File {
         /// Path of the file.
         path: Complex,
-        /// The question.
+        /// The test.
         test: FileTest,
-        /// `!-f` and so on
+        /// `!-f` and so on.
         negated: bool,
     },
 }
 
-/// What can be asked about a file.
+/// A test of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileTest {
     /// `-f`: it is a regular file.
@@ -59,10 +59,10 @@ pub enum FileTest {
 }
 
 impl Condition {
-    /// Whether it holds. Questions about files are not asked here: they are `false`.
+    /// Evaluates the condition. File tests are not run here: they are `false`.
     ///
     /// # Errors
-    /// The answer to the client, if an expression could not be matched.
+    /// The response if an expression could not be matched.
     pub(super) fn holds(
         &self,
         request: &Request,
@@ -104,7 +104,7 @@ fn value_of(request: &Request, variable: Index) -> Vec<u8> {
     value
 }
 
-/// The line of `rewrite_log` about a match.
+/// Logs the result of a match (`rewrite_log`).
 pub(super) fn log_match(request: &Request, regex: &Regex, text: &[u8], found: bool) {
     request.log(
         Level::Notice,
@@ -118,10 +118,10 @@ pub(super) fn log_match(request: &Request, regex: &Regex, text: &[u8], found: bo
 }
 
 impl FileTest {
-    /// Asks. What can't be looked at isn't there.
+    /// Runs the test. A file that can't be accessed does not exist.
     ///
     /// # Errors
-    /// The answer to the client when the thread pool is full.
+    /// The response if the thread pool is full.
     pub(super) async fn holds(self, request: &Request, path: &[u8]) -> Result<bool, Outcome> {
         match files::stat(request, path).await {
             Ok(found) => Ok(self.accepts(&found)),
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_files_are() {
+    fn tests_of_file_types() {
         let found = std::env::temp_dir();
         let directory = metadata_of(&found);
         assert!(FileTest::Directory.accepts(&directory));

@@ -42,19 +42,19 @@ pub enum Op {
     },
     /// `if`
     If {
-        /// What is asked.
+        /// The condition.
         condition: Condition,
         /// The settings of the block, which replace those of the location; none in a server.
         location: Option<LocationId>,
-        /// Where the program goes on if the answer is no.
+        /// Index of the next step if the condition does not hold.
         otherwise: usize,
     },
 }
 
-/// Where a program stands.
+/// Position in a program.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor {
-    /// Whose code it is; `request.location` may be that of an `if` meanwhile.
+    /// The location of the code; `request.location` may be that of an `if` meanwhile.
     location: LocationId,
     at: usize,
     /// Until a `rewrite` has matched, nginx escapes captures in every value.
@@ -64,11 +64,11 @@ pub struct Cursor {
 /// Why a program has stopped.
 #[derive(Debug)]
 pub enum Step {
-    /// It is over; the request goes on.
+    /// It has ended; the request continues.
     Finished,
-    /// It has to know about a file.
+    /// It needs a file test.
     File(Cursor),
-    /// It decides about the request.
+    /// It has produced the request's outcome.
     Decided(Outcome),
 }
 
@@ -85,7 +85,7 @@ impl Program {
 }
 
 impl Cursor {
-    /// The beginning of a location's code; `None` if it has none.
+    /// The start of a location's code; `None` if it has none.
     pub fn start(request: &Request, location: LocationId) -> Option<Self> {
         let program = &request.current.conf.location(location).program;
         (!program.is_empty()).then_some(Self { location, at: 0, groups: Groups::Escaped })
@@ -95,7 +95,7 @@ impl Cursor {
     pub fn run(mut self, request: &mut Request) -> Step {
         let current = request.current.clone();
         let location = current.conf.location(self.location);
-        // Every step leads forward, so the length of the program bounds the loop.
+        // Every step moves forward, so the length of the program bounds the loop.
         while let Some(op) = location.program.0.get(self.at) {
             self.at += 1;
             match op {
@@ -140,10 +140,10 @@ impl Cursor {
         Step::Finished
     }
 
-    /// Asks the file system what the test here wants to know, and moves on.
+    /// Runs the file test at this position, and moves on.
     ///
     /// # Errors
-    /// The answer to the client, if the question could not be asked.
+    /// The response if the test could not be run.
     pub async fn test_file(mut self, request: &mut Request) -> Result<Self, Outcome> {
         let current = request.current.clone();
         let program = &current.conf.location(self.location).program;

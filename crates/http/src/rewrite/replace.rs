@@ -12,31 +12,31 @@ use crate::variables::complex::{Complex, Groups};
 /// A `rewrite` directive.
 #[derive(Debug)]
 pub struct Rewrite {
-    /// What the path of the request is matched with.
+    /// The expression for the request's path.
     pub regex: Regex,
-    /// What becomes of the request.
+    /// The effect on the request.
     pub replacement: Replacement,
-    /// The query string of the request is appended: the replacement does not end with `?`.
+    /// Whether the request's query string is appended: the replacement does not end with `?`.
     pub keep_args: bool,
 }
 
-/// What a `rewrite` makes of a request.
+/// The effect of a `rewrite`.
 #[derive(Debug)]
 pub enum Replacement {
     /// Another URI.
     Uri {
-        /// The path: what comes before the first `?`.
+        /// The path: the part before the first `?`.
         path: Complex,
         /// The query string, if there is a `?`.
         args: Option<Complex>,
-        /// How the request goes on.
+        /// How the request continues.
         flag: Flag,
     },
     /// A redirect of the client.
     Redirect {
-        /// Where to.
+        /// The target.
         to: Complex,
-        /// There is a `?` in it.
+        /// Whether the target contains a `?`.
         has_args: bool,
         /// 301 or 302.
         status: u16,
@@ -46,22 +46,22 @@ pub enum Replacement {
 /// The third argument of `rewrite`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flag {
-    /// None: the directives that follow are still run, then the location is looked for.
+    /// None: the following directives are run, then the location is searched.
     Continue,
-    /// `last`: the location is looked for at once.
+    /// `last`: the location is searched at once.
     Last,
     /// `break`: the request stays in its location.
     Break,
 }
 
-/// How the program goes on.
+/// How the program continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// The expression did not match: with the next directive.
     NoMatch,
     /// The URI was changed: with the next directive.
     Continue,
-    /// The URI was changed: not at all.
+    /// The URI was changed: the program ends.
     Stop,
 }
 
@@ -69,7 +69,7 @@ impl Rewrite {
     /// Changes the request if the expression matches its path.
     ///
     /// # Errors
-    /// The answer to the client: a redirect, or an error.
+    /// The response: a redirect or an error.
     pub(super) fn apply(&self, request: &mut Request, log: bool) -> Result<Then, Outcome> {
         let path = &request.uri.path;
         let found = self

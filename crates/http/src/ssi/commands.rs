@@ -15,13 +15,13 @@ use crate::request::Request;
 use crate::subrequest::Subrequest;
 use crate::variables::Captures;
 
-/// What is to be done after a command.
+/// What has to happen after a command.
 pub(super) enum Then {
-    /// To go on.
+    /// Continue.
     Continue,
-    /// To go on when all that was begun has been sent.
+    /// Continue when everything begun has been sent.
     Wait,
-    /// To keep what a subrequest answers in a variable.
+    /// Store the response of a subrequest in a variable.
     Set { name: Vec<u8>, request: Box<Request> },
 }
 
@@ -39,7 +39,7 @@ enum Kind {
     Endblock,
 }
 
-/// The parameters of one command that are known, and whether they must be there.
+/// The known parameters of one command, and whether they are mandatory.
 type Known = &'static [(&'static str, bool)];
 
 impl Kind {
@@ -68,7 +68,7 @@ impl Kind {
         })
     }
 
-    /// Where the command may stand: nowhere in particular, after `if`, or also after `else`.
+    /// Where the command is allowed: anywhere (`None`), after `if`, or after `else`, too.
     fn needs(self) -> Option<Condition> {
         match self {
             Self::Elif | Self::Else => Some(Condition::If),
@@ -78,7 +78,7 @@ impl Kind {
     }
 }
 
-/// Values by the names of [`Kind::of`].
+/// Values in the order of the names in [`Kind::of`].
 struct Values<'a> {
     command: &'a Command,
 }
@@ -95,10 +95,10 @@ fn lossy(text: &[u8]) -> std::borrow::Cow<'_, str> {
 }
 
 impl Page {
-    /// Carries out a command, or leaves it if nothing is written here.
+    /// Executes a command, unless its surroundings produce no output.
     ///
     /// # Errors
-    /// It can't be carried out; the log says why.
+    /// The command failed; the log says why.
     pub(super) fn command(&mut self, command: &Command) -> Result<Then, Failed> {
         let name = lossy(&command.name);
         let Some((kind, known)) = Kind::of(&command.name) else {
@@ -276,7 +276,7 @@ impl Page {
             Some(b"entity") => self.encoding = Encoding::Entity,
             Some(unknown) => {
                 let unknown = lossy(unknown);
-                // As in nginx the command is carried out all the same.
+                // As in nginx, the command is executed all the same.
                 let _ = self
                     .fail(format_args!("unknown encoding \"{unknown}\" in the \"echo\" command"));
             }
@@ -325,8 +325,8 @@ impl Page {
         Ok(Then::Continue)
     }
 
-    /// Whether an expression is true: `$variable`, `$variable = text`, `$variable != text`, and both
-    /// with `/regular expression/`.
+    /// Evaluates an expression: `$variable`, `$variable = text`, `$variable != text`, or a
+    /// comparison with `/regular expression/`.
     fn holds(&mut self, expression: &[u8]) -> Result<bool, Failed> {
         let is_left = |byte: &u8| {
             byte.is_ascii_alphanumeric() || matches!(byte, b'$' | b'{' | b'}' | b'_' | b'"' | b'\'')
@@ -361,7 +361,7 @@ impl Page {
         self.fail(format_args!("invalid expression in \"{}\"", lossy(expression)))
     }
 
-    /// Whether an expression matches; its groups become variables.
+    /// Matches an expression; its groups become variables.
     fn matches(&mut self, pattern: &[u8], subject: Vec<u8>) -> Result<bool, Failed> {
         let regex = Regex::new(pattern, false).map_err(|e| self.fail(format_args!("{e}")))?;
         let groups = regex.captures(&subject).map_err(|error| {

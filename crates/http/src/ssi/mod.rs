@@ -36,22 +36,22 @@ use crate::variables::core::builtins;
 use commands::Then;
 use scan::{Found, Scanner};
 
-/// Subrequests of one page that are under way at a time.
+/// Subrequests of one page in flight at a time.
 const AHEAD_MAX: usize = 16;
 
-/// Text up to this size is copied behind other text instead of being a piece of its own.
+/// Text up to this size is copied behind other text instead of becoming a separate piece.
 const COPY_BYTES_MAX: usize = 1024;
 
-/// Bytes that all blocks of a main request may have together. nginx has no bound.
+/// Most bytes in all blocks of a main request. nginx has no limit.
 const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 
-/// Variables that the pages of a main request may set. nginx has no bound.
+/// Most variables that the pages of a main request may set. nginx has no limit.
 const VARIABLES_MAX: usize = 4096;
 
-/// What an error leaves in a page, unless `config` says otherwise.
+/// The text that replaces a failed command, unless `config` sets another one.
 const ERROR_MESSAGE: &[u8] = b"[an error occurred while processing the directive]";
 
-/// How `$date_local` and `$date_gmt` are written, unless `config` says otherwise.
+/// The format of `$date_local` and `$date_gmt`, unless `config` sets another one.
 const TIME_FORMAT: &[u8] = b"%A, %d-%b-%Y %H:%M:%S %Z";
 
 /// The variables of this module.
@@ -76,11 +76,11 @@ fn date(request: &Request, gmt: bool, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// A command that was not carried out. The log says why.
+/// A command that failed. The log says why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Failed;
 
-/// What all pages of a main request share.
+/// State shared by all pages of a main request.
 #[derive(Default)]
 pub struct Common {
     variables: Vec<(Vec<u8>, Bytes)>,
@@ -90,7 +90,7 @@ pub struct Common {
     captures: Captures,
 }
 
-/// A bound of [`Common`] that was reached.
+/// A limit of [`Common`] that was reached.
 #[derive(Debug, Clone, Copy)]
 struct Full(&'static str, usize);
 
@@ -162,7 +162,7 @@ enum Encoding {
     Entity,
 }
 
-/// Which part of a condition is being read.
+/// Part of a condition that is being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Condition {
     /// `if` or `elif`
@@ -171,52 +171,52 @@ enum Condition {
     Else,
 }
 
-/// A body whose commands are carried out while it is sent.
+/// A body whose commands are executed while it is sent.
 pub struct Page {
     pull: Pull,
     scanner: Scanner,
-    /// What is left of the last piece.
+    /// The rest of the last piece.
     input: Bytes,
     ended: bool,
-    /// The request as it was when the page began, for variables and subrequests.
+    /// The request in its state at the page's beginning, for variables and subrequests.
     request: Box<Request>,
     silent: bool,
     error_message: Bytes,
     encoding: Encoding,
-    /// Text is written; else a condition does not hold, or it belongs to a block.
+    /// Whether text is output; otherwise a condition does not hold, or the text belongs to a block.
     writes: bool,
-    /// A part of the condition has held.
+    /// Whether a part of the condition has held.
     chosen: bool,
     condition: Option<Condition>,
     in_block: bool,
     out: VecDeque<Out>,
-    /// An answer that a variable waits for.
+    /// A response that a variable waits for.
     keeping: Option<Keeping>,
 }
 
-/// A variable that is going to have the answer to a subrequest.
+/// A variable that will receive the response of a subrequest.
 struct Keeping {
     name: Vec<u8>,
     answer: LocalFuture<'static, Result<Kept, BodyError>>,
 }
 
-/// What becomes of such an answer.
+/// Result of such a subrequest.
 enum Kept {
     Value(Bytes),
-    /// It is longer than so many bytes.
+    /// The response is longer than this many bytes.
     TooLong(usize),
 }
 
-/// What is to be sent.
+/// Pending output.
 enum Out {
-    /// Text that more may be added to.
+    /// Text that can still be extended.
     Copied(BytesMut),
     Text(Bytes),
     Include(Box<Include>),
 }
 
 impl Page {
-    /// The commands of this body; `request` is a shadow of the one that it answers.
+    /// Executes the commands of this body; `request` is a shadow of its request.
     pub fn new(request: Box<Request>, body: Body) -> Self {
         let conf = &request.location().ssi;
         let value_bytes_max = usize::try_from(conf.ssi_value_length.0).unwrap_or(usize::MAX);
@@ -244,7 +244,7 @@ impl Page {
         Failed
     }
 
-    /// Uses what the main request has for all its pages.
+    /// Accesses the state shared by all pages of the main request.
     fn common<T>(&self, with: impl FnOnce(&mut Common) -> Result<T, Full>) -> Result<T, Failed> {
         let result = with(self.request.shared.ssi.borrow_mut().get_or_insert_default());
         result.map_err(|full| self.fail(format_args!("{full}")))
@@ -254,7 +254,7 @@ impl Page {
         self.common(|common| common.extend_block(text))
     }
 
-    /// Writes a small text.
+    /// Appends a short text.
     fn write(&mut self, text: &[u8]) {
         match self.out.back_mut() {
             Some(Out::Copied(copied)) => copied.extend_from_slice(text),
@@ -274,7 +274,7 @@ impl Page {
     fn text(&mut self, text: Bytes) {
         if !self.writes {
             if self.in_block {
-                // What does not fit is told once per piece, and left out.
+                // Text that does not fit is dropped, with one message per piece.
                 let _ = self.extend_block(&text);
             }
         } else if text.len() <= COPY_BYTES_MAX {
@@ -284,7 +284,7 @@ impl Page {
         }
     }
 
-    /// Carries out commands until there is something to wait for or the piece ends.
+    /// Executes commands until one has to wait or the piece ends.
     fn scan(&mut self) {
         while self.includes() < AHEAD_MAX {
             let then = match self.scanner.next(&mut self.input) {
@@ -313,10 +313,10 @@ impl Page {
         }
     }
 
-    /// Sets the variable that waits for an answer, if there is one.
+    /// Sets the variable that waits for a response, if any.
     async fn keep(&mut self) -> Result<(), BodyError> {
         let Some(keeping) = &mut self.keeping else { return Ok(()) };
-        // It stays where it is when this future is dropped.
+        // The future stays in its place when this one is dropped.
         let kept = (&mut keeping.answer).await;
         let Some(Keeping { name, .. }) = self.keeping.take() else { return Ok(()) };
         let value = match kept? {
@@ -329,13 +329,13 @@ impl Page {
                 Bytes::new()
             }
         };
-        // The log says what is wrong with it.
+        // Errors were logged already.
         let _ = self.common(|common| common.set(name, value));
         Ok(())
     }
 
-    /// The next part of what is first to be sent; the answers to all other subrequests are made
-    /// meanwhile. `None` when the first has ended.
+    /// The next part of the first pending output; meanwhile the responses of all other subrequests
+    /// progress. `None` when the first one has ended.
     async fn first(&mut self) -> Result<Option<Part>, BodyError> {
         let Some((first, others)) = self.out.make_contiguous().split_first_mut() else {
             return Ok(None);
@@ -376,7 +376,7 @@ impl BodySource for Page {
                         Some(part) => return Ok(Some(part)),
                         None => {
                             self.out.pop_front();
-                            // Many empty answers must not keep the loop.
+                            // Many empty responses must not monopolise the loop.
                             yield_now().await;
                         }
                     },
@@ -397,7 +397,7 @@ impl BodySource for Page {
                         }
                         self.scan();
                         if self.out.is_empty() {
-                            // Nor must a long text of which nothing is written.
+                            // Nor must a long text that produces no output.
                             yield_now().await;
                         }
                     }
@@ -411,7 +411,7 @@ impl BodySource for Page {
     }
 }
 
-/// What a subrequest answers; nothing if that is an error.
+/// The response of a subrequest; empty if it is an error.
 async fn kept(request: Box<Request>) -> Result<Kept, BodyError> {
     let answer = subrequest::run(request).await?;
     if answer.status() >= 300 {
@@ -423,10 +423,10 @@ async fn kept(request: Box<Request>) -> Result<Kept, BodyError> {
     Ok(value.map_or(Kept::TooLong(max), Kept::Value))
 }
 
-/// A subrequest whose answer stands in a page.
+/// A subrequest whose response is inserted into a page.
 struct Include {
     state: State,
-    /// What stands there if the answer is empty.
+    /// The text that replaces an empty response.
     stub: Option<Bytes>,
 }
 
@@ -441,7 +441,7 @@ impl Include {
         Self { state: State::Running(subrequest::run(request)), stub }
     }
 
-    /// Goes on with the answer.
+    /// Advances the response.
     fn advance(&mut self, cx: &mut Context<'_>) {
         if let State::Running(running) = &mut self.state
             && let Poll::Ready(answer) = running.as_mut().poll(cx)
@@ -466,7 +466,7 @@ impl Include {
         }
     }
 
-    /// The body of the answer, or what stands in for an empty one.
+    /// The body of the response, or the text that replaces an empty one.
     fn open(&mut self, answer: Answer) -> Sequence {
         let Some(stub) = self.stub.take() else {
             return Sequence::new([Piece::Body(answer.into_body())]);

@@ -6,7 +6,7 @@
 use bytes::{Buf, Bytes};
 use memchr::memmem;
 
-/// What a command begins with.
+/// The beginning of a command.
 const OPEN: &[u8] = b"<!--#";
 
 /// Longest name of a command, in bytes. nginx: `NGX_HTTP_SSI_COMMAND_LEN`.
@@ -18,25 +18,25 @@ const PARAMETER_BYTES_MAX: usize = 32;
 /// Most parameters of a command. nginx: `NGX_HTTP_SSI_MAX_PARAMS`.
 pub const PARAMETERS_MAX: usize = 16;
 
-/// A command as it stands in the text.
+/// A command as written in the text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Command {
     /// Its name.
     pub name: Vec<u8>,
-    /// Names and values of its parameters, without quotes; backslashes are still there.
+    /// Names and values of its parameters, without quotes, but with backslashes.
     pub parameters: Vec<(Vec<u8>, Vec<u8>)>,
-    /// It has more parameters than these.
+    /// Whether it has more parameters than these.
     pub too_many: bool,
 }
 
-/// What was found.
+/// A find in the text.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     /// Text between commands.
     Text(Bytes),
     /// A command.
     Command(Command),
-    /// Something that begins like a command and ends like one. What is wrong with it, for the log.
+    /// A malformed command with its end. The string is the message for the log.
     Broken(String),
 }
 
@@ -73,12 +73,12 @@ fn is_blank(byte: u8) -> bool {
 }
 
 impl Scanner {
-    /// For a new text; values of parameters have at most so many bytes.
+    /// For a new text; parameter values are limited to this many bytes.
     pub fn new(value_bytes_max: usize) -> Self {
         Self { state: State::Text, held: 0, command: Command::default(), value_bytes_max }
     }
 
-    /// The next find in the piece, of which it is taken; `None`: another piece is needed.
+    /// The next find, which is removed from the piece; `None`: another piece is needed.
     pub fn next(&mut self, input: &mut Bytes) -> Option<Found> {
         if self.state == State::Text {
             let text = self.text(input);
@@ -97,15 +97,15 @@ impl Scanner {
         None
     }
 
-    /// What is left at the end of the text: the beginning of what might have been a command.
+    /// The rest at the end of the text: the beginning of a possible command.
     ///
     /// nginx differs: it loses these bytes.
     pub fn finish(&mut self) -> Bytes {
         Bytes::from_static(&OPEN[..std::mem::take(&mut self.held)])
     }
 
-    /// The text before the next command. Without one left the state has changed if there is a
-    /// command.
+    /// The text before the next command. If there is none, the state shows whether a command begins
+    /// here.
     fn text(&mut self, input: &mut Bytes) -> Option<Bytes> {
         if self.held > 0 {
             let wanted = &OPEN[self.held..];
@@ -141,7 +141,7 @@ impl Scanner {
         Some(input.split_to(at))
     }
 
-    /// One byte of a command.
+    /// Processes one byte of a command.
     fn step(&mut self, state: State, byte: u8) -> Result<State, Found> {
         let blank = is_blank(byte);
         Ok(match state {
@@ -257,7 +257,7 @@ impl Scanner {
 }
 
 impl Command {
-    /// The command as text again, for a block that is used later.
+    /// Appends the command as text, for a block that is used later.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(OPEN);
         out.extend_from_slice(&self.name);
@@ -276,8 +276,8 @@ impl Command {
 mod tests {
     use super::*;
 
-    /// What is found in a text that comes in pieces of this size; commands and what is wrong with
-    /// them stand in brackets.
+    /// The finds in a text that arrives in pieces of this size; commands and error messages are in
+    /// brackets.
     fn found(text: &str, piece: usize) -> String {
         let mut scanner = Scanner::new(8);
         let mut all = Vec::new();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_any_size_lead_to_the_same() {
+    fn pieces_of_any_size_give_the_same_result() {
         for (text, expected) in [
             ("no command", "no command"),
             ("<p>a < b <!- <!-- c -->", "<p>a < b <!- <!-- c -->"),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_bounded() {
+    fn long_names_are_rejected() {
         let long = "x".repeat(33);
         assert!(found(&format!("<!--#{long} -->y"), 7).contains("SSI command is too long]y"));
         assert!(found(&format!("<!--#b {long}='c' -->y"), 7).contains("...\" parameter in"));

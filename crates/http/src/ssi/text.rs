@@ -4,14 +4,13 @@ use super::Failed;
 use crate::log::Level;
 use crate::request::Request;
 
-/// Longest text that variables may lead to, in bytes. nginx has no bound.
+/// Longest text after the expansion of variables, in bytes. nginx has no limit.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
 
-/// The text with the values of its variables. A dollar sign or a quote that is meant as such has a
-/// backslash before it.
+/// The text with its variables expanded. A literal dollar sign or quote has a backslash before it.
 ///
 /// # Errors
-/// A malformed name; the log says so.
+/// A malformed name, which was logged.
 pub(super) fn evaluate(request: &Request, text: &[u8]) -> Result<Vec<u8>, Failed> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -20,7 +19,7 @@ pub(super) fn evaluate(request: &Request, text: &[u8]) -> Result<Vec<u8>, Failed
         match byte {
             b'$' => at = variable(request, text, at, &mut out)?,
             b'\\' => {
-                // As in nginx one at the end is lost.
+                // As in nginx, a backslash at the end is dropped.
                 let Some(&escaped) = text.get(at) else { break };
                 at += 1;
                 if !matches!(escaped, b'\\' | b'\'' | b'"' | b'$') {
@@ -44,7 +43,7 @@ pub(super) fn evaluate(request: &Request, text: &[u8]) -> Result<Vec<u8>, Failed
     Ok(out)
 }
 
-/// Appends the value of the variable whose name begins at `from`; says where it ends.
+/// Appends the value of the variable whose name begins at `from`; returns the end of the name.
 fn variable(
     request: &Request,
     text: &[u8],
@@ -78,8 +77,8 @@ fn variable(
     Ok(start + len + usize::from(bracket))
 }
 
-/// Appends the value of a variable of the pages or, without such a one, of the request; false if
-/// there is none.
+/// Appends the value of a variable of the pages or, if there is none, of the request; false if
+/// neither exists.
 pub(super) fn append(request: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     let name = name.to_ascii_lowercase();
     if request.shared.ssi.borrow().as_ref().is_some_and(|common| common.append(&name, out)) {

@@ -31,7 +31,7 @@ pub fn json(cache: &Statistics) -> Value {
     })
 }
 
-/// Takes a number out of what a cache tells; `None`: it has none.
+/// Reads a number from a cache's statistics; `None` if it has none.
 type Number = fn(&Statistics) -> Option<u64>;
 
 /// As OpenMetrics.
@@ -47,11 +47,11 @@ pub fn openmetrics(report: &Report, text: &mut Text) {
             Some(u64::from(cache.loading))
         }),
         ("nowait_cache_objects", "Objects in the cache.", |cache| Some(cache.entries)),
-        ("nowait_cache_objects_max", "Objects that the keys zone has room for.", |cache| {
+        ("nowait_cache_objects_max", "Objects that the keys zone can hold.", |cache| {
             Some(cache.entries_max)
         }),
-        ("nowait_cache_size_bytes", "Bytes on the disk.", |cache| Some(cache.bytes)),
-        ("nowait_cache_max_size_bytes", "Bytes that there may be.", |cache| cache.bytes_max),
+        ("nowait_cache_size_bytes", "Bytes on disk.", |cache| Some(cache.bytes)),
+        ("nowait_cache_max_size_bytes", "Limit of the bytes on disk.", |cache| cache.bytes_max),
         ("nowait_cache_filling", "Objects being stored.", |cache| Some(cache.filling)),
         ("nowait_cache_under_way", "Operations that wait for the disk.", |cache| {
             Some(cache.under_way)
@@ -70,7 +70,7 @@ pub fn openmetrics(report: &Report, text: &mut Text) {
         }
     }
     const NAME: &str = "nowait_cache_operations";
-    text.family(NAME, "counter", "", "What became of look-ups, fills and objects.");
+    text.family(NAME, "counter", "", "Outcomes of look-ups, fills and objects.");
     for cache in &report.caches {
         for (operation, count) in cache.counts() {
             let labels = [("cache", &*cache.zone), ("operation", operation)];

@@ -64,7 +64,7 @@ fn whole(report: &Report) -> Value {
 
 fn worker(worker: &LoopSnapshot) -> Value {
     let blocked = &worker.blocked;
-    // What was never seen says nothing; the bounds of the others make the histogram complete.
+    // Empty buckets say nothing; the bounds of the others complete the histogram.
     let histogram =
         buckets(blocked).filter(|(_, count)| *count > 0).map(|(bound, count)| match bound {
             Some(bound) => json!({ "below_us": bound, "turns": count }),

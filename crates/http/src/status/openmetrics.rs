@@ -11,10 +11,10 @@ use nowait_upstream::{Availability, Group, Peer, PeerStats};
 use super::{Report, buckets};
 use crate::special_pages::PRODUCT_VERSION;
 
-/// Takes a number out of a pool's state.
+/// Reads a number from a pool's state.
 type Number = fn(&PoolSnapshot) -> usize;
 
-/// The text, with its end mark.
+/// The text, including its end marker.
 pub fn render(report: &Report) -> String {
     let mut text = Text::default();
     of_process(report, &mut text);
@@ -35,11 +35,11 @@ fn of_process(report: &Report, text: &mut Text) {
     text.sample("nowait_info", &[("version", PRODUCT_VERSION)], 1);
     text.family("nowait_generation", "gauge", "", "Number of the configuration in use.");
     text.sample("nowait_generation", &[], report.generation);
-    text.family("nowait_connections_accepted", "counter", "", "Connections of clients accepted.");
+    text.family("nowait_connections_accepted", "counter", "", "Accepted client connections.");
     text.sample("nowait_connections_accepted_total", &[], totals.accepted);
     text.family("nowait_requests", "counter", "", "Requests begun.");
     text.sample("nowait_requests_total", &[], totals.requests);
-    text.family("nowait_connections", "gauge", "", "Open connections by what they do.");
+    text.family("nowait_connections", "gauge", "", "Open connections by state.");
     let states =
         [("reading", totals.reading), ("writing", totals.writing), ("waiting", totals.waiting())];
     for (state, count) in states {
@@ -71,7 +71,7 @@ fn of_loops(report: &Report, text: &mut Text) {
         text.time(&format!("{BLOCKED}_sum"), &labels, worker.blocked.total);
     }
     const LONGEST: &str = "nowait_event_loop_blocked_longest_seconds";
-    text.family(LONGEST, "gauge", "seconds", "The longest turn, and what was at work at its end.");
+    text.family(LONGEST, "gauge", "seconds", "The longest turn, and the code that ran at its end.");
     for worker in &report.workers {
         let index = worker.index.to_string();
         let labels = [("worker", &*index), ("at", worker.blocked.longest_label)];
@@ -82,10 +82,10 @@ fn of_loops(report: &Report, text: &mut Text) {
 fn of_pools(report: &Report, text: &mut Text) {
     let numbers: [(&str, &str, Number); 5] = [
         ("nowait_thread_pool_threads", "Configured threads.", |pool| pool.threads),
-        ("nowait_thread_pool_threads_started", "Threads that run.", |pool| pool.threads_alive),
-        ("nowait_thread_pool_threads_busy", "Threads at work on a task.", |pool| pool.busy),
-        ("nowait_thread_pool_queue_length", "Tasks that wait for a thread.", |pool| pool.queued),
-        ("nowait_thread_pool_queue_length_max", "Tasks that may wait.", |pool| pool.max_queue),
+        ("nowait_thread_pool_threads_started", "Running threads.", |pool| pool.threads_alive),
+        ("nowait_thread_pool_threads_busy", "Threads running a task.", |pool| pool.busy),
+        ("nowait_thread_pool_queue_length", "Tasks waiting for a thread.", |pool| pool.queued),
+        ("nowait_thread_pool_queue_length_max", "Limit of waiting tasks.", |pool| pool.max_queue),
     ];
     for (name, help, get) in numbers {
         text.family(name, "gauge", "", help);
@@ -94,7 +94,7 @@ fn of_pools(report: &Report, text: &mut Text) {
         }
     }
     const TASKS: &str = "nowait_thread_pool_tasks";
-    text.family(TASKS, "counter", "", "Tasks by what became of them.");
+    text.family(TASKS, "counter", "", "Tasks by outcome.");
     each_operation(report, |pool, op| {
         let results = [
             ("completed", op.completed - op.panicked.min(op.completed)),
@@ -116,14 +116,14 @@ fn of_pools(report: &Report, text: &mut Text) {
     text.times(
         report,
         "nowait_thread_pool_service_seconds",
-        "How long threads worked on tasks: mostly the disk's time.",
+        "How long threads ran tasks: mostly the time of the disk.",
         |op| (op.completed, op.served_total),
     );
 }
 
 fn of_file_systems(report: &Report, text: &mut Text) {
     const NAME: &str = "nowait_file_system_operations";
-    let help = "File operations by how they were done: on the loop or in a pool, and why.";
+    let help = "File operations by place (on the loop or in a pool) and reason.";
     text.family(NAME, "counter", "", help);
     for mount in &report.mounts {
         let device = mount.device();
@@ -135,7 +135,7 @@ fn of_file_systems(report: &Report, text: &mut Text) {
     }
 }
 
-/// Takes a number out of what was counted of a peer.
+/// Reads a number from a peer's counters.
 type Count = fn(&PeerStats) -> u64;
 
 /// Writes a sample of a peer with these labels.
@@ -144,20 +144,20 @@ type Put<'a> = dyn Fn(&mut Text, [(&str, &str); 2], &Peer, &PeerStats) + 'a;
 fn of_sessions(report: &Report, text: &mut Text) {
     let Some(sessions) = &report.sessions else { return };
     const SESSIONS: &str = "nowait_stream_sessions";
-    text.family(SESSIONS, "counter", "", "Sessions of stream begun.");
+    text.family(SESSIONS, "counter", "", "Stream sessions started.");
     text.sample("nowait_stream_sessions_total", &[], sessions.total);
     const ACTIVE: &str = "nowait_stream_sessions_active";
-    text.family(ACTIVE, "gauge", "", "Sessions of stream under way, by protocol.");
+    text.family(ACTIVE, "gauge", "", "Active stream sessions by protocol.");
     let tcp = sessions.active.saturating_sub(sessions.udp_active);
     text.sample(ACTIVE, &[("protocol", "tcp")], tcp);
     text.sample(ACTIVE, &[("protocol", "udp")], sessions.udp_active);
-    let help = "Datagrams of clients that were dropped for want of room.";
+    let help = "Client datagrams dropped for lack of room.";
     text.family("nowait_stream_datagrams_dropped", "counter", "", help);
     text.sample("nowait_stream_datagrams_dropped_total", &[], sessions.udp_dropped);
     of_upstreams("nowait_stream_upstream", "Sessions", &sessions.upstreams, text);
 }
 
-/// The peers of groups, in metrics that begin with `prefix`; `what` they are asked for.
+/// The peers of groups, in metrics that begin with `prefix`; `what` names their use.
 fn of_upstreams(prefix: &str, what: &str, groups: &[Arc<Group>], text: &mut Text) {
     let groups: Vec<_> = groups.iter().map(|group| (group, group.stats())).collect();
     if groups.is_empty() {
@@ -173,7 +173,7 @@ fn of_upstreams(prefix: &str, what: &str, groups: &[Arc<Group>], text: &mut Text
         }
     };
     let gauges: [(&str, String, Count); 2] = [
-        ("active", format!("{what} under way."), |stats| u64::from(stats.active)),
+        ("active", format!("Active {}.", what.to_lowercase()), |stats| u64::from(stats.active)),
         ("idle", "Connections kept for reuse.".into(), |stats| u64::from(stats.idle)),
     ];
     for (name, help, get) in &gauges {
@@ -182,7 +182,12 @@ fn of_upstreams(prefix: &str, what: &str, groups: &[Arc<Group>], text: &mut Text
         each(text, &|text, labels, _, stats| text.sample(&name, &labels, get(stats)));
     }
     let up = format!("{prefix}_up");
-    text.family(&up, "gauge", "", &format!("Whether {} may go there.", what.to_lowercase()));
+    text.family(
+        &up,
+        "gauge",
+        "",
+        &format!("Whether the peer is available for {}.", what.to_lowercase()),
+    );
     each(text, &|text, labels, peer, _| {
         let is_up = peer.availability(now) == Availability::Up;
         text.sample(&up, &labels, u64::from(is_up));
@@ -190,7 +195,7 @@ fn of_upstreams(prefix: &str, what: &str, groups: &[Arc<Group>], text: &mut Text
     let counters: [(&str, &str, Count); 7] = [
         (&what.to_lowercase(), &format!("{what} sent."), |stats| stats.requests),
         ("fails", "Attempts that failed.", |stats| stats.fails),
-        ("unavailable", "How often it was given up.", |stats| stats.unavailable),
+        ("unavailable", "How often the peer became unavailable.", |stats| stats.unavailable),
         ("checks", "Health checks.", |stats| stats.checks),
         ("failed_checks", "Failed health checks.", |stats| stats.failed_checks),
         ("sent_bytes", "Bytes sent.", |stats| stats.sent),
@@ -218,14 +223,14 @@ fn of_resolvers(report: &Report, text: &mut Text) {
     if report.resolvers.is_empty() {
         return;
     }
-    text.family(ASKED, "counter", "", "Questions to name servers, by what they asked for.");
+    text.family(ASKED, "counter", "", "Queries to name servers by type.");
     for resolver in &report.resolvers {
         for (kind, count) in [("name", resolver.counts.name), ("srv", resolver.counts.srv)] {
             let labels = [("resolver", &*resolver.name), ("type", kind)];
             text.sample(&format!("{ASKED}_total"), &labels, count);
         }
     }
-    text.family(ANSWERED, "counter", "", "Answers of name servers, by what they said.");
+    text.family(ANSWERED, "counter", "", "Responses of name servers by result.");
     for resolver in &report.resolvers {
         for (result, count) in resolver.responses() {
             let labels = [("resolver", &*resolver.name), ("result", result)];
@@ -249,7 +254,7 @@ fn seconds(time: Duration) -> String {
     }
 }
 
-/// Text under construction. Samples follow their family's head.
+/// Text in progress. Samples follow the head of their family.
 #[derive(Default)]
 pub struct Text(String);
 

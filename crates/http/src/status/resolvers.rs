@@ -5,16 +5,16 @@ use serde_json::{Value, json};
 
 /// A resolver's counters under its name.
 pub struct ResolverReport {
-    /// `status_zone`, else its first name server.
+    /// `status_zone`, otherwise its first name server.
     pub name: String,
-    /// Names that it remembers.
+    /// Names in its cache.
     pub remembered: usize,
-    /// What it has done.
+    /// Its counters.
     pub counts: Statistics,
 }
 
 impl ResolverReport {
-    /// Now.
+    /// The current state.
     pub fn new(resolver: &Resolver) -> Self {
         Self {
             name: name(resolver),
@@ -23,7 +23,7 @@ impl ResolverReport {
         }
     }
 
-    /// Answers by what they said.
+    /// Responses by result.
     pub fn responses(&self) -> [(&'static str, u64); 8] {
         let counts = &self.counts;
         [

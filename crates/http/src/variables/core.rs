@@ -124,7 +124,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "sent_http_transfer_encoding" => |r, out| append(r.sent.chunked.get().then_some(b"chunked"), out);
 };
 
-/// Those of them that `set` may change.
+/// The ones among them that `set` may change.
 pub const CHANGEABLE: &[Changeable] = &[
     Changeable {
         name: "args",
@@ -197,7 +197,7 @@ fn precise(elapsed: Duration, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Time since then, by the loop's clock.
+/// Elapsed time by the loop's clock.
 fn since(start: Instant) -> Duration {
     now().saturating_duration_since(start)
 }
@@ -212,13 +212,13 @@ fn args(r: &Request, out: &mut Vec<u8>) -> bool {
 
 fn uri(r: &Request, out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(&r.uri.path);
-    // One that is no path is empty; without a request line there is none.
+    // A target that is no path is empty; without a request line there is none.
     !r.uri.path.is_empty() || !r.head.request_line().is_empty()
 }
 
 fn request_method(r: &Request, out: &mut Vec<u8>) -> bool {
-    // An error page is asked for by GET, whatever the client's method was. A subrequest shows that
-    // of the main request, whatever its own is.
+    // Error pages are requested with GET, whatever the client's method was. A subrequest shows the
+    // main request's method, whatever its own is.
     let method = if r.is_switched_to_get() { b"GET" } else { r.head.method_bytes() };
     append(Some(method).filter(|method| !method.is_empty()), out)
 }

@@ -28,11 +28,11 @@ pub type Family = nowait_variables::Family<Request>;
 pub type Changeable = nowait_variables::Changeable<Request>;
 /// The variables of one configuration.
 pub type Table = nowait_variables::Table<Request>;
-/// The variables of one configuration after it was read.
+/// The variables of one configuration after it was read completely.
 pub type Resolved = nowait_variables::Resolved<Request>;
-/// Where `set` writes to.
+/// The target of a `set`.
 pub type Place = nowait_variables::Place<Request>;
-/// Where variables are mentioned, for the error about unknown ones.
+/// Places that mention variables, for the error about unknown ones.
 pub type Mentions = nowait_variables::Mentions<Request>;
 
 /// Text with variables.
@@ -84,8 +84,7 @@ impl Subject for Request {
         self.log(Level::Error, message);
     }
 
-    /// Captures of a path that was escaped are escaped again. nginx:
-    /// `r->quoted_uri || r->plus_in_uri`.
+    /// Captures of an escaped path are escaped again. nginx: `r->quoted_uri || r->plus_in_uri`.
     fn push_group(&self, group: &[u8], out: &mut Vec<u8>) {
         if self.path_was_escaped() {
             crate::escape::push_uri(out, crate::escape::Set::Args, group);
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_rest_of_a_family_is_known() {
+    fn families_accept_an_empty_name() {
         let mut table = Table::default();
         for name in ["arg_x", "arg_", "http_host", "Host"] {
             table.index(name);

@@ -71,8 +71,8 @@ pub const BUILTINS: &[Builtin] = &[
         name: "upstream_response_time",
         doc: "Times until the responses were complete, in seconds with millisecond resolution.",
         get: |r, out| {
-            // In the head of our own response the one that it is made of has not ended, even if it
-            // has come whole.
+            // While the head of our own response is made, the upstream's response counts as
+            // unfinished, even if all of it has arrived.
             let head = r.sent.head_bytes.get() == 0;
             each(r, out, |one, out| {
                 time(one.response.filter(|_| !head || one.header.is_none()), out)
@@ -135,7 +135,7 @@ fn each(r: &Request, out: &mut Vec<u8>, append: impl Fn(&Try, &mut Vec<u8>)) -> 
     !tries.is_empty()
 }
 
-/// Looks at the server that was asked last.
+/// Evaluates the server that was tried last.
 fn last<T>(r: &Request, look: impl FnOnce(&PeerName) -> T) -> Option<T> {
     let state = r.upstream.as_ref()?;
     let tries = state.tries();
@@ -156,7 +156,7 @@ fn time(elapsed: Option<Duration>, out: &mut Vec<u8>) {
     }
 }
 
-/// What follows blanks, which tabs are not.
+/// Skips spaces; tabs don't count.
 fn blanks(text: &[u8]) -> &[u8] {
     let count = text.iter().take_while(|&&b| b == b' ').count();
     &text[count..]

@@ -37,7 +37,7 @@ fn steps_make_one_stream() {
 }
 
 #[test]
-fn states_serve_again() {
+fn states_are_reused() {
     let text = noise(20_000);
     let mut first = Vec::new();
     for round in 0..3 {
@@ -53,7 +53,7 @@ fn states_serve_again() {
             coder.retire();
         }
     }
-    // One that has ended in the middle is not used again.
+    // A state that was dropped in the middle of a text is not reused.
     let mut broken = gzip(9).begin(None, None).unwrap();
     broken.step(&text, Flush::None).unwrap();
     drop(broken);
@@ -73,12 +73,12 @@ fn a_dictionary_is_used() {
     let mut out = Vec::with_capacity(4000);
     context.decompress(&mut out, &short).unwrap();
     assert!(out == text);
-    // The next one without knows nothing of it.
+    // The next one without a dictionary is not affected.
     assert!(with(None).len() > 1500);
 }
 
 #[test]
-fn what_was_flushed_can_be_read() {
+fn flushed_output_can_be_decompressed() {
     for recipe in recipes() {
         let mut coder = recipe.begin(None, None).unwrap();
         let mut out = coder.step(b"first ", Flush::Sync).unwrap().to_vec();
@@ -89,7 +89,7 @@ fn what_was_flushed_can_be_read() {
 }
 
 #[test]
-fn what_is_collected_is_compressed_later() {
+fn collected_text_is_compressed_later() {
     let text = noise(40 * 1024);
     for mut coder in [brotli(5), zstd(3)].map(|recipe| recipe.begin(None, None).unwrap()) {
         let block = coder.block_bytes;

@@ -5,7 +5,7 @@ use std::io::Read as _;
 
 use super::*;
 
-/// The text of something compressed.
+/// Decompresses a text.
 pub(crate) fn plain(recipe: &Recipe, compressed: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     match recipe {
@@ -30,7 +30,7 @@ pub(crate) fn plain(recipe: &Recipe, compressed: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Text that compresses hardly at all.
+/// Text that is hardly compressible.
 pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut state = 1u32;
     let next = || {
@@ -42,7 +42,7 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// Text as it is found in files.
+/// Text as in typical files.
 fn words(len: usize) -> Vec<u8> {
     let numbers = noise(len / 4 + 1);
     let mut text: Vec<u8> =
@@ -51,7 +51,7 @@ fn words(len: usize) -> Vec<u8> {
     text
 }
 
-/// Every coding at every level, or at those that differ.
+/// Every coding at every level that behaves differently.
 pub(crate) fn recipes() -> Vec<Recipe> {
     let mut all: Vec<Recipe> = (1..=9).map(|level| Recipe::Gzip { level, window: 15 }).collect();
     all.extend((0..=11).map(|level| Recipe::Brotli { level, window: 19 }));
@@ -61,7 +61,7 @@ pub(crate) fn recipes() -> Vec<Recipe> {
 }
 
 #[test]
-fn whole_texts_come_out_again() {
+fn whole_texts_survive_the_round_trip() {
     for text in [Vec::new(), b"x".to_vec(), noise(20_000), words(1000), words(60_000)] {
         for recipe in recipes() {
             let out = recipe.whole(&text).unwrap();
@@ -72,7 +72,7 @@ fn whole_texts_come_out_again() {
 }
 
 #[test]
-fn longer_texts_than_are_kept_room_for() {
+fn texts_larger_than_the_kept_buffer() {
     let text = noise(WHOLE_BYTES_MAX + 1);
     let recipe = Recipe::Gzip { level: 1, window: 15 };
     assert!(plain(&recipe, &recipe.whole(&text).unwrap()) == text);
@@ -95,13 +95,13 @@ fn whole_texts_from_several_threads() {
 }
 
 #[test]
-fn small_windows_are_kept_to() {
+fn small_windows_are_respected() {
     let text = noise(5_000).repeat(3);
     for window in 9..=15 {
         let recipe = Recipe::Gzip { level: 1, window };
         let out = recipe.whole(&text).unwrap();
         assert!(plain(&recipe, &out) == text, "{window}");
-        // Only a window of 8 KB or more sees the repetitions.
+        // Only a window of 8 KB or more covers the repetitions.
         assert_eq!(out.len() < 8_000, window >= 13, "{window}: {}", out.len());
     }
     for window in 10..=24 {
@@ -134,9 +134,9 @@ fn tiny_texts_are_compressed_too() {
     }
 }
 
-/// Each step asks first, so that at most one is done in vain.
+/// Each step checks first, so that at most one is wasted.
 #[test]
-fn what_nobody_wants_is_not_compressed() {
+fn unwanted_texts_are_not_compressed() {
     let text = words(WHOLE_BYTES_MAX);
     let slow = [
         Recipe::Brotli { level: 5, window: 19 },

@@ -107,7 +107,7 @@ directives! {
     /// Accepted for compatibility: the kernel wakes one worker at a time for a shared listening
     /// socket.
     accept_mutex: bool = "off", in EVENTS, args "on | off";
-    /// How long accepting pauses when descriptors have run out.
+    /// How long a worker stops accepting after descriptors have run out.
     accept_mutex_delay: Msec = "500ms", in EVENTS, args "time";
     /// Maximum number of events taken from the kernel at a time; at most 65536. Applies to epoll
     /// only.
@@ -358,7 +358,7 @@ impl Value for UseDriver {
                     .expected("\"epoll\" or \"io_uring\"");
                 let elsewhere = ["select", "poll", "kqueue", "eventport", "/dev/poll", "rtsig"];
                 Err(if elsewhere.contains(&&*name) {
-                    error.hint("only the event mechanisms of Linux that scale are built in")
+                    error.hint("only the scalable event mechanisms of Linux are supported")
                 } else {
                     error
                 })
@@ -402,7 +402,7 @@ pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
     if error_logs.is_empty() {
         let target = match &place.error_log {
             Some(path) => ErrorTarget::File(path.clone()),
-            // A daemon loses its terminal, and with it anything written there.
+            // A daemon has no terminal, so anything written there would be lost.
             None if main.daemon && !place.error_log_is_stderr => {
                 ErrorTarget::File(place.prefix.join(ERROR_LOG_DEFAULT))
             }

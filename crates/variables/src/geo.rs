@@ -12,7 +12,7 @@ use crate::cidr::Cidr;
 use crate::{Compute, Index, Mentions, Subject, Table, variable_name};
 use table::{Added, Networks, Ranges};
 
-/// The stand-in for clients without an IP address: it is found only where it is listed.
+/// Stands for clients without an IP address; it matches only if it is listed.
 const NO_ADDRESS: Ipv4Addr = Ipv4Addr::BROADCAST;
 
 struct Geo {
@@ -35,7 +35,7 @@ struct Block {
     recursive: bool,
     volatile: bool,
     networks: Networks,
-    /// `networks` has an entry.
+    /// Whether `networks` has an entry.
     begun: bool,
     ranges: Option<Ranges>,
     default: Option<Bytes>,
@@ -65,7 +65,7 @@ pub fn geo<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         let done = match &entry.name.text[..] {
             b"proxy" | b"proxy_recursive" if !S::HAS_PROXIES => Err(entry
                 .error(format!("\"{}\" is not allowed here", entry.name))
-                .hint("only in HTTP somebody else can tell the address of the client")),
+                .hint("only in HTTP can proxies state the client's address")),
             _ => block.entry(cx, entry),
         };
         cx.accept(done);

@@ -27,7 +27,7 @@ const GZIP_BUFFER: usize = 64 * 1024;
 /// `gzip` without level.
 const GZIP_LEVEL: u32 = 1;
 
-/// The formats that were defined so far.
+/// The formats defined until now.
 struct LogFormats<S> {
     list: Vec<Arc<LogFormat>>,
     of: PhantomData<fn(&S)>,
@@ -47,7 +47,7 @@ impl<S: Logged> Default for LogFormats<S> {
 /// Reads a `log_format`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the directive.
 pub fn log_format<S: Logged>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [name, texts @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
     let known = &cx.global::<LogFormats<S>>().list;
@@ -84,12 +84,12 @@ fn parse_escape(word: &Word) -> Result<Escape, Diagnostic> {
 
 /// One `access_log` of a protocol.
 pub struct AccessLog<S> {
-    /// `None`: `off`: nothing is logged on this level, whatever else is given.
+    /// `None` means `off`: nothing is logged on this level, even if other logs are given.
     to: Option<Box<AccessLogTo>>,
     of: PhantomData<fn(&S)>,
 }
 
-// Derived, these would ask the same of the subject.
+// A derive would require the same traits of `S`.
 impl<S> Clone for AccessLog<S> {
     fn clone(&self) -> Self {
         Self { to: self.to.clone(), of: PhantomData }
@@ -135,14 +135,14 @@ impl<S> AccessLog<S> {
         Self { to: Some(Box::new(to)), of: PhantomData }
     }
 
-    /// The logs that a level's list amounts to: none if one of them is `off`.
+    /// The effective logs of a level's list: none if one of them is `off`.
     pub fn effective(list: &[Self]) -> Vec<&AccessLogTo> {
         list.iter().map(|log| log.to.as_deref()).collect::<Option<_>>().unwrap_or_default()
     }
 }
 
 impl<S: Logged> AccessLog<S> {
-    /// A log at a path below the prefix, in the built-in format; `off` if there is none.
+    /// A log at a path below the prefix, in the built-in format; `off` if the protocol has none.
     pub fn built_in(cx: &mut Cx<'_>, path: &str) -> Self {
         let path = cx.paths().full(path.as_bytes());
         let format = S::FORMAT.and_then(|_| cx.global::<LogFormats<S>>().list.first().cloned());
@@ -240,7 +240,7 @@ fn find_format<S: Logged>(
         (None, Some((name, _))) => name.into(),
         (None, None) => {
             let error = node.error("log format is not specified");
-            return Err(error.hint("name one that \"log_format\" defines above this line"));
+            return Err(error.hint("name a format that \"log_format\" defines above this line"));
         }
     };
     if let Some(found) = formats.iter().find(|format| format.name.eq_ignore_ascii_case(&wanted)) {
@@ -249,7 +249,7 @@ fn find_format<S: Logged>(
     let error = name.unwrap_or(&node.name).error(format!("unknown log format \"{wanted}\""));
     Err(match nowait_conf::nearest(&wanted, formats.iter().map(|format| format.name.as_str())) {
         Some(near) => error.hint(format!("did you mean \"{near}\"?")),
-        None => error.hint("define it by \"log_format\" above this line"),
+        None => error.hint("define it with \"log_format\" above this line"),
     })
 }
 
@@ -341,7 +341,7 @@ impl Setting for LogFileCache {
 /// One `error_log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorLogTo {
-    /// Where.
+    /// The destination.
     pub target: ErrorTarget,
     /// The least severe level that is written.
     pub level: Level,
@@ -368,7 +368,7 @@ impl Setting for ErrorLogTo {
         } else if word.text.starts_with(b"memory:") {
             return Err(word
                 .error("logging to memory is not supported")
-                .hint("a log file costs requests no time here: its disk is never waited for"));
+                .hint("use a file; requests never wait for its disk"));
         } else if let Some(options) = parse_syslog(word)? {
             ErrorTarget::Syslog(options)
         } else if word.text.contains(&0) {

@@ -23,7 +23,7 @@ nowait_conf::rows! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Methods(u32);
 
-/// The methods that `limit_except` knows.
+/// The methods that `limit_except` accepts.
 const METHODS: [&str; 14] = [
     "GET",
     "HEAD",

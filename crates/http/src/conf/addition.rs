@@ -35,7 +35,7 @@ impl Setting for AddUri {
 }
 
 impl AdditionConf {
-    /// What stands before the body, and what behind it.
+    /// The URIs whose responses precede and follow the body.
     pub fn uris(&self) -> [Option<&[u8]>; 2] {
         [&self.add_before_body, &self.add_after_body]
             .map(|uri| uri.as_ref().map(|uri| &*uri.0).filter(|uri| !uri.is_empty()))

@@ -7,7 +7,7 @@ use crate::request::Request;
 use crate::variables::complex::Complex;
 
 nowait_conf::directives! {
-    /// Names and passwords.
+    /// User names and passwords.
     #[derive(Debug)]
     module "auth_basic";
     pub struct AuthConf with AuthConfLayer;
@@ -32,9 +32,9 @@ nowait_conf::directives! {
 /// `auth_basic`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Realm {
-    /// What the user is told.
+    /// The realm that browsers display.
     pub text: Complex,
-    /// Where it stands.
+    /// Position in the configuration.
     span: Span,
 }
 
@@ -47,12 +47,12 @@ impl Setting for Realm {
     }
 }
 
-/// Directives of which a warning was given: one that many locations inherit is named once.
+/// Directives that were warned about: one that many locations inherit is reported once.
 #[derive(Default)]
 struct Warned(Vec<Span>);
 
 impl AuthConf {
-    /// Warns of a location that looks protected and is not. nginx says nothing.
+    /// Warns about a location that looks protected but is not. nginx has no such warning.
     pub fn warn_if_open(&self, cx: &mut Cx<'_>) {
         let Some(realm) = &self.auth_basic else { return };
         let is_off = realm.text.literal().is_some_and(|text| *text == b"off"[..]);
@@ -67,7 +67,7 @@ impl AuthConf {
         cx.report(
             Diagnostic::warn("\"auth_basic\" has no effect without \"auth_basic_user_file\"")
                 .at(realm.span)
-                .hint("nobody is asked for a password; name the file, or remove the line"),
+                .hint("no password is required; name the file, or remove the line"),
         );
     }
 }
@@ -76,7 +76,7 @@ impl AuthConf {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserFile {
     name: Complex,
-    /// Where relative names start.
+    /// Base of relative names.
     prefix: Bytes,
 }
 

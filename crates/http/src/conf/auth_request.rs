@@ -6,7 +6,7 @@ use crate::variables::complex::Complex;
 use crate::variables::{Place, Table};
 
 nowait_conf::directives! {
-    /// Access by the answer to a subrequest.
+    /// Authorisation by a subrequest.
     #[derive(Debug)]
     module "auth_request";
     pub struct AuthRequestConf with AuthRequestConfLayer;
@@ -27,7 +27,7 @@ nowait_conf::directives! {
 pub struct AuthUri(Option<Box<[u8]>>);
 
 impl AuthRequestConf {
-    /// Who is asked.
+    /// The URI of the subrequest.
     pub fn uri(&self) -> Option<&[u8]> {
         self.auth_request.as_ref()?.0.as_deref()
     }
@@ -45,9 +45,9 @@ impl Setting for AuthUri {
 /// One `auth_request_set`.
 #[derive(Debug, Clone)]
 pub struct AuthSet {
-    /// Where the value goes.
+    /// The variable to set.
     pub place: Place,
-    /// The value, in terms of the subrequest.
+    /// The value, evaluated in the subrequest.
     pub value: Complex,
 }
 

@@ -19,22 +19,22 @@ pub use store::{Store, StoreAccess, StoreTarget};
 use crate::request::Request;
 use crate::upstream::{self, Cause, Settings};
 
-/// Bytes of a page, from which nginx derives its defaults.
+/// Size of a memory page, from which nginx derives its defaults.
 const PAGE_BYTES: u64 = 4096;
 
-/// `proxy_max_temp_file_size` unless it is given.
+/// The default of `proxy_max_temp_file_size`.
 const TEMP_FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 nowait_conf::setting_flags! {
     /// When a request is passed to the next server.
     pub struct NextUpstream {
-        /// The connection failed, or broke before a response came.
+        /// The connection failed, or broke before a response arrived.
         ERROR = "error",
         /// The server was too slow.
         TIMEOUT = "timeout",
         /// The response is empty or malformed.
         INVALID_HEADER = "invalid_header",
-        /// Also requests that may have an effect each time: POST, LOCK, PATCH.
+        /// Applies also to requests that may have an effect each time: POST, LOCK, PATCH.
         NON_IDEMPOTENT = "non_idempotent",
         /// The response has this status.
         HTTP_500 = "http_500",
@@ -50,7 +50,7 @@ nowait_conf::setting_flags! {
         HTTP_404 = "http_404",
         /// The response has this status.
         HTTP_429 = "http_429",
-        /// Of use for the cache only.
+        /// Used by caches only.
         UPDATING = "updating",
         /// Never.
         OFF = "off",
@@ -58,7 +58,7 @@ nowait_conf::setting_flags! {
 }
 
 nowait_conf::setting_flags! {
-    /// Headers of responses that are passed on, but not acted on.
+    /// Header fields of responses that are passed on, but have no effect.
     pub struct IgnoreHeaders {
         /// An internal redirect.
         ACCEL_REDIRECT = "X-Accel-Redirect",
@@ -76,12 +76,12 @@ nowait_conf::setting_flags! {
         CACHE_CONTROL = "Cache-Control",
         /// The response is for one client only.
         SET_COOKIE = "Set-Cookie",
-        /// Which requests the response answers.
+        /// The request fields that the response depends on.
         VARY = "Vary",
     }
 }
 
-/// A number of buffers and the size of each, at least two.
+/// A number of buffers, at least two, and the size of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendBuffers(pub Buffers);
 
@@ -97,7 +97,7 @@ impl Setting for BackendBuffers {
     }
 }
 
-/// `proxy_send_lowat`, which Linux has no use for.
+/// `proxy_send_lowat`, which has no effect on Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendLowat(pub Size);
 
@@ -112,37 +112,37 @@ impl Setting for SendLowat {
     }
 }
 
-/// What [`backend_rows!`](crate::backend_rows) resolves to, whatever the prefix.
+/// The resolved rows of [`backend_rows!`](crate::backend_rows), whatever the prefix.
 #[derive(Debug, Clone)]
 pub struct Backend {
-    /// Name of the module's directives before the underscore: `proxy`.
+    /// The module's prefix without the underscore: `proxy`.
     pub module: &'static str,
-    /// What the engine works with.
+    /// The engine's settings.
     pub settings: Arc<Settings>,
     /// Local address of connections.
     pub bind: Option<Bind<Request>>,
-    /// Bytes per second that are read.
+    /// Limit of the reading rate in bytes per second.
     pub limit_rate: Option<crate::conf::SizeText>,
-    /// Headers of responses that are not passed on.
+    /// Response fields that are not passed on.
     pub hide: NameSet,
-    /// Headers of responses that are not acted on.
+    /// Response fields that have no effect.
     pub ignore: IgnoreHeaders,
-    /// Errors of the server may be answered by `error_page`.
+    /// Whether `error_page` may replace responses of the server.
     pub intercept_errors: bool,
-    /// Ranges are cut out of responses whatever the server says.
+    /// Whether ranges are cut out of responses whatever the server states.
     pub force_ranges: bool,
-    /// The client's headers are passed on.
+    /// Whether the client's header fields are passed on.
     pub pass_request_headers: bool,
-    /// The client's body is passed on.
+    /// Whether the client's body is passed on.
     pub pass_request_body: bool,
-    /// Responses are kept as files.
+    /// Whether, and where, responses are stored as files.
     pub store: Option<Store>,
 }
 
 impl NextUpstream {
-    /// As the engine wants it.
+    /// The conditions in the engine's form.
     pub fn causes(self) -> upstream::NextUpstream {
-        /// Conditions, and the causes that they allow.
+        /// Conditions, and the causes that they include.
         const CAUSES: &[(NextUpstream, u16)] = &[
             (NextUpstream::ERROR, Cause::Error as u16),
             (NextUpstream::TIMEOUT, Cause::Timeout as u16),
@@ -164,7 +164,7 @@ impl NextUpstream {
     }
 }
 
-/// What has to be checked of the sizes, and what they are when not given.
+/// Sizes to check and to complete with defaults.
 pub struct Sizes {
     /// `…_buffer_size`
     pub buffer: Size,
@@ -178,22 +178,22 @@ pub struct Sizes {
     pub temp_file_write: Option<Size>,
 }
 
-/// Sizes that fit together, in bytes.
+/// Sizes that are consistent, in bytes.
 pub struct FittingSizes {
-    /// On the way to the client.
+    /// On their way to the client.
     pub busy: u64,
     /// Of a temporary file.
     pub temp_file_max: u64,
-    /// Written at once.
+    /// Written at a time.
     pub temp_file_write: u64,
 }
 
 impl Sizes {
-    /// Fills in what is not given, and checks that the sizes fit together. nginx: the end of
+    /// Fills in the defaults, and checks that the sizes are consistent. nginx: the end of
     /// `ngx_http_proxy_merge_loc_conf`.
     ///
     /// # Errors
-    /// What does not fit, in nginx's words; `name` is the module's prefix without its underscore.
+    /// The inconsistency, in nginx's words; `name` is the module's prefix without its underscore.
     pub fn fit(&self, name: &str) -> Result<FittingSizes, String> {
         let largest = self.buffer.0.max(self.buffers.size.0);
         let of_largest = format!(
@@ -229,18 +229,18 @@ impl Sizes {
     }
 }
 
-/// Size of one buffer unless it is given: a page.
+/// Default size of a buffer: a page.
 pub fn page(_cx: &mut Cx<'_>) -> Size {
     Size(PAGE_BYTES)
 }
 
-/// The buffers unless they are given: eight pages.
+/// Default buffers: eight pages.
 pub fn eight_pages(_cx: &mut Cx<'_>) -> BackendBuffers {
     BackendBuffers(Buffers { count: 8, size: Size(PAGE_BYTES) })
 }
 
-/// Writes the rows that a module shares with the others, under its prefix, and a function that
-/// makes a [`Backend`] of them.
+/// Generates the rows that a module shares with others, under its prefix, and a function that
+/// converts them to a [`Backend`].
 ///
 /// `backend_rows! { module "proxy", prefix "proxy_", temp "proxy_temp 1 2"; pub struct
 /// ProxyBackendConf
@@ -288,7 +288,9 @@ macro_rules! backend_rows {
             connect_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
             /// Maximum time between two writes of a request.
             send_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
-            /// Longest pause between two reads of a response; then the client gets 504.
+            /// Maximum time for receiving the response head as a whole, and then between two reads
+            /// of the body. If the head is late, the client gets 504 unless another server is
+            /// tried; if the body is late, the response is cut off.
             read_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
             /// Accepted for compatibility: Linux has no low-water mark for sending.
             send_lowat: $crate::conf::backend::SendLowat = "0" => $crate::conf::backend::no_lowat, in HTTP | SERVER | LOCATION, args "size";
@@ -335,20 +337,19 @@ macro_rules! backend_rows {
             pass_request_headers: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
             /// Controls whether the body of the client's request is passed on.
             pass_request_body: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Saves responses with status 200 as files: with `on` where `root` or `alias` say,
-            /// otherwise at this path, in which variables are allowed. A file appears when it is
-            /// complete, with the response's `Last-Modified` as its modification time.
+            /// Saves responses with status 200 as files: with `on` at the path given by `root` or
+            /// `alias`, otherwise at this path, in which variables are allowed. A file appears when
+            /// it is complete, with the response's `Last-Modified` as its modification time.
             store: $crate::conf::backend::StoreTarget = "off", in HTTP | SERVER | LOCATION, args "on | off | path";
             /// Permissions of the files and directories that `store` creates.
             store_access: $crate::conf::backend::StoreAccess = "user:rw", in HTTP | SERVER | LOCATION, args "users:permissions ...";
         }
 
         impl $conf {
-            /// What the engine works with. `hidden` are the headers of responses that are hidden by
-            /// default.
+            /// The engine's settings. `hidden` are the response fields that are hidden by default.
             ///
             /// # Errors
-            /// Sizes that do not fit together.
+            /// Inconsistent sizes.
             pub fn backend(self, hidden: &[&str]) -> Result<$crate::conf::backend::Backend, String> {
                 use $crate::conf::backend::{Backend, NameSet, Sizes, Store, bytes32};
                 let sizes = Sizes {
@@ -400,17 +401,17 @@ macro_rules! backend_rows {
     };
 }
 
-/// A size as the engine has it; larger ones are the largest.
+/// A size as the engine stores it, capped at the largest `u32`.
 pub fn bytes32(size: u64) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }
 
-/// `…_send_lowat` unless it is given.
+/// Default of `…_send_lowat`.
 pub fn no_lowat(_cx: &mut Cx<'_>) -> SendLowat {
     SendLowat(Size(0))
 }
 
-/// `…_ignore_headers` unless it is given.
+/// Default of `…_ignore_headers`.
 pub fn nothing_ignored(_cx: &mut Cx<'_>) -> IgnoreHeaders {
     IgnoreHeaders::default()
 }
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_must_fit_together() {
+    fn inconsistent_sizes_are_rejected() {
         assert_eq!(sizes(None, None, None), Ok(()));
         assert_eq!(sizes(None, Some(0), None), Ok(()));
         let error = |result: Result<(), String>| result.expect_err("does not fit");

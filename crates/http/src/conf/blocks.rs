@@ -91,23 +91,23 @@ nowait_conf::rows! {
     "variables_hash_bucket_size" => accepted, in HTTP, take exactly(1), default "64", args "size";
 }
 
-/// What `listen` may say.
+/// Rules for the parameters of `listen`.
 const LISTEN: Rules = Rules { default_port: Some(80), udp: false };
 
-/// What `http` holds besides its settings.
+/// The content of `http` besides its settings.
 #[derive(Default)]
 struct HttpLayer {
     servers: Vec<(Scope, Span)>,
 }
 
-/// What `server` holds besides its settings.
+/// The content of `server` besides its settings.
 #[derive(Default)]
 pub struct ServerLayer {
     listens: Vec<ListenDirective>,
     names: Vec<Named>,
 }
 
-/// What both `server` and `location` hold: the locations in them.
+/// The locations inside of a `server` or `location`.
 #[derive(Default)]
 struct LocationsLayer {
     locations: Vec<Nested>,
@@ -121,7 +121,7 @@ struct Nested {
     word: Word,
 }
 
-/// What a block says about paths, types and handlers.
+/// Paths, types and handler of a block.
 #[derive(Default)]
 struct OwnLayer {
     root: Option<(FilePath, Span)>,
@@ -171,7 +171,7 @@ fn location(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 /// Compiles an expression; its named groups become variables.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the expression.
 pub fn compile_regex(
     cx: &mut Cx<'_>,
     word: &Word,
@@ -272,8 +272,7 @@ fn metrics(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Makes a handler the one of the block being read. As in nginx the last one wins, but not
-/// silently.
+/// Sets the handler of the block being read. As in nginx the last one wins, but with a warning.
 pub(super) fn set_content(cx: &mut Cx<'_>, node: &Node, content: Content) {
     let last = cx.layer::<OwnLayer>().content.replace((content, node.name.span));
     if let Some((other, span)) = last
@@ -283,19 +282,19 @@ pub(super) fn set_content(cx: &mut Cx<'_>, node: &Node, content: Content) {
             "\"{}\" directive replaces another handler of the same block, only the last one is used",
             node.name
         );
-        cx.report(Diagnostic::warn(warning).at(node.name.span).note(span, "the other one"));
+        cx.report(Diagnostic::warn(warning).at(node.name.span).note(span, "the replaced handler"));
     }
 }
 
-/// What a directive's block stands for.
+/// The URIs that a block stands for.
 pub(super) enum Place {
     /// The URIs that begin with this, or are this.
     Prefix(Bytes),
-    /// An expression, a name, `if` or `limit_except`: no certain part of the URI.
+    /// An expression, a name, `if` or `limit_except`: no known part of the URI.
     Other,
 }
 
-/// What the block being read stands for.
+/// The URIs that the block being read stands for.
 pub(super) fn place(cx: &mut Cx<'_>) -> Place {
     match &cx.layer::<OwnLayer>().pattern {
         Some(Pattern { kind: Kind::Regex { .. } | Kind::Named, .. }) | None => Place::Other,
@@ -323,7 +322,7 @@ fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     super::value::<u32>(node, 0).map(drop)
 }
 
-/// Resolves what the `http` block said. `None` when there is none.
+/// Resolves the `http` block, if there is one.
 ///
 /// Errors are reported to `cx`; the result is usable only if there were none.
 pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
@@ -356,7 +355,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
     }
     let mut listens = servers::build(cx, &listens);
     for listen in &mut listens {
-        // Connections inherit it, which spares a call for each.
+        // Accepted connections inherit it, which saves a call for each.
         let root = |server: ServerId| made[server.0 as usize].root.0 as usize;
         let nodelay =
             |only: &Virtual| build.locations[root(only.default_server)].client.tcp_nodelay;
@@ -366,7 +365,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
     let caches = cx.take_global::<super::cache_path::CachePaths>().resolve(cx);
     let limit_zones = cx.take_global::<super::limit::Named>().resolve(cx);
     let upstreams = cx.take_global::<super::upstream::Groups>().resolve(cx);
-    // The locations of a server follow each other.
+    // The locations of a server are consecutive.
     let server_of = |location: LocationId| {
         let after = first_locations.partition_point(|first| *first <= location.0 as usize);
         ServerId(u32::try_from(after.saturating_sub(1)).unwrap_or(u32::MAX))
@@ -449,7 +448,7 @@ impl Build<'_> {
         self.compile(cx, root, &chain, code);
         let is_alone = nested.is_empty();
         let locations = self.locations(cx, &chain, nested);
-        // With locations the server's own settings seldom answer anything.
+        // If there are locations, the server's own settings rarely serve a request.
         let answering = self.locations.iter().skip(if is_alone { first } else { first + 1 });
         answering.for_each(|location| location.auth.warn_if_open(cx));
         Server { name, head, early_read, root, locations }
@@ -478,7 +477,7 @@ impl Build<'_> {
             }
             let inner = (!inner.is_empty()).then(|| self.locations(cx, &chain, inner));
             words.push(word);
-            // What is passed on as a directory has one: `/a` leads to `/a/`.
+            // A proxied location that ends with a slash is a directory: `/a` redirects to `/a/`.
             let auto_redirect =
                 self.at(id).content == Content::Proxy && pattern.text.last() == Some(&b'/');
             let value = id;
@@ -506,14 +505,14 @@ impl Build<'_> {
         &mut self.locations[id.0 as usize]
     }
 
-    /// Gives a location its rewrite code, and makes locations of the `if` blocks in it.
+    /// Compiles the rewrite code of a location, and creates locations for the `if` blocks in it.
     fn compile(&mut self, cx: &mut Cx<'_>, id: LocationId, chain: &[&Scope], code: rewrite::Code) {
         let program = code.compile(&mut |scope| self.inside(cx, id, chain, scope));
         self.at(id).program = program;
     }
 
-    /// The location that a block without a URI of its own (`if`, `limit_except`) makes of the one
-    /// around it: what the block does not say is inherited, the handler too.
+    /// Creates the location for a block without its own URI (`if`, `limit_except`) in another
+    /// location: unset values are inherited, including the handler.
     fn inside(
         &mut self,
         cx: &mut Cx<'_>,
@@ -528,7 +527,7 @@ impl Build<'_> {
         self.location(cx, &chain, name, content)
     }
 
-    /// Resolves a chain of scopes. `content` is the handler if the last scope names none.
+    /// Resolves a chain of scopes. `content` is the handler if the last scope has none.
     fn location(
         &mut self,
         cx: &mut Cx<'_>,
@@ -545,7 +544,7 @@ impl Build<'_> {
         });
         let types = own.iter().rev().find_map(|own| own.types.clone());
         let log = LogConf::resolve(cx, chain);
-        // These three are the location's own, never inherited.
+        // These three belong to the location and are never inherited.
         let last = chain.last().and_then(|scope| scope.get::<OwnLayer>());
         let content = last.and_then(|own| own.content).map_or(content, |own| own.0);
         let mut location = Location {
@@ -607,8 +606,8 @@ impl Build<'_> {
 }
 
 impl Build<'_> {
-    /// How a location passes requests on, if that is what it does. An `if` does as the location
-    /// around it unless it says otherwise.
+    /// The proxy settings of a location, if it has `proxy_pass`. An `if` uses those of the
+    /// surrounding location unless it has its own.
     fn proxy(&self, cx: &mut Cx<'_>, chain: &[&Scope], content: Content) -> Option<Box<ProxyConf>> {
         if content != Content::Proxy {
             return None;

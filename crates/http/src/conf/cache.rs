@@ -17,11 +17,11 @@ use crate::request::Request;
 use crate::upstream::Cause;
 use crate::variables::complex::Complex;
 
-/// Writes the rows of a protocol's cache and how they become a [`CacheConf`].
+/// Generates the rows of a protocol's cache and their conversion to a [`CacheConf`].
 macro_rules! cache_directives {
     ($module:literal, $prefix:literal, $conf:ident, $layer:ident) => {
         nowait_conf::directives! {
-            /// What is cached, for how long, and for whom.
+            /// Caching of responses: which ones, how long, for which requests.
             #[derive(Debug)]
             module $module, prefix $prefix;
             pub struct $conf with $layer;
@@ -41,40 +41,40 @@ macro_rules! cache_directives {
             /// The first line that matches a code applies; `any` matches every code. Headers of the
             /// response take precedence: `X-Accel-Expires`, then `Cache-Control`, then `Expires`.
             cache_valid: Vec<Valid>, in HTTP | SERVER | LOCATION, args "[code | any ...] time";
-            /// How many requests for a key it takes until its response is stored.
+            /// Minimum number of requests for a key before its response is stored.
             cache_min_uses: u32 = "1", in HTTP | SERVER | LOCATION, args "number";
             /// Requests whose range begins at this byte or later go to the origin unchanged, and the
             /// response is not stored: everything before the range would have to be fetched first.
             cache_max_range_offset: Option<nowait_conf::Offset>, in HTTP | SERVER | LOCATION, args "number";
-            /// When a stale response may be served: if the origin can't be reached (`error`), does not
-            /// answer in time (`timeout`), sends a malformed response (`invalid_header`) or one of these
-            /// codes, and while another request updates the response (`updating`).
+            /// When a stale response may be served: if the origin can't be reached (`error`), does
+            /// not respond in time (`timeout`), sends a malformed response (`invalid_header`) or
+            /// one of these codes, and while another request updates the response (`updating`).
             cache_use_stale: UseStale = "off", in HTTP | SERVER | LOCATION, args "error | timeout | invalid_header | updating | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | off ...";
             /// Methods whose responses are cached; GET and HEAD always are.
             cache_methods: CacheMethods = "GET HEAD", in HTTP | SERVER | LOCATION, args "GET | HEAD | POST ...";
-            /// Whether only one request at a time is sent to the origin to fill a key. Other requests for
-            /// the key wait for it.
+            /// Controls whether only one request at a time is sent to the origin to fill a key.
+            /// Other requests for the key wait for it.
             cache_lock: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-            /// How long requests wait for the one that fills their key. Then they are sent to the origin,
-            /// and their responses are not stored.
+            /// Maximum time for which requests wait for the one that fills their key. Then they are
+            /// sent to the origin, and their responses are not stored.
             cache_lock_timeout: nowait_conf::Msec = "5s", in HTTP | SERVER | LOCATION, args "time";
             /// If the request that fills a key has received nothing from the origin for this long, one more
             /// is sent.
             cache_lock_age: nowait_conf::Msec = "5s", in HTTP | SERVER | LOCATION, args "time";
-            /// Whether stale responses are revalidated by conditional requests, so that the origin need not
-            /// send them again.
+            /// Controls whether stale responses are revalidated by conditional requests, so that
+            /// the origin need not send them again.
             cache_revalidate: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Whether HEAD is sent to the origin as GET, so that the response can be stored. If not, the
-            /// key should contain `$request_method`.
+            /// Controls whether HEAD is sent to the origin as GET, so that the response can be
+            /// stored. If not, the key should contain `$request_method`.
             cache_convert_head: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Whether a response that may be served stale is updated by a background request, for which
-            /// the client does not wait.
+            /// Controls whether a response that may be served stale is updated by a background
+            /// request, for which the client does not wait.
             cache_background_update: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-            /// If one of the texts is neither empty nor `0`, the request purges: the response stored under
-            /// its key is removed, with all variants. If the key ends with an asterisk, all keys that begin
-            /// with the text before it are purged. The answer is 204, with the number of objects in
-            /// `X-Purged`; or 404 if there was none and the key has no asterisk. Use `map`, `geo` and the
-            /// like to control who may purge.
+            /// If one of the texts is neither empty nor `0`, the request purges: the response
+            /// stored under its key is removed, with all variants. If the key ends with an
+            /// asterisk, all keys that begin with the text before it are purged. The response is
+            /// 204, with the number of objects in `X-Purged`; or 404 if there was none and the key
+            /// has no asterisk. Use `map`, `geo` and similar directives to control who may purge.
             cache_purge: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
             /// Texts whose words, separated by spaces or commas, are tags. If there are any, a purging
             /// request removes the responses with these tags instead of the one under its key.
@@ -82,12 +82,13 @@ macro_rules! cache_directives {
             /// If one of the texts is neither empty nor `0`, a purging request does not remove responses,
             /// but marks them as stale: they can still be revalidated, or served when the origin fails.
             cache_purge_soft: Option<Texts>, in HTTP | SERVER | LOCATION, args "string ...";
-            /// Whether a response is streamed to waiting requests while it is fetched and stored, to each
-            /// at its own speed. Only with the lock.
+            /// Controls whether a response is streamed to waiting requests while it is fetched and
+            /// stored, to each at its own speed. Requires the lock.
             cache_read_while_filling: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Whether RFC 9111 is followed in full, which nginx intentionally does not: `Age` and the
-            /// origin's `Date`, normalized `Vary`, `Cache-Control` of requests, heuristic freshness,
-            /// invalidation, `CDN-Cache-Control`. Responses with `no-transform` are not compressed.
+            /// Controls whether RFC 9111 is followed in full, which nginx intentionally does not:
+            /// `Age` and the origin's `Date`, normalized `Vary`, `Cache-Control` of requests,
+            /// heuristic freshness, invalidation, `CDN-Cache-Control`. Responses with
+            /// `no-transform` are not compressed.
             cache_rfc9111: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
             /// Texts whose words, separated by spaces or commas, become tags of the stored response, by
             /// which it can be purged; for example `$upstream_http_surrogate_key`.
@@ -98,7 +99,7 @@ macro_rules! cache_directives {
         }
 
         impl $conf {
-            /// The settings of a location; `None` where nothing is cached.
+            /// The settings of a location; `None` if it does not cache.
             pub(crate) fn cache(
                 cx: &mut nowait_conf::Cx<'_>,
                 chain: &[&nowait_conf::Scope],
@@ -136,10 +137,10 @@ macro_rules! cache_directives {
 
 cache_directives!("proxy", "proxy_", ProxyCacheConf, ProxyCacheConfLayer);
 
-/// How a location caches, whatever its protocol.
+/// A location's cache settings, whatever its protocol.
 #[derive(Debug, Clone)]
 pub struct CacheConf {
-    /// Which cache.
+    /// The cache.
     pub zone: Zone,
     /// `cache_key`
     pub key: Option<Complex>,
@@ -185,12 +186,12 @@ pub struct CacheConf {
     pub status: Option<Complex>,
 }
 
-/// Which cache a location uses.
+/// The cache that a location uses.
 #[derive(Debug, Clone)]
 pub enum Zone {
     /// Position in [`HttpConf::caches`](super::HttpConf::caches).
     Fixed(usize),
-    /// The text names it.
+    /// The text evaluates to its name.
     Named(Complex),
 }
 
@@ -222,7 +223,7 @@ impl Setting for CacheZone {
 }
 
 impl CacheZone {
-    /// Looks the zone up, all of which are known when `http` has ended.
+    /// Looks up the zone; all zones are known at the end of `http`.
     fn resolve(self, cx: &mut Cx<'_>, directive: &str) -> Option<Zone> {
         match self {
             Self::Off => None,
@@ -247,7 +248,7 @@ impl CacheZone {
     }
 }
 
-/// Texts with variables, of which one that is neither empty nor `0` decides. nginx:
+/// Texts with variables; the condition holds if one of them is neither empty nor `0`. nginx:
 /// `ngx_http_set_predicate_slot`.
 #[derive(Debug, Clone, Default)]
 pub struct Texts(pub Vec<Complex>);
@@ -332,13 +333,13 @@ impl Setting for CacheName {
 nowait_conf::setting_flags! {
     /// `cache_use_stale`
     pub struct UseStale {
-        /// The connection could not be made or broke.
+        /// The connection could not be established, or broke.
         ERROR = "error",
-        /// The origin was silent.
+        /// The origin did not respond in time.
         TIMEOUT = "timeout",
         /// It sent an empty or malformed response.
         INVALID_HEADER = "invalid_header",
-        /// Another request updates it.
+        /// Another request is updating it.
         UPDATING = "updating",
         /// Status 500.
         HTTP_500 = "http_500",

@@ -47,34 +47,34 @@ pub struct CachePath {
     pub zone: String,
     /// Size of the zone in bytes.
     pub zone_bytes: u64,
-    /// Objects not asked for in so long are removed.
+    /// Objects that were not requested for this long are removed.
     pub inactive: Duration,
-    /// Bytes that the objects may have.
+    /// Limit of the objects' total size in bytes.
     pub max_size: Option<u64>,
-    /// Bytes that stay free on the file system.
+    /// Bytes to keep free on the file system.
     pub min_free: Option<u64>,
-    /// How objects are removed.
+    /// Pace of the removal of objects.
     pub manager: Pace,
-    /// How the directory is read after a start.
+    /// Pace of reading the directory after a start.
     pub loader: Pace,
-    /// How it is looked through for what was purged; `None`: it isn't.
+    /// Pace of searching for purged objects; `None`: no search.
     pub purger: Option<Pace>,
-    /// Bytes of objects kept in memory.
+    /// Limit of the memory tier in bytes.
     pub memory: Option<u64>,
     /// The zone behind this one.
     pub tier: Option<String>,
-    /// Where it stands in the configuration.
+    /// Position in the configuration.
     pub span: Span,
 }
 
-/// How background work is cut into pieces.
+/// Division of background work into steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// Files in one go.
+    /// Files in one step.
     pub files: u32,
-    /// Pause between two.
+    /// Pause between two steps.
     pub sleep: Duration,
-    /// Longest time of one.
+    /// Longest duration of a step.
     pub threshold: Duration,
 }
 
@@ -88,12 +88,12 @@ impl Pace {
     }
 }
 
-/// The caches that were defined so far.
+/// The caches defined until now.
 #[derive(Debug, Default)]
 pub struct CachePaths {
     /// In the order of their definition.
     pub paths: Vec<CachePath>,
-    /// Where unknown zones were named.
+    /// Mentions of unknown zones.
     pub(super) unknown: BTreeSet<Span>,
 }
 
@@ -103,7 +103,7 @@ impl CachePaths {
         self.paths.iter().position(|path| path.zone.as_bytes() == zone)
     }
 
-    /// All caches, whose tiers have to be defined now.
+    /// All caches; at this point every tier must be defined.
     pub fn resolve(self, cx: &mut Cx<'_>) -> Vec<CachePath> {
         for path in &self.paths {
             let Some(tier) = &path.tier else { continue };

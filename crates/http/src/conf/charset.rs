@@ -60,13 +60,13 @@ impl Setting for Charset {
 pub enum ContentTypes {
     /// `*`
     All,
-    /// These, in lower case. nginx adds `text/html` to every list, and so do we.
+    /// These types, in lower case. As in nginx, `text/html` is always included.
     These(Box<[Box<[u8]>]>),
 }
 
 impl ContentTypes {
-    /// Whether a response with this type, if it has one, is meant: `*` means also those without.
-    /// nginx: `ngx_http_test_content_type`.
+    /// Whether the set applies to a response with this type, if it has one: `*` includes responses
+    /// without a type. nginx: `ngx_http_test_content_type`.
     pub fn mean(&self, kind: Option<&Bytes>) -> bool {
         *self == Self::All || kind.is_some_and(|kind| self.contains(kind))
     }
@@ -87,7 +87,7 @@ impl Setting for ContentTypes {
         Ok(Self::with(vec![b"text/html"[..].into()], node, cx))
     }
 
-    /// Further types on the same level are added. nginx: `ngx_http_types_slot`.
+    /// Several directives on one level accumulate. nginx: `ngx_http_types_slot`.
     fn again(&mut self, node: &Node, cx: &mut Cx<'_>) -> Result<(), Diagnostic> {
         if let Self::These(kinds) = self {
             *self = Self::with(std::mem::take(kinds).into_vec(), node, cx);
@@ -97,7 +97,7 @@ impl Setting for ContentTypes {
 }
 
 impl ContentTypes {
-    /// These types and those that a directive names.
+    /// These types and those given by a directive.
     fn with(mut kinds: Vec<Box<[u8]>>, node: &Node, cx: &mut Cx<'_>) -> Self {
         for word in &node.args {
             if word.text[..] == *b"*" {
@@ -118,7 +118,7 @@ impl ContentTypes {
 }
 
 impl CharsetConf {
-    /// Whether responses are UTF-8 whatever the request is.
+    /// Whether responses are UTF-8 for every request.
     pub fn is_utf8(&self) -> bool {
         literal(&self.charset).is_some_and(|name| name.eq_ignore_ascii_case(b"utf-8"))
     }
@@ -131,7 +131,7 @@ fn literal(charset: &Charset) -> Option<&Bytes> {
     }
 }
 
-/// The maps of the configuration, after checking that there is one wherever one is needed.
+/// The maps of the configuration, after a check that every necessary one exists.
 pub fn maps(cx: &mut Cx<'_>, locations: &[Location]) -> Arc<Maps> {
     let maps = std::mem::take(cx.global::<Maps>());
     let mut missing: Vec<String> = Vec::new();

@@ -118,9 +118,9 @@ nowait_conf::setting_enum! {
 /// `keepalive_timeout`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepaliveTimeout {
-    /// How long the connection is kept.
+    /// How long an idle connection is kept open.
     pub timeout: Msec,
-    /// Seconds to tell the client.
+    /// Seconds to state in `Keep-Alive`.
     pub header: Option<u64>,
 }
 

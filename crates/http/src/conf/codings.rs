@@ -37,7 +37,7 @@ nowait_conf::directives! {
 }
 
 nowait_conf::directives! {
-    /// Files that are compressed by Brotli already.
+    /// Files precompressed by Brotli.
     #[derive(Debug)]
     module "brotli_static";
     pub struct BrotliStaticConf with BrotliStaticConfLayer;
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Dictionary {
 }
 
 impl Dictionary {
-    /// Longer ones are refused: each compression has a copy.
+    /// Largest dictionary: each compression copies it.
     const BYTES_MAX: u64 = 4 << 20;
 }
 
@@ -109,7 +109,7 @@ impl Setting for Dictionary {
 }
 
 nowait_conf::directives! {
-    /// Files that are compressed by Zstandard already.
+    /// Files precompressed by Zstandard.
     #[derive(Debug)]
     module "zstd_static";
     pub struct ZstdStaticConf with ZstdStaticConfLayer;

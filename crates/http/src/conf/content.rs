@@ -6,7 +6,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
 use crate::variables::complex::Complex;
 
 nowait_conf::directives! {
-    /// The file that stands for a directory.
+    /// The index file of a directory.
     #[derive(Debug)]
     module "index";
     pub struct IndexConf with IndexConfLayer;
@@ -35,7 +35,7 @@ nowait_conf::directives! {
 }
 
 nowait_conf::directives! {
-    /// A file that chance chooses for a directory.
+    /// A randomly chosen file of a directory.
     #[derive(Debug)]
     module "random_index";
     pub struct RandomIndexConf with RandomIndexConfLayer;

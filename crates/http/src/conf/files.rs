@@ -48,10 +48,11 @@ nowait_conf::directives! {
     /// those whose owner differs from that of their target. Links in the part of the path given by
     /// `from` are followed. The kernel performs the check while it opens the file.
     disable_symlinks: DisableSymlinks = "off", in HTTP | SERVER | LOCATION, args "off | on | if_not_owner [from=part]";
-    /// Caches descriptors, sizes and modification times of files and, with `open_file_cache_errors`,
-    /// failed look-ups: at most `max` entries per worker, each until it has not been used for
-    /// `inactive` (60s). Each directive has its own cache, which all blocks below it share. Without
-    /// it, opening a file in memory takes a few microseconds; with it, no time at all.
+    /// Caches descriptors, sizes and modification times of files and, with
+    /// `open_file_cache_errors`, failed look-ups: at most `max` entries per worker, each until it
+    /// has not been used for `inactive` (60s). Each directive has its own cache, which all blocks
+    /// below it share. Without it, opening a file in memory takes a few microseconds; with it,
+    /// almost no time.
     open_file_cache: OpenFileCache = "off", in HTTP | SERVER | LOCATION, args "off | max=N [inactive=time]";
     /// How long an entry of the cache is used before the file is checked again.
     open_file_cache_valid: Seconds = "60s", in HTTP | SERVER | LOCATION, args "time";
@@ -66,7 +67,7 @@ nowait_conf::directives! {
 /// `aio`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AioConf {
-    /// The pool `default`, because the operator named none.
+    /// The pool `default`, because the configuration names none.
     Off,
     /// Direct I/O where `directio` applies.
     On,
@@ -145,7 +146,7 @@ pub enum DisableSymlinks {
     Off,
     /// No component may be a link.
     On(Option<Complex>),
-    /// Links are followed if they and what they lead to have the same owner.
+    /// Links are followed if they have the same owner as their targets.
     IfNotOwner(Option<Complex>),
 }
 
@@ -183,11 +184,11 @@ pub struct OpenFileCache(pub Option<OpenFileCacheConf>);
 /// One cache of open files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenFileCacheConf {
-    /// Which line of the configuration this is: counted from 0.
+    /// Number of this directive in the configuration, from 0.
     pub number: usize,
-    /// Most entries of a worker.
+    /// Most entries per worker.
     pub max: usize,
-    /// Entries not used for this long are removed.
+    /// Entries that were not used for this long are removed.
     pub inactive: Seconds,
 }
 
@@ -220,6 +221,6 @@ impl Setting for OpenFileCache {
     }
 }
 
-/// How many lines have defined a cache of open files.
+/// Number of directives that have defined a cache of open files.
 #[derive(Default)]
 struct OpenFileCacheLines(usize);

@@ -63,7 +63,7 @@ nowait_conf::directives! {
 }
 
 nowait_conf::directives! {
-    /// Files that are compressed already.
+    /// Precompressed files.
     #[derive(Debug)]
     module "gzip_static";
     pub struct GzipStaticConf with GzipStaticConfLayer;
@@ -122,12 +122,12 @@ nowait_conf::setting_flags! {
 
 /// `gzip_disable`
 ///
-/// nginx differs: there `msie6` is inherited also by a level that has expressions of its own.
+/// nginx differs: there `msie6` is also inherited by a level that has its own expressions.
 #[derive(Debug, Clone, Default)]
 pub struct GzipDisable {
     /// Old versions of MSIE.
     pub msie6: bool,
-    /// For the rest of the world.
+    /// Expressions for other clients.
     pub agents: Vec<Regex>,
 }
 
@@ -140,7 +140,7 @@ impl Setting for GzipDisable {
         Ok(disable)
     }
 
-    /// Several directives of one block add up.
+    /// Several directives of one block accumulate.
     fn again(&mut self, node: &Node, _cx: &mut Cx<'_>) -> Result<(), Diagnostic> {
         for word in &node.args {
             match &word.text[..] {

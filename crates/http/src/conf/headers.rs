@@ -45,7 +45,7 @@ nowait_conf::setting_enum! {
 }
 
 impl HeadersConf {
-    /// Resolves a chain of blocks, and what they say about inheritance.
+    /// Resolves a chain of blocks according to their inheritance settings.
     pub fn inherit(cx: &mut Cx<'_>, chain: &[&Scope]) -> Self {
         let layers: Vec<&HeadersConfLayer> = chain.iter().filter_map(|scope| scope.get()).collect();
         let headers = layers.iter().map(|l| (l.add_header_inherit, l.add_header.as_deref()));
@@ -60,8 +60,8 @@ impl HeadersConf {
     }
 }
 
-/// The lines of the innermost block. `blocks` are the rule and the lines that each block gives, the
-/// outermost first. nginx: `ngx_http_headers_merge_conf`.
+/// The lines in effect in the innermost block. `blocks` are the rule and the lines of each block,
+/// the outermost first. nginx: `ngx_http_headers_merge_conf`.
 fn inherited<'a>(
     blocks: impl Iterator<Item = (Option<Inherit>, Option<&'a [AddHeader]>)>,
 ) -> Vec<AddHeader> {
@@ -80,11 +80,11 @@ fn inherited<'a>(
 /// One `add_header` or `add_trailer`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddHeader {
-    /// Name as it is sent.
+    /// Name as sent.
     pub name: Bytes,
     /// Value.
     pub value: Complex,
-    /// Added whatever the status.
+    /// Whether it is added for every status.
     pub always: bool,
 }
 
@@ -118,19 +118,19 @@ pub enum Expires {
     Off,
     /// 1 January 1970: already expired.
     Epoch,
-    /// 31 December 2037: ten years from now.
+    /// 31 December 2037; in `Cache-Control` ten years.
     Max,
-    /// So many seconds after now; negative is the past.
+    /// This many seconds after now; negative values are in the past.
     Access(i64),
-    /// So many seconds after the last change of the file.
+    /// This many seconds after the last change of the file.
     Modified(i64),
     /// At this second of the day, local time.
     Daily(i64),
-    /// A text with variables that gives one of the others.
+    /// A text with variables that evaluates to one of the others.
     Variable {
         /// The text.
         text: Complex,
-        /// A time counts from the last change of the file.
+        /// Whether times count from the last change of the file.
         modified: bool,
     },
 }
@@ -170,7 +170,7 @@ impl Expires {
     /// Reads a value. nginx: `ngx_http_parse_expires`.
     ///
     /// # Errors
-    /// What is wrong with it, in nginx's words.
+    /// The fault of the value, in nginx's words.
     fn read(text: &[u8], modified: bool) -> Result<Self, &'static str> {
         match text {
             b"off" if !modified => return Ok(Self::Off),
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_inherited_as_the_blocks_say() {
+    fn lines_follow_the_inheritance_rules_of_their_blocks() {
         let line = |name: &'static str| AddHeader {
             name: Bytes::from_static(name.as_bytes()),
             value: Complex::from_literal("x"),

@@ -14,7 +14,7 @@ use super::upstream::GroupId;
 use super::{Content, Location, LocationId, ServerId};
 use crate::health::matcher::{HeaderRule, HeaderTest, Match, StatusTest};
 
-/// The highest status in tests.
+/// Highest status in tests.
 const STATUS_MAX: u64 = 999;
 
 nowait_conf::rows! {
@@ -56,52 +56,52 @@ nowait_conf::rows! {
 #[derive(Clone, Debug)]
 struct Given {
     check: Check,
-    /// The name of its `match`.
+    /// The name of its `match` block.
     named: Option<Word>,
     at: nowait_conf::Span,
 }
 
-/// What is checked, and how often.
+/// The parameters of a check.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// Between two checks.
+    /// Time between two checks.
     pub interval: Duration,
-    /// Random delay of each, at most.
+    /// Largest random delay of a check.
     pub jitter: Duration,
-    /// Failures in a row that make a server unhealthy.
+    /// Consecutive failures that make a server unhealthy.
     pub fails: u32,
-    /// Successes in a row that make it healthy.
+    /// Consecutive successes that make it healthy.
     pub passes: u32,
-    /// What is asked for.
+    /// The requested URI.
     pub uri: Bytes,
-    /// In place of the server's port.
+    /// Port to use instead of the server's.
     pub port: Option<u16>,
-    /// Servers get no requests before their first check.
+    /// Whether servers get no requests before their first check.
     pub mandatory: bool,
-    /// Those that were healthy before a reload do.
+    /// Whether those that were healthy before a reload get requests nevertheless.
     pub persistent: bool,
-    /// For so long a connection serves checks.
+    /// How long a connection is used for checks.
     pub keepalive_time: Option<Duration>,
     /// Name of the `match` block, for logs.
     pub match_name: Bytes,
-    /// What answers have to be.
+    /// The tests of responses.
     pub tests: Arc<Match>,
 }
 
-/// A health check with the place whose settings it uses.
+/// A health check and the settings that it uses.
 #[derive(Clone, Debug)]
 pub struct HealthCheck {
-    /// Whose servers.
+    /// The checked group.
     pub group: GroupId,
     /// The virtual server of the location.
     pub server: ServerId,
     /// The location.
     pub location: LocationId,
-    /// What is checked.
+    /// The check.
     pub check: Check,
 }
 
-/// What a location says.
+/// The `health_check` of a block.
 #[derive(Default)]
 struct HealthLayer(Option<Given>);
 
@@ -109,12 +109,12 @@ struct HealthLayer(Option<Given>);
 #[derive(Default)]
 struct Matches(HashMap<Vec<u8>, Arc<Match>>);
 
-/// What the locations have said so far.
+/// The checks of the locations read until now.
 #[derive(Default)]
 pub struct Pending(Vec<(LocationId, Given)>);
 
 impl Pending {
-    /// Notes what the innermost of these blocks says for a location.
+    /// Stores the innermost `health_check` of these blocks for a location.
     pub fn note(cx: &mut Cx<'_>, chain: &[&Scope], location: LocationId) {
         let given = chain.last().and_then(|scope| scope.get::<HealthLayer>());
         if let Some(given) = given.and_then(|layer| layer.0.clone()) {
@@ -122,7 +122,7 @@ impl Pending {
         }
     }
 
-    /// The checks, once everything is read. `servers`: of each location.
+    /// The checks, after everything was read. `servers`: the server of each location.
     pub fn resolve(
         self,
         cx: &mut Cx<'_>,
@@ -305,7 +305,7 @@ fn unknown(operator: &Word) -> Diagnostic {
     operator.error(format!("invalid operator \"{operator}\"")).expected("~, !~, ~* or !~*")
 }
 
-/// `~ pattern` and its like; `None`: another operator.
+/// A match operator (`~` and similar) and its pattern; `None`: another operator.
 fn expression(
     operator: &Word,
     pattern: &Word,

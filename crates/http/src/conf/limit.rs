@@ -10,7 +10,7 @@ use nowait_front::limit::{self, LimitLevel, LimitZone, Milli, ONE, Parameters, S
 use crate::limit::requests::{self, Bucket};
 use crate::request::Request;
 
-/// The parameter of limits that count how upstreams are asked.
+/// The parameter of limits that count requests to upstream servers.
 const FETCHES: &[u8] = b"fetches";
 
 nowait_conf::rows! {
@@ -29,8 +29,8 @@ nowait_conf::rows! {
     /// client's request. Cache hits, and waiting for an object that is being fetched, cost nothing;
     /// fetches, revalidations, background updates and each part of a `slice` count. For
     /// `proxy_cache_use_stale`, a refused fetch counts as a response with that status. Refusing a
-    /// part of a response that has begun cuts the response off, so let these wait. Limits with
-    /// `fetches` are inherited independently of those without.
+    /// part of a response that has begun cuts the response off; a sufficient `burst` delays such
+    /// fetches instead. Limits with `fetches` are inherited independently of those without.
     "limit_req" => limit_req, in HTTP | SERVER | LOCATION, take between(1, 4), args "zone=name [burst=number] [nodelay | delay=number] [fetches]";
 }
 
@@ -51,7 +51,7 @@ nowait_conf::rows! {
 }
 
 nowait_conf::directives! {
-    /// What goes with `limit_req`.
+    /// Settings of `limit_req`.
     #[derive(Debug)]
     module "limit_req";
     pub struct LimitReqConf with LimitReqConfLayer;
@@ -66,7 +66,7 @@ nowait_conf::directives! {
 }
 
 nowait_conf::directives! {
-    /// What goes with `limit_conn`.
+    /// Settings of `limit_conn`.
     #[derive(Debug)]
     module "limit_conn";
     pub struct LimitConnConf with LimitConnConfLayer;
@@ -82,17 +82,17 @@ nowait_conf::directives! {
 /// The limits of a location.
 #[derive(Debug)]
 pub struct Limits {
-    /// How often.
+    /// Limits of the request rate.
     pub requests: Box<[RequestLimit]>,
-    /// What goes with that.
+    /// Other settings of `limit_req`.
     pub request_conf: LimitReqConf,
-    /// How many at once.
+    /// Limits of concurrent requests.
     pub connections: Box<[ConnectionLimit]>,
-    /// What goes with that.
+    /// Other settings of `limit_conn`.
     pub connection_conf: LimitConnConf,
-    /// How often upstreams are asked.
+    /// Limits of the rate of requests to upstream servers.
     pub fetches: Box<[RequestLimit]>,
-    /// How many requests to upstreams at once.
+    /// Limits of concurrent requests to upstream servers.
     pub fetches_at_once: Box<[ConnectionLimit]>,
 }
 
@@ -101,14 +101,14 @@ pub struct Limits {
 pub struct RequestLimit {
     /// Position in [`LimitZones::requests`].
     pub zone: usize,
-    /// Excess that is let in.
+    /// Accepted excess.
     pub burst: Milli,
     /// Excess that need not wait.
     pub delay: Milli,
 }
 
 impl Limits {
-    /// The limits of the innermost blocks that have any; `None` when there are none.
+    /// The limits of the innermost blocks that have any; `None` if there are none.
     pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<Self>> {
         let requests = chain.iter().rev().find_map(|scope| scope.get::<RequestLimits>());
         let connections = ConnectionLimits::resolve(chain);
@@ -151,7 +151,7 @@ pub struct LimitZones {
 }
 
 impl LimitZones {
-    /// Takes over what zones of the previous configuration know, if name, size and key are the
+    /// Takes over the contents of the previous configuration's zones if name, size and key are the
     /// same.
     // nginx differs: it refuses to reload a configuration in which a zone has another key.
     pub fn adopt(&mut self, previous: &Self) {
@@ -160,7 +160,7 @@ impl LimitZones {
     }
 }
 
-/// The zones that were named so far.
+/// The zones named until now.
 #[derive(Default)]
 pub struct Named {
     requests: Slots<Request, Bucket>,
@@ -168,7 +168,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// The zones, all of which have to be defined now.
+    /// The zones; at this point all of them must be defined.
     pub fn resolve(self, cx: &mut Cx<'_>) -> LimitZones {
         LimitZones {
             requests: self.requests.resolve(cx, "limit_req_zone"),

@@ -48,7 +48,7 @@ nowait_conf::rows! {
     default "combined \"...\"", args "name [escape=default | json | none] string ...";
 }
 
-/// The access logs of a location: the default one if no block says anything.
+/// The access logs of a location; the default one if no block has any.
 pub fn access_logs(cx: &mut Cx<'_>, log: &LogConf, chain: &[&Scope]) -> AccessLogs {
     let layers = chain.iter().filter_map(|scope| scope.get::<LogLayer>());
     let given = layers.into_iter().any(|layer| layer.access_log.is_some());

@@ -17,7 +17,7 @@ nowait_conf::directives! {
 }
 
 impl MirrorConf {
-    /// Where the copies go.
+    /// The URIs of the copies.
     pub fn uris(&self) -> &[Box<[u8]>] {
         self.mirror.as_ref().map_or(&[], |mirrors| &mirrors.0)
     }
@@ -35,7 +35,7 @@ impl Setting for Mirrors {
         Ok(Self(if *word == *"off" { Vec::new() } else { vec![word.text[..].into()] }))
     }
 
-    /// Several of one block add up, but `off` stands alone.
+    /// Several directives of one block accumulate, but `off` must be alone.
     fn again(&mut self, node: &Node, cx: &mut Cx<'_>) -> Result<(), Diagnostic> {
         let more = Self::parse(node, cx)?;
         if self.0.is_empty() || more.0.is_empty() {

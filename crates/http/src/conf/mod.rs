@@ -60,15 +60,15 @@ pub use nowait_variables::Regex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LocationId(pub u32);
 
-/// Everything that the `http` block says; nothing if there is none.
+/// The `http` block; empty if there is none.
 #[derive(Default)]
 pub struct HttpConf {
     pub(crate) servers: Box<[Server]>,
     pub(crate) locations: Box<[Location]>,
     pub(crate) listens: Box<[Listen]>,
-    /// The variables that are mentioned.
+    /// The variables in use.
     pub variables: Resolved,
-    /// Whether `$realpath_root` is mentioned.
+    /// Whether `$realpath_root` is used.
     pub wants_realpath: bool,
     /// Conversions of charsets.
     pub charset_maps: std::sync::Arc<crate::charset::Maps>,
@@ -80,7 +80,7 @@ pub struct HttpConf {
     pub health_checks: Vec<health::HealthCheck>,
     /// Settings of the resolvers, by their numbers.
     pub resolvers: Vec<std::sync::Arc<nowait_resolver::Settings>>,
-    /// How names are resolved where no inner block says otherwise.
+    /// How names are resolved without a setting in an inner block.
     pub resolving: nowait_front::resolving::Resolving,
     /// Groups of upstream servers.
     pub upstreams: upstream::Upstreams,
@@ -94,9 +94,9 @@ pub struct HttpConf {
 pub struct Server {
     /// The first `server_name`.
     pub name: Bytes,
-    /// How heads of requests are read.
+    /// Settings for reading request heads.
     pub head: client::HeadConf,
-    /// When bodies are read before a location is looked for.
+    /// When bodies are read before the location is known.
     pub early_read: predicates::Predicates,
     /// Settings outside of all locations.
     pub root: LocationId,
@@ -106,11 +106,11 @@ pub struct Server {
 
 /// A location, or the settings of a server outside of its locations.
 pub struct Location {
-    /// As it stands in the configuration; empty for a server's own settings.
+    /// Its pattern in the configuration; empty for a server's own settings.
     pub name: Bytes,
-    /// Only internal redirects lead here.
+    /// Whether only internal redirects lead here.
     pub internal: bool,
-    /// Where its files are.
+    /// The directory of its files.
     pub path: FilePath,
     /// Content types by extension.
     pub types: std::sync::Arc<Types>,
@@ -132,17 +132,17 @@ pub struct Location {
     pub gzip: gzip::GzipConf,
     /// Decompression.
     pub gunzip: gzip::GunzipConf,
-    /// Files that are compressed already.
+    /// Precompressed files.
     pub gzip_static: gzip::GzipStaticConf,
     /// How names in variables are resolved.
     pub resolving: nowait_front::resolving::Resolving,
     /// Compression by Brotli.
     pub brotli: codings::BrotliConf,
-    /// Files that are compressed by Brotli already.
+    /// Files precompressed by Brotli.
     pub brotli_static: codings::BrotliStaticConf,
     /// Compression by Zstandard.
     pub zstd: codings::ZstdConf,
-    /// Files that are compressed by Zstandard already.
+    /// Files precompressed by Zstandard.
     pub zstd_static: codings::ZstdStaticConf,
     /// Addresses of clients behind proxies.
     pub realip: realip::RealIpConf,
@@ -172,7 +172,7 @@ pub struct Location {
     pub referers: Option<std::sync::Arc<referer::Referers>>,
     /// `limit_except`.
     pub limit_except: Option<access::LimitExcept>,
-    /// How responses of the http proxy are cached; `None`: not at all.
+    /// Cache settings of the HTTP proxy; `None`: no cache.
     pub cache: Option<Box<cache::CacheConf>>,
     /// Fetching in parts.
     pub slice: slice::SliceConf,
@@ -196,11 +196,11 @@ pub struct Location {
     pub log: log::LogConf,
     /// Access logs.
     pub access_logs: AccessLogs,
-    /// The filters that its responses need.
+    /// The filters that may apply to its responses.
     pub(crate) filters: Concerned,
 }
 
-/// Which handler answers for a location.
+/// The handler of a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Index, autoindex and static files.
@@ -217,7 +217,7 @@ pub enum Content {
     Metrics,
 }
 
-/// Pools that `aio` names, and where: the program checks that they are defined.
+/// Pools named by `aio`, with their positions: the program checks that they are defined.
 #[derive(Default)]
 pub struct PoolsWanted(pub Vec<(String, Word)>);
 
@@ -249,14 +249,14 @@ impl HttpConf {
 }
 
 impl Location {
-    /// The content type for a URI: by its extension, else `default_type`.
+    /// The content type for a URI: by its extension, otherwise `default_type`.
     pub fn content_type(&self, uri: &Uri) -> Option<Bytes> {
         let known = uri.extension().and_then(|extension| self.types.lookup(extension));
         let kind = known.unwrap_or(&self.mime.default_type.0);
         (!kind.is_empty()).then(|| kind.clone())
     }
 
-    /// What the server tells about itself.
+    /// How much the server reveals about itself.
     pub fn server_tokens(&self) -> ServerTokens {
         self.pages.server_tokens
     }
@@ -345,7 +345,7 @@ pub fn complex(word: &Word, cx: &mut Cx<'_>) -> Result<Complex, Diagnostic> {
     nowait_variables::text(word, cx)
 }
 
-/// A size that may have variables; without any it is one.
+/// A size that may contain variables; without any it is a constant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SizeText(Complex);
 
@@ -378,15 +378,15 @@ pub fn compile(template: &Template, cx: &mut Cx<'_>) -> Result<Complex, Diagnost
     nowait_variables::compile(template, cx)
 }
 
-/// Notes where variables are mentioned.
+/// Records the positions of variables.
 pub fn mention(template: &Template, cx: &mut Cx<'_>) {
     nowait_variables::mention::<Request>(template, cx);
 }
 
-/// One argument of a directive as a value.
+/// The value of argument `n`.
 ///
 /// # Errors
-/// What is wrong with it, in nginx's words.
+/// The fault of the argument, in nginx's words.
 pub fn value<T: Value>(node: &Node, n: usize) -> Result<T, Diagnostic> {
     let word = node.args.get(n).ok_or_else(|| node.arity_error())?;
     T::from_word(&word.text).map_err(|invalid| invalid.in_node(node, word))
@@ -395,7 +395,7 @@ pub fn value<T: Value>(node: &Node, n: usize) -> Result<T, Diagnostic> {
 /// The value of a parameter such as `max=10`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the value.
 pub fn word_value<T: Value>(value: &Word, parameter: &Word) -> Result<T, Diagnostic> {
     T::from_word(&value.text).map_err(|invalid| invalid.in_parameter(parameter))
 }

@@ -33,7 +33,8 @@ nowait_conf::directives! {
     /// Controls whether subrequests are logged to the access log, with the settings of their own
     /// location.
     log_subrequest: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// What the `Server` field and error pages contain: the version, the build, or only the name.
+    /// Selects the content of the `Server` field and of error pages: the version, the build, or
+    /// only the name.
     server_tokens: ServerTokens = "on", in HTTP | SERVER | LOCATION, args "on | off | build";
 }
 
@@ -51,22 +52,22 @@ impl nowait_conf::Value for ServerTokens {
 /// One `error_page` directive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorPage {
-    /// Statuses that it answers for.
+    /// Statuses that it replaces.
     pub statuses: Vec<u16>,
-    /// What the client is told instead of the status.
+    /// The status for the client.
     pub overwrite: Overwrite,
     /// A URI of this server, `@name`, or a URL to redirect to.
     pub target: Complex,
 }
 
-/// The status that goes with an error page.
+/// The status of an error page's response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overwrite {
-    /// The one that led there.
+    /// The original one.
     Keep,
     /// This one: `=200`.
     Status(u16),
-    /// The one of the page: `=`.
+    /// The page's own: `=`.
     Page,
 }
 
@@ -103,7 +104,7 @@ impl Setting for ErrorPage {
             if !(300..=599).contains(&status) {
                 return Err(word.error(format!("value \"{word}\" must be between 300 and 599")));
             }
-            // nginx: a page for 497 answers as 400 unless it says otherwise.
+            // nginx: a page for 497 is sent as 400 unless it states another status.
             if matches!(status, 494..=497) && overwrite == Overwrite::Keep {
                 overwrite = Overwrite::Status(400);
             }

@@ -29,18 +29,18 @@ nowait_conf::directives! {
     client_body_early_read: Option<Predicates>, in HTTP | SERVER, args "string ...";
 }
 
-/// Texts of which one may hold. Several directives of one block add up.
+/// Texts of which at least one must hold. Several directives of one block accumulate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Predicates(pub Vec<Complex>);
 
 impl Predicates {
-    /// Whether any of them is neither empty nor `0`. nginx: `ngx_http_test_predicates`, which says
-    /// `NGX_DECLINED` then.
+    /// Whether any of them is neither empty nor `0`. nginx: `ngx_http_test_predicates`, which
+    /// returns `NGX_DECLINED` in this case.
     pub fn any(&self, request: &Request) -> bool {
         self.0.iter().any(|text| holds(&request.evaluate(text)))
     }
 
-    /// Whether all of them are.
+    /// Whether all of them are neither empty nor `0`.
     pub fn all(&self, request: &Request) -> bool {
         self.0.iter().all(|text| holds(&request.evaluate(text)))
     }

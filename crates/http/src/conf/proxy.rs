@@ -19,7 +19,7 @@ use super::backend::{Backend, StoreTarget};
 use super::cache::{CacheConf, CacheZone, ProxyCacheConfLayer};
 use crate::variables::complex::Complex;
 
-/// Headers of responses that are not passed on unless `proxy_pass_header` names them.
+/// Response fields that are not passed on unless `proxy_pass_header` names them.
 const HIDDEN: &[&str] = &[
     "Date",
     "Server",
@@ -33,7 +33,7 @@ const HIDDEN: &[&str] = &[
 
 crate::backend_rows! {
     module "proxy", prefix "proxy_", temp "proxy_temp 1 2";
-    /// What the proxy module has in common with others.
+    /// The directives that the proxy module shares with others.
     pub struct ProxyBackendConf with ProxyBackendLayer;
 }
 
@@ -85,12 +85,12 @@ nowait_conf::setting_enum! {
     }
 }
 
-/// How a location passes requests to HTTP servers.
+/// A location's settings for passing requests to HTTP servers.
 #[derive(Debug)]
 pub struct ProxyConf {
-    /// Where to.
+    /// The destination.
     pub pass: Pass,
-    /// Settings that other modules have, too.
+    /// Settings shared with other modules.
     pub backend: Backend,
     /// Headers of requests.
     pub headers: RequestHeaders,
@@ -100,7 +100,7 @@ pub struct ProxyConf {
     pub method: Option<Complex>,
     /// Version of the protocol.
     pub http_version: HttpVersion,
-    /// Trailers are passed on.
+    /// Whether trailers are passed on.
     pub pass_trailers: bool,
     /// How `Location` and `Refresh` are changed.
     pub redirects: Vec<Redirect>,
@@ -112,7 +112,7 @@ pub struct ProxyConf {
     pub cookie_flags: Vec<FlagsRule>,
 }
 
-/// Where responses are kept: there is one place only.
+/// How responses are kept: in one way only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeps {
     /// `proxy_store`
@@ -121,7 +121,7 @@ enum Keeps {
     Cache,
 }
 
-/// What the innermost block that says so keeps responses by.
+/// How the innermost block with such a directive keeps responses.
 fn keeps(chain: &[&Scope]) -> Option<Keeps> {
     let said = |scope: &&Scope| match wants(scope) {
         (true, _) => Some(Keeps::Store),
@@ -141,7 +141,7 @@ fn wants(scope: &Scope) -> (bool, bool) {
     )
 }
 
-/// The cache of a location; none where an inner block has `proxy_store`.
+/// The cache of a location; none if an inner block has `proxy_store`.
 pub fn cache(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<CacheConf>> {
     if let Some(scope) = chain.last()
         && wants(scope) == (true, true)
@@ -183,7 +183,7 @@ impl ProxyConf {
         }))
     }
 
-    /// Whether cookies are changed at all.
+    /// Whether cookies are changed.
     pub fn rewrites_cookies(&self) -> bool {
         !self.cookie_domains.is_empty()
             || !self.cookie_paths.is_empty()

@@ -9,7 +9,7 @@ use crate::server_name::{Inserted, Names};
 use nowait_front::servers::ServerName;
 
 nowait_conf::directives! {
-    /// Tuning that is not needed.
+    /// Tuning, which is not needed.
     #[derive(Debug)]
     module "referer";
     pub struct RefererHashConf with RefererHashConfLayer;
@@ -27,7 +27,7 @@ nowait_conf::rows! {
     /// matches, else `1`. `none` matches a missing field; `blocked` one without `http://` or
     /// `https://`, as some proxies leave it; `server_names` one with a name of the server. Other
     /// values are a host, optionally with `*` at its beginning or end and with the beginning of a
-    /// path, or `~` and a case-insensitive regular expression for what follows the scheme.
+    /// path, or `~` and a case-insensitive regular expression for the text after the scheme.
     "valid_referers" => valid_referers, in SERVER | LOCATION, take at_least(1), args "none | blocked | server_names | string ...";
 }
 
@@ -45,14 +45,14 @@ struct RefererLayer {
     regexes: Vec<Compiled>,
 }
 
-/// Where requests may come from.
+/// Valid origins of requests.
 #[derive(Debug)]
 pub struct Referers {
-    /// Without a `Referer` header.
+    /// Whether a missing `Referer` is valid.
     pub none: bool,
-    /// With one that has no scheme.
+    /// Whether one without a scheme is valid.
     pub blocked: bool,
-    /// Hosts, and what their paths begin with; expressions for hosts.
+    /// Hosts with the beginnings of their paths; expressions for hosts.
     pub hosts: Names<Option<Box<[u8]>>, Regex>,
     /// Expressions for host and path.
     pub regexes: Box<[Compiled]>,
@@ -85,7 +85,7 @@ fn valid_referers(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 }
 
 impl Referers {
-    /// Resolves a chain of blocks: the innermost one that has any counts.
+    /// Resolves a chain of blocks: the innermost one with such a directive counts.
     pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Arc<Self>> {
         RefererHashConf::resolve(cx, chain);
         let layer = chain.iter().rev().find_map(|scope| scope.get::<RefererLayer>())?;
@@ -106,7 +106,7 @@ impl Referers {
             for name in &cx.global::<ServerNames>().0 {
                 match name {
                     ServerName::Regex(regex) => hosts.insert_regex(regex.clone(), None),
-                    // One that was given, too, may have a path; what can't be a name was refused.
+                    // A host given explicitly may have a path. Invalid names were rejected before.
                     ServerName::Plain(name) => drop(hosts.insert(name, None)),
                 }
             }

@@ -12,8 +12,8 @@ nowait_conf::directives! {
 
     /// Name servers for names in variables (`proxy_pass http://$host`) and for servers with
     /// `resolve`: addresses with an optional port (53), or names, which the system configuration
-    /// resolves. They are queried in turn; if one does not answer within 5 seconds, the next is
-    /// queried too. All workers share the answers, which are cached for their TTL.
+    /// resolves. They are queried in turn; if one does not respond within 5 seconds, the next is
+    /// queried too. All workers share the results, which are cached for their TTL.
     ///
     /// * `valid=time`: overrides the TTL.
     /// * `ipv4=off`, `ipv6=off`: no queries for addresses of this family.
@@ -27,7 +27,7 @@ nowait_conf::directives! {
     resolver_timeout: Msec = "30s", in HTTP | SERVER | LOCATION, args "time";
 }
 
-/// How names of the innermost of the blocks are resolved.
+/// How names are resolved in the innermost of the blocks.
 pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Resolving {
     let conf = ResolverConf::resolve(cx, chain);
     Resolving::new(cx, conf.resolver.as_ref(), conf.resolver_timeout)

@@ -61,7 +61,8 @@ enum Pending {
 }
 
 impl Code {
-    /// Makes a program of the directives. `locate` makes a location of the settings of an `if`.
+    /// Compiles the directives to a program. `locate` creates a location from the settings of an
+    /// `if`.
     pub fn compile(self, locate: &mut dyn FnMut(&Scope) -> LocationId) -> Program {
         let mut ops = Vec::new();
         self.append(&mut ops, locate);
@@ -137,7 +138,7 @@ fn rewrite(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Whether a replacement leads to another server, or may.
+/// Whether a replacement leads, or may lead, to another server.
 fn is_url(text: &[u8]) -> bool {
     [&b"http://"[..], b"https://", b"$scheme"].iter().any(|start| text.starts_with(start))
 }
@@ -233,7 +234,7 @@ fn condition(cx: &mut Cx<'_>, node: &Node) -> Result<Condition, Diagnostic> {
     }
 }
 
-/// The words between the parentheses, which may stand alone or belong to words.
+/// The words between the parentheses, which may be separate words or attached to others.
 fn without_parentheses(node: &Node) -> Result<Vec<Word>, Diagnostic> {
     let mut words = node.args.clone();
     let invalid = |word: &Word| word.error(format!("invalid condition \"{word}\""));
@@ -289,7 +290,7 @@ fn compare(
     }
 }
 
-/// The variable that a condition begins with. Its whole word is the name, as in nginx.
+/// The variable at the beginning of a condition. Its whole word is the name, as in nginx.
 fn variable(cx: &mut Cx<'_>, word: &Word) -> Index {
     let name = String::from_utf8_lossy(&word.text[1..]).into_owned();
     cx.global::<Mentions>().names.insert((name.clone().into_bytes(), word.span));

@@ -5,7 +5,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
 use crate::variables::complex::Complex;
 
 nowait_conf::directives! {
-    /// Links that nobody else can make.
+    /// Links protected by a checksum.
     #[derive(Debug)]
     module "secure_link";
     pub struct SecureLinkConf with SecureLinkConfLayer;
@@ -37,8 +37,8 @@ impl Setting for Secret {
 }
 
 impl SecureLinkConf {
-    /// Resolves a chain of blocks: links of one kind end those of the other that an outer block
-    /// has.
+    /// Resolves a chain of blocks. Links of one kind cancel links of the other kind that an outer
+    /// block configures.
     pub fn inherit(cx: &mut Cx<'_>, chain: &[&Scope]) -> Self {
         let mut conf = Self::resolve(cx, chain);
         let layers: Vec<&SecureLinkConfLayer> =

@@ -33,9 +33,9 @@ nowait_conf::directives! {
 /// One `sub_filter`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// What is looked for, in lower case where it is literal.
+    /// The search string, in lower case if it is literal.
     pub string: Complex,
-    /// What takes its place.
+    /// The replacement.
     pub replacement: Complex,
 }
 
@@ -59,14 +59,14 @@ impl Setting for Pair {
 /// The replacements of a location.
 #[derive(Debug)]
 pub struct SubFilter {
-    /// As they were given.
+    /// The settings as given.
     pub conf: SubConf,
-    /// What is looked for, if no variable takes part.
+    /// The search strings, if they contain no variables.
     pub fixed: Option<Arc<Patterns>>,
 }
 
 impl SubFilter {
-    /// Resolves a chain of blocks; `None` where nothing is replaced.
+    /// Resolves a chain of blocks; `None` if nothing is replaced.
     pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<Self>> {
         let conf = SubConf::resolve(cx, chain);
         if conf.sub_filter.is_empty() {

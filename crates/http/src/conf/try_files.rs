@@ -5,7 +5,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Own, Setting, arity};
 use crate::variables::complex::Complex;
 
 nowait_conf::directives! {
-    /// Files that are tried before the content handler runs.
+    /// Files to try before the content handler runs.
     #[derive(Debug)]
     module "try_files";
     pub struct TryFilesConf with TryFilesConfLayer;
@@ -18,9 +18,9 @@ nowait_conf::directives! {
 /// A `try_files` directive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TryFiles {
-    /// What is tried, in this order.
+    /// The candidates, in this order.
     pub candidates: Box<[Candidate]>,
-    /// What happens when nothing exists.
+    /// The fallback if no candidate exists.
     pub fallback: Fallback,
 }
 
@@ -29,7 +29,7 @@ pub struct TryFiles {
 pub struct Candidate {
     /// Its name below the root, without the final slash of a directory.
     pub name: Complex,
-    /// Whether a directory is wanted.
+    /// Whether the candidate is a directory.
     pub directory: bool,
 }
 

@@ -6,13 +6,13 @@ use crate::request::Request;
 
 pub use nowait_front::upstreams::{GroupId, Server};
 
-/// The groups that requests go to.
+/// The groups of upstream servers.
 pub type Upstreams = nowait_front::upstreams::Upstreams<Request>;
 
-/// A group that requests go to.
+/// A group of upstream servers.
 pub type Upstream = nowait_front::upstreams::Upstream<Request>;
 
-/// The groups that were named so far.
+/// The groups named until now.
 pub type Groups = nowait_front::upstreams::Groups<Request>;
 
 nowait_conf::rows! {

@@ -3,7 +3,7 @@
 use nowait_conf::{Cx, Diagnostic, Invalid, Node, Seconds, Setting, Value, arity};
 
 nowait_conf::directives! {
-    /// Cookies that tell clients apart.
+    /// Cookies that identify clients.
     #[derive(Debug)]
     module "userid";
     pub struct UserIdConf with UserIdConfLayer;
@@ -99,7 +99,7 @@ impl Value for Service {
         let digits = std::str::from_utf8(text).ok();
         let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
         let number = digits.and_then(|text| text.parse::<u64>().ok());
-        // nginx: the upper bits of a large one are lost.
+        // nginx: the upper bits of a large number are dropped.
         let number = number.and_then(|number| u32::try_from(number & 0xffff_ffff).ok());
         number.map(Self).ok_or_else(|| Invalid::message("invalid number"))
     }
@@ -112,7 +112,7 @@ pub enum Expires {
     Off,
     /// At the end of 2037.
     Max,
-    /// So many seconds from now.
+    /// This many seconds from now.
     After(u64),
 }
 

@@ -45,14 +45,15 @@ pub fn open(
     let main_logs = settings.error_logs.iter().filter_map(|log| log.file());
     let main_logs: Vec<PathBuf> = main_logs.map(std::path::Path::to_path_buf).collect();
     if main_logs.iter().chain(&loaded.needs.logs).any(is_default) && !default_logs.exists() {
-        // nginx differs: its packages install this directory; users of Nowait need not know about
-        // it. A user who could write here could replace a log by a link to any file of root's.
+        // nginx differs: its packages install this directory. Here it is created on demand. It
+        // belongs to root: a user with write permission could replace a log by a link to any of
+        // root's files.
         std::fs::DirBuilder::new()
             .mode(0o755)
             .create(&default_logs)
             .map_err(|error| {
                 emerg(failed("mkdir()", &default_logs, &error));
-                log.hint("logs are written there unless access_log and error_log say otherwise");
+                log.hint("this is the default directory of logs; access_log and error_log can name another");
             })
             .ok()?;
     }
@@ -112,11 +113,11 @@ impl Master {
             return ControlFlow::Continue(());
         }
         if self.new_binary.is_some() {
-            // As in nginx: back to serving with this binary and its configuration.
+            // As in nginx: resume serving with this binary and its configuration.
             if self.noaccepting {
                 return self.start_child();
             }
-            return self.discard("nowait: [emerg] an upgrade is under way\n");
+            return self.discard("nowait: [emerg] an upgrade is in progress\n");
         }
         if self.pending.is_some() {
             self.reload_again = true;

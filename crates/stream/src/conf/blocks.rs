@@ -86,7 +86,7 @@ fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let mut scope = cx.block(Context::STREAM_SERVER, node.children());
     if scope.layer::<ServerLayer>().listens.is_empty() && scope.seen("listen").is_none() {
         let error = node.error("no \"listen\" is defined for server");
-        return Err(error.hint("say where it listens: listen 12345;"));
+        return Err(error.hint("add an address or port: listen 12345;"));
     }
     cx.layer::<StreamLayer>().servers.push((scope, node.span));
     Ok(())
@@ -140,7 +140,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
             Some(content) => content,
             None => {
                 let warning = Diagnostic::warn("no handler for server: its sessions end at once");
-                cx.report(warning.at(span).hint("say where they go: proxy_pass 127.0.0.1:12345;"));
+                cx.report(warning.at(span).hint("add a destination: proxy_pass 127.0.0.1:12345;"));
                 Content::Nothing
             }
         };

@@ -16,7 +16,7 @@ impl Setting for HeaderName {
     }
 }
 
-/// A set of header names; case does not matter. Names that the parser knows cost one test of a bit.
+/// A set of header names, without regard to case. Names known to the parser cost one bit test.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameSet {
     known: u128,
@@ -24,7 +24,7 @@ pub struct NameSet {
 }
 
 impl NameSet {
-    /// The hidden headers: those hidden by default and those given, without those that are passed.
+    /// The hidden header fields: the default and the given ones, except those that are passed.
     pub fn hidden(default: &[&str], hide: &[HeaderName], pass: &[HeaderName]) -> Self {
         let passed: NameSet = pass.iter().map(|name| &*name.0).collect();
         let default = default.iter().map(|name| name.as_bytes());
@@ -43,7 +43,7 @@ impl NameSet {
         }
     }
 
-    /// Whether a name is in the set; `known` is its number if it has one.
+    /// Whether a name is in the set; `known` is its number, if it has one.
     #[inline]
     pub fn contains(&self, name: &[u8], known: Option<Known>) -> bool {
         match known {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passing_takes_a_name_out_of_the_default() {
+    fn passed_fields_are_not_hidden() {
         let name = |text: &str| HeaderName(text.as_bytes().into());
         let set =
             NameSet::hidden(&["Date", "X-Pad"], &[name("x-own"), name("ETag")], &[name("DATE")]);

@@ -4,32 +4,32 @@ use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
 
 use crate::variables::complex::Complex;
 
-/// Where responses are kept.
+/// Where responses are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreTarget {
     /// Nowhere.
     Off,
-    /// Where `root` or `alias` say.
+    /// Below `root` or `alias`.
     Root,
     /// At this path.
     Path(Complex),
 }
 
-/// Permissions of files, as in `stat`.
+/// Permissions of files, as for `chmod`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreAccess(pub u32);
 
-/// How responses are kept.
+/// How responses are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// The path; none: where `root` or `alias` say.
+    /// The path; none: as given by `root` or `alias`.
     pub path: Option<Complex>,
     /// Permissions of files.
     pub access: u32,
 }
 
 impl Store {
-    /// What two directives say.
+    /// Combines the two directives.
     pub fn new(target: StoreTarget, access: StoreAccess) -> Option<Self> {
         let path = match target {
             StoreTarget::Off => return None,
@@ -39,7 +39,8 @@ impl Store {
         Some(Self { path, access: access.0 })
     }
 
-    /// Permissions of directories: who may read one may look into it. nginx: `ngx_dir_access`.
+    /// Permissions of directories: read permission includes search permission. nginx:
+    /// `ngx_dir_access`.
     pub fn directory_access(&self) -> u32 {
         self.access | (self.access & 0o444) >> 2
     }
@@ -71,7 +72,7 @@ impl Setting for StoreAccess {
     /// nginx: `ngx_conf_set_access_slot`.
     fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
         let mut access = 0;
-        // Without a word about it, the server itself may read and write.
+        // By default, the server itself may read and write.
         let mut user = 0o600;
         for word in &node.args {
             let invalid = || {
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_searchable_by_those_who_read() {
+    fn read_permission_makes_directories_searchable() {
         let store = |access| Store { path: None, access };
         assert_eq!(store(0o600).directory_access(), 0o700);
         assert_eq!(store(0o664).directory_access(), 0o775);

@@ -8,27 +8,27 @@ use crate::conf::Regex;
 use crate::conf::blocks::compile_regex;
 use crate::variables::complex::Complex;
 
-/// What the value of an attribute must be to be changed.
+/// Condition for changing an attribute.
 #[derive(Debug, Clone)]
 pub enum CookiePattern {
-    /// This domain, in any case, with or without a dot before it.
+    /// This domain, in any case, with or without a leading dot.
     Domain(Complex),
-    /// A value that begins with this.
+    /// A value with this prefix.
     Prefix(Complex),
-    /// What an expression matches.
+    /// A value that matches an expression.
     Regex(Regex),
 }
 
-/// How the value of an attribute is changed.
+/// A change of an attribute's value.
 #[derive(Debug, Clone)]
 pub struct CookieRule {
-    /// What is looked for.
+    /// The condition.
     pub pattern: CookiePattern,
-    /// What stands in its place.
+    /// The replacement.
     pub replacement: Complex,
 }
 
-/// How the flags of a cookie are changed.
+/// A change of a cookie's flags.
 #[derive(Debug, Clone)]
 pub struct FlagsRule {
     /// The name of the cookie.
@@ -37,12 +37,12 @@ pub struct FlagsRule {
     pub flags: Vec<Complex>,
 }
 
-/// Which cookies are meant.
+/// Selects cookies.
 #[derive(Debug, Clone)]
 pub enum CookieName {
-    /// One with this name, in any case.
+    /// Cookies with this name, in any case.
     Exact(Complex),
-    /// Those whose name an expression matches.
+    /// Cookies whose name matches an expression.
     Regex(Regex),
 }
 
@@ -52,20 +52,20 @@ pub struct Rules<R: Rule>(Option<Vec<R::Item>>);
 
 /// One directive of a kind.
 pub trait Rule: 'static {
-    /// What it is.
+    /// Its type.
     type Item: Clone + std::fmt::Debug + 'static;
-    /// Most arguments that it takes.
+    /// Largest number of arguments.
     const ARGS_MAX: u32;
 
     /// Reads the directive.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the directive.
     fn rule(pattern: &Word, rest: &[Word], cx: &mut Cx<'_>) -> Result<Self::Item, Diagnostic>;
 }
 
 impl<R: Rule> Rules<R> {
-    /// The rules, none if they are off.
+    /// The rules; none with `off`.
     pub fn list(given: Option<Self>) -> Vec<R::Item> {
         given.and_then(|rules| rules.0).unwrap_or_default()
     }
@@ -107,7 +107,7 @@ impl Rule for Domain {
     fn rule(pattern: &Word, rest: &[Word], cx: &mut Cx<'_>) -> Result<CookieRule, Diagnostic> {
         let [replacement] = rest else { return Err(pattern.error("one replacement is expected")) };
         if let Some(regex) = pattern.text.strip_prefix(b"~") {
-            // Domains have no case (RFC 6265 section 5.1.2).
+            // Domains are case-insensitive (RFC 6265 section 5.1.2).
             let pattern = CookiePattern::Regex(compile_regex(cx, pattern, regex, true)?);
             return Ok(CookieRule { pattern, replacement: crate::conf::complex(replacement, cx)? });
         }
@@ -150,7 +150,7 @@ impl Rule for FlagsRule {
     }
 }
 
-/// Changes of the flags of a cookie.
+/// Changes to the flags of a cookie.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CookieFlags {
     /// `Secure` is added or removed.
@@ -162,11 +162,11 @@ pub struct CookieFlags {
 }
 
 impl CookieFlags {
-    /// Notes a flag; unknown ones change nothing.
+    /// Adds a flag; unknown ones have no effect.
     pub fn add(&mut self, flag: &[u8]) {
         match &flag.to_ascii_lowercase()[..] {
             b"secure" => self.secure = Some(true),
-            // nginx: what is added wins over what is removed.
+            // nginx: adding wins over removing.
             b"nosecure" => self.secure = self.secure.or(Some(false)),
             b"httponly" => self.http_only = Some(true),
             b"nohttponly" => self.http_only = self.http_only.or(Some(false)),

@@ -7,8 +7,8 @@ use nowait_h1::Known;
 use crate::conf::backend::NameSet;
 use crate::variables::complex::Complex;
 
-/// Headers of the client's that are never passed on as they are: they are about the connection to
-/// the client (RFC 9110 section 7.6.1), or are written anew.
+/// Client header fields that are never passed on unchanged: they concern the connection to the
+/// client (RFC 9110 section 7.6.1), or are written anew.
 const REPLACED: &[&[u8]] = &[
     b"Host",
     b"Connection",
@@ -21,8 +21,8 @@ const REPLACED: &[&[u8]] = &[
     b"Upgrade",
 ];
 
-/// Headers of the client's that are not passed on when the response is for the cache, which serves
-/// others, too.
+/// Client header fields that are not passed on if the response is for the cache, which serves other
+/// clients, too.
 const REPLACED_FOR_CACHE: &[&[u8]] = &[
     b"If-Modified-Since",
     b"If-Unmodified-Since",
@@ -35,9 +35,9 @@ const REPLACED_FOR_CACHE: &[&[u8]] = &[
 /// One `proxy_set_header`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetHeader {
-    /// Name as it is sent.
+    /// Name as sent.
     pub name: Bytes,
-    /// Value; empty: the header is not sent.
+    /// Value; an empty one removes the field.
     pub value: Complex,
 }
 
@@ -61,18 +61,18 @@ impl Setting for SetHeader {
     }
 }
 
-/// What makes the headers of requests.
+/// Construction of the request header.
 #[derive(Debug, Clone, Default)]
 pub struct RequestHeaders {
     /// `Host` in place of `$proxy_host`.
     pub host: Option<Complex>,
-    /// The other headers that are set, but for those with an empty text.
+    /// The other fields that are set, except those with an empty text.
     pub lines: Vec<SetHeader>,
-    /// Headers that are set: the program's own and the client's of these names are not sent.
+    /// Fields that are set: neither defaults nor the client's fields of these names are sent.
     set: NameSet,
-    /// Headers of the client's that are not passed on.
+    /// Client header fields that are not passed on.
     replaced: NameSet,
-    /// The same, when the response is for the cache.
+    /// The same if the response is for the cache.
     replaced_for_cache: NameSet,
 }
 
@@ -98,12 +98,12 @@ impl RequestHeaders {
         }
     }
 
-    /// Whether a header is set by a directive, even if to nothing.
+    /// Whether a field is set by a directive, even to nothing.
     pub fn sets(&self, known: Known) -> bool {
         self.set.contains(b"", Some(known))
     }
 
-    /// Headers of the client's that are not passed on.
+    /// Client header fields that are not passed on.
     pub fn replaced(&self, for_cache: bool) -> &NameSet {
         if for_cache { &self.replaced_for_cache } else { &self.replaced }
     }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_replaces_what_came() {
+    fn set_fields_replace_the_clients() {
         let header = |name: &'static str, value: &'static str| SetHeader {
             name: Bytes::from_static(name.as_bytes()),
             value: Complex::from_literal(value),

@@ -26,16 +26,16 @@ nowait_conf::rows! {
     "proxy_pass" => proxy_pass, in LOCATION | LOCATION_IF | LIMIT_EXCEPT, take exactly(1), args "URL";
 }
 
-/// Where requests go.
+/// Destination of requests.
 #[derive(Clone, Debug)]
 pub enum Pass {
     /// To one server or group.
     Static(Arc<StaticPass>),
-    /// Each request tells.
+    /// Each request evaluates its own.
     Variable {
         /// The URL.
         url: Complex,
-        /// Where it stands.
+        /// Position in the configuration.
         span: Span,
     },
 }
@@ -47,15 +47,15 @@ pub struct StaticPass {
     pub url: Bytes,
     /// The group of servers.
     pub group: GroupId,
-    /// What requests say of it.
+    /// The values for requests.
     pub destination: Destination,
-    /// The part of URIs that the URL's own URI stands for; empty: none.
+    /// The part of URIs that the URL's own URI replaces; empty: none.
     pub location: Bytes,
     span: Span,
 }
 
 impl Pass {
-    /// Where the directive stands.
+    /// Position of the directive.
     pub fn span(&self) -> Span {
         match self {
             Self::Static(pass) => pass.span,
@@ -67,16 +67,16 @@ impl Pass {
 /// The `proxy_pass` of a block.
 #[derive(Default)]
 pub struct PassLayer {
-    /// Where to.
+    /// The destination.
     pub pass: Option<Pass>,
 }
 
-/// The variables that a `proxy_pass` takes its URL from, and where.
+/// The variables that a `proxy_pass` takes its URL from, with its position.
 #[derive(Default)]
 struct UrlVariables(Vec<(String, Span)>);
 
-/// Warns of URLs that the configuration gives to such variables and that no request can be passed
-/// to. Called when everything is read.
+/// Warns about values of such variables in the configuration that are not usable as a URL. Called
+/// when everything was read.
 pub fn warn_of_schemes(cx: &mut Cx<'_>) {
     let urls = cx.take_global::<Assigned>();
     for (name, pass) in cx.take_global::<UrlVariables>().0 {
@@ -94,7 +94,7 @@ fn needs_tls(word: &Word) -> Diagnostic {
     word.error("https protocol requires SSL support").hint("nowait does not support TLS yet")
 }
 
-/// Refuses a URL whose variables come behind a scheme that is not supported.
+/// Rejects a URL whose variables follow an unsupported scheme.
 fn check_start(word: &Word) -> Result<(), Diagnostic> {
     let Some(end) = word.text.windows(3).position(|three| three == b"://") else { return Ok(()) };
     match &word.text[..end] {

@@ -8,10 +8,10 @@ use crate::conf::Regex;
 use crate::conf::blocks::compile_regex;
 use crate::variables::complex::Complex;
 
-/// What is looked for in a value.
+/// A search pattern.
 #[derive(Debug, Clone)]
 pub enum Rewrite {
-    /// A beginning, of which case matters.
+    /// A prefix, compared with regard to case.
     Prefix(Complex),
     /// An expression; the whole value is replaced.
     Regex(Regex),
@@ -20,9 +20,9 @@ pub enum Rewrite {
 /// One rule.
 #[derive(Debug, Clone)]
 pub struct Redirect {
-    /// What is looked for.
+    /// The pattern.
     pub pattern: Rewrite,
-    /// What stands in its place.
+    /// The replacement.
     pub replacement: Complex,
 }
 
@@ -31,12 +31,12 @@ pub struct Redirect {
 pub enum Redirects {
     /// Nothing is changed.
     Off,
-    /// The first rule that fits.
+    /// The first matching rule applies.
     Rules(Vec<Redirect>),
 }
 
 impl Redirects {
-    /// The rules of a location: those given, else the default.
+    /// The rules of a location, or the default one.
     pub fn resolve(given: Option<Self>, pass: &Pass) -> Vec<Redirect> {
         match given {
             Some(Self::Off) => Vec::new(),
@@ -105,7 +105,7 @@ fn rule(node: &Node, cx: &mut Cx<'_>) -> Result<Redirect, Diagnostic> {
     }
 }
 
-/// An expression after its first tilde; a star makes it ignore case.
+/// An expression after its first tilde; a star as the next character makes it ignore case.
 pub(super) fn expression(cx: &mut Cx<'_>, word: &Word, text: &[u8]) -> Result<Regex, Diagnostic> {
     match text.strip_prefix(b"*") {
         Some(text) => compile_regex(cx, word, text, true),

@@ -86,9 +86,9 @@ pub(super) async fn one(
         Progress::Files => {
             connection.release_input();
             match request.asked.run() {
-                Some(_) => asked(connection, request, out).await,
+                Some(_) => from_upstream(connection, request, out).await,
                 // Only responses that need a file get here.
-                None => Box::pin(files(connection, request, out)).await,
+                None => Box::pin(with_files(connection, request, out)).await,
             }
         }
     };
@@ -102,11 +102,11 @@ pub(super) async fn one(
         };
         request.log(Level::Info, format_args!("client prematurely closed connection{waited}"));
         request.closed_by_client();
-        ended(request);
+        end_request(request);
         return Next::Close;
     };
     let answer = match request.body {
-        RequestBody::Unread(_) => Box::pin(checked(connection, request, answer)).await,
+        RequestBody::Unread(_) => Box::pin(discard_unwanted(connection, request, answer)).await,
         _ => answer,
     };
     let Some(response) = answer else {
@@ -128,7 +128,7 @@ pub(super) async fn one(
         Ok(()) => request.keep_alive,
         Err(error) => {
             sender::log_error(request, &error);
-            ended(request);
+            end_request(request);
             if !error.is_client() {
                 // The part of the response that exists is sent, so that the client sees where it
                 // was cut off.
@@ -145,7 +145,7 @@ pub(super) async fn one(
 }
 
 /// Ends a request: its response was sent or never will be.
-fn ended(request: &Request) {
+fn end_request(request: &Request) {
     debug!(request, "http request ended: {} bytes sent", request.sent.bytes.get());
     crate::logs::access(request);
     crate::post_action::run(request);
@@ -153,7 +153,7 @@ fn ended(request: &Request) {
 
 /// Discards the part of an unwanted body that has arrived. A malformed body makes the request fail
 /// with 400, unless the request was refused already.
-async fn checked(
+async fn discard_unwanted(
     connection: &Connection,
     request: &mut Request,
     answer: Option<Response>,
@@ -180,7 +180,7 @@ async fn checked(
 }
 
 /// Waits for the response of the upstream that received the request. `None`: the client has gone.
-async fn asked(
+async fn from_upstream(
     connection: &Connection,
     request: &mut Request,
     out: &mut OutBuf,
@@ -190,7 +190,7 @@ async fn asked(
         return None;
     }
     let Some(recv) = request.asked.run().and_then(Run::receive) else {
-        return Box::pin(files(connection, request, out)).await;
+        return Box::pin(with_files(connection, request, out)).await;
     };
     let received = match select(recv, connection.gone()).await {
         Either::Left(received) => received,
@@ -201,12 +201,12 @@ async fn asked(
     };
     match phases::received(request, received) {
         Progress::Done(answer) => Some(answer),
-        Progress::Files => Box::pin(files(connection, request, out)).await,
+        Progress::Files => Box::pin(with_files(connection, request, out)).await,
     }
 }
 
 /// Resumes the phases, which may need files. `None`: the client has gone.
-async fn files(
+async fn with_files(
     connection: &Connection,
     request: &mut Request,
     out: &mut OutBuf,
@@ -246,11 +246,11 @@ async fn finish(
     };
     if let Err(error) = flushed {
         request.log(Level::Info, format_args!("send() failed {}", crate::files::errno(&error)));
-        ended(request);
+        end_request(request);
         return Next::Close;
     }
     request.sent.complete.set(true);
-    ended(request);
+    end_request(request);
     request.body = RequestBody::None;
     let client = &request.location().client;
     let linger = Next::Linger {
@@ -376,7 +376,7 @@ async fn refuse(
     };
     let flushed = flush(connection, out, send_timeout(request)).await;
     request.sent.complete.set(sent.is_ok() && flushed.is_ok());
-    ended(request);
+    end_request(request);
     let client = &request.location().client;
     // More input may be on its way, even if the head was rejected at its end.
     match client.lingering_close {

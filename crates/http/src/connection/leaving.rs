@@ -79,7 +79,7 @@ impl Connection {
         connection.proxy_protocol = moved.proxy_protocol.map_or_else(OnceCell::new, OnceCell::from);
         connection.local = moved.local.map_or_else(OnceCell::new, OnceCell::from);
         connection.shared = Cell::new(moved.shared);
-        connection.goes_on(moved.wait);
+        connection.interrupt(moved.wait);
         let connection = Rc::new(connection);
         connection.place.set(connection.worker.enter(&connection));
         Ok(connection)

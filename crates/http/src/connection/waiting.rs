@@ -119,11 +119,11 @@ impl Connection {
     fn cut_short(&self, timeout: Duration) {
         let until = self.waits().map(|(since, keep)| since + keep);
         let keep = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now()));
-        self.goes_on(Wait { timeout, keep });
+        self.interrupt(Wait { timeout, keep });
     }
 
     /// Stores the remaining times of an interrupted wait.
-    pub(super) fn goes_on(&self, wait: Wait) {
+    pub(super) fn interrupt(&self, wait: Wait) {
         let Wait { timeout, keep } = wait;
         self.idle.set(Idle::Rest { timeout_ms: as_ms(timeout), keep_ms: as_ms(keep) });
     }

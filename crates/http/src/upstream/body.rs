@@ -24,18 +24,18 @@ use crate::limit::Held;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
 
-/// A body up to about this size is taken at once, if it has come already.
+/// A body up to about this size is read at once if it has arrived already.
 const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
 /// The rest of a response. Dropped, it closes the connection unless the response is complete.
 pub struct UpstreamBody {
-    /// Content that has come already.
+    /// Content that has arrived already.
     first: Pieces,
-    /// `None`: the response is complete, and its connection serves others.
+    /// `None`: the response is complete, and its connection was released.
     rest: Option<Rest>,
 }
 
-/// A body of which more has to come.
+/// The rest of an incomplete body.
 struct Rest {
     exchange: Box<Exchange>,
     /// Not [`More::Complete`].
@@ -74,20 +74,20 @@ impl Pieces {
     }
 }
 
-/// How a response's content goes to the client.
+/// Delivery of a response's content to the client.
 #[derive(Default)]
 pub struct BodyOptions {
-    /// Read ahead of the client; `None`: as configured.
+    /// Whether it is read ahead of the client; `None`: as configured.
     pub buffering: Option<bool>,
     /// A second destination.
     pub tee: Option<Box<dyn Tee>>,
 }
 
 impl UpstreamBody {
-    /// What follows the head that the exchange has received.
+    /// The body after the head that the exchange has received.
     pub(super) fn new(mut exchange: Exchange, request: &Request) -> Self {
         let mut first = Pieces::default();
-        // Also says that there is none.
+        // Also finds out that there is no body.
         let more = match exchange.codec().is_tunnel() {
             true => More::Yes,
             false => decode(&mut exchange, &mut first),
@@ -95,7 +95,7 @@ impl UpstreamBody {
         let rest = match more {
             More::Complete => None,
             more => Some(Rest {
-                // Boxed, since it is handed on from one future to the next.
+                // Boxed, since it is moved from one future to the next.
                 exchange: Box::new(exchange),
                 more,
                 limit_rate: 0,
@@ -106,15 +106,15 @@ impl UpstreamBody {
         Self { first, rest }
     }
 
-    /// Keeps what a hang-up of the client means for as long as the body is received.
+    /// Keeps the meaning of a client's hang-up while the body is received.
     pub(super) fn keep(&mut self, watch: Watch) {
-        // The client is not asked to stay for what it does not wait for.
+        // A client need not stay for a part that it does not wait for.
         if let Some(rest) = &mut self.rest {
             rest.watch = Some(watch);
         }
     }
 
-    /// Learns something when the response has ended well.
+    /// Learns from the response if it ends successfully.
     pub(super) fn at_end(&mut self, learning: Learning) {
         match &mut self.rest {
             None => learning.note(nowait_runtime::now()),
@@ -122,32 +122,32 @@ impl UpstreamBody {
         }
     }
 
-    /// Keeps what counts the request at limits, until the response was received.
+    /// Keeps the request counted at limits until the response was received.
     pub fn hold(&mut self, held: Vec<Held>) {
         if let Some(rest) = &mut self.rest {
             rest.exchange.held = held;
         }
     }
 
-    /// The connection has become a tunnel.
+    /// Whether the connection has become a tunnel.
     pub fn is_tunnel(&mut self) -> bool {
         self.rest.as_mut().is_some_and(|rest| rest.exchange.codec().is_tunnel())
     }
 
-    /// All of it has come, and the connection serves others.
+    /// Whether the whole body has arrived, and the connection was released.
     pub fn is_complete(&self) -> bool {
         self.rest.is_none()
     }
 
-    /// How many bytes per second are read from the upstream, if the response is read ahead; zero: no
-    /// limit.
+    /// Limits the rate of reading from the upstream, if the response is read ahead, in bytes per
+    /// second; zero: no limit.
     pub fn set_limit_rate(&mut self, bytes_per_second: u64) {
         if let Some(rest) = &mut self.rest {
             rest.limit_rate = bytes_per_second;
         }
     }
 
-    /// Takes more, if it has come already.
+    /// Reads the content that has arrived already.
     fn take_ready(&mut self) {
         let mut bytes = self.first.bytes();
         while let Some(Rest { exchange, more: more @ More::Yes, .. }) = &mut self.rest
@@ -156,9 +156,10 @@ impl UpstreamBody {
         {
             let room = AT_ONCE_BYTES_MAX - bytes;
             let max = match exchange.codec().body_left() {
-                // More than the rest: a receive that fills its memory seems to leave something.
+                // One byte more than the rest: a receive that fills its buffer seems to leave
+                // something.
                 Some(left) if left <= room as u64 => left as usize + 1,
-                // It can't come as a whole: it is received at the pace of its client.
+                // It does not fit as a whole: it is received at its client's pace.
                 Some(_) => return,
                 None => room,
             };
@@ -169,7 +170,7 @@ impl UpstreamBody {
                     exchange.input = received;
                     decode(exchange, &mut self.first)
                 }
-                // An error comes again.
+                // An error will occur again.
                 Ok(None) | Err(_) => return,
             };
             if matches!(more, More::Complete) {
@@ -185,7 +186,7 @@ impl UpstreamBody {
         {
             return Body::Tunnel(Box::new(Tunnel::new(exchange, watch)));
         }
-        // With a limit time has to pass between two receives.
+        // With a limit, time has to pass between two receives.
         if self.rest.as_ref().is_some_and(|rest| rest.limit_rate == 0) {
             self.take_ready();
         }
@@ -209,7 +210,7 @@ impl UpstreamBody {
         let Rest { exchange, more, limit_rate, io, watch } = rest;
         let buffering = options.buffering.unwrap_or(exchange.settings.buffering);
         let first = self.first.into_parts();
-        // The client's wish ends nothing that somebody else wants.
+        // A hang-up of the client must not end a response that has another user.
         let watch = watch.filter(|_| options.tee.is_none());
         exchange.state.set_action(Some("reading upstream"));
         if buffering || options.tee.is_some() {
@@ -254,7 +255,7 @@ impl UpstreamBody {
     }
 }
 
-/// Takes what the exchange has received.
+/// Decodes the received bytes.
 fn decode(exchange: &mut Exchange, first: &mut Pieces) -> More {
     let more = exchange.decode();
     let received = std::mem::replace(&mut exchange.input, Received::empty());
@@ -264,7 +265,7 @@ fn decode(exchange: &mut Exchange, first: &mut Pieces) -> More {
     more
 }
 
-/// A body that is all there.
+/// A body that is complete.
 fn whole(mut parts: VecDeque<Part>) -> Body {
     match parts.len() {
         0 => Body::Empty,
@@ -273,7 +274,7 @@ fn whole(mut parts: VecDeque<Part>) -> Body {
     }
 }
 
-/// Gives a body that is all there to its second destination.
+/// Passes a complete body to its second destination.
 fn copy(parts: &VecDeque<Part>, mut tee: Box<dyn Tee>) -> JoinHandle<()> {
     let pieces: Vec<Bytes> = parts.iter().filter_map(pump::bytes_of).collect();
     spawn(async move {
@@ -284,10 +285,10 @@ fn copy(parts: &VecDeque<Part>, mut tee: Box<dyn Tee>) -> JoinHandle<()> {
     })
 }
 
-/// A body that is all there, and ends when its second destination has it.
+/// A complete body that ends when its second destination has received it.
 struct Copied {
     parts: VecDeque<Part>,
-    /// `None` at the end.
+    /// `None` after the end.
     task: Option<JoinHandle<()>>,
 }
 
@@ -321,14 +322,14 @@ impl From<Part> for Body {
     }
 }
 
-/// A body that is read as the client takes it.
+/// A body that is read at the pace of its client.
 struct Unbuffered {
     exchange: Box<Exchange>,
     more: More,
     first: VecDeque<Part>,
-    /// How many bytes of content had come when the client was slow last.
+    /// Bytes of content that had arrived when the client was last slow.
     slow_at: u64,
-    /// When the last part was handed out.
+    /// When the last part was returned.
     handed: Option<Instant>,
     _watch: Option<Watch>,
 }
@@ -343,7 +344,7 @@ impl Unbuffered {
         Self { exchange, more, first, slow_at: 0, handed: None, _watch: watch }
     }
 
-    /// The next part; how much is received for it depends on how fast the last one was taken.
+    /// The next part; the size of the receive depends on how fast the last one was taken.
     async fn take(&mut self) -> Result<Option<Part>, BodyError> {
         let handed = self.handed.take();
         if handed.is_some_and(|at| now().saturating_duration_since(at) >= pump::PATIENCE) {
@@ -393,12 +394,12 @@ impl BodySource for Unbuffered {
     }
 }
 
-/// What a response that breaks off says to the client's side.
+/// The error for the client's side when a response breaks off.
 pub(super) fn broken(fault: &Fault) -> BodyError {
     BodyError::Upstream(fault.to_string())
 }
 
-/// The same for one that can't be received.
+/// The same if the response can't be received.
 pub(super) fn unreceived(fault: ReceiveFault) -> BodyError {
     BodyError::Upstream(match fault {
         ReceiveFault::Network(error)

@@ -31,23 +31,23 @@ use crate::log::Level;
 use crate::response::{BodyError, BodySource, LocalFuture, Part};
 use crate::temp_file::TempFile;
 
-/// Bytes of content and of what holds on to them that a client which keeps up may have in memory,
-/// whatever `buffers` says.
+/// Memory, including that of partly used buffers, that the content of a client which keeps up may
+/// take, whatever `buffers` says; in bytes.
 const MEMORY_BYTES_MIN: u64 = 2 * RECV_BUF_BYTES as u64;
 
-/// A client that has taken nothing for so long is slow: what comes for it goes to the file. Less only
-/// says that its task, or the kernel, has not had its turn.
+/// A client that has taken nothing for this long is slow: its further content goes to the file. A
+/// shorter delay may only mean that its task, or the kernel, was not scheduled yet.
 pub(super) const PATIENCE: Duration = Duration::from_millis(5);
 
-/// How much is received at once for a client that has taken so many bytes since it was slow last. One
-/// that stops taking holds on to all the memory of the piece that it was sent last: so half of what it
-/// has taken already, within the sizes that memory has.
+/// How much to receive at once for a client that has taken this many bytes since it was last slow.
+/// A client that stops taking holds on to all the memory of its last piece; so this is half of the
+/// bytes taken, within the sizes of buffers.
 pub(super) fn portion(taken: u64) -> usize {
     const BYTES_MIN: usize = LARGE_BUF_BYTES / 4;
     usize::try_from(taken / 2).unwrap_or(usize::MAX).clamp(BYTES_MIN, LARGE_BUF_BYTES)
 }
 
-/// What a pump is made of.
+/// The components of a pump.
 pub(super) struct Plan {
     pub(super) exchange: Box<Exchange>,
     pub(super) more: More,
@@ -58,7 +58,7 @@ pub(super) struct Plan {
     pub(super) watch: Option<Watch>,
 }
 
-/// Starts the task that reads; returns the client's side.
+/// Starts the reading task; returns the client's side.
 pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
     let Plan { exchange, more, first, tee, limit_rate, io, watch } = plan;
     let queue = Rc::new(Queue::default());
@@ -94,24 +94,24 @@ pub(super) fn bytes_of(part: &Part) -> Option<Bytes> {
     }
 }
 
-/// What both sides share.
+/// State shared by both sides.
 #[derive(Default)]
 struct Queue {
     parts: RefCell<VecDeque<Part>>,
-    /// What comes after `parts` and is being written to the file.
+    /// The content after `parts`, which is being written to the file.
     writing: RefCell<VecDeque<Bytes>>,
-    /// Bytes that the client's side took of what is being written.
+    /// Bytes of it that the client's side has taken meanwhile.
     overtaken: Cell<u64>,
-    /// Bytes in memory, those included that the client's side took last.
+    /// Bytes in memory, including those last taken by the client's side.
     in_memory: Cell<u64>,
-    /// Bytes in memory that the client's side took last.
+    /// Bytes in memory last taken by the client's side.
     taken: Cell<u64>,
-    /// When the client's side has last asked for something.
+    /// When the client's side last asked for content.
     asked: Cell<Option<Instant>>,
     end: RefCell<Option<Result<(), BodyError>>>,
     /// The client's side is gone.
     abandoned: Cell<bool>,
-    /// Somebody else wants the rest then.
+    /// Whether the rest then has another user.
     outlives: Cell<bool>,
     reader: RefCell<Option<Waker>>,
     writer: RefCell<Option<Waker>>,
@@ -129,8 +129,8 @@ impl Queue {
         wake(&self.reader);
     }
 
-    /// The next part, of what is in memory at most so many bytes: the rest can go to the file while
-    /// they are sent. Once everything has come that has no use.
+    /// The next part; at most `busy_max` bytes from memory, so that the rest can go to the file
+    /// while they are sent. Once everything has arrived, this limit is pointless.
     fn take(&self, busy_max: usize) -> Option<Part> {
         let mut parts = self.parts.borrow_mut();
         let Some(mut part) = parts.pop_front() else { return self.overtake() };
@@ -143,7 +143,7 @@ impl Queue {
         Some(part)
     }
 
-    /// Takes what is being written to the file from memory.
+    /// Takes content from memory that is being written to the file.
     fn overtake(&self) -> Option<Part> {
         let bytes = self.writing.borrow_mut().pop_front()?;
         self.overtaken.set(self.overtaken.get() + bytes.len() as u64);
@@ -151,8 +151,8 @@ impl Queue {
         Some(Part::Bytes(bytes))
     }
 
-    /// The client's side has all there was and waits for more, or is gone. Else the task is woken
-    /// when it comes again.
+    /// Whether the client's side has taken everything and waits for more, or is gone. Otherwise the
+    /// task is woken when the client's side returns.
     fn has_caught_up(&self, cx: &mut Context<'_>) -> bool {
         let is_empty = self.parts.borrow().is_empty() && self.writing.borrow().is_empty();
         if self.abandoned.get() || (is_empty && self.reader.borrow().is_some()) {
@@ -162,7 +162,7 @@ impl Queue {
         false
     }
 
-    /// The client's side has all there was and waits for more.
+    /// Whether the client's side has taken everything and waits for more.
     fn keeps_up(&self) -> bool {
         self.parts.borrow().is_empty() && self.reader.borrow().is_some()
     }
@@ -172,7 +172,7 @@ impl Queue {
         wake(&self.reader);
     }
 
-    /// What the client's side took last has been sent.
+    /// The bytes last taken by the client's side were sent.
     fn sent(&self) {
         let taken = self.taken.take();
         if taken > 0 {
@@ -191,9 +191,9 @@ fn wake(place: &RefCell<Option<Waker>>) {
 /// The client's side.
 struct Ahead {
     queue: Rc<Queue>,
-    /// `busy_buffers_size`: what a slow client may keep in memory by taking it.
+    /// `busy_buffers_size`: memory that a slow client may hold.
     busy_max: usize,
-    /// When the last part was handed out.
+    /// When the last part was returned.
     handed: Option<Instant>,
     /// The task, which may end with the client.
     task: Option<JoinHandle<()>>,
@@ -207,8 +207,8 @@ impl BodySource for Ahead {
         queue.sent();
         queue.asked.set(Some(now));
         wake(&queue.writer);
-        // A client that keeps up gets pieces as large as they come: that costs least, and they are
-        // gone at once.
+        // A client that keeps up gets pieces of any size: this costs least, and their memory is
+        // freed at once.
         let is_slow = handed.is_some_and(|at| now.saturating_duration_since(at) >= PATIENCE);
         let busy_max = if is_slow { *busy_max } else { usize::MAX };
         Box::pin(poll_fn(move |cx| {
@@ -229,7 +229,7 @@ impl BodySource for Ahead {
         }))
     }
 
-    /// Whoever buffers is in no hurry.
+    /// A client behind a buffer need not get data early.
     fn is_urgent(&self) -> bool {
         false
     }
@@ -255,26 +255,26 @@ struct Pump {
     rate: Option<Rate>,
     io: Rc<Io>,
     file: Option<TempFile>,
-    /// The file takes no more.
+    /// Whether the file accepts no more.
     file_full: bool,
-    /// A write that the client did not wait for. It has the file.
+    /// A write that the client did not wait for. It owns the file.
     writing: Option<JoinHandle<Written>>,
-    /// How many bytes of content had come when the client was slow last.
+    /// Bytes of content that had arrived when the client was last slow.
     slow_at: u64,
 }
 
-/// What became of a write to the file.
+/// Result of a write to the file.
 struct Written {
-    /// `None`: it could not be made.
+    /// `None`: the file could not be created.
     file: Option<TempFile>,
-    /// The path that it had at first, if it was made for this.
+    /// The initial path, if the file was created by this write.
     made: Option<Vec<u8>>,
-    /// Where in it.
+    /// Offset of the write.
     offset: u64,
     result: Result<(), String>,
 }
 
-/// Tells the client's side that the task has ended, however it has.
+/// Tells the client's side about the end of the task, whatever the reason.
 struct Ended(Rc<Queue>);
 
 impl Drop for Ended {
@@ -327,7 +327,7 @@ impl Pump {
             if received.is_empty() {
                 continue;
             }
-            // What a client does not take at once may be kept for long.
+            // Content that a client does not take at once may be kept for long.
             let piece = match self.queue.keeps_up() {
                 true => received.into_bytes(),
                 false => received.into_compact_bytes(),
@@ -337,10 +337,10 @@ impl Pump {
                 tee.write(piece).await;
                 self.queue.outlives.set(tee.outlives_client());
                 if self.queue.abandoned.get() && !self.queue.outlives.get() {
-                    return Err(BodyError::Upstream("nobody wants the rest".into()));
+                    return Err(BodyError::Upstream("the rest is no longer wanted".into()));
                 }
             }
-            // The client's side first: most clients take at once what there is for them.
+            // The client's side first: most clients take new content at once.
             yield_now().await;
             while self.is_over() && self.client_patience().is_none() {
                 self.spill().await;
@@ -348,24 +348,24 @@ impl Pump {
         }
     }
 
-    /// How long the client may still take nothing before it is slow; `None`: it is.
+    /// Remaining time before a client that takes nothing counts as slow; `None` if it is slow.
     fn client_patience(&self) -> Option<Duration> {
         let asked = self.queue.asked.get()?;
         let left = PATIENCE.saturating_sub(now().saturating_duration_since(asked));
         (!left.is_zero()).then_some(left)
     }
 
-    /// What may be kept in memory.
+    /// Limit of memory.
     fn memory_max(&self) -> u64 {
         self.exchange.settings.buffers.total().max(MEMORY_BYTES_MIN)
     }
 
-    /// As much is in memory as may be.
+    /// Whether the limit of memory is reached.
     fn is_filled(&self) -> bool {
         self.queue.in_memory.get() >= self.memory_max()
     }
 
-    /// More is in memory than may be, by as much as is written to the file at once.
+    /// Whether the limit of memory is exceeded by the size of one write to the file.
     fn is_over(&self) -> bool {
         let step = self.exchange.settings.temp_file_write_size;
         !self.file_is_full()
@@ -381,7 +381,7 @@ impl Pump {
             || self.file.as_ref().map_or(0, TempFile::len) >= max
     }
 
-    /// Waits until more may be received; how many bytes at most.
+    /// Waits until more may be received; returns how many bytes.
     async fn room(&mut self) -> usize {
         loop {
             if let Some(write) = self.writing.take_if(|write| write.is_finished()) {
@@ -393,7 +393,7 @@ impl Pump {
             }
             match self.client_patience() {
                 Some(left) => {
-                    // That it takes so long is known then.
+                    // After the time-out the client counts as slow.
                     let _ = timeout(left, client_asks(&self.queue)).await;
                 }
                 None => {
@@ -414,8 +414,8 @@ impl Pump {
         portion(self.exchange.content - self.slow_at)
     }
 
-    /// Resolves when the client's side asks for something or is gone, or a write has ended that it did
-    /// not wait for: the file may take more then.
+    /// Resolves when the client's side asks for content or is gone, or when a background write has
+    /// ended: the file may then accept more.
     async fn client_asks_or_file_is_free(&mut self) {
         let written = {
             let Self { queue, writing, .. } = &mut *self;
@@ -447,7 +447,7 @@ impl Pump {
             while bytes < step.min(left)
                 && let Some(Part::Bytes(piece)) = parts.back_mut()
             {
-                // What does not fit any more stays, and comes first.
+                // The part that does not fit stays, at the front.
                 let room = usize::try_from(left - bytes).unwrap_or(usize::MAX);
                 let newest = piece.split_off(piece.len().saturating_sub(room));
                 bytes += newest.len() as u64;
@@ -475,12 +475,12 @@ impl Pump {
         });
         match written.await {
             Some(written) => self.wrote(written, bytes),
-            // The disk is slower than the client. What comes meanwhile is kept in memory.
+            // The disk is slower than the client. Meanwhile, content stays in memory.
             None => self.writing = Some(write),
         }
     }
 
-    /// So many bytes were to be written to the file.
+    /// The write of this many bytes has ended.
     fn wrote(&mut self, written: Result<Written, Gone>, bytes: u64) {
         let lost = |gone: Gone| Written {
             file: None,
@@ -517,7 +517,7 @@ impl Pump {
                 }
             }
             (result, _) => {
-                // The client gets its response, at its own pace.
+                // The client still gets its response, at its own pace.
                 self.file_full = true;
                 if let Err(error) = result {
                     self.exchange.state.notice(Level::Crit, format_args!("{error}"));
@@ -529,7 +529,7 @@ impl Pump {
     }
 }
 
-/// Resolves when the client's side asks for something, or is gone.
+/// Resolves when the client's side asks for content, or is gone.
 async fn client_asks(queue: &Queue) {
     let mut waited = false;
     poll_fn(|cx| {
@@ -543,7 +543,7 @@ async fn client_asks(queue: &Queue) {
     .await;
 }
 
-/// Appends to the temporary file, which is made if there is none.
+/// Appends to the temporary file, which is created if necessary.
 async fn append(
     file: Option<TempFile>,
     io: Rc<Io>,
@@ -579,7 +579,7 @@ impl Rate {
         (bytes_per_second > 0).then(|| Self { bytes_per_second, started: now() })
     }
 
-    /// Waits until something may be received; how much.
+    /// Waits until something may be received; returns how much.
     async fn wait(&self, received: u64, max: usize) -> usize {
         loop {
             let elapsed = now().saturating_duration_since(self.started);
@@ -602,7 +602,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_busy_is_bounded_until_everything_has_come() {
+    fn busy_memory_is_limited_until_the_body_is_complete() {
         let queue = Queue::default();
         queue.push(Part::Bytes(Bytes::from(vec![1; 100])));
         let lens = |count: usize, max| {

@@ -1,5 +1,5 @@
-//! Conditional requests (RFC 9110 section 13): may a 200 be sent, is it 304 or 412, and does
-//! `If-Range` let a `Range` stand.
+//! Conditional requests (RFC 9110 section 13): whether a 200 may be sent, or a 304 or 412 instead,
+//! and whether `If-Range` permits a `Range`.
 //!
 //! The filter calls [`evaluate`] for main requests whose response would be 200. The order is
 //! nginx's (`ngx_http_not_modified_filter_module`), which differs from the RFC's: `If-Match` and

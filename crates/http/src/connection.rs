@@ -1,8 +1,8 @@
-//! A client's HTTP/1.1 connection: its facts, and the task that serves it from one request to the
-//! next.
+//! A client's HTTP/1.1 connection: its properties, and the task that serves it from one request to
+//! the next.
 //!
 //! One task per connection. While it is idle it holds no buffers and no request: the part that
-//! serves requests is a boxed future of its own ([`active`]), made when bytes have come.
+//! serves requests is a separate boxed future ([`active`]), created when bytes have arrived.
 
 mod exchange;
 mod hangup;

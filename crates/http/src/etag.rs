@@ -1,5 +1,5 @@
-//! Entity tags of files: `"mtime-size"` in hexadecimal, as nginx builds them, so that a cache in
-//! front of a fleet sees one tag whichever server answers. RFC 9110 section 8.8.3.
+//! Entity tags of files: `"mtime-size"` in hexadecimal, as in nginx, so that a cache in front of a
+//! fleet sees one tag whichever server responds. RFC 9110 section 8.8.3.
 
 use bytes::Bytes;
 

@@ -1,8 +1,8 @@
 //! A generation of the configuration as one worker uses it.
 //!
-//! The program makes a [`Generation`] per reload and hands it to every worker; a worker wraps it
-//! in a [`Current`], whose reference counts stay on the worker's own core. A request keeps the one
-//! that it began with, so a reload never changes a request under way.
+//! The program makes a [`Generation`] per reload and hands it to every worker; a worker wraps it in
+//! a [`Current`], whose reference counts stay on the worker's own core. A request keeps the one
+//! that it began with, so a reload never changes a request in flight.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

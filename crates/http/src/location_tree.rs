@@ -1,11 +1,12 @@
-//! Location matching: which `location` answers for a normalised URI.
+//! Location matching: which `location` handles a normalised URI.
 //!
-//! [`Pattern::parse`] reads the arguments of `location`; [`Locations`] is the table of one level
-//! (a server, or a location with nested ones), built inside out when the configuration is read and
-//! asked once per request and internal redirect. The order is nginx's
-//! (`ngx_http_core_find_location`): at each level an equal `=` location ends the search; else the
-//! longest prefix is taken and its nested level searched; unless that found an end or the prefix
-//! was `^~`, the level's regexes are tried in order, and a match is searched for nested ones.
+//! [`Pattern::parse`] reads the arguments of `location`; [`Locations`] is the table of one level (a
+//! server, or a location with nested ones), built inside out when the configuration is read, and
+//! searched once per request and internal redirect. The order is nginx's
+//! (`ngx_http_core_find_location`): at each level an equal `=` location ends the search; otherwise
+//! the longest prefix is taken and its nested level searched. Unless that search has ended or the
+//! prefix was `^~`, the level's regexes are tried in order, and a match is searched for nested
+//! locations.
 //!
 //! Prefixes are kept sorted; a look-up is one binary search and a walk along links to shorter
 //! prefixes. It allocates nothing. Regexes are compiled and run by the caller.

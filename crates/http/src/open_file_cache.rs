@@ -1,14 +1,14 @@
 //! `open_file_cache`: descriptors and metadata of files, and errors of look-ups, per worker.
 //! nginx: `ngx_open_file_cache.c`.
 //!
-//! Each line of the configuration has a cache of its own, which the locations below it share. A
-//! reload begins with empty ones. Descriptors are kept of what was opened, metadata of what was only
-//! looked at.
+//! Each line of the configuration has its own cache, shared by the locations below it. A reload
+//! begins with empty caches. Opened files keep their descriptors; files that were only examined
+//! keep their metadata.
 //!
-//! Bounded by `max` entries, least recently used first out. An entry is used without asking the
-//! disk for `open_file_cache_valid`; then the file is looked up again through `fs`, and the open
-//! descriptor is kept if it is still the same file. Entries that were not used for `inactive` are
-//! removed, also when nobody asks for anything: a deleted file takes its space until it is closed.
+//! Bounded by `max` entries; the least recently used is removed first. An entry is used without
+//! accessing the disk for `open_file_cache_valid`; then the file is looked up again through `fs`,
+//! and the open descriptor is kept if it is still the same file. Entries that were not used for
+//! `inactive` are removed even without requests: a deleted file takes its space until it is closed.
 
 mod recent;
 

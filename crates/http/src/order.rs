@@ -1,7 +1,9 @@
-//! Where the fields that a [`Head`](crate::response::Head) keeps apart stand among its other lines.
+//! Positions of the fields that a [`Head`](crate::response::Head) stores apart, among its other
+//! lines.
 //!
-//! nginx keeps one list and sends it as it grew: an upstream's `ETag` comes where the upstream put it,
-//! `Accept-Ranges` after `add_header`. Handlers and filters note places here; the writer of heads merges.
+//! nginx keeps one list and sends it in the order of additions: an upstream's `ETag` stays where
+//! the upstream put it, `Accept-Ranges` follows `add_header`. Handlers and filters record places
+//! here; the writer of heads merges them.
 
 /// A header field that is stored apart from the other lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

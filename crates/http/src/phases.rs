@@ -1,7 +1,7 @@
 //! The life of a request: nginx's phases in nginx's order, one function each.
 //!
-//! Called by the connection task of every protocol. A phase either lets the request go on or
-//! decides ([`Outcome`]); an internal redirect starts another round. Never writes to a socket.
+//! Called by the connection task of every protocol. A phase either lets the request continue or
+//! decides it ([`Outcome`]); an internal redirect starts another round. Never writes to a socket.
 //!
 //! | phase | what happens here |
 //! |---|---|

@@ -3,8 +3,8 @@
 //!
 //! The range filter calls [`select`] for 200 responses of known length, then [`multipart`] when
 //! several ranges are wanted. This module holds no body: it says where each part begins and ends.
-//! Whether many small or overlapping ranges are an attack is decided as in nginx: more bytes than
-//! the whole representation has are never sent.
+//! Floods of small or overlapping ranges are limited as in nginx: ranges that add up to more than the
+//! whole representation select the whole.
 
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
 //! `slice`: large responses are fetched, and cached, in parts. nginx: `ngx_http_slice_filter_module`.
 //!
-//! A request that uses `$slice_range` asks the origin for the part in which its range begins. The filter
-//! ([`apply`](crate::filter)) turns the resulting 206 into the beginning of a whole response. The other
-//! parts are subrequests, each started when it is due, so no more is fetched than the client accepts.
-//! A part is stored under its own key, which should contain `$slice_range`.
+//! A request that uses `$slice_range` fetches the part in which its range begins. The filter
+//! ([`apply`](crate::filter)) turns the resulting 206 into the beginning of a whole response. The
+//! other parts are subrequests, each started when it is due, so no more is fetched than the client
+//! accepts. A part is stored under its own key, which should contain `$slice_range`.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! The blocks: `http`, `server`, `location`, `types`; and how their scopes become one
 //! configuration.
 //!
-//! While the tree is read every block only keeps its scope, since directives of an outer block may
+//! While the tree is read, every block only keeps its scope, since directives of an outer block may
 //! follow an inner one. When `http` ends, all chains of scopes are resolved. nginx:
 //! `ngx_http_block`.
 

@@ -1,7 +1,7 @@
-//! One exchange: a request is received, answered, sent and logged.
+//! One exchange: receives a request, processes it, sends the response and logs it.
 //!
-//! Called by the connection's task, which decides what comes next. Small responses in memory need no
-//! future of their own.
+//! Called by the connection's task, which decides how to continue. Small responses in memory need
+//! no future.
 
 use std::future::{Future, poll_fn};
 use std::io;

@@ -1,8 +1,8 @@
-//! How a connection leaves a worker that ends: for another worker, where it waits on, or for good.
-//! A request that has come before is answered in either case.
+//! How a connection leaves a worker that ends: it moves to another worker and waits there, or it
+//! closes. A request that arrived before is served in either case.
 //!
 //! Called by the connection task while it waits for a request. The socket is taken from the driver
-//! first: after that, what comes stays in its queue for whoever looks next.
+//! first: later input stays in the socket's queue for the next reader.
 
 use std::cell::{Cell, OnceCell};
 use std::io;

@@ -2,9 +2,9 @@
 //! nginx: `ngx_http_rewrite_module`, `ngx_http_script.c`.
 //!
 //! [`conf::rewrite`](crate::conf::rewrite) compiles the directives to [`Op`]s; the phases run them.
-//! A program runs without a future until it meets a test of a file (`if (-f …)`): there it stops
-//! with [`Step::File`], and [`Cursor::test_file`] moves it on once the file system has answered.
-//! Never looks at a file itself, never sends anything.
+//! A program runs without a future until it reaches a file test (`if (-f …)`): there it stops with
+//! [`Step::File`], and [`Cursor::test_file`] moves it on after the file system has responded. Never
+//! accesses a file itself, never sends anything.
 
 mod answer;
 mod condition;

@@ -1,7 +1,7 @@
 //! Execution of commands. nginx: the handlers of `ngx_http_ssi_filter_module`.
 //!
-//! Called by a [`Page`] for each command it finds, in order. Decides what is written and which
-//! subrequests are started; waits for nothing itself.
+//! Called by a [`Page`] for each command it finds, in order. Decides which text is output and which
+//! subrequests are started; never waits.
 
 use bytes::Bytes;
 use nowait_conf::Regex;

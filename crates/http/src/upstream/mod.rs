@@ -1,20 +1,21 @@
-//! Upstreams: one engine that sends a request to a server behind this one and brings its response.
+//! Upstreams: an engine that sends a request to an upstream server and receives its response.
 //!
-//! Protocol modules (the http proxy, later FastCGI and others) make a [`Run`] of a [`Codec`], which
-//! knows the protocol and no socket, [`Settings`] from their own directives, and a [`Target`]. They
-//! get the head of the response and an [`UpstreamBody`], turn the head into their own response, and
-//! the rest into its [`Body`](crate::response::Body). The engine knows sockets, times, buffers and
-//! temporary files, but no protocol. nginx: `ngx_http_upstream.c`, `ngx_event_pipe.c`.
+//! Protocol modules (the HTTP proxy, later FastCGI and others) create a [`Run`] from a [`Codec`],
+//! which implements the protocol without sockets, [`Settings`] from their own directives, and a
+//! [`Target`]. They receive the head of the response and an [`UpstreamBody`], convert the head to
+//! the client's, and the rest to its [`Body`](crate::response::Body). The engine handles sockets,
+//! times, buffers and temporary files, but no protocol. nginx: `ngx_http_upstream.c`,
+//! `ngx_event_pipe.c`.
 //!
 //! | step | where |
 //! |---|---|
-//! | a peer is chosen, asked, and perhaps another one | `run.rs` |
-//! | an idle connection is taken, or one is made | `connect.rs` |
+//! | peers are chosen and tried | `run.rs` |
+//! | an idle connection is taken, or one is opened | `connect.rs` |
 //! | the request is sent | `send.rs`, `upload.rs` |
 //! | the head is received | `receive.rs` |
-//! | the body: at once, as it comes, or ahead of the client | `body.rs`, `pump.rs` |
-//! | another protocol in both directions | `tunnel.rs` |
-//! | what variables and logs say of it | `state.rs` |
+//! | the body is received: at once, at the client's pace, or ahead of the client | `body.rs`, `pump.rs` |
+//! | another protocol takes over in both directions | `tunnel.rs` |
+//! | the tries are recorded for variables and logs | `state.rs` |
 
 mod body;
 mod codec;

@@ -137,8 +137,8 @@ impl UserFile {
         }
     }
 
-    /// The encrypted password of a user: the text between the first two colons of the first line
-    /// with this user.
+    /// The encrypted password of a user: the text after the user's name and its colon, up to
+    /// another colon, in the first line for this user.
     fn entry(&self, user: &[u8]) -> Option<&[u8]> {
         self.0.split(|&b| b == b'\n').find_map(|line| {
             if matches!(line.first(), Some(b'#' | b'\r')) {

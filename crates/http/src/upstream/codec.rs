@@ -16,11 +16,10 @@ use crate::response::Header;
 
 /// A protocol spoken to upstreams.
 pub trait Codec: 'static {
-    /// Begins a try: discards received state of earlier tries and appends the request up to its
-    /// content to `out`. Content sent from memory or from a file is in `request.body`; while
-    /// streamed content is still at the client, `request.body` is
-    /// [`RequestBody::Unread`](crate::request::RequestBody::Unread). Each try has to write the same
-    /// request.
+    /// Begins a try: discards the received data of earlier tries and appends the request up to its
+    /// content to `out`. Content sent from memory or from a file is in `request.body`; for streamed
+    /// content it is still [`RequestBody::Unread`](crate::request::RequestBody::Unread). Each try
+    /// has to write the same request.
     ///
     /// # Errors
     /// The status of the error response.

@@ -249,6 +249,47 @@ fn an_entity_tag_counts_more_than_a_time() {
     );
 }
 
+#[test]
+fn a_time_need_not_be_that_of_the_modification() {
+    let modified =
+        "200 OK\nCache-Control: max-age=60\nLast-Modified: Thu, 01 Jan 2015 00:00:00 GMT\n\n1";
+    // Without Last-Modified, Date stands in for it.
+    let dated =
+        "200 OK\nCache-Control: max-age=2000000000\nDate: Thu, 01 Jan 2015 00:00:00 GMT\n\n1";
+    let later = "If-Modified-Since: Thu, 01 Jan 2015 00:00:01 GMT";
+    let equal = "If-Modified-Since: Thu, 01 Jan 2015 00:00:00 GMT";
+    let earlier = "If-Modified-Since: Wed, 31 Dec 2014 23:59:59 GMT";
+    for reply in [modified, dated] {
+        gets(
+            STRICT,
+            &[
+                ("/a", Some(reply), "200\nX-Cache: MISS\n\n1"),
+                (&format!("/a\n{later}"), None, "304\nX-Cache: HIT\n\n"),
+                (&format!("/a\n{equal}"), None, "304\nX-Cache: HIT\n\n"),
+                (&format!("/a\n{earlier}"), None, "200\nX-Cache: HIT\n\n1"),
+                ("/a\nIf-Modified-Since: yesterday", None, "200\nX-Cache: HIT\n\n1"),
+            ],
+        );
+        gets(
+            &format!("{STRICT} if_modified_since off;"),
+            &[
+                ("/a", Some(reply), "200\nX-Cache: MISS\n\n1"),
+                (&format!("/a\n{equal}"), None, "200\nX-Cache: HIT\n\n1"),
+            ],
+        );
+    }
+    // nginx's rules: the times must be equal, and Date says nothing.
+    gets(
+        "location / { proxy_pass http://%%ORIGIN%%; }",
+        &[
+            ("/a", Some(modified), "200\nX-Cache: MISS\n\n1"),
+            (&format!("/a\n{later}"), None, "200\nX-Cache: HIT\n\n1"),
+            ("/b", Some(dated), "200\nX-Cache: MISS\n\n1"),
+            (&format!("/b\n{equal}"), None, "200\nX-Cache: HIT\n\n1"),
+        ],
+    );
+}
+
 /// Nothing marks it as one that may be stored.
 #[test]
 fn what_is_not_marked_is_not_stored() {

@@ -2,7 +2,8 @@
 
 use nowait_h1::Known;
 
-use crate::conditional::{self, Outcome, Preconditions, Validators};
+use crate::conditional::{self, IfModifiedSince, Outcome, Preconditions, Validators};
+use crate::http_date;
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Body, Response};
@@ -26,11 +27,22 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     if preconditions.is_empty() {
         return Ok(());
     }
-    let validators = Validators {
+    let mut validators = Validators {
         etag: response.head.etag.as_deref(),
         last_modified: response.head.last_modified,
     };
-    let mode = request.location().files.if_modified_since.0;
+    let mut mode = request.location().files.if_modified_since.0;
+    // RFC 9110 section 13.1.3: "If the selected representation's last modification date is earlier
+    // or equal to the date provided in the field value, the condition is false."
+    if strict && mode == IfModifiedSince::Exact {
+        mode = IfModifiedSince::Before;
+    }
+    // RFC 9111 section 4.3.2: if "the Last-Modified header field is not present in a stored
+    // response, a cache SHOULD use the stored response's Date field value".
+    if strict && validators.last_modified.is_none() && preconditions.if_unmodified_since.is_none() {
+        let date = response.head.date.given();
+        validators.last_modified = date.and_then(|date| http_date::parse(date));
+    }
     match conditional::evaluate(&preconditions, &validators, mode) {
         Outcome::Proceed => {}
         Outcome::Failed => return Err(Box::new(Special { status: 412, ..Special::default() })),

@@ -19,12 +19,13 @@ const SUBMISSIONS: u32 = 1024;
 const COMPLETIONS: u32 = 8192;
 
 /// Every operation that the driver submits: none of these can wait for a disk on a socket.
-const OPERATIONS: [u8; 5] = [
+const OPERATIONS: [u8; 6] = [
     opcode::Recv::CODE,
     opcode::Send::CODE,
     opcode::SendMsg::CODE,
     opcode::PollAdd::CODE,
     opcode::AsyncCancel::CODE,
+    opcode::Close::CODE,
 ];
 
 /// IOSQE_BUFFER_SELECT, the one flag that the driver sets on submissions.

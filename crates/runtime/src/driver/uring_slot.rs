@@ -25,7 +25,7 @@ pub(super) enum Op {
     Accept = 2,
     Hangup = 3,
     Writable = 4,
-    /// Cancellations: their own outcome does not matter.
+    /// Cancellations and closing: their own outcome does not matter.
     Cancel = 5,
     Inbox = 6,
 }

@@ -327,7 +327,7 @@ pub fn background(request: Box<Request>) -> Result<(), Refused> {
     let Some(counted) = request.connection.worker.enter_background(BACKGROUND_MAX) else {
         request.log(
             Level::Warn,
-            format_args!("{BACKGROUND_MAX} background subrequests are under way, one is dropped"),
+            format_args!("{BACKGROUND_MAX} background subrequests are in flight, one is dropped"),
         );
         return Err(Refused::TooMany);
     };

@@ -41,7 +41,7 @@ macro_rules! cache_directives {
             /// The first line that matches a code applies; `any` matches every code. Headers of the
             /// response take precedence: `X-Accel-Expires`, then `Cache-Control`, then `Expires`.
             cache_valid: Vec<Valid>, in HTTP | SERVER | LOCATION, args "[code | any ...] time";
-            /// Minimum number of requests for a key before its response is stored.
+            /// Minimum number of requests for a key, including this one, for its response to be stored.
             cache_min_uses: u32 = "1", in HTTP | SERVER | LOCATION, args "number";
             /// Requests whose range begins at this byte or later go to the origin unchanged, and the
             /// response is not stored: everything before the range would have to be fetched first.

@@ -279,7 +279,7 @@ impl Run {
     /// there.
     async fn pick(&mut self, request: &Request) -> Result<(Picked, Option<Duration>), Failed> {
         let mut queued = None;
-        let nobody = loop {
+        let reason = loop {
             match self.target.attempt.next(now()) {
                 Next::Peer(peer) => return Ok((peer, queued)),
                 Next::Busy => {
@@ -310,7 +310,7 @@ impl Run {
             one.response = Some(Duration::ZERO);
             one.queue = queued;
         });
-        request.log(Level::Error, format_args!("{nobody}"));
+        request.log(Level::Error, format_args!("{reason}"));
         Err(Failed { status: Cause::NoLive.status(), cause: Some(Cause::NoLive) })
     }
 

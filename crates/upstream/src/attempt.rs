@@ -1,10 +1,10 @@
 //! One request's search for a peer: the peers tried so far, and the choice of the next one.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::balance::{self, Cursor};
+use crate::ask::Ask;
+use crate::balance::{self, Cursor, Tried};
 use crate::conf::{Down, Sticky};
 use crate::group::Group;
 use crate::peer::{Peer, ms};
@@ -12,17 +12,6 @@ use crate::picked::Picked;
 use crate::queue::Queue;
 use crate::roster::Roster;
 use crate::sticky::Sessions;
-
-/// Properties of a request that the choice of its peer may depend on.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Ask<'a> {
-    /// The client's address, for `ip_hash`; `None`: not an IP address.
-    pub client: Option<IpAddr>,
-    /// The value of [`GroupConf::hash_key`](crate::GroupConf::hash_key).
-    pub hash_key: &'a [u8],
-    /// The first of [`Sticky::lookup`] that is not empty.
-    pub sticky: Option<&'a [u8]>,
-}
 
 /// The result of [`Attempt::next`].
 #[derive(Debug)]
@@ -56,51 +45,10 @@ pub struct Attempt {
     sticky: Option<Box<[u8]>>,
 }
 
-/// The peers of a tier that were tried.
-#[derive(Debug, Default)]
-pub(crate) struct Tried {
-    first: u64,
-    further: Vec<u64>,
-}
-
-impl Tried {
-    pub(crate) fn has(&self, n: usize) -> bool {
-        let word = match n / 64 {
-            0 => self.first,
-            at => self.further.get(at - 1).copied().unwrap_or(0),
-        };
-        word >> (n % 64) & 1 == 1
-    }
-
-    fn set(&mut self, n: usize) {
-        let word = match n / 64 {
-            0 => &mut self.first,
-            at => {
-                if self.further.len() < at {
-                    self.further.resize(at, 0);
-                }
-                &mut self.further[at - 1]
-            }
-        };
-        *word |= 1 << (n % 64);
-    }
-
-    fn clear(&mut self) {
-        self.first = 0;
-        self.further.clear();
-    }
-
-    /// Marks exactly those whose states are among `asked`.
-    fn renew(&mut self, peers: &[Arc<Peer>], asked: &[u64]) {
-        self.clear();
-        if asked.is_empty() {
-            return;
-        }
-        for (n, peer) in peers.iter().enumerate() {
-            if asked.contains(&peer.state.id) {
-                self.set(n);
-            }
-        }
+impl Group {
+    /// Begins the search for a peer that serves a request.
+    pub fn begin(self: &Arc<Self>, ask: Ask<'_>) -> Attempt {
+        Attempt::new(self, ask)
     }
 }
 
@@ -305,18 +253,6 @@ impl Learning {
 mod tests {
     use super::*;
     use crate::conf::Balancer;
-
-    #[test]
-    fn many_peers_are_remembered() {
-        let mut tried = Tried::default();
-        for n in [0, 63, 64, 200] {
-            assert!(!tried.has(n));
-            tried.set(n);
-            assert!(tried.has(n) && !tried.has(n + 1));
-        }
-        tried.clear();
-        assert!(!tried.has(0) && !tried.has(200));
-    }
 
     #[test]
     fn balancer_without_state() {

@@ -15,15 +15,14 @@ use std::time::Instant;
 
 use nowait_runtime::net::Address;
 
-use crate::attempt::{Ask, Attempt};
 use crate::conf::{GroupConf, ServerConf, Sticky, Target};
 use crate::idle::PoolToken;
 use crate::peer::Peer;
-use crate::queue::Waiting;
 use crate::removal::Watchers;
 use crate::roster::Roster;
 use crate::stats::PeerStats;
 use crate::sticky::Sessions;
+use crate::waiting::Waiting;
 
 /// Maximum number of addresses of a name; further ones are ignored.
 const ADDRESSES_MAX: usize = 1024;
@@ -135,11 +134,6 @@ impl Group {
     /// The name.
     pub fn name(&self) -> &[u8] {
         &self.conf.name
-    }
-
-    /// Begins the search for a peer that serves a request.
-    pub fn begin(self: &Arc<Self>, ask: Ask<'_>) -> Attempt {
-        Attempt::new(self, ask)
     }
 
     /// All peers, in the order of their servers, the backups last.

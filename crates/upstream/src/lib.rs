@@ -24,6 +24,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod ask;
 mod attempt;
 mod balance;
 pub mod conf;
@@ -38,8 +39,10 @@ mod removal;
 mod roster;
 mod stats;
 mod sticky;
+mod waiting;
 
-pub use attempt::{Ask, Attempt, Learning, Next};
+pub use ask::Ask;
+pub use attempt::{Attempt, Learning, Next};
 pub use conf::{
     Balancer, GroupConf, Keepalive, LearnConf, QueueConf, ServerConf, Sticky, StickyCookie, Target,
 };

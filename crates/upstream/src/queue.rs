@@ -1,6 +1,5 @@
 //! `queue`: requests that wait for a peer, first come, first served.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -12,58 +11,6 @@ use nowait_runtime::time::{Sleep, sleep_until};
 use crate::attempt::{Attempt, Next};
 use crate::peer::ms;
 use crate::picked::Picked;
-
-/// The queued requests, in order, of all workers.
-#[derive(Default)]
-pub(crate) struct Waiting {
-    waiters: VecDeque<(u64, Waker)>,
-    next: u64,
-    overflows: u64,
-}
-
-impl Waiting {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.waiters.len()
-    }
-
-    /// Counts a request for which there was no room.
-    pub(crate) fn overflowed(&mut self) {
-        self.overflows += 1;
-    }
-
-    /// Requests for which there was no room.
-    pub(crate) fn overflows(&self) -> u64 {
-        self.overflows
-    }
-
-    /// The first in line.
-    pub(crate) fn first(&self) -> Option<Waker> {
-        self.waiters.front().map(|(_, waker)| waker.clone())
-    }
-
-    /// Everyone's waker; the requests stay in the queue.
-    pub(crate) fn take_all(&mut self) -> Vec<Waker> {
-        self.waiters.iter().map(|(_, waker)| waker.clone()).collect()
-    }
-
-    fn enter(&mut self, waker: &Waker) -> u64 {
-        self.next += 1;
-        self.waiters.push_back((self.next, waker.clone()));
-        self.next
-    }
-
-    fn leave(&mut self, ticket: u64) {
-        self.waiters.retain(|(other, _)| *other != ticket);
-    }
-
-    fn is_first(&self, ticket: u64) -> bool {
-        self.waiters.front().is_some_and(|(first, _)| *first == ticket)
-    }
-}
 
 /// Why a request got no peer; both produce 502.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,14 +9,16 @@ mod least;
 pub(crate) mod points;
 mod random;
 mod round_robin;
+mod tried;
 
 use std::net::IpAddr;
 
-use crate::attempt::{Ask, Tried};
+use crate::ask::Ask;
 use crate::conf::Balancer;
 use crate::roster::Tier;
 
 pub(crate) use least::{average, counts_inflight};
+pub(crate) use tried::Tried;
 
 /// Maximum number of choices by hash or at random; then round robin finds a peer.
 const TRIES_MAX: u32 = 20;

@@ -3,83 +3,25 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use nowait_runtime::net::Stream;
 use nowait_runtime::time::{Sleep, sleep_until};
 use nowait_runtime::worker;
 
-use super::{IdleConnection, POOLS};
+use super::bell::{BELL, Watch};
+use super::connection::IdleConnection;
+use super::pools::{POOLS, Pools};
 
 /// How long the keeper sleeps if there is nothing to wait for: practically forever.
 const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
 
-/// Wakes the keeper for one connection.
-pub(super) struct Watch {
-    pool: u64,
-    peer: u64,
-    serial: u64,
-    bell: Arc<Bell>,
-}
-
-/// Why the keeper of a worker was woken.
-#[derive(Default)]
-pub(super) struct Bell {
-    rung: Mutex<Rung>,
-}
-
-#[derive(Default)]
-struct Rung {
-    /// Pool, peer and number of connections with activity.
-    list: Vec<(u64, u64, u64)>,
-    keeper: Option<Waker>,
-}
-
 thread_local! {
-    static BELL: Arc<Bell> = Arc::default();
     static RUNS: Cell<bool> = const { Cell::new(false) };
-}
-
-impl Watch {
-    pub(super) fn serial(&self) -> u64 {
-        self.serial
-    }
-}
-
-impl Wake for Watch {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.bell.ring(Some((self.pool, self.peer, self.serial)));
-    }
-}
-
-impl Bell {
-    fn ring(&self, what: Option<(u64, u64, u64)>) {
-        let keeper = {
-            let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-            rung.list.extend(what);
-            rung.keeper.take()
-        };
-        if let Some(keeper) = keeper {
-            keeper.wake();
-        }
-    }
-
-    /// The connections to check; if none, the keeper is woken once there are any.
-    fn listen(&self, cx: &Context<'_>) -> Vec<(u64, u64, u64)> {
-        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        if !rung.keeper.as_ref().is_some_and(|keeper| keeper.will_wake(cx.waker())) {
-            rung.keeper = Some(cx.waker().clone());
-        }
-        std::mem::take(&mut rung.list)
-    }
 }
 
 /// The watch on a connection, created when it is first kept for this peer.
@@ -118,7 +60,7 @@ struct Runs;
 impl Drop for Runs {
     fn drop(&mut self) {
         RUNS.set(false);
-        let all = POOLS.with_borrow_mut(super::Pools::clear);
+        let all = POOLS.with_borrow_mut(Pools::clear);
         drop(all);
     }
 }

@@ -15,7 +15,8 @@ use nowait_runtime::time::timeout;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::{IdleConnection, POOLS, Tag};
+use super::connection::{IdleConnection, Tag};
+use super::pools::POOLS;
 
 /// Maximum time for another worker to hand a connection over. It takes some tens of microseconds if
 /// its loop is not busy; a new connection is better than waiting for a busy one.

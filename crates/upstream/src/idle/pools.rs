@@ -1,5 +1,6 @@
 //! The lists of one worker: connections by group and peer, newest last.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
@@ -10,8 +11,13 @@ use std::time::Instant;
 use nowait_runtime::Remote;
 use rustc_hash::FxHashMap;
 
-use super::{IdleConnection, POOLS, Tag};
+use super::connection::{IdleConnection, Tag};
 use crate::group::Group;
+
+thread_local! {
+    /// The idle connections of this worker.
+    pub(super) static POOLS: RefCell<Pools> = RefCell::new(Pools::new());
+}
 
 /// A group's idle connections in all workers. Generations of a group share it; when the last
 /// reference is dropped, they are closed.

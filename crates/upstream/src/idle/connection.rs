@@ -1,0 +1,51 @@
+//! An idle connection, and which requests may use it.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use nowait_runtime::net::Stream;
+
+use super::bell::Watch;
+
+/// Which requests may use a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tag {
+    /// Connection parameters: protocol, TLS, local address. Must always be equal.
+    pub kind: u64,
+    /// The owner: must be equal with `keepalive … local`. Unique to a location of a generation.
+    pub owner: u64,
+}
+
+impl Tag {
+    /// Whether a connection with this tag may serve a request with the other one.
+    pub(super) fn serves(self, other: Tag, local: bool) -> bool {
+        self.kind == other.kind && (!local || self.owner == other.owner)
+    }
+}
+
+/// A connection to a peer that may serve several requests.
+pub struct IdleConnection {
+    /// The connection. Only the holder of the only reference can return it.
+    pub stream: Rc<Stream>,
+    /// When it was opened.
+    pub opened: Instant,
+    /// Number of requests that it has served, including the current one.
+    pub requests: u64,
+    /// Wakes the keeper on activity; created when the connection is first kept.
+    pub(super) watch: Option<Arc<Watch>>,
+}
+
+impl IdleConnection {
+    /// A connection for its first request.
+    pub fn new(stream: impl Into<Rc<Stream>>, now: Instant) -> IdleConnection {
+        IdleConnection { stream: stream.into(), opened: now, requests: 1, watch: None }
+    }
+}
+
+impl fmt::Debug for IdleConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdleConnection").field("requests", &self.requests).finish_non_exhaustive()
+    }
+}

@@ -506,6 +506,11 @@ impl<'a> Sender<'a> {
         self.connection.stream.send(chain, options).await.map_err(SendError::Client)
     }
 
+    /// For a piece, after which the next one is fetched.
+    fn options(&self) -> SendOptions {
+        SendOptions { early: false, ..SendOptions::new(self.timeout) }
+    }
+
     /// Sends one piece, framed.
     async fn part(&mut self, part: Part) -> Result<(), SendError> {
         if part.is_empty() {
@@ -543,7 +548,8 @@ impl<'a> Sender<'a> {
     async fn unframed(&mut self, part: Part) -> Result<(), SendError> {
         match part {
             Part::Bytes(bytes) => self.bytes(bytes).await,
-            Part::File(file) => self.file(file).await,
+            // Boxed: most bodies have no files, and a slow client holds this future for long.
+            Part::File(file) => Box::pin(self.file(file)).await,
         }
     }
 
@@ -676,7 +682,7 @@ impl<'a> Sender<'a> {
         }
         let file = !chunk.is_memory();
         chain.push(chunk);
-        let mut options = SendOptions::new(self.timeout);
+        let mut options = self.options();
         options.turn_bytes = turn_bytes.unwrap_or(options.turn_bytes);
         options.gives_up = elsewhere.is_some();
         let stream = &self.connection.stream;
@@ -698,7 +704,7 @@ impl<'a> Sender<'a> {
     }
 
     async fn flush(&mut self) -> Result<(), SendError> {
-        let options = SendOptions::new(self.timeout);
+        let options = self.options();
         let out = std::mem::take(self.out);
         self.connection.stream.send(out, options).await.map_err(SendError::Client)
     }

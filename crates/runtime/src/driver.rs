@@ -95,6 +95,17 @@ pub(crate) enum Role {
     Listener { shared: bool },
 }
 
+/// What follows a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Follows {
+    /// More data, at once: the kernel may hold back a partial segment.
+    AtOnce,
+    /// More data, fetched when this has been sent.
+    Later,
+    /// Nothing for now: the driver may report a small chain as sent when it submits it.
+    Nothing,
+}
+
 /// The kinds of waits that a socket can have at the same time, one future each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
@@ -260,20 +271,19 @@ impl Driver {
         }
     }
 
-    /// Sends from the front of `chain`, consumes the sent bytes, and returns their number. `more`:
-    /// further data follows at once. After an error, or when dropped midway, the stream is
-    /// unusable.
+    /// Sends from the front of `chain`, consumes the sent bytes, and returns their number. After an
+    /// error, or when dropped midway, the stream is unusable.
     pub(crate) fn poll_send(
         &mut self,
         key: Key,
         fd: BorrowedFd<'_>,
         chain: &mut Chain,
-        more: bool,
+        follows: Follows,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         match self {
-            Driver::Epoll(driver) => driver.poll_send(key, fd, chain, more, cx),
-            Driver::Uring(driver) => driver.poll_send(key, fd, chain, more, cx),
+            Driver::Epoll(driver) => driver.poll_send(key, fd, chain, follows, cx),
+            Driver::Uring(driver) => driver.poll_send(key, fd, chain, follows, cx),
             Driver::Sim(driver) => driver.poll_send(key, chain, cx),
         }
     }

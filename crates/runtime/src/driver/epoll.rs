@@ -23,7 +23,7 @@ use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 use slab::Slab;
 
 use super::{
-    Ends, Key, Role, Wait, Waiters, accept, receive_large, remember, retry, send_datagram,
+    Ends, Follows, Key, Role, Wait, Waiters, accept, receive_large, remember, retry, send_datagram,
     send_memory,
 };
 use crate::buf::{self, Chain, Received, RecvBuf};
@@ -254,13 +254,13 @@ impl Epoll {
         key: Key,
         fd: BorrowedFd<'_>,
         chain: &mut Chain,
-        more: bool,
+        follows: Follows,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let slot = &mut self.slots[key.0 as usize];
         if slot.writable {
             let mut flags = SendFlags::NOSIGNAL;
-            flags.set(SendFlags::MORE, more);
+            flags.set(SendFlags::MORE, follows == Follows::AtOnce);
             match retry(|| send_memory(fd, chain, flags)) {
                 Ok(sent) => {
                     chain.advance(sent as u64);

@@ -73,6 +73,8 @@ pub(crate) struct Uring {
     received: Slab<Result<RecvBuf, Errno>>,
     buffers: std::mem::ManuallyDrop<Buffers>,
     next_serial: u32,
+    /// Number of turns so far, modulo 2^32.
+    turns: u32,
     stragglers: Stragglers,
     /// Receives to be resubmitted once buffers have been provided.
     retries: Vec<usize>,
@@ -96,6 +98,7 @@ impl Uring {
             received: Slab::new(),
             buffers: std::mem::ManuallyDrop::new(buffers),
             next_serial: 0,
+            turns: 0,
             stragglers: Stragglers::default(),
             retries: Vec::new(),
             completions: Vec::new(),
@@ -142,6 +145,7 @@ impl Uring {
     }
 
     pub(crate) fn turn(&mut self, max: Option<Duration>, woken: &mut Vec<Waker>) -> io::Result<()> {
+        self.turns = self.turns.wrapping_add(1);
         match self.ring.enter(self.stragglers.bound(max)) {
             Ok(()) | Err(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN) => {}
             Err(error) => return Err(error.into()),

@@ -62,6 +62,8 @@ pub(super) struct Sending {
     pub(super) header: libc::msghdr,
     /// Total length of the slices.
     pub(super) offered: usize,
+    /// The turn after which it was submitted.
+    pub(super) turn: u32,
     /// Set by the completion; not yet seen by the sending future.
     pub(super) result: Option<Result<usize, Errno>>,
 }
@@ -104,7 +106,7 @@ pub(super) enum Is {
     SendAbandoned,
     /// The send in flight was reported as done.
     SendBehind,
-    /// The last send was cut short: the peer does not keep up.
+    /// The last send was cut short, or did not complete at once: the peer does not keep up.
     Full,
     /// Closed by its owner while the send in flight had been reported as done.
     Straggler,
@@ -228,6 +230,7 @@ impl Sending {
             // SAFETY: all zeros is a valid `msghdr`: integers and null pointers.
             header: unsafe { std::mem::zeroed() },
             offered: 0,
+            turn: 0,
             result: None,
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::Stream;
 use crate::buf::{Chain, Chunk, FileRange, OutBuf};
-use crate::driver::Wait;
+use crate::driver::{Follows, Wait};
 use crate::fs::{Claim, Sent, Steps};
 
 /// File ranges of at most this many bytes are read into memory; `sendfile` only pays off above.
@@ -31,6 +31,9 @@ pub struct SendOptions {
     pub timeout: Duration,
     /// More will be sent at once: the kernel may hold back a partial segment (MSG_MORE).
     pub more: bool,
+    /// A small chain may be reported as sent when it is submitted. Off for a piece of something
+    /// larger: its owner would fetch the next one while a slow client has not taken this one.
+    pub early: bool,
     /// nginx's `sendfile`: off means that file ranges are read in parts and sent from memory.
     pub sendfile: bool,
     /// nginx's `sendfile_max_chunk`: after this many bytes of a file, other connections get their
@@ -46,6 +49,7 @@ impl SendOptions {
         SendOptions {
             timeout,
             more: false,
+            early: true,
             sendfile: true,
             turn_bytes: TURN_BYTES_MAX,
             gives_up: false,
@@ -168,10 +172,14 @@ impl<'a> Send<'a> {
     }
 
     fn poll_memory(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        let more = self.options.more || self.chain.first_file().is_some();
+        let follows = match self.options.more || self.chain.first_file().is_some() {
+            true => Follows::AtOnce,
+            false if self.options.early => Follows::Nothing,
+            false => Follows::Later,
+        };
         let (key, fd) = (self.stream.key, self.stream.fd());
         let chain = &mut self.chain;
-        let polled = self.stream.local.driver.borrow_mut().poll_send(key, fd, chain, more, cx);
+        let polled = self.stream.local.driver.borrow_mut().poll_send(key, fd, chain, follows, cx);
         match polled {
             Poll::Ready(result) => {
                 self.state = State::Ready;

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::super::uring_slot::{Is, Op, Sending};
-use super::super::{Key, SLICES_MAX, retry, send_memory};
+use super::super::{Follows, Key, SLICES_MAX, retry, send_memory};
 use super::Uring;
 use crate::buf::{Chain, RECV_BUF_BYTES};
 
@@ -21,7 +21,8 @@ const SPARE_MAX: usize = 256;
 
 /// A send of at most this many bytes, with nothing to follow, is reported as done when it is
 /// submitted, so that it and the next receive go to the kernel in one call. The size of a receive
-/// buffer: 16 KB and a head. A connection holds at most this much beyond what its owner knows of.
+/// buffer: 16 KB and a head. A connection holds at most this much beyond what its owner knows of, and
+/// nothing once its peer was slow: until a send completes at once again, none is reported early.
 const BEHIND_BYTES_MAX: u64 = RECV_BUF_BYTES as u64;
 
 impl Uring {
@@ -30,7 +31,7 @@ impl Uring {
         key: Key,
         fd: BorrowedFd<'_>,
         chain: &mut Chain,
-        more: bool,
+        follows: Follows,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let index = key.0 as usize;
@@ -64,7 +65,7 @@ impl Uring {
             }
             let memory = chain.take_memory_prefix();
             let len = memory.len();
-            let behind = !more
+            let behind = follows == Follows::Nothing
                 && chain.is_empty()
                 && len <= BEHIND_BYTES_MAX
                 && memory.chunk_count() <= SLICES_MAX
@@ -72,7 +73,7 @@ impl Uring {
                 // applies.
                 && !self.slots[index].is(Is::Full)
                 && self.stragglers.have_room();
-            self.start_send(index, memory, more, behind);
+            self.start_send(index, memory, follows == Follows::AtOnce, behind);
             if behind {
                 return Poll::Ready(Ok(len as usize));
             }
@@ -94,6 +95,7 @@ impl Uring {
     fn start_send(&mut self, index: usize, chain: Chain, more: bool, behind: bool) {
         let mut sending = self.spare.pop().unwrap_or_else(|| Box::new(Sending::new()));
         sending.chain = chain;
+        sending.turn = self.turns;
         let slot = &mut self.slots[index];
         slot.make_blocking();
         slot.set(Is::SendBehind, behind);
@@ -126,6 +128,13 @@ impl Uring {
         woken: &mut Vec<Waker>,
     ) {
         let slot = &mut self.slots[index];
+        let (offered, turn) = match &slot.sending {
+            Some(sending) => (sending.offered, sending.turn),
+            None => (0, self.turns),
+        };
+        // The kernel had room for it if it took all of it in the call that submitted it.
+        let at_once = turn.wrapping_add(1) == self.turns;
+        slot.set(Is::Full, !at_once || result.is_ok_and(|count| count < offered));
         if slot.is(Is::SendAbandoned) || slot.is(Is::SendBehind) {
             if let Some(mut sending) = slot.sending.take() {
                 let chain = std::mem::take(&mut sending.chain);
@@ -145,8 +154,6 @@ impl Uring {
             woken.extend(slot.waiters.take_write());
             return;
         }
-        let offered = slot.sending.as_ref().map_or(0, |sending| sending.offered);
-        slot.set(Is::Full, result.is_ok_and(|count| count < offered));
         if let Some(sending) = &mut slot.sending {
             // Nothing was sent: the next poll starts over.
             sending.result = Some(match result {

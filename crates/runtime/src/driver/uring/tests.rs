@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use super::*;
-use crate::driver::DriverKind;
+use crate::buf::Chain;
+use crate::driver::{DriverKind, Follows};
 
 fn driver() -> Option<Uring> {
     let inbox = Arc::new(Inbox::new(0).unwrap());
@@ -51,4 +52,63 @@ fn what_concerns_an_earlier_socket_in_the_slot_does_not_concern_the_next_one() {
     let cx = &mut Context::from_waker(Waker::noop());
     let Poll::Ready(Ok(received)) = driver.poll_recv(second, cx) else { panic!("not received") };
     assert_eq!(&received[..], b"for the second");
+}
+
+/// Whether a small send with nothing to follow is reported as done before it was submitted.
+fn is_reported_early(driver: &mut Uring, key: Key, socket: &UnixStream) -> bool {
+    let mut chain = Chain::from(&b"small"[..]);
+    let cx = &mut Context::from_waker(Waker::noop());
+    let sent = driver.poll_send(key, socket.as_fd(), &mut chain, Follows::Nothing, cx);
+    let early = sent.is_ready();
+    let sent = match sent {
+        Poll::Pending => {
+            turn(driver);
+            driver.poll_send(key, socket.as_fd(), &mut chain, Follows::Nothing, cx)
+        }
+        sent => sent,
+    };
+    assert!(matches!(sent, Poll::Ready(Ok(5))), "{sent:?}");
+    early
+}
+
+#[test]
+fn sends_to_a_slow_peer_are_not_reported_early_until_one_completes_at_once() {
+    let Some(mut driver) = driver() else { return };
+    let (socket, mut peer) = UnixStream::pair().unwrap();
+    let key = driver.attach(socket.as_fd(), Role::Stream).unwrap();
+    assert!(is_reported_early(&mut driver, key, &socket));
+    turn(&mut driver);
+    assert!(is_reported_early(&mut driver, key, &socket), "the first one completed at once");
+    turn(&mut driver);
+
+    // The peer reads nothing, and its kernel takes no more.
+    socket.set_nonblocking(true).unwrap();
+    let mut filled = 10;
+    while let Ok(sent) = std::io::Write::write(&mut &socket, &[0; 4096]) {
+        filled += sent;
+    }
+    socket.set_nonblocking(false).unwrap();
+    assert!(is_reported_early(&mut driver, key, &socket), "nobody knows yet");
+    turn(&mut driver);
+    assert!(driver.slots[key.0 as usize].is(Is::SendBehind), "it was not sent at once");
+    std::io::Read::read_exact(&mut peer, &mut vec![0; filled]).unwrap();
+    while driver.slots[key.0 as usize].is(Is::SendBehind) {
+        turn(&mut driver);
+    }
+    assert!(!is_reported_early(&mut driver, key, &socket), "the peer was slow");
+    assert!(is_reported_early(&mut driver, key, &socket), "it is not any more");
+    turn(&mut driver);
+}
+
+#[test]
+fn a_piece_of_something_larger_is_not_reported_early() {
+    let Some(mut driver) = driver() else { return };
+    let (socket, _peer) = UnixStream::pair().unwrap();
+    let key = driver.attach(socket.as_fd(), Role::Stream).unwrap();
+    let mut chain = Chain::from(&b"small"[..]);
+    let cx = &mut Context::from_waker(Waker::noop());
+    assert!(driver.poll_send(key, socket.as_fd(), &mut chain, Follows::Later, cx).is_pending());
+    turn(&mut driver);
+    let sent = driver.poll_send(key, socket.as_fd(), &mut chain, Follows::Later, cx);
+    assert!(matches!(sent, Poll::Ready(Ok(5))), "{sent:?}");
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use nowait_h1::BodyEvent;
 use nowait_h1::encode::CONTINUE;
+use nowait_runtime::buf::{RECV_BUF_BYTES, Received, RecvBuf};
 use nowait_runtime::net::{NO_TIMEOUT, SendOptions};
 
 use crate::connection::Connection;
@@ -20,16 +21,26 @@ pub struct Reader {
     expects_continue: bool,
     /// For sending `100 Continue`.
     send_timeout: Duration,
+    /// How much is received at once; `None`: as much as fits into a buffer of the runtime.
+    limit: Option<usize>,
 }
 
 impl Reader {
     /// For the request whose head the connection has just received.
     pub fn new(connection: Rc<Connection>, expects_continue: bool, send_timeout: Duration) -> Self {
-        Self { connection, expects_continue, send_timeout }
+        Self { connection, expects_continue, send_timeout, limit: None }
     }
-}
 
-impl Reader {
+    async fn receive(&self) -> io::Result<RecvBuf> {
+        let stream = &self.connection.stream;
+        let Some(limit) = self.limit else { return stream.recv(NO_TIMEOUT).await };
+        Ok(match stream.recv_large(NO_TIMEOUT, limit.min(RECV_BUF_BYTES)).await? {
+            Received::Lent(received) => received,
+            // Not asked for: it would be larger than the limit.
+            Received::Large(received) => RecvBuf::of(&received).unwrap_or_else(RecvBuf::empty),
+        })
+    }
+
     /// Appends the content of all further chunks that have arrived, as one piece.
     fn take_chunks(&self, data: &mut Vec<u8>) -> Result<(), ReadError> {
         let connection = &self.connection;
@@ -74,14 +85,17 @@ impl BodyReader for Reader {
                     }
                 }
                 connection.release_input();
-                let received =
-                    connection.stream.recv(NO_TIMEOUT).await.map_err(ReadError::Closed)?;
+                let received = self.receive().await.map_err(ReadError::Closed)?;
                 if received.is_empty() {
                     return Err(ReadError::Closed(io::ErrorKind::UnexpectedEof.into()));
                 }
                 connection.input.replace(received);
             }
         })
+    }
+
+    fn limit(&mut self, bytes: Option<usize>) {
+        self.limit = bytes;
     }
 
     fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>> {

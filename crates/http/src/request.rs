@@ -214,6 +214,9 @@ pub trait BodyReader {
     /// [`ReadError`]: the client is gone, slow, or breaks the framing.
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Bytes>, ReadError>>;
 
+    /// How much `next` may receive at once, roughly; `None`: what is most efficient.
+    fn limit(&mut self, _bytes: Option<usize>) {}
+
     /// Invites the client to send the content (`100 Continue`), once, if it waits for that.
     fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>>;
 }

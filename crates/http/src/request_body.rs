@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use nowait_runtime::now;
 use nowait_runtime::time::timeout;
 
 use crate::conf::body::InFileOnly;
@@ -14,6 +16,10 @@ use crate::log::Level;
 use crate::request::{BodyLength, BodyReader, ReadError, Request, RequestBody};
 use crate::response::LocalFuture;
 pub use crate::temp_file::TempFile;
+
+/// While the temporary file takes longer than this to write, only one step is received at a time: what
+/// has not been received costs no memory of ours.
+const QUICK: Duration = Duration::from_millis(5);
 
 /// Reads the whole body: into memory up to `client_body_buffer_size`, otherwise into a file.
 ///
@@ -32,10 +38,18 @@ async fn read_all(request: &mut Request, mut reader: Box<dyn BodyReader>) -> Res
     let conf = &current.conf.location(request.location).body;
     reader.wanted().await.map_err(|error| answer(request, &error))?;
     let max = conf.client_max_body_size.0;
+    let memory_max = conf.client_body_buffer_size.bytes();
+    let always_to_file = conf.client_body_in_file_only != InFileOnly::Off
+        || matches!(request.body_length, BodyLength::Known(length) if length > memory_max as u64);
     let mut memory = BytesMut::new();
+    let mut steps = Steps::new(memory_max / 2);
     let mut file: Option<TempFile> = None;
     let mut total = 0u64;
+    // Whether the disk keeps up with the client.
+    let mut quick = false;
     loop {
+        let to_file = always_to_file || file.is_some();
+        reader.limit((to_file && !quick).then(|| steps.room()));
         let next = timeout(conf.client_body_timeout.duration(), reader.next()).await;
         let piece = match next.unwrap_or(Err(ReadError::TimedOut)) {
             Ok(Some(piece)) => piece,
@@ -50,47 +64,109 @@ async fn read_all(request: &mut Request, mut reader: Box<dyn BodyReader>) -> Res
             );
             return Err(413);
         }
-        let fits = memory.len() + piece.len() <= conf.client_body_buffer_size.bytes();
-        if file.is_none() && fits && conf.client_body_in_file_only == InFileOnly::Off {
+        let fits = memory.len() + piece.len() <= memory_max;
+        if !to_file && fits {
             if memory.is_empty()
                 && let BodyLength::Known(length) = request.body_length
             {
                 // All at once, as in nginx: growing buffers would fragment the allocator's memory.
-                let max = conf.client_body_buffer_size.bytes();
-                memory.reserve(usize::try_from(length).map_or(max, |length| length.min(max)));
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                memory.reserve(length.min(memory_max));
             }
             memory.extend_from_slice(&piece);
             continue;
         }
-        let target = match &mut file {
-            Some(file) => file,
-            None => {
-                let created = TempFile::make(request.temp_io(), &conf.client_body_temp_path)
-                    .await
-                    .map_err(|error| {
-                        request.log(Level::Crit, format_args!("{error}"));
-                        500u16
-                    })?;
-                file.insert(created)
-            }
-        };
-        if conf.client_body_in_file_only == InFileOnly::On {
-            target.keep();
+        let mut ready = Vec::new();
+        if !memory.is_empty() {
+            ready.push(std::mem::take(&mut memory).freeze());
         }
-        let chunks: Vec<Bytes> = [std::mem::take(&mut memory).freeze(), piece]
-            .into_iter()
-            .filter(|c| !c.is_empty())
-            .collect();
-        if let Err(error) = target.append(chunks).await {
-            request.log(Level::Crit, format_args!("{error}"));
-            return Err(500);
+        steps.push(piece, &mut ready);
+        if !ready.is_empty() {
+            let started = now();
+            append(request, &mut file, ready).await?;
+            quick = now().saturating_duration_since(started) < QUICK;
         }
+    }
+    if let Some(last) = steps.finish() {
+        append(request, &mut file, vec![last]).await?;
     }
     request.body = match file {
         Some(file) => RequestBody::File(Rc::new(file)),
         None => RequestBody::Memory(memory.freeze()),
     };
     Ok(())
+}
+
+/// Appends to the temporary file, which is made if there is none. The status to answer with, if that
+/// fails.
+async fn append(
+    request: &Request,
+    file: &mut Option<TempFile>,
+    pieces: Vec<Bytes>,
+) -> Result<(), u16> {
+    let failed = |error: String| {
+        request.log(Level::Crit, format_args!("{error}"));
+        500
+    };
+    let conf = &request.location().body;
+    let file = match file {
+        Some(file) => file,
+        None => {
+            let created = TempFile::make(request.temp_io(), &conf.client_body_temp_path).await;
+            file.insert(created.map_err(failed)?)
+        }
+    };
+    if conf.client_body_in_file_only == InFileOnly::On {
+        file.keep();
+    }
+    file.append(pieces).await.map_err(failed)
+}
+
+/// Collects the small pieces of a body that goes to a file. All its memory is of one size, so that the
+/// allocator can reuse it for other clients: pieces of different sizes would leave holes.
+struct Steps {
+    /// At least this many bytes are written at once.
+    size: usize,
+    collected: BytesMut,
+}
+
+impl Steps {
+    fn new(size: usize) -> Self {
+        Self { size: size.max(1), collected: BytesMut::new() }
+    }
+
+    /// This many bytes fit into what is collected.
+    fn room(&self) -> usize {
+        self.size - self.collected.len()
+    }
+
+    /// Takes a piece; adds to `ready` what is to be written now.
+    fn push(&mut self, piece: Bytes, ready: &mut Vec<Bytes>) {
+        // The client does not pause: nothing is collected, and nothing copied.
+        if piece.len() > 2 * self.size {
+            ready.extend(self.finish());
+            ready.push(piece);
+            return;
+        }
+        let mut rest = &piece[..];
+        while !rest.is_empty() {
+            if self.collected.is_empty() {
+                self.collected.reserve(self.size);
+            }
+            let (now, later) = rest.split_at(rest.len().min(self.room()));
+            self.collected.extend_from_slice(now);
+            rest = later;
+            if self.room() == 0 {
+                ready.extend(self.finish());
+            }
+        }
+    }
+
+    /// What was collected, if there is anything.
+    fn finish(&mut self) -> Option<Bytes> {
+        let collected = std::mem::take(&mut self.collected);
+        (!collected.is_empty()).then(|| collected.freeze())
+    }
 }
 
 /// Reads a body that is passed on while it arrives: into memory, if all of it has arrived and fits
@@ -190,5 +266,38 @@ impl BodyReader for Ready {
 
     fn wanted(&mut self) -> crate::response::LocalFuture<'_, Result<(), ReadError>> {
         Box::pin(async { Ok(()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lengths of what is written, after each piece and at the end.
+    fn written(pieces: &[usize]) -> Vec<Vec<usize>> {
+        let (mut steps, mut content) = (Steps::new(8), Vec::new());
+        let mut lengths = Vec::new();
+        let mut next = 0u8;
+        for length in pieces {
+            let piece: Vec<u8> = (0..*length as u8).map(|at| next + at).collect();
+            next += *length as u8;
+            let mut ready = Vec::new();
+            steps.push(piece.into(), &mut ready);
+            lengths.push(ready.iter().map(Bytes::len).collect());
+            content.extend(ready.concat());
+        }
+        let last: Vec<Bytes> = steps.finish().into_iter().collect();
+        lengths.push(last.iter().map(Bytes::len).collect());
+        content.extend(last.concat());
+        assert_eq!(content, (0..next).collect::<Vec<_>>());
+        lengths
+    }
+
+    #[test]
+    fn small_pieces_are_written_in_steps_and_large_ones_as_they_come() {
+        let none: &[usize] = &[];
+        assert_eq!(written(&[3, 3, 3, 16]), [none, none, &[8], &[8, 8], &[1]]);
+        assert_eq!(written(&[17, 3, 17, 8]), [&[17], none, &[3, 17], &[8], none]);
+        assert_eq!(written(&[]), [none]);
     }
 }

@@ -31,20 +31,28 @@ use crate::log::Level;
 use crate::response::{BodyError, BodySource, LocalFuture, Part};
 use crate::temp_file::TempFile;
 
-/// Memory, including that of partly used buffers, that the content of a client which keeps up may
-/// take, whatever `buffers` says; in bytes.
-const MEMORY_BYTES_MIN: u64 = 2 * RECV_BUF_BYTES as u64;
+/// The smallest piece for a client that keeps up.
+const PIECE_BYTES_MIN: usize = LARGE_BUF_BYTES / 4;
+
+/// Bytes of content that may be in memory whatever `buffers` says: one piece.
+const MEMORY_BYTES_MIN: u64 = PIECE_BYTES_MIN as u64;
+
+/// At least this much is received at once, however little may still be in memory.
+const RECEIVE_BYTES_MIN: usize = 8 * 1024;
 
 /// A client that has taken nothing for this long is slow: its further content goes to the file. A
 /// shorter delay may only mean that its task, or the kernel, was not scheduled yet.
 pub(super) const PATIENCE: Duration = Duration::from_millis(5);
 
-/// How much to receive at once for a client that has taken this many bytes since it was last slow.
-/// A client that stops taking holds on to all the memory of its last piece; so this is half of the
-/// bytes taken, within the sizes of buffers.
+/// How much is received at once for a client that has taken this many bytes since it was last slow. A
+/// client that stops reading holds all the memory of the last piece. So a piece is at most about two
+/// thirds of what the client has taken, and exactly as large as its memory.
 pub(super) fn portion(taken: u64) -> usize {
-    const BYTES_MIN: usize = LARGE_BUF_BYTES / 4;
-    usize::try_from(taken / 2).unwrap_or(usize::MAX).clamp(BYTES_MIN, LARGE_BUF_BYTES)
+    match taken / PIECE_BYTES_MIN as u64 {
+        0..3 => PIECE_BYTES_MIN,
+        3..6 => 2 * PIECE_BYTES_MIN,
+        6.. => LARGE_BUF_BYTES,
+    }
 }
 
 /// The components of a pump.
@@ -365,13 +373,15 @@ impl Pump {
         self.queue.in_memory.get() >= self.memory_max()
     }
 
-    /// Whether the limit of memory is exceeded by the size of one write to the file.
+    /// As much is in memory as may be, and enough of it is not being sent to be written to the file.
     fn is_over(&self) -> bool {
-        let step = self.exchange.settings.temp_file_write_size;
+        let queue = &self.queue;
+        let waiting = queue.in_memory.get() - queue.taken.get();
         !self.file_is_full()
-            && !self.queue.abandoned.get()
-            && matches!(self.queue.parts.borrow().back(), Some(Part::Bytes(_)))
-            && self.queue.in_memory.get() >= self.memory_max() + step
+            && !queue.abandoned.get()
+            && matches!(queue.parts.borrow().back(), Some(Part::Bytes(_)))
+            && self.is_filled()
+            && waiting >= self.exchange.settings.temp_file_write_size
     }
 
     fn file_is_full(&self) -> bool {
@@ -399,7 +409,7 @@ impl Pump {
                 None => {
                     self.slow_at = self.exchange.content;
                     if !self.file_is_full() {
-                        return RECV_BUF_BYTES;
+                        return self.step();
                     }
                     self.client_asks_or_file_is_free().await;
                 }
@@ -409,9 +419,16 @@ impl Pump {
             return LARGE_BUF_BYTES;
         }
         if !self.queue.keeps_up() {
-            return RECV_BUF_BYTES;
+            let room = self.memory_max() - self.queue.in_memory.get();
+            return usize::try_from(room).map_or(RECV_BUF_BYTES, between);
         }
         portion(self.exchange.content - self.slow_at)
+    }
+
+    /// How much is received at once for the file.
+    fn step(&self) -> usize {
+        let step = self.exchange.settings.temp_file_write_size;
+        usize::try_from(step).map_or(RECV_BUF_BYTES, between)
     }
 
     /// Resolves when the client's side asks for content or is gone, or when a background write has
@@ -529,6 +546,11 @@ impl Pump {
     }
 }
 
+/// The nearest number of bytes that is received at once for a client that does not keep up.
+fn between(bytes: usize) -> usize {
+    bytes.clamp(RECEIVE_BYTES_MIN, RECV_BUF_BYTES)
+}
+
 /// Resolves when the client's side asks for content, or is gone.
 async fn client_asks(queue: &Queue) {
     let mut waited = false;
@@ -600,6 +622,12 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_grow_with_what_was_taken_and_fill_their_memory() {
+        let portions = [0, 95, 96, 191, 192, u64::MAX / 1024].map(|kb| portion(kb * 1024) / 1024);
+        assert_eq!(portions, [32, 32, 64, 64, 128, 128]);
+    }
 
     #[test]
     fn busy_memory_is_limited_until_the_body_is_complete() {

@@ -102,7 +102,7 @@ fn a_slow_client_holds_no_more_than_the_configured_buffers() {
     const CLIENTS: usize = 500;
     // With nginx's defaults: a body of 16 KB; 32 KB of a response that is read ahead, and what is
     // being sent of it; two buffers of 32 KB of a file.
-    let bounds = [(Kind::Idle, 5), (Kind::Upload, 42), (Kind::Proxied, 135), (Kind::File, 100)];
+    let bounds = [(Kind::Idle, 5), (Kind::Upload, 30), (Kind::Proxied, 85), (Kind::File, 100)];
     if !clients::raise_limit(CLIENTS) {
         return;
     }

@@ -110,7 +110,7 @@ fn check_head(head: &RequestHead, limits: Limits) -> String {
     for field in head.fields().iter() {
         assert!(!field.name.is_empty() && clean(field.name) && clean(field.value));
         assert!(!field.name.iter().any(|c| *c <= b' ' || *c == b':'));
-        assert_eq!(field.known, nowait_h1::Known::from_bytes(field.name));
+        assert_eq!(field.known, nowait_message::Known::from_bytes(field.name));
     }
     if let Some(host) = head.host() {
         assert!(!host.iter().any(|c| c.is_ascii_uppercase() || matches!(c, b'/' | b'\\' | 0)));
@@ -122,7 +122,7 @@ fn check_head(head: &RequestHead, limits: Limits) -> String {
         assert!(!path.contains(&0));
         assert!(path.split(|&c| c == b'/').all(|s| s != b"." && s != b".."));
         assert!(!merge_slashes || !path.windows(2).any(|w| w == b"//"));
-        let again = nowait_h1::uri::normalize(head.uri(), merge_slashes);
+        let again = nowait_message::uri::normalize(head.uri(), merge_slashes);
         assert_eq!(again.as_ref(), Ok(&normal));
     }
     let fields: Vec<_> = head.fields().iter().collect();

@@ -6,7 +6,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use nowait_h1::{BodyDecoder, BodyEvent, BodyLength, Limits, RequestHead, encode, server, uri};
+use nowait_h1::{BodyDecoder, BodyEvent, BodyLength, Limits, RequestHead, encode, server};
+use nowait_message::uri;
 
 const ROUNDS: usize = 200;
 const OPERATIONS: u32 = 1_000;

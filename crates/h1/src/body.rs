@@ -10,8 +10,9 @@ use crate::error::{RequestError, ResponseError};
 use crate::fields::{FieldTable, Span};
 use crate::line::Line;
 use crate::reader::{FieldSpans, Head, Reader};
-use crate::scan::hex;
-use crate::{Fields, Known, Limits};
+use crate::{Fields, Limits};
+use nowait_message::Known;
+use nowait_message::scan::hex;
 
 /// Maximum number of bytes between the size of a chunk and the end of its line: white space and
 /// extensions. nginx has no limit.

@@ -7,8 +7,9 @@
 
 use bytes::BufMut;
 
-use crate::scan::is_token;
-use crate::{Fields, status};
+use crate::Fields;
+use nowait_message::scan::is_token;
+use nowait_message::status;
 
 /// What follows the data of a chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
@@ -159,7 +160,7 @@ pub fn put_decimal(out: &mut impl BufMut, mut number: u64) {
 
 fn put_clean(out: &mut impl BufMut, value: &[u8]) {
     let mut rest = value;
-    while let Some(at) = crate::scan::find_line_end(rest, 0) {
+    while let Some(at) = nowait_message::scan::find_line_end(rest, 0) {
         out.put_slice(&rest[..at]);
         out.put_u8(b' ');
         rest = &rest[at + 1..];

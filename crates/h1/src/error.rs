@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-use crate::{Known, RequestHead};
+use crate::RequestHead;
+use nowait_message::Known;
 
 /// nginx's internal status for a head that exceeds its buffers; the response is a page with 400
 /// "Request Header Or Cookie Too Large".

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::Known;
+use nowait_message::Known;
 
 /// A range of a head's bytes. Heads are far smaller than 4 GiB ([`crate::Limits`] is in `u32`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

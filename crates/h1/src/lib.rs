@@ -5,7 +5,6 @@
 //! - [`client::Connection`]: the same for responses, and whether a connection is reusable.
 //! - [`BodyDecoder`]: `Content-Length`, chunked and until-close bodies, shared by both.
 //! - [`encode`]: heads and chunk framing, appended to the caller's buffer.
-//! - [`uri`] and [`host`]: nginx's normalisation of paths and validation of host names.
 //!
 //! Ownership: a connection object owns no heap memory, so an idle one costs only its few bytes. A
 //! head is parsed into a [`RequestHead`] (or [`ResponseHead`]) lent by the caller; heads are
@@ -25,26 +24,17 @@ pub mod client;
 pub mod encode;
 pub mod error;
 pub mod fields;
-pub mod host;
 pub mod limits;
 mod line;
-pub mod method;
-pub mod name;
 mod reader;
 pub mod request;
 pub mod response;
-mod scan;
 pub mod server;
-pub mod status;
-pub mod uri;
 
 pub use body::{BodyDecoder, BodyEvent, BodyLength, BodyStep, Trailers};
 pub use error::{RequestError, ResponseError, Stage};
 pub use fields::{Field, Fields, Place, Span};
-pub use host::{HostParts, InvalidHost};
 pub use limits::Limits;
 pub use line::{TargetForm, Version};
-pub use method::Method;
-pub use name::Known;
 pub use request::{ConnectionTokens, RequestHead};
 pub use response::ResponseHead;

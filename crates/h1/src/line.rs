@@ -4,11 +4,12 @@
 //! end, so that a malformed beginning is rejected at once (a TLS hello sent to a plain port must
 //! not wait for a line feed), and the result for a line does not depend on how it was split.
 
+use crate::Limits;
 use crate::error::{RequestError, ResponseError};
 use crate::fields::Span;
-use crate::scan::{find_control, find_line_end, trim_end};
-use crate::uri::Shape;
-use crate::{Limits, Method};
+use nowait_message::Method;
+use nowait_message::scan::{find_control, find_line_end, trim_end};
+use nowait_message::uri::Shape;
 
 /// Result of parsing a line.
 #[derive(Debug, PartialEq, Eq)]
@@ -212,7 +213,7 @@ fn path(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), Reques
 }
 
 /// `host[:port]` from `start`; ends before the first byte that cannot belong to it.
-/// [`crate::host::validate`] judges the result.
+/// [`nowait_message::host::validate`] judges the result.
 fn authority(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), RequestError> {
     let mut at = start;
     if byte!(bytes, at) == b'[' {

@@ -7,11 +7,12 @@
 use crate::error::RequestError;
 use crate::fields::{FieldTable, Span};
 use crate::line::{Line, RequestLine, request_line};
-use crate::name::Known;
 use crate::reader::{FieldSpans, Head};
-use crate::scan::{decimal, list};
-use crate::uri::{Normalized, UriError, normalize_scanned};
-use crate::{BodyLength, Fields, Limits, Method, TargetForm, Version, host};
+use crate::{BodyLength, Fields, Limits, TargetForm, Version};
+use nowait_message::name::Known;
+use nowait_message::scan::{decimal, list};
+use nowait_message::uri::{Normalized, UriError, normalize_scanned};
+use nowait_message::{Method, host};
 
 /// A recycled head keeps at most this many bytes and fields of capacity.
 pub(crate) const RECYCLED_BYTES_MAX: usize = 8192;
@@ -151,7 +152,7 @@ impl RequestHead {
     /// The path that locations see; respond to an error with [`RequestError::InvalidRequest`].
     pub fn normalize(&self, merge_slashes: bool) -> Result<Normalized<'_>, UriError> {
         if self.read.line.uri.is_empty() {
-            return crate::uri::normalize(self.uri(), merge_slashes);
+            return nowait_message::uri::normalize(self.uri(), merge_slashes);
         }
         normalize_scanned(self.uri(), self.read.line.shape, merge_slashes)
     }

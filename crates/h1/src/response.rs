@@ -3,11 +3,11 @@
 use crate::error::ResponseError;
 use crate::fields::{FieldTable, Place, Span};
 use crate::line::{Line, StatusLine, status_line};
-use crate::name::Known;
 use crate::reader::{FieldSpans, Head};
 use crate::request::{ConnectionTokens, RECYCLED_BYTES_MAX, RECYCLED_FIELDS_MAX};
-use crate::scan::decimal;
 use crate::{Fields, Limits, Version};
+use nowait_message::name::Known;
+use nowait_message::scan::decimal;
 
 /// A response head: interim (1xx) or final.
 #[derive(Debug, Clone, Default)]

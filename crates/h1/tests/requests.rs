@@ -2,9 +2,8 @@
 //! the corpus of request smuggling, nginx's size limits.
 
 use nowait_h1::server::Connection;
-use nowait_h1::{
-    BodyEvent, BodyLength, Known, Limits, Method, RequestError, RequestHead, TargetForm, Version,
-};
+use nowait_h1::{BodyEvent, BodyLength, Limits, RequestError, RequestHead, TargetForm, Version};
+use nowait_message::{Known, Method};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Event {

@@ -3,9 +3,8 @@
 
 use nowait_h1::client::{Asked, Connection, HeadEvent, INTERIM_BYTES_MAX};
 use nowait_h1::encode::{self, HeadWriter};
-use nowait_h1::{
-    BodyEvent, BodyLength, Known, Limits, RequestHead, ResponseError, ResponseHead, server,
-};
+use nowait_h1::{BodyEvent, BodyLength, Limits, RequestHead, ResponseError, ResponseHead, server};
+use nowait_message::Known;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {

@@ -11,8 +11,8 @@ use std::io::Write as _;
 
 use bytes::Bytes;
 
-use crate::escape::{self, Set};
-use crate::http_date::{self, Civil};
+use nowait_message::escape::{self, Set};
+use nowait_message::http_date::{self, Civil};
 
 /// Width of the name column of the HTML format, in characters.
 const NAME_WIDTH: usize = 50;

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use nowait_h1::Known;
+use nowait_message::Known;
 
 use crate::gzip::Counts;
 use crate::request::Request;

@@ -6,15 +6,16 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use nowait_h1::{Known, Version};
+use nowait_h1::Version;
+use nowait_message::Known;
 
 use crate::conf::gzip::{GzipConf, GzipProxied, HttpVersion};
-use crate::http_date;
 use crate::log::Level;
 use crate::request::Request;
 use crate::response::Head;
 use crate::variables::Builtin;
 use crate::variables::core::builtins;
+use nowait_message::http_date;
 
 /// State of compression for a request and its response.
 #[derive(Debug, Default)]

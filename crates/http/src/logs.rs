@@ -85,8 +85,8 @@ impl Details for About<'_> {
             server,
             request: line,
             subrequest: if request.is_nested() { &request.uri.path } else { &[] },
-            host: request.head.header(nowait_h1::Known::Host),
-            referrer: request.head.header(nowait_h1::Known::Referer),
+            host: request.head.header(nowait_message::Known::Host),
+            referrer: request.head.header(nowait_message::Known::Referer),
         };
         details.append(out);
     }

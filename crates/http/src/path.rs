@@ -91,7 +91,8 @@ pub fn from_outside(uri: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     if !is_safe(path) {
         return None;
     }
-    let (decoded, _) = crate::escape::unescape(path, crate::escape::Unescape::All);
+    let (decoded, _) =
+        nowait_message::escape::unescape(path, nowait_message::escape::Unescape::All);
     is_safe(&decoded).then_some((decoded, args))
 }
 

@@ -6,7 +6,7 @@
 //! nginx differs: there it is the same request, which is logged afterwards, and the client's next
 //! request waits for it.
 
-use nowait_h1::Method;
+use nowait_message::Method;
 
 use crate::log::Level;
 use crate::request::Request;

@@ -3,7 +3,7 @@
 //!
 //! Called through its variable.
 
-use nowait_h1::Known;
+use nowait_message::Known;
 
 use crate::conf::referer::Referers;
 use crate::log::Level;

@@ -10,7 +10,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use nowait_h1::{Known, Method, RequestError, RequestHead};
+use nowait_h1::{RequestError, RequestHead};
+use nowait_message::{Known, Method};
 use nowait_runtime::fs::{Aio, Io};
 use nowait_runtime::net::Address;
 use nowait_runtime::pool::Meter;

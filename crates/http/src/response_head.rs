@@ -140,7 +140,9 @@ fn apart(head: &Head, field: Apart, writer: &mut HeadWriter<'_, Vec<u8>>) {
         Apart::LastModified => {
             let name = "Last-Modified";
             match (head.last_modified, &head.last_modified_text) {
-                (Some(time), None) => drop(writer.named(name, &crate::http_date::format(time))),
+                (Some(time), None) => {
+                    drop(writer.named(name, &nowait_message::http_date::format(time)))
+                }
                 (Some(_), Some(text)) => drop(writer.named(name, text)),
                 (None, _) => {}
             }

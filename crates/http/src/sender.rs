@@ -350,7 +350,7 @@ fn decide_keep_alive(connection: &Connection, request: &mut Request, head: &crat
         || u64::from(connection.requests.get()) >= u64::from(client.keepalive_requests)
         || now().saturating_duration_since(connection.started) > client.keepalive_time.duration()
         || connection.worker.is_closing()
-        || (disabled.msie6 && request.method == nowait_h1::Method::Post && request.is_msie6())
+        || (disabled.msie6 && request.method == nowait_message::Method::Post && request.is_msie6())
         || (disabled.safari && request.is_safari());
     if refused {
         request.keep_alive = false;

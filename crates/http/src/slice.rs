@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use nowait_h1::Known;
+use nowait_message::Known;
 
 use crate::log::Level;
 use crate::request::Request;

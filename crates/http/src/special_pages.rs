@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 
-use crate::escape;
+use nowait_message::escape;
 
 /// The product in `Server` and on pages.
 pub const PRODUCT: &str = "nowait";

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_cache::Statistics;
 use nowait_front::sessions::SessionsReport;
-use nowait_h1::Method;
+use nowait_message::Method;
 use nowait_runtime::loops::{self, LoopSnapshot};
 use nowait_runtime::mounts::{self, MountSnapshot};
 use nowait_runtime::pool::PoolSnapshot;

@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowait_h1::Method;
+use nowait_message::Method;
 use nowait_runtime::{now, spawn};
 
 use crate::filter::Pull;

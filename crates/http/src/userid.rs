@@ -11,11 +11,11 @@ use bytes::Bytes;
 
 use crate::auth::base64;
 use crate::conf::userid::{Expires, Flags, UserId, UserIdConf};
-use crate::http_date::{Civil, MONTHS};
 use crate::log::Level;
 use crate::request::Request;
 use crate::variables::core::builtins;
 use crate::variables::{Builtin, Changeable};
+use nowait_message::http_date::{Civil, MONTHS};
 
 /// Characters of an identifier in base64, without padding.
 const ENCODED_BYTES: usize = 22;

@@ -6,12 +6,8 @@
 use std::cell::RefCell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nowait_message::http_date::MONTHS;
 use nowait_sys::localtime::LocalTime;
-
-/// Month abbreviations, January first.
-pub const MONTHS: [&[u8; 3]; 12] = [
-    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
-];
 
 /// One second in every form that logs use.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use nowait_cache::{Fill, FillStart, Hit, Lookup, LookupOptions, UnixMs};
-use nowait_h1::{Known, Method};
+use nowait_message::{Known, Method};
 
 use super::decoded::Decoded;
 use super::filling::{FillTee, Storing};
@@ -13,10 +13,10 @@ use super::origin::{Source, Wanted};
 use super::serve::{Place, Run, is_head, unix_now};
 use super::status::{Forward, Report, Status};
 use super::updating;
-use crate::http_date;
 use crate::outcome::Outcome;
 use crate::response::Response;
 use crate::upstream::{BodyOptions, Cause, Failed, Reply};
+use nowait_message::http_date;
 
 /// A stale response, and when it may still be served.
 pub(super) type Old = Option<(Object<Hit>, Stale)>;

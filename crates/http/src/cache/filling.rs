@@ -5,7 +5,7 @@ use bytes::Bytes;
 use nowait_cache::format::State;
 use nowait_cache::index::Tag;
 use nowait_cache::{Fill, Hit, Target, UnixMs};
-use nowait_h1::Known;
+use nowait_message::Known;
 use nowait_runtime::clock;
 
 use super::find::Object;
@@ -16,9 +16,9 @@ use super::serve::{Run, is_head};
 use super::storing;
 use super::updating;
 use super::validity;
-use crate::http_date;
 use crate::response::LocalFuture;
 use crate::upstream::{Tee, UpstreamHead};
+use nowait_message::http_date;
 
 /// The maximum number of tags of one response; more are ignored.
 const TAGS_MAX: usize = 64;

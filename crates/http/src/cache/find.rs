@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowait_cache::format::Head;
 use nowait_cache::{Growing, Hit, Lookup, LookupOptions, Pending, Target, UnixMs};
-use nowait_h1::Known;
+use nowait_message::Known;
 
 use super::decoded::Decoded;
 use super::freshness::{self, Stale, Stored, Use};

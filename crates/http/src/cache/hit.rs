@@ -3,7 +3,7 @@
 
 use nowait_cache::format::Head as Stored;
 use nowait_cache::{Growing, Hit, HitBody};
-use nowait_h1::Known;
+use nowait_message::Known;
 
 use super::along::Along;
 use super::decoded::Decoded;

@@ -6,7 +6,7 @@
 //! No input makes decoding panic; the store has verified the checksum.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use nowait_h1::Known;
+use nowait_message::Known;
 
 use crate::upstream::{self, HeadBuilder, UpstreamHead};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_cache::index::{How, PurgeError, Tag, What};
 use nowait_cache::{Key, Purged, Store, Target};
-use nowait_h1::Known;
+use nowait_message::Known;
 
 use super::origin::{Origin, Source, Wanted};
 use super::{serve, updating};

@@ -4,12 +4,12 @@
 //! [`super::updating`].
 
 use bytes::Bytes;
-use nowait_h1::Method;
+use nowait_message::Method;
 
 use super::control::{self, Control};
 use super::targeted;
 use super::validity::{Ignored, VARY_BYTES_MAX};
-use crate::http_date;
+use nowait_message::http_date;
 
 /// A request.
 #[derive(Debug, Clone, Default)]

@@ -16,17 +16,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_cache::format::Head as Stored;
-use nowait_h1::{Known, Method};
+use nowait_message::{Known, Method};
 
 use super::meta::{self, Field};
 use super::origin::{Again, Wanted};
-use crate::http_date;
 use crate::log::Level;
 use crate::request::Request;
 use crate::response::{Body, BodyError, LocalFuture, Part};
 use crate::slice;
 use crate::subrequest::Subrequest;
 use crate::upstream::{BodyOptions, UpstreamHead};
+use nowait_message::http_date;
 
 /// RFC 9110 section 8.8.2.2: a modification time is a strong validator only if the response was
 /// made so much later that another change within the same second would have been visible. In

@@ -21,7 +21,7 @@ use std::time::Instant;
 use nowait_cache::{
     Ended, Fill, FillOptions, FillStart, Hit, Moment, Store, Target, Waiter, Woken,
 };
-use nowait_h1::Method;
+use nowait_message::Method;
 use nowait_runtime::fs::Io;
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::{clock, now, sleep};

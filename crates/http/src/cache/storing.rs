@@ -2,7 +2,7 @@
 //!
 //! Used for every response of an origin in the strict mode. Pure: no clock, no configuration.
 
-use nowait_h1::Method;
+use nowait_message::Method;
 
 use super::reply::{Asked, Reply};
 

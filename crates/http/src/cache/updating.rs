@@ -3,7 +3,7 @@
 //! (section 4.4). Pure; the strict mode only.
 
 use bytes::Bytes;
-use nowait_h1::Method;
+use nowait_message::Method;
 
 use super::meta::Field;
 use super::reply::{Reply, joined};

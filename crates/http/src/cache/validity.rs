@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use super::control::SECONDS_MAX;
-use crate::http_date;
+use nowait_message::http_date;
 
 /// The longest `Vary` that is stored, in bytes. nginx: `NGX_HTTP_CACHE_VARY_LEN`.
 pub const VARY_BYTES_MAX: usize = 128;

@@ -3,7 +3,7 @@
 use nowait_conf::{Context, Cx, Diagnostic, Node, Scope};
 use nowait_front::access;
 pub use nowait_front::access::AccessConf;
-use nowait_h1::Method;
+use nowait_message::Method;
 
 use super::LocationId;
 

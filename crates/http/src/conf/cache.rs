@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Seconds, Setting, Span, Value, arity, number};
-use nowait_h1::Method;
+use nowait_message::Method;
 
 use super::cache_path::CachePaths;
 use crate::cache::validity::ValidByStatus;

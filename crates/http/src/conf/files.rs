@@ -2,8 +2,8 @@
 
 use nowait_conf::{Bounded, Buffers, Cx, Diagnostic, Node, Seconds, Setting, Size, arity};
 
-use crate::conditional::IfModifiedSince;
 use crate::variables::complex::Complex;
+use nowait_message::conditional::IfModifiedSince;
 
 nowait_conf::directives! {
     /// How files are opened, read and sent.

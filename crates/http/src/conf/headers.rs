@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
 
-use crate::http_date;
 use crate::request::Request;
 use crate::variables::complex::Complex;
+use nowait_message::http_date;
 
 nowait_conf::directives! {
     /// Headers added to responses.

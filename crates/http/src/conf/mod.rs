@@ -269,7 +269,7 @@ impl Location {
     /// The name, escaped for a `Location` header.
     pub fn escaped_name(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        crate::escape::push_uri(&mut out, crate::escape::Set::Uri, &self.name);
+        nowait_message::escape::push_uri(&mut out, nowait_message::escape::Set::Uri, &self.name);
         out
     }
 }

@@ -10,7 +10,8 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use nowait_h1::{Method, RequestError, Stage};
+use nowait_h1::{RequestError, Stage};
+use nowait_message::Method;
 use nowait_runtime::buf::OutBuf;
 use nowait_runtime::net::SendOptions;
 use nowait_runtime::now;

@@ -20,7 +20,6 @@ use super::pull::Pull;
 use super::recipe::{Recipe, WHOLE_BYTES_MAX};
 use crate::cache::control::Control;
 use crate::conf::charset::ContentTypes;
-use crate::etag;
 use crate::gzip::Counts;
 use crate::log::Level;
 use crate::outcome::Special;
@@ -28,6 +27,7 @@ use crate::request::Request;
 use crate::response::{
     AcceptRanges, Body, BodyError, BodySource, Head, LocalFuture, Part, Response,
 };
+use nowait_message::etag;
 
 /// Most bytes of a long text that are compressed in one step, here or in the pool.
 const STEP_BYTES_MAX: usize = 32 * 1024;

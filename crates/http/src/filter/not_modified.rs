@@ -1,12 +1,12 @@
 //! Conditional requests: 304 and 412. nginx: `ngx_http_not_modified_filter_module`.
 
-use nowait_h1::Known;
+use nowait_message::Known;
 
-use crate::conditional::{self, IfModifiedSince, Outcome, Preconditions, Validators};
-use crate::http_date;
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Body, Response};
+use nowait_message::conditional::{self, IfModifiedSince, Outcome, Preconditions, Validators};
+use nowait_message::http_date;
 
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     if response.head.status != 200 || request.is_nested() || response.head.is_upstreams {

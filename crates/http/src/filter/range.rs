@@ -5,15 +5,15 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use nowait_h1::Known;
+use nowait_message::Known;
 
-use crate::conditional::{self, Validators};
 use crate::outcome::Special;
-use crate::range::{self, Selection};
 use crate::request::Request;
 use crate::response::{
     AcceptRanges, Body, BodyError, BodySource, FileBody, Head, Header, LocalFuture, Part, Response,
 };
+use nowait_message::conditional::{self, Validators};
+use nowait_message::range::{self, Selection};
 
 /// Numbers the boundaries of multipart bodies.
 static BOUNDARY: AtomicU64 = AtomicU64::new(1);

@@ -7,7 +7,8 @@ use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Body, Response};
 use crate::ssi::Page;
-use crate::{etag, subrequest};
+use crate::subrequest;
+use nowait_message::etag;
 
 /// Decides whether SSI commands are executed, and changes the head.
 pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {

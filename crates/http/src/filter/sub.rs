@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use super::pull::Pull;
-use crate::etag;
 use crate::outcome::Special;
 use crate::replace::{Patterns, Replacer};
 use crate::request::Request;
 use crate::response::{AcceptRanges, Body, BodyError, BodySource, LocalFuture, Part, Response};
+use nowait_message::etag;
 
 /// Changes the head, and wraps the body.
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {

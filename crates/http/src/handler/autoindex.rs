@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use nowait_h1::Method;
+use nowait_message::Method;
 use nowait_runtime::fs::{self, Kind, Listing, ReadDirOptions};
 
 use crate::autoindex::{self, Entry, Format, Options};

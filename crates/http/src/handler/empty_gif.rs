@@ -1,7 +1,7 @@
 //! `empty_gif`: a transparent image of one pixel. nginx: `ngx_http_empty_gif_module`.
 
 use bytes::Bytes;
-use nowait_h1::Method;
+use nowait_message::Method;
 
 use crate::outcome::Outcome;
 use crate::request::Request;

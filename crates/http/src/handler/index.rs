@@ -1,6 +1,6 @@
 //! `index`: the file served for a directory. nginx: `ngx_http_index_module`.
 
-use nowait_h1::Method;
+use nowait_message::Method;
 use nowait_runtime::fs::Kind;
 
 use crate::files::{self, OpenError};

@@ -5,7 +5,7 @@
 //! the others wait for the pool.
 
 use bytes::Bytes;
-use nowait_h1::Method;
+use nowait_message::Method;
 use nowait_runtime::fs::{File, Kind};
 
 use super::static_file;

@@ -1,16 +1,16 @@
 //! Files of the document root. nginx: `ngx_http_static_module`.
 
 use bytes::Bytes;
-use nowait_h1::Method;
+use nowait_message::Method;
 use nowait_runtime::fs::Kind;
 
-use crate::escape;
-use crate::etag;
 use crate::files;
 use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Body, FileBody, Head, Response};
+use nowait_message::escape;
+use nowait_message::etag;
 
 /// Responds with the request's file if it can be opened without waiting for a disk. `None`: it
 /// can't, or another handler comes first; [`run`] has to be called in its turn.

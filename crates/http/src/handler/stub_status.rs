@@ -2,7 +2,7 @@
 //! `$connections_active` and related variables. nginx: `ngx_http_stub_status_module`.
 
 use bytes::Bytes;
-use nowait_h1::Method;
+use nowait_message::Method;
 
 use crate::counts;
 use crate::outcome::Outcome;

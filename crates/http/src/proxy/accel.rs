@@ -1,7 +1,7 @@
 //! `X-Accel-Redirect`: the upstream server names the location that responds. nginx: the first part of
 //! `ngx_http_upstream_process_headers`.
 
-use nowait_h1::Known;
+use nowait_message::Known;
 
 use super::response::{Rewriter, Single, content_type};
 use crate::log::Level;

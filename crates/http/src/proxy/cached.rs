@@ -2,7 +2,7 @@
 //!
 //! Built by the handler for a location with a cache; see [`crate::cache::serve`].
 
-use nowait_h1::Known;
+use nowait_message::Known;
 
 use super::context::Options;
 use super::handler::{self, Server};

@@ -10,7 +10,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowait_h1::client::{self, Asked};
 use nowait_h1::encode::{CHUNK_END, LAST_CHUNK, chunk_start};
-use nowait_h1::{Known, Limits, ResponseError, ResponseHead};
+use nowait_h1::{Limits, ResponseError, ResponseHead};
+use nowait_message::Known;
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 
 use super::context::Options;

@@ -5,8 +5,9 @@
 //! 7.6.1, RFC 9112 section 11.2).
 
 use bytes::BufMut;
+use nowait_h1::Fields;
 use nowait_h1::encode::HeadWriter;
-use nowait_h1::{Fields, Known};
+use nowait_message::Known;
 
 use super::context::Options;
 use crate::conf::proxy::{HttpVersion, ProxyConf};

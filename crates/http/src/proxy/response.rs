@@ -5,17 +5,17 @@
 //! cookies) are supplied as a [`Rewriter`]. Pure except for the state of the request.
 
 use bytes::Bytes;
-use nowait_h1::Known;
+use nowait_message::Known;
 
 use super::accel;
 use crate::conf::backend::{Backend, IgnoreHeaders};
-use crate::http_date;
 use crate::log::Level;
 use crate::order::Apart;
 use crate::outcome::{Outcome, Special};
 use crate::request::Request;
 use crate::response::{AcceptRanges, Head, Header, Own};
 use crate::upstream::{Field, UpstreamHead};
+use nowait_message::http_date;
 
 /// A module's changes to header fields.
 pub trait Rewriter {
@@ -240,7 +240,9 @@ fn pass(
     fields: &Single,
 ) -> Box<Head> {
     let mut head = Head::new(received.status);
-    if nowait_h1::status::reason(received.status).map(str::as_bytes) != Some(&received.reason[..]) {
+    if nowait_message::status::reason(received.status).map(str::as_bytes)
+        != Some(&received.reason[..])
+    {
         head.status_line = Some(received.reason.clone());
     }
     head.content_length = received.content_length;

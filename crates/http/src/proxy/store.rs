@@ -8,18 +8,18 @@ use std::io;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowait_h1::{Known, Method};
+use nowait_message::{Known, Method};
 use nowait_runtime::fs::{self, CreateOptions, Io};
 
 use crate::conf::backend::{Backend, Store};
 use crate::conf::body::TempPath;
 use crate::generation::Current;
-use crate::http_date;
 use crate::log::Level;
 use crate::request::Request;
 use crate::response::LocalFuture;
 use crate::temp_file::TempFile;
 use crate::upstream::{Tee, UpstreamHead};
+use nowait_message::http_date;
 
 /// Bytes copied at a time to another file system.
 const COPY_BYTES: usize = 256 * 1024;

@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::url::Destination;
 use crate::conf::proxy::Pass;
-use crate::escape::{self, Set};
 use crate::request::Request;
+use nowait_message::escape::{self, Set};
 
 /// A URI to request.
 #[derive(Debug, Clone, PartialEq, Eq)]

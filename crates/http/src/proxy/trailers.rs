@@ -1,7 +1,7 @@
 //! Trailers of a server's response, passed to clients (`proxy_pass_trailers`). nginx:
 //! `ngx_http_upstream_process_trailers`.
 
-use nowait_h1::Known;
+use nowait_message::Known;
 
 use super::context;
 use crate::request::Request;

@@ -3,11 +3,11 @@
 
 use super::condition::log_match;
 use crate::conf::Regex;
-use crate::escape::{Unescape, unescape};
 use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::variables::complex::{Complex, Groups};
+use nowait_message::escape::{Unescape, unescape};
 
 /// A `rewrite` directive.
 #[derive(Debug)]

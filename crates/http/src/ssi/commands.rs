@@ -8,12 +8,12 @@ use nowait_conf::Regex;
 
 use super::scan::{Command, PARAMETERS_MAX};
 use super::{Condition, Encoding, Failed, Include, Page, text};
-use crate::escape;
 use crate::log::Level;
 use crate::path;
 use crate::request::Request;
 use crate::subrequest::Subrequest;
 use crate::variables::Captures;
+use nowait_message::escape;
 
 /// What has to happen after a command.
 pub(super) enum Then {

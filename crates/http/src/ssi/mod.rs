@@ -27,11 +27,11 @@ use crate::filter::Pull;
 use crate::log::Level;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
-use crate::strftime;
 use crate::subrequest::{self, Answer, Refused};
 use crate::variables::Builtin;
 use crate::variables::Captures;
 use crate::variables::core::builtins;
+use nowait_message::strftime;
 
 use commands::Then;
 use scan::{Found, Scanner};

@@ -4,7 +4,8 @@
 //! buffer, so a value becomes a field of our own response without a copy.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use nowait_h1::{Known, Place, ResponseHead, Span, Version};
+use nowait_h1::{Place, ResponseHead, Span, Version};
+use nowait_message::Known;
 
 /// The head of a response, interim or final.
 #[derive(Debug, Clone, Default)]
@@ -59,7 +60,7 @@ impl UpstreamHead {
     /// From an HTTP/1 head.
     pub fn from_h1(head: &ResponseHead) -> Self {
         let text = Bytes::copy_from_slice(head.as_bytes());
-        let reason = match nowait_h1::status::reason(head.status()) {
+        let reason = match nowait_message::status::reason(head.status()) {
             Some(usual) if usual.as_bytes() == head.reason() => {
                 Bytes::from_static(usual.as_bytes())
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nowait_front::upstreams::connect_level;
-use nowait_h1::Method;
+use nowait_message::Method;
 use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::net::{ConnectError, Recv};
 use nowait_runtime::now;

@@ -64,7 +64,8 @@ fn cookie_text(
 /// `Thu, 31-Dec-37 23:55:55 GMT`: old browsers understand no years after 2037, and only two digits
 /// of a year. nginx: `ngx_http_cookie_time`.
 fn cookie_date(unix: u64) -> Vec<u8> {
-    let mut text = crate::http_date::format(i64::try_from(unix).unwrap_or(i64::MAX)).to_vec();
+    let mut text =
+        nowait_message::http_date::format(i64::try_from(unix).unwrap_or(i64::MAX)).to_vec();
     (text[7], text[11]) = (b'-', b'-');
     if &text[12..16] <= b"2037".as_slice() {
         text.drain(12..14);

@@ -399,5 +399,5 @@ fn sent_keep_alive(r: &Request, out: &mut Vec<u8>) -> bool {
 
 fn sent_last_modified(r: &Request, out: &mut Vec<u8>) -> bool {
     let Some(time) = r.out.last_modified else { return false };
-    append(Some(&crate::http_date::format(time)), out)
+    append(Some(&nowait_message::http_date::format(time)), out)
 }

@@ -87,7 +87,7 @@ impl Subject for Request {
     /// Captures of an escaped path are escaped again. nginx: `r->quoted_uri || r->plus_in_uri`.
     fn push_group(&self, group: &[u8], out: &mut Vec<u8>) {
         if self.path_was_escaped() {
-            crate::escape::push_uri(out, crate::escape::Set::Args, group);
+            nowait_message::escape::push_uri(out, nowait_message::escape::Set::Args, group);
         } else {
             out.extend_from_slice(group);
         }

@@ -1,7 +1,7 @@
 //! Sets of field names: hidden response fields, replaced request fields.
 
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
-use nowait_h1::Known;
+use nowait_message::Known;
 
 /// A header name as an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
-use nowait_h1::Known;
+use nowait_message::Known;
 
 use crate::conf::backend::NameSet;
 use crate::variables::complex::Complex;

@@ -1,5 +1,5 @@
 //! Escaping: URIs and HTML, byte for byte as nginx writes them. JSON and log lines:
-//! [`nowait_front::log::escape`].
+//! `nowait_front::log::escape`.
 //!
 //! Pure functions over bytes. Each `push_*` appends to a buffer that the caller reuses; [`uri`]
 //! borrows its input when nothing needs escaping, which is the usual case.

@@ -11,7 +11,7 @@ macro_rules! status_lines {
         }
 
         /// The whole status line.
-        pub(crate) fn line(status: u16) -> Option<&'static [u8]> {
+        pub fn line(status: u16) -> Option<&'static [u8]> {
             match status {
                 $($code => Some(
                     concat!("HTTP/1.1 ", stringify!($code), " ", $reason, "\r\n").as_bytes(),

@@ -5,7 +5,10 @@
 //! that matter, and what follows the seconds is not looked at. Crates for this are stricter and
 //! would answer 200 where nginx answers 304. No clocks here; times are Unix seconds.
 
-pub use nowait_front::log::time::MONTHS;
+/// Month abbreviations, January first.
+pub const MONTHS: [&[u8; 3]; 12] = [
+    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
+];
 
 const SECONDS_PER_DAY: i64 = 86_400;
 const WEEK: [&[u8; 3]; 7] = [b"Thu", b"Fri", b"Sat", b"Sun", b"Mon", b"Tue", b"Wed"];

@@ -5,7 +5,7 @@ const HIGHS: u64 = 0x8080_8080_8080_8080;
 
 /// The position of the first CR, LF or NUL at or after `from`.
 #[inline]
-pub(crate) fn find_line_end(bytes: &[u8], from: usize) -> Option<usize> {
+pub fn find_line_end(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let flags = low_bytes(u64::from_le_bytes(*chunk));
@@ -32,7 +32,7 @@ pub(crate) fn find_line_end(bytes: &[u8], from: usize) -> Option<usize> {
 
 /// The position of the first control character other than a tab, at or after `from`.
 #[inline]
-pub(crate) fn find_control(bytes: &[u8], from: usize) -> Option<usize> {
+pub fn find_control(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let flags = controls(u64::from_le_bytes(*chunk));
@@ -79,7 +79,7 @@ fn low_bytes(word: u64) -> u64 {
 
 /// Trims optional white space (RFC 9110 section 5.6.3) from the end of `bytes[start..end]`.
 #[inline]
-pub(crate) fn trim_end(bytes: &[u8], start: usize, mut end: usize) -> usize {
+pub fn trim_end(bytes: &[u8], start: usize, mut end: usize) -> usize {
     while end > start && matches!(bytes[end - 1], b' ' | b'\t') {
         end -= 1;
     }
@@ -87,19 +87,19 @@ pub(crate) fn trim_end(bytes: &[u8], start: usize, mut end: usize) -> usize {
 }
 
 /// `bytes` without optional white space at its ends.
-pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
+pub fn trim(bytes: &[u8]) -> &[u8] {
     let start = bytes.iter().position(|c| !matches!(c, b' ' | b'\t')).unwrap_or(bytes.len());
     &bytes[start..trim_end(bytes, start, bytes.len())]
 }
 
 /// The elements of a comma-separated list (RFC 9110 section 5.6.1), trimmed, empty ones left out.
-pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&c| c == b',').map(trim).filter(|element| !element.is_empty())
 }
 
 /// The value of a hexadecimal digit.
 #[inline]
-pub(crate) const fn hex(digit: u8) -> Option<u8> {
+pub const fn hex(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' => Some(digit - b'a' + 10),
@@ -109,7 +109,7 @@ pub(crate) const fn hex(digit: u8) -> Option<u8> {
 }
 
 /// A `Content-Length` (RFC 9110 section 8.6): digits only, at most `i64::MAX` as file sizes are.
-pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
+pub fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -140,7 +140,7 @@ const TOKEN: [bool; 256] = {
 
 /// Whether `name` is a token (RFC 9110 section 5.6.2): what a field name or method may be.
 #[inline]
-pub(crate) fn is_token(name: &[u8]) -> bool {
+pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&c| TOKEN[c as usize])
 }
 

@@ -20,9 +20,9 @@ use nowait_runtime::task::{Either, select};
 use nowait_variables::Subject;
 
 use crate::conf::{Complex, Content};
+use crate::modules::{limit_conn, pass, preread, proxy, realip};
 use crate::session::{Session, Transport};
 use crate::status::Status;
-use crate::{limit, pass, preread, proxy, realip};
 
 /// Maximum number of bytes of an invalid PROXY protocol header that are logged.
 const SHOWN_BYTES: usize = 107;
@@ -82,7 +82,7 @@ pub(crate) async fn before_content(session: &Session) -> Result<(), Status> {
     for set in &session.server().sets {
         session.set_slot(set.slot, Some(session.evaluate(&set.value)));
     }
-    limit::ask(session)?;
+    limit_conn::ask(session)?;
     if by_address(&session.server().access.rules, session.peer()) == Verdict::Refused {
         session.log(Level::Error, format_args!("access forbidden by rule"));
         return Err(Status::Forbidden);

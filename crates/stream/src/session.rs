@@ -28,9 +28,9 @@ use crate::client_hello::ClientHello;
 use crate::conf::Server;
 use crate::counts::Counted;
 use crate::generation::Current;
-use crate::limit::Limited;
-use crate::proxy::state::Try;
+use crate::modules::limit_conn::Limited;
 use crate::status::Status;
+use crate::tries::Try;
 use crate::udp::UdpClient;
 use crate::variables;
 

@@ -18,9 +18,10 @@ use nowait_sys::listen::ListenAddress;
 
 use crate::counts::Counts;
 use crate::generation::{Current, Generation};
+use crate::modules::pass;
+use crate::phases;
 use crate::session::{Arrival, Session, Transport};
 use crate::udp::{self, Receiving};
-use crate::{pass, phases};
 
 /// Stream in one worker.
 pub struct Worker {

@@ -2,16 +2,11 @@
 //!
 //! Called once per generation by the program ([`build`]). Sessions use only the structs made here.
 
-pub mod access;
-pub mod answer;
-pub mod blocks;
 pub mod core;
 pub mod limit;
 pub mod log;
 pub mod pass;
-pub mod proxy;
 pub mod ssl_preread;
-pub mod variables;
 
 use std::sync::Arc;
 
@@ -23,9 +18,11 @@ use nowait_front::servers::{Listen, ServerId};
 use nowait_front::upstreams::Upstreams;
 use nowait_sys::listen::ListenAddress;
 
+use crate::blocks::STREAM_ROWS;
+use crate::modules::{access, answer, proxy, set};
 use crate::session::Session;
 
-pub use blocks::{STREAM_ROWS, build};
+pub use crate::blocks::build;
 
 /// Text with session variables.
 pub type Complex = nowait_variables::Complex<Session>;
@@ -61,7 +58,7 @@ pub struct Server {
     /// What happens to sessions.
     pub content: Content,
     /// Settings of the proxy.
-    pub proxy: proxy::ProxyConf,
+    pub proxy: proxy::conf::ProxyConf,
     /// Access rules.
     pub access: AccessConf,
     /// Proxies that are trusted to state the client's address.
@@ -69,7 +66,7 @@ pub struct Server {
     /// Limits on concurrent sessions.
     pub limits: limit::Limits,
     /// `set`, in order.
-    pub sets: Box<[variables::Set]>,
+    pub sets: Box<[set::Set]>,
     /// Whether the ClientHello is read (`ssl_preread`).
     pub ssl_preread: bool,
     /// Logs.
@@ -88,7 +85,7 @@ pub enum Content {
     /// `return`
     Return(Complex),
     /// `proxy_pass`
-    Proxy(proxy::Pass),
+    Proxy(proxy::conf::Pass),
 }
 
 impl StreamConf {
@@ -125,16 +122,16 @@ pub fn rows() -> Vec<&'static [Row]> {
         access::RealIpConf::ROWS,
         limit::LIMIT_CONN_ROWS,
         limit::LimitConnConf::ROWS,
-        variables::MAP_ROWS,
-        variables::GEO_ROWS,
-        variables::SPLIT_CLIENTS_ROWS,
-        variables::SET_ROWS,
+        set::MAP_ROWS,
+        set::GEO_ROWS,
+        set::SPLIT_CLIENTS_ROWS,
+        set::SET_ROWS,
         ssl_preread::SslPrereadConf::ROWS,
         answer::RETURN_ROWS,
         pass::PASS_ROWS,
-        proxy::PASS_ROWS,
-        proxy::ProxyConf::ROWS,
-        proxy::DEPRECATED_ROWS,
+        proxy::conf::PASS_ROWS,
+        proxy::conf::ProxyConf::ROWS,
+        proxy::conf::DEPRECATED_ROWS,
         nowait_upstream::conf::STREAM_ROWS,
     ]
 }

@@ -4,8 +4,8 @@ use nowait_conf::{Cx, Diagnostic, Node};
 use nowait_runtime::net::Address;
 use nowait_upstream::conf::{Target, target};
 
-use super::blocks::ContentLayer;
 use super::{Complex, Content};
+use crate::blocks::ContentLayer;
 
 nowait_conf::rows! {
     pub static PASS_ROWS, module "stream_pass";

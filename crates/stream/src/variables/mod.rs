@@ -24,9 +24,9 @@ pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
     core::BUILTINS
         .iter()
         .chain(upstream::BUILTINS)
-        .chain(crate::limit::BUILTINS)
-        .chain(crate::preread::BUILTINS)
-        .chain(crate::realip::BUILTINS)
+        .chain(crate::modules::limit_conn::BUILTINS)
+        .chain(crate::modules::preread::BUILTINS)
+        .chain(crate::modules::realip::BUILTINS)
 }
 
 /// All families of variables.

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::{Builtin, builtin_rows, number, seconds};
-use crate::proxy::state::Try;
 use crate::session::Session;
+use crate::tries::Try;
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtin_rows! {

@@ -6,8 +6,8 @@
 use nowait_conf::{Cx, Diagnostic, Node};
 use nowait_variables::{Place, Slot, Table, variable_name};
 
-use super::Complex;
-use super::blocks::accepted;
+use crate::blocks::accepted;
+use crate::conf::Complex;
 use crate::session::Session;
 
 nowait_conf::rows! {
@@ -56,7 +56,7 @@ pub struct Set {
 
 /// The `set` directives of a server, in order.
 #[derive(Default)]
-pub(super) struct SetLayer(pub(super) Vec<Set>);
+pub(crate) struct SetLayer(pub(crate) Vec<Set>);
 
 fn set(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [name, value] = &node.args[..] else { return Err(node.arity_error()) };

@@ -2,8 +2,8 @@
 
 use nowait_conf::{Cx, Diagnostic, Node};
 
-use super::Content;
-use super::blocks::ContentLayer;
+use crate::blocks::ContentLayer;
+use crate::conf::Content;
 
 nowait_conf::rows! {
     pub static RETURN_ROWS, module "stream_return";

@@ -14,8 +14,8 @@ use nowait_runtime::net::{Address, ConnectError, Datagram};
 use nowait_runtime::{now, sleep};
 use nowait_upstream::{Picked, Times};
 
+use super::conf::{Pass, ProxyConf};
 use super::{Search, log_removed, rate, session_start, until_removed};
-use crate::conf::proxy::{Pass, ProxyConf};
 use crate::session::Session;
 use crate::status::Status;
 use crate::udp::UdpClient;

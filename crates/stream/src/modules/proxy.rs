@@ -3,8 +3,8 @@
 //! Servers are tried until one can be reached; then the runtime's [`relay`] forwards bytes in both
 //! directions until one side ends.
 
+pub mod conf;
 pub mod server_name;
-pub mod state;
 pub mod udp;
 
 use std::cell::{Cell, RefCell};
@@ -31,11 +31,11 @@ use nowait_upstream::{Attempt, Next, Picked, Removed, Times};
 use nowait_variables::Subject;
 
 use crate::conf::Complex;
-use crate::conf::proxy::{Pass, ProxyConf, ProxyVersion};
 use crate::session::{Session, take_input};
 use crate::status::Status;
+use crate::tries::{PeerName, Try};
+use conf::{Pass, ProxyConf, ProxyVersion};
 use server_name::ServerText;
-use state::{PeerName, Try};
 
 /// Forwards a connection until it ends.
 pub async fn tcp(session: &Session, client: &Stream, pass: &Pass) -> Status {

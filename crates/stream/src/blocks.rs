@@ -10,14 +10,14 @@ use nowait_front::servers::{self, Named, ServerId, ServerListens};
 use nowait_front::upstreams::Groups;
 use nowait_variables::{Mentions, Subject, Table};
 
-use super::access::RealIpConf;
-use super::core::{CoreConf, resolving};
-use super::limit::{Limits, Zones};
-use super::log::LogConf;
-use super::proxy::ProxyConf;
-use super::ssl_preread::SslPrereadConf;
-use super::variables::SetLayer;
-use super::{Content, Server, StreamConf};
+use crate::conf::core::{CoreConf, resolving};
+use crate::conf::limit::{Limits, Zones};
+use crate::conf::log::LogConf;
+use crate::conf::ssl_preread::SslPrereadConf;
+use crate::conf::{Content, Server, StreamConf};
+use crate::modules::access::RealIpConf;
+use crate::modules::proxy::conf::ProxyConf;
+use crate::modules::set::SetLayer;
 use crate::session::Session;
 
 nowait_conf::rows! {
@@ -69,7 +69,7 @@ struct ServerLayer {
 
 /// What happens to the sessions of a server. The last such directive wins.
 #[derive(Default)]
-pub(super) struct ContentLayer(pub(super) Option<Content>);
+pub(crate) struct ContentLayer(pub(crate) Option<Content>);
 
 /// The `stream` block as it was read, until it is resolved.
 #[derive(Default)]
@@ -108,7 +108,7 @@ fn upstream(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Groups::<Session>::read(cx, node, Context::STREAM_UPSTREAM)
 }
 
-pub(super) fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+pub(crate) fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     cx.once(node)?;
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
     <u32 as nowait_conf::Value>::from_word(&word.text)

@@ -4,9 +4,9 @@ use nowait_conf::{Cx, Diagnostic, Field, Msec, Node, Size};
 use nowait_front::bind::BindOrOff;
 use nowait_front::upstreams::{GroupId, Groups};
 
-use super::blocks::ContentLayer;
-use super::{Complex, Content};
-use crate::proxy::server_name::ServerText;
+use super::server_name::ServerText;
+use crate::blocks::ContentLayer;
+use crate::conf::{Complex, Content};
 use crate::session::Session;
 
 nowait_conf::rows! {

@@ -84,13 +84,13 @@ impl Service for Services {
 
     fn tables() -> Vec<&'static [Row]> {
         let mut tables = nowait_http::conf::rows();
-        tables.extend(nowait_stream::conf::rows());
+        tables.extend(nowait_stream::blocks::rows());
         tables
     }
 
     fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> Plan {
         let http = http_service::plan(cx, main, settings);
-        let stream = nowait_stream::conf::build(cx, main).unwrap_or_default();
+        let stream = nowait_stream::blocks::build(cx, main).unwrap_or_default();
         for listen in stream.listens() {
             let address = &listen.spec.address;
             if http.listens().iter().any(|other| other.spec.address == *address) {
@@ -184,7 +184,7 @@ impl Service for Services {
         listener: &Arc<ListenAddress>,
         socket: OwnedFd,
     ) -> io::Result<Self::Receiving> {
-        worker.stream.receive(listener, socket)
+        nowait_stream::udp::receive(&worker.stream, listener, socket)
     }
 
     async fn purge(generation: Arc<Generation>, order: PurgeOrder) -> Result<u64, String> {

@@ -3,21 +3,17 @@
 //! While the tree is read, every block only keeps its scope, since directives of `stream` may
 //! follow a `server`. Afterwards the chains of scopes are resolved. nginx: `ngx_stream_block`.
 
-use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span};
-use nowait_front::access::AccessConf;
+use nowait_conf::{Context, Cx, Diagnostic, Node, Row, Scope, Span};
 use nowait_front::listen::{self, ListenDirective, Rules};
 use nowait_front::servers::{self, Named, ServerId, ServerListens};
 use nowait_front::upstreams::Groups;
 use nowait_variables::{Mentions, Subject, Table};
 
-use crate::conf::core::{CoreConf, resolving};
-use crate::conf::limit::{Limits, Zones};
-use crate::conf::log::LogConf;
-use crate::conf::ssl_preread::SslPrereadConf;
-use crate::conf::{Content, Server, StreamConf};
-use crate::modules::access::RealIpConf;
-use crate::modules::proxy::conf::ProxyConf;
-use crate::modules::set::SetLayer;
+use crate::conf::core::{CoreConf, ResolverConf, accepted, resolving};
+use crate::conf::log::{LOG_ROWS, LogConf};
+use crate::conf::{Server, StreamConf, ZonesNamed};
+use crate::module::ContentLayer;
+use crate::modules;
 use crate::session::Session;
 
 nowait_conf::rows! {
@@ -67,10 +63,6 @@ struct ServerLayer {
     names: Vec<Named>,
 }
 
-/// What happens to the sessions of a server. The last such directive wins.
-#[derive(Default)]
-pub(crate) struct ContentLayer(pub(crate) Option<Content>);
-
 /// The `stream` block as it was read, until it is resolved.
 #[derive(Default)]
 struct Pending(Option<Scope>);
@@ -108,14 +100,6 @@ fn upstream(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Groups::<Session>::read(cx, node, Context::STREAM_UPSTREAM)
 }
 
-pub(crate) fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    cx.once(node)?;
-    let word = node.args.first().ok_or_else(|| node.arity_error())?;
-    <u32 as nowait_conf::Value>::from_word(&word.text)
-        .map(drop)
-        .map_err(|invalid| invalid.in_node(node, word))
-}
-
 /// Resolves the `stream` block, if there is one.
 ///
 /// Errors are reported to `cx`; the result is usable only if there were none.
@@ -133,29 +117,20 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
             names.push(Named::none(span));
         }
         listens.push(ServerListens { id, listens: directives, names });
-        let content = scope.take::<ContentLayer>().0;
-        let sets = scope.take::<SetLayer>().0.into();
+        let content = scope.take::<ContentLayer>();
         let chain = [main, &stream, &scope];
-        let content = match content {
-            Some(content) => content,
-            None => {
-                let warning = Diagnostic::warn("no handler for server: its sessions end at once");
-                cx.report(warning.at(span).hint("add a destination: proxy_pass 127.0.0.1:12345;"));
-                Content::Nothing
-            }
-        };
+        let content = content.make(cx, &chain);
+        if content.is_none() {
+            let warning = Diagnostic::warn("no handler for server: its sessions end at once");
+            cx.report(warning.at(span).hint("add a destination: proxy_pass 127.0.0.1:12345;"));
+        }
         let log = LogConf::resolve(cx, &chain);
         servers.push(Server {
             name,
             core: CoreConf::resolve(cx, &chain),
             resolving: resolving(cx, &chain),
+            handlers: modules::handlers(cx, &chain),
             content,
-            proxy: ProxyConf::resolve(cx, &chain),
-            access: AccessConf::resolve(&chain),
-            realip: RealIpConf::resolve(cx, &chain),
-            limits: Limits::resolve(cx, &chain),
-            sets,
-            ssl_preread: SslPrereadConf::resolve(cx, &chain).ssl_preread,
             access_logs: log.access_logs(cx),
             log,
         });
@@ -167,7 +142,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
         let nodelay = default.is_none_or(|id| servers[id.0 as usize].core.tcp_nodelay);
         listen.spec.nodelay = listen.spec.address.is_stream() && nodelay;
     }
-    let limit_zones = cx.take_global::<Zones>().resolve(cx, "limit_conn_zone");
+    let limit_zones = cx.take_global::<ZonesNamed>().resolve(cx, "limit_conn_zone");
     let upstreams = cx.take_global::<Groups<Session>>().resolve(cx);
     let resolving = resolving(cx, &[main, &stream]);
     let resolvers = cx.global::<nowait_front::resolving::Named>().settings().to_vec();
@@ -206,4 +181,10 @@ fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
         }
         cx.report(error);
     }
+}
+
+/// Rows of all tables of this crate, for the registry and the reference.
+pub fn rows() -> Vec<&'static [Row]> {
+    let core = [STREAM_ROWS, CoreConf::ROWS, ResolverConf::ROWS, LogConf::ROWS, LOG_ROWS];
+    core.into_iter().chain(modules::rows()).chain([nowait_upstream::conf::STREAM_ROWS]).collect()
 }

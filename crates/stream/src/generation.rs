@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use nowait_front::logs::Logs;
+use nowait_front::resolvers::Resolvers;
 use slab::Slab;
 
 use crate::conf::StreamConf;
-use crate::logs::Logs;
-use nowait_front::resolvers::Resolvers;
 
 /// A configuration in use, shared by all workers.
 pub struct Generation {

@@ -7,8 +7,6 @@ use nowait_front::logs::{About, BlockLogs};
 use crate::conf::StreamConf;
 use crate::session::Session;
 
-pub use nowait_front::logs::Logs;
-
 /// The logs of all servers.
 pub fn blocks(conf: &StreamConf) -> impl Iterator<Item = BlockLogs<'_>> {
     conf.servers()

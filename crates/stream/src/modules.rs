@@ -1,10 +1,105 @@
-//! The modules of `stream`, one file each.
+//! The modules: the only list that names them all. They stand in the order of their phases
+//! (post-accept, preaccess, access, preread), then those without a phase.
 
 pub mod access;
 pub mod answer;
 pub mod limit_conn;
+pub mod map;
 pub mod pass;
 pub mod preread;
 pub mod proxy;
 pub mod realip;
 pub mod set;
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::net::IpAddr;
+
+use nowait_conf::{Cx, Row, Scope};
+use nowait_front::log::Level;
+use nowait_variables::{Captures, Changeable, Resolved, Slots, Subject};
+
+use crate::module::{Handler, Module};
+use crate::session::Session;
+use crate::variables::{self, Builtin, Family};
+
+static MODULES: &[&Module] = &[
+    &realip::MODULE,
+    &set::MODULE,
+    &limit_conn::MODULE,
+    &access::MODULE,
+    &preread::MODULE,
+    &map::MODULE,
+    &answer::MODULE,
+    &pass::MODULE,
+    &proxy::MODULE,
+];
+
+/// The tables of all modules' directives.
+pub fn rows() -> impl Iterator<Item = &'static [Row]> {
+    MODULES.iter().flat_map(|module| module.rows).copied()
+}
+
+/// The handlers of a server, in order.
+pub fn handlers(cx: &mut Cx<'_>, chain: &[&Scope]) -> Box<[Box<dyn Handler>]> {
+    MODULES.iter().filter_map(|module| module.handler?(cx, chain)).collect()
+}
+
+/// The variables of sessions are those of the core and of all modules.
+impl Subject for Session {
+    const HAS_PROXIES: bool = false;
+
+    fn builtins() -> impl Iterator<Item = &'static Builtin> {
+        let core = variables::core::BUILTINS.iter().chain(variables::upstream::BUILTINS);
+        core.chain(MODULES.iter().flat_map(|module| module.variables))
+    }
+
+    fn families() -> impl Iterator<Item = &'static Family> {
+        variables::core::FAMILIES.iter()
+    }
+
+    fn changeable() -> impl Iterator<Item = &'static Changeable<Self>> {
+        std::iter::empty()
+    }
+
+    fn variables(&self) -> &Resolved<Self> {
+        &self.current.conf.variables
+    }
+
+    fn slots(&self) -> &Slots {
+        &self.values.slots
+    }
+
+    fn captures(&self) -> &RefCell<Captures> {
+        &self.values.captures
+    }
+
+    fn depth(&self) -> &Cell<u8> {
+        &self.values.depth
+    }
+
+    /// nginx adds nothing here in `stream`.
+    fn uninitialized(&self, _name: &str) {}
+
+    fn fault(&self, message: fmt::Arguments<'_>) {
+        self.log(Level::Error, message);
+    }
+
+    fn peer_ip(&self) -> Option<IpAddr> {
+        Some(self.peer().inet()?.ip())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_variables_have_one_name() {
+        let mut names: Vec<&str> = Session::builtins().map(|row| row.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

@@ -7,28 +7,19 @@
 //! 5. content: the proxy, `return` or `pass`;
 //! 6. log: one line, when the session is dropped.
 //!
-//! nginx: `ngx_stream_core_run_phases`.
+//! What happens in them is up to [`modules`](crate::modules). nginx: `ngx_stream_core_run_phases`.
 
-use std::time::Duration;
-
-use nowait_front::access::{Verdict, by_address};
 use nowait_front::log::{Level, OsError};
 use nowait_front::proxy_protocol;
-use nowait_runtime::net::{SendOptions, Stream};
+use nowait_runtime::net::Stream;
 use nowait_runtime::now;
 use nowait_runtime::task::{Either, select};
-use nowait_variables::Subject;
 
-use crate::conf::{Complex, Content};
-use crate::modules::{limit_conn, pass, preread, proxy, realip};
-use crate::session::{Session, Transport};
+use crate::session::Session;
 use crate::status::Status;
 
 /// Maximum number of bytes of an invalid PROXY protocol header that are logged.
 const SHOWN_BYTES: usize = 107;
-
-/// Maximum time for a client to receive the text of `return`.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves a session until it ends.
 pub async fn serve(session: &Session) {
@@ -77,37 +68,11 @@ async fn run(session: &Session) -> Status {
 ///
 /// # Errors
 /// The status of a session that ends here.
-pub(crate) async fn before_content(session: &Session) -> Result<(), Status> {
-    realip::apply(session);
-    for set in &session.server().sets {
-        session.set_slot(set.slot, Some(session.evaluate(&set.value)));
+async fn before_content(session: &Session) -> Result<(), Status> {
+    for handler in &session.server().handlers {
+        handler.handle(session).finish().await?;
     }
-    limit_conn::ask(session)?;
-    if by_address(&session.server().access.rules, session.peer()) == Verdict::Refused {
-        session.log(Level::Error, format_args!("access forbidden by rule"));
-        return Err(Status::Forbidden);
-    }
-    preread::run(session).await
-}
-
-/// `return`. nginx: `ngx_stream_return_handler`.
-async fn answer(session: &Session, text: &Complex) -> Status {
-    session.set_action(Some("returning text"));
-    let text = session.evaluate(text);
-    if text.is_empty() {
-        return Status::Ok;
-    }
-    let length = text.len() as u64;
-    let sent = match &session.transport {
-        Transport::Tcp(stream) => stream.send(text, SendOptions::new(ANSWER_TIMEOUT)).await,
-        Transport::Udp(client) => client.send(&text),
-        Transport::Gone => return Status::InternalServerError,
-    };
-    match sent {
-        Ok(()) => session.count_sent(length),
-        Err(error) => session.log(Level::Info, format_args!("send() failed{}", OsError(&error))),
-    }
-    Status::Ok
+    Ok(())
 }
 
 /// nginx: `ngx_stream_core_content_phase`.
@@ -121,14 +86,8 @@ async fn content(session: &Session) -> Status {
         let _ = stream.set_nodelay(server.core.tcp_nodelay);
     }
     match &server.content {
-        Content::Nothing => Status::InternalServerError,
-        Content::Pass(to) => pass::run(session, to),
-        Content::Return(text) => answer(session, text).await,
-        Content::Proxy(pass) => match &session.transport {
-            Transport::Tcp(stream) => proxy::tcp(session, stream, pass).await,
-            Transport::Udp(client) => proxy::udp::udp(session, client, pass).await,
-            Transport::Gone => Status::InternalServerError,
-        },
+        None => Status::InternalServerError,
+        Some(content) => content.serve(session).finish().await,
     }
 }
 
@@ -174,24 +133,5 @@ async fn receive_header(session: &Session, stream: &Stream) -> Result<(), Status
                 return Err(Status::Ok);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The size of a function's result.
-    fn size<A, R>(_: impl FnOnce(A) -> R) -> usize {
-        size_of::<R>()
-    }
-
-    #[test]
-    fn an_idle_session_is_small() {
-        // Together with the session it is one allocation of the worker, for as long as the session
-        // is idle.
-        let session = size_of::<Session>();
-        let future = size::<&'static Session, _>(serve);
-        assert!(session + future <= 3 * 1024, "{session} + {future}");
     }
 }

@@ -6,7 +6,6 @@
 
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::fmt;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +14,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use nowait_front::address;
 use nowait_front::handover::Handover;
+use nowait_front::limit::Decision;
+use nowait_front::limit::connections::Held;
 use nowait_front::log::error::Details;
 use nowait_front::log::{Level, Logged};
 use nowait_front::proxy_protocol::ProxyProtocol;
@@ -22,17 +23,15 @@ use nowait_front::servers::{ServerId, Virtual};
 use nowait_runtime::net::{Address, Stream};
 use nowait_runtime::{now, worker};
 use nowait_sys::listen::ListenAddress;
-use nowait_variables::{Builtin, Captures, Changeable, Family, Resolved, Slots, Subject};
+use nowait_variables::{Captures, Slots};
 
 use crate::client_hello::ClientHello;
 use crate::conf::Server;
 use crate::counts::Counted;
 use crate::generation::Current;
-use crate::modules::limit_conn::Limited;
 use crate::status::Status;
 use crate::tries::Try;
-use crate::udp::UdpClient;
-use crate::variables;
+use crate::udp::client::UdpClient;
 
 /// Numbers the sessions of the process.
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
@@ -59,6 +58,31 @@ pub struct Arrival {
     pub counted: Counted,
 }
 
+/// What limits have decided about a session.
+#[derive(Default)]
+pub struct Limits {
+    /// The last decision.
+    pub decision: Cell<Option<Decision>>,
+    held: RefCell<Vec<Held>>,
+}
+
+impl Limits {
+    /// Keeps places in zones until the session ends.
+    pub fn hold(&self, held: Vec<Held>) {
+        self.held.borrow_mut().extend(held);
+    }
+}
+
+/// What variables keep with a session.
+#[derive(Default)]
+pub(crate) struct Values {
+    pub(crate) slots: Slots,
+    /// Of the last regular expression that matched.
+    pub(crate) captures: RefCell<Captures>,
+    /// How deep variables that refer to others are being evaluated.
+    pub(crate) depth: Cell<u8>,
+}
+
 /// A session.
 pub struct Session {
     /// Serial number in this process.
@@ -79,8 +103,8 @@ pub struct Session {
     pub real_peer: OnceCell<Box<Address>>,
     /// The ClientHello, if the server reads it.
     pub hello: OnceCell<Box<ClientHello>>,
-    /// The verdict of the limits.
-    pub limited: RefCell<Limited>,
+    /// What limits have decided about it.
+    pub limits: Limits,
     /// Where its connection is handed over at the end (`pass`).
     pub pass_to: RefCell<Option<Address>>,
     /// How many times its connection was handed over.
@@ -99,9 +123,8 @@ pub struct Session {
     status: Cell<Option<Status>>,
     local: OnceCell<Box<Address>>,
     action: Cell<Option<&'static str>>,
-    slots: Slots,
-    captures: RefCell<Captures>,
-    variable_depth: Cell<u8>,
+    /// Values of variables.
+    pub(crate) values: Values,
     _counted: Counted,
 }
 
@@ -119,7 +142,7 @@ impl Session {
             proxy_protocol: OnceCell::new(),
             real_peer: OnceCell::new(),
             hello: OnceCell::new(),
-            limited: RefCell::default(),
+            limits: Limits::default(),
             pass_to: RefCell::default(),
             passes: 0,
             passed: false,
@@ -131,9 +154,7 @@ impl Session {
             status: Cell::new(None),
             local: OnceCell::new(),
             action: Cell::new(Some("initializing session")),
-            slots: Slots::default(),
-            captures: RefCell::default(),
-            variable_depth: Cell::new(0),
+            values: Values::default(),
             _counted: counted,
         };
         let default = session.virtual_servers()?.default_server;
@@ -337,49 +358,6 @@ impl Drop for Session {
 
 impl Logged for Session {
     const FORMAT: Option<(&'static str, &'static str)> = None;
-}
-
-impl Subject for Session {
-    const HAS_PROXIES: bool = false;
-
-    fn builtins() -> impl Iterator<Item = &'static Builtin<Self>> {
-        variables::builtins()
-    }
-
-    fn families() -> impl Iterator<Item = &'static Family<Self>> {
-        variables::families()
-    }
-
-    fn changeable() -> impl Iterator<Item = &'static Changeable<Self>> {
-        std::iter::empty()
-    }
-
-    fn variables(&self) -> &Resolved<Self> {
-        &self.current.conf.variables
-    }
-
-    fn slots(&self) -> &Slots {
-        &self.slots
-    }
-
-    fn captures(&self) -> &RefCell<Captures> {
-        &self.captures
-    }
-
-    fn depth(&self) -> &Cell<u8> {
-        &self.variable_depth
-    }
-
-    /// nginx adds nothing here in `stream`.
-    fn uninitialized(&self, _name: &str) {}
-
-    fn fault(&self, message: fmt::Arguments<'_>) {
-        self.log(Level::Error, message);
-    }
-
-    fn peer_ip(&self) -> Option<IpAddr> {
-        Some(self.peer().inet()?.ip())
-    }
 }
 
 impl fmt::Debug for Session {

@@ -4,59 +4,33 @@
 //! begins a new one. The queues and the number of sessions are bounded: excess datagrams are
 //! dropped and counted, as a network may drop them anyway. Each session is a task of its own.
 
+pub mod client;
+
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use nowait_front::log::{Level, OsError};
-use nowait_runtime::net::{Address, Datagram, Packet};
+use nowait_runtime::net::{Datagram, Packet};
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::{now, spawn, worker, yield_now};
 use nowait_sys::listen::ListenAddress;
-use rustc_hash::FxHashMap;
 
-use crate::conf::Content;
 use crate::phases;
 use crate::session::{Arrival, Session, Transport};
 use crate::worker::Worker;
-
-/// Maximum number of a client's datagrams queued for its session.
-const QUEUE_DATAGRAMS_MAX: usize = 64;
-
-/// Maximum total size of these, in bytes.
-const QUEUE_BYTES_MAX: usize = 256 * 1024;
+use client::{Ends, Inbox, Socket, UdpClient};
 
 /// After this many datagrams other tasks have their turn.
 const TURN_DATAGRAMS: usize = 64;
 
 /// How often the log reports that there is no room for further sessions.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The sender and the destination of datagrams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Ends {
-    client: SocketAddr,
-    /// The local address, where the socket stands for several.
-    local: Option<IpAddr>,
-}
-
-/// A socket of a listening address, and its sessions.
-struct Socket {
-    datagram: Rc<Datagram>,
-    listen: Arc<ListenAddress>,
-    sessions: RefCell<FxHashMap<Ends, Rc<Inbox>>>,
-    stopped: Cell<bool>,
-    stop: RefCell<Option<Waker>>,
-    complained: Cell<Option<Instant>>,
-}
 
 /// Receives from a socket until it is dropped.
 pub struct Receiving(Rc<Socket>);
@@ -66,91 +40,6 @@ impl Drop for Receiving {
         self.0.stopped.set(true);
         let waker = self.0.stop.take();
         waker.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// Datagrams queued for their session.
-#[derive(Default)]
-struct Inbox {
-    queue: RefCell<VecDeque<Bytes>>,
-    bytes: Cell<usize>,
-    /// Number of datagrams received so far.
-    taken: Cell<u32>,
-    /// After this many, the client's next datagram begins another session; zero: never.
-    taken_max: Cell<u32>,
-    waker: RefCell<Option<Waker>>,
-}
-
-impl Inbox {
-    /// False: there is no room.
-    fn push(&self, data: Bytes) -> bool {
-        let mut queue = self.queue.borrow_mut();
-        let bytes = self.bytes.get() + data.len();
-        if queue.len() >= QUEUE_DATAGRAMS_MAX || bytes > QUEUE_BYTES_MAX {
-            return false;
-        }
-        queue.push_back(data);
-        self.bytes.set(bytes);
-        self.taken.set(self.taken.get().saturating_add(1));
-        drop(queue);
-        let waker = self.waker.take();
-        waker.into_iter().for_each(Waker::wake);
-        true
-    }
-
-    /// Whether it receives no more datagrams.
-    fn is_complete(&self) -> bool {
-        let max = self.taken_max.get();
-        max > 0 && self.taken.get() >= max
-    }
-
-    fn pop(&self) -> Option<Bytes> {
-        let data = self.queue.borrow_mut().pop_front()?;
-        self.bytes.set(self.bytes.get() - data.len());
-        Some(data)
-    }
-}
-
-/// A session's client that sends datagrams.
-pub struct UdpClient {
-    socket: Rc<Socket>,
-    ends: Ends,
-    inbox: Rc<Inbox>,
-    local: Address,
-}
-
-impl UdpClient {
-    /// The local address that the client sends to.
-    pub fn local(&self) -> &Address {
-        &self.local
-    }
-
-    /// The next datagram of the client.
-    pub async fn receive(&self) -> Bytes {
-        poll_fn(|cx| match self.inbox.pop() {
-            Some(data) => Poll::Ready(data),
-            None => {
-                *self.inbox.waker.borrow_mut() = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        })
-        .await
-    }
-
-    /// Sends a datagram to the client. If the socket's buffer is full it is lost, as datagrams may
-    /// be.
-    ///
-    /// # Errors
-    /// The network's error: too long, no route.
-    pub fn send(&self, data: &[u8]) -> io::Result<()> {
-        let Ends { client, local } = self.ends;
-        self.socket.datagram.try_send_from(data, client, local).map(drop)
-    }
-}
-
-impl Drop for UdpClient {
-    fn drop(&mut self) {
-        self.socket.detach(&self.ends, &self.inbox);
     }
 }
 
@@ -209,14 +98,6 @@ impl Socket {
         .await;
     }
 
-    /// Makes the client's further datagrams begin another session.
-    fn detach(&self, ends: &Ends, inbox: &Rc<Inbox>) {
-        let mut sessions = self.sessions.borrow_mut();
-        if sessions.get(ends).is_some_and(|known| Rc::ptr_eq(known, inbox)) {
-            sessions.remove(ends);
-        }
-    }
-
     fn arrived(self: &Rc<Self>, worker: &Worker, packet: Packet) {
         // A sender without an IP address can't be replied to.
         let Some(client) = packet.from else { return };
@@ -261,9 +142,8 @@ impl Socket {
         let Some(session) = Session::new(current, arrival) else { return };
         session.count_received(bytes);
         // The remaining errors concern a single datagram only.
-        let server = session.server();
-        let is_passed_on = matches!(server.content, Content::Proxy(_));
-        inbox.taken_max.set(if is_passed_on { server.proxy.requests } else { 1 });
+        let content = session.server().content.as_ref();
+        inbox.taken_max.set(content.map_or(1, |content| content.datagrams_max()));
         if !inbox.is_complete() {
             self.sessions.borrow_mut().insert(ends, inbox);
         }

@@ -3,25 +3,21 @@
 //! Made by the program on each worker's thread. Everything in it belongs to that thread.
 
 use std::cell::{OnceCell, RefCell};
-use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use nowait_front::handover::{Doors, Handover};
 use nowait_front::log::Level;
 use nowait_front::resolvers;
-use nowait_runtime::net::Accepted;
+use nowait_runtime::net::{Accepted, Address};
 use nowait_runtime::task::select;
 use nowait_runtime::{JoinHandle, sleep, spawn, worker};
 use nowait_sys::listen::ListenAddress;
 
 use crate::counts::Counts;
 use crate::generation::{Current, Generation};
-use crate::modules::pass;
 use crate::phases;
 use crate::session::{Arrival, Session, Transport};
-use crate::udp::{self, Receiving};
 
 /// Stream in one worker.
 pub struct Worker {
@@ -80,18 +76,6 @@ impl Worker {
         }
     }
 
-    /// Begins receiving datagrams from a socket that the master has opened.
-    ///
-    /// # Errors
-    /// The descriptor cannot be polled.
-    pub fn receive(
-        self: &Rc<Self>,
-        listen: &Arc<ListenAddress>,
-        fd: OwnedFd,
-    ) -> io::Result<Receiving> {
-        udp::receive(self, listen, fd)
-    }
-
     /// Serves a connection until it ends.
     pub fn serve(
         &self,
@@ -122,7 +106,7 @@ impl Worker {
             if let Some(to) = session.pass_to.take()
                 && let Some(doors) = doors.and_then(|doors| doors.upgrade())
             {
-                pass::hand_over(session, to, &*doors);
+                hand_over(session, to, &*doors);
             }
         }
     }
@@ -132,4 +116,22 @@ impl Worker {
         // A second call would be a bug in the program; the first one counts.
         let _ = self.doors.set(doors);
     }
+}
+
+/// Hands a connection over (`pass`), if a listening socket has this address.
+fn hand_over(mut session: Session, to: Address, doors: &dyn Doors) {
+    let Some(listen) = doors.find(&to) else {
+        session.log(Level::Error, format_args!("port not found for \"{to}\""));
+        return;
+    };
+    let passes = session.passes + 1;
+    let peer = session.peer().clone();
+    let transport = std::mem::replace(&mut session.transport, Transport::Gone);
+    let Transport::Tcp(stream) = transport else { return };
+    session.passed = true;
+    let input = session.input.take();
+    let proxy_protocol = session.proxy_protocol.take();
+    // It no longer counts for limits here.
+    drop(session);
+    doors.enter(Handover { stream, peer, local: to, listen, input, proxy_protocol, passes });
 }

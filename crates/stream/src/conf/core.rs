@@ -1,6 +1,6 @@
 //! Settings of connections and of name resolution. nginx: `ngx_stream_core_module`.
 
-use nowait_conf::{Cx, Msec, Scope, Size};
+use nowait_conf::{Cx, Diagnostic, Msec, Node, Scope, Size};
 use nowait_front::resolving::Resolving;
 use nowait_upstream::conf::ResolverSetting;
 
@@ -42,4 +42,16 @@ nowait_conf::directives! {
 pub fn resolving(cx: &mut Cx<'_>, chain: &[&Scope]) -> Resolving {
     let conf = ResolverConf::resolve(cx, chain);
     Resolving::new(cx, conf.resolver.as_ref(), conf.resolver_timeout)
+}
+
+/// A number that is checked and has no effect: for directives that tune nginx's tables.
+///
+/// # Errors
+/// It is not a number.
+pub(crate) fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    cx.once(node)?;
+    let word = node.args.first().ok_or_else(|| node.arity_error())?;
+    <u32 as nowait_conf::Value>::from_word(&word.text)
+        .map(drop)
+        .map_err(|invalid| invalid.in_node(node, word))
 }

@@ -1,31 +1,27 @@
-//! From the `stream` block to plain structs: servers, listeners, groups of upstream servers.
+//! The `stream` block as plain structs: servers, listeners, groups of upstream servers.
 //!
-//! Called once per generation by the program ([`build`]). Sessions use only the structs made here.
+//! Made by [`blocks`](crate::blocks), once per generation. Sessions use only these structs.
 
 pub mod core;
-pub mod limit;
 pub mod log;
-pub mod pass;
-pub mod ssl_preread;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use nowait_conf::Row;
-use nowait_front::access::AccessConf;
+use nowait_front::limit::{LimitZone, Slots};
 use nowait_front::resolving::Resolving;
 use nowait_front::servers::{Listen, ServerId};
 use nowait_front::upstreams::Upstreams;
 use nowait_sys::listen::ListenAddress;
 
-use crate::blocks::STREAM_ROWS;
-use crate::modules::{access, answer, proxy, set};
+use crate::module::{Content, Handler};
 use crate::session::Session;
-
-pub use crate::blocks::build;
 
 /// Text with session variables.
 pub type Complex = nowait_variables::Complex<Session>;
+
+/// The zones of `limit_conn` that were named so far, while the block is read.
+pub type ZonesNamed = Slots<Session, ()>;
 
 /// The content of the `stream` block; empty if there is none.
 #[derive(Default)]
@@ -42,7 +38,7 @@ pub struct StreamConf {
     /// server has its own logs.
     pub access_logs: nowait_front::log::access::AccessLogs,
     /// Zones of `limit_conn`.
-    pub limit_zones: limit::LimitZones,
+    pub limit_zones: Box<[LimitZone<Session, ()>]>,
     /// Name resolution where no server overrides it.
     pub resolving: Resolving,
 }
@@ -55,37 +51,14 @@ pub struct Server {
     pub core: core::CoreConf,
     /// Resolution of names in variables.
     pub resolving: Resolving,
-    /// What happens to sessions.
-    pub content: Content,
-    /// Settings of the proxy.
-    pub proxy: proxy::conf::ProxyConf,
-    /// Access rules.
-    pub access: AccessConf,
-    /// Proxies that are trusted to state the client's address.
-    pub realip: access::RealIpConf,
-    /// Limits on concurrent sessions.
-    pub limits: limit::Limits,
-    /// `set`, in order.
-    pub sets: Box<[set::Set]>,
-    /// Whether the ClientHello is read (`ssl_preread`).
-    pub ssl_preread: bool,
+    /// Handlers of the phases before the content, in order.
+    pub handlers: Box<[Box<dyn Handler>]>,
+    /// What happens to sessions; without it they end at once.
+    pub content: Option<Box<dyn Content>>,
     /// Logs.
     pub log: log::LogConf,
     /// Access logs, not yet open.
     pub access_logs: nowait_front::log::access::AccessLogs,
-}
-
-/// What happens to the sessions of a server.
-#[derive(Clone, Debug)]
-pub enum Content {
-    /// No such directive: sessions end at once.
-    Nothing,
-    /// `pass`
-    Pass(pass::PassTo),
-    /// `return`
-    Return(Complex),
-    /// `proxy_pass`
-    Proxy(proxy::conf::Pass),
 }
 
 impl StreamConf {
@@ -108,30 +81,4 @@ impl StreamConf {
     pub fn listen_at(&self, address: &ListenAddress) -> Option<&Listen> {
         self.listens.iter().find(|listen| listen.spec.address == *address)
     }
-}
-
-/// Rows of all tables of this crate, for the registry and the reference.
-pub fn rows() -> Vec<&'static [Row]> {
-    vec![
-        STREAM_ROWS,
-        core::CoreConf::ROWS,
-        core::ResolverConf::ROWS,
-        log::LogConf::ROWS,
-        log::LOG_ROWS,
-        access::ACCESS_ROWS,
-        access::RealIpConf::ROWS,
-        limit::LIMIT_CONN_ROWS,
-        limit::LimitConnConf::ROWS,
-        set::MAP_ROWS,
-        set::GEO_ROWS,
-        set::SPLIT_CLIENTS_ROWS,
-        set::SET_ROWS,
-        ssl_preread::SslPrereadConf::ROWS,
-        answer::RETURN_ROWS,
-        pass::PASS_ROWS,
-        proxy::conf::PASS_ROWS,
-        proxy::conf::ProxyConf::ROWS,
-        proxy::conf::DEPRECATED_ROWS,
-        nowait_upstream::conf::STREAM_ROWS,
-    ]
 }

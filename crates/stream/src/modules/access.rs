@@ -1,8 +1,15 @@
-//! `allow`, `deny` and `set_real_ip_from`. nginx: `ngx_stream_access_module`,
-//! `ngx_stream_realip_module`.
+//! `allow` and `deny`: the access phase. nginx: `ngx_stream_access_module`.
 
-use nowait_front::access;
-use nowait_front::realip::Trusted;
+use nowait_conf::{Cx, Scope};
+use nowait_front::access::{self, AccessConf, Verdict, by_address};
+use nowait_front::log::Level;
+
+use crate::module::{Handler, Module, Step};
+use crate::session::Session;
+use crate::status::Status;
+
+/// This module.
+pub static MODULE: Module = Module { rows: &[ACCESS_ROWS], handler: Some(handler), variables: &[] };
 
 nowait_conf::rows! {
     pub static ACCESS_ROWS, module "stream_access";
@@ -14,12 +21,20 @@ nowait_conf::rows! {
     "deny" => access::rule, in STREAM | STREAM_SERVER, take exactly(1), args "address | CIDR | unix: | all";
 }
 
-nowait_conf::directives! {
-    /// Addresses of clients behind trusted proxies.
-    #[derive(Debug)]
-    module "stream_realip";
-    pub struct RealIpConf with RealIpLayer;
+/// The rules of a server.
+struct Access(AccessConf);
 
-    /// Proxies that are trusted to state the client's address in the header of the PROXY protocol.
-    set_real_ip_from: Vec<Trusted>, in STREAM | STREAM_SERVER, args "address | CIDR | unix: | hostname";
+fn handler(_cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<dyn Handler>> {
+    let conf = AccessConf::resolve(chain);
+    (!conf.rules.is_empty()).then(|| Box::new(Access(conf)) as _)
+}
+
+impl Handler for Access {
+    fn handle<'s>(&'s self, session: &'s Session) -> Step<'s, Result<(), Status>> {
+        let refused = by_address(&self.0.rules, session.peer()) == Verdict::Refused;
+        if refused {
+            session.log(Level::Error, format_args!("access forbidden by rule"));
+        }
+        Step::Done(if refused { Err(Status::Forbidden) } else { Ok(()) })
+    }
 }

@@ -1,19 +1,78 @@
 //! `pass`: the session ends, and its connection starts over at another listening socket. nginx:
-//! `ngx_stream_pass_handler`.
+//! `ngx_stream_pass_module`.
 
-use nowait_front::handover::{Doors, Handover, PASSES_MAX};
+use nowait_conf::{Cx, Diagnostic, Node};
+use nowait_front::handover::PASSES_MAX;
 use nowait_front::log::Level;
 use nowait_runtime::buf::RECV_BUF_BYTES;
 use nowait_runtime::net::Address;
+use nowait_upstream::conf::{Target, target};
 use nowait_variables::Subject;
 
-use crate::conf::pass::{PassTo, address};
-use crate::session::{Session, Transport};
+use crate::conf::Complex;
+use crate::module::{Content, ContentLayer, Module, Step};
+use crate::session::Session;
 use crate::status::Status;
 
-/// The content phase: determines the destination of the connection, which is handed over once the
-/// session is finished ([`hand_over`]).
-pub(crate) fn run(session: &Session, to: &PassTo) -> Status {
+/// This module.
+pub static MODULE: Module = Module { rows: &[PASS_ROWS], handler: None, variables: &[] };
+
+nowait_conf::rows! {
+    pub static PASS_ROWS, module "stream_pass";
+
+    /// Hands connections to another listening socket of this server, in `http` or `stream`, where
+    /// they are served as if they had been accepted there: an address with a port, or `unix:` and a
+    /// path. Variables are allowed. Such a connection has no line in the access log of this server
+    /// block.
+    "pass" => pass, in STREAM_SERVER, take exactly(1), args "address";
+}
+
+/// The destination of `pass`.
+enum PassTo {
+    /// To one address.
+    Static(Address),
+    /// Text with variables, evaluated per session.
+    Variable(Complex),
+}
+
+/// Reads an address.
+///
+/// # Errors
+/// The error in nginx's words, to be followed by the text.
+fn address(text: &[u8]) -> Result<Address, &'static str> {
+    match target(text, 0)? {
+        Target::Addresses(mut all) => match all.pop().ok_or("no addresses")? {
+            Address::Inet(inet) if inet.port() == 0 => Err("no port"),
+            address => Ok(address),
+        },
+        Target::Name { .. } => Err("no addresses"),
+    }
+}
+
+fn pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    cx.once(node)?;
+    let word = node.args.first().ok_or_else(|| node.arity_error())?;
+    let text: Complex = nowait_variables::text(word, cx)?;
+    let to = match text.literal() {
+        None => PassTo::Variable(text),
+        Some(literal) => PassTo::Static(address(literal).map_err(|problem| {
+            word.error(format!("{problem} in \"{word}\" of the \"pass\" directive"))
+                .expected("ADDRESS:PORT or unix:PATH")
+        })?),
+    };
+    cx.layer::<ContentLayer>().set(|_, _| to);
+    Ok(())
+}
+
+impl Content for PassTo {
+    fn serve<'s>(&'s self, session: &'s Session) -> Step<'s, Status> {
+        Step::Done(run(session, self))
+    }
+}
+
+/// The content phase: determines the destination of the connection. The worker hands it over once
+/// the session is finished.
+fn run(session: &Session, to: &PassTo) -> Status {
     session.set_action(Some("passing connection to port"));
     let refuse = |text: &str| {
         session.log(Level::Error, format_args!("{text}"));
@@ -44,22 +103,4 @@ pub(crate) fn run(session: &Session, to: &PassTo) -> Status {
     };
     session.pass_to.replace(Some(to));
     Status::Ok
-}
-
-/// Hands the connection over, if a listening socket has this address.
-pub(crate) fn hand_over(mut session: Session, to: Address, doors: &dyn Doors) {
-    let Some(listen) = doors.find(&to) else {
-        session.log(Level::Error, format_args!("port not found for \"{to}\""));
-        return;
-    };
-    let passes = session.passes + 1;
-    let peer = session.peer().clone();
-    let transport = std::mem::replace(&mut session.transport, Transport::Gone);
-    let Transport::Tcp(stream) = transport else { return };
-    session.passed = true;
-    let input = session.input.take();
-    let proxy_protocol = session.proxy_protocol.take();
-    // It no longer counts for limits here.
-    drop(session);
-    doors.enter(Handover { stream, peer, local: to, listen, input, proxy_protocol, passes });
 }

@@ -1,27 +1,59 @@
-//! The preread phase: the client's first data, where the server needs it to decide how to handle
-//! the session. nginx: `ngx_stream_core_preread_phase`, `ngx_stream_ssl_preread_module`.
+//! `ssl_preread`, the preread phase: the first message of a TLS client, for variables and for the
+//! choice of the server. nginx: `ngx_stream_ssl_preread_module`.
 //!
 //! The data remains part of the session's input and is passed on.
 
+use nowait_conf::{Cx, Scope};
 use nowait_front::log::{Level, OsError};
 use nowait_runtime::net::Stream;
 use nowait_runtime::now;
 
-use crate::client_hello::{ClientHello, Reader, Step};
+use crate::client_hello::{self, ClientHello, Reader};
+use crate::module::{Handler, Module, Step};
 use crate::session::Session;
 use crate::status::Status;
 use crate::variables::{Builtin, builtin_rows};
+
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[SslPrereadConf::ROWS], handler: Some(handler), variables: BUILTINS };
+
+nowait_conf::directives! {
+    /// Whether the ClientHello is read.
+    #[derive(Debug)]
+    module "stream_ssl_preread";
+    pub struct SslPrereadConf with SslPrereadLayer;
+
+    /// Reads the first message of a TLS client before the session is routed, without taking part in
+    /// the TLS connection: for the `$ssl_preread_` variables, and for the choice among the servers
+    /// of an address by `server_name`. Clients of other protocols are served too; silent clients
+    /// wait until `preread_timeout`.
+    ssl_preread: bool = "off", in STREAM | STREAM_SERVER, args "on | off";
+}
+
+/// Reads the ClientHello of TLS clients.
+struct SslPreread;
+
+fn handler(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<dyn Handler>> {
+    SslPrereadConf::resolve(cx, chain).ssl_preread.then(|| Box::new(SslPreread) as _)
+}
+
+impl Handler for SslPreread {
+    fn handle<'s>(&'s self, session: &'s Session) -> Step<'s, Result<(), Status>> {
+        match session.stream() {
+            Some(stream) => Step::Wait(Box::pin(run(session, stream))),
+            None => Step::Done(Ok(())),
+        }
+    }
+}
 
 /// Reads the ClientHello of a TLS client, and selects the server by the requested name.
 ///
 /// # Errors
 /// The status of a session that ends here.
-pub(crate) async fn run(session: &Session) -> Result<(), Status> {
-    let Some(stream) = session.stream().filter(|_| session.server().ssl_preread) else {
-        return Ok(());
-    };
+async fn run(session: &Session, stream: &Stream) -> Result<(), Status> {
     session.set_action(Some("prereading client data"));
-    if let Some(hello) = Box::pin(receive(session, stream)).await? {
+    if let Some(hello) = receive(session, stream).await? {
         choose_server(session, &hello.server_name)?;
         // The cell is filled here only, once.
         let _ = session.hello.set(Box::new(hello));
@@ -39,13 +71,13 @@ async fn receive(session: &Session, stream: &Stream) -> Result<Option<ClientHell
         {
             let input = session.input.borrow();
             match reader.read(&input[..input.len().min(most)]) {
-                Step::Done(hello) => return Ok(Some(hello)),
-                Step::Other => return Ok(None),
-                Step::More if input.len() >= most => {
+                client_hello::Step::Done(hello) => return Ok(Some(hello)),
+                client_hello::Step::Other => return Ok(None),
+                client_hello::Step::More if input.len() >= most => {
                     session.log(Level::Error, format_args!("preread buffer full"));
                     return Err(Status::BadRequest);
                 }
-                Step::More => {}
+                client_hello::Step::More => {}
             }
         }
         let left = until.saturating_duration_since(now());
@@ -89,8 +121,7 @@ fn host(name: &[u8]) -> Option<Vec<u8>> {
     valid.then(|| name.to_ascii_lowercase())
 }
 
-/// The variables of this module.
-pub const BUILTINS: &[Builtin] = builtin_rows! {
+const BUILTINS: &[Builtin] = builtin_rows! {
     /// The protocols offered by a TLS client (ALPN), separated by commas. Needs `ssl_preread`.
     "ssl_preread_alpn_protocols" => |s, out| said(s, out, |hello| &hello.alpn);
     /// The highest version that a TLS client supports: `SSLv2`, `SSLv3`, `TLSv1`, `TLSv1.1`,

@@ -7,6 +7,8 @@ pub mod conf;
 pub mod server_name;
 pub mod udp;
 
+pub use conf::MODULE;
+
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -31,16 +33,31 @@ use nowait_upstream::{Attempt, Next, Picked, Removed, Times};
 use nowait_variables::Subject;
 
 use crate::conf::Complex;
-use crate::session::{Session, take_input};
+use crate::module::{Content, Step};
+use crate::session::{Session, Transport, take_input};
 use crate::status::Status;
 use crate::tries::{PeerName, Try};
-use conf::{Pass, ProxyConf, ProxyVersion};
+use conf::{Pass, Proxy, ProxyConf, ProxyVersion};
 use server_name::ServerText;
 
+impl Content for Proxy {
+    fn serve<'s>(&'s self, session: &'s Session) -> Step<'s, Status> {
+        match &session.transport {
+            Transport::Tcp(stream) => Step::Wait(Box::pin(tcp(session, stream, self))),
+            Transport::Udp(client) => Step::Wait(Box::pin(udp::udp(session, client, self))),
+            Transport::Gone => Step::Done(Status::InternalServerError),
+        }
+    }
+
+    fn datagrams_max(&self) -> u32 {
+        self.conf.requests
+    }
+}
+
 /// Forwards a connection until it ends.
-pub async fn tcp(session: &Session, client: &Stream, pass: &Pass) -> Status {
-    let conf = &session.server().proxy;
-    let connected = match connect(session, conf, pass).await {
+async fn tcp(session: &Session, client: &Stream, proxy: &Proxy) -> Status {
+    let conf = &proxy.conf;
+    let connected = match connect(session, proxy).await {
         Ok(connected) => connected,
         Err(status) => return status,
     };
@@ -216,8 +233,8 @@ struct Connected {
 ///
 /// # Errors
 /// The status of the session. The failure has been logged.
-async fn connect(session: &Session, conf: &ProxyConf, pass: &Pass) -> Result<Connected, Status> {
-    let mut search = Search::new(session, conf, pass).await?;
+async fn connect(session: &Session, proxy: &Proxy) -> Result<Connected, Status> {
+    let mut search = Search::new(session, proxy).await?;
     loop {
         let peer = search.next().await?;
         let began = now();
@@ -248,11 +265,8 @@ impl<'a> Search<'a> {
     ///
     /// # Errors
     /// The status of a session whose server is unknown.
-    pub(crate) async fn new(
-        session: &'a Session,
-        conf: &'a ProxyConf,
-        pass: &Pass,
-    ) -> Result<Search<'a>, Status> {
+    pub(crate) async fn new(session: &'a Session, proxy: &'a Proxy) -> Result<Search<'a>, Status> {
+        let Proxy { pass, conf } = proxy;
         let bind = conf.bind.as_ref().and_then(|bind| bind.0.as_ref());
         let bind = bind.and_then(|bind| bind.address(session)).map(Address::Inet);
         let upstream = match pass {
@@ -404,4 +418,27 @@ async fn find(session: &Session, text: &Complex) -> Result<Upstream<Session>, St
         session.log(Level::Error, format_args!("{error}"));
         Status::InternalServerError
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::phases;
+
+    /// The size of a function's result.
+    fn size<A, R>(_: impl FnOnce(A) -> R) -> usize {
+        size_of::<R>()
+    }
+
+    #[test]
+    fn an_idle_session_is_small() {
+        // Two allocations of the worker, for as long as the session is idle: its task, and the
+        // proxy's part.
+        let session = size_of::<Session>();
+        let task = size::<&'static Session, _>(phases::serve);
+        let proxy = size::<(&'static Session, &'static Stream, &'static Proxy), _>(
+            |(session, stream, proxy)| tcp(session, stream, proxy),
+        );
+        assert!(session + task + proxy <= 3 * 1024, "{session} + {task} + {proxy}");
+    }
 }

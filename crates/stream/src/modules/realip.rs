@@ -1,26 +1,49 @@
-//! The real address of a client behind a trusted proxy that speaks the PROXY protocol. nginx:
-//! `ngx_stream_realip_module`.
-//!
-//! Called once per session, in the post-accept phase.
+//! The real address of a client behind a trusted proxy that speaks the PROXY protocol: the
+//! post-accept phase. nginx: `ngx_stream_realip_module`.
 
+use nowait_conf::{Cx, Scope};
 use nowait_front::address;
-use nowait_front::realip::trusts;
+use nowait_front::realip::{Trusted, trusts};
 use nowait_runtime::net::Address;
 
+use crate::module::{Handler, Module, Step};
 use crate::session::Session;
+use crate::status::Status;
 use crate::variables::{Builtin, builtin_rows, number};
 
-/// Replaces the client's address if the peer is trusted and has stated another one.
-pub(crate) fn apply(session: &Session) {
-    let Some(header) = session.proxy_protocol.get() else { return };
-    if trusts(&session.server().realip.set_real_ip_from, &session.connection_peer) {
-        // The cell is filled here only, once.
-        let _ = session.real_peer.set(Box::new(Address::Inet(header.source)));
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[RealIpConf::ROWS], handler: Some(handler), variables: BUILTINS };
+
+nowait_conf::directives! {
+    /// Addresses of clients behind trusted proxies.
+    #[derive(Debug)]
+    module "stream_realip";
+    pub struct RealIpConf with RealIpLayer;
+
+    /// Proxies that are trusted to state the client's address in the header of the PROXY protocol.
+    set_real_ip_from: Vec<Trusted>, in STREAM | STREAM_SERVER, args "address | CIDR | unix: | hostname";
+}
+
+fn handler(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<dyn Handler>> {
+    let conf = RealIpConf::resolve(cx, chain);
+    (!conf.set_real_ip_from.is_empty()).then(|| Box::new(conf) as _)
+}
+
+impl Handler for RealIpConf {
+    /// Replaces the client's address if the peer is trusted and has stated another one.
+    fn handle<'s>(&'s self, session: &'s Session) -> Step<'s, Result<(), Status>> {
+        if let Some(header) = session.proxy_protocol.get()
+            && trusts(&self.set_real_ip_from, &session.connection_peer)
+        {
+            // The cell is filled here only, once.
+            let _ = session.real_peer.set(Box::new(Address::Inet(header.source)));
+        }
+        Step::Done(Ok(()))
     }
 }
 
-/// The variables of this module.
-pub const BUILTINS: &[Builtin] = builtin_rows! {
+const BUILTINS: &[Builtin] = builtin_rows! {
     /// The connection's original client address, before `$remote_addr` was replaced.
     "realip_remote_addr" => |s, out| { address::append_ip(&s.connection_peer, out); true };
     /// The connection's original client port.

@@ -1,41 +1,16 @@
-//! Directives that define variables: `map`, `geo`, `split_clients` and `set`. The blocks are
-//! implemented in `nowait_variables`, for requests and sessions alike. nginx:
-//! `ngx_stream_map_module`, `ngx_stream_geo_module`, `ngx_stream_split_clients_module`,
-//! `ngx_stream_set_module`.
+//! `set`: variables that are set when a session begins, between the post-accept and the preaccess
+//! phase. nginx: `ngx_stream_set_module`.
 
-use nowait_conf::{Cx, Diagnostic, Node};
-use nowait_variables::{Place, Slot, Table, variable_name};
+use nowait_conf::{Cx, Diagnostic, Node, Scope};
+use nowait_variables::{Place, Slot, Subject, Table, variable_name};
 
-use crate::blocks::accepted;
 use crate::conf::Complex;
+use crate::module::{Handler, Module, Step};
 use crate::session::Session;
+use crate::status::Status;
 
-nowait_conf::rows! {
-    pub static MAP_ROWS, module "stream_map";
-
-    /// Defines a session variable by a table, as `map` in `http` does for requests.
-    block "map" => nowait_variables::map::map::<Session>, in STREAM, take exactly(2), args "string $variable { ... }";
-    /// Accepted for compatibility: the table needs no tuning.
-    "map_hash_max_size" => accepted, in STREAM, take exactly(1), default "2048", args "size";
-    /// Accepted for compatibility: the table needs no tuning.
-    "map_hash_bucket_size" => accepted, in STREAM, take exactly(1), default "64", args "size";
-}
-
-nowait_conf::rows! {
-    pub static GEO_ROWS, module "stream_geo";
-
-    /// Defines a variable by the client's address, or by the address in another variable, as `geo`
-    /// in `http` does, except for `proxy`.
-    block "geo" => nowait_variables::geo::geo::<Session>, in STREAM, take between(1, 2), args "[$address] $variable { ... }";
-}
-
-nowait_conf::rows! {
-    pub static SPLIT_CLIENTS_ROWS, module "stream_split_clients";
-
-    /// Defines a variable by the hash of a string: each value receives its share of all strings,
-    /// `*` the rest.
-    block "split_clients" => nowait_variables::split_clients::split_clients::<Session>, in STREAM, take exactly(2), args "string $variable { ... }";
-}
+/// This module.
+pub static MODULE: Module = Module { rows: &[SET_ROWS], handler: Some(handler), variables: &[] };
 
 nowait_conf::rows! {
     pub static SET_ROWS, module "stream_set";
@@ -47,16 +22,16 @@ nowait_conf::rows! {
 
 /// One `set`.
 #[derive(Clone, Debug)]
-pub struct Set {
+struct Set {
     /// The variable.
-    pub slot: Slot,
+    slot: Slot,
     /// Its value.
-    pub value: Complex,
+    value: Complex,
 }
 
 /// The `set` directives of a server, in order.
-#[derive(Default)]
-pub(crate) struct SetLayer(pub(crate) Vec<Set>);
+#[derive(Clone, Default)]
+struct Sets(Vec<Set>);
 
 fn set(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [name, value] = &node.args[..] else { return Err(node.arity_error()) };
@@ -67,6 +42,20 @@ fn set(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         Place::Builtin(_) => unreachable!("no built-in variable of sessions can be changed"),
     };
     let value = nowait_variables::text(value, cx)?;
-    cx.layer::<SetLayer>().0.push(Set { slot, value });
+    cx.layer::<Sets>().0.push(Set { slot, value });
     Ok(())
+}
+
+fn handler(_cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<dyn Handler>> {
+    let sets = chain.last()?.get::<Sets>()?;
+    Some(Box::new(sets.clone()))
+}
+
+impl Handler for Sets {
+    fn handle<'s>(&'s self, session: &'s Session) -> Step<'s, Result<(), Status>> {
+        for set in &self.0 {
+            session.set_slot(set.slot, Some(session.evaluate(&set.value)));
+        }
+        Step::Done(Ok(()))
+    }
 }

@@ -1,4 +1,5 @@
-//! Variables of sessions. nginx: `ngx_stream_variables.c`, and those of its modules.
+//! Variables of sessions: how a table of them is written, and those of the core. nginx:
+//! `ngx_stream_variables.c`.
 
 pub mod core;
 pub mod upstream;
@@ -19,21 +20,6 @@ macro_rules! builtin_rows {
 }
 pub(crate) use builtin_rows;
 
-/// All built-in variables, module by module.
-pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
-    core::BUILTINS
-        .iter()
-        .chain(upstream::BUILTINS)
-        .chain(crate::modules::limit_conn::BUILTINS)
-        .chain(crate::modules::preread::BUILTINS)
-        .chain(crate::modules::realip::BUILTINS)
-}
-
-/// All families of variables.
-pub fn families() -> impl Iterator<Item = &'static Family> {
-    core::FAMILIES.iter()
-}
-
 /// Appends a number in decimal.
 pub(crate) fn number(n: u64, out: &mut Vec<u8>) -> bool {
     let mut digits = itoa::Buffer::new();
@@ -51,15 +37,6 @@ pub(crate) fn seconds(elapsed: Duration, out: &mut Vec<u8>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_two_rows_have_one_name() {
-        let mut names: Vec<&str> = builtins().map(|row| row.name).collect();
-        let count = names.len();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), count);
-    }
 
     #[test]
     fn times() {

@@ -1,13 +1,17 @@
 //! `proxy_pass` and related directives. nginx: `ngx_stream_proxy_module`.
 
-use nowait_conf::{Cx, Diagnostic, Field, Msec, Node, Size};
+use nowait_conf::{Cx, Diagnostic, Field, Msec, Node, Scope, Size};
 use nowait_front::bind::BindOrOff;
 use nowait_front::upstreams::{GroupId, Groups};
 
 use super::server_name::ServerText;
-use crate::blocks::ContentLayer;
-use crate::conf::{Complex, Content};
+use crate::conf::Complex;
+use crate::module::{ContentLayer, Module};
 use crate::session::Session;
+
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[PASS_ROWS, ProxyConf::ROWS, DEPRECATED_ROWS], handler: None, variables: &[] };
 
 nowait_conf::rows! {
     pub static PASS_ROWS, module "stream_proxy";
@@ -107,6 +111,15 @@ pub enum Pass {
     Variable(Complex),
 }
 
+/// The proxy of a server.
+#[derive(Debug)]
+pub struct Proxy {
+    /// The destination.
+    pub pass: Pass,
+    /// Its settings.
+    pub conf: ProxyConf,
+}
+
 /// nginx: `ngx_stream_proxy_pass`.
 fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
@@ -121,7 +134,9 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             Pass::Static(group.map_err(|text| word.error(text))?)
         }
     };
-    cx.layer::<ContentLayer>().0 = Some(Content::Proxy(pass));
+    let make =
+        |cx: &mut Cx<'_>, chain: &[&Scope]| Proxy { pass, conf: ProxyConf::resolve(cx, chain) };
+    cx.layer::<ContentLayer>().set(make);
     Ok(())
 }
 

@@ -14,16 +14,16 @@ use nowait_runtime::net::{Address, ConnectError, Datagram};
 use nowait_runtime::{now, sleep};
 use nowait_upstream::{Picked, Times};
 
-use super::conf::{Pass, ProxyConf};
+use super::conf::{Proxy, ProxyConf};
 use super::{Search, log_removed, rate, session_start, until_removed};
 use crate::session::Session;
 use crate::status::Status;
-use crate::udp::UdpClient;
+use crate::udp::client::UdpClient;
 
 /// Forwards the datagrams of a client until the session is over.
-pub async fn udp(session: &Session, client: &UdpClient, pass: &Pass) -> Status {
-    let conf = &session.server().proxy;
-    let (socket, peer, began) = match connect(session, conf, pass).await {
+pub async fn udp(session: &Session, client: &UdpClient, proxy: &Proxy) -> Status {
+    let conf = &proxy.conf;
+    let (socket, peer, began) = match connect(session, proxy).await {
         Ok(connected) => connected,
         Err(status) => return status,
     };
@@ -50,12 +50,8 @@ pub async fn udp(session: &Session, client: &UdpClient, pass: &Pass) -> Status {
 }
 
 /// A socket connected to a server; this sends nothing, so it says nothing about reachability.
-async fn connect(
-    session: &Session,
-    conf: &ProxyConf,
-    pass: &Pass,
-) -> Result<(Datagram, Picked, Instant), Status> {
-    let mut search = Search::new(session, conf, pass).await?;
+async fn connect(session: &Session, proxy: &Proxy) -> Result<(Datagram, Picked, Instant), Status> {
+    let mut search = Search::new(session, proxy).await?;
     loop {
         let peer = search.next().await?;
         let began = now();

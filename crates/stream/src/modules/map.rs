@@ -1,0 +1,38 @@
+//! Blocks that define variables: `map`, `geo` and `split_clients`. They are implemented in
+//! `nowait_variables`, for requests and sessions alike. nginx: `ngx_stream_map_module`,
+//! `ngx_stream_geo_module`, `ngx_stream_split_clients_module`.
+
+use crate::conf::core::accepted;
+use crate::module::Module;
+use crate::session::Session;
+
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[MAP_ROWS, GEO_ROWS, SPLIT_CLIENTS_ROWS], handler: None, variables: &[] };
+
+nowait_conf::rows! {
+    pub static MAP_ROWS, module "stream_map";
+
+    /// Defines a session variable by a table, as `map` in `http` does for requests.
+    block "map" => nowait_variables::map::map::<Session>, in STREAM, take exactly(2), args "string $variable { ... }";
+    /// Accepted for compatibility: the table needs no tuning.
+    "map_hash_max_size" => accepted, in STREAM, take exactly(1), default "2048", args "size";
+    /// Accepted for compatibility: the table needs no tuning.
+    "map_hash_bucket_size" => accepted, in STREAM, take exactly(1), default "64", args "size";
+}
+
+nowait_conf::rows! {
+    pub static GEO_ROWS, module "stream_geo";
+
+    /// Defines a variable by the client's address, or by the address in another variable, as `geo`
+    /// in `http` does, except for `proxy`.
+    block "geo" => nowait_variables::geo::geo::<Session>, in STREAM, take between(1, 2), args "[$address] $variable { ... }";
+}
+
+nowait_conf::rows! {
+    pub static SPLIT_CLIENTS_ROWS, module "stream_split_clients";
+
+    /// Defines a variable by the hash of a string: each value receives its share of all strings,
+    /// `*` the rest.
+    block "split_clients" => nowait_variables::split_clients::split_clients::<Session>, in STREAM, take exactly(2), args "string $variable { ... }";
+}

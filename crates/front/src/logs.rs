@@ -85,6 +85,16 @@ impl Logs {
         self.writer.reopen(|path| fresh(Path::new(path)));
     }
 
+    /// Tells the log writer that the file of a log will be handed over later.
+    pub fn expect_file(&self, path: &Path) {
+        self.writer.expect_file(path);
+    }
+
+    /// Gives the log writer files of some logs; the others stay as they are.
+    pub fn replace(&self, mut fresh: impl FnMut(&Path) -> Option<File>) {
+        self.writer.replace(|path| fresh(Path::new(path)));
+    }
+
     /// Writes what is still waiting; false if that took longer than `limit`.
     pub fn flush(&self, limit: Duration) -> bool {
         self.writer.flush(limit)

@@ -64,6 +64,11 @@ impl Ring {
         self.switches.push((self.bytes.len(), switch));
     }
 
+    /// Like [`Ring::switch`], before all lines.
+    pub fn switch_first(&mut self, switch: Switch) {
+        self.switches.insert(0, (0, switch));
+    }
+
     /// Takes everything; `spare` becomes the new buffer.
     pub fn take(&mut self, mut spare: Vec<u8>) -> Batch {
         spare.clear();

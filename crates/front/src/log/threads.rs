@@ -49,6 +49,8 @@ pub(super) struct Log {
     pub(super) has_flush: AtomicBool,
     /// Whatever there is, is due.
     pub(super) due: AtomicBool,
+    /// Its file will be handed over; until then nothing is written.
+    pub(super) awaited: AtomicBool,
     /// A writing thread has it.
     pub(super) in_flight: AtomicBool,
     /// Milliseconds since the writer's start at which a line last gave it away.
@@ -77,6 +79,7 @@ impl Log {
             flush_at: AtomicU64::new(0),
             has_flush: AtomicBool::new(false),
             due: AtomicBool::new(false),
+            awaited: AtomicBool::new(false),
             in_flight: AtomicBool::new(false),
             given_at: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -97,6 +100,9 @@ impl Log {
 
     /// Has something that should be written now.
     fn is_ready(&self, now_ms: u64) -> bool {
+        if self.awaited.load(SeqCst) {
+            return false;
+        }
         let pending = self.pending.load(SeqCst);
         let flush_at = self.flush_at.load(SeqCst);
         self.due.load(SeqCst)
@@ -156,6 +162,9 @@ impl Shared {
     /// the coordinator.
     pub(super) fn give(&self, log: &Arc<Log>) -> bool {
         const INTERVAL_MS: u64 = BATCH_INTERVAL.as_millis() as u64;
+        if log.awaited.load(SeqCst) {
+            return true;
+        }
         let now_ms = self.now_ms();
         if now_ms <= log.given_at.load(SeqCst) + INTERVAL_MS {
             return false;

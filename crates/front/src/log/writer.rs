@@ -251,20 +251,50 @@ impl Writer {
         Sink(Kind::Queued(User::new(log, self.shared.clone(), coordinator)))
     }
 
+    /// The log at this path, if it has no file yet, keeps its lines until it is given one: only the
+    /// master may open it, and its disk does not answer. To be called before the first line.
+    pub fn expect_file(&self, path: &Path) {
+        let logs = lock(&self.shared.logs);
+        let log = logs.iter().find(|log| log.path.as_deref() == Some(path));
+        // A target that is in use belongs to a thread that waits for a disk.
+        if let Some(log) = log
+            && let Ok(target) = log.target.try_lock()
+            && matches!(&*target, Target::File { file: None, .. })
+        {
+            log.awaited.store(true, SeqCst);
+        }
+    }
+
     fn switch(&self, log: &Log, switch: Switch) {
-        lock(&log.ring).switch(switch);
+        match log.awaited.load(SeqCst) {
+            true => lock(&log.ring).switch_first(switch),
+            false => lock(&log.ring).switch(switch),
+        }
+        log.awaited.store(false, SeqCst);
         log.due.store(true, SeqCst);
         self.shared.wake();
     }
 
     /// Reopens the files of all logs (USR1). `fresh` gives a descriptor that the master opened for
-    /// a path; for `None` the path is opened here. Lines written before this call go to the old
+    /// a path; for `None` the path is opened here, unless its file is expected. Lines written before this call go to the old
     /// file, later ones to the new.
     pub fn reopen(&self, mut fresh: impl FnMut(&Path) -> Option<File>) {
         let logs = lock(&self.shared.logs).clone();
         for log in logs {
             let file = log.path.as_deref().and_then(&mut fresh);
-            self.switch(&log, file.map_or(Switch::Reopen, Switch::To));
+            if file.is_some() || !log.awaited.load(SeqCst) {
+                self.switch(&log, file.map_or(Switch::Reopen, Switch::To));
+            }
+        }
+    }
+
+    /// Changes the files of the logs that `fresh` gives one for.
+    pub fn replace(&self, mut fresh: impl FnMut(&Path) -> Option<File>) {
+        let logs = lock(&self.shared.logs).clone();
+        for log in logs {
+            if let Some(file) = log.path.as_deref().and_then(&mut fresh) {
+                self.switch(&log, Switch::To(file));
+            }
         }
     }
 
@@ -277,10 +307,12 @@ impl Writer {
     /// unwritten then.
     pub fn flush(&self, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
-        let logs = lock(&self.shared.logs).clone();
-        for log in &logs {
-            log.due.store(true, SeqCst);
-        }
+        let logs = {
+            let logs = lock(&self.shared.logs);
+            // Nobody would write a log that has already been taken off the list.
+            logs.iter().for_each(|log| log.due.store(true, SeqCst));
+            logs.clone()
+        };
         self.shared.wake();
         let mut queue = lock(&self.shared.queue);
         while logs.iter().any(|log| log.due.load(SeqCst) || log.in_flight.load(SeqCst)) {
@@ -549,6 +581,45 @@ mod tests {
         drop(new);
         eventually("closing", || writer.file_paths().is_empty());
         eventually("writing", || dir.read("log") == "old\nnew\n");
+        writer.shutdown(LONG);
+    }
+
+    #[test]
+    fn a_flush_does_not_wait_for_a_log_that_has_ended() {
+        let dir = Dir::new("ended");
+        let writer = Writer::start().unwrap();
+        let flushed = thread::scope(|scope| {
+            let flushes = scope.spawn(|| (0..3000).all(|_| writer.flush(LONG)));
+            while !flushes.is_finished() {
+                writer.file(&dir.path("log"), None, Buffering::default()).write(b"x\n");
+            }
+            flushes.join().unwrap()
+        });
+        assert!(flushed);
+        writer.shutdown(LONG);
+    }
+
+    #[test]
+    fn an_expected_file_gets_every_line() {
+        let dir = Dir::new("expected");
+        let writer = Writer::start().unwrap();
+        let reports = Arc::new(Reports::default());
+        writer.set_reporter(reports.clone());
+        let path = dir.path("no/log");
+        let sink = writer.file(&path, None, Buffering::default());
+        writer.expect_file(&path);
+        sink.write(b"one\n");
+        assert!(!writer.flush(Duration::from_millis(1)));
+        writer.reopen(|_| None);
+        sink.write(b"two\n");
+        assert!(!writer.flush(Duration::from_millis(1)));
+        let file = paths::open(&dir.path("log")).unwrap();
+        let mut file = Some(file);
+        writer.replace(|_| file.take());
+        sink.write(b"three\n");
+        assert!(writer.flush(LONG));
+        assert_eq!(dir.read("log"), "one\ntwo\nthree\n");
+        assert!(lock(&reports.0).is_empty());
         writer.shutdown(LONG);
     }
 

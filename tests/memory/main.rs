@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use cgroup::Cgroup;
 use clients::{Clients, Kind};
+use nowait_testkit::server::all_children;
 use nowait_testkit::wait::until;
 use nowait_testkit::{Binary, Driver, Server};
 
@@ -63,6 +64,11 @@ fn stage(driver: Driver) -> Stage {
     Stage { server, _origin: origin }
 }
 
+/// All processes of the server.
+fn processes(server: &Server) -> Vec<u32> {
+    [vec![server.pid()], all_children(server.pid())].concat()
+}
+
 /// What all processes of the server have of their own in memory, bytes.
 fn memory(server: &Server) -> u64 {
     let of = |pid: &u32| -> u64 {
@@ -71,7 +77,7 @@ fn memory(server: &Server) -> u64 {
         let kb = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
         kb.unwrap_or(0) * KB
     };
-    [server.pid()].iter().chain(&server.children()).map(of).sum()
+    processes(server).iter().map(of).sum()
 }
 
 /// The same, once it grows no more.
@@ -155,13 +161,13 @@ fn slow_clients_do_not_exhaust_a_memory_limit() {
         let Some(cgroup) = Cgroup::make(LIMIT) else { return };
         let stage = stage(driver);
         let server = &stage.server;
-        let processes: Vec<u32> = [server.pid()].into_iter().chain(server.children()).collect();
-        processes.iter().for_each(|pid| cgroup.take_in(*pid));
+        let all = processes(server);
+        all.iter().for_each(|pid| cgroup.take_in(*pid));
         let clients = Clients::open(server.addr(), Kind::Upload, CLIENTS);
         settled(server);
         assert_eq!(server.get("/tiny").status, 200, "a fresh client");
-        let alive: Vec<u32> = [server.pid()].into_iter().chain(server.children()).collect();
-        assert_eq!(alive, processes, "{driver:?}: a process was killed");
+        let alive = processes(server);
+        assert_eq!(alive, all, "{driver:?}: a process was killed");
         drop(clients);
         drop(stage);
     }

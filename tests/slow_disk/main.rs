@@ -17,6 +17,7 @@ mod faults;
 mod hits;
 mod lifecycle;
 mod loader;
+mod logs;
 mod names;
 mod overload;
 mod reads;

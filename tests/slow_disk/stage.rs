@@ -266,6 +266,14 @@ impl Stage {
             Disk::Fuse(disk) => disk.path(),
         }
     }
+
+    /// Holds `ops`; on a local disk, which sees blocks only, every read and write.
+    pub fn hold(&self, ops: Ops) -> Gate {
+        match &self.disk {
+            Disk::Local(image) => image.hold(),
+            Disk::Fuse(disk) => disk.hold(ops),
+        }
+    }
 }
 
 /// A server with some connections whose every request is for what is in memory.
@@ -345,10 +353,7 @@ impl Running {
 
     /// Holds `ops`; on a local one, whose disk sees blocks only, every read and write.
     pub fn hold(&self, ops: Ops) -> Gate {
-        match &self.stage.disk {
-            Disk::Local(image) => image.hold(),
-            Disk::Fuse(disk) => disk.hold(ops),
-        }
+        self.stage.hold(ops)
     }
 
     /// Sends a GET for each path, each on a connection of its own.

@@ -25,8 +25,8 @@ pub fn purge(order: PurgeOrder, options: &Options) -> Result<String, String> {
         format!("[error] {message}\n  = hint: {hint}")
     })?;
     match control::request(pid, &Wish::Purge(order)) {
-        Answer::Done(1) => Ok("1 object purged\n".to_owned()),
-        Answer::Done(objects) => Ok(format!("{objects} objects purged\n")),
+        Answer::Done(1, _) => Ok("1 object purged\n".to_owned()),
+        Answer::Done(objects, _) => Ok(format!("{objects} objects purged\n")),
         Answer::Failed(reason) => Err(reason.trim_end().to_owned()),
         Answer::Unreachable => Err(format!(
             "[error] the master process {pid} cannot be reached: it has ended, is not nowait, or \

@@ -41,7 +41,8 @@ directives! {
     /// background.
     daemon: bool = "on", in MAIN, args "on | off";
     /// Controls whether a privileged master process supervises an unprivileged server process. With
-    /// `off`, everything runs in one process, for development.
+    /// `off`, everything runs in one process, for development; only log files are written by another
+    /// one.
     master_process: bool = "on", in MAIN, args "on | off";
     /// The file that stores the process ID of the master. The default is `/run/nowait.pid`, or
     /// `nowait.pid` under the prefix given by `-p`.

@@ -8,7 +8,8 @@
 //! instead, as in nginx, without any feedback.
 //!
 //! One line goes each way: `presence`, then `ok 1` from a master that serves; `upgraded`, and no
-//! reply; `reload`, then `ok GENERATION`, or `failed` and the diagnostics; `purge ZONE KIND TEXT`
+//! reply; `reload`, then `ok GENERATION` and errors that did not prevent it, or `failed` and the
+//! diagnostics; `purge ZONE KIND TEXT`
 //! with zone and text in hexadecimal, then `ok OBJECTS`, or `failed` and the reason.
 
 use std::io::{self, Read, Write};
@@ -206,9 +207,14 @@ fn read_line(stream: &mut UnixStream) -> io::Result<String> {
 impl Client {
     /// Sends the client the result: the number of the new generation or of the purged objects, or
     /// the error.
-    pub fn reply(mut self, result: Result<u64, &str>) {
+    pub fn reply(self, result: Result<u64, &str>) {
+        self.reply_with(result.map(|number| (number, "")));
+    }
+
+    /// Like [`Client::reply`], with errors that did not prevent it.
+    pub fn reply_with(mut self, result: Result<(u64, &str), &str>) {
         let text = match result {
-            Ok(number) => format!("ok {number}\n"),
+            Ok((number, said)) => format!("ok {number}\n{said}"),
             Err(reason) => format!("failed\n{reason}"),
         };
         // A client that has disconnected needs no result.
@@ -219,8 +225,9 @@ impl Client {
 /// The result of a request to a master.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The new generation with this number is in use, or this many objects were purged.
-    Done(u64),
+    /// The new generation with this number is in use, or this many objects were purged; and
+    /// errors that did not prevent that.
+    Done(u64, String),
     /// It failed, for this reason.
     Failed(String),
     /// The master cannot be reached this way: for a reload, send the signal.
@@ -243,8 +250,8 @@ pub fn request(pid: u32, wish: &Wish) -> Answer {
     let reply = String::from_utf8_lossy(&reply);
     match reply.split_once('\n') {
         Some(("failed", reason)) => Answer::Failed(reason.to_owned()),
-        Some((first, _)) if first.starts_with("ok ") => {
-            Answer::Done(first["ok ".len()..].parse().unwrap_or(0))
+        Some((first, said)) if first.starts_with("ok ") => {
+            Answer::Done(first["ok ".len()..].parse().unwrap_or(0), said.to_owned())
         }
         _ => Answer::Failed(format!("the master process {pid} ended meanwhile\n")),
     }
@@ -317,7 +324,7 @@ mod tests {
     fn the_result_reaches_the_client() {
         let control = Control::open().unwrap();
         for (result, expected) in [
-            (Ok(7), Answer::Done(7)),
+            (Ok((7, "beware\n")), Answer::Done(7, "beware\n".into())),
             (Err("no such file\n"), Answer::Failed("no such file\n".into())),
         ] {
             let client = std::thread::spawn(|| request(std::process::id(), &Wish::Reload));
@@ -326,7 +333,7 @@ mod tests {
                 None,
             )
             .unwrap();
-            control.accept().unwrap().reply(result);
+            control.accept().unwrap().reply_with(result);
             assert_eq!(client.join().unwrap(), expected);
         }
         // No master runs as the system's first process.

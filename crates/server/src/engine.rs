@@ -83,6 +83,8 @@ pub struct Activation {
     pub sockets: Vec<Vec<OwnedFd>>,
     /// Open logs.
     pub logs: HashMap<PathBuf, File>,
+    /// Logs that are handed over as soon as their disks answer.
+    pub late_logs: Vec<PathBuf>,
 }
 
 /// Reports that a generation has drained, when it is dropped with it.
@@ -132,7 +134,7 @@ impl Engine {
     /// # Errors
     /// The message for the master; the previous generation stays in use.
     pub fn activate(&mut self, activation: Activation) -> Result<(), String> {
-        let Activation { number, settings, plan, addresses, sockets, logs } = activation;
+        let Activation { number, settings, plan, addresses, sockets, logs, late_logs } = activation;
         if addresses.len() != sockets.len() {
             return Err("the plan does not match its sockets".to_owned());
         }
@@ -153,6 +155,7 @@ impl Engine {
         };
         let generation = Program::activate(plan, resources, self.generation.as_ref())?;
         let generation = Arc::new(generation);
+        late_logs.iter().for_each(|path| Program::expect_log(&generation, path));
         let listeners = addresses.into_iter().map(Arc::new).zip(sockets).collect();
         match &mut self.crew {
             Some(crew) if crew.shape == shape => {
@@ -212,6 +215,13 @@ impl Engine {
     pub fn reopen(&self, logs: HashMap<PathBuf, File>) {
         if let Some(generation) = &self.generation {
             Program::reopen(generation, logs);
+        }
+    }
+
+    /// Hands some logs to the generation; the others stay.
+    pub fn replace_logs(&self, logs: HashMap<PathBuf, File>) {
+        if let Some(generation) = &self.generation {
+            Program::replace_logs(generation, logs);
         }
     }
 

@@ -1,8 +1,9 @@
-//! The error log of the master and of the control thread: synchronous, one line at a time.
+//! The error log of the master and of the control thread: one line at a time.
 //!
 //! Used before, and beside, the request-level log that the `http` crate writes through its log
 //! thread: by the single-threaded master for everything, and by the server process for its own life
-//! cycle. Never used on an event loop.
+//! cycle. Files are written by the [log process](crate::log_process), so that a hanging disk delays
+//! neither for long. Never used on an event loop.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -10,10 +11,13 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use nowait_front::log::syslog;
 use nowait_front::log::time::with_now;
 use nowait_sys::localtime::LocalTime;
+
+use crate::log_process::{LogFile, LogProcess, Opened, late};
 
 /// Longer lines are cut (nginx: NGX_MAX_ERROR_STR).
 const LINE_BYTES_MAX: usize = 2048;
@@ -37,8 +41,8 @@ pub struct Sink {
 pub enum Destination {
     /// Standard error.
     Stderr,
-    /// An open file.
-    File(File),
+    /// A file that the log process has open.
+    File(Arc<LogFile>),
     /// A syslog server; lines that it does not accept at once are lost.
     Syslog {
         /// Facility, tag and host name.
@@ -55,7 +59,7 @@ impl Sink {
         Sink { to: Destination::Syslog { options: options.clone(), socket }, level }
     }
 
-    fn file(&self) -> Option<&File> {
+    fn file(&self) -> Option<&Arc<LogFile>> {
         match &self.to {
             Destination::File(file) => Some(file),
             Destination::Stderr | Destination::Syslog { .. } => None,
@@ -72,6 +76,8 @@ pub struct StartupLog {
     to_stderr: bool,
     /// Also collect errors here while a control client waits for the result.
     noted: RefCell<Option<String>>,
+    /// The process that writes the files.
+    process: Arc<LogProcess>,
 }
 
 impl StartupLog {
@@ -83,21 +89,29 @@ impl StartupLog {
     /// A log to the file that `-e` names, opened (and created) before the configuration is read. If
     /// that fails, an alert goes to standard error, which becomes the log, as in nginx.
     pub fn open(path: &Path, level: Level) -> StartupLog {
-        match open_log(path) {
-            Ok(file) => StartupLog::to(Sink { to: Destination::File(file), level }),
-            Err(error) => {
-                complain(&format!(
-                    "[alert] could not open error log file: open() \"{}\" failed {}",
-                    path.display(),
-                    Reason(&error)
-                ));
-                StartupLog::stderr(level)
+        let mut log = StartupLog::stderr(level);
+        let opened = log.process.open([(path.to_owned(), false)]).map(|mut files| files.pop());
+        let why = match opened {
+            Ok(Some((file, Opened::Yes))) => {
+                log.set_sinks(vec![Sink { to: Destination::File(Arc::new(file)), level }]);
+                return log;
             }
-        }
+            Ok(Some((_, Opened::No(failure)))) => failure.message,
+            Ok(_) => late(path),
+            Err(error) => format!("fork() failed {}", Reason(&error)),
+        };
+        complain(&format!("[alert] could not open error log file: {why}"));
+        log
     }
 
     fn to(sink: Sink) -> StartupLog {
-        StartupLog { sinks: vec![sink], to_stderr: true, noted: RefCell::default() }
+        let (noted, process) = Default::default();
+        StartupLog { sinks: vec![sink], to_stderr: true, noted, process }
+    }
+
+    /// The process that opens and writes the files.
+    pub fn process(&self) -> &Arc<LogProcess> {
+        &self.process
     }
 
     /// Replaces the sinks once the configuration has named them.
@@ -111,7 +125,7 @@ impl StartupLog {
     }
 
     /// The first sink that is a file: standard error is redirected to it.
-    pub fn first_file(&self) -> Option<&File> {
+    pub fn first_file(&self) -> Option<&Arc<LogFile>> {
         self.sinks.iter().find_map(Sink::file)
     }
 
@@ -122,20 +136,16 @@ impl StartupLog {
 
     /// Writes a line.
     pub fn log(&self, level: Level, message: impl fmt::Display) {
-        let head = format!(
-            "{} [{level}] {}#{}: ",
-            LocalTime::now().error_log(),
-            std::process::id(),
-            thread_id()
-        );
-        let mut message = message.to_string();
-        cut(&mut message, LINE_BYTES_MAX - head.len());
-        let line = format!("{head}{message}\n");
+        let message = message.to_string();
+        let line = render(level, &message);
         let for_people = self.to_stderr && level <= Level::Warn;
         for sink in self.sinks.iter().filter(|sink| sink.level >= level) {
             // If the log itself cannot be written, there is nowhere to report it.
             let _ = match &sink.to {
-                Destination::File(file) => (&*file).write_all(line.as_bytes()),
+                Destination::File(file) => {
+                    file.write(line.as_bytes());
+                    Ok(())
+                }
                 // Standard error gets the short form.
                 Destination::Stderr if for_people => Ok(()),
                 Destination::Stderr => std::io::stderr().write_all(line.as_bytes()),
@@ -147,11 +157,19 @@ impl StartupLog {
                 }
             };
         }
+        self.sync(level);
         if for_people {
             complain(&format!("[{level}] {message}"));
         }
-        if level <= Level::Emerg {
+        if level <= Level::Error {
             self.note(format_args!("nowait: [{level}] {message}"));
+        }
+    }
+
+    /// What was logged is in the file when the next step begins, unless the disk is late.
+    fn sync(&self, level: Level) {
+        if self.sinks.iter().any(|sink| sink.level >= level && sink.file().is_some()) {
+            self.process.sync();
         }
     }
 
@@ -163,7 +181,7 @@ impl StartupLog {
         self.note(format_args!("  = hint: {hint}"));
     }
 
-    /// Runs `work` and returns what it logged at `emerg`, with its hints, as lines for people.
+    /// Runs `work` and returns the errors that it logged, with hints, as lines for people.
     pub fn noting<T>(&self, work: impl FnOnce() -> T) -> (T, String) {
         self.noted.replace(Some(String::new()));
         let result = work();
@@ -184,10 +202,20 @@ impl StartupLog {
                 let time = LocalTime::now().error_log();
                 let line =
                     format!("{time} [{level}] {}#{}: {message}\n", std::process::id(), thread_id());
-                let _ = (&*file).write_all(line.as_bytes());
+                file.write(line.as_bytes());
             }
         }
+        self.sync(level);
     }
+}
+
+/// A line of the log, with its time and process. Long messages are cut.
+pub fn render(level: Level, message: &str) -> String {
+    let time = LocalTime::now().error_log();
+    let mut line = format!("{time} [{level}] {}#{}: {message}", std::process::id(), thread_id());
+    cut(&mut line, LINE_BYTES_MAX);
+    line.push('\n');
+    line
 }
 
 /// Prints a line with the program's name to standard error.

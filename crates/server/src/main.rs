@@ -15,6 +15,7 @@ mod features;
 mod heirs;
 mod http_service;
 mod log;
+mod log_process;
 mod logs;
 mod master;
 mod notify;
@@ -226,7 +227,10 @@ fn signal(command: Command, loaded: &Loaded, log: &StartupLog) -> u8 {
     };
     if command == Command::Reload {
         match control::request(pid, &Wish::Reload) {
-            Answer::Done(_) => return 0,
+            Answer::Done(_, said) => {
+                print_error(&said);
+                return 0;
+            }
             Answer::Failed(reason) => {
                 print_error(&reason);
                 return 1;

@@ -4,16 +4,15 @@
 //! internal events, and never handles a client. With `master_process off` it is a thread beside the
 //! master's, without signals of its own.
 
-use std::collections::HashMap;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nowait_conf::Bundle;
-use nowait_front::log::directives::{ErrorLogTo, ErrorTarget};
+use nowait_front::log::directives::ErrorLogTo;
 use nowait_sys::signal::{Signal, Signals};
 use nowait_sys::user::{self, DropError};
 use nowait_sys::{limits, process};
@@ -22,8 +21,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::config;
 use crate::engine::{Activation, Engine};
 use crate::events::{self, Event, EventQueue};
-use crate::log::{Destination, Level, Reason, Sink, StartupLog};
-
+use crate::log::{Level, Reason, Sink, StartupLog};
+use crate::log_process::{Lines, LogFile};
+use crate::logs::{Given, sinks};
 use crate::master::{EXIT_FATAL, ServerStart};
 use crate::place::Place;
 use crate::settings::{ProcessSettings, Settings};
@@ -41,7 +41,7 @@ const KILL_MAX: Duration = Duration::from_millis(500);
 
 /// Runs the server process; returns its exit code.
 pub fn run(start: ServerStart) -> u8 {
-    let ServerStart { socket, process, log, forked } = start;
+    let ServerStart { socket, process, log, lines, forked } = start;
     if forked && let Err(message) = settle(&process, &log) {
         log.log(Level::Emerg, message);
         return EXIT_FATAL;
@@ -58,6 +58,7 @@ pub fn run(start: ServerStart) -> u8 {
     let control = Control {
         socket,
         log,
+        lines,
         signals,
         queue,
         engine: Engine::new(events),
@@ -130,6 +131,7 @@ struct Shutdown {
 struct Control {
     socket: UnixStream,
     log: StartupLog,
+    lines: Arc<Lines>,
     signals: Option<Signals>,
     queue: EventQueue,
     engine: Engine,
@@ -213,6 +215,7 @@ impl Control {
         match ToServer::receive(&self.socket) {
             Ok(Some(ToServer::Generation(frame))) => self.take_generation(*frame),
             Ok(Some(ToServer::Reopen(logs))) => self.reopen(logs),
+            Ok(Some(ToServer::LateLogs(logs))) => self.replace_logs(logs),
             Ok(Some(ToServer::Purge(id, order))) => self.engine.purge(id, order),
             Ok(Some(ToServer::Quit)) => self.quit(),
             Ok(Some(ToServer::Terminate)) => self.terminate(),
@@ -261,11 +264,10 @@ impl Control {
         let addresses: Vec<_> =
             loaded.needs.listens.iter().map(|spec| spec.address.clone()).collect();
         let settings = loaded.settings;
-        let logs: HashMap<PathBuf, File> =
-            logs.into_iter().map(|(path, fd)| (path, File::from(fd))).collect();
-        let sinks = sinks(&settings.error_logs, &logs)?;
+        let sinks = self.sinks(&settings.error_logs, &logs);
         let (timeout, error_logs) = (settings.shutdown_timeout, settings.error_logs.clone());
         let workers = settings.workers;
+        let (logs, late_logs) = logs.receive();
         // Before the first thread starts, and later on this thread: see the function.
         grow_descriptor_table(&settings, self.socket.as_fd());
         self.engine.activate(Activation {
@@ -275,6 +277,7 @@ impl Control {
             addresses,
             sockets: listeners,
             logs,
+            late_logs,
         })?;
         self.shutdown_timeout = timeout;
         self.error_logs = error_logs;
@@ -283,16 +286,24 @@ impl Control {
         Ok(())
     }
 
-    fn reopen(&mut self, logs: Vec<(PathBuf, OwnedFd)>) {
+    fn reopen(&mut self, logs: Given) {
         self.log.log(Level::Notice, "reopening logs");
-        let logs: HashMap<PathBuf, File> =
-            logs.into_iter().map(|(path, fd)| (path, File::from(fd))).collect();
-        match sinks(&self.error_logs, &logs) {
-            Ok(sinks) => self.log.set_sinks(sinks),
-            Err(message) => self.log.log(Level::Alert, message),
-        }
-        self.engine.reopen(logs);
+        self.log.set_sinks(self.sinks(&self.error_logs, &logs));
+        self.engine.reopen(logs.receive().0);
         self.log_lines(self.engine.counters());
+    }
+
+    fn replace_logs(&mut self, logs: Given) {
+        self.log.set_sinks(self.sinks(&self.error_logs, &logs));
+        self.engine.replace_logs(logs.receive().0);
+    }
+
+    /// The sinks of the main error log. The log process writes to its files.
+    fn sinks(&self, error_logs: &[ErrorLogTo], logs: &Given) -> Vec<Sink> {
+        sinks(error_logs, |path| {
+            let (_, id) = logs.ids.iter().find(|(known, _)| known == path)?;
+            Some(Arc::new(LogFile::of_master(*id, self.lines.clone())))
+        })
     }
 
     fn log_lines(&self, lines: Vec<String>) {
@@ -417,27 +428,4 @@ fn raise_open_files(count: u64, log: &StartupLog) {
         Some(set) => log.log(Level::Warn, format_args!("{failed}, the limit is {set}")),
         None => log.log(Level::Alert, failed),
     }
-}
-
-fn sinks(error_logs: &[ErrorLogTo], logs: &HashMap<PathBuf, File>) -> Result<Vec<Sink>, String> {
-    let mut sinks = Vec::new();
-    for error_log in error_logs {
-        let level = error_log.level;
-        let to = match &error_log.target {
-            ErrorTarget::Stderr => Destination::Stderr,
-            ErrorTarget::File(path) => match logs.get(path) {
-                Some(file) => {
-                    let copy = file.try_clone();
-                    Destination::File(copy.map_err(|e| format!("dup() failed {}", Reason(&e)))?)
-                }
-                None => continue,
-            },
-            ErrorTarget::Syslog(options) => {
-                sinks.push(Sink::syslog(options, level));
-                continue;
-            }
-        };
-        sinks.push(Sink { to, level });
-    }
-    Ok(sinks)
 }

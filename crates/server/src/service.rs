@@ -16,7 +16,7 @@ use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,6 +136,12 @@ pub trait Service: 'static {
 
     /// The logs were reopened: write to these from now on.
     fn reopen(generation: &Arc<Self::Generation>, logs: HashMap<PathBuf, File>);
+
+    /// The log at this path gets its file later. Called before the generation is in use.
+    fn expect_log(generation: &Arc<Self::Generation>, path: &Path);
+
+    /// Some logs have other files from now on; the others stay.
+    fn replace_logs(generation: &Arc<Self::Generation>, logs: HashMap<PathBuf, File>);
 
     /// The process is about to end: saves the indexes of caches, each for at most `limit`, and
     /// writes the remaining log buffers, for at most as long.

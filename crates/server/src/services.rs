@@ -196,6 +196,14 @@ impl Service for Services {
         generation.http.logs.reopen(|path| logs.remove(path));
     }
 
+    fn expect_log(generation: &Arc<Generation>, path: &Path) {
+        generation.http.logs.expect_file(path);
+    }
+
+    fn replace_logs(generation: &Arc<Generation>, mut logs: HashMap<PathBuf, File>) {
+        generation.http.logs.replace(|path| logs.remove(path));
+    }
+
     fn flush(generation: &Arc<Generation>, limit: Duration) {
         generation.http.caches.iter().for_each(|cache| cache.close(limit));
         generation.http.logs.flush(limit);

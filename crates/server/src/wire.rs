@@ -17,13 +17,15 @@ use std::time::Duration;
 
 use nowait_sys::fdpass::{self, FDS_PER_MESSAGE_MAX};
 
+use crate::logs::Given;
+
 /// "NW" and the version of the format.
 const MAGIC: u32 = 0x4e57_0001;
 
 /// Maximum bytes of a frame: mostly the texts of a configuration.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// Maximum descriptors of a frame: sockets and logs of a generation.
+/// Maximum descriptors of a frame: mostly the sockets of a generation.
 const FRAME_FDS_MAX: usize = 65_536;
 
 /// Maximum items of a list in a frame.
@@ -38,7 +40,9 @@ pub enum ToServer {
     /// Use this configuration from now on.
     Generation(Box<GenerationFrame>),
     /// The logs were reopened: write to these.
-    Reopen(Vec<(PathBuf, OwnedFd)>),
+    Reopen(Given),
+    /// The disks of some logs have answered at last: write to these, and keep the others.
+    LateLogs(Given),
     /// Purge a cache, and reply with this number.
     Purge(u64, PurgeOrder),
     /// Shut down gracefully.
@@ -95,8 +99,8 @@ pub struct GenerationFrame {
     pub globals: Option<String>,
     /// Sockets per listener of the plan.
     pub listeners: Vec<Vec<OwnedFd>>,
-    /// Open logs.
-    pub logs: Vec<(PathBuf, OwnedFd)>,
+    /// The logs.
+    pub logs: Given,
 }
 
 /// Messages from the server process to the master.
@@ -137,6 +141,7 @@ const REOPEN: u32 = 2;
 const QUIT: u32 = 3;
 const TERMINATE: u32 = 4;
 const PURGE: u32 = 5;
+const LATE_LOGS: u32 = 6;
 const READY: u32 = 16;
 const REFUSED: u32 = 17;
 const DRAINED: u32 = 18;
@@ -185,6 +190,10 @@ impl ToServer {
                 body.logs(logs, &mut fds);
                 REOPEN
             }
+            ToServer::LateLogs(logs) => {
+                body.logs(logs, &mut fds);
+                LATE_LOGS
+            }
             ToServer::Purge(id, order) => {
                 body.number(*id);
                 body.bytes(order.zone.as_bytes());
@@ -230,6 +239,7 @@ impl ToServer {
                 ToServer::Generation(Box::new(frame))
             }
             REOPEN => ToServer::Reopen(body.logs(&mut fds)?),
+            LATE_LOGS => ToServer::LateLogs(body.logs(&mut fds)?),
             PURGE => {
                 let id = body.number()?;
                 let zone = body.string()?;
@@ -376,12 +386,14 @@ impl Writer {
         self.0.extend_from_slice(bytes);
     }
 
-    fn logs<'a>(&mut self, logs: &'a [(PathBuf, OwnedFd)], fds: &mut Vec<BorrowedFd<'a>>) {
-        self.number(logs.len() as u64);
-        for (path, fd) in logs {
+    fn logs<'a>(&mut self, logs: &'a Given, fds: &mut Vec<BorrowedFd<'a>>) {
+        self.number(logs.ids.len() as u64);
+        for (path, id) in &logs.ids {
             self.bytes(path.as_os_str().as_bytes());
-            fds.push(fd.as_fd());
+            self.number(*id);
         }
+        self.number(u64::from(logs.from.is_some()));
+        fds.extend(logs.from.as_ref().map(|fd| fd.as_fd()));
     }
 }
 
@@ -417,9 +429,15 @@ impl<'a> Reader<'a> {
         Ok(PathBuf::from(std::ffi::OsString::from_vec(self.bytes()?.to_vec())))
     }
 
-    fn logs(&mut self, fds: &mut VecDeque<OwnedFd>) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
+    fn logs(&mut self, fds: &mut VecDeque<OwnedFd>) -> io::Result<Given> {
         let count = self.list()?;
-        (0..count).map(|_| Ok((self.path()?, fds.pop_front().ok_or_else(invalid)?))).collect()
+        let ids = (0..count).map(|_| Ok((self.path()?, self.number()?)));
+        let ids = ids.collect::<io::Result<_>>()?;
+        let from = match self.number()? {
+            0 => None,
+            _ => Some(fds.pop_front().ok_or_else(invalid)?),
+        };
+        Ok(Given { ids, from })
     }
 }
 
@@ -443,7 +461,7 @@ mod tests {
             error_log_is_stderr: true,
             globals: Some("daemon off;".into()),
             listeners: vec![(0..300).map(|_| null()).collect(), vec![], vec![null()]],
-            logs: vec![("/a.log".into(), null())],
+            logs: Given { ids: vec![("/a.log".into(), 5)], from: Some(null()) },
         };
         let sender = std::thread::spawn(move || {
             ToServer::Generation(Box::new(frame)).send(&a).unwrap();
@@ -461,7 +479,8 @@ mod tests {
         assert_eq!(got.listeners.iter().map(Vec::len).collect::<Vec<_>>(), [300, 0, 1]);
         assert_eq!(got.globals.as_deref(), Some("daemon off;"));
         assert!(got.error_log_is_stderr);
-        assert_eq!(got.logs[0].0, PathBuf::from("/a.log"));
+        assert_eq!(got.logs.ids, [(PathBuf::from("/a.log"), 5)]);
+        assert!(got.logs.from.is_some());
         let Some(ToServer::Purge(9, order)) = ToServer::receive(&b).unwrap() else { panic!() };
         assert_eq!(
             (order.kind, order.soft, &order.text[..]),

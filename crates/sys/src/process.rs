@@ -11,6 +11,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 pub use nix::sys::wait::WaitStatus;
@@ -41,31 +42,46 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
-/// Runs `work` in a separate process that has no descriptors but the standard ones and `out`, and
+/// Runs `work` in a separate process that has no descriptors but the standard ones and `keep`, and
 /// exits afterwards. For calls that a disk may never complete. Returns the process id.
 ///
 /// # Errors
 /// As for [`fork`].
-pub fn fork_for(out: std::os::fd::OwnedFd, work: impl FnOnce() -> String) -> io::Result<u32> {
-    use std::os::fd::AsRawFd;
+pub fn fork_alone(keep: Vec<OwnedFd>, work: impl FnOnce(Vec<OwnedFd>)) -> io::Result<u32> {
     match fork()? {
         Fork::Parent(pid) => Ok(pid),
         Fork::Child => {
-            let keep = out.as_raw_fd().cast_unsigned();
-            for (first, last) in [(3, keep.saturating_sub(1)), (keep + 1, u32::MAX)] {
-                if first <= last {
+            let mut kept: Vec<u32> = keep.iter().map(|fd| fd.as_raw_fd().cast_unsigned()).collect();
+            kept.sort_unstable();
+            let mut first = 3;
+            for next in kept.into_iter().chain([u32::MAX]) {
+                if first < next {
                     // SAFETY: takes numbers only. Whoever owned the descriptors never runs again in
                     // this process: it ends below without unwinding or dropping anything of theirs.
-                    unsafe { libc::close_range(first, last, 0) };
+                    unsafe { libc::close_range(first, next - 1, 0) };
                 }
+                first = first.max(next.saturating_add(1));
             }
-            let text = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            let text = text.unwrap_or_else(|_| String::from("a panic"));
-            let _ = rustix::io::write(&out, text.as_bytes());
+            // There is nobody to tell of a panic.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(keep)));
             // SAFETY: ends the process at once; no memory is touched any more.
             unsafe { libc::_exit(0) }
         }
     }
+}
+
+/// Like [`fork_alone`], for work with a result, which is written to `out`.
+///
+/// # Errors
+/// As for [`fork`].
+pub fn fork_for(out: OwnedFd, work: impl FnOnce() -> String) -> io::Result<u32> {
+    fork_alone(vec![out], |kept| {
+        let text = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        let text = text.unwrap_or_else(|_| String::from("a panic"));
+        for out in kept {
+            let _ = rustix::io::write(&out, text.as_bytes());
+        }
+    })
 }
 
 /// Waits for a child that is about to exit.

@@ -41,6 +41,15 @@ impl Signals {
         Ok(Signals { fd })
     }
 
+    /// Blocks the signals for a process that ends for other reasons.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn ignore() -> io::Result<()> {
+        let set: SigSet = HANDLED.into_iter().collect();
+        Ok(sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None)?)
+    }
+
     /// The next pending signal, if any. Never waits.
     ///
     /// # Errors

@@ -3,6 +3,8 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nowait_sys::process::{self, Fork, WaitStatus};
@@ -10,7 +12,8 @@ use nowait_sys::signal::Signal;
 
 use super::{Ended, Master, Running, ServerStart, directories};
 use crate::log::{Level, Reason, StartupLog};
-use crate::logs::Logs;
+use crate::log_process::LogFile;
+use crate::logs::{Given, Logs, sinks};
 use crate::server_process;
 use crate::settings::ProcessSettings;
 use crate::wire::{self, GenerationFrame, ToMaster, ToServer};
@@ -131,13 +134,15 @@ impl Child {
         }
     }
 
-    /// Sends it the reopened logs.
-    pub fn reopen(&mut self, logs: &Logs, log: &StartupLog) {
-        match logs.duplicate() {
-            Ok(fds) => {
-                self.tell(&ToServer::Reopen(fds), log);
+    /// Sends it logs; `message` says why.
+    pub fn send_logs(&self, logs: &Logs, message: fn(Given) -> ToServer, log: &StartupLog) {
+        match logs.give(log) {
+            Ok(given) => {
+                self.tell(&message(given), log);
             }
-            Err(error) => log.log(Level::Alert, format_args!("dup() failed {}", Reason(&error))),
+            Err(error) => {
+                log.log(Level::Alert, format_args!("socketpair() failed {}", Reason(&error)));
+            }
         }
     }
 }
@@ -173,17 +178,21 @@ impl Master {
                 return ControlFlow::Continue(None);
             }
         };
-        let log = match self.running.sinks(&self.log) {
-            Some(sinks) => {
-                let mut log = StartupLog::stderr(Level::Error);
-                log.set_sinks(sinks);
-                log.set_stderr_copy(false);
-                log
+        let lines = match self.log.process().lines() {
+            Ok(lines) => lines,
+            Err(error) => {
+                self.log.log(Level::Alert, format_args!("socketpair() failed {}", Reason(&error)));
+                return ControlFlow::Continue(None);
             }
-            None => return ControlFlow::Continue(None),
         };
+        let mut log = StartupLog::stderr(Level::Error);
+        log.set_stderr_copy(false);
+        // Without the means to give commands to the log process, which has more rights.
+        let id = |path: &Path| self.running.logs.id(path);
+        let file = |path: &Path| Some(Arc::new(LogFile::of_master(id(path)?, lines.clone())));
+        log.set_sinks(sinks(&self.running.loaded.settings.error_logs, file));
         let forked = self.running.loaded.settings.master_process;
-        let start = ServerStart { socket: theirs, process: settings.clone(), log, forked };
+        let start = ServerStart { socket: theirs, process: settings.clone(), log, lines, forked };
         let handle = if forked {
             match process::fork() {
                 Ok(Fork::Child) => return ControlFlow::Break(Ended::Server(Box::new(start))),
@@ -231,7 +240,7 @@ impl Master {
                 error_log_is_stderr: place.error_log_is_stderr,
                 globals: place.globals.clone(),
                 listeners,
-                logs: running.logs.duplicate()?,
+                logs: running.logs.give(&self.log)?,
             })
         });
         match frame {
@@ -352,6 +361,10 @@ impl Master {
 
     fn ended(&mut self, pid: u32, status: WaitStatus) -> ControlFlow<Ended> {
         if directories::was_late(pid) {
+            return ControlFlow::Continue(());
+        }
+        if self.log.process().replace(pid) {
+            self.log_exit("log process", pid, status);
             return ControlFlow::Continue(());
         }
         let index = self.children.iter().position(|child| child.pid() == pid);

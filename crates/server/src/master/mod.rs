@@ -15,6 +15,7 @@ mod upgrade;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nowait_sys::process;
@@ -25,13 +26,15 @@ use crate::config::Loaded;
 use crate::control::Control;
 use crate::features;
 use crate::log::{Level, Reason, StartupLog};
-use crate::logs::Logs;
+use crate::log_process::Lines;
+use crate::logs::{Absent, Logs};
 use crate::notify::{Inherited, Notifier};
 use crate::pidfile::PidFile;
 use crate::place::Place;
 use crate::service::Needs;
 use crate::settings::ProcessSettings;
 use crate::sockets::Sockets;
+use crate::wire::ToServer;
 use child::Child;
 pub use child::EXIT_FATAL;
 use purge::Purging;
@@ -56,6 +59,8 @@ pub struct ServerStart {
     pub process: ProcessSettings,
     /// The log of its own life cycle.
     pub log: StartupLog,
+    /// The way to the log process.
+    pub lines: Arc<Lines>,
     /// Whether this is a separate process (not a thread, as with `master_process off`).
     pub forked: bool,
 }
@@ -140,11 +145,12 @@ impl Master {
         }
         let parent = upgraded.then(std::os::unix::process::parent_id);
         let inherited = Sockets::inherited(inherited.fds, &log);
-        let Some(opened) = reload::open(loaded, &place, &inherited, 1, &log) else { return failed };
-        let Some(sinks) = opened.sinks(&log) else { return failed };
+        let absent = Absent::Tolerated;
+        let opened = reload::open(loaded, &place, &inherited, absent, 1, &log);
+        let Some(opened) = opened else { return failed };
         inherited.remove_unix(Some(&opened.sockets), &log);
         drop(inherited);
-        log.set_sinks(sinks);
+        log.set_sinks(opened.sinks());
 
         let settings = &opened.loaded.settings;
         announce(&log, settings);
@@ -217,6 +223,7 @@ impl Master {
             self.take_clients()?;
         }
         self.after_deadlines()?;
+        self.take_late_logs();
         if self.stopping.is_some() && self.children.is_empty() {
             return ControlFlow::Break(self.exit());
         }
@@ -228,9 +235,11 @@ impl Master {
         let heard: Vec<&Child> = self.children.iter().filter(|c| c.is_listening()).collect();
         fds.extend(heard.iter().map(|child| PollFd::new(child.socket(), PollFlags::IN)));
         // New clients wait in the socket's queue while a reload is under way.
-        if let (Some(control), None) = (&self.control, &self.pending) {
-            fds.push(PollFd::new(control, PollFlags::IN));
-        }
+        let control = self.control.as_ref().filter(|_| self.pending.is_none());
+        fds.extend(control.map(|control| PollFd::new(control, PollFlags::IN)));
+        // Late logs only have to wake the master: every turn looks for them.
+        let replies = self.log.process().replies();
+        fds.extend(replies.iter().map(|replies| PollFd::new(replies, PollFlags::IN)));
         let timeout = self.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
         if let Err(error) = rustix::event::poll(&mut fds, timeout.as_ref())
@@ -240,7 +249,7 @@ impl Master {
         }
         let came = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (signals, rest) = (came(&fds[0]), &fds[1..]);
-        let control = rest.get(heard.len()).is_some_and(came);
+        let control = control.is_some() && rest.get(heard.len()).is_some_and(came);
         let children = heard.iter().zip(rest).filter(|(_, fd)| came(fd)).map(|(c, _)| c.pid());
         Ready { signals, children: children.collect(), control }
     }
@@ -356,13 +365,44 @@ impl Master {
     fn reopen_logs(&mut self) {
         self.log.log(Level::Notice, "reopening logs");
         self.running.logs.reopen(&self.log);
-        if let Some(sinks) = self.running.sinks(&self.log) {
-            self.log.set_sinks(sinks);
-            redirect_stderr(&self.log, &self.running.loaded.needs);
+        self.use_sinks();
+        for child in &self.children {
+            child.send_logs(&self.running.logs, ToServer::Reopen, &self.log);
         }
-        for child in &mut self.children {
-            child.reopen(&self.running.logs, &self.log);
+    }
+
+    /// Puts logs to use whose disks have answered at last.
+    fn take_late_logs(&mut self) {
+        loop {
+            let arrived = self.log.process().arrived();
+            if arrived.is_empty() {
+                return;
+            }
+            let mut any = false;
+            for (id, result) in arrived {
+                any |= self.running.logs.arrived(id, &result, &self.log);
+                if let Some(pending) = &mut self.pending {
+                    any |= pending.logs().arrived(id, &result, &self.log);
+                }
+            }
+            if !any {
+                continue;
+            }
+            self.use_sinks();
+            for child in &self.children {
+                child.send_logs(&self.running.logs, ToServer::LateLogs, &self.log);
+            }
+            if let Some(pending) = &mut self.pending {
+                for child in &self.children {
+                    child.send_logs(pending.logs(), ToServer::LateLogs, &self.log);
+                }
+            }
         }
+    }
+
+    fn use_sinks(&mut self) {
+        self.log.set_sinks(self.running.sinks());
+        redirect_stderr(&self.log, &self.running.loaded.needs);
     }
 
     fn exit(&mut self) -> Ended {
@@ -424,6 +464,7 @@ fn announce(log: &StartupLog, settings: &crate::settings::Settings) {
 fn daemonize(pid_file: &PidFile, log: &StartupLog) -> ControlFlow<Ended> {
     match process::fork() {
         Ok(process::Fork::Parent(pid)) => {
+            log.process().disown();
             let written = PidFile::create_for(pid, pid_file.path());
             if let Err(message) = &written {
                 log.log(Level::Emerg, message);
@@ -438,7 +479,8 @@ fn daemonize(pid_file: &PidFile, log: &StartupLog) -> ControlFlow<Ended> {
     }
     let detached = process::new_session().and_then(|()| {
         process::set_umask(0);
-        process::null_stdio()
+        process::null_stdio()?;
+        log.process().take_over()
     });
     if let Err(error) = detached {
         log.log(Level::Emerg, format_args!("becoming a daemon failed {}", Reason(&error)));
@@ -449,12 +491,12 @@ fn daemonize(pid_file: &PidFile, log: &StartupLog) -> ControlFlow<Ended> {
 
 /// Redirects standard error into the error log, unless standard error is itself a log.
 fn redirect_stderr(log: &StartupLog, needs: &Needs) {
-    if needs.stderr || log.has_stderr_sink() {
-        return;
-    }
-    if let Some(file) = log.first_file()
-        && let Err(error) = process::redirect_stderr(file)
-    {
+    let result = if needs.stderr || log.has_stderr_sink() {
+        log.process().give_stderr_back()
+    } else {
+        log.first_file().map_or(Ok(()), |file| log.process().take_stderr(file))
+    };
+    if let Err(error) = result {
         log.log(Level::Alert, format_args!("dup2(STDERR) failed {}", Reason(&error)));
     }
 }

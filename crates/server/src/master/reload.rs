@@ -4,14 +4,13 @@
 //! unchanged; an earlier failure leaves it as it was.
 
 use std::ops::ControlFlow;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-use super::{Ended, Master, Running, redirect_stderr};
+use super::{Ended, Master, Running};
 use crate::config::{self, Loaded};
-use crate::control::{Client, Wish};
-use crate::log::{Level, Reason, Sink, StartupLog, failed};
-use crate::logs::Logs;
+use crate::control::Wish;
+use crate::log::{Level, Sink, StartupLog};
+use crate::logs::{Absent, Logs};
 use crate::pidfile::PidFile;
 use crate::place::Place;
 use crate::sockets::Sockets;
@@ -26,6 +25,15 @@ pub struct Pending {
     /// changed.
     replaces: bool,
     pid_file: Option<PidFile>,
+    /// Errors that did not prevent it, for the client that requested it.
+    said: String,
+}
+
+impl Pending {
+    /// Its logs.
+    pub(super) fn logs(&mut self) -> &mut Logs {
+        &mut self.running.logs
+    }
 }
 
 /// Opens everything that a configuration names. `None` if something cannot be opened; the log says
@@ -34,6 +42,7 @@ pub fn open(
     loaded: Loaded,
     place: &Place,
     old: &Sockets,
+    absent: Absent<'_>,
     number: u64,
     log: &StartupLog,
 ) -> Option<Running> {
@@ -41,36 +50,27 @@ pub fn open(
     let emerg = |message: String| log.log(Level::Emerg, message);
     directories::make(&loaded.needs.directories, settings, log).map_err(emerg).ok()?;
     let default_logs = place.prefix.join("logs");
-    let is_default = |log: &PathBuf| log.parent() == Some(&default_logs);
     let main_logs = settings.error_logs.iter().filter_map(|log| log.file());
-    let main_logs: Vec<PathBuf> = main_logs.map(std::path::Path::to_path_buf).collect();
-    if main_logs.iter().chain(&loaded.needs.logs).any(is_default) && !default_logs.exists() {
-        // nginx differs: its packages install this directory. Here it is created on demand. It
-        // belongs to root: a user with write permission could replace a log by a link to any of
-        // root's files.
-        std::fs::DirBuilder::new()
-            .mode(0o755)
-            .create(&default_logs)
-            .map_err(|error| {
-                emerg(failed("mkdir()", &default_logs, &error));
-                log.hint("this is the default directory of logs; access_log and error_log can name another");
-            })
-            .ok()?;
-    }
-    let logs = Logs::open(main_logs.into_iter().chain(loaded.needs.logs.iter().cloned()))
-        .map_err(emerg)
+    let paths = main_logs.chain(loaded.needs.logs.iter().map(PathBuf::as_path));
+    let paths = paths.map(|log| (log.to_path_buf(), log.parent() == Some(&default_logs)));
+    let logs = Logs::open(paths, absent, log)
+        .map_err(|failure| {
+            emerg(failure.message);
+            if failure.of_directory {
+                log.hint(
+                    "this is the default directory of logs; access_log and error_log can name another",
+                );
+            }
+        })
         .ok()?;
     let sockets = old.renew(&loaded.needs.listens, settings.workers, log).ok()?;
     Some(Running { number, loaded, sockets, logs })
 }
 
 impl Running {
-    /// The sinks of the main error log. `None` if descriptors have run out.
-    pub(super) fn sinks(&self, log: &StartupLog) -> Option<Vec<Sink>> {
-        self.logs
-            .sinks(&self.loaded.settings.error_logs)
-            .map_err(|error| log.log(Level::Emerg, format_args!("dup() failed {}", Reason(&error))))
-            .ok()
+    /// The sinks of the main error log.
+    pub(super) fn sinks(&self) -> Vec<Sink> {
+        self.logs.sinks(&self.loaded.settings.error_logs)
     }
 }
 
@@ -152,8 +152,8 @@ impl Master {
         loaded.settings.master_process = old.master_process;
         loaded.settings.daemon = old.daemon;
         let number = self.running.number + 1;
-        let sockets = &self.running.sockets;
-        let open = || open(loaded, &self.place, sockets, number, &self.log);
+        let (sockets, logs) = (&self.running.sockets, Absent::Needed(&self.running.logs));
+        let open = || open(loaded, &self.place, sockets, logs, number, &self.log);
         let (opened, said) = self.log.noting(open);
         let Some(running) = opened else { return self.discard(&said) };
         let pid = &running.loaded.settings.pid;
@@ -192,7 +192,7 @@ impl Master {
                 }
             }
         }
-        self.pending = Some(Pending { running, replaces, pid_file });
+        self.pending = Some(Pending { running, replaces, pid_file, said });
         ControlFlow::Continue(())
     }
 
@@ -206,13 +206,10 @@ impl Master {
     /// The new generation is in use: it becomes the running one.
     pub(super) fn commit(&mut self) -> ControlFlow<Ended> {
         let Some(pending) = self.pending.take() else { return ControlFlow::Continue(()) };
-        let Pending { running, replaces, pid_file } = pending;
+        let Pending { running, replaces, pid_file, said } = pending;
         self.running.sockets.remove_unix(Some(&running.sockets), &self.log);
         self.running = running;
-        if let Some(sinks) = self.running.sinks(&self.log) {
-            self.log.set_sinks(sinks);
-            redirect_stderr(&self.log, &self.running.loaded.needs);
-        }
+        self.use_sinks();
         if let Some(file) = pid_file {
             let old = std::mem::replace(&mut self.pid_file, file);
             old.remove(false, &self.log);
@@ -225,7 +222,7 @@ impl Master {
         }
         // WINCH may have come meanwhile.
         self.noaccepting &= self.children.iter().all(|child| child.exiting);
-        self.answer(Ok(self.running.number));
+        self.answer(Ok((self.running.number, &said)));
         self.reload_ended()
     }
 
@@ -252,9 +249,9 @@ impl Master {
         }
     }
 
-    fn answer(&mut self, result: Result<u64, &str>) {
+    fn answer(&mut self, result: Result<(u64, &str), &str>) {
         for client in std::mem::take(&mut self.clients) {
-            Client::reply(client, result);
+            client.reply_with(result);
         }
     }
 

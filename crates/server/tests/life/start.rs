@@ -1,5 +1,9 @@
 //! Start and stop: signals, daemons, graceful and fast ends, processes that die.
 
+use std::collections::BTreeSet;
+
+use nowait_testkit::server::{Descriptor, all_children};
+
 use super::*;
 
 #[test]
@@ -368,4 +372,106 @@ fn unix_sockets_come_and_go() {
     server.signal(Signal::QUIT);
     assert!(server.wait_exit(PATIENCE).success());
     assert!(!path.exists());
+}
+
+/// Another process writes the master's lines; nobody has to wait for them after an event.
+#[test]
+fn the_log_is_complete_and_in_order() {
+    let mut server = server("x").start();
+    assert_eq!(server.get("/").text(), "x");
+    let pid = server.pid();
+    server.signal(Signal::USR1);
+    server.wait_log("reopening logs");
+    server.reload();
+    server.signal(Signal::QUIT);
+    assert!(server.wait_exit(PATIENCE).success());
+    let log = server.log();
+    let wanted = [
+        "using the ".to_owned(),
+        "start worker processes".to_owned(),
+        "generation 1 is in use".to_owned(),
+        "signal 10 (SIGUSR1) received".to_owned(),
+        format!("#{pid}: reopening logs"),
+        "signal 1 (SIGHUP) received".to_owned(),
+        "reconfiguring".to_owned(),
+        "generation 2 is in use".to_owned(),
+        "signal 3 (SIGQUIT) received".to_owned(),
+        "gracefully shutting down".to_owned(),
+        ": exit\n".to_owned(),
+        "exited with code 0".to_owned(),
+    ];
+    let mut from = 0;
+    for text in wanted {
+        let at = log[from..].find(&text);
+        from += at.unwrap_or_else(|| panic!("{text:?} is missing or misplaced in:\n{log}"));
+    }
+    assert!(log.ends_with(&format!("#{pid}: exit\n")), "{log}");
+}
+
+#[test]
+fn a_dead_log_process_is_replaced() {
+    let mut server = server("x").allow_log("exited on signal 9").start();
+    assert_eq!(server.get("/").text(), "x");
+    let log_process = || {
+        let (all, others) = (all_children(server.pid()), server.children());
+        all.into_iter().find(|pid| !others.contains(pid))
+    };
+    let old = log_process().unwrap();
+    signal(old, Signal::KILL);
+    server.wait_log(&format!("log process {old} exited on signal 9"));
+    assert_ne!(log_process(), Some(old));
+    // The server process writes through the new one, too.
+    let child = server.children()[0];
+    signal(child, Signal::TERM);
+    server.wait_log(&format!("#{child}: signal 15 (SIGTERM) received"));
+    server.wait_log(&format!("worker process {child} exited with code 0"));
+    assert_eq!(server.get("/").text(), "x");
+    server.reload();
+    server.signal(Signal::TERM);
+    assert!(server.wait_exit(PATIENCE).success());
+    assert!(server.log().ends_with(": exit\n"));
+    server.check_logs();
+}
+
+/// As containers have it; the process that opens these logs must mean the same by their names.
+#[test]
+fn logs_can_be_the_standard_streams() {
+    let mut server = Server::of(binary())
+        .main("error_log /dev/stderr notice;")
+        .http(&format!("access_log /dev/stdout; {}", serving("x")))
+        .start();
+    assert_eq!(server.get("/first").text(), "x");
+    server.signal(Signal::USR1);
+    server.wait_log("reopening logs");
+    server.reload();
+    assert_eq!(server.get("/second").text(), "x");
+    server.signal(Signal::QUIT);
+    assert!(server.wait_exit(PATIENCE).success());
+    let (stdout, stderr) = (server.read("stdout"), server.stderr());
+    assert!(stdout.contains("GET /first") && stdout.contains("GET /second"), "{stdout}");
+    assert!(stderr.contains("generation 2 is in use"), "{stderr}");
+    assert!(stderr.ends_with(&format!("#{}: exit\n", server.pid())), "{stderr}");
+    assert_eq!(stderr.matches("generation 1 is in use").count(), 1, "{stderr}");
+}
+
+/// The server process cannot give commands to the log process, which has the rights of root; the
+/// master holds no log, as closing one may wait for a disk.
+#[test]
+fn descriptors_of_logs_are_where_they_belong() {
+    let server = server("x").start();
+    assert_eq!(server.get("/").text(), "x");
+    let Some(descriptors) = server.descriptors() else { return };
+    let of = |pid: u32| descriptors.iter().filter(move |found| found.pid == pid);
+    let is_log = |found: &&Descriptor| found.target.extension().is_some_and(|e| e == "log");
+    assert_eq!(of(server.pid()).filter(is_log).count(), 0, "{descriptors:?}");
+    let child = server.children()[0];
+    assert!(of(child).filter(is_log).count() >= 2, "{descriptors:?}");
+    let sockets = |pid: u32| {
+        let names = of(pid).map(|found| found.target.to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with("socket:")).collect::<BTreeSet<_>>()
+    };
+    // The listening socket, and the queue of lines.
+    let (master, child) = (sockets(server.pid()), sockets(child));
+    assert_eq!(master.intersection(&child).count(), 2, "{descriptors:?}");
+    assert!(server.stop().success());
 }

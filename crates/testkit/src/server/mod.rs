@@ -17,7 +17,7 @@ use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 pub use builder::{Binary, Driver, ServerBuilder, StartFailure};
-pub use process::{Descriptor, Usage, children, signal, usage};
+pub use process::{Descriptor, Usage, all_children, children, signal, usage};
 pub use rustix::process::Signal;
 
 use crate::client::Client;
@@ -103,7 +103,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Ids of its direct child processes.
+    /// Ids of its direct child processes, except for the one that writes its logs.
     pub fn children(&self) -> Vec<u32> {
         process::children(self.pid())
     }

@@ -34,8 +34,21 @@ fn as_pid(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
 
-/// Ids of the live children of `parent`.
+/// Name of the process that writes the logs.
+const LOG_PROCESS: &str = "nowait: log";
+
+/// Ids of the live children of `parent`, except for the one that writes its logs.
 pub fn children(parent: u32) -> Vec<u32> {
+    all_children(parent).into_iter().filter(|pid| name_of(*pid) != LOG_PROCESS).collect()
+}
+
+fn name_of(pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
+/// Ids of all live children of `parent`.
+pub fn all_children(parent: u32) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };

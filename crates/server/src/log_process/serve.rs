@@ -1,0 +1,408 @@
+//! The log process itself: opens logs and writes lines to them.
+//!
+//! Its main thread only receives messages and copies lines into the rings of the log writer. Threads
+//! do whatever may wait for a disk: [`Jobs`] open, close and wait for a flush; the writer's threads
+//! write. It ends when nobody can send lines any more.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nowait_front::log::writer::{Buffering, Sink, Writer};
+use nowait_front::log::{Level, Report};
+use nowait_sys::fdpass;
+use nowait_sys::process;
+use nowait_sys::signal::Signals;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::message::{self, Command, Failure, Received, Reply};
+use crate::log::{failed, open_log, render};
+
+/// Threads that open logs. If more than this wait for hanging disks, other logs wait, too.
+const THREADS_MAX: usize = 32;
+
+/// A thread ends after this long without work.
+const THREAD_LINGERS: Duration = Duration::from_secs(10);
+
+/// How long it tries to write the last lines after everybody else has ended.
+const LINGER_MAX: Duration = Duration::from_secs(10);
+
+/// How long a log that is closed is waited for, so that the end of the process finds its lines
+/// written.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
+
+/// A flush is repeated after this time; it ends with the disk's reply.
+const FLUSH_ROUND: Duration = Duration::from_secs(60);
+
+/// Maximum number of messages received from a socket before the others get their turn.
+const BURST: usize = 256;
+
+/// More lines than a socket can hold.
+const QUEUE_MAX: usize = 4096;
+
+/// Longer pieces of standard error without a line end are written as they are.
+const PIECE_BYTES_MAX: usize = 4096;
+
+/// The ends of the log process.
+#[derive(Debug)]
+pub struct Served {
+    /// [`message::line`]s.
+    pub lines: OwnedFd,
+    /// [`Command`]s come in, [`Reply`]s go out.
+    pub commands: OwnedFd,
+    /// What others write to standard error.
+    pub stderr: OwnedFd,
+    /// Standard error of the program before it was redirected: a log can be `/dev/stderr`.
+    pub own_stderr: OwnedFd,
+}
+
+impl Served {
+    /// The ends as [`Served::into_fds`] made them.
+    pub fn from_fds(fds: Vec<OwnedFd>) -> Option<Served> {
+        let [lines, commands, stderr, own_stderr] = fds.try_into().ok()?;
+        Some(Served { lines, commands, stderr, own_stderr })
+    }
+
+    /// Their descriptors.
+    pub fn into_fds(self) -> Vec<OwnedFd> {
+        vec![self.lines, self.commands, self.stderr, self.own_stderr]
+    }
+
+    /// Copies of the descriptors.
+    ///
+    /// # Errors
+    /// If descriptors have run out.
+    pub fn try_clone(&self) -> io::Result<Served> {
+        Ok(Served {
+            lines: self.lines.try_clone()?,
+            commands: self.commands.try_clone()?,
+            stderr: self.stderr.try_clone()?,
+            own_stderr: self.own_stderr.try_clone()?,
+        })
+    }
+}
+
+/// Runs as a process. Signals do not end it, only the end of all others.
+pub fn run_process(served: Served) {
+    process::set_name("nowait: log");
+    let _ = process::new_session();
+    let _ = process::redirect_stderr(&served.own_stderr);
+    if Signals::ignore().is_ok() {
+        run(served);
+    }
+}
+
+/// Serves until nobody can send lines any more.
+pub fn run(served: Served) {
+    let Ok(writer) = Writer::start() else { return };
+    let Served { lines, commands, stderr, .. } = served;
+    let table = Arc::new(Mutex::new(Table::default()));
+    writer.set_reporter(Arc::new(Reporter(table.clone())));
+    let writer = Arc::new(writer);
+    let mut server =
+        Server { table, writer, jobs: Jobs::default(), replies: Arc::new(commands), piece: vec![] };
+    let mut open = [Some(server.replies.clone()), Some(Arc::new(lines)), Some(Arc::new(stderr))];
+    while open[..2].iter().any(Option::is_some) {
+        let waiting = open.iter().flatten().map(|fd| PollFd::new(fd, PollFlags::IN));
+        if poll(&mut waiting.collect::<Vec<_>>(), None).is_err_and(|e| e != rustix::io::Errno::INTR)
+        {
+            break;
+        }
+        let [commands, lines, stderr] = &mut open;
+        if server.take_commands(commands, lines, stderr) {
+            break;
+        }
+        server.take_lines(lines, BURST);
+        server.take_stderr(stderr);
+    }
+    server.writer.flush(LINGER_MAX);
+}
+
+/// One of the logs.
+struct Entry {
+    path: PathBuf,
+    /// `None` while its disk does not answer.
+    file: Option<File>,
+    /// Created for its first line.
+    sink: Option<Sink>,
+}
+
+impl Entry {
+    fn write(&mut self, writer: &Writer, line: &[u8]) {
+        let copy = || self.file.as_ref().and_then(|file| file.try_clone().ok());
+        let sink = self.sink.get_or_insert_with(|| {
+            // Without a file, a thread of the writer opens the path and waits for the disk.
+            writer.file(&self.path, copy(), Buffering::default())
+        });
+        sink.write(line);
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    entries: HashMap<u64, Entry>,
+    /// Gets what names no open log; without one, that goes to standard error.
+    main: Option<u64>,
+}
+
+impl Table {
+    fn write(&mut self, writer: &Writer, id: u64, line: &[u8]) {
+        let id = if self.entries.contains_key(&id) { Some(id) } else { self.main };
+        match id.and_then(|id| self.entries.get_mut(&id)) {
+            Some(entry) => entry.write(writer, line),
+            None => {
+                writer.stderr().write(line);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every value behind these locks is valid between two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reports failures of the logs to the main one, if it has had a line.
+struct Reporter(Arc<Mutex<Table>>);
+
+impl Report for Reporter {
+    fn report(&self, level: Level, message: fmt::Arguments<'_>) {
+        let table = lock(&self.0);
+        let main = table.main.and_then(|id| table.entries.get(&id));
+        if let Some(sink) = main.and_then(|entry| entry.sink.as_ref()) {
+            sink.write(render(level, &message.to_string()).as_bytes());
+        }
+    }
+}
+
+type End = Option<Arc<OwnedFd>>;
+
+struct Server {
+    table: Arc<Mutex<Table>>,
+    writer: Arc<Writer>,
+    jobs: Jobs,
+    replies: Arc<OwnedFd>,
+    /// The beginning of a line on standard error.
+    piece: Vec<u8>,
+}
+
+impl Server {
+    /// Takes all commands that have arrived; true ends the process.
+    fn take_commands(&mut self, socket: &mut End, lines: &mut End, stderr: &mut End) -> bool {
+        let mut arrived = Vec::new();
+        while let (Some(end), true) = (&socket, arrived.len() < BURST) {
+            match message::receive(end) {
+                Received::Message((bytes, fds)) => {
+                    arrived.extend(Command::parse(&bytes).map(|command| (command, fds)));
+                }
+                Received::Nothing => break,
+                Received::End => *socket = None,
+            }
+        }
+        // A line names a log that was opened before the line was sent, and is written before
+        // anything that was requested after it.
+        for (command, _) in &arrived {
+            if let Command::Open { id, path, .. } = command {
+                let entry = Entry { path: path.clone(), file: None, sink: None };
+                lock(&self.table).entries.insert(*id, entry);
+            }
+        }
+        if !arrived.is_empty() {
+            self.take_lines(lines, QUEUE_MAX);
+        }
+        for (command, fds) in arrived {
+            match command {
+                Command::Open { id, path, make_directory } => self.open(id, path, make_directory),
+                Command::Close(id) => {
+                    let entry = lock(&self.table).entries.remove(&id);
+                    let writer = self.writer.clone();
+                    self.jobs.run(move || {
+                        // Its last lines; and closing a file may wait for its disk.
+                        if entry.as_ref().is_some_and(|entry| entry.sink.is_some()) {
+                            writer.flush(CLOSE_MAX);
+                        }
+                        drop(entry);
+                    });
+                }
+                Command::Stderr(id) => lock(&self.table).main = Some(id),
+                Command::Give(ids) => fds.iter().for_each(|to| self.give(&ids, to)),
+                Command::Flush => {
+                    self.take_stderr(stderr);
+                    self.flush();
+                }
+                Command::End => {
+                    reply(&self.replies, &Reply::Ended);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn take_lines(&mut self, socket: &mut End, count_max: usize) {
+        for _ in 0..count_max {
+            let Some(end) = &socket else { return };
+            match message::receive(end) {
+                Received::Message((bytes, _)) => {
+                    if let Some((id, line)) = message::parse_line(&bytes) {
+                        lock(&self.table).write(&self.writer, id, line);
+                    }
+                }
+                Received::Nothing => return,
+                Received::End => *socket = None,
+            }
+        }
+    }
+
+    fn take_stderr(&mut self, pipe: &mut End) {
+        let Some(end) = &pipe else { return };
+        let mut bytes = [0; PIECE_BYTES_MAX];
+        match rustix::io::read(end, &mut bytes) {
+            Ok(0) => *pipe = None,
+            Ok(count) => self.piece.extend_from_slice(&bytes[..count]),
+            Err(_) => return,
+        }
+        let whole = match self.piece.iter().rposition(|byte| *byte == b'\n') {
+            Some(at) => at + 1,
+            None if pipe.is_none() || self.piece.len() >= PIECE_BYTES_MAX => self.piece.len(),
+            None => 0,
+        };
+        let lines: Vec<u8> = self.piece.drain(..whole).collect();
+        if !lines.is_empty() {
+            lock(&self.table).write(&self.writer, message::STDERR, &lines);
+        }
+    }
+
+    fn open(&mut self, id: u64, path: PathBuf, make_directory: bool) {
+        let (table, writer, replies) =
+            (self.table.clone(), self.writer.clone(), self.replies.clone());
+        self.jobs.run(move || {
+            let result = open(&path, make_directory).map(|file| {
+                // It may have been closed meanwhile.
+                if let Some(entry) = lock(&table).entries.get_mut(&id) {
+                    if let (Some(_), Ok(copy)) = (&entry.sink, file.try_clone()) {
+                        entry.sink = Some(writer.file(&path, Some(copy), Buffering::default()));
+                    }
+                    entry.file = Some(file);
+                }
+            });
+            reply(&replies, &Reply::Opened(id, result));
+        });
+    }
+
+    /// Passes the descriptors of logs on. Those that are not open are left out.
+    fn give(&self, ids: &[u64], to: &OwnedFd) {
+        let table = lock(&self.table);
+        let of = |id: &u64| Some((*id, table.entries.get(id)?.file.as_ref()?.as_fd()));
+        let (ids, fds): (Vec<_>, Vec<_>) = ids.iter().filter_map(of).unzip();
+        if !ids.is_empty() {
+            // The receiver notices if it gets none.
+            let _ = fdpass::send(to, &message::from_ids(&ids), &fds);
+        }
+    }
+
+    fn flush(&mut self) {
+        let (writer, replies) = (self.writer.clone(), self.replies.clone());
+        self.jobs.run(move || {
+            while !writer.flush(FLUSH_ROUND) {}
+            reply(&replies, &Reply::Flushed);
+        });
+    }
+}
+
+/// Sends a reply. The master reads them all, so there is room; if it has ended, nobody cares.
+fn reply(to: &OwnedFd, reply: &Reply) {
+    loop {
+        match fdpass::send(to, &reply.bytes(), &[]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // More logs than replies fit: the master asks for all of them first.
+                if poll(&mut [PollFd::new(to, PollFlags::OUT)], None).is_err() {
+                    return;
+                }
+            }
+            _ => return,
+        }
+    }
+}
+
+fn open(path: &Path, make_directory: bool) -> Result<File, Failure> {
+    if make_directory
+        && let Some(directory) = path.parent()
+        && !directory.exists()
+    {
+        // nginx differs: its packages install this directory; users of Nowait need not know about
+        // it. A user who could write here could replace a log by a link to any file of root's.
+        match std::fs::DirBuilder::new().mode(0o755).create(directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                let message = failed("mkdir()", directory, &error);
+                return Err(Failure { message, of_directory: true });
+            }
+            _ => {}
+        }
+    }
+    open_log(path)
+        .map_err(|error| Failure { message: failed("open()", path, &error), of_directory: false })
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads for calls that may wait for a disk. They start when needed.
+#[derive(Default)]
+struct Jobs(Arc<Pool>);
+
+#[derive(Default)]
+struct Pool {
+    state: Mutex<PoolState>,
+    queued: Condvar,
+}
+
+#[derive(Default)]
+struct PoolState {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+impl Jobs {
+    fn run(&self, job: impl FnOnce() + Send + 'static) {
+        let mut state = lock(&self.0.state);
+        state.jobs.push_back(Box::new(job));
+        if state.jobs.len() > state.idle && state.threads < THREADS_MAX {
+            let pool = self.0.clone();
+            let thread = std::thread::Builder::new().name("log-open".into());
+            if thread.spawn(move || pool.work()).is_ok() {
+                state.threads += 1;
+            }
+        }
+        drop(state);
+        self.0.queued.notify_one();
+    }
+}
+
+impl Pool {
+    fn work(&self) {
+        let mut state = lock(&self.state);
+        loop {
+            while let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                job();
+                state = lock(&self.state);
+            }
+            state.idle += 1;
+            let woken = self.queued.wait_timeout(state, THREAD_LINGERS);
+            let (woken, timeout) = woken.unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            state.idle -= 1;
+            if timeout.timed_out() && state.jobs.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! Filling one object: the writer's side.
+//! Filling one object: how it begins, and the writer's side.
 //!
 //! A [`Fill`] takes the head and the pieces of a response as they come from the origin. A separate
 //! task ([`crate::write_behind`]) moves them to a temporary file, in the pool of the caller's
@@ -24,8 +24,9 @@ use crate::growing::Growing;
 pub use crate::growth::Ended;
 use crate::growth::{Growth, Slot};
 use crate::health::Why;
-use crate::index::{Hold, How, Tag};
+use crate::index::{Hold, How, NoHold, Tag};
 use crate::object::names_of;
+use crate::statistics::count;
 use crate::store::{Hit, Store, Target, now};
 use crate::time::UnixMs;
 use crate::write_behind::{self, Job};
@@ -61,6 +62,109 @@ pub enum FillStart {
     Busy(Waiter),
     /// The store can't take an object now: fetch without storing.
     Unavailable(Why),
+}
+
+/// How to begin a fill.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FillOptions {
+    /// Only one at a time (`proxy_cache_lock`): others wait.
+    pub lock: bool,
+    /// If the other one has been under way for this long, one more may begin
+    /// (`proxy_cache_lock_age`); `None`: never.
+    pub lock_age: Option<Duration>,
+    /// Waiters are woken as soon as the head is known, to read the growing object.
+    pub read_while_filling: bool,
+    /// When the request was sent to the origin ([`Store::moment`]), if that was before: objects
+    /// purged since are not stored.
+    pub asked: Option<Moment>,
+}
+
+/// A moment among the purges of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    here: u64,
+    slower: u64,
+}
+
+impl Store {
+    /// Begins to fill an object, or to revalidate it.
+    pub fn begin_fill(
+        self: &Arc<Self>,
+        io: &Io,
+        target: &Target,
+        options: FillOptions,
+    ) -> FillStart {
+        // New objects go to the slower disk: most are never requested again.
+        if let Some(slower) = self.slower().filter(|slower| slower.health.why().is_none()) {
+            let io = slower.io_from(self, io);
+            let asked = options.asked.map(|moment| moment.slower);
+            return slower.begin_fill_here(&io, target, options, asked);
+        }
+        self.begin_fill_here(io, target, options, options.asked.map(|moment| moment.here))
+    }
+
+    /// The present moment, among the purges: for fills that begin with the origin's response.
+    pub fn moment(&self) -> Moment {
+        Moment {
+            here: self.index().newest_stamp(),
+            slower: self.slower().map_or(0, |slower| slower.index().newest_stamp()),
+        }
+    }
+
+    fn begin_fill_here(
+        self: &Arc<Self>,
+        io: &Io,
+        target: &Target,
+        options: FillOptions,
+        asked: Option<u64>,
+    ) -> FillStart {
+        if let Some(why) = self.health.why() {
+            return FillStart::Unavailable(why);
+        }
+        if self.is_short_of_space() {
+            count(&self.counters.fills_refused);
+            return FillStart::Unavailable(Why::Full);
+        }
+        let growth = Arc::new(Growth::new(target.clone(), self.id()));
+        if let Err(other) = self.fills().enter(&growth)
+            && options.lock
+            && other.target() == target
+            && !self.fills().replace(&other, &growth, options.lock_age)
+        {
+            return FillStart::Busy(Waiter::new(other, options.read_while_filling));
+        }
+        match self.index().hold(&target.key, now()) {
+            Ok(mut hold) => {
+                if let Some(stamp) = asked {
+                    hold.asked_at(stamp);
+                }
+                FillStart::Fill(Fill::new(self.clone(), growth, io.clone(), hold))
+            }
+            Err(reason) => {
+                self.fills().leave(&growth);
+                growth.end(Ended::Failed);
+                FillStart::Unavailable(self.no_hold(reason))
+            }
+        }
+    }
+
+    fn no_hold(self: &Arc<Self>, reason: NoHold) -> Why {
+        match reason {
+            NoHold::Deleting => Why::Removing,
+            NoHold::Full(victim) => {
+                count(&self.counters.fills_refused);
+                if let Some(victim) = victim {
+                    let store = self.clone();
+                    drop(nowait_runtime::spawn(async move {
+                        store.remove_victim(&store.own_io(), victim).await;
+                        count(&store.counters.evicted);
+                    }));
+                }
+                self.note_limit("keys zone is full");
+                Why::ZoneFull
+            }
+        }
+    }
 }
 
 /// The right to store one object, or to revalidate it.

@@ -18,7 +18,7 @@ use slab::Slab;
 
 use crate::format::Head;
 use crate::key::Key;
-use crate::store::Target;
+use crate::target::Target;
 
 /// How a fill ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

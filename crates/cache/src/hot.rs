@@ -17,11 +17,11 @@ use nowait_runtime::task::{Either, select};
 use nowait_runtime::worker::stopping;
 use rustc_hash::FxHashMap;
 
+use crate::hit::Object;
 use crate::index::Stored;
 use crate::key::Key;
 use crate::memory::Version;
-use crate::object::Object;
-use crate::store::Target;
+use crate::target::Target;
 
 /// The number of objects, and so descriptors, that one worker keeps.
 pub const ENTRIES_MAX: usize = 256;

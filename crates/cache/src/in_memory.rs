@@ -8,10 +8,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_runtime::fs::Io;
 
+use crate::hit::Object;
 use crate::index::Stored;
 use crate::key::Key;
 use crate::memory::{Version, Weigh};
-use crate::object::Object;
 use crate::policy;
 use crate::store::{Store, Target};
 

@@ -20,9 +20,9 @@ use nowait_runtime::worker::stopping;
 use crate::index::{Cursor, Load, Record};
 use crate::key::Key;
 use crate::names::{Owner, join, owner};
+use crate::pace::{Pace, pause};
 use crate::statistics::count;
 use crate::store::{Store, now};
-use crate::tend::{Pace, pause};
 
 /// The number of directory entries in memory at a time.
 const ENTRIES: usize = 256;

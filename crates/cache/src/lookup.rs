@@ -10,9 +10,10 @@ use nowait_runtime::fs::Io;
 
 use crate::growing::Growing;
 use crate::health::Fault;
+use crate::hit::Object;
 use crate::hot;
 use crate::index::{Ask, Found, Stored};
-use crate::object::{NoObject, Object, Unreadable};
+use crate::object::{NoObject, Unreadable};
 use crate::statistics::count;
 use crate::store::{Hit, Lookup, LookupOptions, Store, Target, Why, now};
 

@@ -21,9 +21,9 @@ use nowait_runtime::{now, sleep, spawn};
 use crate::health::{PAUSE_MAX, PAUSE_MIN};
 use crate::index::Victim;
 use crate::key::Key;
+use crate::pace::Pace;
 use crate::statistics::count;
 use crate::store::{BLOCK_BYTES, Store};
-use crate::tend::Pace;
 
 /// The number of files removed at the same time.
 const BATCH: usize = 8;

@@ -1,4 +1,5 @@
-//! The paths of a store's files: of objects and of temporary files, and the owners of the latter.
+//! The paths of a store's files and their permission bits: of objects and of temporary files, and
+//! the owners of the latter.
 //!
 //! A temporary file is called `KEY.PID-RUN.N.tmp`: the process ID, a number that differs between
 //! two processes with the same ID, and a counter. So files left by a dead process can be told from
@@ -9,6 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::key::{Key, Levels};
+
+/// Permission bits of objects and of level directories, as in nginx.
+pub(crate) const FILE_MODE: u32 = 0o600;
+pub(crate) const DIR_MODE: u32 = 0o700;
 
 /// The directory of a store, and how names are spread over it.
 #[derive(Clone, Debug)]

@@ -13,10 +13,11 @@ use nowait_runtime::fs::{self, CreateOptions, File, Io, Metadata, OpenOptions, P
 use crate::commits::Place;
 use crate::format::{self, FIRST_READ_BYTES, HEAD_BYTES_MAX, Head, HeadError, Identity};
 use crate::health::{Fault, Why};
+use crate::hit::Object;
 use crate::index::{self, Learn, Learned, Stored};
 use crate::key::Key;
+use crate::names::{DIR_MODE, FILE_MODE};
 use crate::store::{Store, Target, now};
-use crate::write_behind::{DIR_MODE, FILE_MODE};
 
 /// Files up to this size are read whole on the loop when they are resident: one call, and copying
 /// them takes some microseconds.
@@ -41,30 +42,6 @@ pub(crate) fn names_of(identity: &Identity) -> index::Names<'_> {
         key_text: &identity.key_text,
         tags: &identity.tags,
         created: identity.created,
-    }
-}
-
-/// An object whose head was found valid. At least one of `file` and `body` is set.
-#[derive(Clone, Debug)]
-pub(crate) struct Object {
-    pub head: Arc<Head>,
-    pub body_length: u64,
-    pub file: Option<File>,
-    /// The whole body, if it was read together with the head.
-    pub body: Option<Bytes>,
-}
-
-impl Object {
-    /// Whether the open file still has the size that it had when opened, as far as that can be
-    /// checked without waiting. A body in memory is always whole.
-    pub(crate) fn is_whole(&self) -> bool {
-        match (&self.body, &self.file) {
-            (None, Some(file)) => match file.try_metadata_now() {
-                Some(metadata) => metadata.is_ok_and(|metadata| metadata.size == file.size()),
-                None => true,
-            },
-            _ => true,
-        }
     }
 }
 
@@ -249,6 +226,23 @@ impl Store {
             }
             store.index().forget(&target.key, stamp);
         }));
+    }
+
+    /// The body of an object can't be read. That may be one bad place on the disk: the stored
+    /// object of this [stamp](crate::Hit::stamp) is removed, so that the next request stores it
+    /// elsewhere.
+    pub fn body_failed(
+        self: &Arc<Self>,
+        identity: &Identity,
+        stamp: Option<u64>,
+        error: &io::Error,
+    ) {
+        self.note_error("read", &self.names().object(identity.key), error);
+        if let Some(stamp) = stamp {
+            let Identity { key, main, key_text, .. } = identity;
+            let target = Target { key: *key, main: *main, text: key_text.clone() };
+            self.delete_unreadable(&target, stamp, Unreadable::Body);
+        }
     }
 
     /// Whether the start of an object's file can be read now.

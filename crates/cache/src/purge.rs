@@ -11,9 +11,9 @@ use crate::index::{How, Purge, PurgeError, Verified, What};
 use crate::key::Key;
 use crate::object::{NoObject, names_of};
 use crate::options::Steps;
+use crate::pace::Pace;
 use crate::statistics::count;
 use crate::store::{Store, now};
-use crate::tend::Pace;
 
 /// Index entries handled per step.
 const ENTRIES: usize = 1000;

@@ -13,11 +13,12 @@ use nowait_runtime::fs::{self, Io, Patched};
 
 use crate::fill::FillEnded;
 use crate::format::{self, Encoded, Head, Identity, State};
+use crate::hit::Object;
 use crate::index::{Commit, Hold, Standing};
-use crate::object::{NoObject, Object, names_of};
+use crate::names::DIR_MODE;
+use crate::object::{NoObject, names_of};
 use crate::statistics::count;
 use crate::store::{Hit, Store, Target, now};
-use crate::write_behind::DIR_MODE;
 
 /// Bytes of a body copied per trip to the pool.
 const COPY_BYTES: usize = 512 * 1024;

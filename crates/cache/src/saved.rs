@@ -20,10 +20,10 @@ use nowait_runtime::pool;
 
 use crate::index::How;
 use crate::key::Key;
+use crate::names::{DIR_MODE, FILE_MODE};
+use crate::pace::pause;
 use crate::snapshot::{Decoder, Encoder, Restored, SnapshotError};
 use crate::store::{Store, now};
-use crate::tend::pause;
-use crate::write_behind::{DIR_MODE, FILE_MODE};
 
 /// How often the index is saved, if something was stored since.
 const INTERVAL: Duration = Duration::from_secs(300);

@@ -13,36 +13,33 @@
 //! request's, so that a location without `aio threads=POOL` uses the store's own pool; use it also
 //! for sending the bodies of [`Hit`]s. All futures must run on a worker.
 
-use std::cell::RefCell;
-use std::hash::Hasher;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use bytes::Bytes;
-use nowait_runtime::fs::{self, Aio, File, Io};
+use nowait_runtime::fs::{self, Aio, Io};
 use nowait_runtime::pool::{Pool, PoolConfig};
-use rustc_hash::{FxHashSet, FxHasher};
+use rustc_hash::FxHashSet;
 
 use crate::commits::Commits;
-use crate::fill::{Ended, Fill, FillStart, Waiter};
 use crate::fills::Fills;
-use crate::format::{Head, HeadError, Identity};
+use crate::format::HeadError;
 use crate::growing::Growing;
-use crate::growth::Growth;
 pub use crate::health::Why;
 use crate::health::{Change, Fault, Health};
-use crate::index::{self, BYTES_MIN, Index, NoHold, Victim};
+use crate::hit::Object;
+pub use crate::hit::{Hit, HitBody};
+use crate::index::{self, BYTES_MIN, Index, Victim};
 use crate::key::Key;
+use crate::lease::Lease;
 use crate::memory::Memory;
 use crate::names::Names;
-use crate::object::{Object, Unreadable};
 use crate::options::StoreOptions;
 use crate::recall::Recall;
 use crate::statistics::{Counters, Statistics, count};
-use crate::tend::Lease;
+pub use crate::target::Target;
 use crate::tier::{Purges, Tiers};
 use crate::time::UnixMs;
 
@@ -67,58 +64,6 @@ pub(crate) const BLOCK_BYTES: u64 = 512;
 
 /// The additional size of the side index of tags, as a fraction of the keys zone's size.
 const TAG_SHARE: u64 = 8;
-
-/// The number of key texts that a thread remembers.
-const RECENT_MAX: usize = 256;
-
-/// Longer texts are not remembered.
-const RECENT_BYTES_MAX: usize = 1024;
-
-thread_local! {
-    /// Recently requested keys, by a hash of the text.
-    static RECENT: RefCell<[Option<Target>; RECENT_MAX]> =
-        const { RefCell::new([const { None }; RECENT_MAX]) };
-}
-
-/// The object requested.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// Identifies the object: [`main`](Target::main), or a variant of it.
-    pub key: Key,
-    /// The hash of `text`.
-    pub main: Key,
-    /// The key's text (`proxy_cache_key`).
-    pub text: Bytes,
-}
-
-impl Target {
-    /// The object of a key text.
-    pub fn new(text: Bytes) -> Target {
-        let main = Key::new(&text);
-        Target { key: main, main, text }
-    }
-
-    /// Like [`new`](Target::new), for a text that this thread may have seen recently: then it is
-    /// not hashed again.
-    pub fn of(text: &[u8]) -> Target {
-        if text.len() > RECENT_BYTES_MAX {
-            return Target::new(Bytes::copy_from_slice(text));
-        }
-        let mut hasher = FxHasher::default();
-        hasher.write(text);
-        let at = (hasher.finish() >> 32) as usize % RECENT_MAX;
-        RECENT.with_borrow_mut(|recent| match &recent[at] {
-            Some(target) if target.text == text => target.clone(),
-            _ => recent[at].insert(Target::new(Bytes::copy_from_slice(text))).clone(),
-        })
-    }
-
-    /// The variant of the same text that `distinction` distinguishes (`Vary`).
-    #[must_use]
-    pub fn variant(&self, distinction: &[u8]) -> Target {
-        Target { key: self.main.variant(distinction), main: self.main, text: self.text.clone() }
-    }
-}
 
 /// How an object is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,86 +105,6 @@ pub enum Lookup {
     },
     /// The store can't be searched: bypass it.
     Unavailable(Why),
-}
-
-/// An object in the cache.
-#[derive(Clone, Debug)]
-pub struct Hit {
-    pub(crate) object: Arc<Object>,
-    /// Purged softly: to be treated as stale.
-    pub soft_purged: bool,
-    /// A fill or a revalidation of it is under way.
-    pub updating: bool,
-    /// The number of requests for it; saturates.
-    pub uses: u16,
-    pub(crate) stamp: u64,
-    /// Number of the store that it was found in.
-    pub(crate) store: u64,
-}
-
-impl Hit {
-    /// Identity, validity, metadata and header bytes.
-    pub fn head(&self) -> &Arc<Head> {
-        &self.object.head
-    }
-
-    /// Distinguishes this object from any that replaces it.
-    pub fn stamp(&self) -> u64 {
-        self.stamp
-    }
-
-    /// Bytes of the body.
-    pub fn body_length(&self) -> u64 {
-        self.object.body_length
-    }
-
-    /// The body.
-    pub fn body(&self) -> HitBody {
-        match (&self.object.body, &self.object.file) {
-            (Some(bytes), _) => HitBody::Bytes(bytes.clone()),
-            (None, Some(file)) => HitBody::File {
-                file: file.clone(),
-                offset: u64::from(self.object.head.layout.body_offset),
-            },
-            (None, None) => HitBody::Bytes(Bytes::new()),
-        }
-    }
-}
-
-/// The location of an object's body.
-#[derive(Clone, Debug)]
-pub enum HitBody {
-    /// All of it.
-    Bytes(Bytes),
-    /// In a file, from `offset` on.
-    File {
-        /// Open for reading.
-        file: File,
-        /// Where the body begins.
-        offset: u64,
-    },
-}
-
-/// How to begin a fill.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FillOptions {
-    /// Only one at a time (`proxy_cache_lock`): others wait.
-    pub lock: bool,
-    /// If the other one has been under way for this long, one more may begin
-    /// (`proxy_cache_lock_age`); `None`: never.
-    pub lock_age: Option<Duration>,
-    /// Waiters are woken as soon as the head is known, to read the growing object.
-    pub read_while_filling: bool,
-    /// When the request was sent to the origin ([`Store::moment`]), if that was before: objects
-    /// purged since are not stored.
-    pub asked: Option<Moment>,
-}
-
-/// A moment among the purges of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    here: u64,
-    slower: u64,
 }
 
 /// A disk cache.
@@ -550,90 +415,11 @@ impl Store {
         self.index.usage().blocks * BLOCK_BYTES
     }
 
-    /// Begins to fill an object, or to revalidate it.
-    pub fn begin_fill(
-        self: &Arc<Self>,
-        io: &Io,
-        target: &Target,
-        options: FillOptions,
-    ) -> FillStart {
-        // New objects go to the slower disk: most are never requested again.
-        if let Some(slower) = self.slower().filter(|slower| slower.health.why().is_none()) {
-            let io = slower.io_from(self, io);
-            let asked = options.asked.map(|moment| moment.slower);
-            return slower.begin_fill_here(&io, target, options, asked);
-        }
-        self.begin_fill_here(io, target, options, options.asked.map(|moment| moment.here))
-    }
-
     /// Whether the index has the object, in any state. For callers that found nothing and then got
     /// the right to store it: another worker may have stored it in between.
     pub fn has(&self, target: &Target) -> bool {
         let is_in = |store: &Store| store.index.peek(&target.key).is_some();
         is_in(self) || self.slower().is_some_and(|slower| is_in(&slower))
-    }
-
-    /// The present moment, among the purges: for fills that begin with the origin's response.
-    pub fn moment(&self) -> Moment {
-        Moment {
-            here: self.index.newest_stamp(),
-            slower: self.slower().map_or(0, |slower| slower.index.newest_stamp()),
-        }
-    }
-
-    fn begin_fill_here(
-        self: &Arc<Self>,
-        io: &Io,
-        target: &Target,
-        options: FillOptions,
-        asked: Option<u64>,
-    ) -> FillStart {
-        if let Some(why) = self.health.why() {
-            return FillStart::Unavailable(why);
-        }
-        if self.is_short_of_space() {
-            count(&self.counters.fills_refused);
-            return FillStart::Unavailable(Why::Full);
-        }
-        let growth = Arc::new(Growth::new(target.clone(), self.id));
-        if let Err(other) = self.fills.enter(&growth)
-            && options.lock
-            && other.target() == target
-            && !self.fills.replace(&other, &growth, options.lock_age)
-        {
-            return FillStart::Busy(Waiter::new(other, options.read_while_filling));
-        }
-        match self.index.hold(&target.key, now()) {
-            Ok(mut hold) => {
-                if let Some(stamp) = asked {
-                    hold.asked_at(stamp);
-                }
-                FillStart::Fill(Fill::new(self.clone(), growth, io.clone(), hold))
-            }
-            Err(reason) => {
-                self.fills.leave(&growth);
-                growth.end(Ended::Failed);
-                FillStart::Unavailable(self.no_hold(reason))
-            }
-        }
-    }
-
-    fn no_hold(self: &Arc<Self>, reason: NoHold) -> Why {
-        match reason {
-            NoHold::Deleting => Why::Removing,
-            NoHold::Full(victim) => {
-                count(&self.counters.fills_refused);
-                if let Some(victim) = victim {
-                    let store = self.clone();
-                    drop(nowait_runtime::spawn(async move {
-                        store.remove_victim(&store.own_io(), victim).await;
-                        count(&store.counters.evicted);
-                    }));
-                }
-                self.note_limit("keys zone is full");
-                Why::ZoneFull
-            }
-        }
     }
 
     /// Removes a victim's file; then the key can be stored again. A file that can't be removed now
@@ -686,22 +472,6 @@ impl Store {
     /// A read of an object's body has completed.
     pub fn body_read(&self) {
         self.health.note_answer();
-    }
-
-    /// The body of an object can't be read. That may be one bad place on the disk: the stored
-    /// object of this [stamp](Hit::stamp) is removed, so that the next request stores it elsewhere.
-    pub fn body_failed(
-        self: &Arc<Self>,
-        identity: &Identity,
-        stamp: Option<u64>,
-        error: &io::Error,
-    ) {
-        self.note_error("read", &self.names.object(identity.key), error);
-        if let Some(stamp) = stamp {
-            let Identity { key, main, key_text, .. } = identity;
-            let target = Target { key: *key, main: *main, text: key_text.clone() };
-            self.delete_unreadable(&target, stamp, Unreadable::Body);
-        }
     }
 
     /// A reader of an object that could not be stored, or can't be read, gets the rest from the

@@ -19,11 +19,11 @@ use nowait_runtime::fs::{self, Io, OpenOptions, Symlinks};
 use crate::format::{self, FIRST_READ_BYTES, HeadError};
 use crate::index::{Commit, Standing, Victim};
 use crate::key::Key;
+use crate::names::DIR_MODE;
 use crate::object::names_of;
 use crate::policy::{self, Demotion, Room};
 use crate::statistics::count;
 use crate::store::{Store, now};
-use crate::write_behind::DIR_MODE;
 
 /// Bytes copied per trip to the pool.
 const COPY_BYTES: usize = 512 * 1024;

@@ -17,16 +17,13 @@ use crate::commits::Place;
 use crate::format::{Encoded, Head};
 use crate::growth::{Ended, Growth, Work};
 use crate::index::{Commit, CommitError, Hold};
+use crate::names::{DIR_MODE, FILE_MODE};
 use crate::object::names_of;
 use crate::statistics::count;
 use crate::store::{Store, now};
 
 /// The most bytes written in one trip to the pool (or one piece, if that is larger).
 const TRIP_BYTES_MAX: u64 = 512 * 1024;
-
-/// Permission bits of objects and of level directories, as in nginx.
-pub(crate) const FILE_MODE: u32 = 0o600;
-pub(crate) const DIR_MODE: u32 = 0o700;
 
 /// The data to write.
 pub(crate) struct Job {

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use nowait_front::logs::{self, BlockLogs};
+use nowait_message::Known;
 
 use crate::address;
 use crate::conf::HttpConf;
@@ -85,8 +86,8 @@ impl Details for About<'_> {
             server,
             request: line,
             subrequest: if request.is_nested() { &request.uri.path } else { &[] },
-            host: request.head.header(nowait_message::Known::Host),
-            referrer: request.head.header(nowait_message::Known::Referer),
+            host: request.head.header(Known::Host),
+            referrer: request.head.header(Known::Referer),
         };
         details.append(out);
     }

@@ -5,6 +5,7 @@
 
 use nowait_h1::Version;
 use nowait_h1::encode::{HeadWriter, put_decimal};
+use nowait_message::http_date;
 use nowait_runtime::clock;
 
 use crate::address;
@@ -140,9 +141,7 @@ fn apart(head: &Head, field: Apart, writer: &mut HeadWriter<'_, Vec<u8>>) {
         Apart::LastModified => {
             let name = "Last-Modified";
             match (head.last_modified, &head.last_modified_text) {
-                (Some(time), None) => {
-                    drop(writer.named(name, &nowait_message::http_date::format(time)))
-                }
+                (Some(time), None) => drop(writer.named(name, &http_date::format(time))),
                 (Some(_), Some(text)) => drop(writer.named(name, text)),
                 (None, _) => {}
             }

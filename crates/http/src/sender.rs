@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use nowait_h1::Version;
 use nowait_h1::encode::{CHUNK_END, HeadWriter, chunk_start};
+use nowait_message::Method;
 use nowait_runtime::buf::{Chain, Chunk, FileRange, OutBuf};
 use nowait_runtime::net::{SendOptions, Stream};
 use nowait_runtime::pool::PoolError;
@@ -350,7 +351,7 @@ fn decide_keep_alive(connection: &Connection, request: &mut Request, head: &crat
         || u64::from(connection.requests.get()) >= u64::from(client.keepalive_requests)
         || now().saturating_duration_since(connection.started) > client.keepalive_time.duration()
         || connection.worker.is_closing()
-        || (disabled.msie6 && request.method == nowait_message::Method::Post && request.is_msie6())
+        || (disabled.msie6 && request.method == Method::Post && request.is_msie6())
         || (disabled.safari && request.is_safari());
     if refused {
         request.keep_alive = false;

@@ -7,6 +7,7 @@ use crate::order::Apart;
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Head, Header, Response};
+use nowait_message::http_date;
 
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     let current = request.current.clone();
@@ -60,7 +61,7 @@ fn is_usual(status: u16) -> bool {
 /// even by nothing.
 fn set(head: &mut Head, name: &Bytes, value: Bytes) {
     if name.eq_ignore_ascii_case(b"last-modified") {
-        head.last_modified = nowait_message::http_date::parse(&value);
+        head.last_modified = http_date::parse(&value);
         if head.last_modified.is_some() {
             head.place(Apart::LastModified);
             head.last_modified_text = Some(value);

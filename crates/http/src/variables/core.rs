@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nowait_conf::Size;
+use nowait_message::http_date;
 use nowait_runtime::now;
 
 use super::{Builtin, Changeable, Family};
@@ -399,5 +400,5 @@ fn sent_keep_alive(r: &Request, out: &mut Vec<u8>) -> bool {
 
 fn sent_last_modified(r: &Request, out: &mut Vec<u8>) -> bool {
     let Some(time) = r.out.last_modified else { return false };
-    append(Some(&nowait_message::http_date::format(time)), out)
+    append(Some(&http_date::format(time)), out)
 }

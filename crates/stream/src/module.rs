@@ -16,10 +16,23 @@ use crate::variables::Builtin;
 pub struct Module {
     /// The tables of its directives.
     pub rows: &'static [&'static [Row]],
-    /// Makes its handler for a server, if it takes part in a phase before the content.
-    pub handler: Option<MakeHandler>,
+    /// The phase before the content that it takes part in, and how its handler is made for a server.
+    pub handler: Option<(Phase, MakeHandler)>,
     /// Its variables.
     pub variables: &'static [Builtin],
+}
+
+/// The phases before the content, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// The client's address.
+    PostAccept,
+    /// Variables that are set, then limits.
+    PreAccess,
+    /// Access rules.
+    Access,
+    /// The client's first data.
+    PreRead,
 }
 
 /// Makes the handler for the server that a chain of blocks describes; `None` if the settings call

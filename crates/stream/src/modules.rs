@@ -1,5 +1,5 @@
-//! The modules: the only list that names them all. They stand in the order of their phases
-//! (post-accept, preaccess, access, preread), then those without a phase.
+//! The modules: the only list that names them all, in the order of the reference. Among the
+//! handlers of one phase the last one has the first turn, as in nginx.
 
 pub mod access;
 pub mod answer;
@@ -24,12 +24,12 @@ use crate::session::Session;
 use crate::variables::{self, Builtin, Family};
 
 static MODULES: &[&Module] = &[
-    &realip::MODULE,
-    &set::MODULE,
-    &limit_conn::MODULE,
     &access::MODULE,
-    &preread::MODULE,
+    &realip::MODULE,
+    &limit_conn::MODULE,
     &map::MODULE,
+    &set::MODULE,
+    &preread::MODULE,
     &answer::MODULE,
     &pass::MODULE,
     &proxy::MODULE,
@@ -40,9 +40,11 @@ pub fn rows() -> impl Iterator<Item = &'static [Row]> {
     MODULES.iter().flat_map(|module| module.rows).copied()
 }
 
-/// The handlers of a server, in order.
+/// The handlers of a server, in the order of their phases.
 pub fn handlers(cx: &mut Cx<'_>, chain: &[&Scope]) -> Box<[Box<dyn Handler>]> {
-    MODULES.iter().filter_map(|module| module.handler?(cx, chain)).collect()
+    let mut makers: Vec<_> = MODULES.iter().rev().filter_map(|module| module.handler).collect();
+    makers.sort_by_key(|(phase, _)| *phase);
+    makers.into_iter().filter_map(|(_, make)| make(cx, chain)).collect()
 }
 
 /// The variables of sessions are those of the core and of all modules.

@@ -1,7 +1,7 @@
 //! The life of a session: phases named and ordered as nginx's.
 //!
 //! 1. post-accept: the client's address;
-//! 2. preaccess: limits;
+//! 2. preaccess: `set`, then limits;
 //! 3. access: access rules;
 //! 4. preread: the client's first data, where the server's settings require it;
 //! 5. content: the proxy, `return` or `pass`;

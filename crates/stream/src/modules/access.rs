@@ -4,12 +4,13 @@ use nowait_conf::{Cx, Scope};
 use nowait_front::access::{self, AccessConf, Verdict, by_address};
 use nowait_front::log::Level;
 
-use crate::module::{Handler, Module, Step};
+use crate::module::{Handler, Module, Phase, Step};
 use crate::session::Session;
 use crate::status::Status;
 
 /// This module.
-pub static MODULE: Module = Module { rows: &[ACCESS_ROWS], handler: Some(handler), variables: &[] };
+pub static MODULE: Module =
+    Module { rows: &[ACCESS_ROWS], handler: Some((Phase::Access, handler)), variables: &[] };
 
 nowait_conf::rows! {
     pub static ACCESS_ROWS, module "stream_access";

@@ -6,7 +6,7 @@ use nowait_front::limit::connections::{self, Answer, ConnectionLimit, Connection
 use nowait_front::limit::{Decision, LimitLevel, Parameters};
 
 use crate::conf::ZonesNamed;
-use crate::module::{Handler, Module, Step};
+use crate::module::{Handler, Module, Phase, Step};
 use crate::session::Session;
 use crate::status::Status;
 use crate::variables::{Builtin, builtin_rows};
@@ -14,7 +14,7 @@ use crate::variables::{Builtin, builtin_rows};
 /// This module.
 pub static MODULE: Module = Module {
     rows: &[LIMIT_CONN_ROWS, LimitConnConf::ROWS],
-    handler: Some(handler),
+    handler: Some((Phase::PreAccess, handler)),
     variables: BUILTINS,
 };
 

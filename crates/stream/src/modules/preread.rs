@@ -9,14 +9,17 @@ use nowait_runtime::net::Stream;
 use nowait_runtime::now;
 
 use crate::client_hello::{self, ClientHello, Reader};
-use crate::module::{Handler, Module, Step};
+use crate::module::{Handler, Module, Phase, Step};
 use crate::session::Session;
 use crate::status::Status;
 use crate::variables::{Builtin, builtin_rows};
 
 /// This module.
-pub static MODULE: Module =
-    Module { rows: &[SslPrereadConf::ROWS], handler: Some(handler), variables: BUILTINS };
+pub static MODULE: Module = Module {
+    rows: &[SslPrereadConf::ROWS],
+    handler: Some((Phase::PreRead, handler)),
+    variables: BUILTINS,
+};
 
 nowait_conf::directives! {
     /// Whether the ClientHello is read.

@@ -6,14 +6,17 @@ use nowait_front::address;
 use nowait_front::realip::{Trusted, trusts};
 use nowait_runtime::net::Address;
 
-use crate::module::{Handler, Module, Step};
+use crate::module::{Handler, Module, Phase, Step};
 use crate::session::Session;
 use crate::status::Status;
 use crate::variables::{Builtin, builtin_rows, number};
 
 /// This module.
-pub static MODULE: Module =
-    Module { rows: &[RealIpConf::ROWS], handler: Some(handler), variables: BUILTINS };
+pub static MODULE: Module = Module {
+    rows: &[RealIpConf::ROWS],
+    handler: Some((Phase::PostAccept, handler)),
+    variables: BUILTINS,
+};
 
 nowait_conf::directives! {
     /// Addresses of clients behind trusted proxies.

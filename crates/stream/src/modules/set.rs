@@ -1,16 +1,17 @@
-//! `set`: variables that are set when a session begins, between the post-accept and the preaccess
-//! phase. nginx: `ngx_stream_set_module`.
+//! `set`: variables that are set when a session begins, in the preaccess phase before limits. nginx:
+//! `ngx_stream_set_module`.
 
 use nowait_conf::{Cx, Diagnostic, Node, Scope};
 use nowait_variables::{Place, Slot, Subject, Table, variable_name};
 
 use crate::conf::Complex;
-use crate::module::{Handler, Module, Step};
+use crate::module::{Handler, Module, Phase, Step};
 use crate::session::Session;
 use crate::status::Status;
 
 /// This module.
-pub static MODULE: Module = Module { rows: &[SET_ROWS], handler: Some(handler), variables: &[] };
+pub static MODULE: Module =
+    Module { rows: &[SET_ROWS], handler: Some((Phase::PreAccess, handler)), variables: &[] };
 
 nowait_conf::rows! {
     pub static SET_ROWS, module "stream_set";

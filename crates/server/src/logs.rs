@@ -16,8 +16,8 @@ use crate::log_process::message::{self, Failure, Received};
 use crate::log_process::{self, LogFile, Opened, late};
 
 /// How long the server process waits for the descriptors of its logs, which the log process sends
-/// at once.
-const GIVEN_MAX: Duration = Duration::from_secs(2);
+/// at once, hanging disks or not: only a starved machine needs the time.
+const GIVEN_MAX: Duration = Duration::from_secs(10);
 
 /// What to do about a log whose disk does not answer.
 #[derive(Clone, Copy, Debug)]

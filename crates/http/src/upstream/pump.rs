@@ -45,13 +45,13 @@ const RECEIVE_BYTES_MIN: usize = 8 * 1024;
 pub(super) const PATIENCE: Duration = Duration::from_millis(5);
 
 /// How much is received at once for a client that has taken this many bytes since it was last slow. A
-/// client that stops reading holds all the memory of the last piece. So a piece is at most about two
-/// thirds of what the client has taken, and exactly as large as its memory.
+/// client that stops reading holds all the memory of the last piece. So a piece is at most four fifths
+/// of what the client has taken, and exactly as large as its memory.
 pub(super) fn portion(taken: u64) -> usize {
-    match taken / PIECE_BYTES_MIN as u64 {
-        0..3 => PIECE_BYTES_MIN,
-        3..6 => 2 * PIECE_BYTES_MIN,
-        6.. => LARGE_BUF_BYTES,
+    match taken / (PIECE_BYTES_MIN as u64 / 2) {
+        0..5 => PIECE_BYTES_MIN,
+        5..12 => 2 * PIECE_BYTES_MIN,
+        12.. => LARGE_BUF_BYTES,
     }
 }
 
@@ -398,14 +398,16 @@ impl Pump {
                 let written = write.await;
                 self.wrote(written, self.queue.overtaken.get());
             }
-            if !self.is_filled() || self.queue.abandoned.get() {
+            if self.queue.abandoned.get() || (self.queue.keeps_up() && !self.is_filled()) {
                 break;
             }
             match self.client_patience() {
+                // Large pieces cost least: the client may take what there is meanwhile. That it takes
+                // so long is known then.
                 Some(left) => {
-                    // After the time-out the client counts as slow.
                     let _ = timeout(left, client_asks(&self.queue)).await;
                 }
+                None if !self.is_filled() => break,
                 None => {
                     self.slow_at = self.exchange.content;
                     if !self.file_is_full() {
@@ -625,7 +627,7 @@ mod tests {
 
     #[test]
     fn pieces_grow_with_what_was_taken_and_fill_their_memory() {
-        let portions = [0, 95, 96, 191, 192, u64::MAX / 1024].map(|kb| portion(kb * 1024) / 1024);
+        let portions = [0, 79, 80, 191, 192, u64::MAX / 1024].map(|kb| portion(kb * 1024) / 1024);
         assert_eq!(portions, [32, 32, 64, 64, 128, 128]);
     }
 

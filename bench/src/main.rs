@@ -6,6 +6,7 @@
 //! load; rates follow from it. See `bench/README.md` for what each scenario means.
 #![forbid(unsafe_code)]
 
+mod floor;
 mod load;
 mod machine;
 mod options;
@@ -37,6 +38,9 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), String> {
+    if std::env::args().nth(1).as_deref() == Some(floor::ARGUMENT) {
+        return floor::serve().map_err(|error| format!("floor: {error}"));
+    }
     let Some(options) = Options::parse(std::env::args().skip(1))? else { return Ok(()) };
     let scenarios = scenario::all();
     let order: Vec<&str> = scenarios.iter().map(|scenario| scenario.name).collect();
@@ -71,7 +75,8 @@ fn run() -> Result<(), String> {
             options.only.is_empty() || options.only.iter().any(|n| n == scenario.name)
         })
         .collect();
-    let bench = Bench { options, directory, candidate };
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let bench = Bench { options, own, directory, candidate };
     let outcome = measure(&bench, &selected, &order, Machine::describe(nginx, nowait));
     let _ = std::fs::remove_dir_all(&bench.directory);
     outcome

@@ -10,6 +10,7 @@ mod throughput;
 
 use std::path::PathBuf;
 
+use crate::floor;
 use crate::machine;
 use crate::options::Options;
 use crate::results::{Better, Outcome};
@@ -24,6 +25,8 @@ pub const USUAL_CACHE: &str = "nginx sendfile";
 /// What the scenarios share: programs, directories, processors.
 pub struct Bench {
     pub options: Options,
+    /// This program.
+    pub own: PathBuf,
     /// Configurations, logs and served files; removed at the end.
     pub directory: PathBuf,
     /// What `--nowait` names is Nowait, or an nginx that checks the benchmark; `None`: not there.
@@ -225,6 +228,15 @@ impl Bench {
         match side {
             Side::Nginx => &self.options.nginx,
             Side::Nowait => &self.options.nowait,
+            Side::Floor => &self.own,
+        }
+    }
+
+    /// What runs the program of a variant, with its arguments; empty if it runs by itself.
+    pub fn wrapper(&self, side: Side) -> Vec<String> {
+        match side {
+            Side::Nginx | Side::Nowait => Vec::new(),
+            Side::Floor => vec![self.own.display().to_string(), floor::ARGUMENT.to_owned()],
         }
     }
 
@@ -276,6 +288,15 @@ impl Bench {
         let mut variants = vec![variant("nginx", Side::Nginx, "", "")];
         for (name, events) in self.drivers() {
             variants.push(variant(&name, Side::Nowait, events, ""));
+        }
+        variants
+    }
+
+    /// [`Bench::plain_variants`], and the floor: for responses that need neither file nor origin.
+    pub fn tiny_variants(&self, workers: usize) -> Vec<Variant> {
+        let mut variants = self.plain_variants();
+        if workers == 1 {
+            variants.push(variant("floor", Side::Floor, "", ""));
         }
         variants
     }

@@ -20,7 +20,7 @@ pub const ORIGIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LO
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One way to run one of the two programs.
+/// One way to run one of the programs.
 #[derive(Debug, Clone)]
 pub struct Variant {
     pub label: String,
@@ -33,12 +33,14 @@ pub struct Variant {
     pub http: String,
 }
 
-/// Which of the two programs.
+/// Which program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
     Nginx,
     Nowait,
+    /// A server that parses nothing, for comparison: `floor.rs`.
+    Floor,
 }
 
 /// What the configuration says besides the variant's lines.

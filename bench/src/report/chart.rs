@@ -15,6 +15,7 @@ const BAR_GAP: i32 = 8;
 const FONT: &str = "sans-serif";
 
 const NGINX: RGBColor = RGBColor(150, 158, 168);
+const FLOOR: RGBColor = RGBColor(205, 208, 212);
 const NOWAIT: RGBColor = RGBColor(37, 121, 196);
 const INK: RGBColor = RGBColor(40, 44, 52);
 const SPREAD: RGBColor = RGBColor(90, 96, 106);
@@ -124,7 +125,11 @@ fn paint(area: &Area<'_>, blocks: &[Block], line: Option<f64>) -> Painted {
         let first = y;
         for bar in &block.bars {
             let middle = y + BAR_HEIGHT / 2;
-            let color = if bar.side == Side::Nginx { NGINX } else { NOWAIT };
+            let color = match bar.side {
+                Side::Nginx => NGINX,
+                Side::Nowait => NOWAIT,
+                Side::Floor => FLOOR,
+            };
             let corners = [(LABEL_WIDTH, y), (x(bar.median), y + BAR_HEIGHT)];
             area.draw(&Text::new(bar.label.as_str(), (LABEL_WIDTH - 8, middle), label.clone()))?;
             area.draw(&Rectangle::new(corners, color.filled()))?;

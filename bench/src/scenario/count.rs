@@ -43,7 +43,7 @@ struct Counts {
 
 /// Counts for all variants, and prints the table.
 pub fn run(bench: &Bench, scenario: &Scenario, what: &Throughput) -> Result<(), String> {
-    let (variants, _) = what.uri.variants(bench);
+    let (variants, _) = what.uri.variants(bench, what.workers);
     let target = Target::prepare(bench, what)?;
     let header = ["", "user instructions", "system calls", "which"];
     let mut lines = vec![header.map(str::to_owned).to_vec()];
@@ -226,7 +226,8 @@ fn start(
     let _ = fs::remove_dir_all(bench.cache());
     let directory = bench.directory.join("server");
     let setup = target.setup(bench);
-    Server::start_under(wrapper, bench.binary(variant.side), &directory, &setup, variant)
+    let wrapper = [wrapper, &bench.wrapper(variant.side)].concat();
+    Server::start_under(&wrapper, bench.binary(variant.side), &directory, &setup, variant)
 }
 
 /// Sends so many requests, on several connections at a time, and compares the length of each

@@ -136,9 +136,14 @@ impl Uri {
     }
 
     /// What is compared, and the label of nginx's usual setting where it isn't the only one.
-    pub(super) fn variants(self, bench: &Bench) -> (Vec<Variant>, Option<&'static str>) {
+    pub(super) fn variants(
+        self,
+        bench: &Bench,
+        workers: usize,
+    ) -> (Vec<Variant>, Option<&'static str>) {
         match self {
-            Uri::Tiny | Uri::ProxiedTiny => (bench.plain_variants(), None),
+            Uri::Tiny => (bench.tiny_variants(workers), None),
+            Uri::ProxiedTiny => (bench.plain_variants(), None),
             Uri::File(_) => (bench.file_variants(), Some(USUAL)),
             Uri::ProxiedFile(_) => (bench.proxy_variants(), Some("nginx")),
             Uri::Cached(_) => (bench.cache_variants(), Some(USUAL_CACHE)),
@@ -257,7 +262,7 @@ impl Edge {
 
 /// Measures all variants, one after the other, in every round.
 pub fn run(bench: &Bench, scenario: &Scenario, what: &Throughput) -> Result<Outcome, String> {
-    let (variants, usual) = what.uri.variants(bench);
+    let (variants, usual) = what.uri.variants(bench, what.workers);
     let target = Target::prepare(bench, what)?;
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
@@ -313,7 +318,9 @@ fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Samp
     let directory = bench.directory.join("server");
     // Every server fills its cache itself.
     let _ = std::fs::remove_dir_all(bench.cache());
-    let server = Server::start(bench.binary(variant.side), &directory, &setup, variant)?;
+    let wrapper = bench.wrapper(variant.side);
+    let binary = bench.binary(variant.side);
+    let server = Server::start_under(&wrapper, binary, &directory, &setup, variant)?;
     let (request, expect) = target.probe()?;
     let groups = [Group {
         connections: what.connections,

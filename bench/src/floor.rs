@@ -1,0 +1,99 @@
+//! The floor: a server that parses nothing and always sends the same response.
+//!
+//! It makes only the system calls that no server with epoll can avoid, in one thread. Its cost is
+//! almost entirely the kernel's, so a server that does the work of one cannot reach its ratio.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
+
+use crate::server::ADDRESS;
+
+/// The argument that makes this program the server.
+pub const ARGUMENT: &str = "floor";
+
+/// Events taken at once, as in nginx.
+const EVENTS: usize = 512;
+
+const BACKLOG: i32 = 8192;
+
+/// Requests are smaller.
+const REQUEST_BYTES_MAX: usize = 4096;
+
+/// As long as nginx's.
+fn response(close: bool) -> String {
+    let connection = if close { "close" } else { "keep-alive" };
+    format!(
+        "HTTP/1.1 200 OK\r\nServer: floor/1.22.1\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+         Content-Type: application/octet-stream\r\nContent-Length: 2\r\n\
+         Connection: {connection}\r\n\r\nOK"
+    )
+}
+
+/// Serves until it is killed. Whether connections are kept is learned from the first request.
+///
+/// # Errors
+/// The kernel's.
+pub fn serve() -> io::Result<()> {
+    let listener = TcpListener::bind(ADDRESS)?;
+    listener.set_nonblocking(true)?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    let queue = epoll::create(CreateFlags::CLOEXEC)?;
+    let listening = data(&listener);
+    epoll::add(&queue, &listener, listening, EventFlags::IN)?;
+    // By number.
+    let mut connections: Vec<Option<OwnedFd>> = Vec::new();
+    let mut closes: Option<(bool, String)> = None;
+    let mut events = Vec::with_capacity(EVENTS);
+    let mut buffer = [MaybeUninit::uninit(); REQUEST_BYTES_MAX];
+    loop {
+        events.clear();
+        match epoll::wait(&queue, spare_capacity(&mut events), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for event in &events {
+            let number = event.data.u64();
+            if number == listening.u64() {
+                let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+                while let Ok(accepted) = accept_with(&listener, flags) {
+                    let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+                    epoll::add(&queue, &accepted, data(&accepted), flags)?;
+                    let number = accepted.as_raw_fd() as usize;
+                    if connections.len() <= number {
+                        connections.resize_with(number + 1, || None);
+                    }
+                    connections[number] = Some(accepted);
+                }
+                continue;
+            }
+            let Some(slot) = connections.get_mut(number as usize) else { continue };
+            let Some(connection) = &*slot else { continue };
+            match recv(connection, &mut buffer, RecvFlags::empty()) {
+                Err(Errno::AGAIN) => {}
+                Ok(((request, _), 1..)) => {
+                    let (close, response) = closes.get_or_insert_with(|| {
+                        let close = request.windows(5).any(|window| window == b"close");
+                        (close, response(close))
+                    });
+                    let sent = send(connection, response.as_bytes(), SendFlags::NOSIGNAL);
+                    if *close || sent.is_err() {
+                        *slot = None;
+                    }
+                }
+                Ok(_) | Err(_) => *slot = None,
+            }
+        }
+    }
+}
+
+/// The number of a descriptor.
+fn data(fd: &impl AsRawFd) -> EventData {
+    EventData::new_u64(fd.as_raw_fd() as u64)
+}

@@ -12,6 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use nowait_sys::fdpass::{self, FDS_PER_MESSAGE_MAX};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 /// Maximum size of a message: more than a path or a line has.
@@ -91,17 +92,27 @@ pub enum Received<T> {
 }
 
 /// Receives a message's bytes and descriptors.
+///
+/// Only the end of everybody at the other end is [`Received::End`]: an empty message, which looks
+/// the same to `recvmsg`, is skipped, so that a process that is not trusted can't end logging.
 pub fn receive(socket: impl AsFd) -> Received<(Vec<u8>, Vec<OwnedFd>)> {
     let (mut bytes, mut fds) = (vec![0; MESSAGE_BYTES_MAX], Vec::new());
-    match fdpass::receive(socket, &mut bytes, &mut fds) {
-        Ok(0) => Received::End,
+    match fdpass::receive(&socket, &mut bytes, &mut fds) {
+        Ok(0) if hung_up(&socket) => Received::End,
+        // Whatever else there is, `poll` tells of it again.
+        Ok(0) | Err(_) => Received::Nothing,
         Ok(count) => {
             bytes.truncate(count);
             Received::Message((bytes, fds))
         }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::Nothing,
-        Err(_) => Received::End,
     }
+}
+
+/// Whether nobody has the other end any more. If that can't be found out, so it is.
+fn hung_up(socket: impl AsFd) -> bool {
+    let mut polled = [PollFd::new(&socket, PollFlags::empty())];
+    poll(&mut polled, Some(&Timespec::default())).is_err()
+        || polled[0].revents().contains(PollFlags::HUP)
 }
 
 /// A line for a log.
@@ -205,6 +216,7 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::SendFlags;
 
     #[test]
     fn messages_survive_the_journey() {
@@ -235,6 +247,17 @@ mod tests {
             assert_eq!(Reply::parse(&reply.bytes()), Some(reply));
         }
         assert!(matches!(receive(&b), Received::Nothing));
+        drop(a);
+        assert!(matches!(receive(&b), Received::End));
+    }
+
+    #[test]
+    fn an_empty_message_is_not_the_end() {
+        let (a, b) = pair().unwrap();
+        rustix::net::send(&a, &[], SendFlags::NOSIGNAL).unwrap();
+        Command::Flush.send(&a, &[]).unwrap();
+        assert!(matches!(receive(&b), Received::Nothing));
+        assert!(matches!(receive(&b), Received::Message(_)));
         drop(a);
         assert!(matches!(receive(&b), Received::End));
     }

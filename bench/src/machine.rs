@@ -8,6 +8,8 @@ use std::process::Command;
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
+use crate::server::{ADDRESS, ORIGIN};
+
 /// Set in the process that runs inside the namespace.
 const INSIDE: &str = "NOWAIT_BENCH_INSIDE";
 
@@ -87,6 +89,8 @@ fn prepare_namespace() -> Result<(), String> {
     let settings = [
         ("ipv4/tcp_congestion_control", CONGESTION_CONTROL),
         ("ipv4/ip_local_port_range", "2048 65535"),
+        // A client that got a server's port would keep it busy for a minute, or connect to itself.
+        ("ipv4/ip_local_reserved_ports", &format!("{},{}", ADDRESS.port(), ORIGIN.port())),
         ("core/somaxconn", "8192"),
         ("ipv4/tcp_max_syn_backlog", "8192"),
     ];

@@ -8,7 +8,8 @@ use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 
-use super::{Chunk, Free, RecvBuf};
+use super::free::Free;
+use super::small::{RECV_BUF_BYTES, RecvBuf};
 
 /// Size of the largest buffer in bytes. Measured for a proxied megabyte: receives and sends of this
 /// size cost less per byte than smaller ones, and larger ones no longer stay in the CPU's cache.
@@ -110,7 +111,7 @@ impl Received {
     /// truncating.
     pub fn is_full(&self) -> bool {
         match self {
-            Received::Lent(buf) => buf.end as usize == super::RECV_BUF_BYTES,
+            Received::Lent(buf) => buf.end as usize == RECV_BUF_BYTES,
             Received::Large(buf) => buf.end == buf.memory.len(),
         }
     }
@@ -176,15 +177,6 @@ impl DerefMut for Received {
         match self {
             Received::Lent(buf) => buf,
             Received::Large(buf) => buf,
-        }
-    }
-}
-
-impl From<Received> for Chunk {
-    fn from(received: Received) -> Chunk {
-        match received {
-            Received::Lent(buf) => Chunk::Lent(buf),
-            Received::Large(buf) => Chunk::Bytes(Bytes::from_owner(buf)),
         }
     }
 }

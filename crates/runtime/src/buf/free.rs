@@ -1,0 +1,41 @@
+//! Free lists of the memory of dropped buffers.
+
+/// A free list that remembers its low-water mark since the last trim.
+pub(super) struct Free<T> {
+    pub(super) items: Vec<T>,
+    /// Smallest length since the last trim: this many buffers were not needed at all.
+    low: usize,
+}
+
+impl<T> Free<T> {
+    pub(super) const fn new() -> Free<T> {
+        Free { items: Vec::new(), low: 0 }
+    }
+
+    pub(super) fn take(&mut self) -> Option<T> {
+        let item = self.items.pop();
+        self.low = self.low.min(self.items.len());
+        item
+    }
+
+    /// Takes the last item, if it fits.
+    pub(super) fn take_if(&mut self, is_fit: impl FnOnce(&T) -> bool) -> Option<T> {
+        if self.items.last().is_some_and(is_fit) { self.take() } else { None }
+    }
+
+    /// Keeps `item`, or returns it to be freed when `max` are already kept.
+    pub(super) fn put(&mut self, item: T, max: usize) -> Option<T> {
+        if self.items.len() >= max {
+            return Some(item);
+        }
+        self.items.push(item);
+        None
+    }
+
+    /// Frees half of the items that were not needed since the last call, but keeps at least `min`.
+    pub(super) fn trim(&mut self, min: usize) {
+        let spare = self.low.saturating_sub(min).div_ceil(2);
+        self.items.truncate(self.items.len() - spare);
+        self.low = self.items.len();
+    }
+}

@@ -4,37 +4,37 @@
 //! Called by `net` (operations) and by the worker (one [`turn`](Driver::turn) per loop turn). A
 //! driver never runs foreign code: it collects the wakers and leaves waking them to its caller.
 
+mod calls;
 mod epoll;
 mod sim;
+mod socket;
 mod uring;
 mod uring_buffers;
 mod uring_datagram;
 mod uring_setup;
 mod uring_slot;
+mod waiters;
 
-use std::cell::RefCell;
 use std::fmt;
-use std::io::{self, IoSlice};
-use std::net::{IpAddr, Shutdown, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
-use rustix::io::Errno;
-use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
+use rustix::net::SocketFlags;
 
-use crate::buf::{self, Chain, Chunk, LargeBuf, Received, RecvBuf};
+use crate::buf::{Chain, Received, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::{Address, Packet};
 use crate::sim::Weather;
 use crate::worker::WorkerConfig;
+use calls::{accept, receive_datagram, receive_packet, shutdown};
 use epoll::Epoll;
 use sim::Sim;
 use uring::Uring;
 
-/// Maximum number of slices passed to the kernel per send.
-const SLICES_MAX: usize = 16;
+pub(crate) use socket::{Ends, Follows, Key, Role, Wait};
 
 /// The event mechanisms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,56 +74,6 @@ pub fn choose(requested: Requested) -> (DriverKind, String) {
         Ok(()) => (DriverKind::IoUring, "the kernel provides everything it needs".to_owned()),
         Err(why) => (DriverKind::Epoll, why),
     }
-}
-
-/// Identifies a socket within its driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key(u32);
-
-/// The role of a socket, which decides how it is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// A connection of any origin.
-    Stream,
-    /// A connection that is being established: nothing has arrived yet.
-    Connecting,
-    /// A connection accepted by a driver of this kind, and already set up the way it needs.
-    Accepted,
-    /// A UDP socket.
-    Datagram,
-    /// A listening socket; `shared` with other workers or processes.
-    Listener { shared: bool },
-}
-
-/// What follows a send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Follows {
-    /// More data, at once: the kernel may hold back a partial segment.
-    AtOnce,
-    /// More data, fetched when this has been sent.
-    Later,
-    /// Nothing for now: the driver may report a small chain as sent when it submits it.
-    Nothing,
-}
-
-/// The kinds of waits that a socket can have at the same time, one future each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// Receive, accept.
-    Read,
-    /// Send, connect, writability.
-    Write,
-    /// The peer is gone.
-    Hangup,
-}
-
-/// Destination and source of a datagram.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ends {
-    /// `None`: the peer that the socket is connected to.
-    pub(crate) to: Option<SocketAddr>,
-    /// `None`: the kernel chooses.
-    pub(crate) local: Option<IpAddr>,
 }
 
 /// The driver of one worker.
@@ -489,175 +439,4 @@ impl Driver {
             Driver::Sim(driver) => driver.forget(key, wait),
         }
     }
-}
-
-/// Stores the waker unless the same one is already there.
-fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
-    match place {
-        Some(waker) if waker.will_wake(cx.waker()) => {}
-        // The replaced waker is another task's or a combinator's: dropping it runs no task code.
-        _ => *place = Some(cx.waker().clone()),
-    }
-}
-
-/// Wakers of waits other than reads. An idle connection has none and allocates no place for them.
-#[derive(Default)]
-struct Waiters(Option<Box<Places>>);
-
-#[derive(Default)]
-struct Places {
-    write: Option<Waker>,
-    hangup: Option<Waker>,
-}
-
-/// Number of unused places that a thread keeps for the next connections that wait.
-const SPARE_PLACES_MAX: usize = 256;
-
-thread_local! {
-    #[expect(clippy::vec_box, reason = "handed out as boxes")]
-    static SPARE_PLACES: RefCell<Vec<Box<Places>>> = const { RefCell::new(Vec::new()) };
-}
-
-impl Waiters {
-    fn places(&mut self) -> &mut Places {
-        self.0.get_or_insert_with(|| SPARE_PLACES.with_borrow_mut(Vec::pop).unwrap_or_default())
-    }
-
-    fn remember_write(&mut self, cx: &Context<'_>) {
-        remember(&mut self.places().write, cx);
-    }
-
-    fn remember_hangup(&mut self, cx: &Context<'_>) {
-        remember(&mut self.places().hangup, cx);
-    }
-
-    fn take_write(&mut self) -> Option<Waker> {
-        self.0.as_mut()?.write.take()
-    }
-
-    fn take_hangup(&mut self) -> Option<Waker> {
-        self.0.as_mut()?.hangup.take()
-    }
-
-    /// Moves an unused place to the thread's spares.
-    fn trim(&mut self) {
-        let unused = |places: &mut Box<Places>| places.write.is_none() && places.hangup.is_none();
-        if let Some(places) = self.0.take_if(unused) {
-            SPARE_PLACES.with_borrow_mut(|spare| {
-                if spare.len() < SPARE_PLACES_MAX {
-                    spare.push(places);
-                }
-            });
-        }
-    }
-}
-
-fn shutdown(fd: BorrowedFd<'_>, how: Shutdown) -> io::Result<()> {
-    let how = match how {
-        Shutdown::Read => net::Shutdown::Read,
-        Shutdown::Write => net::Shutdown::Write,
-        Shutdown::Both => net::Shutdown::Both,
-    };
-    Ok(net::shutdown(fd, how)?)
-}
-
-/// Takes a queued connection from a listener, which is non-blocking.
-fn accept(
-    listener: BorrowedFd<'_>,
-    flags: SocketFlags,
-) -> Result<(OwnedFd, Option<Address>), Errno> {
-    let (stream, address) = retry(|| net::acceptfrom_with(listener, flags))?;
-    Ok((stream, address.map(Address::from_any)))
-}
-
-/// Repeats a call interrupted by a signal.
-fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            result => return result,
-        }
-    }
-}
-
-/// One `recv` of at most `max` bytes, into no more memory than that needs; also returns whether
-/// `max` bytes were received. Never waits.
-fn receive_large(fd: BorrowedFd<'_>, max: usize) -> Result<(Received, bool), Errno> {
-    let receive = |memory: &mut [u8]| {
-        let max = max.clamp(1, memory.len());
-        let received = retry(|| net::recv(fd, &mut memory[..max], RecvFlags::DONTWAIT));
-        received.map(|(len, _)| (len, len == max))
-    };
-    if max <= buf::RECV_BUF_BYTES {
-        let mut memory = buf::take_recv_memory();
-        return match receive(&mut memory[..]) {
-            Ok((len, full)) => Ok((Received::Lent(RecvBuf::filled(memory, len)), full)),
-            Err(error) => {
-                buf::put_recv_memory(memory);
-                Err(error)
-            }
-        };
-    }
-    let mut buf = LargeBuf::take(max);
-    let (len, full) = receive(buf.memory())?;
-    buf.filled(len);
-    Ok((Received::Large(buf), full))
-}
-
-/// One `send` or `sendmsg` of the in-memory chunks at the front of the chain.
-fn send_memory(fd: BorrowedFd<'_>, chain: &Chain, flags: SendFlags) -> Result<usize, Errno> {
-    let mut chunks = chain.memory_prefix().map(Chunk::memory);
-    let first = chunks.next().unwrap_or_default();
-    let Some(second) = chunks.next() else { return net::send(fd, first, flags) };
-    let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-    let mut count = 0;
-    for memory in [first, second].into_iter().chain(chunks).take(SLICES_MAX) {
-        slices[count] = IoSlice::new(memory);
-        count += 1;
-    }
-    let mut control = net::SendAncillaryBuffer::default();
-    net::sendmsg(fd.as_fd(), &slices[..count], &mut control, flags)
-}
-
-/// Receives one datagram without waiting.
-fn receive_datagram(fd: BorrowedFd<'_>) -> Result<(RecvBuf, Option<SocketAddr>), Errno> {
-    let mut memory = buf::take_recv_memory();
-    match retry(|| net::recvfrom(fd, &mut memory[..], RecvFlags::DONTWAIT)) {
-        Ok((len, _, from)) => {
-            let from = from.and_then(|from| SocketAddr::try_from(from).ok());
-            Ok((RecvBuf::filled(memory, len), from))
-        }
-        Err(error) => {
-            buf::put_recv_memory(memory);
-            Err(error)
-        }
-    }
-}
-
-/// The longest IP datagram: 65535 bytes less the IPv4 and UDP headers, rounded up.
-const DATAGRAM_BYTES_MAX: usize = 64 * 1024;
-
-thread_local! {
-    /// Datagrams of any length are received here before they get memory of their exact size.
-    static SCRATCH: RefCell<Box<[u8]>> =
-        RefCell::new(vec![0; DATAGRAM_BYTES_MAX].into_boxed_slice());
-}
-
-/// Receives one datagram of any length without waiting.
-fn receive_packet(fd: BorrowedFd<'_>) -> Result<Packet, Errno> {
-    SCRATCH.with_borrow_mut(|scratch| {
-        let received = nowait_sys::datagram::receive(fd, scratch).map_err(errno)?;
-        let nowait_sys::datagram::Received { len, from, local, .. } = received;
-        Ok(Packet { data: Bytes::copy_from_slice(&scratch[..len]), from, local })
-    })
-}
-
-/// Sends one datagram without waiting.
-fn send_datagram(fd: BorrowedFd<'_>, data: &[u8], ends: Ends) -> Result<(), Errno> {
-    // A datagram is sent whole or not at all.
-    nowait_sys::datagram::send(fd, data, ends.to, ends.local).map_err(errno)
-}
-
-fn errno(error: io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

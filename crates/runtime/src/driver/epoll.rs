@@ -22,10 +22,9 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 use slab::Slab;
 
-use super::{
-    Ends, Follows, Key, Role, Wait, Waiters, accept, receive_large, remember, retry, send_datagram,
-    send_memory,
-};
+use super::calls::{accept, receive_large, retry, send_datagram, send_memory};
+use super::socket::{Ends, Follows, Key, Role, Wait};
+use super::waiters::{Waiters, remember};
 use crate::buf::{self, Chain, Received, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::Address;

@@ -17,7 +17,8 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
-use super::{Key, Wait, remember};
+use super::socket::{Key, Wait};
+use super::waiters::remember;
 use crate::buf::{self, Chain, Chunk, RECV_BUF_BYTES, RecvBuf};
 use crate::sim::Weather;
 

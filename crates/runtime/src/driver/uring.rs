@@ -35,8 +35,6 @@ mod release;
 mod ring;
 mod send;
 mod stragglers;
-#[cfg(test)]
-mod tests;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -50,9 +48,10 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::socket::{Key, Role, Wait};
 use super::uring_buffers::Buffers;
+use super::uring_setup;
 use super::uring_slot::{Is, Op, SERIAL_MAX, Sending, Slot};
-use super::{Key, Role, Wait, uring_setup};
 use crate::buf::RecvBuf;
 use crate::inbox::Inbox;
 use crate::worker::WorkerConfig;
@@ -350,3 +349,6 @@ impl Drop for Uring {
         unsafe { std::mem::ManuallyDrop::drop(&mut self.buffers) };
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,9 +8,11 @@ use std::task::{Context, Poll};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
+use super::calls::send_datagram;
+use super::socket::{Ends, Key};
 use super::uring::Uring;
 use super::uring_slot::Op;
-use super::{Ends, Key, remember, send_datagram};
+use super::waiters::remember;
 
 impl Uring {
     /// Receives a datagram by `receive`, which returns EAGAIN when there is none.

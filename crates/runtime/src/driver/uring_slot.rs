@@ -9,7 +9,9 @@ use std::task::Waker;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::{Role, SLICES_MAX, Waiters, shutdown};
+use super::calls::{SLICES_MAX, shutdown};
+use super::socket::Role;
+use super::waiters::Waiters;
 use crate::buf::{self, Chain, Chunk, RecvBuf};
 
 /// The largest serial of a socket: the 64 bits of user data also hold the slot's 32 bits and the 3

@@ -13,8 +13,10 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
+use super::super::calls::accept;
+use super::super::socket::Key;
 use super::super::uring_slot::{Is, Op};
-use super::super::{Key, accept, remember};
+use super::super::waiters::remember;
 use super::Uring;
 use crate::net::Address;
 

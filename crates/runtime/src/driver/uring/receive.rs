@@ -11,9 +11,11 @@ use io_uring::{cqueue, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
+use super::super::calls::receive_large;
+use super::super::socket::Key;
 use super::super::uring_buffers::GROUP;
 use super::super::uring_slot::{Is, Op};
-use super::super::{Key, receive_large, remember};
+use super::super::waiters::remember;
 use super::Uring;
 use crate::buf::{self, Received, RecvBuf};
 

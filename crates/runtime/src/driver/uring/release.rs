@@ -9,8 +9,9 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::io::Errno;
 
+use super::super::socket::Key;
 use super::super::uring_slot::Op;
-use super::super::{Key, remember};
+use super::super::waiters::remember;
 use super::Uring;
 
 impl Uring {

@@ -11,8 +11,9 @@ use io_uring::types::Fd;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use super::super::calls::{SLICES_MAX, retry, send_memory, shutdown};
+use super::super::socket::{Follows, Key};
 use super::super::uring_slot::{Is, Op, Sending};
-use super::super::{Follows, Key, SLICES_MAX, retry, send_memory};
 use super::Uring;
 use crate::buf::{Chain, RECV_BUF_BYTES};
 
@@ -176,7 +177,7 @@ impl Uring {
             slot.shutdown = Some(how);
             return Ok(());
         }
-        super::super::shutdown(fd, how)
+        shutdown(fd, how)
     }
 
     fn keep(&mut self, sending: Box<Sending>) {

@@ -6,7 +6,7 @@
 
 mod calls;
 mod epoll;
-mod sim;
+pub(crate) mod sim;
 mod socket;
 mod uring;
 mod uring_buffers;
@@ -27,11 +27,10 @@ use rustix::net::SocketFlags;
 use crate::buf::{Chain, Received, RecvBuf};
 use crate::inbox::Inbox;
 use crate::net::{Address, Packet};
-use crate::sim::Weather;
 use crate::worker::WorkerConfig;
 use calls::{accept, receive_datagram, receive_packet, shutdown};
 use epoll::Epoll;
-use sim::Sim;
+use sim::{Sim, Weather};
 use uring::Uring;
 
 pub(crate) use socket::{Ends, Follows, Key, Role, Wait};

@@ -7,6 +7,8 @@
 //! Called by [`crate::sim`]. Has no listeners and no other threads: work given to a pool would make
 //! a run depend on real time.
 
+mod weather;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -20,7 +22,8 @@ use slab::Slab;
 use super::socket::{Key, Wait};
 use super::waiters::remember;
 use crate::buf::{self, Chain, Chunk, RECV_BUF_BYTES, RecvBuf};
-use crate::sim::Weather;
+
+pub use weather::Weather;
 
 /// Number of random attempts to find a free port.
 const PORT_TRIES_MAX: usize = 64;

@@ -12,24 +12,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto};
 
-use super::{ConnectError, ConnectOptions};
+use super::{ConnectError, ConnectOptions, Packet};
 use crate::buf::RecvBuf;
 use crate::driver::{Driver, Ends, Key, Role, Wait};
 use crate::local::{self, Local};
-
-/// A datagram that was received.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packet {
-    /// Its contents; may be empty.
-    pub data: Bytes,
-    /// The sender, if it has an IP address.
-    pub from: Option<SocketAddr>,
-    /// The address that it was sent to, if the socket receives for several.
-    pub local: Option<IpAddr>,
-}
 
 /// A UDP socket. It does not count against `connections_max`. Closed on drop.
 ///

@@ -6,6 +6,7 @@
 
 mod calls;
 mod epoll;
+mod options;
 pub(crate) mod sim;
 mod socket;
 mod uring;
@@ -15,43 +16,25 @@ mod uring_setup;
 mod uring_slot;
 mod waiters;
 
-use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustix::net::SocketFlags;
 
 use crate::buf::{Chain, Received, RecvBuf};
-use crate::inbox::Inbox;
 use crate::net::{Address, Packet};
-use crate::worker::WorkerConfig;
 use calls::{accept, receive_datagram, receive_packet, shutdown};
 use epoll::Epoll;
 use sim::{Sim, Weather};
 use uring::Uring;
 
+pub use options::DriverKind;
+pub(crate) use options::Options;
 pub(crate) use socket::{Ends, Follows, Key, Role, Wait};
-
-/// The event mechanisms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DriverKind {
-    /// Edge-triggered epoll.
-    Epoll,
-    /// io_uring with SINGLE_ISSUER and DEFER_TASKRUN.
-    IoUring,
-}
-
-impl fmt::Display for DriverKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DriverKind::Epoll => "epoll",
-            DriverKind::IoUring => "io_uring",
-        })
-    }
-}
 
 /// The event mechanism requested by the configuration (`use`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,10 +66,11 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(config: &WorkerConfig, inbox: &Inbox) -> io::Result<Driver> {
-        match config.driver {
-            DriverKind::Epoll => Epoll::new(inbox, config).map(Driver::Epoll),
-            DriverKind::IoUring => Ok(Driver::Uring(Box::new(Uring::new(inbox, config)?))),
+    /// A driver whose wait also ends when `event`, an eventfd, is written to. It never reads `event`.
+    pub(crate) fn new(options: Options, event: Arc<OwnedFd>) -> io::Result<Driver> {
+        match options.kind {
+            DriverKind::Epoll => Epoll::new(options, event).map(Driver::Epoll),
+            DriverKind::IoUring => Ok(Driver::Uring(Box::new(Uring::new(options, event)?))),
         }
     }
 

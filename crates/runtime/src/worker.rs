@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 
-use crate::driver::{Driver, DriverKind};
+use crate::driver::{self, Driver, DriverKind};
 use crate::inbox::{Inbox, Message};
 use crate::local::{self, Local};
 use crate::net::Handovers;
@@ -368,7 +368,13 @@ where
     M: FnOnce(Remote) -> F,
     F: Future<Output = ()> + 'static,
 {
-    let driver = Driver::new(&config, &workers.inboxes[config.index])?;
+    let options = driver::Options {
+        kind: config.driver,
+        multi_accept: config.multi_accept,
+        events_max: config.events_max,
+        guard: config.guard,
+    };
+    let driver = Driver::new(options, workers.inboxes[config.index].event()?)?;
     run_on(driver, config, workers, main)
 }
 

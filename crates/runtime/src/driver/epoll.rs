@@ -23,12 +23,11 @@ use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 use slab::Slab;
 
 use super::calls::{accept, receive_large, retry, send_datagram, send_memory};
+use super::options::Options;
 use super::socket::{Ends, Follows, Key, Role, Wait};
 use super::waiters::{Waiters, remember};
 use crate::buf::{self, Chain, Received, RecvBuf};
-use crate::inbox::Inbox;
 use crate::net::Address;
-use crate::worker::WorkerConfig;
 
 /// Maximum number of events taken from the kernel per turn, whatever `epoll_events` says.
 const EVENTS_MAX: usize = 65536;
@@ -100,18 +99,17 @@ pub(crate) struct Epoll {
 }
 
 impl Epoll {
-    pub(crate) fn new(inbox: &Inbox, config: &WorkerConfig) -> io::Result<Epoll> {
+    pub(crate) fn new(options: Options, event: Arc<OwnedFd>) -> io::Result<Epoll> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let interest = EventFlags::IN | EventFlags::ET;
-        let event = inbox.event()?;
         epoll::add(&epoll, &event, EventData::new_u64(INBOX), interest)?;
         Ok(Epoll {
             epoll,
             slots: Slab::new(),
             next_generation: 0,
-            multi_accept: config.multi_accept,
+            multi_accept: options.multi_accept,
             first_receives: FirstReceives::default(),
-            events: Vec::with_capacity(config.events_max.clamp(1, EVENTS_MAX)),
+            events: Vec::with_capacity(options.events_max.clamp(1, EVENTS_MAX)),
             _event: event,
         })
     }

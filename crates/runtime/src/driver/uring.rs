@@ -48,13 +48,12 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::options::Options;
 use super::socket::{Key, Role, Wait};
 use super::uring_buffers::Buffers;
 use super::uring_setup;
 use super::uring_slot::{Is, Op, SERIAL_MAX, Sending, Slot};
 use crate::buf::RecvBuf;
-use crate::inbox::Inbox;
-use crate::worker::WorkerConfig;
 use accept::Batch;
 use ring::Ring;
 use stragglers::Stragglers;
@@ -89,8 +88,8 @@ pub(crate) struct Uring {
 }
 
 impl Uring {
-    pub(crate) fn new(inbox: &Inbox, config: &WorkerConfig) -> io::Result<Uring> {
-        let (ring, buffers) = uring_setup::ring(config.guard)?;
+    pub(crate) fn new(options: Options, event: Arc<OwnedFd>) -> io::Result<Uring> {
+        let (ring, buffers) = uring_setup::ring(options.guard)?;
         let mut driver = Uring {
             ring: Ring::new(ring),
             slots: Slab::new(),
@@ -103,8 +102,8 @@ impl Uring {
             completions: Vec::new(),
             spare: Vec::new(),
             batch: Batch::new(),
-            multi_accept: config.multi_accept,
-            event: inbox.event()?,
+            multi_accept: options.multi_accept,
+            event,
         };
         driver.watch_inbox();
         Ok(driver)

@@ -3,13 +3,17 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use rustix::event::{EventfdFlags, eventfd};
+
 use super::*;
 use crate::buf::Chain;
 use crate::driver::{DriverKind, Follows};
 
 fn driver() -> Option<Uring> {
-    let inbox = Arc::new(Inbox::new(0).unwrap());
-    Uring::new(&inbox, &WorkerConfig::new(0, DriverKind::IoUring))
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let options =
+        Options { kind: DriverKind::IoUring, multi_accept: false, events_max: 1, guard: false };
+    Uring::new(options, Arc::new(event))
         .map_err(|error| eprintln!("io_uring is not tested here: {error}"))
         .ok()
 }

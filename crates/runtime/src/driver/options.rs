@@ -1,0 +1,30 @@
+//! Which driver a worker gets, and its settings.
+
+use std::fmt;
+
+/// The event mechanisms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverKind {
+    /// Edge-triggered epoll.
+    Epoll,
+    /// io_uring with SINGLE_ISSUER and DEFER_TASKRUN.
+    IoUring,
+}
+
+impl fmt::Display for DriverKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DriverKind::Epoll => "epoll",
+            DriverKind::IoUring => "io_uring",
+        })
+    }
+}
+
+/// Settings of a driver: see [`WorkerConfig`](crate::worker::WorkerConfig), which they come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    pub(crate) kind: DriverKind,
+    pub(crate) multi_accept: bool,
+    pub(crate) events_max: usize,
+    pub(crate) guard: bool,
+}

@@ -5,15 +5,20 @@
 //! system call, however many there are; while it sleeps, the first one writes to its eventfd.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use async_task::Runnable;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::worker::Spawner;
+/// A future for one worker's thread.
+pub type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+/// Builds a future on the thread that runs it.
+pub type Spawner = Box<dyn FnOnce() -> LocalFuture + Send>;
 
 /// A message to a worker.
 pub(crate) enum Message {

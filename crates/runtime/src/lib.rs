@@ -21,10 +21,12 @@ pub mod task;
 pub mod time;
 pub mod worker;
 
+mod hooks;
 mod inbox;
 mod local;
 mod peak;
+mod workers;
 
 pub use task::{JoinHandle, spawn, yield_now};
 pub use time::{clock, now, sleep};
-pub use worker::Remote;
+pub use workers::Remote;

@@ -16,11 +16,12 @@ use async_task::Runnable;
 use slab::Slab;
 
 use crate::driver::Driver;
+use crate::hooks::Hooks;
 use crate::inbox::Inbox;
 use crate::net::Handovers;
 use crate::time::WallClock;
 use crate::time::wheel::Wheel;
-use crate::worker::{Hooks, Workers};
+use crate::workers::Workers;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };

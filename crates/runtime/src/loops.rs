@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::driver::DriverKind;
 use crate::stats::{Blocked, BlockedSnapshot};
-use crate::worker::Workers;
+use crate::workers::Workers;
 
 static LOOPS: RwLock<Vec<Arc<Entry>>> = RwLock::new(Vec::new());
 

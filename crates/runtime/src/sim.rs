@@ -30,7 +30,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::driver::{Driver, DriverKind};
 use crate::local;
 use crate::net::Stream;
-use crate::worker::{self, WorkerConfig, Workers};
+use crate::worker::{self, WorkerConfig};
+use crate::workers::Workers;
 
 pub use crate::driver::sim::Weather;
 

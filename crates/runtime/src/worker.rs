@@ -1,4 +1,4 @@
-//! A worker: one thread, one event loop, its tasks; and the handles for other threads.
+//! A worker: one thread, one event loop, its tasks.
 //!
 //! Called by the server process, which starts one thread per worker. A turn of the loop: run tasks,
 //! take messages, wait in the driver, fire timers. Each part is bounded, so that none starves the
@@ -9,18 +9,16 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
 
 use crate::driver::{self, Driver, DriverKind};
-use crate::inbox::{Inbox, Message};
+use crate::inbox::Message;
 use crate::local::{self, Local};
 use crate::net::Handovers;
 use crate::peak::Peak;
@@ -29,36 +27,15 @@ use crate::time::WallClock;
 use crate::time::wheel::Wheel;
 use crate::{buf, loops, mounts, task};
 
+pub use crate::hooks::{Hooks, NoHooks};
+pub use crate::inbox::{LocalFuture, Spawner};
+pub use crate::workers::{Berth, Ended, Remote, Workers};
+
 /// Maximum number of tasks run per turn before the driver is polled for events again.
 const RUN_MAX: usize = 256;
 
 /// Minimum interval between trims of the buffer pools.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
-
-/// A future for one worker's thread.
-pub type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
-/// Builds a future on the thread that runs it.
-pub type Spawner = Box<dyn FnOnce() -> LocalFuture + Send>;
-
-/// A worker's reports to its embedder, for the log and for counters. All methods default to doing
-/// nothing; they run on the worker's thread and must not block.
-pub trait Hooks {
-    /// A task panicked and was dropped.
-    fn task_panicked(&self, _message: &str) {}
-    /// The limit of `worker_connections` is reached: accepting stops until a connection is closed.
-    fn connections_exhausted(&self, _max: usize) {}
-    /// `accept` failed; for EMFILE and ENFILE accepting pauses for the accept delay.
-    fn accept_failed(&self, _error: &io::Error) {}
-    /// A peak of connections is over: the allocator holds memory that the system could use.
-    /// Returning it takes too long for this thread.
-    fn memory_freed(&self) {}
-}
-
-/// Hooks that do nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoHooks;
-
-impl Hooks for NoHooks {}
 
 /// Configuration of a worker.
 pub struct WorkerConfig {
@@ -100,154 +77,6 @@ impl WorkerConfig {
     }
 }
 
-/// Information that the workers of a process share.
-pub struct Workers {
-    inboxes: Vec<Arc<Inbox>>,
-    loads: Vec<Load>,
-}
-
-/// Number of open connections of one worker. It changes with every connection: it has cache lines
-/// to itself, so that this slows no other worker down.
-#[derive(Default)]
-#[repr(align(128))]
-struct Load(AtomicUsize);
-
-/// A worker with at most this many connections hands none over, whatever the others have.
-const RELIEF_MIN: usize = 8;
-
-impl Workers {
-    /// Prepares `count` workers; none of them needs to run yet.
-    ///
-    /// # Errors
-    /// When descriptors have run out.
-    pub fn new(count: usize) -> io::Result<Arc<Workers>> {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        let inboxes = (0..count)
-            .map(|_| Inbox::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).map(Arc::new))
-            .collect::<io::Result<Vec<_>>>()?;
-        let loads = (0..count).map(|_| Load::default()).collect();
-        Ok(Arc::new(Workers { inboxes, loads }))
-    }
-
-    /// Number of workers.
-    pub fn count(&self) -> usize {
-        self.inboxes.len()
-    }
-
-    /// The handle of worker `index`.
-    pub fn remote(&self, index: usize) -> Remote {
-        Remote { inbox: self.inboxes[index].clone() }
-    }
-
-    /// Open connections of each worker.
-    pub fn loads(&self) -> impl Iterator<Item = usize> {
-        self.loads.iter().map(|Load(load)| load.load(Ordering::Relaxed))
-    }
-
-    /// A place for a connection at the worker with the fewest.
-    pub fn berth(self: &Arc<Self>) -> Berth {
-        let least = self.loads().enumerate().min_by_key(|(_, load)| *load);
-        let index = least.map_or(0, |(index, _)| index);
-        self.load(index).fetch_add(1, Ordering::Relaxed);
-        Berth { workers: self.clone(), index }
-    }
-
-    /// Open connections of a worker, including those on their way to it.
-    pub(crate) fn load(&self, index: usize) -> &AtomicUsize {
-        &self.loads[index].0
-    }
-
-    /// Hands a connection to a worker that serves the listener.
-    pub(crate) fn hand_over(&self, to: usize, listener: u64, fd: OwnedFd) -> Result<(), OwnedFd> {
-        // Counted before it arrives, so that the workers do not all choose the same one meanwhile.
-        self.loads[to].0.fetch_add(1, Ordering::Relaxed);
-        let result = self.inboxes[to].hand_over(listener, fd);
-        if result.is_err() {
-            self.loads[to].0.fetch_sub(1, Ordering::Relaxed);
-        }
-        result
-    }
-
-    /// The worker to which worker `index` should hand its next connection, if it clearly holds more
-    /// than its share: at least 8 connections and an eighth more than the least loaded.
-    pub(crate) fn relief(&self, index: usize, connections: usize) -> Option<usize> {
-        // The loads of other workers are in cache lines that those write to: read only when it may
-        // matter.
-        if self.inboxes.len() == 1 || connections <= RELIEF_MIN {
-            return None;
-        }
-        let (least_index, least) = self.loads().enumerate().min_by_key(|(_, load)| *load)?;
-        let excess = connections > least + (least / 8).max(RELIEF_MIN);
-        (excess && least_index != index).then_some(least_index)
-    }
-}
-
-/// A place for a connection that is on its way to a worker. It counts as one of its connections, so
-/// that not all go to the same worker meanwhile; to be dropped when the connection has arrived, or
-/// is lost.
-pub struct Berth {
-    workers: Arc<Workers>,
-    index: usize,
-}
-
-impl Berth {
-    /// The worker.
-    pub fn remote(&self) -> Remote {
-        self.workers.remote(self.index)
-    }
-}
-
-impl Drop for Berth {
-    fn drop(&mut self) {
-        self.workers.load(self.index).fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A handle to a worker, for any thread.
-#[derive(Clone)]
-pub struct Remote {
-    inbox: Arc<Inbox>,
-}
-
-/// The worker has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended;
-
-impl Remote {
-    /// Runs a task on the worker: `build` is called on its thread.
-    ///
-    /// # Errors
-    /// When the worker has ended; `build` is dropped.
-    pub fn spawn(&self, build: Spawner) -> Result<(), Ended> {
-        self.inbox.push(Message::Spawn(build)).map_err(|_| Ended)
-    }
-
-    /// Whether the worker has ended and no longer takes messages.
-    pub fn has_ended(&self) -> bool {
-        self.inbox.is_closed()
-    }
-
-    /// Whether the worker is idle: it would take a message at once.
-    pub fn is_waiting(&self) -> bool {
-        self.inbox.is_asleep()
-    }
-
-    /// Makes the worker take another turn.
-    pub fn wake(&self) {
-        self.inbox.wake();
-    }
-
-    /// Tells the worker to end once its tasks have ended: [`stopping`] resolves there.
-    pub fn stop(&self) {
-        let _ = self.inbox.push(Message::Stop);
-    }
-
-    /// Makes the worker drop all its tasks and end.
-    pub fn kill(&self) {
-        let _ = self.inbox.push(Message::Kill);
-    }
-}
-
 /// How a worker ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -278,7 +107,7 @@ pub fn count() -> usize {
 /// # Panics
 /// Outside of a worker.
 pub fn remote() -> Remote {
-    Remote { inbox: local::current().inbox.clone() }
+    Remote::new(local::current().inbox.clone())
 }
 
 /// Open connections of this worker.
@@ -374,7 +203,7 @@ where
         events_max: config.events_max,
         guard: config.guard,
     };
-    let driver = Driver::new(options, workers.inboxes[config.index].event()?)?;
+    let driver = Driver::new(options, workers.inbox(config.index).event()?)?;
     run_on(driver, config, workers, main)
 }
 
@@ -388,7 +217,7 @@ where
     M: FnOnce(Remote) -> F,
     F: Future<Output = ()> + 'static,
 {
-    let inbox = workers.inboxes[config.index].clone();
+    let inbox = workers.inbox(config.index).clone();
     let start = Instant::now();
     let local = Rc::new(Local {
         index: config.index,
@@ -418,7 +247,7 @@ where
     let outer = local::set(Some(local.clone()));
     assert!(outer.is_none(), "one worker per thread");
     let leave = Leave(local.clone());
-    drop(task::spawn_on(&local, main(Remote { inbox })));
+    drop(task::spawn_on(&local, main(Remote::new(inbox))));
     let _entered = loops::enter(local.index, config.driver, workers, &config.blocked);
     let result = Loop::new(local, TurnTimer::new(config.blocked)).run();
     drop(leave);

@@ -21,6 +21,7 @@ pub mod task;
 pub mod time;
 pub mod worker;
 
+mod handovers;
 mod hooks;
 mod inbox;
 mod local;

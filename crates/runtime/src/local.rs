@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,9 +17,9 @@ use async_task::Runnable;
 use slab::Slab;
 
 use crate::driver::Driver;
+use crate::handovers::Handovers;
 use crate::hooks::Hooks;
 use crate::inbox::Inbox;
-use crate::net::Handovers;
 use crate::time::WallClock;
 use crate::time::wheel::Wheel;
 use crate::workers::Workers;
@@ -122,6 +123,18 @@ impl Local {
         self.workers.load(self.index).fetch_sub(1, Ordering::Relaxed);
         let waiters = std::mem::take(&mut *self.room_waiters.borrow_mut());
         waiters.into_iter().for_each(Waker::wake);
+    }
+
+    /// A connection that another worker has accepted for this listener has arrived.
+    pub(crate) fn deliver(&self, listener: u64, fd: OwnedFd) {
+        let delivered = self.handovers.borrow_mut().deliver(listener, fd);
+        match delivered {
+            Ok(waker) => waker.into_iter().for_each(Waker::wake),
+            // Without a listener the connection is closed; `Listener::drop` leaves none behind.
+            Err(_closed) => {
+                self.workers.load(self.index).fetch_sub(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// How long the driver may wait for events: until the next timer, or indefinitely.

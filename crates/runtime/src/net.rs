@@ -16,7 +16,6 @@ mod stream;
 pub use address::Address;
 pub use connect::{ConnectError, ConnectOptions};
 pub use datagram::Datagram;
-pub(crate) use listener::Handovers;
 pub use listener::{Accepted, Listener, ListenerOptions};
 pub use packet::Packet;
 pub use relay::{AfterEnd, Observer, RelayEnd, RelayOptions, Side, Sides, relay};

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 
 use crate::driver::{self, Driver, DriverKind};
+use crate::handovers::Handovers;
 use crate::inbox::Message;
 use crate::local::{self, Local};
-use crate::net::Handovers;
 use crate::peak::Peak;
 use crate::stats::{Blocked, TurnTimer};
 use crate::time::WallClock;
@@ -320,7 +320,7 @@ impl Loop {
                     // Built inside the task: a panic of `build` ends the task, not the worker.
                     drop(task::spawn_on(&self.local, async move { build().await }));
                 }
-                Message::Accepted(listener, fd) => Handovers::deliver(&self.local, listener, fd),
+                Message::Accepted(listener, fd) => self.local.deliver(listener, fd),
                 Message::Stop => {
                     self.local.stopping.set(true);
                     self.woken.extend(self.local.stop_waiters.borrow_mut().drain());

@@ -1,7 +1,6 @@
 //! Listening sockets: accepting within the worker's limits, and sharing the load between workers.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +8,6 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
-use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 
 use super::{Address, Stream};
@@ -131,7 +129,7 @@ impl Listener {
         if !self.stopped.replace(true) {
             self.local.driver.borrow_mut().pause_accept(self.key, self.fd());
             for fd in self.local.inbox.remove_listener(self.id) {
-                Handovers::deliver(&self.local, self.id, fd);
+                self.local.deliver(self.id, fd);
             }
             let waker = self.waker.take();
             waker.into_iter().for_each(Waker::wake);
@@ -235,61 +233,6 @@ impl Listener {
             if let Some(given) = fd.take() {
                 fd = workers.hand_over(index, self.id, given).err();
             }
-        }
-    }
-}
-
-/// Connections handed to this worker, per listener identity.
-#[derive(Default)]
-pub(crate) struct Handovers {
-    queues: FxHashMap<u64, Queue>,
-}
-
-#[derive(Default)]
-struct Queue {
-    listeners: usize,
-    connections: VecDeque<OwnedFd>,
-    waker: Option<Waker>,
-}
-
-impl Handovers {
-    fn add(&mut self, id: u64) {
-        self.queues.entry(id).or_default().listeners += 1;
-    }
-
-    /// Returns the remaining connections when the identity's last listener is removed.
-    fn remove(&mut self, id: u64) -> VecDeque<OwnedFd> {
-        let Some(queue) = self.queues.get_mut(&id) else { return VecDeque::new() };
-        queue.listeners -= 1;
-        if queue.listeners > 0 {
-            return VecDeque::new();
-        }
-        self.queues.remove(&id).map(|queue| queue.connections).unwrap_or_default()
-    }
-
-    /// The next connection for this identity; if there is none, remembers the waker.
-    fn take(&mut self, id: u64, waker: &Waker) -> Option<OwnedFd> {
-        let queue = self.queues.get_mut(&id)?;
-        let connection = queue.connections.pop_front();
-        if connection.is_none() && !queue.waker.as_ref().is_some_and(|w| w.will_wake(waker)) {
-            queue.waker = Some(waker.clone());
-        }
-        connection
-    }
-
-    /// A connection has arrived in the inbox.
-    pub(crate) fn deliver(local: &Local, id: u64, fd: OwnedFd) {
-        let mut handovers = local.handovers.borrow_mut();
-        // Without a listener the connection is closed; `Listener::drop` leaves none behind.
-        let Some(queue) = handovers.queues.get_mut(&id) else {
-            local.workers.load(local.index).fetch_sub(1, Ordering::Relaxed);
-            return;
-        };
-        queue.connections.push_back(fd);
-        let waker = queue.waker.take();
-        drop(handovers);
-        if let Some(waker) = waker {
-            waker.wake();
         }
     }
 }

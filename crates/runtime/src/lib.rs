@@ -25,6 +25,7 @@ mod handovers;
 mod hooks;
 mod inbox;
 mod local;
+mod panic;
 mod peak;
 mod workers;
 

@@ -5,7 +5,6 @@
 //!
 //! Called by all code that spawns. Never moves a task to another thread.
 
-use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -18,6 +17,8 @@ use pin_project_lite::pin_project;
 
 use crate::inbox::{Inbox, Message};
 use crate::local::{self, Local};
+
+pub use crate::panic::panic_text;
 
 /// Starts a task on this worker. It runs in a later turn, after those that are already queued.
 ///
@@ -95,13 +96,6 @@ pub(crate) fn drop_all(local: &Rc<Local>) {
 
 /// Maximum number of rounds of [`drop_all`] for tasks that appear while tasks are dropped.
 const DROP_ROUNDS_MAX: usize = 1000;
-
-/// The message of a panic.
-pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
-    let literal = payload.downcast_ref::<&'static str>().copied();
-    let text = literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("panic without a message")
-}
 
 /// Keeps a task in its worker's list for as long as its future exists. The future is dropped on its
 /// worker's thread, while the worker is there.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::queue::Ticket;
 use super::{Inner, Op, PoolError, Spent, lock, spent};
-use crate::task::panic_text;
+use crate::panic::panic_text;
 
 /// A task as its pool sees it.
 pub(super) trait Job: Send + Sync {

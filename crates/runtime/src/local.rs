@@ -20,8 +20,8 @@ use crate::driver::Driver;
 use crate::handovers::Handovers;
 use crate::hooks::Hooks;
 use crate::inbox::Inbox;
-use crate::time::WallClock;
 use crate::time::wheel::Wheel;
+use crate::time::{WallClock, turn};
 use crate::workers::Workers;
 
 thread_local! {
@@ -54,18 +54,13 @@ pub(crate) struct Local {
     /// How long accepting pauses when descriptors have run out.
     pub(crate) accept_delay: Duration,
     pub(crate) start: Instant,
-    pub(crate) now: Cell<Instant>,
-    /// The last wheel tick that `now` has reached, and the first one not before it.
+    /// The last tick of the wheel that this turn's time has reached, and the first one not before
+    /// that time.
     pub(crate) tick: Cell<u64>,
     pub(crate) next_tick: Cell<u64>,
 }
 
 impl Local {
-    /// The turn's monotonic time.
-    pub(crate) fn now(&self) -> Instant {
-        self.now.get()
-    }
-
     /// The wheel's tick (ms since the worker's start) at which `at` has surely been reached.
     pub(crate) fn tick_of(&self, at: Instant) -> u64 {
         let since = at.saturating_duration_since(self.start);
@@ -87,17 +82,19 @@ impl Local {
     /// Reads the clocks for this turn.
     pub(crate) fn refresh_clocks(&self) {
         let virtual_time = self.driver.borrow().virtual_time();
-        match virtual_time {
+        let now = match virtual_time {
             None => {
-                self.now.set(Instant::now());
+                let now = Instant::now();
                 self.wall.refresh();
+                now
             }
             Some(elapsed) => {
-                self.now.set(self.start + elapsed);
                 self.wall.set(SIM_EPOCH_MS + elapsed.as_millis() as u64);
+                self.start + elapsed
             }
-        }
-        let since = self.now().saturating_duration_since(self.start);
+        };
+        turn::set(Some(now));
+        let since = now.saturating_duration_since(self.start);
         let tick = since.as_secs() * 1000 + u64::from(since.subsec_millis());
         self.tick.set(tick);
         self.next_tick.set(tick + u64::from(!since.subsec_nanos().is_multiple_of(1_000_000)));
@@ -141,7 +138,7 @@ impl Local {
     pub(crate) fn wait_max(&self) -> Option<Duration> {
         let next = self.wheel.borrow().next_tick()?;
         let at = self.start + Duration::from_millis(next);
-        Some(at.saturating_duration_since(self.now()))
+        Some(at.saturating_duration_since(turn::now()))
     }
 }
 

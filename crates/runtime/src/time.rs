@@ -3,6 +3,7 @@
 //! Called by every task. All clocks are read once per loop turn: within a turn time stands still,
 //! which makes reading it free. Outside a worker (tests, other threads) the system's clock is used.
 
+pub(crate) mod turn;
 mod wall;
 pub(crate) mod wheel;
 
@@ -14,20 +15,11 @@ use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
 
+pub use turn::now;
 pub use wall::{ErrorTime, HttpDate, IsoTime, LogTime, WallClock, http_date};
 
 use crate::local::{self, Local};
 use wheel::TimerId;
-
-/// The monotonic time of this turn.
-pub fn now() -> Instant {
-    local::with(|local| local.now()).unwrap_or_else(Instant::now)
-}
-
-/// The time at which this turn began; `None` outside of a worker.
-pub(crate) fn turn() -> Option<Instant> {
-    local::with(|local| local.now())
-}
 
 /// The calendar clock of this turn, with its texts for headers and logs.
 pub fn clock() -> Rc<WallClock> {
@@ -84,7 +76,7 @@ impl Timer {
 
     /// Ready when the deadline has been reached; otherwise arranges for a wake-up.
     pub(crate) fn poll_deadline(&self, deadline: Instant, waker: &Waker) -> Poll<()> {
-        if deadline <= self.local.now() {
+        if deadline <= now() {
             self.local.wheel.borrow_mut().disarm(self.id);
             return Poll::Ready(());
         }

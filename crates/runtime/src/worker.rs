@@ -23,8 +23,8 @@ use crate::inbox::Message;
 use crate::local::{self, Local};
 use crate::peak::Peak;
 use crate::stats::{Blocked, TurnTimer};
-use crate::time::WallClock;
 use crate::time::wheel::Wheel;
+use crate::time::{WallClock, turn};
 use crate::{buf, loops, mounts, task};
 
 pub use crate::hooks::{Hooks, NoHooks};
@@ -238,15 +238,14 @@ where
         killed: Cell::new(false),
         accept_delay: config.accept_delay,
         start,
-        now: Cell::new(start),
         tick: Cell::new(0),
         next_tick: Cell::new(0),
     });
-    local.refresh_clocks();
     mounts::count_as_worker(config.index);
     let outer = local::set(Some(local.clone()));
     assert!(outer.is_none(), "one worker per thread");
     let leave = Leave(local.clone());
+    local.refresh_clocks();
     drop(task::spawn_on(&local, main(Remote::new(inbox))));
     let _entered = loops::enter(local.index, config.driver, workers, &config.blocked);
     let result = Loop::new(local, TurnTimer::new(config.blocked)).run();
@@ -264,6 +263,7 @@ impl Drop for Leave {
         drop(local.inbox.close());
         task::drop_all(local);
         local::set(None);
+        turn::set(None);
     }
 }
 
@@ -279,7 +279,7 @@ struct Loop {
 
 impl Loop {
     fn new(local: Rc<Local>, mut timer: TurnTimer) -> Loop {
-        let trimmed = local.now();
+        let trimmed = turn::now();
         timer.turn_begin(trimmed);
         let (messages, woken) = (VecDeque::new(), Vec::new());
         Loop { local, messages, woken, trimmed, peak: Peak::default(), timer }
@@ -350,12 +350,12 @@ impl Loop {
         local.inbox.awake();
         local.refresh_clocks();
         (0..gone).for_each(|_| local.connection_closed());
-        self.timer.turn_begin(local.now());
+        self.timer.turn_begin(turn::now());
         result
     }
 
     fn fire_timers(&mut self) {
-        let now = self.local.now();
+        let now = turn::now();
         self.local.wheel.borrow_mut().advance(self.local.tick(), &mut self.woken);
         self.woken.drain(..).for_each(Waker::wake);
         if now.saturating_duration_since(self.trimmed) >= TRIM_INTERVAL {

@@ -14,6 +14,7 @@ use rustix::fs::{FileType, Stat};
 use super::{Io, known, offload};
 use crate::mounts::Mount;
 use crate::pool::{Class, Op, Pool};
+use crate::time::turn;
 
 /// Freeing this much of a deleted file (in units of 512 bytes) takes negligible time.
 const QUICK_BLOCKS: u64 = 16 * 1024;
@@ -150,7 +151,7 @@ impl Handle {
             no_cachestat: AtomicBool::new(false),
             direct,
             pool,
-            opened: crate::time::turn(),
+            opened: turn::begun(),
             written: false,
             written_end: AtomicU64::new(0),
         }
@@ -209,7 +210,7 @@ impl Handle {
         }
         // The file was opened by name in this turn: it is so unlikely to have been deleted since
         // that checking costs more, unless the file is very large.
-        let is_of_this_turn = self.opened.is_some() && self.opened == crate::time::turn();
+        let is_of_this_turn = self.opened.is_some() && self.opened == turn::begun();
         self.metadata.kind == Kind::File
             && !(is_of_this_turn && self.metadata.blocks <= QUICK_BLOCKS)
             && rustix::fs::fstat(self.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)

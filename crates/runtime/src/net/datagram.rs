@@ -137,7 +137,7 @@ impl Datagram {
         let _interest = Interest { socket: self, wait: Wait::Read };
         let received =
             poll_fn(|cx| self.local.driver.borrow_mut().poll_recv_from(self.key, self.fd(), cx));
-        match self.local.now().checked_add(timeout) {
+        match crate::time::now().checked_add(timeout) {
             Some(_) => crate::time::timeout(timeout, received).await?,
             None => received.await,
         }

@@ -26,6 +26,7 @@ mod dir;
 mod file;
 mod inline;
 pub(crate) mod known;
+mod metadata;
 mod open;
 mod read;
 mod residency;
@@ -35,8 +36,9 @@ mod touch;
 mod write;
 
 pub use dir::{DirReader, Listing, ListingEntry, ReadDirOptions, read_dir};
-pub use file::{File, Kind, Metadata};
+pub use file::File;
 pub use inline::is_supported as opens_inline;
+pub use metadata::{Kind, Metadata};
 pub use open::{OpenOptions, PREFETCH_MAX, Symlinks, open, read, stat, try_open, try_stat};
 pub use send::{STEP_BYTES_MAX, Sent, Steps};
 pub(crate) use splice::Claim;

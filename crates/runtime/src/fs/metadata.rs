@@ -1,0 +1,85 @@
+//! What a file system says about a file.
+
+use rustix::fs::{FileType, Stat};
+
+/// The kind of file that a name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    Directory,
+    Symlink,
+    Fifo,
+    Socket,
+    CharDevice,
+    BlockDevice,
+    Other,
+}
+
+impl Kind {
+    pub(super) fn from_type(file_type: FileType) -> Kind {
+        match file_type {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Directory,
+            FileType::Symlink => Kind::Symlink,
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            FileType::CharacterDevice => Kind::CharDevice,
+            FileType::BlockDevice => Kind::BlockDevice,
+            FileType::Unknown => Kind::Other,
+        }
+    }
+}
+
+/// File metadata, as reported by fstat(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    pub kind: Kind,
+    /// Bytes.
+    pub size: u64,
+    /// Time of the last change of the contents: seconds since 1970 and nanoseconds.
+    pub mtime: i64,
+    pub mtime_nsec: u32,
+    /// Time of the last change of contents or metadata.
+    pub ctime: i64,
+    pub ctime_nsec: u32,
+    pub dev: u64,
+    pub ino: u64,
+    /// Permission bits (07777).
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Number of links. 0: deleted.
+    pub nlink: u64,
+    /// Space taken, in units of 512 bytes.
+    pub blocks: u64,
+}
+
+impl Metadata {
+    // Field types differ between architectures; every value is within the wider type.
+    #[allow(clippy::unnecessary_cast)]
+    pub(crate) fn from_stat(stat: &Stat) -> Metadata {
+        Metadata {
+            kind: Kind::from_type(FileType::from_raw_mode(stat.st_mode)),
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mtime: stat.st_mtime as i64,
+            mtime_nsec: stat.st_mtime_nsec as u32,
+            ctime: stat.st_ctime as i64,
+            ctime_nsec: stat.st_ctime_nsec as u32,
+            dev: stat.st_dev as u64,
+            ino: stat.st_ino as u64,
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            nlink: stat.st_nlink as u64,
+            blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
+        }
+    }
+
+    pub fn is_file(&self) -> bool {
+        self.kind == Kind::File
+    }
+
+    pub fn is_dir(&self) -> bool {
+        self.kind == Kind::Directory
+    }
+}

@@ -25,7 +25,7 @@
 mod dir;
 mod file;
 mod inline;
-pub(crate) mod known;
+mod known;
 mod metadata;
 mod open;
 mod read;

@@ -27,6 +27,7 @@ mod inbox;
 mod local;
 mod panic;
 mod peak;
+mod table;
 mod workers;
 
 pub use task::{JoinHandle, spawn, yield_now};

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+pub(crate) mod places;
 mod watch;
 
 pub(crate) use watch::watch;
@@ -251,15 +252,6 @@ impl Mount {
     pub(crate) fn read_lately(&self) -> bool {
         let last = self.read_ms.load(Relaxed);
         last != u64::MAX && clock_ms().saturating_sub(last) < UNDER_WAY_MS
-    }
-
-    /// Whether this is one of the `mounted` file systems, by the kernel's list.
-    fn is_among(&self, mounted: &watch::Mounted) -> bool {
-        match self.fs_type {
-            // Each subvolume has a separate number, which is not listed.
-            FsType::Btrfs => mounted.has_all_btrfs,
-            fs_type => mounted.list.get(&self.dev) == Some(&fs_type),
-        }
     }
 
     pub(crate) fn index(&self) -> u16 {

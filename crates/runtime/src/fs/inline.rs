@@ -23,8 +23,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::open::split_trusted;
-use super::{Kind, Metadata, Symlinks, known};
-use crate::mounts::{self, Mount};
+use super::{Kind, Metadata, Symlinks};
+use crate::mounts::{self, Mount, places};
 
 /// openat2 or RESOLVE_CACHED is unavailable (before Linux 5.12, or a container forbids it).
 static UNSUPPORTED: AtomicBool = AtomicBool::new(false);
@@ -43,11 +43,11 @@ pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<i
     if UNSUPPORTED.load(Relaxed) {
         return None;
     }
-    let place = match known::place_of_dir(known::parent(path)) {
+    let place = match places::place_of_dir(places::parent(path)) {
         Some((place, true)) => place,
-        Some((_, false)) | None => confirm_dir(known::parent(path))?,
+        Some((_, false)) | None => confirm_dir(places::parent(path))?,
     };
-    if !place.is_inline() || known::place_of_name(path).is_some_and(|place| !place.is_inline()) {
+    if !place.is_inline() || places::place_of_name(path).is_some_and(|place| !place.is_inline()) {
         return None;
     }
     let result = match symlinks {
@@ -91,7 +91,7 @@ fn confirm_dir(dir: &[u8]) -> Option<&'static Mount> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(&fd, c"", flags, StatxFlags::empty()).ok()?;
     let mount = mounts::find(makedev(stat.stx_dev_major, stat.stx_dev_minor))?;
-    known::learn_dir(dir, mount);
+    places::learn_dir(dir, mount);
     Some(mount)
 }
 
@@ -125,7 +125,7 @@ fn open_cached(
 }
 
 fn open_following(path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    if known::place_of_name(path).is_some() {
+    if places::place_of_name(path).is_some() {
         return open_cached(CWD, path, flags, ResolveFlags::empty());
     }
     open_cached(CWD, path, flags | OFlags::NOFOLLOW, ResolveFlags::empty())
@@ -154,9 +154,9 @@ fn examine(
         Some(mount) if mount.is_inline() => Some(Ok((fd, metadata, mount))),
         mount => {
             // The knowledge about the directory may be wrong as well: the pool looks again.
-            known::forget_dir(known::parent(path));
+            places::forget_dir(places::parent(path));
             if let Some(mount) = mount {
-                known::learn_name(path, mount);
+                places::learn_name(path, mount);
             }
             None
         }
@@ -168,16 +168,16 @@ pub(super) fn learn(path: &[u8], fd: BorrowedFd<'_>, metadata: &Metadata) -> &'s
     let mount = mounts::of(fd, metadata.dev);
     learn_dir_of(path);
     if metadata.kind == Kind::Directory {
-        known::learn_dir(trim_slashes(path), mount);
+        places::learn_dir(trim_slashes(path), mount);
     }
     let is_elsewhere = || {
-        known::place_of_dir(known::parent(path)).is_some_and(|(dir, _)| dir.dev != mount.dev)
+        places::place_of_dir(places::parent(path)).is_some_and(|(dir, _)| dir.dev != mount.dev)
             || openat(CWD, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
                 .and_then(fstat)
                 .is_ok_and(|stat| Metadata::from_stat(&stat).kind == Kind::Symlink)
     };
-    if known::place_of_name(path).is_none_or(|known| known.dev != mount.dev) && is_elsewhere() {
-        known::learn_name(path, mount);
+    if places::place_of_name(path).is_none_or(|known| known.dev != mount.dev) && is_elsewhere() {
+        places::learn_name(path, mount);
     }
     mount
 }
@@ -185,13 +185,13 @@ pub(super) fn learn(path: &[u8], fd: BorrowedFd<'_>, metadata: &Metadata) -> &'s
 /// Learns the file system of the directory of `path`, even when the name itself is missing. May
 /// wait.
 pub(super) fn learn_dir_of(path: &[u8]) {
-    let dir = known::parent(path);
-    if known::place_of_dir(dir).is_some_and(|(_, is_sure)| is_sure) {
+    let dir = places::parent(path);
+    if places::place_of_dir(dir).is_some_and(|(_, is_sure)| is_sure) {
         return;
     }
     let Ok(fd) = openat(CWD, dir, DIR_FLAGS, Mode::empty()) else { return };
     let Ok(stat) = fstat(&fd) else { return };
-    known::learn_dir(dir, mounts::of(fd.as_fd(), Metadata::from_stat(&stat).dev));
+    places::learn_dir(dir, mounts::of(fd.as_fd(), Metadata::from_stat(&stat).dev));
 }
 
 fn trim_slashes(path: &[u8]) -> &[u8] {

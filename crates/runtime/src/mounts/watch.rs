@@ -14,7 +14,7 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{FsType, Mount, slots};
+use super::{FsType, Mount, places, slots};
 
 /// Maximum number of immediate re-reads of the list when it changed while it was read.
 const READS_MAX: usize = 8;
@@ -22,12 +22,23 @@ const READS_MAX: usize = 8;
 /// Stack of the watching thread.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// The mounted file systems.
-pub(super) struct Mounted {
+/// The mounted file systems, by the kernel's list.
+struct Mounted {
     /// By device number.
-    pub(super) list: HashMap<u64, FsType>,
+    list: HashMap<u64, FsType>,
     /// No btrfs was unmounted since the last look.
-    pub(super) has_all_btrfs: bool,
+    has_all_btrfs: bool,
+}
+
+impl Mounted {
+    /// Whether `mount` is one of them.
+    fn has(&self, mount: &Mount) -> bool {
+        match mount.fs_type {
+            // Each subvolume has a separate number, which is not listed.
+            FsType::Btrfs => self.has_all_btrfs,
+            fs_type => self.list.get(&mount.dev) == Some(&fs_type),
+        }
+    }
 }
 
 /// Starts the watching thread, once per process.
@@ -82,14 +93,14 @@ fn wait(mountinfo: &File, time: Option<&Timespec>) -> Option<bool> {
 
 fn read_doubting(mountinfo: &mut File) -> HashMap<u64, FsType> {
     // First of all: a thread may already use a new mount while the list is read below.
-    crate::fs::known::doubt_places();
+    places::doubt();
     parse(&read(mountinfo))
 }
 
 /// A file system missing in an earlier list may be back, or may never have been away if that list
 /// was stale.
 fn note(mount: &Mount, mounted: &Mounted) {
-    let is_mounted = mount.is_among(mounted);
+    let is_mounted = mounted.has(mount);
     // For subvolumes, the list only tells that they are gone.
     if !is_mounted || mount.fs_type != FsType::Btrfs {
         mount.mounted.store(is_mounted, Release);

@@ -1,0 +1,92 @@
+//! Lock-free tables of fixed size, for knowledge that all threads share.
+//!
+//! They forget (a newer entry may replace an older one); they never invent: an entry holds 48 bits of
+//! a keyed 64-bit hash, and its position in the table encodes most of the rest.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hash};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bits of a value.
+pub(crate) const VALUE_BITS: u32 = 16;
+
+/// Randomly keyed: no client can choose colliding names.
+static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// The key of `value` in a table.
+pub(crate) fn hash(value: impl Hash) -> u64 {
+    KEY.hash_one(value)
+}
+
+/// An associative table of nonzero 16-bit values; two places per key.
+pub(crate) struct Table<const N: usize> {
+    slots: [AtomicU64; N],
+}
+
+impl<const N: usize> Table<N> {
+    pub(crate) const fn new() -> Table<N> {
+        assert!(N.is_power_of_two() && N >= 2);
+        Table { slots: [const { AtomicU64::new(0) }; N] }
+    }
+
+    /// The two places of `hash`, and the part of it that entries hold. The position comes from the
+    /// low bits, which the entry does not hold.
+    fn places(&self, hash: u64) -> ([&AtomicU64; 2], u64) {
+        let at = hash as usize & (N - 1);
+        ([&self.slots[at], &self.slots[at ^ 1]], hash >> VALUE_BITS << VALUE_BITS)
+    }
+
+    pub(crate) fn find(&self, hash: u64) -> Option<u16> {
+        let (places, tag) = self.places(hash);
+        places
+            .into_iter()
+            .map(|place| place.load(Relaxed))
+            .find(|entry| entry >> VALUE_BITS << VALUE_BITS == tag && *entry as u16 != 0)
+            .map(|entry| entry as u16)
+    }
+
+    /// Sets the value of `hash`; 0 forgets it. Races between threads lose one of the entries, which
+    /// has the same effect as forgetting it.
+    pub(crate) fn set(&self, hash: u64, value: u16) {
+        let (places, tag) = self.places(hash);
+        let holds = |place: &&&AtomicU64| place.load(Relaxed) >> VALUE_BITS << VALUE_BITS == tag;
+        let is_free = |place: &&&AtomicU64| place.load(Relaxed) as u16 == 0;
+        let place = match places.iter().find(holds).or_else(|| places.iter().find(is_free)) {
+            Some(place) => place,
+            None if value == 0 => return,
+            // The victim depends on the new entry, so that two rivals don't evict each other
+            // forever.
+            None => places[(hash >> 40) as usize & 1],
+        };
+        place.store(if value == 0 { 0 } else { tag | u64::from(value) }, Relaxed);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.slots.iter().for_each(|slot| slot.store(0, Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_finds_what_it_was_told() {
+        let table = Table::<8>::new();
+        let hash = |n: u64| (n << 32) | (n % 8);
+        table.set(hash(3), 7);
+        assert_eq!(table.find(hash(3)), Some(7));
+        assert_eq!(table.find(hash(11)), None, "same place, other key");
+        table.set(hash(11), 8);
+        assert_eq!((table.find(hash(3)), table.find(hash(11))), (Some(7), Some(8)));
+        table.set(hash(3), 0);
+        assert_eq!((table.find(hash(3)), table.find(hash(11))), (None, Some(8)));
+        for n in 0..100 {
+            table.set(hash(n), 9);
+            assert_eq!(table.find(hash(n)), Some(9), "the newest is always kept");
+        }
+        table.clear();
+        assert!((0..100).all(|n| table.find(hash(n)).is_none()));
+    }
+}

@@ -32,6 +32,7 @@ mod read;
 mod residency;
 mod send;
 mod splice;
+mod symlinks;
 mod touch;
 mod write;
 
@@ -39,9 +40,10 @@ pub use dir::{DirReader, Listing, ListingEntry, ReadDirOptions, read_dir};
 pub use file::File;
 pub use inline::is_supported as opens_inline;
 pub use metadata::{Kind, Metadata};
-pub use open::{OpenOptions, PREFETCH_MAX, Symlinks, open, read, stat, try_open, try_stat};
+pub use open::{OpenOptions, PREFETCH_MAX, open, read, stat, try_open, try_stat};
 pub use send::{STEP_BYTES_MAX, Sent, Steps};
 pub(crate) use splice::Claim;
+pub use symlinks::Symlinks;
 pub use write::{CreateOptions, Patched, PutModes, create, patch, put};
 
 use std::io;

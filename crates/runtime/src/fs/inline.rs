@@ -22,7 +22,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::open::split_trusted;
+use super::symlinks::split_trusted;
 use super::{Kind, Metadata, Symlinks};
 use crate::mounts::{self, Mount, places};
 

@@ -7,9 +7,8 @@
 
 use bytes::BufMut;
 
-use crate::Fields;
+use crate::{Fields, status_line};
 use nowait_message::scan::is_token;
-use nowait_message::status;
 
 /// What follows the data of a chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
@@ -32,7 +31,7 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
     /// section 2.5), and nginx's reason phrase for the status.
     #[inline]
     pub fn response(out: &'a mut B, status: u16) -> Self {
-        match status::line(status) {
+        match status_line::line(status) {
             Some(line) => out.put_slice(line),
             None => {
                 out.put_slice(b"HTTP/1.1 ");

@@ -30,6 +30,7 @@ mod reader;
 pub mod request;
 pub mod response;
 pub mod server;
+mod status_line;
 
 pub use body::{BodyDecoder, BodyEvent, BodyLength, BodyStep, Trailers};
 pub use error::{RequestError, ResponseError, Stage};

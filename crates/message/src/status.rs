@@ -1,6 +1,56 @@
-//! Status lines with nginx's reason phrases, which tools and tests match.
+//! nginx's reason phrases, which tools and tests match.
 
-macro_rules! status_lines {
+/// Calls the macro `$table` with every status that has a reason phrase, and the phrase: for tables
+/// made at compile time.
+#[macro_export]
+macro_rules! statuses {
+    ($table:ident) => {
+        $table! {
+            100 "Continue",
+            101 "Switching Protocols",
+            103 "Early Hints",
+            200 "OK",
+            201 "Created",
+            202 "Accepted",
+            204 "No Content",
+            206 "Partial Content",
+            301 "Moved Permanently",
+            302 "Moved Temporarily",
+            303 "See Other",
+            304 "Not Modified",
+            307 "Temporary Redirect",
+            308 "Permanent Redirect",
+            400 "Bad Request",
+            401 "Unauthorized",
+            402 "Payment Required",
+            403 "Forbidden",
+            404 "Not Found",
+            405 "Not Allowed",
+            406 "Not Acceptable",
+            407 "Proxy Authentication Required",
+            408 "Request Time-out",
+            409 "Conflict",
+            410 "Gone",
+            411 "Length Required",
+            412 "Precondition Failed",
+            413 "Request Entity Too Large",
+            414 "Request-URI Too Large",
+            415 "Unsupported Media Type",
+            416 "Requested Range Not Satisfiable",
+            421 "Misdirected Request",
+            429 "Too Many Requests",
+            500 "Internal Server Error",
+            501 "Not Implemented",
+            502 "Bad Gateway",
+            503 "Service Temporarily Unavailable",
+            504 "Gateway Time-out",
+            505 "HTTP Version Not Supported",
+            507 "Insufficient Storage",
+        }
+    };
+}
+
+macro_rules! reasons {
     ($($code:literal $reason:literal),+ $(,)?) => {
         /// The reason phrase of a status; none for those that nginx sends without.
         pub const fn reason(status: u16) -> Option<&'static str> {
@@ -9,58 +59,7 @@ macro_rules! status_lines {
                 _ => None,
             }
         }
-
-        /// The whole status line.
-        pub fn line(status: u16) -> Option<&'static [u8]> {
-            match status {
-                $($code => Some(
-                    concat!("HTTP/1.1 ", stringify!($code), " ", $reason, "\r\n").as_bytes(),
-                ),)+
-                _ => None,
-            }
-        }
     };
 }
 
-status_lines! {
-    100 "Continue",
-    101 "Switching Protocols",
-    103 "Early Hints",
-    200 "OK",
-    201 "Created",
-    202 "Accepted",
-    204 "No Content",
-    206 "Partial Content",
-    301 "Moved Permanently",
-    302 "Moved Temporarily",
-    303 "See Other",
-    304 "Not Modified",
-    307 "Temporary Redirect",
-    308 "Permanent Redirect",
-    400 "Bad Request",
-    401 "Unauthorized",
-    402 "Payment Required",
-    403 "Forbidden",
-    404 "Not Found",
-    405 "Not Allowed",
-    406 "Not Acceptable",
-    407 "Proxy Authentication Required",
-    408 "Request Time-out",
-    409 "Conflict",
-    410 "Gone",
-    411 "Length Required",
-    412 "Precondition Failed",
-    413 "Request Entity Too Large",
-    414 "Request-URI Too Large",
-    415 "Unsupported Media Type",
-    416 "Requested Range Not Satisfiable",
-    421 "Misdirected Request",
-    429 "Too Many Requests",
-    500 "Internal Server Error",
-    501 "Not Implemented",
-    502 "Bad Gateway",
-    503 "Service Temporarily Unavailable",
-    504 "Gateway Time-out",
-    505 "HTTP Version Not Supported",
-    507 "Insufficient Storage",
-}
+statuses!(reasons);

@@ -12,8 +12,8 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use nowait_cache::format::Head as Stored;
+use nowait_caching::meta::Meta;
 
-use super::meta::Meta;
 use crate::conf::LocationId;
 use crate::generation::Current;
 use crate::request::Request;

@@ -3,20 +3,19 @@
 
 use bytes::Bytes;
 use nowait_cache::{Fill, FillStart, Hit, Lookup, LookupOptions, UnixMs};
-use nowait_message::{Known, Method};
+use nowait_caching::freshness::Stale;
+use nowait_caching::status::{Forward, Report, Status};
+use nowait_caching::updating;
+use nowait_message::{Known, Method, http_date};
 
 use super::decoded::Decoded;
 use super::filling::{FillTee, Storing};
 use super::find::Object;
-use super::freshness::Stale;
 use super::origin::{Source, Wanted};
 use super::serve::{Place, Run, is_head, unix_now};
-use super::status::{Forward, Report, Status};
-use super::updating;
 use crate::outcome::Outcome;
 use crate::response::Response;
 use crate::upstream::{BodyOptions, Cause, Failed, Reply};
-use nowait_message::http_date;
 
 /// A stale response, and when it may still be served.
 pub(super) type Old = Option<(Object<Hit>, Stale)>;

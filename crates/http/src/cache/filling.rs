@@ -5,20 +5,17 @@ use bytes::Bytes;
 use nowait_cache::format::State;
 use nowait_cache::index::Tag;
 use nowait_cache::{Fill, Hit, Target, UnixMs};
-use nowait_message::Known;
+use nowait_caching::meta::{self, Field, Meta};
+use nowait_caching::reply::Reply;
+use nowait_caching::{freshness, storing, updating, validity};
+use nowait_message::{Known, http_date};
 use nowait_runtime::clock;
 
+use super::fields;
 use super::find::Object;
-use super::freshness;
-use super::meta::{self, Field, Meta};
-use super::reply::Reply;
 use super::serve::{Run, is_head};
-use super::storing;
-use super::updating;
-use super::validity;
 use crate::response::LocalFuture;
 use crate::upstream::{Tee, UpstreamHead};
-use nowait_message::http_date;
 
 /// The maximum number of tags of one response; more are ignored.
 const TAGS_MAX: usize = 64;
@@ -165,7 +162,7 @@ impl Run<'_> {
         let pairs = |fields: &[Field]| -> Vec<(Bytes, Bytes)> {
             fields.iter().map(|field| (field.name.clone(), field.value.clone())).collect()
         };
-        let answered = Field::of(answer);
+        let answered = fields::of(answer);
         if self.conf.strict {
             let newer = pairs(&answered);
             let newer = newer.iter().map(|(name, value)| (&name[..], &value[..]));

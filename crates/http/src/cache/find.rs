@@ -6,13 +6,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowait_cache::format::Head;
 use nowait_cache::{Growing, Hit, Lookup, LookupOptions, Pending, Target, UnixMs};
+use nowait_caching::freshness::{self, Stale, Stored, Use};
+use nowait_caching::meta::Meta;
+use nowait_caching::vary::{self, Form};
 use nowait_message::Known;
 
 use super::decoded::Decoded;
-use super::freshness::{self, Stale, Stored, Use};
-use super::meta::Meta;
 use super::serve::{Run, is_head};
-use super::vary::{self, Form};
 use crate::log::Level;
 
 /// How often a look-up waits for an object that is getting its name.

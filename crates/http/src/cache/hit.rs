@@ -3,17 +3,18 @@
 
 use nowait_cache::format::Head as Stored;
 use nowait_cache::{Growing, Hit, HitBody};
+use nowait_caching::freshness::Use;
+use nowait_caching::meta;
+use nowait_caching::status::{Forward, Report, Status};
 use nowait_message::Known;
 
 use super::along::Along;
 use super::decoded::Decoded;
+use super::fields;
 use super::find::Object;
-use super::freshness::Use;
 use super::kept::Kept;
-use super::meta::{self, Field};
 use super::origin::Source;
 use super::serve::Run;
-use super::status::{Forward, Report, Status};
 use crate::log::Level;
 use crate::order::Apart;
 use crate::outcome::Outcome;
@@ -120,7 +121,7 @@ impl Run<'_> {
             fields.retain(|field| !field.name.eq_ignore_ascii_case(b"age"));
         }
         let meta = &decoded.meta;
-        let mut head = Field::head(stored.state.status, meta.reason.clone(), &fields);
+        let mut head = fields::head(stored.state.status, meta.reason.clone(), &fields);
         // nginx differs: a response received without a length is sent without one from its cache,
         // too.
         head.content_length = length.filter(|_| !meta.headless).or_else(|| {

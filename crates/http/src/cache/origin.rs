@@ -3,8 +3,8 @@
 //! called by [`super::serve`].
 
 use bytes::Bytes;
+use nowait_caching::validity::Ignored;
 
-use super::validity::Ignored;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Head, LocalFuture};

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_cache::index::{How, PurgeError, Tag, What};
 use nowait_cache::{Key, Purged, Store, Target};
+use nowait_caching::updating;
 use nowait_message::Known;
 
 use super::origin::{Origin, Source, Wanted};
-use super::{serve, updating};
+use super::serve;
 use crate::conf::HttpConf;
 use crate::conf::cache::CacheConf;
 use crate::log::Level;

@@ -16,9 +16,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_cache::format::Head as Stored;
+use nowait_caching::meta;
 use nowait_message::{Known, Method};
 
-use super::meta::{self, Field};
+use super::fields;
 use super::origin::{Again, Wanted};
 use crate::log::Level;
 use crate::request::Request;
@@ -212,7 +213,7 @@ impl Identity {
     /// The facts stated by the first response; `None`: too few.
     fn of(stored: &Stored) -> Option<Self> {
         let fields = meta::decode_fields(&stored.state.header)?;
-        Self::read(&Field::head(stored.state.status, Bytes::new(), &fields))
+        Self::read(&fields::head(stored.state.status, Bytes::new(), &fields))
     }
 
     fn read(head: &UpstreamHead) -> Option<Self> {
@@ -324,6 +325,8 @@ fn is_strong(etag: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use nowait_caching::meta::Field;
+
     use super::*;
 
     const MONDAY: &str = "Mon, 16 Nov 2026 10:00:00 GMT";
@@ -336,7 +339,7 @@ mod tests {
             value: Bytes::copy_from_slice(value.as_bytes()),
         };
         let fields: Vec<_> = lines.iter().map(field).collect();
-        let mut head = Field::head(status, Bytes::new(), &fields);
+        let mut head = super::fields::head(status, Bytes::new(), &fields);
         let length = head.known(Known::ContentLength);
         head.content_length = length.and_then(nowait_conf::number);
         head

@@ -21,17 +21,17 @@ use std::time::Instant;
 use nowait_cache::{
     Ended, Fill, FillOptions, FillStart, Hit, Moment, Store, Target, Waiter, Woken,
 };
+use nowait_caching::freshness::Stale;
+use nowait_caching::reply::Asked;
+use nowait_caching::status::{Forward, Status};
 use nowait_message::Method;
 use nowait_runtime::fs::Io;
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::{clock, now, sleep};
 
 use super::find::{Begun, Found, Object, Waits};
-use super::freshness::Stale;
 use super::origin::{Origin, Source, Wanted};
-use super::reply::Asked;
 use super::state::State;
-use super::status::{Forward, Status};
 use crate::conf::cache::{CacheConf, Zone};
 use crate::log::Level;
 use crate::outcome::Outcome;

@@ -1,9 +1,9 @@
 //! The cache state of a request, for `$upstream_cache_status` and related variables.
 
 use bytes::Bytes;
+use nowait_caching::status::Status;
 
 use super::find::Begun;
-use super::status::Status;
 use crate::request::Request;
 use crate::variables::Builtin;
 use crate::variables::core::number;

@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use nowait_caching::validity::ValidByStatus;
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Seconds, Setting, Span, Value, arity, number};
 use nowait_message::Method;
 
 use super::cache_path::CachePaths;
-use crate::cache::validity::ValidByStatus;
 use crate::request::Request;
 use crate::upstream::Cause;
 use crate::variables::complex::Complex;

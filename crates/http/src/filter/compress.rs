@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
+use nowait_caching::control::Control;
 use nowait_runtime::pool::{Class, Op, Pool};
 use nowait_runtime::yield_now;
 
 use super::coder::{Coder, Flush};
 use super::pull::Pull;
 use super::recipe::{Recipe, WHOLE_BYTES_MAX};
-use crate::cache::control::Control;
 use crate::conf::charset::ContentTypes;
 use crate::gzip::Counts;
 use crate::log::Level;

@@ -2,6 +2,7 @@
 //!
 //! Built by the handler for a location with a cache; see [`crate::cache::serve`].
 
+use nowait_caching::validity::Ignored;
 use nowait_message::Known;
 
 use super::context::Options;
@@ -9,7 +10,6 @@ use super::handler::{self, Server};
 use super::response::{self, Processed};
 use super::target::{self, Form};
 use crate::cache::origin::{Again, Answer, Origin, Source, Wanted};
-use crate::cache::validity::Ignored;
 use crate::conf::backend::IgnoreHeaders;
 use crate::conf::proxy::ProxyConf;
 use crate::order::Apart;

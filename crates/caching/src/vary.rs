@@ -3,7 +3,7 @@
 //!
 //! nginx's form joins the lines of a field and removes spaces from three lists
 //! (`ngx_http_file_cache_vary`); the strict form (RFC 9111 section 4.1) normalizes more, so that
-//! more requests share a variant. Used by [`super::serve`] to make the key of a variant. Pure.
+//! more requests share a variant. The caller makes the key of a variant from it.
 
 /// The longest list whose members are sorted; in longer ones the order matters.
 const MEMBERS_MAX: usize = 32;
@@ -166,7 +166,7 @@ fn normal(member: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::random_cases;
+    use crate::tests::random_cases;
 
     fn key(vary: &str, lines: &[(&str, &str)], form: Form) -> Vec<u8> {
         let fields = lines.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));

@@ -1,10 +1,10 @@
 //! Whether a response may be stored, and for which requests it may be used (RFC 9111 section 3).
 //!
-//! Used for every response of an origin in the strict mode. Pure: no clock, no configuration.
+//! Used in the strict mode for every response of an origin.
 
 use nowait_message::Method;
 
-use super::reply::{Asked, Reply};
+use crate::reply::{Asked, Reply};
 
 /// Why a response is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum Refusal {
     Useless,
 }
 
-/// Whether a response may be stored. `lifetime` in seconds, from [`super::freshness::lifetime`];
+/// Whether a response may be stored. `lifetime` in seconds, from [`crate::freshness::lifetime`];
 /// `sliced`: the range is part of the key.
 ///
 /// # Errors
@@ -140,7 +140,7 @@ pub fn excluded(name: &[u8], connection: &[u8], reply: &Reply) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::validity::Ignored;
+    use crate::validity::Ignored;
 
     fn check(
         request: &[(&str, &str)],

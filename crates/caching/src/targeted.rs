@@ -3,9 +3,9 @@
 //!
 //! The field is a dictionary of structured fields (RFC 9651). Only the parts that cache directives
 //! need are read here: keys, and values that are integers, strings, tokens or flags. If any part
-//! does not parse, the whole field is ignored. Used by [`super::reply`].
+//! does not parse, the whole field is ignored. Used by [`reply`](crate::reply).
 
-use super::control::{Control, Cow};
+use crate::control::{Control, Cow};
 
 /// The fields that target this cache, in order of precedence: the target list of RFC 9213 section
 /// 2.1.

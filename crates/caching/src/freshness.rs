@@ -1,13 +1,13 @@
 //! How old a response is, how long it is fresh, and whether it may be used (RFC 9111 sections 4.2
 //! and 5.2.1).
 //!
-//! Used in the strict mode when a response is stored and for every request that finds one. Pure:
-//! `now` is an argument, all times are Unix seconds.
+//! Used in the strict mode when a response is stored, and for every request that finds one. All times
+//! are Unix seconds; `now` is an argument.
 
-use super::control::{Control, SECONDS_MAX};
-use super::reply::{Asked, Reply};
-use super::storing;
-use super::validity::ValidByStatus;
+use crate::control::{Control, SECONDS_MAX};
+use crate::reply::{Asked, Reply};
+use crate::storing;
+use crate::validity::ValidByStatus;
 
 /// A response without any times is fresh for a tenth of the time since its modification.
 ///
@@ -188,8 +188,8 @@ pub fn usable(asked: &Asked, stored: &Stored) -> Use {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::control::Scope;
-    use crate::cache::random_cases;
+    use crate::control::Scope;
+    use crate::tests::random_cases;
 
     const NOW: i64 = 1_000_000_000;
 

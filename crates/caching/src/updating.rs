@@ -1,13 +1,13 @@
 //! How other responses change stored ones: a 304 renews the fields (RFC 9111 sections 3.2, 4.3.4),
 //! and so does a response to HEAD (section 4.3.5); a response to an unsafe method invalidates
-//! (section 4.4). Pure; the strict mode only.
+//! (section 4.4). Used in the strict mode only.
 
 use bytes::Bytes;
 use nowait_message::Method;
 
-use super::meta::Field;
-use super::reply::{Reply, joined};
-use super::storing;
+use crate::meta::Field;
+use crate::reply::{Reply, joined};
+use crate::storing;
 
 /// Replaces the stored fields with those of a 304.
 ///

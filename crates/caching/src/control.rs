@@ -1,7 +1,7 @@
 //! `Cache-Control` (RFC 9111 section 5.2): the directives of requests and responses as one struct.
 //!
-//! Used by the rules of the strict mode ([`super::storing`], [`super::freshness`]); nginx's rules
-//! search the field for words instead ([`super::validity`]). Knows no clock and no configuration.
+//! Used by the rules of RFC 9111 ([`storing`](crate::storing), [`freshness`](crate::freshness)); nginx's
+//! rules search the field for words instead ([`validity`](crate::validity)).
 
 use bytes::Bytes;
 
@@ -77,7 +77,7 @@ impl Control {
         control
     }
 
-    /// Adds one directive, in a form that structured fields share: see [`super::targeted`].
+    /// Adds one directive, in a form that structured fields share: see [`crate::targeted`].
     pub(super) fn take(&mut self, name: &[u8], value: Option<Cow<'_>>) {
         // RFC 9111 section 5.2: "Cache directives are identified by a token, to be compared
         // case-insensitively".

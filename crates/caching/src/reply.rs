@@ -1,14 +1,14 @@
 //! The input of the strict rules (RFC 9111) about a request and about a response, read once.
 //!
-//! Made by [`super::serve`] and by the rules' tests; used by [`super::storing`], [`super::freshness`] and
-//! [`super::updating`].
+//! Used by [`storing`](crate::storing), [`freshness`](crate::freshness) and
+//! [`updating`](crate::updating).
 
 use bytes::Bytes;
 use nowait_message::Method;
 
-use super::control::{self, Control};
-use super::targeted;
-use super::validity::{Ignored, VARY_BYTES_MAX};
+use crate::control::{self, Control};
+use crate::targeted;
+use crate::validity::{Ignored, VARY_BYTES_MAX};
 use nowait_message::http_date;
 
 /// A request.

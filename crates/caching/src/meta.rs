@@ -8,8 +8,6 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use nowait_message::Known;
 
-use crate::upstream::{self, HeadBuilder, UpstreamHead};
-
 /// A stored field of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
@@ -19,30 +17,6 @@ pub struct Field {
     pub name: Bytes,
     /// The value without surrounding white space.
     pub value: Bytes,
-}
-
-impl Field {
-    /// The fields of a response that was just received.
-    pub fn of(head: &UpstreamHead) -> Vec<Field> {
-        let own = |field: upstream::Field<'_>| Field {
-            known: field.known,
-            name: head.share(field.name),
-            value: head.share(field.value),
-        };
-        head.fields().map(own).collect()
-    }
-
-    /// A stored head.
-    pub fn head(status: u16, reason: Bytes, fields: &[Field]) -> UpstreamHead {
-        let bytes = fields.iter().map(|field| field.name.len() + field.value.len()).sum();
-        let mut builder = HeadBuilder::new(status, fields.len(), bytes);
-        for field in fields {
-            builder.field(field.known, &field.name, &field.value);
-        }
-        let mut head = builder.finish();
-        head.reason = reason;
-        head
-    }
 }
 
 /// The version of the encoding. Objects of other versions are foreign and not used.
@@ -198,7 +172,7 @@ impl Input {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::random_cases;
+    use crate::tests::random_cases;
 
     fn meta() -> Meta {
         Meta {

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use super::control::SECONDS_MAX;
+use crate::control::SECONDS_MAX;
 use nowait_message::http_date;
 
 /// The longest `Vary` that is stored, in bytes. nginx: `NGX_HTTP_CACHE_VARY_LEN`.
@@ -369,7 +369,7 @@ mod tests {
             "Sun, 06 Nov 1994 08:49:37 GMT",
             "",
         ];
-        crate::cache::random_cases(2000, |random| {
+        crate::tests::random_cases(2000, |random| {
             let lines: Vec<(&str, &str)> = (0..random.below(6))
                 .map(|_| (names[random.below(names.len())], values[random.below(values.len())]))
                 .collect();

@@ -1,0 +1,37 @@
+//! What a shared cache of HTTP responses may do: RFC 9111 as pure functions, and nginx's rules beside
+//! it.
+//!
+//! The rules take plain data: field lines as pairs of name and value, a [`Method`], a status, and times
+//! as Unix seconds. The `http` crate fills it in from requests and responses, and acts on the result.
+//!
+//! | Question | RFC 9111 | nginx's rules |
+//! |---|---|---|
+//! | What do a request and a response say? | [`reply`], [`control`], [`targeted`] (RFC 9213) | |
+//! | May a response be stored, and which of its fields? | [`storing`] | [`validity`] |
+//! | How long is it fresh, and may it be used for this request? | [`freshness`] | [`validity`] |
+//! | Which variant belongs to a request? | [`vary`] | [`vary`] |
+//! | What do later responses change? | [`updating`] | |
+//! | What is kept of it besides its body? | [`meta`] | [`meta`] |
+//! | How is the outcome reported? | [`status`] (RFC 9211) | [`status`] |
+//!
+//! What it never does: read a clock or a configuration, look a response up, or store one: see the
+//! `nowait-cache` crate for that. No input makes it panic.
+//!
+//! `unsafe` is forbidden.
+//!
+//! [`Method`]: nowait_message::Method
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod freshness;
+pub mod meta;
+pub mod reply;
+pub mod status;
+pub mod storing;
+pub mod targeted;
+pub mod updating;
+pub mod validity;
+pub mod vary;
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,8 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::Arc;
 
+use nowait_coding::Dictionary;
 use nowait_conf::{
     Bounded, Buffers, Cx, Diagnostic, Disk, Files as _, Invalid, Node, Setting, Size, Value, arity,
 };
@@ -68,25 +68,19 @@ nowait_conf::directives! {
     /// relative name is resolved against the directory of the configuration file; the `user` must
     /// be able to read it. Only clients that have the same dictionary can decode such responses.
     /// Browsers cannot: use it with clients you control.
-    zstd_dict_file: Option<Dictionary>, in HTTP, args "file";
+    zstd_dict_file: Option<DictionaryFile>, in HTTP, args "file";
 }
 
 /// `zstd_dict_file`
-#[derive(Clone, PartialEq, Eq)]
-pub struct Dictionary(pub Arc<[u8]>);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DictionaryFile(pub Dictionary);
 
-impl std::fmt::Debug for Dictionary {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} bytes", self.0.len())
-    }
-}
-
-impl Dictionary {
+impl DictionaryFile {
     /// Largest dictionary: each compression copies it.
     const BYTES_MAX: u64 = 4 << 20;
 }
 
-impl Setting for Dictionary {
+impl Setting for DictionaryFile {
     const ARITY: arity::Arity = arity::exactly(1);
 
     // Called when a configuration is read, which no event loop does.
@@ -100,7 +94,7 @@ impl Setting for Dictionary {
         let bytes = Disk.read(Path::new(OsStr::from_bytes(&path))).map_err(failed)?;
         match bytes.len() as u64 {
             0 => Err(word.error(format!("the dictionary \"{shown}\" is empty"))),
-            1..=Self::BYTES_MAX => Ok(Self(bytes.into())),
+            1..=Self::BYTES_MAX => Ok(Self(Dictionary(bytes.into()))),
             _ => Err(word
                 .error(format!("the dictionary \"{shown}\" is too large"))
                 .expected("at most 4 MB")),

@@ -6,9 +6,9 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use nowait_coding::Recipe;
 
 use super::compress::{self, recode};
-use super::recipe::Recipe;
 use crate::codings::{Coded, Coding, weight};
 use crate::gzip::Counts;
 use crate::order::Apart;
@@ -74,7 +74,7 @@ pub(super) fn compress(request: &mut Request, response: &mut Response) -> Result
         },
         Coding::Zstd => Recipe::Zstd {
             level: u32::try_from(location.zstd.zstd_comp_level.get()).unwrap_or(1),
-            dictionary: location.zstd.zstd_dict_file.clone(),
+            dictionary: location.zstd.zstd_dict_file.as_ref().map(|file| file.0.clone()),
         },
     };
     compress::wrap(request, response, recipe, counts.clone())

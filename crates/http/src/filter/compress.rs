@@ -13,12 +13,11 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use nowait_caching::control::Control;
+use nowait_coding::{Coder, Flush, Recipe, WHOLE_BYTES_MAX};
 use nowait_runtime::pool::{Class, Op, Pool};
 use nowait_runtime::yield_now;
 
-use super::coder::{Coder, Flush};
 use super::pull::Pull;
-use super::recipe::{Recipe, WHOLE_BYTES_MAX};
 use crate::conf::charset::ContentTypes;
 use crate::gzip::Counts;
 use crate::log::Level;
@@ -142,8 +141,8 @@ fn whole(recipe: &Recipe, text: &[u8], counts: &Counts) -> Result<Bytes, String>
 }
 
 fn count(coder: &Coder, counts: &Counts) {
-    counts.taken.set(coder.taken);
-    counts.made.set(coder.made);
+    counts.taken.set(coder.taken());
+    counts.made.set(coder.made());
 }
 
 /// Where long compression runs.

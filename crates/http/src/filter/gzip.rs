@@ -6,9 +6,9 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use nowait_coding::Recipe;
 
 use super::compress::{self, recode};
-use super::recipe::Recipe;
 use crate::gzip::{Counts, is_accepted};
 use crate::order::Apart;
 use crate::outcome::Special;

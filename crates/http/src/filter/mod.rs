@@ -6,7 +6,6 @@
 
 mod addition;
 mod charset;
-mod coder;
 mod codings;
 mod compress;
 mod gunzip;
@@ -15,9 +14,7 @@ mod headers;
 mod not_modified;
 mod pull;
 mod range;
-mod recipe;
 mod slice;
-mod spare;
 mod ssi;
 mod sub;
 mod userid;

@@ -1,8 +1,8 @@
 //! Texts in pieces, flushes, reuse of states.
 
-use super::super::recipe::Recipe;
-use super::super::recipe::tests::{noise, plain, recipes};
 use super::*;
+use crate::Recipe;
+use crate::recipe::tests::{noise, plain, recipes};
 
 fn gzip(level: u32) -> Recipe {
     Recipe::Gzip { level, window: 15 }
@@ -28,7 +28,7 @@ fn steps_make_one_stream() {
                     out.extend_from_slice(&coder.step(piece, Flush::None).unwrap());
                 }
                 out.extend_from_slice(&coder.step(&[], Flush::Finish).unwrap());
-                let lengths = (coder.taken, coder.made);
+                let lengths = (coder.taken(), coder.made());
                 assert_eq!(lengths, (text.len() as u64, out.len() as u64));
                 assert!(plain(&recipe, &out) == text, "{recipe:?}, {} bytes", text.len());
             }

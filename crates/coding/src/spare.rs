@@ -6,25 +6,25 @@
 use std::sync::Mutex;
 
 /// Most states of one kind kept in the process.
-pub(super) struct Spare<T> {
+pub(crate) struct Spare<T> {
     states: Mutex<Vec<T>>,
     max: usize,
 }
 
 impl<T> Spare<T> {
-    pub(super) const fn new(max: usize) -> Self {
+    pub(crate) const fn new(max: usize) -> Self {
         Self { states: Mutex::new(Vec::new()), max }
     }
 
     /// Takes a state that fits, if there is one.
-    pub(super) fn take(&self, fits: impl Fn(&T) -> bool) -> Option<T> {
+    pub(crate) fn take(&self, fits: impl Fn(&T) -> bool) -> Option<T> {
         let mut states = self.states.try_lock().ok()?;
         let at = states.iter().rposition(fits)?;
         Some(states.remove(at))
     }
 
     /// Keeps a state, if necessary in place of the oldest.
-    pub(super) fn keep(&self, state: T) {
+    pub(crate) fn keep(&self, state: T) {
         let Ok(mut states) = self.states.try_lock() else { return };
         let oldest = (states.len() >= self.max).then(|| states.remove(0));
         states.push(state);

@@ -1,7 +1,6 @@
-//! Compression of texts that arrive in pieces: one interface for gzip, brotli and zstd.
+//! Compression of texts that arrive in pieces: one interface for gzip, Brotli and Zstandard.
 //!
-//! Sans-IO; built by a [`Recipe`](super::recipe::Recipe), used by [`super::compress`]. A step consumes
-//! all of its input, here or on a pool thread.
+//! Built by a [`Recipe`](crate::Recipe). A step consumes all of its input, on whichever thread calls it.
 
 use bytes::Bytes;
 use flate2::{Compress, CompressError, Compression, FlushCompress, Status};
@@ -9,8 +8,8 @@ use nowait_brotli::{Encoder, Operation};
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
-use super::spare::Spare;
-use crate::conf::codings::Dictionary;
+use crate::recipe::Dictionary;
+use crate::spare::Spare;
 
 /// Smallest output buffer in bytes.
 const OUT_BYTES_MIN: usize = 4 * 1024;
@@ -35,7 +34,7 @@ static ZSTD: Spare<CCtx<'static>> = Spare::new(4);
 
 /// What has to be complete at the end of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flush {
+pub enum Flush {
     /// The compressor may hold data back.
     None,
     /// All text until now can be decompressed from the output.
@@ -45,16 +44,16 @@ pub(super) enum Flush {
 }
 
 /// The state of one compression.
-pub(super) struct Coder {
+pub struct Coder {
     kind: Kind,
     /// Text is collected up to this size; 0: it is compressed as it arrives.
     block_bytes: usize,
     /// Bytes of collected text that are not compressed yet.
     collected: usize,
     /// Bytes of text taken until now.
-    pub(super) taken: u64,
+    taken: u64,
     /// Bytes of output until now.
-    pub(super) made: u64,
+    made: u64,
 }
 
 enum Kind {
@@ -65,7 +64,7 @@ enum Kind {
 
 impl Coder {
     /// gzip (RFC 1952) with a window of 2 to the power of `window` bytes.
-    pub(super) fn gzip(level: u32, window: u8) -> Self {
+    pub(crate) fn gzip(level: u32, window: u8) -> Self {
         // zlib's level 1 corresponds to level 2 of this library, which is faster still; the
         // library's own level 1 produces a fifth more bytes.
         let level = level.max(2);
@@ -76,7 +75,7 @@ impl Coder {
     }
 
     /// The compression is complete: its state may be reused.
-    pub(super) fn retire(self) {
+    pub fn retire(self) {
         match self.kind {
             Kind::Gzip(kind, mut compress) => {
                 compress.reset();
@@ -93,7 +92,7 @@ impl Coder {
     }
 
     /// Brotli (RFC 7932) at a level.
-    pub(super) fn brotli(encoder: Encoder, level: u32) -> Self {
+    pub(crate) fn brotli(encoder: Encoder, level: u32) -> Self {
         Self::of(Kind::Brotli(encoder), if level < 2 { 0 } else { BROTLI_BLOCK_BYTES })
     }
 
@@ -101,7 +100,7 @@ impl Coder {
     ///
     /// # Errors
     /// Memory has run out.
-    pub(super) fn zstd(
+    pub(crate) fn zstd(
         level: i32,
         len: Option<u64>,
         dictionary: Option<&Dictionary>,
@@ -123,13 +122,26 @@ impl Coder {
         Ok(Self::of(Kind::Zstd(context), ZSTD_BLOCK_BYTES))
     }
 
+    /// Bytes of text taken until now.
+    #[inline]
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Bytes of output until now.
+    #[inline]
+    pub fn made(&self) -> u64 {
+        self.made
+    }
+
     fn of(kind: Kind, block_bytes: usize) -> Self {
         Self { kind, block_bytes, collected: 0, taken: 0, made: 0 }
     }
 
     /// Bytes of text that a step with this much more input would compress; they determine its
     /// duration.
-    pub(super) fn work(&self, len: usize, flush: Flush) -> usize {
+    #[inline]
+    pub fn work(&self, len: usize, flush: Flush) -> usize {
         let all = self.collected + len;
         if flush == Flush::None && all < self.block_bytes { 0 } else { all }
     }
@@ -138,7 +150,7 @@ impl Coder {
     ///
     /// # Errors
     /// The library's message, for the log.
-    pub(super) fn step(&mut self, input: &[u8], flush: Flush) -> Result<Bytes, String> {
+    pub fn step(&mut self, input: &[u8], flush: Flush) -> Result<Bytes, String> {
         let mut out = Vec::with_capacity((input.len() / 3).max(OUT_BYTES_MIN));
         match &mut self.kind {
             Kind::Gzip(_, compress) => gzip_step(compress, input, flush, &mut out)

@@ -1,18 +1,19 @@
-//! How to compress a response: the coding with its settings, and the cost.
+//! How to compress a text: the coding with its settings, and the cost.
 //!
-//! Sans-IO; used by [`super::compress`]. A complete text is compressed in one step, by the fastest
+//! A complete text is compressed in one step, by the fastest
 //! library for that; a text in pieces goes through a [`Coder`].
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use libdeflater::{CompressionLvl, Compressor};
 use nowait_brotli::{Encoder, Options, QUALITY_MAX};
 
-use super::coder::{Coder, Flush};
-use super::spare::Spare;
-use crate::conf::codings::Dictionary;
+use crate::coder::{Coder, Flush};
+use crate::spare::Spare;
 
 /// Longest text that is compressed in one step, in bytes.
-pub(super) const WHOLE_BYTES_MAX: usize = 256 * 1024;
+pub const WHOLE_BYTES_MAX: usize = 256 * 1024;
 
 /// A whole text is compressed in pieces of this size; before each the pool task checks whether it
 /// is still wanted.
@@ -31,13 +32,38 @@ const GZIP_WINDOW_BITS_MAX: u8 = 15;
 
 /// A coding and its settings.
 #[derive(Debug, Clone)]
-pub(super) enum Recipe {
+pub enum Recipe {
     /// RFC 1952, with a window of 2 to the power of `window` bytes.
-    Gzip { level: u32, window: u8 },
+    Gzip {
+        /// 1 (fast) to 9 (small).
+        level: u32,
+        /// 9 to 15.
+        window: u8,
+    },
     /// RFC 7932, with a window as for gzip.
-    Brotli { level: u32, window: u8 },
+    Brotli {
+        /// 0 (fast) to 11 (small).
+        level: u32,
+        /// 10 to 24.
+        window: u8,
+    },
     /// RFC 8878.
-    Zstd { level: u32, dictionary: Option<Dictionary> },
+    Zstd {
+        /// 1 (fast) to 22 (small).
+        level: u32,
+        /// What the decoder knows already.
+        dictionary: Option<Dictionary>,
+    },
+}
+
+/// A dictionary of Zstandard: the decoder needs the same one.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Dictionary(pub Arc<[u8]>);
+
+impl std::fmt::Debug for Dictionary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
 }
 
 /// A compressor of whole texts. It has 400 to 700 KB, and room for the output.
@@ -70,7 +96,7 @@ impl Recipe {
     /// | Zstandard 1 to 3 | 33 µs | 114 µs | |
     /// | Zstandard 4, 5 | 46 µs | 235 µs | |
     /// | Zstandard 6 to 10 | 230 µs | 500 µs | |
-    pub(super) fn inline_whole_bytes(&self) -> usize {
+    pub fn inline_whole_bytes(&self) -> usize {
         const KB: usize = 1024;
         match self {
             Self::Gzip { level, .. } => match level {
@@ -93,7 +119,7 @@ impl Recipe {
     /// The same for a step of a [`Coder`]. Per 32 KB gzip takes 125 µs at levels 1 and 2, 350 at 3
     /// to 5, 670 at 6, 1.2 to 2.7 ms above. The others take as long as for whole texts, and longer
     /// for the first step, which builds the tables: half a millisecond for Brotli from 7 on.
-    pub(super) fn inline_step_bytes(&self) -> usize {
+    pub fn inline_step_bytes(&self) -> usize {
         const KB: usize = 1024;
         match self {
             Self::Gzip { level, .. } => match level {
@@ -122,7 +148,7 @@ impl Recipe {
     ///
     /// # Errors
     /// The library's message, for the log.
-    pub(super) fn whole(&self, text: &[u8]) -> Result<Bytes, String> {
+    pub fn whole(&self, text: &[u8]) -> Result<Bytes, String> {
         self.whole_while(text, || true)
     }
 
@@ -131,11 +157,7 @@ impl Recipe {
     ///
     /// # Errors
     /// The message for the log: the library's, or that the text is no longer wanted.
-    pub(super) fn whole_while(
-        &self,
-        text: &[u8],
-        is_wanted: impl Fn() -> bool,
-    ) -> Result<Bytes, String> {
+    pub fn whole_while(&self, text: &[u8], is_wanted: impl Fn() -> bool) -> Result<Bytes, String> {
         if let Self::Gzip { level, window } = self
             && text.len() > TINY_BYTES_MAX
             && fits(text.len(), *window)
@@ -176,7 +198,7 @@ impl Recipe {
     ///
     /// # Errors
     /// Memory has run out.
-    pub(super) fn begin(&self, len: Option<u64>, expected: Option<u64>) -> Result<Coder, String> {
+    pub fn begin(&self, len: Option<u64>, expected: Option<u64>) -> Result<Coder, String> {
         match self {
             Self::Gzip { level, window } => {
                 Ok(Coder::gzip(*level, gzip_window(*window, len.or(expected))))
@@ -263,4 +285,4 @@ fn brotli_window(wanted: u8, len: Option<u64>) -> u8 {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

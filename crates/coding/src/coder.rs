@@ -8,6 +8,7 @@ use nowait_brotli::{Encoder, Operation};
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
+use crate::Error;
 use crate::recipe::Dictionary;
 use crate::spare::Spare;
 
@@ -99,15 +100,16 @@ impl Coder {
     /// Zstandard (RFC 8878).
     ///
     /// # Errors
-    /// Memory has run out.
+    /// [`Error::Failed`]: memory has run out.
     pub(crate) fn zstd(
         level: i32,
         len: Option<u64>,
         dictionary: Option<&Dictionary>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Error> {
         let mut context = match ZSTD.take(|_| true) {
             Some(context) => context,
-            None => CCtx::try_create().ok_or("ZSTD_createCCtx() failed")?,
+            None => CCtx::try_create()
+                .ok_or_else(|| Error::Failed("ZSTD_createCCtx() failed".to_owned()))?,
         };
         let set = |context: &mut CCtx<'_>, parameter| context.set_parameter(parameter);
         set(&mut context, CParameter::CompressionLevel(level)).map_err(zstd_failed)?;
@@ -149,19 +151,21 @@ impl Coder {
     /// Takes all of the input and returns the output.
     ///
     /// # Errors
-    /// The library's message, for the log.
-    pub fn step(&mut self, input: &[u8], flush: Flush) -> Result<Bytes, String> {
+    /// [`Error::Failed`]; the compression cannot continue after that.
+    pub fn step(&mut self, input: &[u8], flush: Flush) -> Result<Bytes, Error> {
         let mut out = Vec::with_capacity((input.len() / 3).max(OUT_BYTES_MIN));
         match &mut self.kind {
             Kind::Gzip(_, compress) => gzip_step(compress, input, flush, &mut out)
-                .map_err(|error| format!("deflate() failed: {error}"))?,
+                .map_err(|error| Error::Failed(format!("deflate() failed: {error}")))?,
             Kind::Brotli(encoder) => {
                 let operation = match flush {
                     Flush::None => Operation::Process,
                     Flush::Sync => Operation::Flush,
                     Flush::Finish => Operation::Finish,
                 };
-                encoder.encode(input, operation, &mut out).map_err(|error| error.to_string())?;
+                encoder
+                    .encode(input, operation, &mut out)
+                    .map_err(|error| Error::Failed(error.to_string()))?;
             }
             Kind::Zstd(context) => {
                 zstd_step(context, input, flush, &mut out).map_err(zstd_failed)?;
@@ -233,8 +237,8 @@ fn zstd_step(
     }
 }
 
-fn zstd_failed(code: usize) -> String {
-    format!("zstd compression failed: {}", zstd_safe::get_error_name(code))
+fn zstd_failed(code: usize) -> Error {
+    Error::Failed(format!("zstd compression failed: {}", zstd_safe::get_error_name(code)))
 }
 
 #[cfg(test)]

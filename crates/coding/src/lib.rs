@@ -6,6 +6,8 @@
 //!   wanted.
 //! - [`Recipe::begin`] returns a [`Coder`], which takes a text piece by piece: [`Coder::step`].
 //!
+//! [`Gunzip`] decompresses, in pieces of bounded length.
+//!
 //! Where this runs is the caller's decision. [`Recipe::inline_whole_bytes`] and
 //! [`Recipe::inline_step_bytes`] say how much an event loop may compress by itself, and
 //! [`Coder::work`] says how much a step would compress; anything longer belongs on another thread. All
@@ -18,8 +20,12 @@
 #![forbid(unsafe_code)]
 
 mod coder;
+mod error;
+pub mod gunzip;
 mod recipe;
 mod spare;
 
 pub use coder::{Coder, Flush};
+pub use error::Error;
+pub use gunzip::Gunzip;
 pub use recipe::{Dictionary, Recipe, WHOLE_BYTES_MAX};

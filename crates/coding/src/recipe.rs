@@ -9,13 +9,14 @@ use bytes::Bytes;
 use libdeflater::{CompressionLvl, Compressor};
 use nowait_brotli::{Encoder, Options, QUALITY_MAX};
 
+use crate::Error;
 use crate::coder::{Coder, Flush};
 use crate::spare::Spare;
 
 /// Longest text that is compressed in one step, in bytes.
 pub const WHOLE_BYTES_MAX: usize = 256 * 1024;
 
-/// A whole text is compressed in pieces of this size; before each the pool task checks whether it
+/// A whole text is compressed in pieces of this size; before each the caller is asked whether it
 /// is still wanted.
 const STEP_BYTES: usize = 64 * 1024;
 
@@ -147,17 +148,18 @@ impl Recipe {
     /// Compresses a text.
     ///
     /// # Errors
-    /// The library's message, for the log.
-    pub fn whole(&self, text: &[u8]) -> Result<Bytes, String> {
+    /// [`Error::Failed`]
+    pub fn whole(&self, text: &[u8]) -> Result<Bytes, Error> {
         self.whole_while(text, || true)
     }
 
-    /// Compresses a text on a pool thread while it is wanted, which is checked before each step.
+    /// Compresses a text while its output is wanted, which is checked before each step; for texts
+    /// that take too long for the event loop.
     /// libdeflate has no steps; it takes 12 ms at most.
     ///
     /// # Errors
-    /// The message for the log: the library's, or that the text is no longer wanted.
-    pub fn whole_while(&self, text: &[u8], is_wanted: impl Fn() -> bool) -> Result<Bytes, String> {
+    /// [`Error::Failed`] or [`Error::Unwanted`]
+    pub fn whole_while(&self, text: &[u8], is_wanted: impl Fn() -> bool) -> Result<Bytes, Error> {
         if let Self::Gzip { level, window } = self
             && text.len() > TINY_BYTES_MAX
             && fits(text.len(), *window)
@@ -182,7 +184,7 @@ impl Recipe {
             out.extend_from_slice(&made);
         }
         coder.retire();
-        Err("the compressed text is no longer wanted".to_owned())
+        Err(Error::Unwanted)
     }
 
     /// Size of a step of [`whole_while`](Recipe::whole_while). The fastest levels of Brotli
@@ -197,8 +199,8 @@ impl Recipe {
     /// Starts to compress a text that arrives in pieces: of `len` bytes, or of about `expected`.
     ///
     /// # Errors
-    /// Memory has run out.
-    pub fn begin(&self, len: Option<u64>, expected: Option<u64>) -> Result<Coder, String> {
+    /// [`Error::Failed`]: memory has run out.
+    pub fn begin(&self, len: Option<u64>, expected: Option<u64>) -> Result<Coder, Error> {
         match self {
             Self::Gzip { level, window } => {
                 Ok(Coder::gzip(*level, gzip_window(*window, len.or(expected))))
@@ -215,12 +217,12 @@ impl Recipe {
     }
 }
 
-fn brotli(level: u32, window_bits: u8, size: Option<u64>) -> Result<Encoder, String> {
+fn brotli(level: u32, window_bits: u8, size: Option<u64>) -> Result<Encoder, Error> {
     let quality = u8::try_from(level).unwrap_or(QUALITY_MAX);
     // The lowest levels have no blocks.
     let block_bits = (level >= 2).then_some(BROTLI_BLOCK_BITS);
     let options = Options { quality, window_bits, size, block_bits };
-    Encoder::new(options).map_err(|error| error.to_string())
+    Encoder::new(options).map_err(|error| Error::Failed(error.to_string()))
 }
 
 /// Whether a window holds the whole text: the library for whole texts supports only the largest
@@ -245,12 +247,13 @@ fn libdeflate_level(level: u32) -> i32 {
     }
 }
 
-fn gzip_whole(level: i32, text: &[u8]) -> Result<Bytes, String> {
+fn gzip_whole(level: i32, text: &[u8]) -> Result<Bytes, Error> {
     let spare = WHOLE.take(|whole| whole.level == level);
     let mut whole = match spare {
         Some(whole) => whole,
         None => {
-            let own = CompressionLvl::new(level).map_err(|error| format!("{error:?}"))?;
+            let own =
+                CompressionLvl::new(level).map_err(|error| Error::Failed(format!("{error:?}")))?;
             Whole { level, compressor: Compressor::new(own), out: Vec::new() }
         }
     };
@@ -259,7 +262,7 @@ fn gzip_whole(level: i32, text: &[u8]) -> Result<Bytes, String> {
         whole.out.resize(most, 0);
     }
     let made = whole.compressor.gzip_compress(text, &mut whole.out);
-    let made = made.map_err(|error| format!("gzip compression failed: {error}"))?;
+    let made = made.map_err(|error| Error::Failed(format!("gzip compression failed: {error}")))?;
     let out = Bytes::copy_from_slice(&whole.out[..made]);
     if text.len() <= WHOLE_BYTES_MAX {
         WHOLE.keep(whole);

@@ -13,7 +13,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use nowait_caching::control::Control;
-use nowait_coding::{Coder, Flush, Recipe, WHOLE_BYTES_MAX};
+use nowait_coding::{Coder, Error, Flush, Recipe, WHOLE_BYTES_MAX};
 use nowait_runtime::pool::{Class, Op, Pool};
 use nowait_runtime::yield_now;
 
@@ -86,12 +86,7 @@ pub(super) fn wrap(
 }
 
 /// Creates the compressed body.
-fn begin(
-    request: &Request,
-    body: Body,
-    recipe: Recipe,
-    counts: Rc<Counts>,
-) -> Result<Body, String> {
+fn begin(request: &Request, body: Body, recipe: Recipe, counts: Rc<Counts>) -> Result<Body, Error> {
     let place =
         Place { pool: request.current.compute_pool().clone(), client: request.connection.number };
     let len = body.len();
@@ -133,7 +128,7 @@ fn in_memory(body: Body, max: usize) -> Result<Bytes, Body> {
     }
 }
 
-fn whole(recipe: &Recipe, text: &[u8], counts: &Counts) -> Result<Bytes, String> {
+fn whole(recipe: &Recipe, text: &[u8], counts: &Counts) -> Result<Bytes, Error> {
     let out = recipe.whole(text)?;
     counts.taken.set(text.len() as u64);
     counts.made.set(out.len() as u64);
@@ -143,6 +138,12 @@ fn whole(recipe: &Recipe, text: &[u8], counts: &Counts) -> Result<Bytes, String>
 fn count(coder: &Coder, counts: &Counts) {
     counts.taken.set(coder.taken());
     counts.made.set(coder.made());
+}
+
+impl From<Error> for BodyError {
+    fn from(error: Error) -> Self {
+        Self::Coding(error.to_string())
+    }
 }
 
 /// Where long compression runs.
@@ -192,13 +193,12 @@ impl BodySource for Whole {
             let Some((pull, recipe)) = self.work.take() else { return Ok(None) };
             let text = collect(pull, self.len).await?;
             let out = if text.len() <= recipe.inline_whole_bytes() {
-                whole(&recipe, &text, &self.counts).map_err(BodyError::Coding)?
+                whole(&recipe, &text, &self.counts)?
             } else {
                 let out = self
                     .place
                     .run_while(move |is_wanted| recipe.whole_while(&text, is_wanted))
-                    .await?;
-                let out = out.map_err(BodyError::Coding)?;
+                    .await??;
                 self.counts.taken.set(self.len as u64);
                 self.counts.made.set(out.len() as u64);
                 out
@@ -319,7 +319,7 @@ impl Compressed {
             };
             self.place.run(work).await?
         };
-        Ok((coder, out.map_err(BodyError::Coding)?))
+        Ok((coder, out?))
     }
 }
 

@@ -1,0 +1,25 @@
+//! What can go wrong, and whose fault it is.
+
+use std::fmt;
+
+/// Why there is no output. The text is for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// A library failed, usually for lack of memory: nobody's fault but ours.
+    Failed(String),
+    /// The compressed text is malformed: the fault of its source.
+    Malformed(String),
+    /// The output is no longer wanted, so the compression was stopped.
+    Unwanted,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(message) | Self::Malformed(message) => f.write_str(message),
+            Self::Unwanted => f.write_str("the compressed text is no longer wanted"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

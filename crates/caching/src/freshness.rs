@@ -5,7 +5,7 @@
 //! are Unix seconds; `now` is an argument.
 
 use crate::control::{Control, SECONDS_MAX};
-use crate::reply::{Asked, Reply};
+use crate::facts::{RequestFacts, ResponseFacts};
 use crate::storing;
 use crate::validity::ValidByStatus;
 
@@ -28,9 +28,9 @@ pub struct Lifetime {
 
 /// The freshness lifetime of a response (section 4.2.1). `valid` replaces the heuristic where it
 /// has an entry.
-pub fn lifetime(reply: &Reply, valid: &ValidByStatus, response_time: i64) -> Lifetime {
+pub fn lifetime(response: &ResponseFacts, valid: &ValidByStatus, response_time: i64) -> Lifetime {
     let told = |seconds| Lifetime { seconds, heuristic: false };
-    let control = &reply.control;
+    let control = &response.control;
     // "Caches are encouraged to consider responses that have invalid freshness information […] to be
     // stale."
     if control.invalid {
@@ -46,39 +46,39 @@ pub fn lifetime(reply: &Reply, valid: &ValidByStatus, response_time: i64) -> Lif
     }
     // "If the Expires response header field is present, use its value minus the value of the Date
     // response header field (using the time the message was received if it is not present […]), or"
-    if let Some(expires) = reply.expires {
-        return told(between(reply.date.unwrap_or(response_time), expires));
+    if let Some(expires) = response.expires {
+        return told(between(response.date.unwrap_or(response_time), expires));
     }
     // "Otherwise, no explicit expiration time is present in the response. A heuristic freshness
     // lifetime might be applicable."
-    Lifetime { seconds: heuristic(reply, valid, response_time), heuristic: true }
+    Lifetime { seconds: heuristic(response, valid, response_time), heuristic: true }
 }
 
-fn heuristic(reply: &Reply, valid: &ValidByStatus, response_time: i64) -> u64 {
+fn heuristic(response: &ResponseFacts, valid: &ValidByStatus, response_time: i64) -> u64 {
     // Section 4.2.2: "A cache MUST NOT use heuristics to determine freshness when an explicit
     // expiration time is present"; "on responses with status codes that are not defined as
     // heuristically cacheable unless explicitly marked as cacheable". What the operator configures is
     // such a mark.
-    let configured = valid.seconds(reply.status);
+    let configured = valid.seconds(response.status);
     if configured > 0 {
         return configured;
     }
-    if !(storing::heuristic(reply.status) || reply.control.public) {
+    if !(storing::heuristic(response.status) || response.control.public) {
         return 0;
     }
-    let Some(modified) = reply.last_modified else { return 0 };
-    let age = reply.date.unwrap_or(response_time).saturating_sub(modified);
+    let Some(modified) = response.last_modified else { return 0 };
+    let age = response.date.unwrap_or(response_time).saturating_sub(modified);
     u64::try_from(age / HEURISTIC_PARTS).unwrap_or(0).min(HEURISTIC_SECONDS_MAX)
 }
 
 /// The age of a response when it was received (section 4.2.3), in seconds.
-pub fn initial_age(reply: &Reply, request_time: i64, response_time: i64) -> u64 {
+pub fn initial_age(response: &ResponseFacts, request_time: i64, response_time: i64) -> u64 {
     // "apparent_age = max(0, response_time - date_value);"
-    let apparent_age = reply.date.map_or(0, |date| between(date, response_time));
+    let apparent_age = response.date.map_or(0, |date| between(date, response_time));
     // "response_delay = response_time - request_time;"
     let response_delay = between(request_time, response_time);
     // "corrected_age_value = age_value + response_delay;"
-    let corrected_age_value = reply.age.saturating_add(response_delay);
+    let corrected_age_value = response.age.saturating_add(response_delay);
     // "corrected_initial_age = max(apparent_age, corrected_age_value);"
     apparent_age.max(corrected_age_value).min(SECONDS_MAX)
 }
@@ -143,8 +143,8 @@ pub struct Stale {
 }
 
 /// Decides about a stored response.
-pub fn usable(asked: &Asked, stored: &Stored) -> Use {
-    let control = &asked.control;
+pub fn usable(request: &RequestFacts, stored: &Stored) -> Use {
+    let control = &request.control;
     let staleness = stored.age.saturating_sub(stored.lifetime);
     // "response_is_fresh = (freshness_lifetime > current_age)"
     let fresh = stored.lifetime > stored.age;
@@ -193,42 +193,56 @@ mod tests {
 
     const NOW: i64 = 1_000_000_000;
 
-    fn reply() -> Reply {
-        Reply { status: 200, ..Reply::default() }
+    fn response() -> ResponseFacts {
+        ResponseFacts { status: 200, ..ResponseFacts::default() }
     }
 
     fn control(line: &str) -> Control {
         Control::parse([line.as_bytes()].into_iter())
     }
 
-    fn seconds(reply: &Reply) -> (u64, bool) {
-        let life = lifetime(reply, &ValidByStatus(vec![(Some(201), 7)]), NOW);
+    fn seconds(response: &ResponseFacts) -> (u64, bool) {
+        let life = lifetime(response, &ValidByStatus(vec![(Some(201), 7)]), NOW);
         (life.seconds, life.heuristic)
     }
 
     #[test]
     fn lifetimes() {
-        let with = |line| Reply { control: control(line), expires: Some(NOW + 9), ..reply() };
+        let with =
+            |line| ResponseFacts { control: control(line), expires: Some(NOW + 9), ..response() };
         assert_eq!(seconds(&with("max-age=5, s-maxage=6")), (6, false));
         assert_eq!(seconds(&with("max-age=5")), (5, false));
         assert_eq!(seconds(&with("")), (9, false));
         assert_eq!(seconds(&with("max-age=x")), (0, false));
-        assert_eq!(seconds(&Reply { date: Some(NOW + 4), ..with("") }), (5, false));
-        let modified = Reply { last_modified: Some(NOW - 1000), ..reply() };
+        assert_eq!(seconds(&ResponseFacts { date: Some(NOW + 4), ..with("") }), (5, false));
+        let modified = ResponseFacts { last_modified: Some(NOW - 1000), ..response() };
         assert_eq!(seconds(&modified), (100, true));
-        assert_eq!(seconds(&Reply { last_modified: Some(0), ..reply() }), (86_400, true));
-        assert_eq!(seconds(&Reply { last_modified: Some(NOW + 1000), ..reply() }), (0, true));
-        assert_eq!(seconds(&Reply { status: 500, ..modified.clone() }), (0, true));
-        assert_eq!(seconds(&Reply { status: 201, ..modified }), (7, true));
+        assert_eq!(
+            seconds(&ResponseFacts { last_modified: Some(0), ..response() }),
+            (86_400, true)
+        );
+        assert_eq!(
+            seconds(&ResponseFacts { last_modified: Some(NOW + 1000), ..response() }),
+            (0, true)
+        );
+        assert_eq!(seconds(&ResponseFacts { status: 500, ..modified.clone() }), (0, true));
+        assert_eq!(seconds(&ResponseFacts { status: 201, ..modified }), (7, true));
     }
 
     #[test]
     fn ages() {
-        let reply = Reply { date: Some(NOW - 10), age: 20, ..reply() };
-        assert_eq!(initial_age(&reply, NOW - 3, NOW), 23);
-        assert_eq!(initial_age(&Reply { age: 0, ..reply.clone() }, NOW - 3, NOW), 10);
+        let response = ResponseFacts { date: Some(NOW - 10), age: 20, ..response() };
+        assert_eq!(initial_age(&response, NOW - 3, NOW), 23);
+        assert_eq!(initial_age(&ResponseFacts { age: 0, ..response.clone() }, NOW - 3, NOW), 10);
         // A clock that is ahead makes nothing younger than new.
-        assert_eq!(initial_age(&Reply { date: Some(NOW + 99), ..Reply::default() }, NOW, NOW), 0);
+        assert_eq!(
+            initial_age(
+                &ResponseFacts { date: Some(NOW + 99), ..ResponseFacts::default() },
+                NOW,
+                NOW
+            ),
+            0
+        );
         assert_eq!(current_age(23, NOW, NOW + 7), 30);
         assert_eq!(current_age(SECONDS_MAX, NOW, i64::MAX), SECONDS_MAX);
     }
@@ -238,7 +252,7 @@ mod tests {
         let stored = Stored { lifetime: 100, age: 50, ..Stored::default() };
         let old = Stored { age: 150, ..stored };
         let ask = |line, stored: &Stored| {
-            usable(&Asked { control: control(line), ..Asked::default() }, stored)
+            usable(&RequestFacts { control: control(line), ..RequestFacts::default() }, stored)
         };
         let no = |by_configuration| Use::Validate(Stale { by_configuration, ..Stale::default() });
         assert_eq!(ask("", &stored), Use::Fresh);
@@ -258,7 +272,7 @@ mod tests {
     #[test]
     fn stale_extensions() {
         let stored = Stored { lifetime: 10, age: 15, updating: 5, error: 7, ..Stored::default() };
-        let stale = |stored: &Stored| match usable(&Asked::default(), stored) {
+        let stale = |stored: &Stored| match usable(&RequestFacts::default(), stored) {
             Use::Validate(stale) => (stale.while_updating, stale.if_error),
             other => panic!("{other:?}"),
         };
@@ -274,7 +288,7 @@ mod tests {
     fn any_times() {
         random_cases(5000, |random| {
             let mut some = |n: usize| (random.below(2) == 0).then(|| random.below(n) as u64);
-            let asked = Asked {
+            let request = RequestFacts {
                 control: Control {
                     max_age: some(200),
                     min_fresh: some(100),
@@ -283,7 +297,7 @@ mod tests {
                     no_cache: if some(8) == Some(0) { Scope::Whole } else { Scope::Absent },
                     ..Control::default()
                 },
-                ..Asked::default()
+                ..RequestFacts::default()
             };
             let stored = Stored {
                 lifetime: some(200).unwrap_or(0),
@@ -293,23 +307,25 @@ mod tests {
                 updating: some(50).unwrap_or(0),
                 error: some(50).unwrap_or(0),
             };
-            let decided = usable(&asked, &stored);
+            let decided = usable(&request, &stored);
             match decided {
                 Use::Fresh => {
                     assert!(stored.age < stored.lifetime);
-                    assert!(asked.control.max_age.is_none_or(|max| stored.age <= max));
+                    assert!(request.control.max_age.is_none_or(|max| stored.age <= max));
                 }
-                Use::Accepted => assert!(asked.control.max_stale.is_some() && !stored.never_stale),
+                Use::Accepted => {
+                    assert!(request.control.max_stale.is_some() && !stored.never_stale)
+                }
                 Use::Validate(stale) => {
                     let any = stale.while_updating || stale.if_error || stale.by_configuration;
                     assert!(!any || !stored.never_stale && !stored.always_validate);
                 }
             }
             if !matches!(decided, Use::Validate(_)) {
-                assert!(!stored.always_validate && !asked.control.no_cache.is_whole());
+                assert!(!stored.always_validate && !request.control.no_cache.is_whole());
             }
             let older = Stored { age: stored.age + 1, ..stored };
-            if usable(&asked, &older) == Use::Fresh {
+            if usable(&request, &older) == Use::Fresh {
                 assert_eq!(decided, Use::Fresh);
             }
         });

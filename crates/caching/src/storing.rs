@@ -4,7 +4,7 @@
 
 use nowait_message::Method;
 
-use crate::reply::{Asked, Reply};
+use crate::facts::{RequestFacts, ResponseFacts};
 
 /// Why a response is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,20 +34,25 @@ pub enum Refusal {
 ///
 /// # Errors
 /// The first rule that forbids it.
-pub fn allowed(asked: &Asked, reply: &Reply, lifetime: u64, sliced: bool) -> Result<(), Refusal> {
-    let control = &reply.control;
+pub fn allowed(
+    request: &RequestFacts,
+    response: &ResponseFacts,
+    lifetime: u64,
+    sliced: bool,
+) -> Result<(), Refusal> {
+    let control = &response.control;
     // "A cache MUST NOT store a response to a request unless: the request method is understood by
     // the cache;"
-    if !matches!(asked.method, Method::Get | Method::Head) {
+    if !matches!(request.method, Method::Get | Method::Head) {
         return Err(Refusal::Method);
     }
     // "the response status code is final; if the response status code is 206 or 304, or the
     // must-understand cache directive is present: the cache understands the response status code;"
-    let partial_apart = reply.status == 206 && !sliced;
-    if reply.status < 200
+    let partial_apart = response.status == 206 && !sliced;
+    if response.status < 200
         || partial_apart
-        || reply.status == 304
-        || (control.must_understand && !understood(reply.status))
+        || response.status == 304
+        || (control.must_understand && !understood(response.status))
     {
         return Err(Refusal::Status);
     }
@@ -55,7 +60,7 @@ pub fn allowed(asked: &Asked, reply: &Reply, lifetime: u64, sliced: bool) -> Res
     // that implements the must-understand directive receives a response that includes it, the cache
     // SHOULD ignore the no-store directive if it understands and implements the status code's caching
     // requirements."
-    if (control.no_store && !control.must_understand) || asked.control.no_store {
+    if (control.no_store && !control.must_understand) || request.control.no_store {
         return Err(Refusal::NoStore);
     }
     // "if the cache is shared: the private response directive is either not present or allows a
@@ -66,37 +71,38 @@ pub fn allowed(asked: &Asked, reply: &Reply, lifetime: u64, sliced: bool) -> Res
     // "if the cache is shared: the Authorization header field is not present in the request or a
     // response directive is present that explicitly allows shared caching"; section 3.5:
     // must-revalidate, public, and s-maxage.
-    if asked.authorization
+    if request.authorization
         && !(control.public || control.must_revalidate || control.s_maxage.is_some())
     {
         return Err(Refusal::Authorization);
     }
     // Section 4.1: "A stored response with a Vary header field value containing a member "*" always
     // fails to match."
-    if reply.varies_always() {
+    if response.varies_always() {
         return Err(Refusal::Vary);
     }
     // Section 7.3: "The presence of the Set-Cookie response header field […] does not inhibit
     // caching". It may still be refused, which is what nginx does, unless the origin says that the
     // response is for all.
-    if reply.set_cookie && !(control.public || control.s_maxage.is_some()) {
+    if response.set_cookie && !(control.public || control.s_maxage.is_some()) {
         return Err(Refusal::Cookie);
     }
     // "the response contains at least one of the following: a public response directive, […] an
     // Expires header field, a max-age response directive, […] or a status code that is defined as
     // heuristically cacheable." What the operator configures is such a mark, too.
     let marked = control.public
-        || reply.expires.is_some()
+        || response.expires.is_some()
         || control.max_age.is_some()
         || control.s_maxage.is_some()
-        || heuristic(reply.status)
+        || heuristic(response.status)
         || lifetime > 0;
     if !marked {
         return Err(Refusal::Unmarked);
     }
     // A response that is stale at once is of use only if it can be validated, or served stale.
     let stale_use = control.stale_while_revalidate.max(control.stale_if_error).unwrap_or(0);
-    if (lifetime == 0 || control.no_cache.is_whole()) && stale_use == 0 && !reply.has_validator() {
+    if (lifetime == 0 || control.no_cache.is_whole()) && stale_use == 0 && !response.has_validator()
+    {
         return Err(Refusal::Useless);
     }
     Ok(())
@@ -115,7 +121,7 @@ pub fn heuristic(status: u16) -> bool {
 
 /// Whether a field of a response is not stored (section 3.1): it concerns one connection or
 /// proxies, or the origin forbids it. `connection` has the members of `Connection`.
-pub fn excluded(name: &[u8], connection: &[u8], reply: &Reply) -> bool {
+pub fn excluded(name: &[u8], connection: &[u8], response: &ResponseFacts) -> bool {
     const ALWAYS: [&[u8]; 10] = [
         b"connection",
         b"proxy-connection",
@@ -133,8 +139,8 @@ pub fn excluded(name: &[u8], connection: &[u8], reply: &Reply) -> bool {
         || connection.split(|&b| b == b',').any(|member| is(member.trim_ascii()))
         // Section 5.2.2.7: "private […] qualified form […]: a shared cache MUST NOT store the
         // specified header fields"; section 5.2.2.4 has the same for the use of those of no-cache.
-        || reply.control.private.names().iter().any(|other| is(other))
-        || reply.control.no_cache.names().iter().any(|other| is(other))
+        || response.control.private.names().iter().any(|other| is(other))
+        || response.control.no_cache.names().iter().any(|other| is(other))
 }
 
 #[cfg(test)]
@@ -151,11 +157,15 @@ mod tests {
             lines.iter().map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec())).collect()
         };
         let (request, response) = (bytes(request), bytes(response));
-        let asked = Asked::read(Method::Get, request.iter().map(|(n, v)| (&n[..], &v[..])));
-        let reply =
-            Reply::read(status, response.iter().map(|(n, v)| (&n[..], &v[..])), Ignored::default());
-        let lifetime = reply.control.s_maxage.or(reply.control.max_age).unwrap_or(0);
-        allowed(&asked, &reply, lifetime, false)
+        let request =
+            RequestFacts::read(Method::Get, request.iter().map(|(n, v)| (&n[..], &v[..])));
+        let response = ResponseFacts::read(
+            status,
+            response.iter().map(|(n, v)| (&n[..], &v[..])),
+            Ignored::default(),
+        );
+        let lifetime = response.control.s_maxage.or(response.control.max_age).unwrap_or(0);
+        allowed(&request, &response, lifetime, false)
     }
 
     #[test]
@@ -200,10 +210,10 @@ mod tests {
     #[test]
     fn fields_that_are_not_stored() {
         let response = [(&b"Cache-Control"[..], &b"private=\"X-A\", no-cache=x-b"[..])];
-        let reply = Reply::read(200, response.into_iter(), Ignored::default());
+        let response = ResponseFacts::read(200, response.into_iter(), Ignored::default());
         for name in [&b"Connection"[..], b"x-a", b"X-B", b"X-C", b"Proxy-Authenticate"] {
-            assert!(excluded(name, b"close, x-c", &reply), "{}", name.escape_ascii());
+            assert!(excluded(name, b"close, x-c", &response), "{}", name.escape_ascii());
         }
-        assert!(!excluded(b"X-D", b"close, x-c", &reply));
+        assert!(!excluded(b"X-D", b"close, x-c", &response));
     }
 }

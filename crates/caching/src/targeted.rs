@@ -3,7 +3,7 @@
 //!
 //! The field is a dictionary of structured fields (RFC 9651). Only the parts that cache directives
 //! need are read here: keys, and values that are integers, strings, tokens or flags. If any part
-//! does not parse, the whole field is ignored. Used by [`reply`](crate::reply).
+//! does not parse, the whole field is ignored. Used by [`facts`](crate::facts).
 
 use crate::control::{Control, Cow};
 

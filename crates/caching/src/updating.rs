@@ -5,21 +5,22 @@
 use bytes::Bytes;
 use nowait_message::Method;
 
+use crate::facts::{ResponseFacts, joined};
 use crate::meta::Field;
-use crate::reply::{Reply, joined};
 use crate::storing;
 
 /// Replaces the stored fields with those of a 304.
 ///
 /// Section 3.2: "the cache MUST add each header field in the provided response to the stored
 /// response, replacing field values that are already present, with the following exceptions".
-pub fn freshen(stored: &mut Vec<Field>, newer: &[Field], reply: &Reply) {
+pub fn freshen(stored: &mut Vec<Field>, newer: &[Field], response: &ResponseFacts) {
     let pairs = newer.iter().map(|field| (&field.name[..], &field.value[..]));
     let connection = connection(pairs);
     let taken: Vec<&Field> = newer
         .iter()
         .filter(|header| {
-            !storing::excluded(&header.name, &connection, reply) && !describes_content(&header.name)
+            !storing::excluded(&header.name, &connection, response)
+                && !describes_content(&header.name)
         })
         .collect();
     stored.retain(|old| !taken.iter().any(|new| new.name.eq_ignore_ascii_case(&old.name)));
@@ -135,7 +136,7 @@ mod tests {
             header("X-Hop", "1"),
             header("X-New", "n"),
         ];
-        freshen(&mut stored, &newer, &Reply::default());
+        freshen(&mut stored, &newer, &ResponseFacts::default());
         let expected = [
             header("ETag", "\"1\""),
             header("Content-Type", "a"),

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use nowait_cache::format::State;
 use nowait_cache::index::Tag;
 use nowait_cache::{Fill, Hit, Target, UnixMs};
+use nowait_caching::facts::ResponseFacts;
 use nowait_caching::meta::{self, Field, Meta};
-use nowait_caching::reply::Reply;
 use nowait_caching::{freshness, storing, updating, validity};
 use nowait_message::{Known, http_date};
 use nowait_runtime::clock;
@@ -59,7 +59,7 @@ impl Run<'_> {
     pub(super) fn decide(&self, head: &UpstreamHead, asked_at: i64) -> Storing {
         let ignored = self.origin.ignored(self.request);
         let fields = || head.fields().map(|field| (field.name, field.value));
-        let reply = Reply::read(head.status, fields(), ignored);
+        let reply = ResponseFacts::read(head.status, fields(), ignored);
         let rules = match self.conf.strict {
             true => match self.strict_rules(&reply, asked_at) {
                 Some(rules) => rules,
@@ -85,10 +85,10 @@ impl Run<'_> {
         Storing { entry: Some(self.entry(head, &reply, rules)), refused: false }
     }
 
-    fn strict_rules(&self, reply: &Reply, asked_at: i64) -> Option<Rules> {
+    fn strict_rules(&self, reply: &ResponseFacts, asked_at: i64) -> Option<Rules> {
         let lifetime = freshness::lifetime(reply, &self.conf.valid, self.now).seconds;
         let sliced = self.request.slice.get().is_some();
-        storing::allowed(&self.asked, reply, lifetime, sliced).ok()?;
+        storing::allowed(&self.facts, reply, lifetime, sliced).ok()?;
         let age = freshness::initial_age(reply, asked_at, self.now);
         let left = i64::try_from(lifetime).unwrap_or(i64::MAX) - i64::try_from(age).unwrap_or(0);
         let control = &reply.control;
@@ -108,11 +108,11 @@ impl Run<'_> {
         })
     }
 
-    fn entry(&self, head: &UpstreamHead, reply: &Reply, rules: Rules) -> Entry {
+    fn entry(&self, head: &UpstreamHead, reply: &ResponseFacts, rules: Rules) -> Entry {
         let fields = head.fields().map(|field| (field.name, field.value));
         let connection = updating::connection(fields.clone());
         let kept = fields.filter(|(name, _)| {
-            let nothing = Reply::default();
+            let nothing = ResponseFacts::default();
             let reply = if self.conf.strict { reply } else { &nothing };
             !storing::excluded(name, &connection, reply)
         });
@@ -166,7 +166,7 @@ impl Run<'_> {
         if self.conf.strict {
             let newer = pairs(&answered);
             let newer = newer.iter().map(|(name, value)| (&name[..], &value[..]));
-            let reply = Reply::read(304, newer, ignored);
+            let reply = ResponseFacts::read(304, newer, ignored);
             if !updating::is_about(object.decoded.meta.etag.as_deref(), reply.etag.as_deref()) {
                 return None;
             }
@@ -175,7 +175,7 @@ impl Run<'_> {
             updating::freshen(&mut fields, &answered, &reply);
             let all = pairs(&fields);
             let all = all.iter().map(|(name, value)| (&name[..], &value[..]));
-            let reply = Reply::read(stored.status, all, ignored);
+            let reply = ResponseFacts::read(stored.status, all, ignored);
             let rules = self.strict_rules(&reply, asked_at)?;
             let meta = Meta {
                 last_modified: reply.last_modified,

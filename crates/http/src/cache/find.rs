@@ -246,7 +246,7 @@ impl Run<'_> {
         let lifetime = if soft_purged { 0 } else { self.lifetime_of(head, meta) };
         let after = |until: UnixMs| until.secs().saturating_sub(state.valid_until.secs());
         freshness::usable(
-            &self.asked,
+            &self.facts,
             &Stored {
                 lifetime,
                 age,

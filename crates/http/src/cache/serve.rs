@@ -21,8 +21,8 @@ use std::time::Instant;
 use nowait_cache::{
     Ended, Fill, FillOptions, FillStart, Hit, Moment, Store, Target, Waiter, Woken,
 };
+use nowait_caching::facts::RequestFacts;
 use nowait_caching::freshness::Stale;
-use nowait_caching::reply::Asked;
 use nowait_caching::status::{Forward, Status};
 use nowait_message::Method;
 use nowait_runtime::fs::Io;
@@ -59,7 +59,7 @@ pub(super) struct Run<'a> {
     /// The key of the last look-up.
     pub(super) target: Target,
     /// The request's cache directives (strict mode).
-    pub(super) asked: Asked,
+    pub(super) facts: RequestFacts,
     /// Unix seconds.
     pub(super) now: i64,
     /// A response was found, but not the variant for this request.
@@ -208,10 +208,10 @@ pub(super) fn key(request: &Request, origin: &dyn Origin, conf: &CacheConf) -> T
     target
 }
 
-fn asked(request: &Request) -> Asked {
+fn facts(request: &Request) -> RequestFacts {
     let fields: Vec<(&[u8], &[u8])> =
         request.head.fields().iter().map(|field| (field.name, field.value)).collect();
-    Asked::read(request.method, fields.into_iter())
+    RequestFacts::read(request.method, fields.into_iter())
 }
 
 /// The right to store a response, and how to fetch it.
@@ -234,9 +234,9 @@ impl<'a> Run<'a> {
     ) -> Self {
         State::of(request).key = key.text.clone();
         let io = request.current.cache_io(request, &store);
-        let asked = match conf.strict {
-            true => asked(request),
-            false => Asked { method: request.method, ..Asked::default() },
+        let facts = match conf.strict {
+            true => facts(request),
+            false => RequestFacts { method: request.method, ..RequestFacts::default() },
         };
         Self {
             request,
@@ -246,7 +246,7 @@ impl<'a> Run<'a> {
             io,
             target: key.clone(),
             main: key,
-            asked,
+            facts,
             now: unix_now(),
             vary_miss: false,
             age: None,
@@ -281,7 +281,7 @@ impl<'a> Run<'a> {
                 // RFC 9111 section 5.2.1.7: only-if-cached "indicates that the client only wishes to
                 // obtain a stored response"; a cache that has none "SHOULD […] respond with a 504".
                 Found::Stale(..) | Found::Absent { .. } | Found::Unavailable
-                    if self.asked.control.only_if_cached =>
+                    if self.facts.control.only_if_cached =>
                 {
                     return Outcome::status(504);
                 }

@@ -13,7 +13,7 @@ use nowait_message::http_date;
 
 /// A request.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct RequestFacts {
     /// The method.
     pub method: Method,
     /// Its `Cache-Control`.
@@ -24,7 +24,7 @@ pub struct Asked {
 
 /// A response of the origin.
 #[derive(Debug, Clone, Default)]
-pub struct Reply {
+pub struct ResponseFacts {
     /// The status.
     pub status: u16,
     /// The targeted cache control, or else `Cache-Control`.
@@ -49,7 +49,7 @@ pub struct Reply {
     pub content_range: bool,
 }
 
-impl Asked {
+impl RequestFacts {
     /// Reads the fields of a request.
     pub fn read<'a>(
         method: Method,
@@ -74,7 +74,7 @@ impl Asked {
     }
 }
 
-impl Reply {
+impl ResponseFacts {
     /// Reads the fields of a response.
     pub fn read<'a>(
         status: u16,
@@ -87,38 +87,38 @@ impl Reply {
                 .filter(move |(n, _)| n.eq_ignore_ascii_case(name))
                 .map(|(_, value)| value)
         };
-        let mut reply = Self { status, ..Self::default() };
+        let mut response = Self { status, ..Self::default() };
         if !ignored.cache_control {
             // RFC 9213 section 2.2: the first valid field of the target list is used, "and any
             // Cache-Control and Expires header field in that response is ignored".
             let targeted =
                 targeted::TARGETS.iter().find_map(|target| targeted::parse(lines(target)));
-            reply.targeted = targeted.is_some();
-            reply.control = targeted.unwrap_or_else(|| Control::parse(lines(b"cache-control")));
+            response.targeted = targeted.is_some();
+            response.control = targeted.unwrap_or_else(|| Control::parse(lines(b"cache-control")));
         }
-        if !ignored.expires && !reply.targeted {
+        if !ignored.expires && !response.targeted {
             // RFC 9111 section 5.3: "A cache recipient MUST interpret invalid date formats,
             // especially the value "0", as representing a time in the past".
-            reply.expires = lines(b"expires")
+            response.expires = lines(b"expires")
                 .next()
                 .map(|value| http_date::parse_exact(value).unwrap_or(i64::MIN));
         }
-        reply.date = lines(b"date").next().and_then(http_date::parse_exact);
+        response.date = lines(b"date").next().and_then(http_date::parse_exact);
         // RFC 9111 section 5.1: "it SHOULD use the first value in the list and ignore the rest";
         // "If the field value (after discarding additional values […]) is invalid […] ignore".
-        reply.age = lines(b"age")
+        response.age = lines(b"age")
             .next()
             .and_then(|value| value.split(|&b| b == b',').next())
             .and_then(|value| control::seconds(value.trim_ascii()))
             .unwrap_or(0);
-        reply.last_modified = lines(b"last-modified").next().and_then(http_date::parse);
-        reply.etag = lines(b"etag").next().map(Bytes::copy_from_slice);
+        response.last_modified = lines(b"last-modified").next().and_then(http_date::parse);
+        response.etag = lines(b"etag").next().map(Bytes::copy_from_slice);
         if !ignored.vary {
-            reply.vary = joined(lines(b"vary"));
+            response.vary = joined(lines(b"vary"));
         }
-        reply.set_cookie = !ignored.set_cookie && lines(b"set-cookie").next().is_some();
-        reply.content_range = lines(b"content-range").next().is_some();
-        reply
+        response.set_cookie = !ignored.set_cookie && lines(b"set-cookie").next().is_some();
+        response.content_range = lines(b"content-range").next().is_some();
+        response
     }
 
     /// Whether it can be revalidated by a condition.
@@ -149,39 +149,39 @@ pub fn joined<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Bytes {
 mod tests {
     use super::*;
 
-    fn reply(lines: &[(&str, &str)]) -> Reply {
+    fn response(lines: &[(&str, &str)]) -> ResponseFacts {
         let fields = lines.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        Reply::read(200, fields, Ignored::default())
+        ResponseFacts::read(200, fields, Ignored::default())
     }
 
     #[test]
     fn a_targeted_field_takes_the_place_of_the_others() {
-        let read = reply(&[
+        let read = response(&[
             ("Cache-Control", "no-store"),
             ("Expires", "0"),
             ("CDN-Cache-Control", "max-age=60"),
         ]);
         assert!(read.targeted && !read.control.no_store);
         assert_eq!((read.control.max_age, read.expires), (Some(60), None));
-        let read = reply(&[("Cache-Control", "no-store"), ("CDN-Cache-Control", "Max-Age")]);
+        let read = response(&[("Cache-Control", "no-store"), ("CDN-Cache-Control", "Max-Age")]);
         assert!(!read.targeted && read.control.no_store);
     }
 
     #[test]
     fn fields() {
-        let read = reply(&[("Age", "7, 9"), ("Expires", "0"), ("Vary", "a"), ("Vary", "b, *")]);
+        let read = response(&[("Age", "7, 9"), ("Expires", "0"), ("Vary", "a"), ("Vary", "b, *")]);
         assert_eq!((read.age, read.expires), (7, Some(i64::MIN)));
         assert!(read.varies_always());
-        assert_eq!(reply(&[("Age", "x")]).age, 0);
+        assert_eq!(response(&[("Age", "x")]).age, 0);
     }
 
     #[test]
     fn pragma_counts_only_alone() {
-        let asked = |lines: &[(&str, &str)]| {
+        let request = |lines: &[(&str, &str)]| {
             let fields = lines.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-            Asked::read(Method::Get, fields).control.no_cache.is_whole()
+            RequestFacts::read(Method::Get, fields).control.no_cache.is_whole()
         };
-        assert!(asked(&[("Pragma", "No-Cache")]));
-        assert!(!asked(&[("Pragma", "no-cache"), ("Cache-Control", "max-age=1")]));
+        assert!(request(&[("Pragma", "No-Cache")]));
+        assert!(!request(&[("Pragma", "no-cache"), ("Cache-Control", "max-age=1")]));
     }
 }

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use nowait_message::Known;
+use nowait_message::range::parse_content_range;
 
 use crate::log::Level;
 use crate::request::Request;
@@ -161,7 +162,7 @@ fn check(slice: Slice, head: &Head, etag: Option<&Option<Bytes>>) -> Result<u64,
         return Err(Fault::ETag);
     }
     let (range, whole) =
-        head.header(b"content-range").and_then(content_range).ok_or(Fault::NoRange)?;
+        head.header(b"content-range").and_then(parse_content_range).ok_or(Fault::NoRange)?;
     let whole = whole.ok_or(Fault::NoLength)?;
     let expected = (slice.start, slice.start.saturating_add(slice.size).min(whole));
     let got = (range.start, range.end);
@@ -169,19 +170,6 @@ fn check(slice: Slice, head: &Head, etag: Option<&Option<Bytes>>) -> Result<u64,
         return Err(Fault::Range { got, expected });
     }
     Ok(whole)
-}
-
-/// `bytes 0-99/1000`: the range, and the total length; `None` if it is not stated.
-pub(crate) fn content_range(field: &[u8]) -> Option<(Range<u64>, Option<u64>)> {
-    let text = std::str::from_utf8(field).ok()?.strip_prefix("bytes ")?;
-    let (range, whole) = text.split_once('/')?;
-    let (first, last) = range.split_once('-')?;
-    let number = |text: &str| nowait_conf::number(text.trim().as_bytes());
-    let whole = match whole.trim() {
-        "*" => None,
-        whole => Some(number(whole)?),
-    };
-    Some((number(first)?..number(last)?.checked_add(1)?, whole))
 }
 
 /// The parts of a response, one after the other.
@@ -343,16 +331,6 @@ mod tests {
         assert_eq!(first_byte(b"Bytes= 7-9"), Some(7));
         for other in [&b"bytes=-5"[..], b"bytes=1-2,4-5", b"lines=1-", b"bytes=x", b"bytes="] {
             assert_eq!(first_byte(other), None, "{}", other.escape_ascii());
-        }
-    }
-
-    #[test]
-    fn content_ranges() {
-        assert_eq!(content_range(b"bytes 0-9/25"), Some((0..10, Some(25))));
-        assert_eq!(content_range(b"bytes 0-9/*"), Some((0..10, None)));
-        for wrong in [&b"bytes */25"[..], b"0-9/25", b"bytes 0-9", b"bytes a-9/25", b"bytes 0-9/x"]
-        {
-            assert_eq!(content_range(wrong), None, "{}", wrong.escape_ascii());
         }
     }
 

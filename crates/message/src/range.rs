@@ -118,6 +118,24 @@ pub fn content_range(range: &Range<u64>, size: u64) -> String {
     format!("bytes {}-{}/{}", range.start, range.end.saturating_sub(1), size)
 }
 
+/// Reads the `Content-Range` of a single part: the range, and the length of the whole, which is `None`
+/// if it is not stated. `None` for anything else.
+pub fn parse_content_range(field: &[u8]) -> Option<(Range<u64>, Option<u64>)> {
+    let text = std::str::from_utf8(field).ok()?.strip_prefix("bytes ")?;
+    let (range, whole) = text.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let whole = match whole.trim() {
+        "*" => None,
+        whole => Some(whole_number(whole)?),
+    };
+    Some((whole_number(first)?..whole_number(last)?.checked_add(1)?, whole))
+}
+
+fn whole_number(text: &str) -> Option<u64> {
+    let (value, rest) = number(text.trim().as_bytes())?;
+    rest.is_empty().then_some(value)
+}
+
 /// `Content-Range` of a 416: `bytes */1000`.
 pub fn unsatisfied(size: u64) -> String {
     format!("bytes */{size}")
@@ -179,6 +197,24 @@ mod tests {
 
     fn of(field: &str, size: u64) -> Selection {
         select(field.as_bytes(), size, MAX_RANGES_UNSET)
+    }
+
+    #[test]
+    fn content_ranges() {
+        assert_eq!(parse_content_range(b"bytes 0-9/25"), Some((0..10, Some(25))));
+        assert_eq!(parse_content_range(b"bytes 0-9/*"), Some((0..10, None)));
+        for wrong in [
+            &b"bytes */25"[..],
+            b"0-9/25",
+            b"bytes 0-9",
+            b"bytes a-9/25",
+            b"bytes 0-9/x",
+            b"bytes 0-9x/25",
+            b"bytes 0-+9/25",
+            b"bytes 0-9223372036854775808/*",
+        ] {
+            assert_eq!(parse_content_range(wrong), None, "{}", wrong.escape_ascii());
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_cache::format::Head as Stored;
 use nowait_caching::meta;
+use nowait_message::range::parse_content_range;
 use nowait_message::{Known, Method};
 
 use super::fields;
@@ -232,7 +233,7 @@ impl Identity {
         };
         let (part, length) = match head.status {
             206 => {
-                let range = head.known(Known::ContentRange).and_then(slice::content_range);
+                let range = head.known(Known::ContentRange).and_then(parse_content_range);
                 let (range, length) = range?;
                 (Some(range), Some(length?))
             }
@@ -302,7 +303,7 @@ impl Identity {
             };
         }
         let range = head.known(Known::ContentRange);
-        let range = range.and_then(slice::content_range);
+        let range = range.and_then(parse_content_range);
         let Some((Range { start, end }, Some(length))) = range else {
             return Err("the origin sent no complete Content-Range");
         };

@@ -18,18 +18,20 @@ mod waiters;
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rustix::net::SocketFlags;
+use rustix::io::Errno;
+use rustix::net::{SocketAddrAny, SocketFlags};
 
 use crate::buf::{Chain, Received, RecvBuf};
 use crate::net::{Address, Packet};
 use calls::{accept, receive_datagram, receive_packet, shutdown};
 use epoll::Epoll;
-use sim::{Sim, Weather};
+use sim::Weather;
+pub(crate) use sim::{Sim, placeholder};
 use uring::Uring;
 
 pub use options::DriverKind;
@@ -113,8 +115,33 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.attach(fd, role),
             Driver::Uring(driver) => driver.attach(fd, role),
-            Driver::Sim(_) => Err(io::ErrorKind::Unsupported.into()),
+            Driver::Sim(driver) => driver.attach(fd.as_raw_fd()),
         }
+    }
+
+    /// Begins to connect a socket that is attached next; false: the connection is not established
+    /// yet.
+    pub(crate) fn connect(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        to: &SocketAddrAny,
+    ) -> Result<bool, Errno> {
+        if let Driver::Sim(driver) = self {
+            let to = SocketAddr::try_from(to.clone()).map_err(|_| Errno::AFNOSUPPORT)?;
+            driver.begin_connect(fd.as_raw_fd(), None, to);
+            return Ok(false);
+        }
+        match rustix::net::connect(fd, to) {
+            Ok(()) => Ok(true),
+            // A Unix socket with a full queue reports that at once.
+            Err(Errno::INPROGRESS) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether files can be sent by `sendfile`.
+    pub(crate) fn sends_files(&self) -> bool {
+        !matches!(self, Driver::Sim(_))
     }
 
     /// Releases a socket and closes it as soon as no operation uses it. Its wakers are appended to
@@ -125,7 +152,7 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.detach(key, fd, dropped),
             Driver::Uring(driver) => return driver.detach(key, fd, dropped),
-            Driver::Sim(driver) => driver.detach(key, dropped),
+            Driver::Sim(driver) => driver.detach(key, &fd, dropped),
         }
         false
     }
@@ -316,7 +343,7 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.poll_accept(key, fd, cx),
             Driver::Uring(driver) => driver.poll_accept(key, fd, cx),
-            Driver::Sim(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Driver::Sim(driver) => driver.poll_accept(key, cx),
         }
     }
 
@@ -346,7 +373,9 @@ impl Driver {
                 std::task::ready!(driver.poll_paused(key, cx));
                 SocketFlags::CLOEXEC
             }
-            Driver::Sim(_) => return Poll::Ready(None),
+            Driver::Sim(driver) => {
+                return Poll::Ready(driver.take_queued(key).and_then(Result::ok));
+            }
         };
         // Any failure concerns one connection, or leaves the others to the next listener.
         Poll::Ready(accept(fd, flags).ok())
@@ -410,7 +439,7 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.poll_writable(key, fd, cx, armed),
             Driver::Uring(driver) => driver.poll_writable(key, cx, armed),
-            Driver::Sim(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Driver::Sim(driver) => driver.poll_writable(key, cx),
         }
     }
 

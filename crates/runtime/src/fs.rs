@@ -125,7 +125,10 @@ where
         return crate::guard::exempt(work);
     }
     let client = if io.client == 0 { file } else { io.client };
-    io.pool.run(class, Owner { client, file }, op, work).await?
+    let owner = Owner { client, file };
+    let fault = io.pool.world().and_then(|world| world.fault(op));
+    let work = move || fault.map_or_else(work, Err);
+    io.pool.run(class, owner, op, work).await?
 }
 
 /// Renames `from` to `to`, replacing a file there (rename(2)).

@@ -14,7 +14,9 @@
 mod accounts;
 mod counters;
 mod op;
+mod ordinals;
 mod queue;
+mod simulated;
 mod spent;
 mod task;
 pub(crate) mod threads;
@@ -27,11 +29,13 @@ use std::time::Instant;
 
 pub use counters::{OpSnapshot, PoolSnapshot};
 pub use op::{Class, Op, Owner};
+pub(crate) use simulated::{Thread, World};
 pub use spent::{Meter, Metered, Spent, metered};
 pub use task::Run;
 
 use counters::OpCounters;
 use queue::{Fair, Limits, Ticket};
+use simulated::Simulated;
 use task::{Cell, Job};
 
 /// Settings of a pool.
@@ -110,6 +114,8 @@ struct Inner {
     state: Mutex<State>,
     work: Condvar,
     counters: Vec<OpCounters>,
+    /// In a simulation.
+    simulated: Option<Box<Simulated>>,
 }
 
 struct State {
@@ -142,6 +148,11 @@ impl Pool {
     /// Creates a pool. No thread is started yet.
     pub fn new(config: PoolConfig) -> Pool {
         threads::prepare();
+        Pool::with(config, None)
+    }
+
+    fn with(config: PoolConfig, simulated: Option<Box<Simulated>>) -> Pool {
+        let created = simulated.as_ref().map_or_else(Instant::now, |simulated| simulated.now());
         let threads = config.threads.max(1);
         let limits = match config.max_queue {
             0 => Limits::none(),
@@ -151,7 +162,7 @@ impl Pool {
             name: config.name.into(),
             threads,
             max_queue: config.max_queue,
-            created: Instant::now(),
+            created,
             state: Mutex::new(State {
                 queue: Fair::new(limits),
                 alive: 0,
@@ -162,6 +173,7 @@ impl Pool {
             }),
             work: Condvar::new(),
             counters: Op::ALL.iter().map(|_| OpCounters::default()).collect(),
+            simulated,
         }))))
     }
 
@@ -275,7 +287,10 @@ impl Inner {
         job: Arc<dyn Job>,
         must: bool,
     ) -> Result<Ticket, PoolError> {
-        let since = Instant::now();
+        let (since, owner) = match &self.simulated {
+            None => (Instant::now(), owner),
+            Some(simulated) => (simulated.now(), simulated.owner(owner)),
+        };
         let mut state = lock(&self.state);
         if state.closed {
             return Err(PoolError::ShutDown { name: self.name.clone() });
@@ -320,6 +335,9 @@ impl Inner {
     }
 
     fn start_thread(self: &Arc<Inner>) {
+        if let Some(simulated) = &self.simulated {
+            return simulated.start(Thread::of(self));
+        }
         let inner = self.clone();
         let failed = self.clone();
         threads::start(

@@ -1,11 +1,14 @@
 //! Connection tasks on the simulated driver.
 
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use nowait_runtime::net::{SendOptions, Stream};
-use nowait_runtime::sim::{self, Weather};
+use nowait_runtime::fs::{self, CreateOptions, Io, OpenOptions};
+use nowait_runtime::net::{Address, Listener, ListenerOptions, SendOptions, Stream};
+use nowait_runtime::pool::{Op, PoolConfig};
+use nowait_runtime::sim::{self, Disk, Weather};
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::{now, sleep, spawn, yield_now};
 
@@ -156,5 +159,155 @@ fn waiting_for_ever_is_found() {
     sim::run(3, Weather::fair(), || async {
         let (client, _server) = sim::pair();
         let _ = client.recv(Duration::MAX).await;
+    });
+}
+
+const SERVER: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 80);
+const CLIENT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 9)), 4711);
+
+fn listener() -> Listener {
+    let fd = sim::listen(SERVER).unwrap();
+    Listener::from_fd(fd, ListenerOptions { id: 1, shared: false }).unwrap()
+}
+
+#[test]
+fn clients_reach_a_listener() {
+    for seed in 0..50 {
+        sim::run(seed, Weather::rough(), || async {
+            let listener = listener();
+            let served = spawn(async move {
+                let first = listener.accept().await.unwrap();
+                assert_eq!(first.peer, Address::Inet(CLIENT));
+                echo(first.stream).await.unwrap();
+                let second = listener.accept().await.unwrap();
+                echo(second.stream).await.unwrap()
+            });
+            drop(talk(sim::connect(CLIENT, SERVER, TIMEOUT).await.unwrap()).await.unwrap());
+            // As the code under test connects.
+            let stream = Stream::connect(&Address::Inet(SERVER), TIMEOUT).await.unwrap();
+            drop(talk(stream).await.unwrap());
+            served.await.unwrap();
+            assert_eq!(sim::sockets(), 0);
+        });
+    }
+}
+
+#[test]
+fn nobody_listens() {
+    sim::run(1, Weather::rough(), || async {
+        let refused = |error: io::Error| assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        refused(sim::connect(CLIENT, SERVER, TIMEOUT).await.unwrap_err());
+        let listener = listener();
+        let client = sim::connect(CLIENT, SERVER, TIMEOUT).await.unwrap();
+        assert_eq!(sim::listen(SERVER).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        // Closing it resets who was not accepted.
+        drop(listener);
+        let error = client.recv(TIMEOUT).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        refused(sim::connect(CLIENT, SERVER, TIMEOUT).await.unwrap_err());
+    });
+}
+
+#[test]
+fn a_stopped_listener_returns_what_was_queued() {
+    sim::run(1, Weather::rough(), || async {
+        let listener = listener();
+        let _client = sim::connect(CLIENT, SERVER, TIMEOUT).await.unwrap();
+        listener.stop();
+        assert_eq!(listener.accept().await.unwrap().peer, Address::Inet(CLIENT));
+        let ended = listener.accept().await.unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::NotConnected);
+    });
+}
+
+fn pool(threads: usize, max_queue: usize, disk: Disk) -> nowait_runtime::pool::Pool {
+    sim::pool(PoolConfig { name: "disk".to_owned(), threads, max_queue }, disk)
+}
+
+/// A disk on which every operation takes this long.
+fn taking(hang: Duration) -> Disk {
+    Disk { hang_one_in: 1, hang, ..Disk::fast() }
+}
+
+#[test]
+fn a_pool_takes_virtual_time() {
+    sim::run(1, Weather::fair(), || async {
+        let start = now();
+        let pool = pool(2, 8, taking(SECOND));
+        let loop_thread = std::thread::current().id();
+        let runs: Vec<_> = (0..5)
+            .map(|_| {
+                pool.run(nowait_runtime::pool::Class::Path, 0, Op::Stat, move || {
+                    assert_eq!(std::thread::current().id(), loop_thread);
+                })
+            })
+            .collect();
+        for run in runs {
+            run.await.unwrap();
+        }
+        // Five operations, two at a time.
+        assert_eq!(now() - start, 3 * SECOND);
+        assert_eq!(pool.snapshot().threads_alive, 0);
+    });
+}
+
+#[test]
+fn a_pool_refuses_what_its_queue_does_not_hold() {
+    sim::run(1, Weather::fair(), || async {
+        let pool = pool(1, 1, taking(SECOND));
+        let run = || pool.run(nowait_runtime::pool::Class::Path, 0, Op::Stat, || ());
+        let (first, second, third) = (run(), run(), run());
+        assert!(third.await.is_err());
+        // Work that has not started is cancelled.
+        drop(second);
+        first.await.unwrap();
+        let ops = &pool.snapshot().ops[0];
+        assert_eq!((ops.started, ops.cancelled, ops.overflowed), (1, 1, 1));
+    });
+}
+
+#[test]
+fn a_disk_fails_and_is_slow_by_seed() {
+    let path = std::env::temp_dir().join(format!("nowait-sim-disk-{}", std::process::id()));
+    let name = path.to_str().unwrap().as_bytes().to_vec();
+    let run = |seed: u64, disk: Disk| {
+        let name = name.clone();
+        sim::run(seed, Weather::fair(), move || async move {
+            let io = Io::new(pool(4, 64, disk));
+            let options =
+                CreateOptions { exclusive: false, truncate: true, ..CreateOptions::default() };
+            let contents = vec![7u8; 100_000];
+            let result = async {
+                let file = fs::create(&io, &name, &options).await?;
+                file.write_at(&io, 0, vec![contents.clone().into()]).await?;
+                drop(file);
+                let file = fs::open(&io, &name, &OpenOptions::default()).await?;
+                assert_eq!(file.read_at(&io, 0, 200_000).await?, contents);
+                io::Result::Ok(())
+            };
+            let result: io::Result<()> = result.await;
+            assert_eq!(result.is_err(), sim::disk_faults() > 0);
+            (result.is_ok(), sim::digest())
+        })
+    };
+    assert!(run(1, Disk::fast()).0);
+    assert!((0..50).all(|seed| run(seed, Disk::slow()).0));
+    let failing = Disk { fail_one_in: 4, ..Disk::slow() };
+    let results: Vec<_> = (0..50).map(|seed| run(seed, failing)).collect();
+    let good = results.iter().filter(|(good, _)| *good).count();
+    assert!((1..50).contains(&good), "{good}");
+    assert_eq!(results, (0..50).map(|seed| run(seed, failing)).collect::<Vec<_>>());
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+#[should_panic(expected = "livelock")]
+fn waking_each_other_for_ever_is_found() {
+    sim::run(3, Weather::fair(), || async {
+        loop {
+            yield_now().await;
+        }
     });
 }

@@ -4,19 +4,22 @@
 //! any byte, partial writes, delays, spurious wake-ups, resets. The same seed gives the same run.
 //! Time passes only when every task waits, and then at once.
 //!
-//! Called by [`crate::sim`]. Has no listeners and no other threads: work given to a pool would make
-//! a run depend on real time.
+//! Called by [`crate::sim`]. Has no other threads: work given to a pool with threads would make a run
+//! depend on real time, so a simulation has pools of its own ([`crate::sim::pool`]).
 
+mod trace;
 mod weather;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use slab::Slab;
 
 use super::socket::{Key, Wait};
@@ -25,11 +28,23 @@ use crate::buf::{self, Chain, Chunk, RECV_BUF_BYTES, RecvBuf};
 
 pub use weather::Weather;
 
+use crate::net::Address;
+use trace::Trace;
+
 /// Number of random attempts to find a free port.
 const PORT_TRIES_MAX: usize = 64;
 
 /// One in this many operations wakes its task spuriously.
 const SPURIOUS_ONE_IN: u64 = 16;
+
+/// Connections that wait to be accepted at a listener; further ones are refused.
+const BACKLOG_MAX: usize = 256;
+
+/// Ports of clients that do not choose one.
+const PORTS: std::ops::Range<u16> = 32_768..61_000;
+
+/// Turns in a row in which time may stand still: more mean that tasks wake each other for ever.
+const STILL_TURNS_MAX: u32 = 20_000;
 
 /// What arrives at a socket.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,12 +56,41 @@ enum Arrival {
     Reset,
     /// A datagram, and who sent it.
     Datagram(SocketAddr, Vec<u8>),
+    /// The socket's attempt to connect reaches its destination.
+    Connection {
+        from: SocketAddr,
+        to: SocketAddr,
+    },
     /// Nothing: a spurious wake-up.
     Nothing,
 }
 
 /// An arrival, ordered by time, then by the order in which it was sent.
 type Event = Reverse<(Duration, u64, usize, u32, Arrival)>;
+
+/// A listening socket of the simulation.
+struct Queue {
+    address: SocketAddr,
+    /// Established connections: sockets and their clients' addresses.
+    arrived: VecDeque<(usize, SocketAddr)>,
+}
+
+/// How far the connection of a client's socket has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    Connected,
+    Connecting,
+    Refused,
+}
+
+/// A descriptor that stands for a socket: real but unconnected, so that setting options works.
+///
+/// # Errors
+/// When descriptors have run out.
+pub(crate) fn placeholder() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
 
 #[derive(Default)]
 struct Socket {
@@ -67,6 +111,9 @@ struct Socket {
     hangup: Option<Waker>,
     /// Additional state of a UDP socket.
     datagram: Option<Box<Mailbox>>,
+    /// Additional state of a listening socket.
+    listens: Option<Box<Queue>>,
+    progress: Progress,
 }
 
 /// A UDP socket of the simulation.
@@ -91,6 +138,12 @@ pub(crate) struct Sim {
     next_serial: u32,
     /// UDP sockets by address.
     bound: FxHashMap<SocketAddr, usize>,
+    /// Listening sockets by address.
+    listening: FxHashMap<SocketAddr, usize>,
+    /// Sockets that only a descriptor stands for.
+    unattached: FxHashMap<RawFd, usize>,
+    still_turns: u32,
+    trace: Trace,
 }
 
 impl Sim {
@@ -104,7 +157,21 @@ impl Sim {
             next_event: 0,
             next_serial: 0,
             bound: FxHashMap::default(),
+            listening: FxHashMap::default(),
+            unattached: FxHashMap::default(),
+            still_turns: 0,
+            trace: Trace::default(),
         }
+    }
+
+    /// Number of sockets that exist.
+    pub(crate) fn sockets(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// The record of what happened.
+    pub(crate) fn trace(&mut self) -> &mut Trace {
+        &mut self.trace
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -135,12 +202,19 @@ impl Sim {
                 return Err(io::Error::other("simulation: deadlock, all tasks wait forever"));
             }
         };
+        self.still_turns = if until > self.now { 0 } else { self.still_turns + 1 };
+        if self.still_turns > STILL_TURNS_MAX {
+            return Err(io::Error::other("simulation: livelock, time stands still"));
+        }
         self.now = self.now.max(until);
         while self.events.peek().is_some_and(|Reverse((at, ..))| *at <= self.now) {
-            let Some(Reverse((_, _, index, serial, arrival))) = self.events.pop() else { break };
+            let Some(Reverse((at, _, index, serial, arrival))) = self.events.pop() else { break };
             let socket = self.sockets.get_mut(index).filter(|socket| socket.serial == serial);
-            if let Some(socket) = socket {
-                socket.arrive(arrival, woken);
+            let Some(socket) = socket else { continue };
+            record(&mut self.trace, at, serial, &arrival);
+            match arrival {
+                Arrival::Connection { from, to } => self.establish(index, from, to, woken),
+                arrival => socket.arrive(arrival, woken),
             }
         }
         Ok(())
@@ -159,16 +233,17 @@ impl Sim {
         self.sockets.insert(Socket { serial: self.next_serial, peer, ..Socket::default() })
     }
 
-    pub(crate) fn detach(&mut self, key: Key, dropped: &mut Vec<Waker>) {
+    pub(crate) fn detach(&mut self, key: Key, fd: &OwnedFd, dropped: &mut Vec<Waker>) {
         let index = key.0 as usize;
-        // As in TCP: closing with unread data resets the connection.
+        // As in TCP: closing with unread data resets the connection, and so does SO_LINGER of zero.
         let unread = !self.sockets[index].arrived.is_empty();
-        if unread {
+        if unread || sockopt::socket_linger(fd).is_ok_and(|time| time == Some(Duration::ZERO)) {
             self.send_off(index, Arrival::Reset);
         } else if !self.sockets[index].shut {
             self.send_off(index, Arrival::End);
         }
-        let socket = self.sockets.remove(index);
+        let mut socket = self.sockets.remove(index);
+        self.stop_listening(&mut socket);
         if let Some(mailbox) = &socket.datagram {
             self.bound.remove(&mailbox.address);
         }
@@ -181,8 +256,7 @@ impl Sim {
     /// Sends something to the peer, if there is one; it arrives in order, after some delay.
     fn send_off(&mut self, from: usize, arrival: Arrival) {
         let Some(peer) = self.sockets[from].peer else { return };
-        let delay_max = self.weather.delay_max.as_nanos() as u64;
-        let delay = Duration::from_nanos(self.random(delay_max + 1));
+        let delay = self.delay();
         let socket = &mut self.sockets[from];
         let at = (self.now + delay).max(socket.last_arrival);
         if arrival != Arrival::Nothing {
@@ -191,6 +265,12 @@ impl Sim {
         let serial = self.sockets[peer].serial;
         self.next_event += 1;
         self.events.push(Reverse((at, self.next_event, peer, serial, arrival)));
+    }
+
+    /// How long something is in transit.
+    fn delay(&mut self) -> Duration {
+        let delay_max = self.weather.delay_max.as_nanos() as u64;
+        Duration::from_nanos(self.random(delay_max + 1))
     }
 
     /// Occasionally sends the peer a meaningless event.
@@ -356,8 +436,7 @@ impl Sim {
         let copies =
             1 + usize::from(self.one_in(lose_one_in)) - usize::from(self.one_in(lose_one_in));
         for _ in 0..copies {
-            let delay_max = self.weather.delay_max.as_nanos() as u64;
-            let at = self.now + Duration::from_nanos(self.random(delay_max + 1));
+            let at = self.now + self.delay();
             let serial = self.sockets[index].serial;
             self.next_event += 1;
             let arrival = Arrival::Datagram(from, data.to_vec());
@@ -400,6 +479,129 @@ impl Sim {
     }
 }
 
+/// Listening sockets, and connections to them. A descriptor stands for each socket until it is
+/// attached, since the code under test passes descriptors around; they are never read or written.
+impl Sim {
+    /// Starts listening at this address; returns the socket's descriptor.
+    pub(crate) fn listen(&mut self, address: SocketAddr) -> io::Result<OwnedFd> {
+        if self.listening.contains_key(&address) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let fd = placeholder()?;
+        let index = self.socket(None);
+        let queue = Queue { address, arrived: VecDeque::new() };
+        self.sockets[index].listens = Some(Box::new(queue));
+        self.listening.insert(address, index);
+        self.unattached.insert(fd.as_raw_fd(), index);
+        Ok(fd)
+    }
+
+    /// Begins to connect the socket of this descriptor. `from`: the client's address.
+    pub(crate) fn begin_connect(&mut self, fd: RawFd, from: Option<SocketAddr>, to: SocketAddr) {
+        let index = self.socket(None);
+        let port = PORTS.start + self.random(PORTS.len() as u64) as u16;
+        let from = from.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], port)));
+        self.sockets[index].progress = Progress::Connecting;
+        self.unattached.insert(fd, index);
+        let (at, serial) = (self.now + self.delay(), self.sockets[index].serial);
+        self.next_event += 1;
+        let arrival = Arrival::Connection { from, to };
+        self.events.push(Reverse((at, self.next_event, index, serial, arrival)));
+    }
+
+    /// A client's attempt reaches its destination.
+    fn establish(
+        &mut self,
+        client: usize,
+        from: SocketAddr,
+        to: SocketAddr,
+        woken: &mut Vec<Waker>,
+    ) {
+        let listener = self.listening.get(&to).copied();
+        let accepts = |index: &usize| {
+            let queue = self.sockets[*index].listens.as_ref();
+            queue.is_some_and(|queue| queue.arrived.len() < BACKLOG_MAX)
+        };
+        match listener.filter(accepts) {
+            Some(listener) => {
+                let server = self.socket(Some(client));
+                self.sockets[client].peer = Some(server);
+                self.sockets[client].progress = Progress::Connected;
+                let socket = &mut self.sockets[listener];
+                if let Some(queue) = &mut socket.listens {
+                    queue.arrived.push_back((server, from));
+                }
+                woken.extend(socket.read.take());
+            }
+            None => self.sockets[client].progress = Progress::Refused,
+        }
+        let socket = &mut self.sockets[client];
+        woken.extend(socket.read.take());
+        woken.extend(socket.write.take());
+    }
+
+    /// The socket that this descriptor stands for.
+    pub(crate) fn attach(&mut self, fd: RawFd) -> io::Result<Key> {
+        let index = self.unattached.remove(&fd).ok_or(io::ErrorKind::Unsupported)?;
+        Ok(Key(index as u32))
+    }
+
+    /// The next connection of a listener.
+    pub(crate) fn poll_accept(
+        &mut self,
+        key: Key,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(OwnedFd, Option<Address>)>> {
+        self.confuse(key.0 as usize);
+        if let Some(accepted) = self.take_queued(key) {
+            return Poll::Ready(accepted);
+        }
+        remember(&mut self.sockets[key.0 as usize].read, cx);
+        Poll::Pending
+    }
+
+    /// Takes a connection that waits at a listener; `None`: none waits.
+    pub(crate) fn take_queued(
+        &mut self,
+        key: Key,
+    ) -> Option<io::Result<(OwnedFd, Option<Address>)>> {
+        let queue = self.sockets.get_mut(key.0 as usize)?.listens.as_mut()?;
+        let (server, from) = queue.arrived.pop_front()?;
+        Some(placeholder().map(|fd| {
+            self.unattached.insert(fd.as_raw_fd(), server);
+            (fd, Some(Address::Inet(from)))
+        }))
+    }
+
+    /// Waits until a client's connection is established, or the socket has room.
+    pub(crate) fn poll_writable(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let window = self.weather.window_bytes;
+        let socket = &mut self.sockets[key.0 as usize];
+        match socket.progress {
+            Progress::Refused => return Poll::Ready(Err(io::ErrorKind::ConnectionRefused.into())),
+            Progress::Connected if socket.reset || socket.outstanding < window => {
+                return Poll::Ready(Ok(()));
+            }
+            Progress::Connected | Progress::Connecting => {}
+        }
+        remember(&mut socket.write, cx);
+        Poll::Pending
+    }
+
+    /// A listener is closed: connections that nobody accepted are reset.
+    fn stop_listening(&mut self, socket: &mut Socket) {
+        let Some(queue) = socket.listens.take() else { return };
+        self.listening.remove(&queue.address);
+        for (server, _) in queue.arrived {
+            self.send_off(server, Arrival::Reset);
+            let server = self.sockets.remove(server);
+            if let Some(client) = server.peer {
+                self.sockets[client].peer = None;
+            }
+        }
+    }
+}
+
 impl Socket {
     fn arrive(&mut self, arrival: Arrival, woken: &mut Vec<Waker>) {
         match arrival {
@@ -416,10 +618,32 @@ impl Socket {
                     mailbox.arrived.push_back((from, data));
                 }
             }
-            Arrival::Nothing => {}
+            Arrival::Connection { .. } | Arrival::Nothing => {}
         }
         woken.extend(self.read.take());
         woken.extend(self.write.take());
         woken.extend(self.hangup.take());
+    }
+}
+
+/// Records what arrives at a socket.
+fn record(trace: &mut Trace, at: Duration, serial: u32, arrival: &Arrival) {
+    match arrival {
+        // Wake-ups only matter by what they cause.
+        Arrival::Nothing => {}
+        Arrival::Data(data) => {
+            trace.data(data);
+            trace.line(at, format_args!("socket {serial}: {} bytes", data.len()));
+        }
+        Arrival::End => trace.line(at, format_args!("socket {serial}: end")),
+        Arrival::Reset => trace.line(at, format_args!("socket {serial}: reset")),
+        Arrival::Datagram(from, data) => {
+            trace.data(data);
+            let len = data.len();
+            trace.line(at, format_args!("socket {serial}: datagram of {len} bytes from {from}"));
+        }
+        Arrival::Connection { from, to } => {
+            trace.line(at, format_args!("socket {serial}: connection from {from} to {to}"));
+        }
     }
 }

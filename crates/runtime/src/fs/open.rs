@@ -62,6 +62,11 @@ pub fn try_open(io: &Io, path: &[u8], options: &OpenOptions) -> Option<io::Resul
         let open = || open_waiting(io.pool.clone(), path, options, Settings::of(io));
         return Some(crate::guard::exempt(open));
     }
+    if let Some(world) = io.pool.world() {
+        let options = OpenOptions { prefetch: 0, ..*options };
+        let open = || open_waiting(io.pool.clone(), path, &options, Settings::of(io));
+        return world.is_hit().then(open);
+    }
     let (fd, metadata, mount) = match inline::lookup(path, options.symlinks, FLAGS)? {
         Ok(found) => found,
         Err(error) => return Some(Err(error)),
@@ -91,6 +96,9 @@ pub async fn stat(io: &Io, path: &[u8], symlinks: Symlinks) -> io::Result<Metada
 pub fn try_stat(io: &Io, path: &[u8], symlinks: Symlinks) -> Option<io::Result<Metadata>> {
     if io.opens_inline() {
         return Some(crate::guard::exempt(|| stat_waiting(path, symlinks)));
+    }
+    if let Some(world) = io.pool.world() {
+        return world.is_hit().then(|| stat_waiting(path, symlinks));
     }
     let found = inline::lookup(path, symlinks, STAT_FLAGS)?;
     Some(found.map(|(_, metadata, _)| metadata))

@@ -9,7 +9,7 @@ use super::file::Handle;
 use super::touch::touch;
 use super::{Aio, File, Io, known, offload, residency};
 use crate::mounts;
-use crate::pool::{Class, Op};
+use crate::pool::{Class, Op, World};
 
 /// Result of an inline attempt.
 enum Attempt {
@@ -137,6 +137,9 @@ impl Handle {
             let read = || nowait_sys::fs::read_at(self.as_fd(), offset, len, buffer);
             return crate::guard::exempt(read).map(Attempt::Whole);
         }
+        if let Some(world) = io.pool.world() {
+            return self.attempt_in(world, offset, len, buffer);
+        }
         if !self.mount.reads_inline() || !self.is_touched() {
             return Ok(Attempt::No);
         }
@@ -170,6 +173,24 @@ impl Handle {
         self.used(offset, offset + done as u64);
         mounts::count(&counters.read_inline);
         Ok(Attempt::Whole(done))
+    }
+
+    /// An attempt on a simulated disk: the range is in memory, in part, or not at all.
+    fn attempt_in(
+        &self,
+        world: &dyn World,
+        offset: u64,
+        len: usize,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<Attempt> {
+        let hit = world.is_hit();
+        let part = if hit { len } else { world.part_in_memory(len) };
+        let read = nowait_sys::fs::read_at(self.as_fd(), offset, part, buffer)?;
+        Ok(match part {
+            _ if hit => Attempt::Whole(read),
+            0 => Attempt::No,
+            _ => Attempt::Part(read),
+        })
     }
 }
 

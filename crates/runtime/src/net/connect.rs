@@ -1,10 +1,9 @@
 //! Establishing connections.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::net::{self, SocketAddrAny, SocketFlags, SocketType, sockopt};
 
 use super::{Address, Stream};
@@ -92,16 +91,12 @@ impl Stream {
     ) -> Result<Stream, ConnectError> {
         let any = address.to_any().map_err(ConnectError::Connect)?;
         let fd = open(&any, SocketType::STREAM, options)?;
-        let started = match net::connect(&fd, &any) {
-            Ok(()) => true,
-            // A Unix socket with a full queue reports that at once.
-            Err(Errno::INPROGRESS) => false,
-            Err(error) => return Err(ConnectError::Connect(error.into())),
-        };
-        let role = if started { Role::Stream } else { Role::Connecting };
-        let stream =
-            Stream::attach(&local::current(), fd, role, false).map_err(ConnectError::Socket)?;
-        if !started {
+        let local = local::current();
+        let connected = local.driver.borrow_mut().connect(fd.as_fd(), &any);
+        let connected = connected.map_err(|error| ConnectError::Connect(error.into()))?;
+        let role = if connected { Role::Stream } else { Role::Connecting };
+        let stream = Stream::attach(&local, fd, role, false).map_err(ConnectError::Socket)?;
+        if !connected {
             let writable = crate::time::timeout(options.timeout, stream.writable()).await;
             writable.map_err(|_| ConnectError::TimedOut)?.map_err(ConnectError::Connect)?;
             let outcome = sockopt::socket_error(stream.fd()).and_then(|outcome| outcome);

@@ -155,7 +155,7 @@ impl<'a> Send<'a> {
             Some((index, range)) if range.len <= READ_BYTES_MAX && !self.direct => {
                 self.read_whole(index)
             }
-            Some((0, range)) if self.options.sendfile && !range.file.is_direct() => {
+            Some((0, range)) if self.options.sendfile && self.sends_by_kernel(range) => {
                 let (stream, key) = (self.stream, self.stream.key);
                 let flushed = stream.local.driver.borrow_mut().poll_flush(key, cx);
                 match flushed {
@@ -204,6 +204,11 @@ impl<'a> Send<'a> {
     fn progress(&mut self, bytes: u64) {
         self.stream.sent.set(self.stream.sent.get() + bytes);
         self.deadline = None;
+    }
+
+    /// Whether `sendfile` is possible.
+    fn sends_by_kernel(&self, range: &FileRange) -> bool {
+        !range.file.is_direct() && self.stream.local.driver.borrow().sends_files()
     }
 
     /// Reads a small file range into memory, wherever in the chain it is.

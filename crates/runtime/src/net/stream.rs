@@ -48,7 +48,7 @@ impl Stream {
         Stream::attach(&local::current(), fd, Role::Stream, false)
     }
 
-    pub(super) fn attach(
+    pub(crate) fn attach(
         local: &Rc<Local>,
         fd: OwnedFd,
         role: Role,

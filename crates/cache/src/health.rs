@@ -162,7 +162,7 @@ impl Health {
             out: AtomicU32::new(0),
             errors: AtomicU32::new(0),
             came_back: AtomicU64::new(0),
-            start: Instant::now(),
+            start: nowait_runtime::now(),
             hang_after,
             state: Mutex::default(),
         }

@@ -10,6 +10,7 @@ pub(crate) mod wheel;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::LazyLock;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,13 @@ pub use wall::{ErrorTime, HttpDate, IsoTime, LogTime, WallClock, http_date};
 
 use crate::local::{self, Local};
 use wheel::TimerId;
+
+/// The zero of clocks that all workers share: the same moment whenever it is asked for, and for
+/// simulations the moment at which each begins.
+pub fn process_start() -> Instant {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *START
+}
 
 /// The calendar clock of this turn, with its texts for headers and logs.
 pub fn clock() -> Rc<WallClock> {

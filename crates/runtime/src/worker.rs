@@ -218,7 +218,10 @@ where
     F: Future<Output = ()> + 'static,
 {
     let inbox = workers.inbox(config.index).clone();
-    let start = Instant::now();
+    let start = match driver.virtual_time() {
+        None => Instant::now(),
+        Some(_) => crate::time::process_start(),
+    };
     let local = Rc::new(Local {
         index: config.index,
         workers: workers.clone(),

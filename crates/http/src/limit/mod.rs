@@ -7,13 +7,13 @@
 mod fetches;
 pub mod requests;
 
-use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use nowait_front::limit::connections::Held;
 use nowait_front::limit::connections::{self, Answer, ConnectionLimit, Refused};
 use nowait_front::limit::{Decision, ONE, key};
 use nowait_runtime::now;
+use nowait_runtime::time::process_start;
 
 use crate::conf::limit::{Limits, RequestLimit};
 use crate::log::Level;
@@ -200,7 +200,6 @@ fn refuse(status: u64) -> Turn {
 
 /// Milliseconds on a clock that all workers share and that a reload does not reset.
 fn clock() -> i64 {
-    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    let start = *START;
-    i64::try_from(now().saturating_duration_since(start).as_millis()).unwrap_or(i64::MAX)
+    let since = now().saturating_duration_since(process_start());
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

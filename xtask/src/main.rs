@@ -9,6 +9,7 @@
 mod bench;
 mod docs;
 mod fuzz;
+mod sim;
 mod soak;
 mod tidy;
 mod workspace;
@@ -20,6 +21,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   tidy                   check the rules of the repository that the compiler cannot see
   docs [--check]         write docs/reference/ from the directive tables; --check only compares
   fuzz [OPTIONS]         run the fuzz targets for a short while
+  sim [--seed N] [--seeds N] [--trace N]
+                         run simulated workers by seed; --trace replays one and prints its trace
   soak [--minutes N] [--seed N]
                          mixed load with reloads: bytes are checked, resources are watched
   bench [OPTIONS]        run the benchmarks against nginx (options: cargo xtask bench --help)
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::run(rest),
         "docs" => docs::run(rest),
         "fuzz" => fuzz::run(rest),
+        "sim" => sim::run(rest),
         "soak" => soak::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {

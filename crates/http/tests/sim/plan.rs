@@ -1,0 +1,140 @@
+//! What the seed decides about a run before it begins.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nowait_runtime::sim::{self, Disk, Weather};
+
+use super::{origin, site};
+
+/// The decisions.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The directory of temporary files.
+    pub dir: PathBuf,
+    /// The disk.
+    pub disk: Disk,
+    /// Threads of the pool.
+    pub threads: usize,
+    /// Number of clients.
+    pub clients: u64,
+    /// When they come, at most.
+    pub arrival_max: Duration,
+    /// When the configuration is reloaded.
+    pub reloads: Vec<Duration>,
+    /// When the server ends before its clients do.
+    pub stop: Option<Duration>,
+    /// Settings besides those of all plans.
+    settings: String,
+    /// Settings of proxying.
+    proxy: String,
+    /// Prints the trace and the error log.
+    pub prints: bool,
+}
+
+/// The network of this seed. It has to be known before the run begins.
+pub fn weather(seed: u64) -> Weather {
+    match seed % 8 {
+        0 | 1 => Weather::fair(),
+        2 => Weather { reset_one_in: 400, ..Weather::rough() },
+        _ => Weather::rough(),
+    }
+}
+
+impl Plan {
+    /// Draws one from the running simulation.
+    pub fn draw(seed: u64, prints: bool) -> Plan {
+        let disk = pick(&[Disk::fast(), Disk::slow(), Disk::slow(), Disk::failing()]);
+        let within = |seconds: u64| Duration::from_millis(sim::random(seconds * 1000));
+        let arrival_max = pick(&[1, 10, 60]);
+        let reloads = (0..sim::random(site::GENERATIONS_MAX)).map(|_| within(arrival_max + 10));
+        let mut reloads: Vec<Duration> = reloads.collect();
+        reloads.sort();
+        let one_of =
+            |settings: &[&str]| settings[sim::random(settings.len() as u64) as usize].to_owned();
+        let settings = [
+            one_of(&["", "sendfile on;"]),
+            one_of(&["", "aio threads;"]),
+            one_of(&["", "open_file_cache max=4 inactive=5s; open_file_cache_valid 2s;"]),
+            one_of(&["", "gzip on; gzip_min_length 1; gzip_types *;"]),
+            one_of(&["", "output_buffers 1 4k;", "output_buffers 4 64k;"]),
+            one_of(&["", "postpone_output 0;"]),
+            one_of(&["", "keepalive_requests 2;"]),
+            one_of(&["", "lingering_close always;", "lingering_close off;"]),
+            one_of(&["", "reset_timedout_connection on;"]),
+        ];
+        let proxy = [
+            one_of(&["", "proxy_buffer_size 1k; proxy_buffers 2 1k; proxy_busy_buffers_size 1k;"]),
+            one_of(&["", "proxy_max_temp_file_size 0;", "proxy_max_temp_file_size 20k;"]),
+            one_of(&["", "proxy_request_buffering off;"]),
+            one_of(&["", "client_body_buffer_size 1k;"]),
+            one_of(&["", "proxy_socket_keepalive on;"]),
+            one_of(&["", "proxy_http_version 1.1;", "proxy_http_version 1.0;"]),
+            one_of(&["", "proxy_ignore_client_abort on;"]),
+        ];
+        Plan {
+            dir: site::dir().join(format!("run-{seed}")),
+            disk,
+            threads: 1 + sim::random(8) as usize,
+            clients: 1 + sim::random(20),
+            arrival_max: Duration::from_secs(arrival_max),
+            reloads,
+            stop: (sim::random(4) == 0).then(|| within(arrival_max + 10)),
+            settings: settings.join(" "),
+            proxy: proxy.join(" "),
+            prints,
+        }
+    }
+
+    /// Whether the server does not read what a client sends beyond the last request.
+    pub fn closes_unread(&self) -> bool {
+        self.settings.contains("lingering_close off")
+    }
+
+    /// The text of a generation.
+    pub fn configuration(&self, generation: u64) -> String {
+        let root = site::dir().join(format!("g{generation}"));
+        let (root, settings, proxy) = (root.display(), &self.settings, &self.proxy);
+        let [first, second] = origin::ADDRESSES;
+        format!(
+            "http {{
+    access_log off;
+    client_header_timeout 10s;
+    client_body_timeout 10s;
+    send_timeout 20s;
+    keepalive_timeout 15s;
+    limit_req_zone $binary_remote_addr zone=few:1m rate=2r/s;
+    {settings}
+    upstream origin {{
+        server {first} max_fails=0;
+        server {second} max_fails=0;
+        keepalive 4;
+        keepalive_timeout 5s;
+    }}
+    server {{
+        listen 192.0.2.1:80;
+        root {root};
+        add_header X-Generation {generation} always;
+        location /files/ {{ }}
+        location /slowly/ {{ alias {root}/files/; limit_rate 50k; }}
+        location /few/ {{ alias {root}/files/; limit_req zone=few burst=2; }}
+        location /return/ {{ return 200 \"generation {generation}\\n\"; }}
+        location /moved/ {{ return 302 /files/one; }}
+        location / {{
+            proxy_pass http://origin;
+            proxy_connect_timeout 3s;
+            proxy_send_timeout 8s;
+            proxy_read_timeout 8s;
+            {proxy}
+            location /unbuffered/ {{ proxy_pass http://origin; proxy_buffering off; }}
+        }}
+    }}
+}}
+"
+        )
+    }
+}
+
+fn pick<T: Copy>(choices: &[T]) -> T {
+    choices[sim::random(choices.len() as u64) as usize]
+}

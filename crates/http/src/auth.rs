@@ -1,6 +1,6 @@
 //! HTTP Basic authentication. nginx: `ngx_http_auth_basic_module`.
 //!
-//! Called by the access phase. Missing credentials are detected at once; the file with the users is
+//! Missing credentials are detected at once; the file with the users is
 //! checked through the runtime's `fs`, and passwords are verified in the thread pool ([`password`]).
 //! Nothing a client sends causes a panic, and nothing in the file makes a verification cost more than
 //! the limits of [`password`].
@@ -13,10 +13,13 @@ mod password;
 pub(crate) mod user_file;
 
 use bytes::Bytes;
+use nowait_conf::{Cx, Scope};
+use nowait_front::access::Verdict;
 use nowait_runtime::pool::{Class, Op};
 
-use crate::access::Verdict;
+use crate::conf::auth::AuthConf;
 use crate::log::Level;
+use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::{Outcome, Special};
 use crate::request::Request;
 use crate::response::Header;
@@ -28,8 +31,46 @@ use user_file::{LoadError, UserFile};
 /// requests that need files.
 const POOL_KEY: u64 = u64::MAX;
 
+/// This module.
+pub static MODULE: Module = Module { rows: &[AuthConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+/// `auth_basic`
+struct Basic(AuthConf);
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    let conf = AuthConf::resolve(cx, chain);
+    if !parts.rarely_answers {
+        conf.warn_if_open(cx);
+    }
+    if conf.auth_basic.is_some() && conf.auth_basic_user_file.is_some() {
+        parts.handler(Phase::Access, Basic(conf));
+    }
+}
+
+impl Handler for Basic {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        match begin(request, &self.0) {
+            Some(result) => settle(request, result),
+            None => Step::wait(async move {
+                let result = finish(request, &self.0).await;
+                settle(request, result)
+            }),
+        }
+    }
+}
+
+fn settle(request: &mut Request, result: Authentication) -> Step<'_> {
+    match result {
+        Authentication::Settled(Verdict::None) => Step::Next(request),
+        Authentication::Settled(Verdict::Allowed) => Step::Granted(request),
+        Authentication::Settled(Verdict::Refused) => Step::Done(request, Outcome::status(403)),
+        Authentication::Unauthorized(realm) => Step::Done(request, unauthorized(&realm)),
+        Authentication::Failed(outcome) => Step::Done(request, outcome),
+    }
+}
+
 /// Result of basic authentication.
-pub(crate) enum Authentication {
+enum Authentication {
     /// No password is required, or the user is authenticated.
     Settled(Verdict),
     /// 401 with this realm.
@@ -39,8 +80,10 @@ pub(crate) enum Authentication {
 }
 
 /// The result, if it needs no file; otherwise `None`.
-pub(crate) fn begin(request: &Request) -> Option<Authentication> {
-    let Some(realm) = realm(request) else { return Some(Authentication::Settled(Verdict::None)) };
+fn begin(request: &Request, conf: &AuthConf) -> Option<Authentication> {
+    let Some(realm) = realm(request, conf) else {
+        return Some(Authentication::Settled(Verdict::None));
+    };
     if Credentials::of(request).is_none() {
         request.log(
             Level::Info,
@@ -52,9 +95,9 @@ pub(crate) fn begin(request: &Request) -> Option<Authentication> {
 }
 
 /// Checks the password against the file.
-pub(crate) async fn finish(request: &Request) -> Authentication {
-    let file = request.location().auth.auth_basic_user_file.as_ref();
-    let (Some(realm), Some(file)) = (realm(request), file) else {
+async fn finish(request: &Request, conf: &AuthConf) -> Authentication {
+    let file = conf.auth_basic_user_file.as_ref();
+    let (Some(realm), Some(file)) = (realm(request, conf), file) else {
         return Authentication::Settled(Verdict::None);
     };
     let Some(Credentials { user, password }) = Credentials::of(request) else {
@@ -94,7 +137,7 @@ pub(crate) async fn finish(request: &Request) -> Authentication {
 }
 
 /// The response that requests a password. nginx: `ngx_http_auth_basic_set_realm`.
-pub(crate) fn unauthorized(realm: &[u8]) -> Outcome {
+fn unauthorized(realm: &[u8]) -> Outcome {
     let value = [b"Basic realm=\"", realm, b"\""].concat();
     // The realm may contain data from the client, by variables.
     let value: Bytes = value.into_iter().filter(|b| !matches!(b, b'\r' | b'\n' | 0)).collect();
@@ -103,10 +146,8 @@ pub(crate) fn unauthorized(realm: &[u8]) -> Outcome {
 }
 
 /// The protected realm; `None` if no password is required.
-fn realm(request: &Request) -> Option<Bytes> {
-    let auth = &request.location().auth;
-    auth.auth_basic_user_file.as_ref()?;
-    let realm = request.evaluate(&auth.auth_basic.as_ref()?.text);
+fn realm(request: &Request, conf: &AuthConf) -> Option<Bytes> {
+    let realm = request.evaluate(&conf.auth_basic.as_ref()?.text);
     (realm != b"off"[..]).then_some(realm)
 }
 

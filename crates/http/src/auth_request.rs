@@ -4,29 +4,44 @@
 //! reads the request body, and never uses the body of the subrequest's response.
 
 use bytes::Bytes;
+use nowait_conf::{Cx, Scope};
 
-use crate::access::Verdict;
+use crate::conf::auth_request::AuthRequestConf;
 use crate::log::Level;
+use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::{Outcome, Special};
 use crate::request::Request;
 use crate::subrequest::{self, Subrequest};
 use crate::variables::Place;
 
-/// Result of the authorisation subrequest.
-pub(crate) enum Asked {
-    /// No subrequest is configured, or it allowed the request.
-    Settled(Verdict),
-    /// 401 or 403.
-    Refused(Special),
-    /// Another response, which no other check overrules.
-    Failed(Outcome),
-}
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[AuthRequestConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 /// Sends the authorisation subrequest.
-pub(crate) async fn ask(request: &mut Request) -> Asked {
-    let current = request.current.clone();
-    let conf = &current.conf.location(request.location).auth_request;
-    let Some(uri) = conf.uri() else { return Asked::Settled(Verdict::None) };
+struct Ask(AuthRequestConf);
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    let conf = AuthRequestConf::resolve(cx, chain);
+    if conf.uri().is_some() {
+        parts.handler(Phase::Access, Ask(conf));
+    }
+}
+
+impl Handler for Ask {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        Step::wait(async move {
+            match ask(request, &self.0).await {
+                Ok(()) => Step::Granted(request),
+                Err(outcome) => Step::Done(request, outcome),
+            }
+        })
+    }
+}
+
+/// `Ok`: access is granted; otherwise the response.
+async fn ask(request: &mut Request, conf: &AuthRequestConf) -> Result<(), Outcome> {
+    let uri = conf.uri().unwrap_or_default();
     let wanted = Subrequest { header_only: true, with_body: false, ..Subrequest::get(uri, None) };
     let answer = match wanted.begin(request) {
         Ok(begun) => subrequest::run(begun).await,
@@ -34,8 +49,8 @@ pub(crate) async fn ask(request: &mut Request) -> Asked {
     };
     let answer = match answer {
         Ok(answer) => answer,
-        Err(subrequest::Refused::Closed) => return Asked::Failed(Outcome::Close),
-        Err(_) => return Asked::Failed(Outcome::status(500)),
+        Err(subrequest::Refused::Closed) => return Err(Outcome::Close),
+        Err(_) => return Err(Outcome::status(500)),
     };
     for set in &conf.auth_request_set {
         let value = answer.request().evaluate(&set.value);
@@ -50,12 +65,13 @@ pub(crate) async fn ask(request: &mut Request) -> Asked {
             let asks =
                 |name: &Bytes| status == 401 && name.eq_ignore_ascii_case(b"www-authenticate");
             let headers = head.headers.iter().filter(|header| asks(&header.name)).cloned();
-            Asked::Refused(Special { status, location: None, headers: headers.collect() })
+            let headers = headers.collect();
+            Err(Outcome::Special(Special { status, location: None, headers }))
         }
-        200..=299 => Asked::Settled(Verdict::Allowed),
+        200..=299 => Ok(()),
         status => {
             request.log(Level::Error, format_args!("auth request unexpected status: {status}"));
-            Asked::Failed(Outcome::status(500))
+            Err(Outcome::status(500))
         }
     }
 }

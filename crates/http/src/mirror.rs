@@ -1,19 +1,47 @@
 //! `mirror`: copies of requests, made in the background. nginx: `ngx_http_mirror_module`.
 //!
-//! Called by the precontent phase of main requests. Responses to copies are discarded. A worker with too
+//! Only main requests are copied. Responses to copies are discarded. A worker with too
 //! many copies in flight makes no more, and logs that.
 //!
 //! nginx differs: there the client's next request waits for the responses to the copies.
 
+use nowait_conf::{Cx, Scope};
+
+use crate::conf::mirror::MirrorConf;
+use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::request_body;
 use crate::subrequest::{self, Refused, Subrequest};
 
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[MirrorConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+/// Sends the copies.
+struct Mirror(MirrorConf);
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    let conf = MirrorConf::resolve(cx, chain);
+    if !conf.uris().is_empty() {
+        parts.handler(Phase::Precontent, Mirror(conf));
+    }
+}
+
+impl Handler for Mirror {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if request.is_nested() {
+            return Step::Next(request);
+        }
+        Step::wait(async move {
+            let outcome = run(request, &self.0).await;
+            Step::of(request, outcome)
+        })
+    }
+}
+
 /// Starts the mirror subrequests. `Some`: the request body could not be read.
-pub(crate) async fn run(request: &mut Request) -> Option<Outcome> {
-    let current = request.current.clone();
-    let conf = &current.conf.location(request.location).mirror;
+async fn run(request: &mut Request, conf: &MirrorConf) -> Option<Outcome> {
     if conf.mirror_request_body
         && let Err(status) = request_body::read(request).await
     {

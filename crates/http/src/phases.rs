@@ -1,44 +1,43 @@
-//! The life of a request: nginx's phases in nginx's order, one function each.
+//! The life of a request: nginx's phases in nginx's order, and what the core does between them.
 //!
-//! Called by the connection task of every protocol. A phase either lets the request continue or
-//! decides it ([`Outcome`]); an internal redirect starts another round. Never writes to a socket.
+//! Called by the connection task of every protocol. A [handler](crate::module::Handler) of a phase
+//! either lets the request continue or decides it ([`Outcome`]); an internal redirect starts another
+//! round. Never writes to a socket.
 //!
 //! | phase | what happens here |
 //! |---|---|
-//! | server rewrite | the rewrite directives of the server |
+//! | post read | handlers of the server: the client's address |
+//! | server rewrite | handlers of the server: its rewrite directives |
 //! | find config | the location is chosen; `internal`, `client_max_body_size`, `limit_except` |
 //! | rewrite | the rewrite directives of the location |
 //! | post rewrite | a changed URI goes back to find config, ten times at most |
-//! | preaccess, access | limits and access control |
+//! | preaccess, access | limits and access control; then `satisfy` |
 //! | precontent | `try_files`, `mirror` |
 //! | content | the location's handler, or index, autoindex and static files |
 
-use std::io;
-use std::time::Duration;
-
-use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::sleep;
 use nowait_runtime::stats::set_label;
-use nowait_runtime::task::{Either, select};
 
-use crate::access::{self, Access};
-use crate::conf::Content;
+use crate::conf::LocationId;
+use crate::conf::client::Satisfy;
 use crate::error_page;
-use crate::filter;
-use crate::handler;
-use crate::handler::precompressed::Tried;
-use crate::limit::{self, Turn};
+use crate::generation::Current;
 use crate::log::Level;
 use crate::logs::debug;
+use crate::module::{Phase, Step};
 use crate::outcome::{Outcome, Special, Target};
 use crate::proxy;
 use crate::request::{BodyLength, Request};
 use crate::request_body;
-use crate::response::{Body, Head, Response};
-use crate::rewrite::{Cursor, Step};
+use crate::response::{Body, Head, LocalFuture, Response};
 use crate::special_pages;
-use crate::status;
 use crate::subrequest::Entry;
+
+/// Status of a request that is not allowed.
+const FORBIDDEN: u16 = 403;
+
+/// Status of a request that needs a name and a password.
+const UNAUTHORIZED: u16 = 401;
 
 /// Start of a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,288 +52,259 @@ enum Start {
 
 /// Position of a request in the phases.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) enum Stage {
-    /// At the beginning.
-    #[default]
-    Server,
-    /// The body has to be read before everything else.
-    EarlyBody,
-    /// In the server's rewrite code.
-    ServerCode(Cursor),
-    /// The location has to be found.
-    FindConfig,
-    /// At the beginning of the location.
-    Location,
-    /// In the location's rewrite code.
-    LocationCode(Cursor),
-    /// The URI is final; limits, except the one on connections.
-    Preaccess,
-    /// Waits for its turn for this time. A request that ends here was given up by its client.
-    Delayed(Duration),
-    /// The request's turn has come; limit on connections.
-    Connections,
-    /// Access control.
-    Access,
-    /// Access control that needs files, or delays its response.
-    Authentication,
-    /// `try_files` and the content.
-    Content,
+pub(crate) struct Position {
+    phase: Phase,
+    /// Number of the phase's handler that has the next turn.
+    handler: usize,
+    /// The location whose handlers have their turns; with `if`, the request's location may be
+    /// another one meanwhile.
+    location: LocationId,
 }
 
 /// Progress of a request.
-pub enum Progress {
+pub enum Progress<'r> {
     /// The response; `None`: close the connection without one.
     Done(Option<Response>),
-    /// Files are needed, or it is not the request's turn yet: [`resume`] continues. It also
-    /// continues after the request was sent to an [upstream](Request::asked), unless [`received`]
-    /// has the response.
-    Files,
+    /// A handler waits.
+    Wait(Waiting<'r>),
 }
 
-/// Handles a request as far as no file is needed. Most responses that are not files need none and
-/// are made here without a future.
+/// A request of which a handler waits.
+pub struct Waiting<'r> {
+    rest: LocalFuture<'r, Step<'r>>,
+    current: &'r Current,
+}
+
+impl Waiting<'_> {
+    /// Waits, and runs the remaining phases. `None`: close the connection without a response.
+    pub async fn finish(self) -> Option<Response> {
+        let Self { mut rest, current } = self;
+        loop {
+            match walk(rest.await, current) {
+                Progress::Done(response) => return response,
+                Progress::Wait(waiting) => rest = waiting.rest,
+            }
+        }
+    }
+}
+
+impl Progress<'_> {
+    /// The response, if necessary after waiting.
+    pub async fn finish(self) -> Option<Response> {
+        match self {
+            Self::Done(response) => response,
+            Self::Wait(waiting) => waiting.finish().await,
+        }
+    }
+}
+
+/// Handles a request as far as no handler has to wait. Most responses need none that waits, and are
+/// made here without a future.
 ///
-/// Once there is a response, its delivery uses the settings of `request.location`.
-pub fn respond(request: &mut Request) -> Progress {
-    if request.server().early_read.any(request) {
-        request.stage = Stage::EarlyBody;
-        return Progress::Files;
-    }
-    post_read(request);
-    advance(request, Start::Server)
+/// `current` is the request's generation. Once there is a response, its delivery uses the settings
+/// of `request.location`.
+pub fn respond<'r>(request: &'r mut Request, current: &'r Current) -> Progress<'r> {
+    set_label("http phases");
+    enter(request, Phase::PostRead);
+    let step = match request.server().early_read.any(request) {
+        false => next(request, current),
+        true => Step::wait(async move {
+            match early_body(request).await {
+                Ok(()) => Step::Next(request),
+                Err(status) => Step::Done(request, Outcome::status(status)),
+            }
+        }),
+    };
+    walk(step, current)
 }
 
-/// The phase before the rewrite directives of the server.
-fn post_read(request: &mut Request) {
-    if request.current.conf.wants_realip {
-        crate::realip::apply(request, request.server().root);
-    }
-}
-
-/// Handles a subrequest as far as no file is needed.
-pub(crate) fn respond_nested(request: &mut Request) -> Progress {
+/// Handles a subrequest as far as no handler has to wait.
+pub(crate) fn respond_nested<'r>(request: &'r mut Request, current: &'r Current) -> Progress<'r> {
+    set_label("http phases");
     let start = match request.entry {
         Entry::Server => Start::Server,
         Entry::Content => Start::Content,
         Entry::Location => Start::Location,
     };
-    advance(request, start)
+    start_round(request, start);
+    walk(next(request, current), current)
 }
 
 /// Responds to a request that could not be read, with the error page for the status or a built-in
 /// one.
-pub fn refuse(request: &mut Request, status: u16) -> Progress {
-    match conclude(request, Outcome::status(status)) {
-        Concluded::Done(response) => Progress::Done(response),
-        Concluded::Again(start) => advance(request, start),
-    }
+pub fn refuse<'r>(request: &'r mut Request, current: &'r Current, status: u16) -> Progress<'r> {
+    walk(Step::Done(request, Outcome::status(status)), current)
 }
 
-/// Responds with the bytes that an upstream has just sent for the [request in
-/// flight](Request::asked), if they suffice; otherwise [`resume`] continues.
-pub(crate) fn received(request: &mut Request, received: io::Result<RecvBuf>) -> Progress {
-    let Some(outcome) = proxy::try_answer(request, received) else { return Progress::Files };
-    match conclude(request, outcome) {
-        Concluded::Done(response) => Progress::Done(response),
-        Concluded::Again(start) => advance(request, start),
-    }
-}
-
-/// Handles a request that needs files or has to wait for its turn.
-pub async fn resume(request: &mut Request) -> Option<Response> {
+/// Goes on with what a handler has decided, until there is a response or a handler waits.
+fn walk<'r>(mut step: Step<'r>, current: &'r Current) -> Progress<'r> {
     loop {
-        let Some(outcome) = wait(request).await else { continue };
-        match conclude(request, outcome) {
-            Concluded::Done(response) => return response,
-            Concluded::Again(start) => match advance(request, start) {
-                Progress::Done(response) => return response,
-                Progress::Files => {}
-            },
+        let (request, outcome) = match step {
+            Step::Next(request) => {
+                step = next(request, current);
+                continue;
+            }
+            Step::Granted(request) => {
+                granted(request);
+                step = next(request, current);
+                continue;
+            }
+            Step::Wait(rest) => return Progress::Wait(Waiting { rest, current }),
+            Step::Done(request, outcome) if request.position.phase == Phase::Access => {
+                step = denied(request, outcome);
+                continue;
+            }
+            Step::Done(request, outcome) => (request, outcome),
+        };
+        match conclude(request, current, outcome) {
+            Concluded::Done(response) => return Progress::Done(response),
+            Concluded::Again(start) => {
+                start_round(request, start);
+                step = next(request, current);
+            }
         }
     }
 }
 
-/// Waits for the request's turn, or runs the stage that needs files, and continues from there.
-/// `None`: another stage needs files.
-async fn wait(request: &mut Request) -> Option<Outcome> {
-    request.stage = match request.stage {
-        Stage::EarlyBody => match Box::pin(early_body(request)).await {
-            Ok(()) => {
-                post_read(request);
-                Stage::Server
-            }
-            Err(status) => return Some(Outcome::status(status)),
-        },
-        Stage::ServerCode(cursor) => match cursor.test_file(request).await {
-            Ok(cursor) => Stage::ServerCode(cursor),
-            Err(outcome) => return Some(outcome),
-        },
-        Stage::LocationCode(cursor) => match cursor.test_file(request).await {
-            Ok(cursor) => Stage::LocationCode(cursor),
-            Err(outcome) => return Some(outcome),
-        },
-        Stage::Delayed(time) => {
-            let connection = request.connection.clone();
-            match select(sleep(time), connection.stream.hangup()).await {
-                Either::Left(()) => Stage::Connections,
-                // Nothing was started for a client that has gone meanwhile. nginx:
-                // `ngx_http_test_reading`.
-                Either::Right(_) => return Some(Outcome::Close),
-            }
-        }
-        Stage::Authentication => match Box::pin(access::authenticate(request)).await {
-            None => Stage::Content,
-            Some(outcome) => return Some(outcome),
-        },
-        Stage::Server | Stage::Location if lacks_paths(request) => {
-            request.realpath_of = Some(request.location);
-            crate::files::resolve_root(request).await;
-            request.stage
-        }
-        _ => {
-            return Some(match precontent(request).await {
-                Some(outcome) => outcome,
-                None => content(request).await,
+/// Puts a request at the beginning of a phase.
+fn enter(request: &mut Request, phase: Phase) {
+    let location =
+        if phase <= Phase::ServerRewrite { request.server().root } else { request.location };
+    request.position = Position { phase, handler: 0, location };
+}
+
+fn start_round(request: &mut Request, start: Start) {
+    let phase = match start {
+        Start::Server => Phase::ServerRewrite,
+        Start::Location => Phase::Rewrite,
+        Start::Content => Phase::Precontent,
+    };
+    enter(request, phase);
+}
+
+/// Gives the next handler its turn; between the phases, does the work of the core. Every pass
+/// advances, except after changes of the URI, which are counted.
+fn next<'r>(request: &'r mut Request, current: &'r Current) -> Step<'r> {
+    loop {
+        let Position { phase, handler, location } = request.position;
+        if handler == 0
+            && matches!(phase, Phase::ServerRewrite | Phase::Rewrite)
+            && lacks_paths(request)
+        {
+            return Step::wait(async move {
+                request.realpath_of = Some(request.location);
+                crate::files::resolve_root(request).await;
+                Step::Next(request)
             });
         }
-    };
-    phases(request)
-}
-
-/// Runs the phases that need no file, and follows the redirects that they return.
-fn advance(request: &mut Request, mut start: Start) -> Progress {
-    loop {
-        let Some(outcome) = round(request, start) else { return Progress::Files };
-        match conclude(request, outcome) {
-            Concluded::Done(response) => return Progress::Done(response),
-            Concluded::Again(again) => start = again,
+        let handlers = &current.conf.location(location).handlers;
+        if let Some(handler) = handlers.get(phase, handler) {
+            request.position.handler += 1;
+            return handler.handle(request);
         }
-    }
-}
-
-/// Runs a round up to the point where it needs files.
-fn round(request: &mut Request, start: Start) -> Option<Outcome> {
-    request.stage = match start {
-        Start::Server => Stage::Server,
-        Start::Location => Stage::Location,
-        Start::Content => Stage::Content,
-    };
-    phases(request)
-}
-
-/// Runs the phases from the request's stage up to one that needs files, and stores the stage. Every
-/// pass advances, except after changes of the URI, which are counted.
-fn phases(request: &mut Request) -> Option<Outcome> {
-    let mut stage = request.stage;
-    set_label("http phases");
-    loop {
-        stage = match stage {
-            Stage::Server if lacks_paths(request) => {
-                request.stage = stage;
-                return None;
-            }
-            Stage::Server => {
-                let root = request.server().root;
-                Cursor::start(request, root).map_or(Stage::FindConfig, Stage::ServerCode)
-            }
-            Stage::ServerCode(cursor) => match cursor.run(request) {
-                Step::Finished => Stage::FindConfig,
-                Step::Decided(outcome) => return Some(outcome),
-                Step::File(cursor) => {
-                    request.stage = Stage::ServerCode(cursor);
-                    return None;
-                }
+        match phase {
+            Phase::PostRead => enter(request, Phase::ServerRewrite),
+            Phase::ServerRewrite => match find_config(request) {
+                Some(outcome) => return Step::Done(request, outcome),
+                None => enter(request, Phase::Rewrite),
             },
-            Stage::FindConfig => match find_config(request) {
-                Some(outcome) => return Some(outcome),
-                None => Stage::Location,
-            },
-            // Without a location the server's code, which was run already, is not run again.
-            Stage::Location if lacks_paths(request) => {
-                request.stage = stage;
-                return None;
-            }
-            Stage::Location if request.location == request.server().root => Stage::Preaccess,
-            Stage::Location => Cursor::start(request, request.location)
-                .map_or(Stage::Preaccess, Stage::LocationCode),
-            Stage::LocationCode(cursor) => match cursor.run(request) {
-                Step::Finished if request.uri_changed => match post_rewrite(request) {
-                    Some(outcome) => return Some(outcome),
-                    None => Stage::FindConfig,
-                },
-                Step::Finished => Stage::Preaccess,
-                Step::Decided(outcome) => return Some(outcome),
-                Step::File(cursor) => {
-                    request.stage = Stage::LocationCode(cursor);
-                    return None;
-                }
-            },
-            Stage::Preaccess => {
-                if request.current.conf.wants_realip && !request.is_nested() {
-                    crate::realip::apply(request, request.location);
-                }
-                match &request.location().limits {
-                    None => Stage::Access,
-                    Some(_) => match limit::requests(request) {
-                        Turn::Go => Stage::Connections,
-                        Turn::Wait(time) => Stage::Delayed(time),
-                        Turn::Refuse(status) => return Some(Outcome::status(status)),
-                    },
+            Phase::Rewrite if request.uri_changed => {
+                match post_rewrite(request).or_else(|| find_config(request)) {
+                    Some(outcome) => return Step::Done(request, outcome),
+                    None => enter(request, Phase::Rewrite),
                 }
             }
-            Stage::Delayed(_) => {
-                request.stage = stage;
-                return None;
-            }
-            Stage::Connections => match limit::connections(request) {
-                Turn::Go | Turn::Wait(_) => Stage::Access,
-                Turn::Refuse(status) => return Some(Outcome::status(status)),
-            },
+            Phase::Rewrite => enter(request, Phase::Preaccess),
             // Access to the main request includes access to its subrequests. nginx:
             // `ngx_http_core_access_phase`
-            Stage::Access if request.is_nested() => Stage::Content,
-            Stage::Access => match access::check(request) {
-                Access::Granted => Stage::Content,
-                Access::Denied(outcome) => return Some(outcome),
-                Access::Wait => Stage::Authentication,
+            Phase::Preaccess if request.is_nested() => enter(request, Phase::Precontent),
+            Phase::Preaccess => enter(request, Phase::Access),
+            Phase::Access => match request.refusal.take() {
+                None => enter(request, Phase::Precontent),
+                // Nothing has granted access.
+                Some(refusal) => return refuse_access(request, *refusal),
             },
-            Stage::Authentication | Stage::EarlyBody => {
-                request.stage = stage;
-                return None;
-            }
-            Stage::Content => {
+            Phase::Precontent => {
                 set_label("http content");
-                request.stage = stage;
+                enter(request, Phase::Content);
                 let location = request.location();
-                let mirrors = !location.mirror.uris().is_empty() && !request.is_nested();
-                let lost = request.uri_rewritten && location.path.is_alias();
-                if mirrors
-                    || location.try_files.is_some()
-                    || request.current.conf.wants_realpath
-                    || lost
-                {
-                    return None;
+                if !location.handlers.names_content() && !location.path.is_usable(request) {
+                    return Step::Done(request, Outcome::status(500));
                 }
-                return match location.content {
-                    Content::EmptyGif => Some(handler::empty_gif::run(request)),
-                    Content::StubStatus => Some(handler::stub_status::run(request)),
-                    Content::StatusApi => Some(status::api(request)),
-                    Content::Metrics => Some(status::metrics(request)),
-                    Content::Proxy => proxy::try_run(request),
-                    Content::Files => file_at_once(request),
-                };
+            }
+            Phase::Content => {
+                let outcome = without_content(request);
+                return Step::Done(request, outcome);
             }
         }
     }
 }
 
-/// Responds with a file that can be opened without waiting for a disk.
-fn file_at_once(request: &mut Request) -> Option<Outcome> {
-    match handler::precompressed::try_run(request) {
-        Tried::Answered(outcome) => Some(outcome),
-        Tried::Declined => handler::static_file::try_run(request),
-        Tried::Waits => None,
+/// The outcome if no handler has produced the content. nginx: `ngx_http_core_content_phase`.
+fn without_content(request: &mut Request) -> Outcome {
+    if request.uri.path.last() == Some(&b'/') {
+        let mut path = Vec::new();
+        request.location().path.append_file(request, &mut path);
+        request.log(
+            Level::Error,
+            format_args!("directory index of \"{}\" is forbidden", String::from_utf8_lossy(&path)),
+        );
+        return Outcome::status(403);
     }
+    request.log(Level::Error, format_args!("no handler found"));
+    Outcome::status(404)
+}
+
+/// A handler has granted access: with `satisfy any` the others need not be asked.
+fn granted(request: &mut Request) {
+    if request.location().client.satisfy == Satisfy::Any {
+        request.refusal = None;
+        enter(request, Phase::Precontent);
+    }
+}
+
+/// A handler has refused access: another one may still grant it, or the decision stands. nginx:
+/// `ngx_http_core_access_phase`.
+fn denied(request: &mut Request, outcome: Outcome) -> Step<'_> {
+    let any = request.location().client.satisfy == Satisfy::Any;
+    let refusal = match outcome {
+        Outcome::Special(special) if matches!(special.status, FORBIDDEN | UNAUTHORIZED) => special,
+        outcome => {
+            enter(request, Phase::Precontent);
+            return Step::Done(request, outcome);
+        }
+    };
+    if !any {
+        return refuse_access(request, refusal);
+    }
+    match &mut request.refusal {
+        // The client may satisfy either of them.
+        Some(first) if first.status == UNAUTHORIZED => {
+            if refusal.status == UNAUTHORIZED {
+                first.headers.extend(refusal.headers);
+            }
+        }
+        other => *other = Some(Box::new(refusal)),
+    }
+    Step::Next(request)
+}
+
+/// Refuses access; a request for a password after the time of `auth_delay`. nginx:
+/// `ngx_http_core_post_access_phase`, `ngx_http_core_auth_delay`.
+fn refuse_access(request: &mut Request, refusal: Special) -> Step<'_> {
+    enter(request, Phase::Precontent);
+    let delay = request.location().client.auth_delay.duration();
+    if refusal.status == FORBIDDEN && request.location().client.satisfy == Satisfy::Any {
+        request.log(Level::Error, format_args!("access forbidden by rule"));
+    }
+    if refusal.status != UNAUTHORIZED || delay.is_zero() {
+        return Step::Done(request, Outcome::Special(refusal));
+    }
+    request.log(Level::Info, format_args!("delaying unauthorized request"));
+    Step::wait(async move {
+        sleep(delay).await;
+        Step::Done(request, Outcome::Special(refusal))
+    })
 }
 
 /// Result of following an outcome.
@@ -344,7 +314,7 @@ enum Concluded {
 }
 
 /// Follows an outcome until there is a response that all filters accept, or another round begins.
-fn conclude(request: &mut Request, mut outcome: Outcome) -> Concluded {
+fn conclude(request: &mut Request, current: &Current, mut outcome: Outcome) -> Concluded {
     loop {
         outcome = match outcome {
             Outcome::Response(mut response) => {
@@ -364,7 +334,8 @@ fn conclude(request: &mut Request, mut outcome: Outcome) -> Concluded {
                     // in any response with a status code of 1xx or 204".
                     response.head.content_length = None;
                 }
-                match filter::run(request, &mut response) {
+                let filters = &current.conf.location(request.location).filters;
+                match filters.run(request, &mut response) {
                     Ok(()) => return Concluded::Done(Some(response)),
                     Err(special) => Outcome::Special(*special),
                 }
@@ -547,65 +518,4 @@ async fn early_body(request: &mut Request) -> Result<(), u16> {
 /// `$realpath_root` of this location, if the configuration mentions it.
 fn lacks_paths(request: &Request) -> bool {
     request.current.conf.wants_realpath && request.realpath_of != Some(request.location)
-}
-
-async fn precontent(request: &mut Request) -> Option<Outcome> {
-    if request.location().try_files.is_some() {
-        if !request.location().path.is_usable(request) {
-            return Some(Outcome::status(500));
-        }
-        let outcome = handler::try_files::run(request).await;
-        if outcome.is_some() {
-            return outcome;
-        }
-    }
-    if !request.location().mirror.uris().is_empty() && !request.is_nested() {
-        return crate::mirror::run(request).await;
-    }
-    None
-}
-
-/// Runs the handler that makes the response. nginx: `ngx_http_core_content_phase`.
-async fn content(request: &mut Request) -> Outcome {
-    match request.location().content {
-        Content::EmptyGif => return handler::empty_gif::run(request),
-        Content::StubStatus => return handler::stub_status::run(request),
-        Content::StatusApi => return status::api(request),
-        Content::Metrics => return status::metrics(request),
-        Content::Proxy => return proxy::run(request).await,
-        Content::Files => {}
-    }
-    if !request.location().path.is_usable(request) {
-        return Outcome::status(500);
-    }
-    if request.uri.path.last() == Some(&b'/') {
-        if request.location().random_index.random_index
-            && let Some(outcome) = handler::random_index::run(request).await
-        {
-            return outcome;
-        }
-        if let Some(outcome) = handler::index::run(request).await {
-            return outcome;
-        }
-        if let Some(outcome) = handler::autoindex::run(request).await {
-            return outcome;
-        }
-    }
-    if let Some(outcome) = handler::precompressed::run(request).await {
-        return outcome;
-    }
-    if let Some(outcome) = handler::static_file::run(request).await {
-        return outcome;
-    }
-    if request.uri.path.last() == Some(&b'/') {
-        let mut path = Vec::new();
-        request.location().path.append_file(request, &mut path);
-        request.log(
-            Level::Error,
-            format_args!("directory index of \"{}\" is forbidden", String::from_utf8_lossy(&path)),
-        );
-        return Outcome::status(403);
-    }
-    request.log(Level::Error, format_args!("no handler found"));
-    Outcome::status(404)
 }

@@ -1,30 +1,48 @@
 //! The real address of a client behind trusted proxies. nginx: `ngx_http_realip_module`.
 //!
-//! Called by the phases: first with the server's settings, and again when the location is final. The
-//! first address found applies. It belongs to the request; the connection keeps its peer.
+//! Takes part in two phases: first with the server's settings, and again when the location is final.
+//! The first address found applies. It belongs to the request; the connection keeps its peer.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+
+use nowait_conf::{Cx, Scope};
 
 use nowait_front::realip::{Trusted, trusts};
 use nowait_runtime::net::Address;
 
 use crate::address;
-use crate::conf::LocationId;
 use crate::conf::realip::{RealIpConf, Source};
 use crate::forwarded;
+use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::request::Request;
 use crate::variables::Builtin;
 use crate::variables::core::{builtins, number};
 
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[RealIpConf::ROWS], build: Some(build), variables: BUILTINS, ..Module::EMPTY };
+
 /// Replaces the client's address if the peer is trusted and states another one.
-pub fn apply(request: &mut Request, settings: LocationId) {
-    let current = request.current.clone();
-    let conf = &current.conf.location(settings).realip;
-    if conf.set_real_ip_from.is_empty() || request.real_peer.is_some() {
-        return;
+struct RealIp(Arc<RealIpConf>);
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    let conf = Arc::new(RealIpConf::resolve(cx, chain));
+    if !conf.set_real_ip_from.is_empty() {
+        parts.handler(Phase::PostRead, RealIp(conf.clone()));
+        parts.handler(Phase::Preaccess, RealIp(conf));
     }
-    if let Some(client) = find(request, conf) {
-        request.real_peer = Some(Box::new(Address::Inet(client)));
+}
+
+impl Handler for RealIp {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if request.real_peer.is_none()
+            && !request.is_nested()
+            && let Some(client) = find(request, &self.0)
+        {
+            request.real_peer = Some(Box::new(Address::Inet(client)));
+        }
+        Step::Next(request)
     }
 }
 

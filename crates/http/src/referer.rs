@@ -5,8 +5,9 @@
 
 use nowait_message::Known;
 
-use crate::conf::referer::Referers;
+use crate::conf::referer::{REFERER_ROWS, RefererHashConf, Referers};
 use crate::log::Level;
+use crate::module::Module;
 use crate::request::Request;
 use crate::variables::core::builtins;
 use crate::variables::{Builtin, Changeable};
@@ -18,6 +19,14 @@ const REFERER_BYTES_MIN: usize = 11;
 const HOST_BYTES_MAX: usize = 256;
 
 const NAME: &str = "invalid_referer";
+
+/// This module.
+pub static MODULE: Module = Module {
+    rows: &[REFERER_ROWS, RefererHashConf::ROWS],
+    variables: BUILTINS,
+    changeable: CHANGEABLE,
+    ..Module::EMPTY
+};
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {

@@ -22,7 +22,7 @@ use crate::connection::Connection;
 use crate::generation::Current;
 use crate::limit::Limited;
 use crate::outcome::Special;
-use crate::phases::Stage;
+use crate::phases::Position;
 use crate::response::{Head, LocalFuture};
 use crate::subrequest::{Entry, Nested, Shared};
 use crate::variables::complex::Complex;
@@ -107,8 +107,10 @@ pub struct Request {
     pub uri_unparsed: bool,
     /// The URI was rewritten, and its location has to be found.
     pub uri_changed: bool,
-    /// Where the phases continue when they may wait for files.
-    pub(crate) stage: Stage,
+    /// Where the phases continue.
+    pub(crate) position: Position,
+    /// With `satisfy any`: the refusal to respond with unless a handler grants access.
+    pub(crate) refusal: Option<Box<Special>>,
     /// Depth of variables that are being computed for each other.
     pub(crate) variable_depth: Cell<u8>,
     /// State shared with subrequests and the main request.
@@ -288,7 +290,8 @@ impl Request {
             uri_rewritten: false,
             uri_unparsed: false,
             uri_changed: false,
-            stage: Stage::default(),
+            position: Position::default(),
+            refusal: None,
             variable_depth: Cell::new(0),
             shared: Rc::default(),
             nested: None,
@@ -399,7 +402,8 @@ impl Request {
         self.uri_rewritten = false;
         self.uri_unparsed = false;
         self.uri_changed = false;
-        self.stage = Stage::default();
+        self.position = Position::default();
+        self.refusal = None;
         self.variable_depth.set(0);
         Shared::renew(&mut self.shared);
         self.captures.get_mut().clear();

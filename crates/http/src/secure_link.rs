@@ -7,12 +7,18 @@ use md5::{Digest, Md5};
 use subtle::ConstantTimeEq;
 
 use crate::auth::base64;
+use crate::conf::secure_link::SecureLinkConf;
+use crate::module::Module;
 use crate::request::Request;
 use crate::variables::Builtin;
 use crate::variables::core::builtins;
 
 /// Longest checksum in base64: 16 bytes with padding.
 const CHECKSUM_BYTES_MAX: usize = 24;
+
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[SecureLinkConf::ROWS], variables: BUILTINS, ..Module::EMPTY };
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {

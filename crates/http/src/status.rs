@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_cache::Statistics;
+use nowait_conf::{Cx, Diagnostic, Node};
 use nowait_front::sessions::SessionsReport;
 use nowait_message::Method;
 use nowait_runtime::loops::{self, LoopSnapshot};
@@ -25,6 +26,7 @@ use nowait_runtime::stats::BlockedSnapshot;
 use nowait_upstream::Group;
 
 use crate::counts::{self, Totals};
+use crate::module::{Handler, Module, Step, set_content};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
@@ -32,6 +34,50 @@ use resolvers::ResolverReport;
 
 /// Media type of OpenMetrics text.
 const OPENMETRICS: &[u8] = b"application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// This module.
+pub static MODULE: Module = Module { rows: &[STATUS_ROWS], ..Module::EMPTY };
+
+nowait_conf::rows! {
+    static STATUS_ROWS, module "status";
+
+    /// Responds with the state of the server as JSON: connections and requests; per worker the
+    /// `event_loop_blocked` histogram; per thread pool and operation the queue, busy threads and
+    /// times; per file system what ran on the loop and what in a pool; and the state of upstream
+    /// servers, caches and resolvers. The rest of the URI after the location's name selects a part:
+    /// `/status/thread_pools/default/busy`.
+    "status_api" => status_api, in LOCATION, take none(), args "";
+    /// Responds with the data of `status_api` as OpenMetrics text for Prometheus.
+    "metrics" => metrics, in LOCATION, take none(), args "";
+}
+
+fn status_api(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    set_content(cx, node, |_, _| Some(Format::Json));
+    Ok(())
+}
+
+fn metrics(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    set_content(cx, node, |_, _| Some(Format::OpenMetrics));
+    Ok(())
+}
+
+/// Responds with the report.
+enum Format {
+    Json,
+    OpenMetrics,
+}
+
+impl Handler for Format {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        let outcome = refuse(request).unwrap_or_else(|| match self {
+            Self::Json => api(request),
+            Self::OpenMetrics => {
+                page(OPENMETRICS, openmetrics::render(&Report::new(request)).into())
+            }
+        });
+        Step::Done(request, outcome)
+    }
+}
 
 /// Everything reported, read at one time; concurrent changes may show in one part and not in
 /// another.
@@ -79,23 +125,12 @@ fn buckets(blocked: &BlockedSnapshot) -> impl Iterator<Item = (Option<u64>, u64)
     counts.map(|(n, count)| (BlockedSnapshot::bound_us(n), *count))
 }
 
-/// Responds with JSON: everything, or the part that the rest of the URI names.
-pub fn api(request: &mut Request) -> Outcome {
-    if let Some(outcome) = refuse(request) {
-        return outcome;
-    }
+/// Everything as JSON, or the part that the rest of the URI names.
+fn api(request: &Request) -> Outcome {
     let Some(part) = part(request) else { return Outcome::status(404) };
     match json::render(&Report::new(request), &part) {
         Some(text) => page(b"application/json", text.into()),
         None => Outcome::status(404),
-    }
-}
-
-/// Responds with OpenMetrics text.
-pub fn metrics(request: &mut Request) -> Outcome {
-    match refuse(request) {
-        Some(outcome) => outcome,
-        None => page(OPENMETRICS, openmetrics::render(&Report::new(request)).into()),
     }
 }
 

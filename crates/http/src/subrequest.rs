@@ -304,10 +304,8 @@ pub struct Answer {
 pub fn run(mut request: Box<Request>) -> LocalFuture<'static, Result<Answer, Refused>> {
     Box::pin(async move {
         request.started = now();
-        let response = match phases::respond_nested(&mut request) {
-            phases::Progress::Done(response) => response,
-            phases::Progress::Files => phases::resume(&mut request).await,
-        };
+        let current = request.current.clone();
+        let response = phases::respond_nested(&mut request, &current).finish().await;
         let mut request = Finished(request);
         let Some(response) = response else { return Err(Refused::Closed) };
         let mut head = response.head;

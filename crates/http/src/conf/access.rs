@@ -15,6 +15,11 @@ nowait_conf::rows! {
     "allow" => access::rule, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, take exactly(1), args "address | CIDR | unix: | all";
     /// Denies access from these addresses.
     "deny" => access::rule, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, take exactly(1), args "address | CIDR | unix: | all";
+}
+
+nowait_conf::rows! {
+    pub static LIMIT_EXCEPT_ROWS, module "core";
+
     /// Settings, such as access rules, for all methods except these. `GET` includes `HEAD`.
     block "limit_except" => limit_except, in LOCATION, take at_least(1), args "method ... { ... }";
 }

@@ -13,17 +13,17 @@ use nowait_front::listen::{ListenDirective, Rules};
 use nowait_front::servers::{self, Named, ServerListens, Virtual};
 use nowait_sys::listen::ListenAddress;
 
-use super::access::{AccessConf, LimitExcept, LimitExceptLayer};
+use super::access::{LimitExcept, LimitExceptLayer};
 use super::log::{LogConf, access_logs};
 use super::proxy::{PassLayer, ProxyConf};
-use super::{Content, HttpConf, Location, LocationId, Regex, Server, ServerId};
-use super::{body, client, content, files, headers, pages, rewrite, try_files};
-use crate::filter::Concerned;
+use super::{HttpConf, Location, LocationId, Regex, Server, ServerId};
+use super::{body, client, content, files, headers, pages, rewrite};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
 use crate::mime::Types;
+use crate::module::{Content, ContentLayer, Parts, Phase};
+use crate::modules;
 use crate::path::{Append, FilePath};
 use crate::request::Request;
-use crate::rewrite::Program;
 use crate::variables::complex::Complex;
 use crate::variables::{Mentions, Table};
 
@@ -63,20 +63,6 @@ nowait_conf::rows! {
     /// Makes the location reachable only by internal redirects and subrequests; other requests get
     /// 404.
     "internal" => internal, in LOCATION, take none(), args "";
-    /// Responds with a transparent image of one pixel.
-    "empty_gif" => empty_gif, in LOCATION, take none(), args "";
-    /// Responds with counters of connections and requests: active connections; accepted and handled
-    /// connections, and requests so far; connections that are reading a request, writing a
-    /// response, or idle. An argument is accepted for compatibility.
-    "stub_status" => stub_status, in SERVER | LOCATION, take between(0, 1), args "";
-    /// Responds with the state of the server as JSON: connections and requests; per worker the
-    /// `event_loop_blocked` histogram; per thread pool and operation the queue, busy threads and
-    /// times; per file system what ran on the loop and what in a pool; and the state of upstream
-    /// servers, caches and resolvers. The rest of the URI after the location's name selects a part:
-    /// `/status/thread_pools/default/busy`.
-    "status_api" => status_api, in LOCATION, take none(), args "";
-    /// Responds with the data of `status_api` as OpenMetrics text for Prometheus.
-    "metrics" => metrics, in LOCATION, take none(), args "";
     /// Maps file extensions to content types, one type and its extensions per line: `text/html html
     /// htm;`. A block replaces those of outer levels. `include mime.types;` provides the usual
     /// ones.
@@ -127,8 +113,6 @@ struct OwnLayer {
     root: Option<(FilePath, Span)>,
     types: Option<Types>,
     internal: bool,
-    /// The handler, and the directive that names it.
-    content: Option<(Content, Span)>,
     /// The pattern of the location that this scope belongs to.
     pattern: Option<Pattern>,
 }
@@ -252,40 +236,6 @@ fn internal(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-fn empty_gif(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    set_content(cx, node, Content::EmptyGif);
-    Ok(())
-}
-
-fn stub_status(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    set_content(cx, node, Content::StubStatus);
-    Ok(())
-}
-
-fn status_api(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    set_content(cx, node, Content::StatusApi);
-    Ok(())
-}
-
-fn metrics(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    set_content(cx, node, Content::Metrics);
-    Ok(())
-}
-
-/// Sets the handler of the block being read. As in nginx the last one wins, but with a warning.
-pub(super) fn set_content(cx: &mut Cx<'_>, node: &Node, content: Content) {
-    let last = cx.layer::<OwnLayer>().content.replace((content, node.name.span));
-    if let Some((other, span)) = last
-        && other != content
-    {
-        let warning = format!(
-            "\"{}\" directive replaces another handler of the same block, only the last one is used",
-            node.name
-        );
-        cx.report(Diagnostic::warn(warning).at(node.name.span).note(span, "the replaced handler"));
-    }
-}
-
 /// The URIs that a block stands for.
 pub(super) enum Place {
     /// The URIs that begin with this, or are this.
@@ -328,7 +278,12 @@ fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
     let mut http = cx.global::<Pending>().0.take()?;
     let servers = std::mem::take(&mut http.layer::<HttpLayer>().servers);
-    let mut build = Build { locations: Vec::new(), main };
+    let mut build = Build {
+        locations: Vec::new(),
+        contents: Vec::new(),
+        in_server_with_locations: false,
+        main,
+    };
     let mut made = Vec::new();
     let mut first_locations = Vec::new();
     let mut listens = Vec::new();
@@ -382,8 +337,6 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         }
     };
     super::proxy::warn_of_schemes(cx);
-    let has_realip = |location: &Location| !location.realip.set_real_ip_from.is_empty();
-    let wants_realip = build.locations.iter().any(has_realip);
     let charset_maps = super::charset::maps(cx, &build.locations);
     let wants_realpath = cx.global::<Table>().mentions("realpath_root");
     let mut temp_paths: Vec<body::TempPath> = Vec::new();
@@ -401,7 +354,6 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         listens: listens.into(),
         variables,
         wants_realpath,
-        wants_realip,
         charset_maps,
         limit_zones,
         caches,
@@ -422,7 +374,7 @@ fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
         if let Some((_, span)) = span {
             error = error.at(*span);
         }
-        let known = crate::variables::builtins().map(|row| row.name);
+        let known = crate::modules::builtins().map(|row| row.name);
         if let Some(near) = nowait_conf::nearest(name, known) {
             error = error.hint(format!("did you mean \"${near}\"?"));
         }
@@ -432,6 +384,10 @@ fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
 
 struct Build<'a> {
     locations: Vec<Location>,
+    /// What names the handlers of their contents.
+    contents: Vec<Option<Content>>,
+    /// The settings being resolved are those of a server that has locations.
+    in_server_with_locations: bool,
     main: &'a Scope,
 }
 
@@ -443,14 +399,11 @@ impl Build<'_> {
         let early_read = super::predicates::EarlyReadConf::resolve(cx, &[http, &scope]);
         let early_read = early_read.client_body_early_read.unwrap_or_default();
         let chain = [self.main, http, &scope];
-        let first = self.locations.len();
-        let root = self.location(cx, &chain, Bytes::new(), Content::Files);
-        self.compile(cx, root, &chain, code);
-        let is_alone = nested.is_empty();
+        self.in_server_with_locations = !nested.is_empty();
+        let root = self.location(cx, &chain, Bytes::new(), None);
+        self.in_server_with_locations = false;
+        self.compile(cx, root, &chain, code, Phase::ServerRewrite);
         let locations = self.locations(cx, &chain, nested);
-        // If there are locations, the server's own settings rarely serve a request.
-        let answering = self.locations.iter().skip(if is_alone { first } else { first + 1 });
-        answering.for_each(|location| location.auth.warn_if_open(cx));
         Server { name, head, early_read, root, locations }
     }
 
@@ -469,8 +422,8 @@ impl Build<'_> {
             let mut chain = outer.to_vec();
             chain.push(&scope);
             let name = Bytes::copy_from_slice(&pattern.text);
-            let id = self.location(cx, &chain, name, Content::Files);
-            self.compile(cx, id, &chain, code);
+            let id = self.location(cx, &chain, name, None);
+            self.compile(cx, id, &chain, code, Phase::Rewrite);
             if let Some((except, scope)) = limit {
                 let location = self.inside(cx, id, &chain, &scope);
                 self.at(id).limit_except = Some(LimitExcept { except, location });
@@ -478,8 +431,7 @@ impl Build<'_> {
             let inner = (!inner.is_empty()).then(|| self.locations(cx, &chain, inner));
             words.push(word);
             // A proxied location that ends with a slash is a directory: `/a` redirects to `/a/`.
-            let auto_redirect =
-                self.at(id).content == Content::Proxy && pattern.text.last() == Some(&b'/');
+            let auto_redirect = self.at(id).proxy.is_some() && pattern.text.last() == Some(&b'/');
             let value = id;
             let location = location_tree::Location { value, regex, auto_redirect, nested: inner };
             builder.add(pattern, location);
@@ -506,9 +458,19 @@ impl Build<'_> {
     }
 
     /// Compiles the rewrite code of a location, and creates locations for the `if` blocks in it.
-    fn compile(&mut self, cx: &mut Cx<'_>, id: LocationId, chain: &[&Scope], code: rewrite::Code) {
-        let program = code.compile(&mut |scope| self.inside(cx, id, chain, scope));
-        self.at(id).program = program;
+    fn compile(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: LocationId,
+        chain: &[&Scope],
+        code: rewrite::Code,
+        phase: Phase,
+    ) {
+        let log = self.at(id).rewrite.rewrite_log;
+        let program = code.compile(log, &mut |scope| self.inside(cx, id, chain, scope));
+        if let Some(program) = program {
+            self.at(id).handlers.insert(phase, program);
+        }
     }
 
     /// Creates the location for a block without its own URI (`if`, `limit_except`) in another
@@ -522,18 +484,18 @@ impl Build<'_> {
     ) -> LocationId {
         let mut chain = chain.to_vec();
         chain.push(scope);
-        let Location { name, content, .. } = self.at(around);
-        let (name, content) = (name.clone(), *content);
+        let name = self.at(around).name.clone();
+        let content = self.contents[around.0 as usize].clone();
         self.location(cx, &chain, name, content)
     }
 
-    /// Resolves a chain of scopes. `content` is the handler if the last scope has none.
+    /// Resolves a chain of scopes. `content` names the handler if the last scope names none.
     fn location(
         &mut self,
         cx: &mut Cx<'_>,
         chain: &[&Scope],
         name: Bytes,
-        content: Content,
+        content: Option<Content>,
     ) -> LocationId {
         let own: Vec<&OwnLayer> = chain.iter().filter_map(|scope| scope.get()).collect();
         let path = own.iter().rev().find_map(|own| own.root.as_ref().map(|(path, _)| path.clone()));
@@ -546,9 +508,15 @@ impl Build<'_> {
         let log = LogConf::resolve(cx, chain);
         // These three belong to the location and are never inherited.
         let last = chain.last().and_then(|scope| scope.get::<OwnLayer>());
-        let content = last.and_then(|own| own.content).map_or(content, |own| own.0);
-        let mut location = Location {
-            proxy: self.proxy(cx, chain, content),
+        let named = chain.last().and_then(|scope| scope.get::<ContentLayer>()?.0.clone());
+        let content = named.or(content);
+        let handler = content.as_ref().and_then(|content| content.make(cx, chain));
+        let mut parts = Parts::new(self.in_server_with_locations);
+        modules::build(cx, chain, &mut parts);
+        let (handlers, filters, settings) = parts.finish(handler);
+        let is_proxy = content.as_ref().is_some_and(|content| &*content.name == "proxy_pass");
+        let location = Location {
+            proxy: self.proxy(cx, chain, is_proxy),
             early_hints: super::predicates::EarlyHintsConf::resolve(cx, chain)
                 .early_hints
                 .unwrap_or_default(),
@@ -556,7 +524,6 @@ impl Build<'_> {
             internal: last.is_some_and(|own| own.internal),
             path,
             types: Arc::new(types.unwrap_or_else(Types::builtin)),
-            content,
             client: client::ClientConf::resolve(cx, chain),
             body: body::BodyConf::resolve(cx, chain),
             files: files::FileConf::resolve(cx, chain),
@@ -565,19 +532,10 @@ impl Build<'_> {
             charset: super::charset::CharsetConf::resolve(cx, chain),
             gzip: super::gzip::GzipConf::resolve(cx, chain),
             gunzip: super::gzip::GunzipConf::resolve(cx, chain),
-            gzip_static: super::gzip::GzipStaticConf::resolve(cx, chain),
             brotli: super::codings::BrotliConf::resolve(cx, chain),
-            brotli_static: super::codings::BrotliStaticConf::resolve(cx, chain),
             zstd: super::codings::ZstdConf::resolve(cx, chain),
-            zstd_static: super::codings::ZstdStaticConf::resolve(cx, chain),
             resolving: super::resolver::resolve(cx, chain),
-            realip: super::realip::RealIpConf::resolve(cx, chain),
             rewrite: rewrite::RewriteConf::resolve(cx, chain),
-            program: Program::default(),
-            access: AccessConf::resolve(chain),
-            auth: super::auth::AuthConf::resolve(cx, chain),
-            auth_request: super::auth_request::AuthRequestConf::resolve(cx, chain),
-            mirror: super::mirror::MirrorConf::resolve(cx, chain),
             addition: super::addition::AdditionConf::resolve(cx, chain),
             ssi: super::ssi::SsiConf::resolve(cx, chain),
             sub_filter: super::sub_filter::SubFilter::resolve(cx, chain),
@@ -587,18 +545,15 @@ impl Build<'_> {
             limit_except: None,
             cache: super::proxy::cache(cx, chain),
             slice: super::slice::SliceConf::resolve(cx, chain),
-            limits: super::limit::Limits::resolve(cx, chain),
-            try_files: try_files::TryFilesConf::resolve(cx, chain).try_files,
-            index: content::IndexConf::resolve(cx, chain),
-            autoindex: content::AutoindexConf::resolve(cx, chain),
-            random_index: content::RandomIndexConf::resolve(cx, chain),
             mime: content::MimeConf::resolve(cx, chain),
             access_logs: access_logs(cx, &log, chain),
             log,
-            filters: Concerned::default(),
+            handlers,
+            filters,
+            settings,
         };
-        location.filters = Concerned::of(&location);
         self.locations.push(location);
+        self.contents.push(content);
         let id = LocationId(u32::try_from(self.locations.len() - 1).unwrap_or(u32::MAX));
         super::health::Pending::note(cx, chain, id);
         id
@@ -608,8 +563,8 @@ impl Build<'_> {
 impl Build<'_> {
     /// The proxy settings of a location, if it has `proxy_pass`. An `if` uses those of the
     /// surrounding location unless it has its own.
-    fn proxy(&self, cx: &mut Cx<'_>, chain: &[&Scope], content: Content) -> Option<Box<ProxyConf>> {
-        if content != Content::Proxy {
+    fn proxy(&self, cx: &mut Cx<'_>, chain: &[&Scope], is_proxy: bool) -> Option<Box<ProxyConf>> {
+        if !is_proxy {
             return None;
         }
         let pass = chain.iter().rev().find_map(|scope| scope.get::<PassLayer>()?.pass.clone())?;

@@ -11,7 +11,7 @@ use nowait_conf::{Cx, Diagnostic, Msec, Node, Scope, Value, Word, number};
 
 use super::proxy::Pass;
 use super::upstream::GroupId;
-use super::{Content, Location, LocationId, ServerId};
+use super::{Location, LocationId, ServerId};
 use crate::health::matcher::{HeaderRule, HeaderTest, Match, StatusTest};
 
 /// Highest status in tests.
@@ -133,7 +133,7 @@ impl Pending {
         for (location, Given { mut check, named, at }) in self.0 {
             let here = &locations[location.0 as usize];
             let group = match &here.proxy {
-                Some(proxy) if here.content == Content::Proxy => match &proxy.pass {
+                Some(proxy) => match &proxy.pass {
                     Pass::Static(pass) => Some(pass.group),
                     Pass::Variable { .. } => None,
                 },

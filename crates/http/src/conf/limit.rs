@@ -109,7 +109,7 @@ pub struct RequestLimit {
 
 impl Limits {
     /// The limits of the innermost blocks that have any; `None` if there are none.
-    pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<Self>> {
+    pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Self> {
         let requests = chain.iter().rev().find_map(|scope| scope.get::<RequestLimits>());
         let connections = ConnectionLimits::resolve(chain);
         let fetches = chain.iter().rev().find_map(|scope| scope.get::<FetchLimits>());
@@ -118,14 +118,14 @@ impl Limits {
         if !some && fetches.is_none() && at_once.is_none() {
             return None;
         }
-        Some(Box::new(Self {
+        Some(Self {
             requests: requests.map(|limits| limits.0.clone()).unwrap_or_default().into(),
             request_conf: LimitReqConf::resolve(cx, chain),
             connections,
             connection_conf: LimitConnConf::resolve(cx, chain),
             fetches: fetches.map(|limits| limits.0.clone()).unwrap_or_default().into(),
             fetches_at_once: at_once.map(|limits| limits.0.list()).unwrap_or_default(),
-        }))
+        })
     }
 }
 

@@ -42,12 +42,13 @@ pub mod variables;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Row, Template, Value, Word};
 
-use crate::filter::Concerned;
 use crate::location_tree::Locations;
 use crate::log::access::AccessLogs;
 use crate::mime::Types;
+use crate::module::{Filters, Handlers};
 use crate::path::FilePath;
 use crate::request::{Request, Uri};
+use crate::slots::Settings;
 use crate::special_pages::ServerTokens;
 use crate::variables::Resolved;
 use crate::variables::complex::Complex;
@@ -57,7 +58,7 @@ pub use nowait_front::servers::{Listen, ListenId, ServerId};
 pub use nowait_variables::Regex;
 
 /// Number of a location.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LocationId(pub u32);
 
 /// The `http` block; empty if there is none.
@@ -72,8 +73,6 @@ pub struct HttpConf {
     pub wants_realpath: bool,
     /// Conversions of charsets.
     pub charset_maps: std::sync::Arc<crate::charset::Maps>,
-    /// Whether any location replaces addresses of clients.
-    pub wants_realip: bool,
     /// Zones of `limit_req` and `limit_conn`.
     pub limit_zones: limit::LimitZones,
     /// Health checks.
@@ -114,8 +113,6 @@ pub struct Location {
     pub path: FilePath,
     /// Content types by extension.
     pub types: std::sync::Arc<Types>,
-    /// The handler.
-    pub content: Content,
     /// Connections and sending.
     pub client: client::ClientConf,
     /// Request bodies.
@@ -132,32 +129,14 @@ pub struct Location {
     pub gzip: gzip::GzipConf,
     /// Decompression.
     pub gunzip: gzip::GunzipConf,
-    /// Precompressed files.
-    pub gzip_static: gzip::GzipStaticConf,
     /// How names in variables are resolved.
     pub resolving: nowait_front::resolving::Resolving,
     /// Compression by Brotli.
     pub brotli: codings::BrotliConf,
-    /// Files precompressed by Brotli.
-    pub brotli_static: codings::BrotliStaticConf,
     /// Compression by Zstandard.
     pub zstd: codings::ZstdConf,
-    /// Files precompressed by Zstandard.
-    pub zstd_static: codings::ZstdStaticConf,
-    /// Addresses of clients behind proxies.
-    pub realip: realip::RealIpConf,
     /// Settings of the rewrite module.
     pub rewrite: rewrite::RewriteConf,
-    /// The rewrite code.
-    pub program: crate::rewrite::Program,
-    /// `allow` and `deny`.
-    pub access: access::AccessConf,
-    /// `auth_basic`.
-    pub auth: auth::AuthConf,
-    /// `auth_request`.
-    pub auth_request: auth_request::AuthRequestConf,
-    /// `mirror`.
-    pub mirror: mirror::MirrorConf,
     /// `add_before_body` and `add_after_body`.
     pub addition: addition::AdditionConf,
     /// Server-side includes.
@@ -176,45 +155,22 @@ pub struct Location {
     pub cache: Option<Box<cache::CacheConf>>,
     /// Fetching in parts.
     pub slice: slice::SliceConf,
-    /// `limit_req` and `limit_conn`; most locations have none.
-    pub limits: Option<Box<limit::Limits>>,
-    /// `try_files`.
-    pub try_files: nowait_conf::Own<try_files::TryFiles>,
     /// `proxy_pass`; most locations have none.
     pub proxy: Option<Box<proxy::ProxyConf>>,
     /// When 103 (Early Hints) of upstreams is passed on.
     pub early_hints: predicates::Predicates,
-    /// `index`.
-    pub index: content::IndexConf,
-    /// `random_index`.
-    pub random_index: content::RandomIndexConf,
-    /// `autoindex`.
-    pub autoindex: content::AutoindexConf,
     /// `types` and `default_type`.
     pub mime: content::MimeConf,
     /// Error logs.
     pub log: log::LogConf,
     /// Access logs.
     pub access_logs: AccessLogs,
-    /// The filters that may apply to its responses.
-    pub(crate) filters: Concerned,
-}
-
-/// The handler of a location.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// Index, autoindex and static files.
-    Files,
-    /// `empty_gif`.
-    EmptyGif,
-    /// `stub_status`.
-    StubStatus,
-    /// `proxy_pass`.
-    Proxy,
-    /// `status_api`.
-    StatusApi,
-    /// `metrics`.
-    Metrics,
+    /// The handlers of its phases.
+    pub handlers: Handlers,
+    /// The filters of its responses.
+    pub filters: Filters,
+    /// What modules keep for it besides.
+    pub settings: Settings,
 }
 
 /// Pools named by `aio`, with their positions: the program checks that they are defined.
@@ -276,44 +232,18 @@ impl Location {
 
 /// Rows of all tables of this crate, for the registry and the reference.
 pub fn rows() -> Vec<&'static [Row]> {
-    vec![
+    let core = [
         HTTP_ROWS,
         client::HeadConf::ROWS,
         client::ClientConf::ROWS,
         body::BodyConf::ROWS,
         files::FileConf::ROWS,
         pages::PagesConf::ROWS,
-        headers::HeadersConf::ROWS,
+        access::LIMIT_EXCEPT_ROWS,
         rewrite::RewriteConf::ROWS,
         rewrite::REWRITE_ROWS,
-        access::ACCESS_ROWS,
         cache::ProxyCacheConf::ROWS,
         cache_path::PROXY_CACHE_PATH_ROWS,
-        slice::SliceConf::ROWS,
-        limit::LIMIT_REQ_ROWS,
-        limit::LimitReqConf::ROWS,
-        limit::LIMIT_CONN_ROWS,
-        limit::LimitConnConf::ROWS,
-        auth::AuthConf::ROWS,
-        auth_request::AuthRequestConf::ROWS,
-        mirror::MirrorConf::ROWS,
-        addition::AdditionConf::ROWS,
-        ssi::SsiConf::ROWS,
-        sub_filter::SubConf::ROWS,
-        secure_link::SecureLinkConf::ROWS,
-        userid::UserIdConf::ROWS,
-        referer::REFERER_ROWS,
-        referer::RefererHashConf::ROWS,
-        realip::RealIpConf::ROWS,
-        charset::CharsetConf::ROWS,
-        charset::CHARSET_ROWS,
-        gzip::GzipConf::ROWS,
-        gzip::GunzipConf::ROWS,
-        gzip::GzipStaticConf::ROWS,
-        codings::BrotliConf::ROWS,
-        codings::BrotliStaticConf::ROWS,
-        codings::ZstdConf::ROWS,
-        codings::ZstdStaticConf::ROWS,
         variables::MAP_ROWS,
         variables::GEO_ROWS,
         variables::SPLIT_CLIENTS_ROWS,
@@ -322,19 +252,13 @@ pub fn rows() -> Vec<&'static [Row]> {
         upstream::UPSTREAM_ROWS,
         nowait_upstream::conf::ROWS,
         nowait_upstream::conf::HTTP_ROWS,
-        proxy::PASS_ROWS,
-        proxy::ProxyBackendConf::ROWS,
-        proxy::ProxyRequestConf::ROWS,
         predicates::EarlyReadConf::ROWS,
         predicates::EarlyHintsConf::ROWS,
-        try_files::TryFilesConf::ROWS,
-        content::IndexConf::ROWS,
-        content::AutoindexConf::ROWS,
-        content::RandomIndexConf::ROWS,
         content::MimeConf::ROWS,
         log::LogConf::ROWS,
         log::LOG_ROWS,
-    ]
+    ];
+    core.into_iter().chain(crate::modules::rows()).collect()
 }
 
 /// Compiles text with variables.

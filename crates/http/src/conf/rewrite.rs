@@ -63,10 +63,15 @@ enum Pending {
 impl Code {
     /// Compiles the directives to a program. `locate` creates a location from the settings of an
     /// `if`.
-    pub fn compile(self, locate: &mut dyn FnMut(&Scope) -> LocationId) -> Program {
+    /// `None`: there are none. `log`: `rewrite_log`.
+    pub fn compile(
+        self,
+        log: bool,
+        locate: &mut dyn FnMut(&Scope) -> LocationId,
+    ) -> Option<Program> {
         let mut ops = Vec::new();
         self.append(&mut ops, locate);
-        Program::new(ops)
+        Program::new(ops, log)
     }
 
     fn append(self, ops: &mut Vec<Op>, locate: &mut dyn FnMut(&Scope) -> LocationId) {

@@ -22,11 +22,11 @@ use crate::body_reader::Reader;
 use crate::conf::client::LingeringClose;
 use crate::log::Level;
 use crate::logs::debug;
-use crate::phases::{self, Progress};
+use crate::phases::{self, Progress, Waiting};
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Response;
 use crate::sender;
-use crate::upstream::{Run, State};
+use crate::upstream::State;
 use nowait_front::servers::Virtual;
 
 /// Number of bytes received to find out whether unread input is waiting.
@@ -78,27 +78,27 @@ pub(super) async fn one(
         }
     }
     counted.answering();
-    let progress = match prepare(connection, request) {
-        None => phases::respond(request),
-        Some(status) => phases::refuse(request, status),
-    };
-    let answer = match progress {
-        Progress::Done(answer) => Some(answer),
-        Progress::Files => {
-            connection.release_input();
-            match request.asked.run() {
-                Some(_) => from_upstream(connection, request, out).await,
-                // Only responses that need a file get here.
-                None => Box::pin(with_files(connection, request, out)).await,
+    let refused = prepare(connection, request);
+    let current = request.current.clone();
+    let timeout = send_timeout(request);
+    let answer = {
+        let progress = match refused {
+            None => phases::respond(request, &current),
+            Some(status) => phases::refuse(request, &current, status),
+        };
+        match progress {
+            Progress::Done(answer) => Some(answer),
+            Progress::Wait(waiting) => {
+                connection.release_input();
+                wait(connection, waiting, out, timeout).await
             }
         }
     };
-    let delayed = matches!(request.stage, phases::Stage::Delayed(_));
-    let Some(answer) = answer.filter(|answer| answer.is_some() || !delayed) else {
+    let Some(answer) = answer else {
+        request.asked.clear();
         let upstream = request.upstream.as_deref().and_then(State::action);
         let waited = match upstream {
             Some(_) => ", so upstream connection is closed too",
-            None if delayed => "",
             None => " while waiting for a disk",
         };
         request.log(Level::Info, format_args!("client prematurely closed connection{waited}"));
@@ -111,7 +111,11 @@ pub(super) async fn one(
         _ => answer,
     };
     let Some(response) = answer else {
-        crate::logs::access(request);
+        match request.out.status {
+            // The client has gone, or was too slow.
+            408 | 499 => end_request(request),
+            _ => crate::logs::access(request),
+        }
         // Earlier responses may have been held back. nginx closes at once, whatever the client
         // still sends.
         let _ = flush(connection, out, send_timeout(request)).await;
@@ -174,46 +178,18 @@ async fn discard_unwanted(
         return answer;
     }
     request.log(Level::Info, format_args!("client sent invalid chunked body"));
-    match phases::refuse(request, 400) {
-        Progress::Done(answer) => answer,
-        Progress::Files => Box::pin(phases::resume(request)).await,
-    }
+    let current = request.current.clone();
+    phases::refuse(request, &current, 400).finish().await
 }
 
-/// Waits for the response of the upstream that received the request. `None`: the client has gone.
-async fn from_upstream(
+/// Waits for a handler. `None`: the client has gone.
+async fn wait(
     connection: &Connection,
-    request: &mut Request,
+    waiting: Waiting<'_>,
     out: &mut OutBuf,
+    timeout: Duration,
 ) -> Option<Option<Response>> {
-    if !out.is_empty() && Box::pin(flush(connection, out, send_timeout(request))).await.is_err() {
-        request.asked.clear();
-        return None;
-    }
-    let Some(recv) = request.asked.run().and_then(Run::receive) else {
-        return Box::pin(with_files(connection, request, out)).await;
-    };
-    let received = match select(recv, connection.gone()).await {
-        Either::Left(received) => received,
-        Either::Right(()) => {
-            request.asked.clear();
-            return None;
-        }
-    };
-    match phases::received(request, received) {
-        Progress::Done(answer) => Some(answer),
-        Progress::Files => Box::pin(with_files(connection, request, out)).await,
-    }
-}
-
-/// Resumes the phases, which may need files. `None`: the client has gone.
-async fn with_files(
-    connection: &Connection,
-    request: &mut Request,
-    out: &mut OutBuf,
-) -> Option<Option<Response>> {
-    let timeout = send_timeout(request);
-    let mut answer = pin!(phases::resume(request));
+    let mut answer = pin!(waiting.finish());
     // A response that is ready at once goes out together with earlier ones.
     if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
         return Some(answer);
@@ -365,10 +341,8 @@ async fn refuse(
         _ => Method::Other,
     };
     request.header_only = request.method == Method::Head;
-    let answer = match phases::refuse(request, error.status()) {
-        Progress::Done(answer) => answer,
-        Progress::Files => phases::resume(request).await,
-    };
+    let current = request.current.clone();
+    let answer = phases::refuse(request, &current, error.status()).finish().await;
     let Some(response) = answer else { return Next::Close };
     let sent = match sender::start(connection, request, response, out) {
         Ok(None) => Ok(()),

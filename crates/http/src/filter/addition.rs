@@ -4,10 +4,24 @@
 //! their own locations, so they are inserted after the filters of this response.
 
 use crate::body::{Piece, Sequence};
+use crate::conf::addition::AdditionConf;
+use crate::module::{Module, Parts, Place};
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::Response;
 use crate::subrequest::Subrequest;
+use nowait_conf::{Cx, Scope};
+
+/// This module.
+pub(crate) static MODULE: Module =
+    Module { rows: &[AdditionConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    if AdditionConf::resolve(cx, chain).uris() != [None, None] {
+        parts.filter(Place::Content, decide);
+        parts.filter(Place::Surroundings, apply);
+    }
+}
 
 /// Decides whether something is added, and adjusts the head.
 pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {

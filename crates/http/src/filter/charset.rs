@@ -3,6 +3,7 @@
 //! Two steps: before ranges are cut, it decides what to declare and whether to convert; after that, it
 //! wraps the body.
 
+use nowait_conf::{Cx, Scope};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,10 +11,21 @@ use bytes::Bytes;
 use super::pull::Pull;
 use crate::charset::{Conversion, Maps};
 use crate::conf::charset::Charset;
+use crate::conf::charset::{CHARSET_ROWS, CharsetConf};
 use crate::log::Level;
+use crate::module::{Module, Parts, Place};
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part, Response};
+
+/// This module.
+pub(crate) static MODULE: Module =
+    Module { rows: &[CharsetConf::ROWS, CHARSET_ROWS], build: Some(build), ..Module::EMPTY };
+
+fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
+    parts.filter(Place::Content, name);
+    parts.filter(Place::Conversion, convert);
+}
 
 /// Sets the charset, and stores the conversion for [`convert`].
 pub(super) fn name(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {

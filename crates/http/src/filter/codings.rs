@@ -3,6 +3,7 @@
 //! Two steps as for `gzip`, which both precede: before ranges are cut, they decide whether to compress
 //! the response; after charset conversion, they compress the body.
 
+use nowait_conf::{Cx, Scope};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -10,11 +11,28 @@ use nowait_coding::Recipe;
 
 use super::compress::{self, recode};
 use crate::codings::{Coded, Coding, weight};
+use crate::conf::codings::{BrotliConf, ZstdConf};
 use crate::gzip::Counts;
+use crate::module::{Module, Parts, Place};
 use crate::order::Apart;
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Head, Response};
+
+/// This module.
+pub(crate) static MODULE: Module = Module {
+    rows: &[BrotliConf::ROWS, ZstdConf::ROWS],
+    build: Some(build),
+    variables: crate::codings::BUILTINS,
+    ..Module::EMPTY
+};
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    if BrotliConf::resolve(cx, chain).brotli || ZstdConf::resolve(cx, chain).zstd {
+        parts.filter(Place::Coding, decide);
+        parts.filter(Place::Encoding, compress);
+    }
+}
 
 /// Decides whether the response is compressed, and adjusts its head.
 pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {

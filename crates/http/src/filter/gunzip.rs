@@ -4,14 +4,27 @@
 
 use bytes::Bytes;
 use nowait_coding::Gunzip;
+use nowait_conf::{Cx, Scope};
 use nowait_runtime::yield_now;
 
 use super::compress::recode;
 use super::pull::Pull;
+use crate::conf::gzip::GunzipConf;
 use crate::gzip::is_accepted;
+use crate::module::{Module, Parts, Place};
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part, Response};
+
+/// This module.
+pub(crate) static MODULE: Module =
+    Module { rows: &[GunzipConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    if GunzipConf::resolve(cx, chain).gunzip {
+        parts.filter(Place::Decoding, apply);
+    }
+}
 
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     if !request.location().gunzip.gunzip {

@@ -3,17 +3,38 @@
 //! Two steps: before ranges are cut, it decides whether to compress the response; after charset
 //! conversion, it compresses the body ([`compress`]).
 
+use nowait_conf::{Cx, Scope};
 use std::rc::Rc;
 
 use bytes::Bytes;
 use nowait_coding::Recipe;
 
 use super::compress::{self, recode};
+use crate::conf::gzip::GzipConf;
 use crate::gzip::{Counts, is_accepted};
+use crate::module::{Module, Parts, Place};
 use crate::order::Apart;
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::Response;
+
+/// This module.
+pub(crate) static MODULE: Module = Module {
+    rows: &[GzipConf::ROWS],
+    build: Some(build),
+    variables: crate::gzip::BUILTINS,
+    ..Module::EMPTY
+};
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    let conf = GzipConf::resolve(cx, chain);
+    if conf.gzip || conf.gzip_vary {
+        parts.filter(Place::Coding, decide);
+    }
+    if conf.gzip {
+        parts.filter(Place::Encoding, compress);
+    }
+}
 
 /// Decides whether the response is compressed, and adjusts its head.
 pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {

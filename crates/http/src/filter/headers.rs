@@ -1,13 +1,24 @@
 //! `add_header`, `add_trailer` and `expires`; the cookie of `sticky`. nginx: `ngx_http_headers_filter_module`.
 
 use bytes::Bytes;
+use nowait_conf::{Cx, Scope};
 
 use crate::conf::headers::Expires;
+use crate::conf::headers::HeadersConf;
+use crate::module::{Module, Parts, Place};
 use crate::order::Apart;
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Head, Header, Response};
 use nowait_message::http_date;
+
+/// This module.
+pub(crate) static MODULE: Module =
+    Module { rows: &[HeadersConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
+    parts.filter(Place::Fields, apply);
+}
 
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     let current = request.current.clone();

@@ -1,12 +1,21 @@
 //! Conditional requests: 304 and 412. nginx: `ngx_http_not_modified_filter_module`.
 
+use nowait_conf::{Cx, Scope};
 use nowait_message::Known;
 
+use crate::module::{Module, Parts, Place};
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Body, Response};
 use nowait_message::conditional::{self, IfModifiedSince, Outcome, Preconditions, Validators};
 use nowait_message::http_date;
+
+/// This module.
+pub(crate) static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
+
+fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
+    parts.filter(Place::Conditions, apply);
+}
 
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     if response.head.status != 200 || request.is_nested() || response.head.is_upstreams {

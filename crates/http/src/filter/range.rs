@@ -1,5 +1,6 @@
 //! `Range`: 206 and 416. nginx: `ngx_http_range_filter_module`.
 
+use nowait_conf::{Cx, Scope};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use nowait_message::Known;
 
+use crate::module::{Module, Parts, Place};
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{
@@ -14,6 +16,13 @@ use crate::response::{
 };
 use nowait_message::conditional::{self, Validators};
 use nowait_message::range::{self, Selection};
+
+/// This module.
+pub(crate) static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
+
+fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
+    parts.filter(Place::Ranges, apply);
+}
 
 /// Numbers the boundaries of multipart bodies.
 static BOUNDARY: AtomicU64 = AtomicU64::new(1);

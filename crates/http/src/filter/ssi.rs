@@ -3,12 +3,30 @@
 //!
 //! Two steps: the head is changed where nginx does it; the body is wrapped after charset conversion.
 
+use crate::conf::ssi::SsiConf;
+use crate::module::{Module, Parts, Place};
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Body, Response};
 use crate::ssi::Page;
 use crate::subrequest;
+use nowait_conf::{Cx, Scope};
 use nowait_message::etag;
+
+/// This module.
+pub(crate) static MODULE: Module = Module {
+    rows: &[SsiConf::ROWS],
+    build: Some(build),
+    variables: crate::ssi::BUILTINS,
+    ..Module::EMPTY
+};
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    if SsiConf::resolve(cx, chain).ssi {
+        parts.filter(Place::Content, decide);
+        parts.filter(Place::Inclusion, apply);
+    }
+}
 
 /// Decides whether SSI commands are executed, and changes the head.
 pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {

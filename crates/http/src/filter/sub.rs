@@ -2,14 +2,27 @@
 //!
 //! [`crate::replace`] searches; this module wraps bodies.
 
+use nowait_conf::{Cx, Scope};
 use std::sync::Arc;
 
 use super::pull::Pull;
+use crate::conf::sub_filter::SubConf;
+use crate::module::{Module, Parts, Place};
 use crate::outcome::Special;
 use crate::replace::{Patterns, Replacer};
 use crate::request::Request;
 use crate::response::{AcceptRanges, Body, BodyError, BodySource, LocalFuture, Part, Response};
 use nowait_message::etag;
+
+/// This module.
+pub(crate) static MODULE: Module =
+    Module { rows: &[SubConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    if !SubConf::resolve(cx, chain).sub_filter.is_empty() {
+        parts.filter(Place::Content, apply);
+    }
+}
 
 /// Changes the head, and wraps the body.
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {

@@ -1,10 +1,28 @@
 //! `userid`: sends the cookie. nginx: `ngx_http_userid_filter`.
 
 use bytes::Bytes;
+use nowait_conf::{Cx, Scope};
 
+use crate::conf::userid::{UserId, UserIdConf};
+use crate::module::{Module, Parts, Place};
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::Response;
+
+/// This module.
+pub(crate) static MODULE: Module = Module {
+    rows: &[UserIdConf::ROWS],
+    build: Some(build),
+    variables: crate::userid::BUILTINS,
+    changeable: crate::userid::CHANGEABLE,
+    ..Module::EMPTY
+};
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    if matches!(UserIdConf::resolve(cx, chain).userid, UserId::V1 | UserId::V2) {
+        parts.filter(Place::Fields, apply);
+    }
+}
 
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     if request.is_nested() {

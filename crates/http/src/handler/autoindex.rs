@@ -3,13 +3,15 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use nowait_conf::{Cx, Scope};
 use nowait_message::Method;
 use nowait_runtime::fs::{self, Kind, Listing, ReadDirOptions};
 
 use crate::autoindex::{self, Entry, Format, Options};
-use crate::conf::content::ListingFormat;
+use crate::conf::content::{AutoindexConf, ListingFormat};
 use crate::files;
 use crate::log::Level;
+use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Part, Response};
@@ -17,16 +19,39 @@ use crate::response::{Body, Head, Part, Response};
 /// Most entries of a listing; a larger directory is listed in part, and the error log says so.
 pub const ENTRIES_MAX: usize = 100_000;
 
-/// Responds with a listing of the request's directory; declines if listings are off.
-pub async fn run(request: &mut Request) -> Option<Outcome> {
-    if !request.location().autoindex.autoindex
-        || !matches!(request.method, Method::Get | Method::Head)
-    {
-        return None;
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[AutoindexConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+/// Lists directories.
+struct Autoindex(AutoindexConf);
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    let conf = AutoindexConf::resolve(cx, chain);
+    if conf.autoindex {
+        parts.handler(Phase::Content, Autoindex(conf));
     }
-    let format = match format(request) {
+}
+
+impl Handler for Autoindex {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        let wanted = request.uri.path.last() == Some(&b'/')
+            && matches!(request.method, Method::Get | Method::Head);
+        if !wanted {
+            return Step::Next(request);
+        }
+        Step::wait(async move {
+            let outcome = run(request, &self.0).await;
+            Step::Done(request, outcome)
+        })
+    }
+}
+
+/// Responds with a listing of the request's directory.
+async fn run(request: &mut Request, conf: &AutoindexConf) -> Outcome {
+    let format = match format(request, conf) {
         Ok(format) => format,
-        Err(outcome) => return Some(outcome),
+        Err(outcome) => return outcome,
     };
     let mut path = Vec::new();
     request.location().path.append_file(request, &mut path);
@@ -34,7 +59,7 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
     let options = ReadDirOptions { entries_max: ENTRIES_MAX, metadata: true };
     let listing = match fs::read_dir(&io, &path, &options).await {
         Ok(listing) => listing,
-        Err(error) => return Some(refuse(request, &path, &error)),
+        Err(error) => return refuse(request, &path, &error),
     };
     if listing.truncated {
         request.log(
@@ -45,11 +70,11 @@ pub async fn run(request: &mut Request) -> Option<Outcome> {
             ),
         );
     }
-    Some(respond(request, &format, listing))
+    respond(request, conf, &format, listing)
 }
 
-fn format(request: &Request) -> Result<Format, Outcome> {
-    Ok(match request.location().autoindex.autoindex_format {
+fn format(request: &Request, conf: &AutoindexConf) -> Result<Format, Outcome> {
+    Ok(match conf.autoindex_format {
         ListingFormat::Html => Format::Html,
         ListingFormat::Json => Format::Json { callback: None },
         ListingFormat::Xml => Format::Xml,
@@ -63,9 +88,8 @@ fn format(request: &Request) -> Result<Format, Outcome> {
     })
 }
 
-fn respond(request: &Request, format: &Format, listing: Listing) -> Outcome {
+fn respond(request: &Request, conf: &AutoindexConf, format: &Format, listing: Listing) -> Outcome {
     nowait_runtime::stats::set_label("autoindex");
-    let conf = &request.location().autoindex;
     let mut entries: Vec<Entry> = listing
         .entries
         .into_iter()
@@ -94,9 +118,6 @@ fn respond(request: &Request, format: &Format, listing: Listing) -> Outcome {
     let chunks = autoindex::render(format, &request.uri.path, &mut entries, options);
     let mut head = Head::new(200);
     head.content_type = Some(Bytes::from_static(format.content_type().as_bytes()));
-    if *format == Format::Xml {
-        head.charset = Some(Bytes::from_static(b"utf-8"));
-    }
     if *format == Format::Xml {
         head.charset = Some(Bytes::from_static(b"utf-8"));
     }

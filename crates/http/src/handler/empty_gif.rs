@@ -1,11 +1,28 @@
 //! `empty_gif`: a transparent image of one pixel. nginx: `ngx_http_empty_gif_module`.
 
 use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node};
 use nowait_message::Method;
 
+use crate::module::{Handler, Module, Step, set_content};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
+
+/// This module.
+pub static MODULE: Module = Module { rows: &[EMPTY_GIF_ROWS], ..Module::EMPTY };
+
+nowait_conf::rows! {
+    static EMPTY_GIF_ROWS, module "empty_gif";
+
+    /// Responds with a transparent image of one pixel.
+    "empty_gif" => empty_gif, in LOCATION, take none(), args "";
+}
+
+fn empty_gif(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    set_content(cx, node, |_, _| Some(EmptyGif));
+    Ok(())
+}
 
 /// A GIF89a of 1 by 1 pixel in 43 bytes: two-colour palette, colour 1 transparent. The same bytes
 /// as nginx's, so that caches and monitors that compare them agree.
@@ -23,13 +40,17 @@ const GIF: &[u8] = &[
 const LAST_MODIFIED: i64 = 23_349_600;
 
 /// Responds with the image.
-pub fn run(request: &mut Request) -> Outcome {
-    if !matches!(request.method, Method::Get | Method::Head) {
-        return Outcome::status(405);
+struct EmptyGif;
+
+impl Handler for EmptyGif {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if !matches!(request.method, Method::Get | Method::Head) {
+            return Step::Done(request, Outcome::status(405));
+        }
+        let mut head = Head::new(200);
+        head.content_type = Some(Bytes::from_static(b"image/gif"));
+        head.content_length = Some(GIF.len() as u64);
+        head.last_modified = Some(LAST_MODIFIED);
+        Step::Done(request, Response { head, body: Body::from_static(GIF) }.into())
     }
-    let mut head = Head::new(200);
-    head.content_type = Some(Bytes::from_static(b"image/gif"));
-    head.content_length = Some(GIF.len() as u64);
-    head.last_modified = Some(LAST_MODIFIED);
-    Response { head, body: Body::from_static(GIF) }.into()
 }

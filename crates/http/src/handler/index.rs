@@ -1,24 +1,49 @@
 //! `index`: the file served for a directory. nginx: `ngx_http_index_module`.
 
+use nowait_conf::{Cx, Scope};
 use nowait_message::Method;
 use nowait_runtime::fs::Kind;
 
+use crate::conf::content::IndexConf;
 use crate::files::{self, OpenError};
 use crate::log::Level;
+use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::{Outcome, Target};
 use crate::request::Request;
 
-/// Redirects internally to the first index file that exists; declines if there is none.
-pub async fn run(request: &mut Request) -> Option<Outcome> {
-    if !matches!(request.method, Method::Get | Method::Head | Method::Post) {
-        return None;
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[IndexConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+/// The index files of a location.
+struct IndexFiles(IndexConf);
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    parts.handler(Phase::Content, IndexFiles(IndexConf::resolve(cx, chain)));
+}
+
+impl Handler for IndexFiles {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        let wanted = request.uri.path.last() == Some(&b'/')
+            && matches!(request.method, Method::Get | Method::Head | Method::Post);
+        if !wanted {
+            return Step::Next(request);
+        }
+        Step::wait(async move {
+            let outcome = run(request, &self.0).await;
+            Step::of(request, outcome)
+        })
     }
+}
+
+/// Redirects internally to the first index file that exists; declines if there is none.
+async fn run(request: &mut Request, conf: &IndexConf) -> Option<Outcome> {
     let current = request.current.clone();
     let location = current.conf.location(request.location);
     let mut directory = Vec::new();
     location.path.append_file(request, &mut directory);
     let mut directory_tested = false;
-    for index in &location.index.index.0 {
+    for index in &conf.index.0 {
         let mut name = Vec::new();
         index.append(request, &mut name);
         if name.first() == Some(&b'/') {

@@ -4,29 +4,24 @@
 //! Runs before [`static_file`]. As there, names that the kernel has cached are opened at once, and only
 //! the others wait for the pool.
 
+use std::cmp::Reverse;
+
 use bytes::Bytes;
+use nowait_conf::{Cx, Scope};
 use nowait_message::Method;
 use nowait_runtime::fs::{File, Kind};
 
 use super::static_file;
 use crate::codings::{self, Coding};
-use crate::conf::gzip::GzipStatic;
+use crate::conf::codings::{BrotliStaticConf, ZstdStaticConf};
+use crate::conf::gzip::{GzipStatic, GzipStaticConf};
 use crate::files::{self, OpenError};
 use crate::gzip;
 use crate::log::Level;
+use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::Head;
-
-/// Result of a try without waiting for a disk.
-pub enum Tried {
-    /// The response.
-    Answered(Outcome),
-    /// The next handler continues.
-    Declined,
-    /// [`run`] has to be called.
-    Waits,
-}
 
 /// A coding for which a file may exist.
 #[derive(Debug, Clone, Copy)]
@@ -60,66 +55,84 @@ impl Candidate {
     }
 }
 
-/// The codings to try, in order of preference: by the client's weight, then as listed.
-fn candidates(request: &Request) -> impl Iterator<Item = Candidate> + use<> {
-    let location = request.location();
+/// This module.
+pub static MODULE: Module = Module {
+    rows: &[GzipStaticConf::ROWS, BrotliStaticConf::ROWS, ZstdStaticConf::ROWS],
+    build: Some(build),
+    ..Module::EMPTY
+};
+
+/// Codings to try, in this order.
+type Candidates = [Option<Candidate>; 3];
+
+/// Responds with a compressed file if the client accepts it and it exists.
+struct Precompressed(Box<[Candidate]>);
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     let settings = [
-        (Some(Coding::Brotli), location.brotli_static.brotli_static),
-        (Some(Coding::Zstd), location.zstd_static.zstd_static),
-        (None, location.gzip_static.gzip_static),
+        (Some(Coding::Brotli), BrotliStaticConf::resolve(cx, chain).brotli_static),
+        (Some(Coding::Zstd), ZstdStaticConf::resolve(cx, chain).zstd_static),
+        (None, GzipStaticConf::resolve(cx, chain).gzip_static),
     ];
-    let wanted = matches!(request.method, Method::Get | Method::Head)
-        && request.uri.path.last() != Some(&b'/');
-    let mut all = settings.map(|(coding, setting)| Candidate { coding, setting });
-    if settings.iter().filter(|(_, setting)| *setting != GzipStatic::Off).count() > 1 {
-        all.sort_by_key(|candidate| {
-            let weight = candidate.coding.map_or(1, |coding| codings::weight(request, coding));
-            std::cmp::Reverse(weight)
-        });
+    let all = settings.map(|(coding, setting)| Candidate { coding, setting });
+    let enabled: Box<[_]> =
+        all.into_iter().filter(|candidate| candidate.setting != GzipStatic::Off).collect();
+    if !enabled.is_empty() {
+        parts.handler(Phase::Content, Precompressed(enabled));
     }
-    all.into_iter().filter(move |candidate| wanted && candidate.setting != GzipStatic::Off)
 }
 
-/// Responds with the compressed file if it can be opened without waiting for a disk.
-pub fn try_run(request: &mut Request) -> Tried {
-    for candidate in candidates(request) {
-        if !is_wanted(request, candidate) {
+impl Handler for Precompressed {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        let wanted = matches!(request.method, Method::Get | Method::Head)
+            && request.uri.path.last() != Some(&b'/');
+        if !wanted {
+            return Step::Next(request);
+        }
+        let candidates = self.in_order(request);
+        run(request, candidates, 0)
+    }
+}
+
+impl Precompressed {
+    /// By the client's weight, then as listed.
+    fn in_order(&self, request: &Request) -> Candidates {
+        let mut candidates = Candidates::default();
+        for (place, candidate) in candidates.iter_mut().zip(&self.0) {
+            *place = Some(*candidate);
+        }
+        if self.0.len() > 1 {
+            candidates.sort_by_cached_key(|candidate| {
+                let weight = |of: Candidate| of.coding.map_or(1, |c| codings::weight(request, c));
+                Reverse(candidate.map(weight))
+            });
+        }
+        candidates
+    }
+}
+
+/// Tries the candidates from `first` on; waits only for files that need a disk.
+fn run(request: &mut Request, candidates: Candidates, first: usize) -> Step<'_> {
+    for at in first..candidates.len() {
+        let Some(candidate) = candidates[at].filter(|candidate| is_wanted(request, *candidate))
+        else {
             continue;
-        }
-        if !request.location().path.is_usable(request) {
-            return Tried::Waits;
-        }
-        let path = take_path(request, candidate);
-        let tried = match files::try_open(request, &path) {
-            Some(opened) => match respond(request, candidate, &path, opened) {
-                Some(outcome) => Tried::Answered(outcome),
-                None => Tried::Declined,
-            },
-            None => Tried::Waits,
         };
-        request.give_path(path);
-        if !matches!(tried, Tried::Declined) {
-            return tried;
-        }
-    }
-    Tried::Declined
-}
-
-/// Responds with the compressed file if the client accepts it and it exists.
-pub async fn run(request: &mut Request) -> Option<Outcome> {
-    for candidate in candidates(request) {
-        if !is_wanted(request, candidate) {
-            continue;
-        }
         let path = take_path(request, candidate);
-        let opened = files::open(request, &path).await;
-        let outcome = respond(request, candidate, &path, opened);
-        request.give_path(path);
-        if outcome.is_some() {
-            return outcome;
+        let Some(opened) = files::try_open(request, &path) else {
+            return Step::wait(async move {
+                let opened = files::open(request, &path).await;
+                match respond(request, candidate, path, opened) {
+                    Some(outcome) => Step::Done(request, outcome),
+                    None => run(request, candidates, at + 1),
+                }
+            });
+        };
+        if let Some(outcome) = respond(request, candidate, path, opened) {
+            return Step::Done(request, outcome);
         }
     }
-    None
+    Step::Next(request)
 }
 
 /// Whether to look for the file.
@@ -135,7 +148,19 @@ fn take_path(request: &mut Request, candidate: Candidate) -> Vec<u8> {
     path
 }
 
+/// The response with an opened file, if the client accepts it; gives back the memory of the path.
 fn respond(
+    request: &mut Request,
+    candidate: Candidate,
+    path: Vec<u8>,
+    opened: Result<File, OpenError>,
+) -> Option<Outcome> {
+    let outcome = outcome(request, candidate, &path, opened);
+    request.give_path(path);
+    outcome
+}
+
+fn outcome(
     request: &mut Request,
     candidate: Candidate,
     path: &[u8],

@@ -1,15 +1,43 @@
 //! `random_index`: serves a random file of a directory. nginx: `ngx_http_random_index_module`.
 
+use nowait_conf::{Cx, Scope};
 use nowait_runtime::fs::{self, Kind, ReadDirOptions};
 
+use crate::conf::content::RandomIndexConf;
 use crate::handler::autoindex::ENTRIES_MAX;
 use crate::handler::autoindex::refuse;
+use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::{Outcome, Target};
 use crate::request::Request;
 
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[RandomIndexConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+/// Chooses a file.
+struct RandomIndex;
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    if RandomIndexConf::resolve(cx, chain).random_index {
+        parts.handler(Phase::Content, RandomIndex);
+    }
+}
+
+impl Handler for RandomIndex {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if request.uri.path.last() != Some(&b'/') {
+            return Step::Next(request);
+        }
+        Step::wait(async move {
+            let outcome = run(request).await;
+            Step::of(request, outcome)
+        })
+    }
+}
+
 /// Redirects internally to a randomly chosen regular file of the directory; declines if there is
 /// none. Hidden files are left out.
-pub async fn run(request: &mut Request) -> Option<Outcome> {
+async fn run(request: &mut Request) -> Option<Outcome> {
     let mut path = Vec::new();
     request.location().path.append_file(request, &mut path);
     let io = request.io();

@@ -1,58 +1,63 @@
 //! Files of the document root. nginx: `ngx_http_static_module`.
 
 use bytes::Bytes;
+use nowait_conf::{Cx, Scope};
 use nowait_message::Method;
-use nowait_runtime::fs::Kind;
+use nowait_runtime::fs::{File, Kind};
 
-use crate::files;
+use crate::files::{self, OpenError};
 use crate::log::Level;
+use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Body, FileBody, Head, Response};
 use nowait_message::escape;
 use nowait_message::etag;
 
-/// Responds with the request's file if it can be opened without waiting for a disk. `None`: it
-/// can't, or another handler comes first; [`run`] has to be called in its turn.
-pub fn try_run(request: &mut Request) -> Option<Outcome> {
-    if request.uri.path.last() == Some(&b'/')
-        || !matches!(request.method, Method::Get | Method::Head | Method::Post)
-        || !request.location().path.is_usable(request)
-    {
-        return None;
-    }
-    let mut path = request.take_path();
-    request.location().path.append_file(request, &mut path);
-    let outcome = match files::try_open(request, &path) {
-        Some(Ok(file)) => Some(respond(request, &path, file)),
-        Some(Err(error)) => Some(error.answer(request, &path)),
-        None => None,
-    };
-    request.give_path(path);
-    outcome
-}
+/// This module.
+pub static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
 
 /// Responds with the request's file; declines URIs that end with a slash.
-pub async fn run(request: &mut Request) -> Option<Outcome> {
-    let method = request.method;
-    if !matches!(method, Method::Get | Method::Head | Method::Post) {
-        return Some(Outcome::status(405));
+struct StaticFile;
+
+fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
+    parts.handler(Phase::Content, StaticFile);
+}
+
+impl Handler for StaticFile {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if !matches!(request.method, Method::Get | Method::Head | Method::Post) {
+            return Step::Done(request, Outcome::status(405));
+        }
+        if request.uri.path.last() == Some(&b'/') {
+            return Step::Next(request);
+        }
+        let mut path = request.take_path();
+        request.location().path.append_file(request, &mut path);
+        match files::try_open(request, &path) {
+            Some(opened) => {
+                let outcome = answer(request, path, opened);
+                Step::Done(request, outcome)
+            }
+            None => Step::wait(async move {
+                let opened = files::open(request, &path).await;
+                let outcome = answer(request, path, opened);
+                Step::Done(request, outcome)
+            }),
+        }
     }
-    if request.uri.path.last() == Some(&b'/') {
-        return None;
-    }
-    let mut path = request.take_path();
-    request.location().path.append_file(request, &mut path);
-    let opened = files::open(request, &path).await;
+}
+
+fn answer(request: &mut Request, path: Vec<u8>, opened: Result<File, OpenError>) -> Outcome {
     let outcome = match opened {
         Ok(file) => respond(request, &path, file),
         Err(error) => error.answer(request, &path),
     };
     request.give_path(path);
-    Some(outcome)
+    outcome
 }
 
-fn respond(request: &mut Request, path: &[u8], file: nowait_runtime::fs::File) -> Outcome {
+fn respond(request: &mut Request, path: &[u8], file: File) -> Outcome {
     let meta = file.metadata();
     match meta.kind {
         Kind::Directory => return Outcome::moved(301, with_slash(request)),
@@ -73,7 +78,7 @@ pub(super) fn not_regular(request: &Request, path: &[u8]) -> Outcome {
 }
 
 /// A response with a whole file.
-pub(super) fn whole(request: &Request, file: nowait_runtime::fs::File) -> Response {
+pub(super) fn whole(request: &Request, file: File) -> Response {
     let meta = file.metadata();
     let (size, mtime) = (meta.size, meta.mtime);
     let location = request.location();

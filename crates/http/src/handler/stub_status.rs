@@ -2,14 +2,34 @@
 //! `$connections_active` and related variables. nginx: `ngx_http_stub_status_module`.
 
 use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node};
 use nowait_message::Method;
 
 use crate::counts;
+use crate::module::{Handler, Module, Step, set_content};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
 use crate::variables::Builtin;
 use crate::variables::core::{builtins, number};
+
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[STUB_STATUS_ROWS], variables: BUILTINS, ..Module::EMPTY };
+
+nowait_conf::rows! {
+    static STUB_STATUS_ROWS, module "stub_status";
+
+    /// Responds with counters of connections and requests: active connections; accepted and handled
+    /// connections, and requests so far; connections that are reading a request, writing a
+    /// response, or idle. An argument is accepted for compatibility.
+    "stub_status" => stub_status, in SERVER | LOCATION, take between(0, 1), args "";
+}
+
+fn stub_status(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    set_content(cx, node, |_, _| Some(StubStatus));
+    Ok(())
+}
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
@@ -24,7 +44,16 @@ pub const BUILTINS: &[Builtin] = builtins! {
 };
 
 /// Responds with the counters.
-pub fn run(request: &mut Request) -> Outcome {
+struct StubStatus;
+
+impl Handler for StubStatus {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        let outcome = run(request);
+        Step::Done(request, outcome)
+    }
+}
+
+fn run(request: &Request) -> Outcome {
     if !matches!(request.method, Method::Get | Method::Head) {
         return Outcome::status(405);
     }

@@ -1,20 +1,43 @@
 //! `try_files`: uses the first file that exists. nginx: `ngx_http_try_files_module`.
 
+use nowait_conf::{Cx, Scope};
 use nowait_runtime::fs::Kind;
 
-use crate::conf::try_files::{Candidate, Fallback};
+use crate::conf::try_files::{Candidate, Fallback, TryFiles, TryFilesConf};
 use crate::files;
 use crate::log::Level;
+use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::path::Append;
 use crate::request::Request;
 
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[TryFilesConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    if let Some(try_files) = TryFilesConf::resolve(cx, chain).try_files.as_ref() {
+        parts.handler(Phase::Precontent, try_files.clone());
+    }
+}
+
+impl Handler for TryFiles {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if !request.location().path.is_usable(request) {
+            return Step::Done(request, Outcome::status(500));
+        }
+        Step::wait(async move {
+            let outcome = run(request, self).await;
+            Step::of(request, outcome)
+        })
+    }
+}
+
 /// Tries the candidates in order; changes the URI to the first one that exists and continues, or
 /// returns the fallback.
-pub async fn run(request: &mut Request) -> Option<Outcome> {
+async fn run(request: &mut Request, try_files: &TryFiles) -> Option<Outcome> {
     let current = request.current.clone();
     let location = current.conf.location(request.location);
-    let try_files = location.try_files.as_ref()?;
     let append = location.path.append;
 
     let mut base = Vec::new();

@@ -5,14 +5,14 @@
 
 use nowait_runtime::sleep;
 
-use super::{Held, Turn, ask, hold};
+use super::{Held, LIMITS, Turn, ask, hold};
 use crate::conf::Location;
 use crate::connection::OnHangup;
 use crate::request::Request;
 
 /// Whether a location limits its fetches.
 pub fn limits_fetches(location: &Location) -> bool {
-    let limits = location.limits.as_ref();
+    let limits = location.settings.get(&LIMITS);
     limits.is_some_and(|limits| !limits.fetches.is_empty() || !limits.fetches_at_once.is_empty())
 }
 
@@ -24,7 +24,7 @@ pub fn limits_fetches(location: &Location) -> bool {
 /// The status to respond with: the limit is exceeded, which was logged.
 pub async fn fetch(request: &mut Request, outlives_client: bool) -> Result<Vec<Held>, u16> {
     let current = request.current.clone();
-    let Some(limits) = &current.conf.location(request.location).limits else {
+    let Some(limits) = current.conf.location(request.location).settings.get(&LIMITS) else {
         return Ok(Vec::new());
     };
     let (decision, turn) = ask(request, limits, &limits.fetches);

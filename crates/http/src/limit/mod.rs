@@ -1,23 +1,32 @@
 //! The preaccess phase: request rates and concurrency. nginx: `ngx_http_limit_req_module`,
 //! `ngx_http_limit_conn_module`.
 //!
-//! Called by the phases for locations that have limits. Decides at once; the phases delay requests that
-//! have to wait. Zones hold the counts, and all workers share them.
+//! Decides at once; requests that have to wait are delayed. Zones hold the counts, and all workers share
+//! them.
 
 mod fetches;
 pub mod requests;
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use nowait_conf::{Cx, Scope};
 
 pub use nowait_front::limit::connections::Held;
 use nowait_front::limit::connections::{self, Answer, ConnectionLimit, Refused};
 use nowait_front::limit::{Decision, ONE, key};
-use nowait_runtime::now;
+use nowait_runtime::task::{Either, select};
 use nowait_runtime::time::process_start;
+use nowait_runtime::{now, sleep};
 
-use crate::conf::limit::{Limits, RequestLimit};
+use crate::conf::limit::{
+    LIMIT_CONN_ROWS, LIMIT_REQ_ROWS, LimitConnConf, LimitReqConf, Limits, RequestLimit,
+};
 use crate::log::Level;
+use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::outcome::Outcome;
 use crate::request::Request;
+use crate::slots::Key;
 use crate::variables::Builtin;
 use crate::variables::core::builtins;
 
@@ -26,6 +35,32 @@ use requests::{Asked, Verdict};
 
 /// Longest key that is limited. nginx: the length of a key has two bytes.
 const REQUEST_KEY_BYTES_MAX: usize = 65_535;
+
+/// This module.
+pub static MODULE: Module = Module {
+    rows: &[LIMIT_REQ_ROWS, LimitReqConf::ROWS, LIMIT_CONN_ROWS, LimitConnConf::ROWS],
+    build: Some(build),
+    variables: BUILTINS,
+    ..Module::EMPTY
+};
+
+/// The limits of a location, for its fetches.
+static LIMITS: Key<Arc<Limits>> = Key::new();
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    let Some(limits) = Limits::resolve(cx, chain) else { return };
+    let limits = Arc::new(limits);
+    if !limits.requests.is_empty() {
+        parts.handler(Phase::Preaccess, Requests(limits.clone()));
+    }
+    if !limits.connections.is_empty() {
+        parts.handler(Phase::Preaccess, Connections(limits.clone()));
+    }
+    parts.settings.set(&LIMITS, limits);
+}
+
+/// Status of a request whose client has gone. nginx: `NGX_HTTP_CLIENT_CLOSED_REQUEST`.
+const CLIENT_HAS_GONE: u16 = 499;
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
@@ -78,16 +113,34 @@ pub enum Turn {
     Refuse(u16),
 }
 
-/// Evaluates `limit_req`.
-pub fn requests(request: &mut Request) -> Turn {
-    let current = request.current.clone();
-    let Some(limits) = &current.conf.location(request.location).limits else { return Turn::Go };
-    if request.limits.requests.is_some() {
-        return Turn::Go;
+/// `limit_req`
+struct Requests(Arc<Limits>);
+
+impl Handler for Requests {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if request.limits.requests.is_some() {
+            return Step::Next(request);
+        }
+        let (decision, turn) = ask(request, &self.0, &self.0.requests);
+        request.limits.requests = decision;
+        match turn {
+            Turn::Go => Step::Next(request),
+            Turn::Refuse(status) => Step::Done(request, Outcome::status(status)),
+            Turn::Wait(time) => Step::wait(async move {
+                let connection = request.connection.clone();
+                match select(sleep(time), connection.stream.hangup()).await {
+                    Either::Left(()) => Step::Next(request),
+                    // Nothing was started for a client that has gone meanwhile. nginx:
+                    // `ngx_http_test_reading`.
+                    Either::Right(_) => {
+                        let text = format_args!("client prematurely closed connection");
+                        request.log(Level::Info, text);
+                        Step::Done(request, Outcome::status(CLIENT_HAS_GONE))
+                    }
+                }
+            }),
+        }
     }
-    let (decision, turn) = ask(request, limits, &limits.requests);
-    request.limits.requests = decision;
-    turn
 }
 
 /// Evaluates some of a location's limits; `None` if none applies to the request.
@@ -151,16 +204,21 @@ fn ask(request: &Request, limits: &Limits, asked: &[RequestLimit]) -> (Option<De
     (Some(decision), turn)
 }
 
-/// Evaluates `limit_conn`.
-pub fn connections(request: &mut Request) -> Turn {
-    let current = request.current.clone();
-    let Some(limits) = &current.conf.location(request.location).limits else { return Turn::Go };
-    if request.limits.connections.is_some() {
-        return Turn::Go;
+/// `limit_conn`
+struct Connections(Arc<Limits>);
+
+impl Handler for Connections {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if request.limits.connections.is_some() {
+            return Step::Next(request);
+        }
+        let (held, decision, turn) = hold(request, &self.0, &self.0.connections);
+        (request.limits.held, request.limits.connections) = (held, decision);
+        match turn {
+            Turn::Go | Turn::Wait(_) => Step::Next(request),
+            Turn::Refuse(status) => Step::Done(request, Outcome::status(status)),
+        }
     }
-    let (held, decision, turn) = hold(request, limits, &limits.connections);
-    (request.limits.held, request.limits.connections) = (held, decision);
-    turn
 }
 
 /// Counts a request in the zones of some of a location's limits, unless one is exceeded. The

@@ -15,18 +15,54 @@ use super::context::{Options, Where};
 use super::response::{self, Processed, Rewriter};
 use super::url::{HTTP, HTTP_PORT, Url, UrlError};
 use super::{cookies, redirect, store, target};
-use crate::conf::proxy::{HttpVersion, Pass, ProxyConf};
+use crate::conf::proxy::{
+    HttpVersion, PASS_ROWS, Pass, ProxyBackendConf, ProxyConf, ProxyRequestConf,
+};
 use crate::conf::upstream::Upstream;
 use crate::limit;
 use crate::log::Level;
+use crate::module::{Handler, Module, Step};
 use crate::outcome::Outcome;
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::request_body;
 use crate::response::Response;
-use crate::upstream::{self, BodyOptions, Cause, Failed, LogUri, Reply, Target};
+use crate::upstream::{self, BodyOptions, Cause, Failed, LogUri, Reply, Run, Target};
+
+/// This module.
+pub static MODULE: Module = Module {
+    rows: &[PASS_ROWS, ProxyBackendConf::ROWS, ProxyRequestConf::ROWS],
+    variables: super::variables::BUILTINS,
+    ..Module::EMPTY
+};
+
+/// Passes requests on, as the location's [`ProxyConf`] says.
+pub struct Proxy;
+
+impl Handler for Proxy {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if let Some(outcome) = try_run(request) {
+            return Step::Done(request, outcome);
+        }
+        Step::wait(async move {
+            let outcome = match answered(request).await {
+                Some(outcome) => outcome,
+                // Boxed: a request that was sent at once rarely gets here.
+                None => Box::pin(run(request)).await,
+            };
+            Step::Done(request, outcome)
+        })
+    }
+}
+
+/// The response to a request that [`try_run`] has sent, if its first bytes suffice; `None`: [`run`]
+/// has to continue.
+async fn answered(request: &mut Request) -> Option<Outcome> {
+    let received = request.asked.run().and_then(Run::receive)?.await;
+    try_answer(request, received)
+}
 
 /// Produces the response from an upstream server's.
-pub async fn run(request: &mut Request) -> Outcome {
+async fn run(request: &mut Request) -> Outcome {
     let current = request.current.clone();
     let Some(conf) = current.conf.location(request.location).proxy.as_deref() else {
         request.log(Level::Alert, format_args!("no upstream configuration"));
@@ -56,7 +92,7 @@ pub async fn run(request: &mut Request) -> Outcome {
 
 /// Responds from a memory cache, or sends the request to a server; `None`: [`run`] has to continue.
 /// If `request.asked` then waits for a response, [`try_answer`] may make `run` unnecessary.
-pub fn try_run(request: &mut Request) -> Option<Outcome> {
+fn try_run(request: &mut Request) -> Option<Outcome> {
     let current = request.current.clone();
     let location = current.conf.location(request.location);
     let conf = location.proxy.as_deref()?;
@@ -82,7 +118,7 @@ pub fn try_run(request: &mut Request) -> Option<Outcome> {
 
 /// Responds with the bytes received for a request that [`try_run`] has sent; `None`: [`run`] has to
 /// continue.
-pub fn try_answer(request: &mut Request, received: io::Result<RecvBuf>) -> Option<Outcome> {
+fn try_answer(request: &mut Request, received: io::Result<RecvBuf>) -> Option<Outcome> {
     let mut asked = std::mem::take(&mut request.asked);
     let reply = asked.run_mut().and_then(|run| run.try_reply(request, received));
     if reply.is_some() {

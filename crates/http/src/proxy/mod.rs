@@ -1,6 +1,6 @@
 //! The proxy module: passes requests to HTTP servers. nginx: `ngx_http_proxy_module`.
 //!
-//! Called by the content phase ([`run`]). Builds the head of the request ([`request_head`]) and turns the
+//! The content of locations with `proxy_pass` ([`Proxy`]). Builds the head of the request ([`request_head`]) and turns the
 //! server's response into ours ([`response`]). The engine ([`crate::upstream`]), which knows the protocol
 //! through [`codec`], handles connections, times, buffers and retries. Never touches a socket.
 
@@ -21,4 +21,4 @@ pub mod url;
 pub mod variables;
 
 pub use context::Context;
-pub use handler::{run, try_answer, try_run};
+pub use handler::{MODULE, Proxy};

@@ -6,9 +6,11 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Span, Word};
 use nowait_variables::assigned::{self, Assigned};
 
-use crate::conf::blocks::{Place, place, set_content};
+use crate::conf::blocks::{Place, place};
+use crate::conf::complex;
 use crate::conf::upstream::{GroupId, Groups, Server};
-use crate::conf::{Content, complex};
+use crate::module::set_content;
+use crate::proxy::Proxy;
 use crate::proxy::url::{Destination, HTTP_PORT, Url, UrlError};
 use crate::variables::complex::Complex;
 
@@ -110,7 +112,7 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     if cx.layer::<PassLayer>().pass.is_some() {
         return Err(node.directive_error("is duplicate"));
     }
-    set_content(cx, node, Content::Proxy);
+    set_content(cx, node, |_, _| Some(Proxy));
     let text = complex(word, cx)?;
     let Some(url) = text.literal().cloned() else {
         check_start(word)?;

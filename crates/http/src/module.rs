@@ -1,0 +1,352 @@
+//! What a module adds to the core: directives, handlers of phases, the content of locations, filters,
+//! variables.
+//!
+//! A module knows the core and no other module; only [`modules`](crate::modules) knows them all. A
+//! location keeps the handlers and filters that its settings call for, in their order. They own their
+//! settings, so nothing is looked up while a request runs.
+
+use std::fmt;
+use std::rc::Rc;
+
+use nowait_conf::{Cx, Diagnostic, Node, Row, Scope, Span};
+
+use crate::outcome::{Outcome, Special};
+use crate::request::Request;
+use crate::response::{LocalFuture, Response};
+use crate::slots::Settings;
+use crate::variables::{Builtin, Changeable, Family};
+
+/// A module.
+pub struct Module {
+    /// The tables of its directives.
+    pub rows: &'static [&'static [Row]],
+    /// Adds what takes part in the requests of a location.
+    pub build: Option<Build>,
+    /// Its variables.
+    pub variables: &'static [Builtin],
+    /// Its families of variables.
+    pub families: &'static [Family],
+    /// Those of its variables that `set` may change.
+    pub changeable: &'static [Changeable],
+}
+
+/// Reads the settings of the location that a chain of blocks describes, and adds the handlers and
+/// filters that they call for.
+pub type Build = fn(&mut Cx<'_>, &[&Scope], &mut Parts);
+
+impl Module {
+    /// A module that adds nothing: the others are described by what they add.
+    pub const EMPTY: Module =
+        Module { rows: &[], build: None, variables: &[], families: &[], changeable: &[] };
+}
+
+/// The phases in which handlers take part, in order. Between them the core finds the location.
+///
+/// nginx: `ngx_http_phases`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// The head was read; with the settings of the server. Not for subrequests and redirects.
+    #[default]
+    PostRead,
+    /// The rewriting of the server.
+    ServerRewrite,
+    /// The rewriting of the location.
+    Rewrite,
+    /// The location is final: limits.
+    Preaccess,
+    /// Who may use it. Not for subrequests.
+    Access,
+    /// What precedes the content.
+    Precontent,
+    /// The content, unless a directive of the location names its handler.
+    Content,
+}
+
+/// Number of phases.
+const PHASES: usize = Phase::Content as usize + 1;
+
+/// The result of a handler. It gives the request back, so that the next one can have it.
+pub enum Step<'r> {
+    /// The handler has nothing against the request: the next one has its turn.
+    Next(&'r mut Request),
+    /// Only in [`Phase::Access`]: access is granted, and with `satisfy any` that is sufficient.
+    Granted(&'r mut Request),
+    /// The decision about the request.
+    Done(&'r mut Request, Outcome),
+    /// The rest of the handler's work, which may have to wait.
+    Wait(LocalFuture<'r, Step<'r>>),
+}
+
+impl<'r> Step<'r> {
+    /// The rest of the work.
+    pub fn wait(rest: impl Future<Output = Step<'r>> + 'r) -> Self {
+        Self::Wait(Box::pin(rest))
+    }
+
+    /// The decision, or the next handler's turn if there is none.
+    pub fn of(request: &'r mut Request, outcome: Option<Outcome>) -> Self {
+        match outcome {
+            Some(outcome) => Self::Done(request, outcome),
+            None => Self::Next(request),
+        }
+    }
+}
+
+/// Takes part in a phase. It begins at once and makes a future only if it must wait.
+pub trait Handler: Send + Sync {
+    /// Handles a request.
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r>;
+}
+
+/// Changes responses. It sees the head and the body as a whole and may wrap the body; it never sends
+/// anything.
+pub trait Filter: Send + Sync {
+    /// Changes a response.
+    ///
+    /// # Errors
+    /// The status that replaces the response.
+    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>>;
+}
+
+impl<F> Filter for F
+where
+    F: Fn(&mut Request, &mut Response) -> Result<(), Box<Special>> + Send + Sync,
+{
+    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+        self(request, response)
+    }
+}
+
+/// Where a filter stands, in the order of application. Filters of one place apply in the order of
+/// [`modules`](crate::modules).
+///
+/// The head is finished before the body is wrapped, because what is wrapped later must be known
+/// earlier: a range is cut only from a body whose length nobody changes. nginx: header filters and
+/// body filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Whether this is the wanted part of a whole.
+    Part,
+    /// Conditions of the request.
+    Conditions,
+    /// Fields that are added to the head.
+    Fields,
+    /// Codings that the client does not accept are undone.
+    Decoding,
+    /// What will change the content.
+    Content,
+    /// The coding of the content.
+    Coding,
+    /// Ranges are cut.
+    Ranges,
+    /// The body: conversion of its characters.
+    Conversion,
+    /// The body: commands in it are replaced by other content.
+    Inclusion,
+    /// The body: content around it.
+    Surroundings,
+    /// The body is encoded.
+    Encoding,
+}
+
+/// What takes part in the requests of a location, while it is built.
+#[derive(Default)]
+pub struct Parts {
+    handlers: Vec<(Phase, Box<dyn Handler>)>,
+    filters: Vec<(Place, Box<dyn Filter>)>,
+    /// What modules keep for the location besides.
+    pub settings: Settings,
+    /// The location rarely answers a request: it is a server that has locations.
+    pub rarely_answers: bool,
+}
+
+impl Parts {
+    /// Nothing yet.
+    pub fn new(rarely_answers: bool) -> Self {
+        Self { rarely_answers, ..Self::default() }
+    }
+
+    /// Adds a handler of a phase. Handlers of one phase have their turns in the order of
+    /// [`modules`](crate::modules).
+    pub fn handler(&mut self, phase: Phase, handler: impl Handler + 'static) {
+        self.handlers.push((phase, Box::new(handler)));
+    }
+
+    /// Adds a filter.
+    pub fn filter(&mut self, place: Place, filter: impl Filter + 'static) {
+        self.filters.push((place, Box::new(filter)));
+    }
+
+    /// The handlers and filters in their order. `content` replaces the handlers of
+    /// [`Phase::Content`].
+    pub fn finish(self, content: Option<Box<dyn Handler>>) -> (Handlers, Filters, Settings) {
+        let Self { mut handlers, mut filters, settings, .. } = self;
+        let named = content.is_some();
+        if let Some(content) = content {
+            handlers.retain(|(phase, _)| *phase != Phase::Content);
+            handlers.push((Phase::Content, content));
+        }
+        handlers.sort_by_key(|(phase, _)| *phase);
+        filters.sort_by_key(|(place, _)| *place);
+        let mut ends = [0; PHASES];
+        for (phase, end) in ends.iter_mut().enumerate() {
+            *end = handlers.partition_point(|(of, _)| *of as usize <= phase);
+        }
+        let all = handlers.into_iter().map(|(_, handler)| handler).collect();
+        let filters = filters.into_iter().map(|(_, filter)| filter).collect();
+        (Handlers { all, ends, named }, Filters(filters), settings)
+    }
+}
+
+/// The handlers of a location.
+#[derive(Default)]
+pub struct Handlers {
+    all: Vec<Box<dyn Handler>>,
+    /// Where each phase ends among them.
+    ends: [usize; PHASES],
+    /// A directive names the handler of the content.
+    named: bool,
+}
+
+impl Handlers {
+    /// Handler `number` of a phase, from zero.
+    #[inline]
+    pub fn get(&self, phase: Phase, number: usize) -> Option<&dyn Handler> {
+        let phase = phase as usize;
+        let at = if phase == 0 { number } else { self.ends[phase - 1] + number };
+        if at < self.ends[phase] { self.all.get(at).map(|handler| &**handler) } else { None }
+    }
+
+    /// Adds a handler before the others of its phase.
+    pub fn insert(&mut self, phase: Phase, handler: impl Handler + 'static) {
+        let phase = phase as usize;
+        let at = if phase == 0 { 0 } else { self.ends[phase - 1] };
+        self.all.insert(at, Box::new(handler));
+        self.ends[phase..].iter_mut().for_each(|end| *end += 1);
+    }
+
+    /// Whether a directive such as `proxy_pass` names the handler of the content.
+    pub fn names_content(&self) -> bool {
+        self.named
+    }
+}
+
+impl fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handlers").field("ends", &self.ends).finish_non_exhaustive()
+    }
+}
+
+/// The filters of a location, in their order.
+#[derive(Default)]
+pub struct Filters(Box<[Box<dyn Filter>]>);
+
+impl Filters {
+    /// Sends a response through all filters.
+    ///
+    /// # Errors
+    /// The status that replaces the response.
+    pub fn run(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+        self.0.iter().try_for_each(|filter| filter.apply(request, response))
+    }
+}
+
+/// Makes the handler of a location's content when all settings of the location are known.
+type Make = dyn Fn(&mut Cx<'_>, &[&Scope]) -> Option<Box<dyn Handler>>;
+
+/// The directive that names the handler of a location's content.
+#[derive(Clone)]
+pub struct Content {
+    /// The directive.
+    pub name: Rc<str>,
+    span: Span,
+    make: Rc<Make>,
+}
+
+impl Content {
+    /// The handler; `None` if the settings, as was reported, don't suffice.
+    pub fn make(&self, cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<dyn Handler>> {
+        (self.make)(cx, chain)
+    }
+}
+
+/// The directive that names the handler of a block's content. The last one wins.
+#[derive(Default)]
+pub struct ContentLayer(pub Option<Content>);
+
+/// Sets the handler of the content of the block being read. As in nginx the last directive wins, but
+/// with a warning.
+pub fn set_content<H: Handler + 'static>(
+    cx: &mut Cx<'_>,
+    node: &Node,
+    make: impl Fn(&mut Cx<'_>, &[&Scope]) -> Option<H> + 'static,
+) {
+    let content = Content {
+        name: node.name.to_string().into(),
+        span: node.name.span,
+        make: Rc::new(move |cx, chain| make(cx, chain).map(|handler| Box::new(handler) as _)),
+    };
+    let name = content.name.clone();
+    let last = cx.layer::<ContentLayer>().0.replace(content);
+    if let Some(other) = last.filter(|other| other.name != name) {
+        let warning = format!(
+            "\"{name}\" directive replaces another handler of the same block, only the last one is \
+             used"
+        );
+        let warning = Diagnostic::warn(warning).at(node.name.span);
+        cx.report(warning.note(other.span, "the replaced handler"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Handler for Nothing {
+        fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+            Step::Next(request)
+        }
+    }
+
+    #[test]
+    fn handlers_are_found_by_phase() {
+        let mut parts = Parts::default();
+        parts.handler(Phase::Content, Nothing);
+        parts.handler(Phase::PostRead, Nothing);
+        parts.handler(Phase::Content, Nothing);
+        let (handlers, ..) = parts.finish(None);
+        let count = |phase| (0..3).filter(|n| handlers.get(phase, *n).is_some()).count();
+        assert_eq!(count(Phase::PostRead), 1);
+        assert_eq!(count(Phase::Access), 0);
+        assert_eq!(count(Phase::Content), 2);
+        assert!(!handlers.names_content());
+    }
+
+    #[test]
+    fn a_named_content_is_the_only_one() {
+        let mut parts = Parts::default();
+        parts.handler(Phase::Content, Nothing);
+        parts.handler(Phase::Content, Nothing);
+        let (handlers, ..) = parts.finish(Some(Box::new(Nothing)));
+        assert!(handlers.get(Phase::Content, 0).is_some());
+        assert!(handlers.get(Phase::Content, 1).is_none());
+        assert!(handlers.names_content());
+    }
+
+    #[test]
+    fn filters_apply_in_the_order_of_their_places() {
+        fn step(of: &'static str) -> impl Filter {
+            move |_: &mut Request, response: &mut Response| {
+                response.head.add("X", of);
+                Err(Box::default())
+            }
+        }
+        let mut parts = Parts::default();
+        parts.filter(Place::Encoding, step("last"));
+        parts.filter(Place::Part, step("first"));
+        let (_, filters, _) = parts.finish(None);
+        assert_eq!(filters.0.len(), 2);
+    }
+}

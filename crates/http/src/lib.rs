@@ -1,17 +1,14 @@
 //! The HTTP server: servers, locations, phases, variables, handlers, filters, logs.
 //!
 //! The flow of a request is one way: [`connection`] receives a head, [`phases`] let the location's
-//! [`handler`] make a [`response::Response`], [`filter`]s change it, [`sender`] sends it. The program
+//! handler make a [`response::Response`], [`filter`]s change it, [`sender`] sends it. The program
 //! makes a [`conf::HttpConf`] per generation and one [`worker::Worker`] per worker thread.
 #![forbid(unsafe_code)]
 
 pub use nowait_front::{address, log, proxy_protocol, resolvers};
 pub use nowait_variables::{cidr, names as server_name};
 
-pub mod access;
-pub mod auth;
-pub mod auth_request;
-pub mod autoindex;
+mod base64;
 pub mod body;
 pub mod body_reader;
 pub mod cache;
@@ -20,19 +17,17 @@ pub mod codings;
 pub mod conf;
 pub mod connection;
 pub mod counts;
+mod credentials;
 pub mod error_page;
 pub mod files;
 pub mod filter;
 pub mod forwarded;
 pub mod generation;
 pub mod gzip;
-pub mod handler;
 pub mod health;
-pub mod limit;
 pub mod location_tree;
 pub mod logs;
 pub mod mime;
-pub mod mirror;
 pub mod module;
 pub mod modules;
 pub mod open_file_cache;
@@ -44,24 +39,18 @@ mod post_action;
 mod proxied;
 pub mod proxy;
 pub mod random;
-pub mod realip;
-pub mod referer;
-pub mod replace;
 pub mod request;
 pub mod request_body;
 pub mod response;
 pub mod response_head;
 pub mod rewrite;
-pub mod secure_link;
 pub mod sender;
 pub mod slice;
 pub mod slots;
 pub mod special_pages;
 pub mod ssi;
-pub mod status;
 pub mod subrequest;
 pub mod temp_file;
 pub mod upstream;
-pub mod userid;
 pub mod variables;
 pub mod worker;

@@ -1,6 +1,29 @@
 //! The modules: the only list that names them all. Handlers of one phase have their turns, and filters of
 //! one place apply, in this order, which is that of nginx.
 
+pub mod access;
+pub mod addition;
+pub mod auth_basic;
+pub mod auth_request;
+pub mod autoindex;
+pub mod empty_gif;
+pub mod headers;
+pub mod index;
+pub mod limit;
+pub mod mirror;
+pub mod not_modified;
+pub mod random_index;
+pub mod range;
+pub mod realip;
+pub mod referer;
+pub mod secure_link;
+pub mod static_files;
+pub mod status;
+pub mod stub_status;
+pub mod sub_filter;
+pub mod try_files;
+pub mod userid;
+
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::IpAddr;
@@ -15,42 +38,39 @@ use crate::request::Request;
 use crate::variables::{
     Builtin, Captures, Changeable, Family, Resolved, Slots, core, proxy_protocol, system, upstream,
 };
-use crate::{
-    access, auth, auth_request, filter, forwarded, handler, limit, mirror, proxy, realip, referer,
-    secure_link, status,
-};
+use crate::{filter, forwarded, proxy};
 
 static MODULES: &[&Module] = &[
     &realip::MODULE,
     &limit::MODULE,
     &access::MODULE,
-    &auth::MODULE,
+    &auth_basic::MODULE,
     &auth_request::MODULE,
-    &handler::try_files::MODULE,
+    &try_files::MODULE,
     &mirror::MODULE,
-    &handler::random_index::MODULE,
-    &handler::index::MODULE,
-    &handler::autoindex::MODULE,
-    &handler::precompressed::MODULE,
-    &handler::static_file::MODULE,
-    &handler::empty_gif::MODULE,
-    &handler::stub_status::MODULE,
+    &random_index::MODULE,
+    &index::MODULE,
+    &autoindex::MODULE,
+    &static_files::precompressed::MODULE,
+    &static_files::MODULE,
+    &empty_gif::MODULE,
+    &stub_status::MODULE,
     &status::MODULE,
     &proxy::MODULE,
     &referer::MODULE,
     &secure_link::MODULE,
     &filter::slice::MODULE,
-    &filter::not_modified::MODULE,
-    &filter::headers::MODULE,
-    &filter::userid::MODULE,
+    &not_modified::MODULE,
+    &headers::MODULE,
+    &userid::filter::MODULE,
     &filter::gunzip::MODULE,
-    &filter::addition::MODULE,
-    &filter::sub::MODULE,
+    &addition::MODULE,
+    &sub_filter::MODULE,
     &filter::charset::MODULE,
     &filter::ssi::MODULE,
     &filter::codings::MODULE,
     &filter::gzip::MODULE,
-    &filter::range::MODULE,
+    &range::MODULE,
 ];
 
 /// The tables of all modules' directives.

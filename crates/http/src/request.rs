@@ -20,10 +20,11 @@ use nowait_variables::Subject;
 use crate::conf::{Location, LocationId, Server, ServerId};
 use crate::connection::Connection;
 use crate::generation::Current;
-use crate::limit::Limited;
+use crate::modules::limit::Limited;
 use crate::outcome::Special;
 use crate::phases::Position;
 use crate::response::{Head, LocalFuture};
+use crate::slots::State;
 use crate::subrequest::{Entry, Nested, Shared};
 use crate::variables::complex::Complex;
 use crate::variables::{Captures, Slot};
@@ -123,6 +124,8 @@ pub struct Request {
     pub captures: RefCell<Captures>,
     /// The client's address as stated by a trusted proxy.
     pub real_peer: Option<Box<Address>>,
+    /// What modules keep for it.
+    pub state: State,
     /// State of the response's compression.
     pub(crate) gzip: crate::gzip::State,
     /// Decisions of filters about the response.
@@ -298,6 +301,7 @@ impl Request {
             entry: Entry::Server,
             captures: RefCell::default(),
             real_peer: None,
+            state: State::default(),
             gzip: crate::gzip::State::default(),
             filters: crate::filter::Decided::default(),
             conversion: None,
@@ -408,6 +412,7 @@ impl Request {
         Shared::renew(&mut self.shared);
         self.captures.get_mut().clear();
         self.real_peer = None;
+        self.state.clear();
         self.gzip = crate::gzip::State::default();
         self.filters = crate::filter::Decided::default();
         self.conversion = None;

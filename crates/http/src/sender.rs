@@ -250,7 +250,7 @@ fn last_chunk(request: &mut Request, out: &mut OutBuf) {
         crate::proxy::trailers::pass(request);
     }
     if request.out.expects_trailers {
-        crate::filter::trailers(request);
+        crate::modules::headers::trailers(request);
     }
     let before = out.len();
     let mut writer = HeadWriter::trailers(&mut **out);

@@ -46,7 +46,7 @@ pub struct Shared {
     /// State set by the commands of its pages.
     pub(crate) ssi: RefCell<Option<Box<crate::ssi::Common>>>,
     /// The client's identity from its cookie.
-    pub(crate) userid: RefCell<Option<Box<crate::userid::Ids>>>,
+    pub(crate) userid: RefCell<Option<Box<crate::modules::userid::Ids>>>,
     /// Values that `set` assigned to variables of modules.
     changed: RefCell<Vec<(&'static str, Bytes)>>,
     /// Charset of the main response; the other responses are converted to it.

@@ -14,12 +14,12 @@ use nowait_runtime::{JoinHandle, now, sleep, spawn};
 
 use slab::Slab;
 
-use crate::auth::user_file::UserFiles;
 use crate::conf::ServerId;
 use crate::connection::{Connection, Heir, Moved};
 use crate::counts::Counts;
 use crate::generation::{Current, Generation};
 use crate::health;
+use crate::modules::auth_basic::user_file::UserFiles;
 use crate::request::Request;
 
 /// Number of idle connections that are closed at a time to make room for new ones.

@@ -17,7 +17,7 @@ use super::access::{LimitExcept, LimitExceptLayer};
 use super::log::{LogConf, access_logs};
 use super::proxy::{PassLayer, ProxyConf};
 use super::{HttpConf, Location, LocationId, Regex, Server, ServerId};
-use super::{body, client, content, files, headers, pages, rewrite};
+use super::{body, client, content, files, pages, rewrite};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
 use crate::mime::Types;
 use crate::module::{Content, ContentLayer, Parts, Phase};
@@ -302,7 +302,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         if names.is_empty() {
             names.push(Named::none(span));
         }
-        cx.global::<super::referer::ServerNames>().0 =
+        cx.global::<crate::modules::referer::conf::ServerNames>().0 =
             names.iter().map(|name| name.name.clone()).collect();
         listens.push(ServerListens { id, listens: directives, names });
         first_locations.push(build.locations.len());
@@ -318,7 +318,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         listen.spec.nodelay = inet && listen.only().is_none_or(nodelay);
     }
     let caches = cx.take_global::<super::cache_path::CachePaths>().resolve(cx);
-    let limit_zones = cx.take_global::<super::limit::Named>().resolve(cx);
+    let limit_zones = cx.take_global::<crate::modules::limit::conf::Named>().resolve(cx);
     let upstreams = cx.take_global::<super::upstream::Groups>().resolve(cx);
     // The locations of a server are consecutive.
     let server_of = |location: LocationId| {
@@ -528,7 +528,7 @@ impl Build<'_> {
             body: body::BodyConf::resolve(cx, chain),
             files: files::FileConf::resolve(cx, chain),
             pages: pages::PagesConf::resolve(cx, chain),
-            headers: headers::HeadersConf::inherit(cx, chain),
+            headers: crate::modules::headers::conf::HeadersConf::inherit(cx, chain),
             charset: super::charset::CharsetConf::resolve(cx, chain),
             gzip: super::gzip::GzipConf::resolve(cx, chain),
             gunzip: super::gzip::GunzipConf::resolve(cx, chain),
@@ -536,12 +536,12 @@ impl Build<'_> {
             zstd: super::codings::ZstdConf::resolve(cx, chain),
             resolving: super::resolver::resolve(cx, chain),
             rewrite: rewrite::RewriteConf::resolve(cx, chain),
-            addition: super::addition::AdditionConf::resolve(cx, chain),
+            addition: crate::modules::addition::conf::AdditionConf::resolve(cx, chain),
             ssi: super::ssi::SsiConf::resolve(cx, chain),
-            sub_filter: super::sub_filter::SubFilter::resolve(cx, chain),
-            secure_link: super::secure_link::SecureLinkConf::inherit(cx, chain),
-            userid: super::userid::UserIdConf::resolve(cx, chain),
-            referers: super::referer::Referers::resolve(cx, chain),
+            sub_filter: crate::modules::sub_filter::conf::SubFilter::resolve(cx, chain),
+            secure_link: crate::modules::secure_link::conf::SecureLinkConf::inherit(cx, chain),
+            userid: crate::modules::userid::conf::UserIdConf::resolve(cx, chain),
+            referers: crate::modules::referer::conf::Referers::resolve(cx, chain),
             limit_except: None,
             cache: super::proxy::cache(cx, chain),
             slice: super::slice::SliceConf::resolve(cx, chain),

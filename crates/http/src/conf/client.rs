@@ -85,7 +85,7 @@ nowait_conf::directives! {
     /// to notify another server. It sees the variables of the response, such as `$body_bytes_sent`,
     /// `$request_completion` and `$status`; its own response is discarded. Nothing waits for it. A
     /// worker runs at most 512 such subrequests at a time; further ones are dropped and logged.
-    post_action: Option<super::addition::AddUri>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "uri | @name";
+    post_action: Option<super::LocalUri>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "uri | @name";
     /// Delays 401 responses, to slow down password guessing.
     auth_delay: Msec = "0s", in HTTP | SERVER | LOCATION, args "time";
     /// Maximum size of a subrequest's response that is kept in memory: the SSI command `include`

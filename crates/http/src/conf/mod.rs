@@ -4,9 +4,6 @@
 //! this module made: resolved settings, compiled texts, indices instead of names.
 
 pub mod access;
-pub mod addition;
-pub mod auth;
-pub mod auth_request;
 pub mod backend;
 pub mod blocks;
 pub mod body;
@@ -18,25 +15,16 @@ pub mod codings;
 pub mod content;
 pub mod files;
 pub mod gzip;
-pub mod headers;
 pub mod health;
-pub mod limit;
 pub mod log;
-pub mod mirror;
 pub mod pages;
 pub mod predicates;
 pub mod proxy;
-pub mod realip;
-pub mod referer;
 pub mod resolver;
 pub mod rewrite;
-pub mod secure_link;
 pub mod slice;
 pub mod ssi;
-pub mod sub_filter;
-pub mod try_files;
 pub mod upstream;
-pub mod userid;
 pub mod variables;
 
 use bytes::Bytes;
@@ -74,7 +62,7 @@ pub struct HttpConf {
     /// Conversions of charsets.
     pub charset_maps: std::sync::Arc<crate::charset::Maps>,
     /// Zones of `limit_req` and `limit_conn`.
-    pub limit_zones: limit::LimitZones,
+    pub limit_zones: crate::modules::limit::conf::LimitZones,
     /// Health checks.
     pub health_checks: Vec<health::HealthCheck>,
     /// Settings of the resolvers, by their numbers.
@@ -122,7 +110,7 @@ pub struct Location {
     /// Error pages and redirects.
     pub pages: pages::PagesConf,
     /// Added headers.
-    pub headers: headers::HeadersConf,
+    pub headers: crate::modules::headers::conf::HeadersConf,
     /// Charsets of texts.
     pub charset: charset::CharsetConf,
     /// Compression.
@@ -138,17 +126,17 @@ pub struct Location {
     /// Settings of the rewrite module.
     pub rewrite: rewrite::RewriteConf,
     /// `add_before_body` and `add_after_body`.
-    pub addition: addition::AdditionConf,
+    pub addition: crate::modules::addition::conf::AdditionConf,
     /// Server-side includes.
     pub ssi: ssi::SsiConf,
     /// `sub_filter`.
-    pub sub_filter: Option<Box<sub_filter::SubFilter>>,
+    pub sub_filter: Option<Box<crate::modules::sub_filter::conf::SubFilter>>,
     /// `secure_link`.
-    pub secure_link: secure_link::SecureLinkConf,
+    pub secure_link: crate::modules::secure_link::conf::SecureLinkConf,
     /// `userid`.
-    pub userid: userid::UserIdConf,
+    pub userid: crate::modules::userid::conf::UserIdConf,
     /// `valid_referers`.
-    pub referers: Option<std::sync::Arc<referer::Referers>>,
+    pub referers: Option<std::sync::Arc<crate::modules::referer::conf::Referers>>,
     /// `limit_except`.
     pub limit_except: Option<access::LimitExcept>,
     /// Cache settings of the HTTP proxy; `None`: no cache.
@@ -291,6 +279,19 @@ impl nowait_conf::Setting for SizeText {
             value::<nowait_conf::Size>(node, 0)?;
         }
         Ok(Self(text))
+    }
+}
+
+/// A URI of the same server, or the name of a location; empty cancels the setting of an outer block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalUri(pub Box<[u8]>);
+
+impl nowait_conf::Setting for LocalUri {
+    const ARITY: nowait_conf::arity::Arity = nowait_conf::arity::exactly(1);
+
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        Ok(Self(word.text[..].into()))
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn is_compressible(
 }
 
 /// Removes the fields of a head that describe the uncompressed bytes.
-pub(super) fn recode(response: &mut Response) {
+pub(crate) fn recode(response: &mut Response) {
     let head = &mut response.head;
     head.content_length = None;
     head.accept_ranges = AcceptRanges::No;

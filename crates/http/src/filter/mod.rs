@@ -1,22 +1,16 @@
 //! Filters: what changes a response between its handler and the socket. Each is a module; its place
 //! among the others is in [`Place`](crate::module::Place).
 
-pub(crate) mod addition;
 pub(crate) mod charset;
 pub(crate) mod codings;
 mod compress;
 pub(crate) mod gunzip;
 pub(crate) mod gzip;
-pub(crate) mod headers;
-pub(crate) mod not_modified;
 mod pull;
-pub(crate) mod range;
 pub(crate) mod slice;
 pub(crate) mod ssi;
-pub(crate) mod sub;
-pub(crate) mod userid;
 
-pub(crate) use headers::trailers;
+pub(crate) use compress::recode;
 pub(crate) use pull::Pull;
 
 use bytes::Bytes;
@@ -24,8 +18,6 @@ use bytes::Bytes;
 /// Decisions of filters about the head, for their later step with the body.
 #[derive(Debug, Default)]
 pub(crate) struct Decided {
-    /// Whether something is added to the body.
-    addition: bool,
     /// Whether SSI commands in the body are executed.
     ssi: bool,
     /// Time format set by the commands in the body.

@@ -19,9 +19,9 @@ use crate::conf::proxy::{
     HttpVersion, PASS_ROWS, Pass, ProxyBackendConf, ProxyConf, ProxyRequestConf,
 };
 use crate::conf::upstream::Upstream;
-use crate::limit;
 use crate::log::Level;
 use crate::module::{Handler, Module, Step};
+use crate::modules::limit;
 use crate::outcome::Outcome;
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::request_body;

@@ -20,7 +20,7 @@ use super::pump;
 use super::tunnel::Tunnel;
 use super::{Fault, Tee};
 use crate::connection::Watch;
-use crate::limit::Held;
+use crate::modules::limit::Held;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
 

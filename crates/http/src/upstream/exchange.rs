@@ -21,7 +21,7 @@ use super::connect::Link;
 use super::receive::HeadFault;
 use super::upload::{Limits, Sending, Upload};
 use super::{BodyEvent, Cause, Codec, Fault, HeadEvent, Settings, State};
-use crate::limit::Held;
+use crate::modules::limit::Held;
 use crate::request::ReadError;
 use crate::response::BodyError;
 

@@ -9,7 +9,7 @@ use nowait_runtime::now;
 
 use super::{Builtin, Changeable, Family};
 use crate::address;
-use crate::auth::credentials::Credentials;
+use crate::credentials::Credentials;
 use crate::log::Level;
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::AcceptRanges;

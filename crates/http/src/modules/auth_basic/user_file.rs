@@ -1,0 +1,193 @@
+//! Files with users, and the few that a worker caches.
+//!
+//! Called by [`super::finish`]. A file is read in the thread pool. While its identity, size and times
+//! stay the same, which one stat tells, the cached text is used.
+
+use std::io;
+
+use bytes::Bytes;
+use nowait_runtime::fs::{self, Metadata, Symlinks};
+use nowait_runtime::pool::PoolError;
+
+use super::password::{self, Check};
+use crate::request::Request;
+
+/// Larger files are rejected.
+const FILE_BYTES_MAX: usize = 16 << 20;
+
+/// Larger files are read for each request.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// Most files kept by a worker; the least recently used one is dropped first.
+const KEPT_FILES_MAX: usize = 16;
+
+/// Files up to this size are searched on the loop, which takes some microseconds.
+const SEARCHED_AT_ONCE_MAX: usize = 16 << 10;
+
+/// Why a file can't be used.
+#[derive(Debug)]
+pub(super) enum LoadError {
+    /// It does not exist: the operator's fault, or a variable contains a wrong name.
+    Missing(io::Error),
+    /// It can't be read: the operator's fault.
+    Failed(io::Error),
+    /// The queue of the thread pool is full: high load, or a slow disk.
+    Overflow(PoolError),
+}
+
+impl From<io::Error> for LoadError {
+    fn from(error: io::Error) -> Self {
+        match PoolError::of(&error) {
+            Some(overflow) => Self::Overflow(overflow.clone()),
+            None if error.kind() == io::ErrorKind::NotFound => Self::Missing(error),
+            None => Self::Failed(error),
+        }
+    }
+}
+
+/// The text of a user file.
+#[derive(Clone, Debug)]
+pub(super) struct UserFile(Bytes);
+
+/// Metadata that shows whether a file has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    file: (u64, u64),
+    size: u64,
+    modified: (i64, u32),
+    changed: (i64, u32),
+}
+
+/// Files read by a worker, the most recently used one last.
+#[derive(Default)]
+pub(crate) struct UserFiles(Vec<(Bytes, Stamp, UserFile)>);
+
+impl UserFiles {
+    fn find(&mut self, path: &[u8], stamp: Stamp) -> Option<UserFile> {
+        let at = self.0.iter().position(|(known, ..)| known == path)?;
+        let entry = self.0.remove(at);
+        if entry.1 != stamp {
+            return None;
+        }
+        let file = entry.2.clone();
+        self.0.push(entry);
+        Some(file)
+    }
+
+    fn keep(&mut self, path: Bytes, stamp: Stamp, file: &UserFile) {
+        self.0.retain(|(known, ..)| *known != path);
+        if self.0.len() == KEPT_FILES_MAX {
+            self.0.remove(0);
+        }
+        self.0.push((path, stamp, file.clone()));
+    }
+}
+
+/// Loads the current content of a file.
+///
+/// # Errors
+/// [`LoadError`].
+pub(super) async fn load(request: &Request, path: &Bytes) -> Result<UserFile, LoadError> {
+    if path.contains(&0) {
+        return Err(LoadError::Missing(io::Error::from(io::ErrorKind::NotFound)));
+    }
+    let io = request.io().for_client(request.connection.number);
+    // The stamp is taken before the text: a change between the two is noticed next time.
+    let stamp = Stamp::of(&fs::stat(&io, path, Symlinks::Follow).await?);
+    let files = &request.connection.worker.user_files;
+    if let Some(file) = files.borrow_mut().find(path, stamp) {
+        return Ok(file);
+    }
+    let file = UserFile(fs::read(&io, path, FILE_BYTES_MAX).await?);
+    if file.0.len() <= KEPT_BYTES_MAX {
+        files.borrow_mut().keep(path.clone(), stamp, &file);
+    }
+    Ok(file)
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            file: (metadata.dev, metadata.ino),
+            size: metadata.size,
+            modified: (metadata.mtime, metadata.mtime_nsec),
+            changed: (metadata.ctime, metadata.ctime_nsec),
+        }
+    }
+}
+
+impl UserFile {
+    /// Checks a password.
+    pub(crate) fn check(&self, user: &[u8], password: &[u8]) -> Check {
+        match self.entry(user) {
+            Some(entry) => password::check(entry, password),
+            None => Check::Unknown,
+        }
+    }
+
+    /// Checks a password if that takes almost no time.
+    pub(crate) fn check_at_once(&self, user: &[u8], password: &[u8]) -> Option<Check> {
+        if self.0.len() > SEARCHED_AT_ONCE_MAX {
+            return None;
+        }
+        match self.entry(user) {
+            Some(entry) if password::is_slow(entry) => None,
+            Some(entry) => Some(password::check(entry, password)),
+            None => Some(Check::Unknown),
+        }
+    }
+
+    /// The encrypted password of a user: the text after the user's name and its colon, up to
+    /// another colon, in the first line for this user.
+    fn entry(&self, user: &[u8]) -> Option<&[u8]> {
+        self.0.split(|&b| b == b'\n').find_map(|line| {
+            if matches!(line.first(), Some(b'#' | b'\r')) {
+                return None;
+            }
+            let entry = line.strip_prefix(user)?.strip_prefix(b":")?;
+            entry.split(|b| matches!(b, b'\r' | b':')).next()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_found() {
+        let text = b"# a:x\n#b:y\nuser:{PLAIN}one:more\r\nuser:{PLAIN}two\n\nu:\nlast:{PLAIN}p";
+        let file = UserFile(Bytes::from_static(text));
+        let entry = |user: &str| file.entry(user.as_bytes()).map(|e| str::from_utf8(e).unwrap());
+        assert_eq!(entry("user"), Some("{PLAIN}one"));
+        assert_eq!(entry("u"), Some(""));
+        assert_eq!(entry("last"), Some("{PLAIN}p"));
+        for missing in ["b", "#b", "a", "use", "users", ""] {
+            assert_eq!(entry(missing), None, "{missing}");
+        }
+        assert_eq!(file.check_at_once(b"last", b"p"), Some(Check::Right));
+        assert_eq!(file.check_at_once(b"user", b"two"), Some(Check::Wrong));
+        assert_eq!(file.check_at_once(b"nobody", b"p"), Some(Check::Unknown));
+        assert_eq!(file.check(b"u", b""), Check::Unusable);
+    }
+
+    fn stamp(size: u64) -> Stamp {
+        Stamp { file: (1, 1), size, modified: (1, 0), changed: (1, 0) }
+    }
+
+    #[test]
+    fn a_changed_file_is_forgotten_and_the_oldest_goes() {
+        let mut files = UserFiles::default();
+        let file = UserFile(Bytes::new());
+        files.keep(Bytes::from_static(b"/a"), stamp(1), &file);
+        assert!(files.find(b"/a", stamp(1)).is_some());
+        assert!(files.find(b"/b", stamp(1)).is_none());
+        assert!(files.find(b"/a", stamp(2)).is_none());
+        assert!(files.find(b"/a", stamp(1)).is_none());
+        for n in 0..=KEPT_FILES_MAX {
+            files.keep(format!("/{n}").into(), stamp(1), &file);
+        }
+        assert!(files.find(b"/0", stamp(1)).is_none());
+        assert!(files.find(b"/1", stamp(1)).is_some());
+    }
+}

@@ -1,0 +1,103 @@
+//! `add_header`, `add_trailer` and `expires`; the cookie of `sticky`. nginx: `ngx_http_headers_filter_module`.
+
+pub mod conf;
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Scope};
+
+use crate::module::{Module, Parts, Place};
+use crate::modules::headers::conf::Expires;
+use crate::modules::headers::conf::HeadersConf;
+use crate::order::Apart;
+use crate::outcome::Special;
+use crate::request::Request;
+use crate::response::{Head, Header, Response};
+use nowait_message::http_date;
+
+/// This module.
+pub(crate) static MODULE: Module =
+    Module { rows: &[HeadersConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
+    parts.filter(Place::Fields, apply);
+}
+
+pub(crate) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    let current = request.current.clone();
+    let headers = &current.conf.location(request.location).headers;
+    if request.is_nested() {
+        return Ok(());
+    }
+    if let Some(cookie) = request.upstream.as_ref().and_then(|state| state.cookie()) {
+        response.head.add("Set-Cookie", cookie);
+    }
+    if headers.is_empty() {
+        return Ok(());
+    }
+    // Values may refer to `$status` and `$sent_http_...`, including lines added before them.
+    std::mem::swap(&mut request.out, &mut response.head);
+    let usual = is_usual(request.out.status);
+    if usual {
+        expires(request, &headers.expires);
+    }
+    for header in headers.add_header.iter().filter(|header| usual || header.always) {
+        let value = request.evaluate(&header.value);
+        set(&mut request.out, &header.name, value);
+    }
+    std::mem::swap(&mut request.out, &mut response.head);
+    // Their values are determined at the end of the body.
+    response.head.expects_trailers =
+        headers.add_trailer.iter().any(|trailer| usual || trailer.always);
+    Ok(())
+}
+
+/// Adds the trailers of `add_trailer` after the end of the body; their values may refer to earlier
+/// ones. nginx: `ngx_http_trailers_filter`.
+pub(crate) fn trailers(request: &mut Request) {
+    let usual = is_usual(request.out.status);
+    let current = request.current.clone();
+    let lines = &current.conf.location(request.location).headers.add_trailer;
+    for trailer in lines.iter().filter(|trailer| usual || trailer.always) {
+        let value = request.evaluate(&trailer.value);
+        if !value.is_empty() {
+            request.out.trailers.push(Header { name: trailer.name.clone(), value });
+        }
+    }
+}
+
+/// Whether lines without `always` are added.
+fn is_usual(status: u16) -> bool {
+    matches!(status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308)
+}
+
+/// Adds a header line unless it is empty. A field that Nowait interprets replaces the handler's,
+/// even by nothing.
+fn set(head: &mut Head, name: &Bytes, value: Bytes) {
+    if name.eq_ignore_ascii_case(b"last-modified") {
+        head.last_modified = http_date::parse(&value);
+        if head.last_modified.is_some() {
+            head.place(Apart::LastModified);
+            head.last_modified_text = Some(value);
+            return;
+        }
+    } else if name.eq_ignore_ascii_case(b"etag") {
+        // The new field takes the place of the handler's.
+        if head.etag.is_none() {
+            head.place(Apart::ETag);
+        }
+        head.etag = Some(value).filter(|value| !value.is_empty());
+        return;
+    }
+    if !value.is_empty() {
+        head.headers.push(Header { name: name.clone(), value });
+    }
+}
+
+fn expires(request: &mut Request, expires: &Expires) {
+    let now = i64::try_from(nowait_runtime::clock().unix_seconds()).unwrap_or(i64::MAX);
+    let time = request.out.last_modified;
+    let Some(line) = expires.evaluate(request, now, time) else { return };
+    let head = &mut request.out;
+    head.set("Expires", line.expires);
+    head.set("Cache-Control", line.cache_control);
+}

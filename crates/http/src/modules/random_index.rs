@@ -1,0 +1,65 @@
+//! `random_index`: serves a random file of a directory. nginx: `ngx_http_random_index_module`.
+
+use nowait_conf::{Cx, Scope};
+use nowait_runtime::fs::{self, Kind, ReadDirOptions};
+
+use crate::conf::content::RandomIndexConf;
+use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::modules::autoindex::ENTRIES_MAX;
+use crate::modules::autoindex::refuse;
+use crate::outcome::{Outcome, Target};
+use crate::request::Request;
+
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[RandomIndexConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+/// Chooses a file.
+struct RandomIndex;
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    if RandomIndexConf::resolve(cx, chain).random_index {
+        parts.handler(Phase::Content, RandomIndex);
+    }
+}
+
+impl Handler for RandomIndex {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if request.uri.path.last() != Some(&b'/') {
+            return Step::Next(request);
+        }
+        Step::wait(async move {
+            let outcome = run(request).await;
+            Step::of(request, outcome)
+        })
+    }
+}
+
+/// Redirects internally to a randomly chosen regular file of the directory; declines if there is
+/// none. Hidden files are left out.
+async fn run(request: &mut Request) -> Option<Outcome> {
+    let mut path = Vec::new();
+    request.location().path.append_file(request, &mut path);
+    let io = request.io();
+    let options = ReadDirOptions { entries_max: ENTRIES_MAX, metadata: true };
+    let listing = match fs::read_dir(&io, &path, &options).await {
+        Ok(listing) => listing,
+        Err(error) => return Some(refuse(request, &path, &error)),
+    };
+    let files: Vec<&[u8]> = listing
+        .entries
+        .iter()
+        .filter(|entry| {
+            // Symbolic links count as their targets.
+            let kind = entry.metadata.as_ref().map_or(entry.kind, |meta| meta.kind);
+            kind == Kind::File && !entry.name.starts_with(b".")
+        })
+        .map(|entry| &entry.name[..])
+        .collect();
+    let chance = u128::from_le_bytes(crate::random::bytes());
+    let at = usize::try_from(chance % files.len().max(1) as u128).unwrap_or_default();
+    let name = files.get(at)?;
+    let mut to = request.uri.path.clone();
+    to.extend_from_slice(name);
+    Some(Outcome::Redirect(Target::Uri { path: to, args: request.uri.args.clone() }))
+}

@@ -1,0 +1,178 @@
+//! `Range`: 206 and 416. nginx: `ngx_http_range_filter_module`.
+
+use nowait_conf::{Cx, Scope};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use nowait_message::Known;
+
+use crate::module::{Module, Parts, Place};
+use crate::outcome::Special;
+use crate::request::Request;
+use crate::response::{
+    AcceptRanges, Body, BodyError, BodySource, FileBody, Head, Header, LocalFuture, Part, Response,
+};
+use nowait_message::conditional::{self, Validators};
+use nowait_message::range::{self, Selection};
+
+/// This module.
+pub(crate) static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
+
+fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
+    parts.filter(Place::Ranges, apply);
+}
+
+/// Numbers the boundaries of multipart bodies.
+static BOUNDARY: AtomicU64 = AtomicU64::new(1);
+
+pub(crate) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    if response.head.status != 200 && response.head.accept_ranges == AcceptRanges::Bytes {
+        response.head.accept_ranges = AcceptRanges::No;
+    }
+    let unwanted = request.nested.is_some_and(|nested| !nested.ranges);
+    if response.head.accept_ranges != AcceptRanges::Bytes || unwanted {
+        return Ok(());
+    }
+    let max_ranges = request.location().files.max_ranges;
+    if max_ranges == 0 {
+        response.head.accept_ranges = AcceptRanges::No;
+        return Ok(());
+    }
+    let Some(size) = response.head.content_length else {
+        // Another filter changes the length.
+        response.head.accept_ranges = AcceptRanges::No;
+        return Ok(());
+    };
+    let Some(field) = request.head.header(Known::Range) else { return Ok(()) };
+    if let Some(if_range) = request.head.header(Known::IfRange) {
+        let validators = Validators {
+            etag: response.head.etag.as_deref(),
+            last_modified: response.head.last_modified,
+        };
+        if !conditional::if_range_holds(if_range, &validators) {
+            return Ok(());
+        }
+    }
+    // A body that is produced while it is sent can be read only once. It depends on timing whether
+    // the whole of an upstream's body has arrived.
+    let streamed = response.head.is_upstreams || matches!(response.body, Body::Stream(_));
+    match range::select(field, size, if streamed { 1 } else { max_ranges }) {
+        Selection::Whole => {}
+        Selection::NotSatisfiable => {
+            let header = Header {
+                name: Bytes::from_static(b"Content-Range"),
+                value: range::unsatisfied(size).into(),
+            };
+            return Err(Box::new(Special { status: 416, location: None, headers: vec![header] }));
+        }
+        Selection::Single(wanted) => {
+            let Some(body) = single(&mut response.body, &wanted) else { return Ok(()) };
+            response.head.status = 206;
+            response.head.status_line = None;
+            response.head.content_length = Some(wanted.end - wanted.start);
+            clear_content_range(&mut response.head);
+            response.head.add("Content-Range", range::content_range(&wanted, size));
+            response.head.accept_ranges = AcceptRanges::No;
+            response.body = body;
+        }
+        Selection::Multiple(wanted) => multiple(response, wanted, size),
+    }
+    Ok(())
+}
+
+fn multiple(response: &mut Response, wanted: Vec<Range<u64>>, size: u64) {
+    if cut(&response.body, &(0..1)).is_none() {
+        return;
+    }
+    let content_type = response.head.content_type_value().unwrap_or_default();
+    response.head.charset = None;
+    let boundary = BOUNDARY.fetch_add(1, Ordering::Relaxed);
+    let frame = range::multipart(wanted, size, &content_type, boundary);
+    let mut parts = VecDeque::with_capacity(2 * frame.parts.len() + 1);
+    for (head, wanted) in frame.parts {
+        parts.push_back(Part::Bytes(head));
+        parts.extend(cut(&response.body, &wanted));
+    }
+    parts.push_back(Part::Bytes(frame.end));
+    clear_content_range(&mut response.head);
+    response.head.status = 206;
+    response.head.status_line = None;
+    response.head.content_type = Some(frame.content_type.into());
+    response.head.content_length = Some(frame.length);
+    response.head.accept_ranges = AcceptRanges::No;
+    response.body = Body::Parts(parts);
+}
+
+/// Removes a `Content-Range` of another origin, which does not describe this response.
+fn clear_content_range(head: &mut Head) {
+    head.remove(|header| header.name.eq_ignore_ascii_case(b"content-range"));
+}
+
+/// A range of a body; `None` when it can't be cut.
+fn single(body: &mut Body, wanted: &Range<u64>) -> Option<Body> {
+    match body {
+        Body::Stream(source) => {
+            let native = source.cut(wanted);
+            let Body::Stream(source) = std::mem::take(body) else { return None };
+            if native {
+                return Some(Body::Stream(source));
+            }
+            Some(Body::Stream(Box::new(Skipping { source, at: 0, wanted: wanted.clone() })))
+        }
+        body => Some(match cut(body, wanted)? {
+            Part::Bytes(bytes) => Body::Bytes(bytes),
+            Part::File(file) => Body::File(file),
+        }),
+    }
+}
+
+/// A range of a body that is produced while it is sent: the bytes before it are dropped.
+struct Skipping {
+    source: Box<dyn BodySource>,
+    /// Position in the source.
+    at: u64,
+    wanted: Range<u64>,
+}
+
+impl BodySource for Skipping {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        Box::pin(async move {
+            while self.at < self.wanted.end {
+                let Some(part) = self.source.next().await? else { break };
+                let end = self.at + part.len();
+                let from = self.wanted.start.clamp(self.at, end) - self.at;
+                let to = self.wanted.end.clamp(self.at, end) - self.at;
+                self.at = end;
+                if from < to {
+                    return Ok(crate::slice::cut(part, &(from..to)));
+                }
+            }
+            if self.at < self.wanted.end { Err(BodyError::Truncated) } else { Ok(None) }
+        })
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.source.is_urgent()
+    }
+}
+
+/// Cuts a piece out of a body; `None` if the body can't be cut.
+fn cut(body: &Body, wanted: &Range<u64>) -> Option<Part> {
+    match body {
+        Body::Bytes(bytes) => {
+            let start = usize::try_from(wanted.start).ok()?;
+            let end = usize::try_from(wanted.end).ok()?;
+            (end <= bytes.len()).then(|| Part::Bytes(bytes.slice(start..end)))
+        }
+        Body::File(file) if wanted.end <= file.len => Some(Part::File(FileBody {
+            file: file.file.clone(),
+            io: file.io.clone(),
+            offset: file.offset + wanted.start,
+            len: wanted.end - wanted.start,
+            elsewhere: file.elsewhere.clone(),
+        })),
+        _ => None,
+    }
+}

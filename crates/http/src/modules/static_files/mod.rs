@@ -1,0 +1,113 @@
+//! Files of the document root. nginx: `ngx_http_static_module`.
+
+pub(crate) mod precompressed;
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Scope};
+use nowait_message::Method;
+use nowait_runtime::fs::{File, Kind};
+
+use crate::files::{self, OpenError};
+use crate::log::Level;
+use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::outcome::Outcome;
+use crate::request::Request;
+use crate::response::{AcceptRanges, Body, FileBody, Head, Response};
+use nowait_message::escape;
+use nowait_message::etag;
+
+/// This module.
+pub static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
+
+/// Responds with the request's file; declines URIs that end with a slash.
+struct StaticFile;
+
+fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
+    parts.handler(Phase::Content, StaticFile);
+}
+
+impl Handler for StaticFile {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if !matches!(request.method, Method::Get | Method::Head | Method::Post) {
+            return Step::Done(request, Outcome::status(405));
+        }
+        if request.uri.path.last() == Some(&b'/') {
+            return Step::Next(request);
+        }
+        let mut path = request.take_path();
+        request.location().path.append_file(request, &mut path);
+        match files::try_open(request, &path) {
+            Some(opened) => {
+                let outcome = answer(request, path, opened);
+                Step::Done(request, outcome)
+            }
+            None => Step::wait(async move {
+                let opened = files::open(request, &path).await;
+                let outcome = answer(request, path, opened);
+                Step::Done(request, outcome)
+            }),
+        }
+    }
+}
+
+fn answer(request: &mut Request, path: Vec<u8>, opened: Result<File, OpenError>) -> Outcome {
+    let outcome = match opened {
+        Ok(file) => respond(request, &path, file),
+        Err(error) => error.answer(request, &path),
+    };
+    request.give_path(path);
+    outcome
+}
+
+fn respond(request: &mut Request, path: &[u8], file: File) -> Outcome {
+    let meta = file.metadata();
+    match meta.kind {
+        Kind::Directory => return Outcome::moved(301, with_slash(request)),
+        Kind::File => {}
+        _ => return not_regular(request, path),
+    }
+    if request.method == Method::Post {
+        return Outcome::status(405);
+    }
+    whole(request, file).into()
+}
+
+/// The response for a path that is neither a file nor a directory.
+pub(crate) fn not_regular(request: &Request, path: &[u8]) -> Outcome {
+    let path = String::from_utf8_lossy(path);
+    request.log(Level::Crit, format_args!("\"{path}\" is not a regular file"));
+    Outcome::status(404)
+}
+
+/// A response with a whole file.
+pub(crate) fn whole(request: &Request, file: File) -> Response {
+    let meta = file.metadata();
+    let (size, mtime) = (meta.size, meta.mtime);
+    let location = request.location();
+    let mut head = Head::new(200);
+    head.content_length = Some(size);
+    head.last_modified = Some(mtime);
+    if location.files.etag {
+        head.etag = Some(etag::of_file(mtime, size));
+    }
+    head.content_type = location.content_type(&request.uri);
+    head.accept_ranges = AcceptRanges::Bytes;
+    let body = if size == 0 {
+        Body::Empty
+    } else {
+        Body::File(FileBody { file, io: request.io(), offset: 0, len: size, elsewhere: None })
+    };
+    Response { head, body }
+}
+
+/// The URI with a slash at its end, escaped, and the query string.
+fn with_slash(request: &Request) -> Bytes {
+    let mut to = Vec::with_capacity(request.uri.path.len() + 1);
+    escape::push_uri(&mut to, escape::Set::Uri, &request.uri.path);
+    to.push(b'/');
+    if !request.uri.query().is_empty() {
+        to.push(b'?');
+        to.extend_from_slice(request.uri.query());
+    }
+    to.into()
+}

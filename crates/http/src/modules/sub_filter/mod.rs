@@ -1,0 +1,100 @@
+//! `sub_filter`: replaces strings in a response as it is sent. nginx: `ngx_http_sub_filter_module`.
+//!
+//! [`crate::modules::sub_filter::replace`] searches; this module wraps bodies.
+
+pub mod conf;
+pub(crate) mod replace;
+
+use nowait_conf::{Cx, Scope};
+use std::sync::Arc;
+
+use crate::filter::Pull;
+use crate::module::{Module, Parts, Place};
+use crate::modules::sub_filter::conf::SubConf;
+use crate::modules::sub_filter::replace::{Patterns, Replacer};
+use crate::outcome::Special;
+use crate::request::Request;
+use crate::response::{AcceptRanges, Body, BodyError, BodySource, LocalFuture, Part, Response};
+use nowait_message::etag;
+
+/// This module.
+pub(crate) static MODULE: Module =
+    Module { rows: &[SubConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    if !SubConf::resolve(cx, chain).sub_filter.is_empty() {
+        parts.filter(Place::Content, apply);
+    }
+}
+
+/// Changes the head, and wraps the body.
+pub(crate) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    let current = request.current.clone();
+    let Some(filter) = &current.conf.location(request.location).sub_filter else { return Ok(()) };
+    let conf = &filter.conf;
+    let head = &mut response.head;
+    let applies =
+        head.content_length != Some(0) && conf.sub_filter_types.mean(head.content_type.as_ref());
+    if !applies {
+        return Ok(());
+    }
+    let patterns = match &filter.fixed {
+        Some(patterns) => patterns.clone(),
+        None => {
+            let strings = conf.sub_filter.iter().map(|pair| request.evaluate(&pair.string));
+            Arc::new(Patterns::new(strings.collect()))
+        }
+    };
+    if patterns.is_empty() {
+        return Ok(());
+    }
+    if !request.is_nested() {
+        head.content_length = None;
+        head.accept_ranges = AcceptRanges::No;
+        if conf.sub_filter_last_modified {
+            head.etag = head.etag.as_ref().and_then(etag::weaken);
+        } else {
+            head.last_modified = None;
+            head.etag = None;
+        }
+    }
+    if request.header_only {
+        return Ok(());
+    }
+    let replacements = conf.sub_filter.iter().map(|pair| request.evaluate(&pair.replacement));
+    response.body = Body::Stream(Box::new(Replaced {
+        pull: Pull::new(std::mem::take(&mut response.body).safe(request)),
+        replacer: Replacer::new(patterns, replacements.collect(), conf.sub_filter_once),
+        ended: false,
+    }));
+    Ok(())
+}
+
+/// A body in which strings are replaced while it is sent.
+struct Replaced {
+    pull: Pull,
+    replacer: Replacer,
+    ended: bool,
+}
+
+impl BodySource for Replaced {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        Box::pin(async move {
+            loop {
+                if let Some(text) = self.replacer.pop() {
+                    return Ok(Some(Part::Bytes(text)));
+                }
+                if self.ended {
+                    return Ok(None);
+                }
+                let piece = self.pull.next().await?;
+                self.ended = piece.is_none();
+                self.replacer.push(piece);
+            }
+        })
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.pull.is_urgent()
+    }
+}

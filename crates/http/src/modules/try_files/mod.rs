@@ -1,0 +1,97 @@
+//! `try_files`: uses the first file that exists. nginx: `ngx_http_try_files_module`.
+
+pub mod conf;
+
+use nowait_conf::{Cx, Scope};
+use nowait_runtime::fs::Kind;
+
+use crate::files;
+use crate::log::Level;
+use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::modules::try_files::conf::{Candidate, Fallback, TryFiles, TryFilesConf};
+use crate::outcome::Outcome;
+use crate::path::Append;
+use crate::request::Request;
+
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[TryFilesConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    if let Some(try_files) = TryFilesConf::resolve(cx, chain).try_files.as_ref() {
+        parts.handler(Phase::Precontent, try_files.clone());
+    }
+}
+
+impl Handler for TryFiles {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if !request.location().path.is_usable(request) {
+            return Step::Done(request, Outcome::status(500));
+        }
+        Step::wait(async move {
+            let outcome = run(request, self).await;
+            Step::of(request, outcome)
+        })
+    }
+}
+
+/// Tries the candidates in order; changes the URI to the first one that exists and continues, or
+/// returns the fallback.
+async fn run(request: &mut Request, try_files: &TryFiles) -> Option<Outcome> {
+    let current = request.current.clone();
+    let location = current.conf.location(request.location);
+    let append = location.path.append;
+
+    let mut base = Vec::new();
+    location.path.append_root(request, &mut base);
+    for candidate in &*try_files.candidates {
+        let mut name = Vec::new();
+        candidate.name.append(request, &mut name);
+        if let Append::After(len) = append {
+            // The name usually begins with $uri. The part of it that the location matched is not in
+            // the file system.
+            if candidate.name.literal().is_none() && request.uri.path.get(..len) == name.get(..len)
+            {
+                name.drain(..len);
+            }
+        }
+        let mut path = base.clone();
+        path.extend_from_slice(&name);
+        if exists(request, &path, candidate).await {
+            adopt(request, append, name, candidate);
+            return None;
+        }
+    }
+    Some(match &try_files.fallback {
+        Fallback::Status(444) => Outcome::Close,
+        Fallback::Status(status) => Outcome::status(*status),
+        Fallback::Target(target) => Outcome::redirect(&request.evaluate(target)),
+    })
+}
+
+async fn exists(request: &Request, path: &[u8], candidate: &Candidate) -> bool {
+    match files::stat(request, path).await {
+        Ok(found) => (found.kind == Kind::Directory) == candidate.directory,
+        Err(error) => {
+            if !error.is_not_found() {
+                request.log(Level::Crit, format_args!("{}", error.describe(path)));
+            }
+            false
+        }
+    }
+}
+
+fn adopt(request: &mut Request, append: Append, name: Vec<u8>, candidate: &Candidate) {
+    match append {
+        Append::Uri => request.uri.path = name,
+        Append::After(len) => {
+            request.uri.path.truncate(len);
+            request.uri.path.extend_from_slice(&name);
+        }
+        Append::Nothing if !candidate.directory => {
+            request.uri.path = name;
+            request.uri_is_file = true;
+        }
+        Append::Nothing => {}
+    }
+}

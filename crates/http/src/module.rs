@@ -106,6 +106,11 @@ pub trait Filter: Send + Sync {
     /// # Errors
     /// The status that replaces the response.
     fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>>;
+
+    /// Adds trailers after the end of the body, if [`expects_trailers`] is set.
+    ///
+    /// [`expects_trailers`]: crate::response::Head::expects_trailers
+    fn trailers(&self, _request: &mut Request) {}
 }
 
 impl<F> Filter for F
@@ -248,6 +253,11 @@ impl Filters {
     /// The status that replaces the response.
     pub fn run(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
         self.0.iter().try_for_each(|filter| filter.apply(request, response))
+    }
+
+    /// Adds the trailers of all filters.
+    pub fn trailers(&self, request: &mut Request) {
+        self.0.iter().for_each(|filter| filter.trailers(request));
     }
 }
 

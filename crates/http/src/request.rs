@@ -20,7 +20,6 @@ use nowait_variables::Subject;
 use crate::conf::{Location, LocationId, Server, ServerId};
 use crate::connection::Connection;
 use crate::generation::Current;
-use crate::modules::limit::Limited;
 use crate::outcome::Special;
 use crate::phases::Position;
 use crate::response::{Head, LocalFuture};
@@ -154,8 +153,6 @@ pub struct Request {
     pub cache: Option<Box<crate::cache::state::State>>,
     /// The requested part of the response (`slice`).
     pub slice: Cell<Option<crate::slice::Slice>>,
-    /// Results of `limit_req` and `limit_conn`, and the zones that count the request.
-    pub limits: Limited,
     /// Time that its file operations spent in pools.
     pub spent: Rc<Meter>,
     /// Memory for paths of files.
@@ -316,7 +313,6 @@ impl Request {
             accel: None,
             cache: None,
             slice: Cell::new(None),
-            limits: Limited::default(),
             spent: Rc::default(),
             path: Vec::new(),
         }
@@ -325,7 +321,7 @@ impl Request {
     /// The request was completed and logged: no limit counts it any more, and the memory of its
     /// response may be reused.
     pub fn end(&mut self) {
-        self.limits.release();
+        self.state.clear();
         self.asked.clear();
         *self.out = Head::default();
         if let Some(mut state) = self.upstream.take()
@@ -412,7 +408,6 @@ impl Request {
         Shared::renew(&mut self.shared);
         self.captures.get_mut().clear();
         self.real_peer = None;
-        self.state.clear();
         self.gzip = crate::gzip::State::default();
         self.filters = crate::filter::Decided::default();
         self.conversion = None;
@@ -424,7 +419,6 @@ impl Request {
         self.accel = None;
         self.cache = None;
         self.slice.set(None);
-        self.limits = Limited::default();
         self.nested = None;
         self.entry = Entry::Server;
         self.spent.reset();

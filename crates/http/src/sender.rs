@@ -250,7 +250,8 @@ fn last_chunk(request: &mut Request, out: &mut OutBuf) {
         crate::proxy::trailers::pass(request);
     }
     if request.out.expects_trailers {
-        crate::modules::headers::trailers(request);
+        let current = request.current.clone();
+        current.conf.location(request.location).filters.trailers(request);
     }
     let before = out.len();
     let mut writer = HeadWriter::trailers(&mut **out);

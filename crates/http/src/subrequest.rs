@@ -22,6 +22,7 @@ use crate::phases;
 use crate::request::{BodyLength, Request, RequestBody, Uri};
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
 use crate::sender::{self, SendError};
+use crate::slots::State;
 use crate::variables::Slots;
 
 /// Deepest nesting of subrequests. nginx: `NGX_HTTP_MAX_SUBREQUESTS`.
@@ -45,8 +46,8 @@ pub struct Shared {
     made: Cell<u32>,
     /// State set by the commands of its pages.
     pub(crate) ssi: RefCell<Option<Box<crate::ssi::Common>>>,
-    /// The client's identity from its cookie.
-    pub(crate) userid: RefCell<Option<Box<crate::modules::userid::Ids>>>,
+    /// What modules keep for a request and its subrequests together.
+    pub state: State,
     /// Values that `set` assigned to variables of modules.
     changed: RefCell<Vec<(&'static str, Bytes)>>,
     /// Charset of the main response; the other responses are converted to it.
@@ -84,7 +85,7 @@ impl Shared {
                 shared.id.set(None);
                 shared.made.set(0);
                 shared.ssi.get_mut().take();
-                shared.userid.get_mut().take();
+                shared.state.clear();
                 shared.changed.get_mut().clear();
                 shared.charset.get_mut().take();
             }
@@ -258,7 +259,6 @@ fn related(other: &Request) -> Box<Request> {
     request.received.set(other.received.get());
     request.pipelined = other.pipelined;
     request.real_peer = other.real_peer.clone();
-    request.limits = other.limits.nested();
     request
 }
 

@@ -19,8 +19,8 @@ use crate::connection::{Connection, Heir, Moved};
 use crate::counts::Counts;
 use crate::generation::{Current, Generation};
 use crate::health;
-use crate::modules::auth_basic::user_file::UserFiles;
 use crate::request::Request;
+use crate::slots::State;
 
 /// Number of idle connections that are closed at a time to make room for new ones.
 const MAKE_ROOM: usize = 32;
@@ -53,8 +53,8 @@ pub struct Worker {
     background: Rc<Cell<usize>>,
     /// Counts of connections and requests.
     pub(crate) counts: Counts,
-    /// Files of `auth_basic_user_file`.
-    pub(crate) user_files: RefCell<UserFiles>,
+    /// What modules keep for the worker.
+    pub state: State,
 }
 
 /// Whether and how a worker ends.
@@ -107,7 +107,7 @@ impl Worker {
             spare_requests: RefCell::default(),
             background: Rc::default(),
             counts: Counts::new(),
-            user_files: RefCell::default(),
+            state: State::default(),
         })
     }
 

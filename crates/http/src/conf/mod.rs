@@ -109,8 +109,6 @@ pub struct Location {
     pub files: files::FileConf,
     /// Error pages and redirects.
     pub pages: pages::PagesConf,
-    /// Added headers.
-    pub headers: crate::modules::headers::conf::HeadersConf,
     /// Charsets of texts.
     pub charset: charset::CharsetConf,
     /// Compression.
@@ -125,18 +123,8 @@ pub struct Location {
     pub zstd: codings::ZstdConf,
     /// Settings of the rewrite module.
     pub rewrite: rewrite::RewriteConf,
-    /// `add_before_body` and `add_after_body`.
-    pub addition: crate::modules::addition::conf::AdditionConf,
     /// Server-side includes.
     pub ssi: ssi::SsiConf,
-    /// `sub_filter`.
-    pub sub_filter: Option<Box<crate::modules::sub_filter::conf::SubFilter>>,
-    /// `secure_link`.
-    pub secure_link: crate::modules::secure_link::conf::SecureLinkConf,
-    /// `userid`.
-    pub userid: crate::modules::userid::conf::UserIdConf,
-    /// `valid_referers`.
-    pub referers: Option<std::sync::Arc<crate::modules::referer::conf::Referers>>,
     /// `limit_except`.
     pub limit_except: Option<access::LimitExcept>,
     /// Cache settings of the HTTP proxy; `None`: no cache.

@@ -28,7 +28,7 @@ mod run;
 mod send;
 mod settings;
 mod state;
-mod sticky_cookie;
+pub(crate) mod sticky_cookie;
 mod target;
 mod tee;
 mod tunnel;

@@ -1,11 +1,32 @@
 //! The cookie of `sticky cookie`, which binds a client to a peer.
 
 use bytes::Bytes;
+use nowait_conf::{Cx, Scope};
 use nowait_upstream::Peer;
 use nowait_upstream::conf::{Expires, StickyCookie};
 
 use crate::conf::upstream::Upstream;
+use crate::module::{Module, Parts, Place};
+use crate::outcome::Special;
 use crate::request::Request;
+use crate::response::Response;
+
+/// This module.
+pub(crate) static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
+
+fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
+    parts.filter(Place::Fields, send);
+}
+
+/// Adds the cookie to the response.
+fn send(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    if !request.is_nested()
+        && let Some(cookie) = request.upstream.as_ref().and_then(|state| state.cookie())
+    {
+        response.head.add("Set-Cookie", cookie);
+    }
+    Ok(())
+}
 
 /// The value of the `Set-Cookie` that binds the client to a peer, if the group uses such cookies.
 /// It goes into every response to the request.

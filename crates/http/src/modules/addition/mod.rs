@@ -13,6 +13,8 @@ use crate::request::Request;
 use crate::response::Response;
 use crate::slots::Key;
 use crate::subrequest::Subrequest;
+use std::sync::Arc;
+
 use nowait_conf::{Cx, Scope};
 
 /// This module.
@@ -20,10 +22,18 @@ pub(crate) static MODULE: Module =
     Module { rows: &[AdditionConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
-    if AdditionConf::resolve(cx, chain).uris() != [None, None] {
-        parts.filter(Place::Content, decide);
-        parts.filter(Place::Surroundings, apply);
+    let conf = Arc::new(AdditionConf::resolve(cx, chain));
+    if conf.uris() == [None, None] {
+        return;
     }
+    let to_decide = conf.clone();
+    parts.filter(Place::Content, move |request: &mut Request, response: &mut Response| {
+        decide(&to_decide, request, response);
+        Ok(())
+    });
+    parts.filter(Place::Surroundings, move |request: &mut Request, response: &mut Response| {
+        apply(&conf, request, response)
+    });
 }
 
 /// Whether something is added to the body.
@@ -33,26 +43,26 @@ struct Adds(bool);
 static ADDS: Key<Adds> = Key::new();
 
 /// Decides whether something is added, and adjusts the head.
-pub(crate) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    let conf = &request.location().addition;
+fn decide(conf: &AdditionConf, request: &mut Request, response: &mut Response) {
     let adds = response.head.status == 200
-        && conf.uris() != [None, None]
         && !request.is_nested()
         && conf.addition_types.mean(response.head.content_type.as_ref());
     request.state.of_mut(&ADDS).0 = adds;
     if adds {
         crate::filter::recode(response);
     }
-    Ok(())
 }
 
 /// Adds it to the body.
-pub(crate) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+fn apply(
+    conf: &AdditionConf,
+    request: &mut Request,
+    response: &mut Response,
+) -> Result<(), Box<Special>> {
     if !request.state.of(&ADDS).0 || request.header_only {
         return Ok(());
     }
-    let current = request.current.clone();
-    let [before, after] = current.conf.location(request.location).addition.uris();
+    let [before, after] = conf.uris();
     let begin = |uri: &[u8]| {
         let begun = Subrequest::get(uri, None).begin(request);
         begun.map(Piece::Subrequest).map_err(|_| Special { status: 500, ..Special::default() })

@@ -3,6 +3,7 @@
 //! Called by [`super::finish`]. A file is read in the thread pool. While its identity, size and times
 //! stay the same, which one stat tells, the cached text is used.
 
+use std::cell::RefCell;
 use std::io;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use nowait_runtime::pool::PoolError;
 
 use super::password::{self, Check};
 use crate::request::Request;
+use crate::slots::Key;
 
 /// Larger files are rejected.
 const FILE_BYTES_MAX: usize = 16 << 20;
@@ -83,6 +85,9 @@ impl UserFiles {
     }
 }
 
+/// The files of a worker that were used last.
+static FILES: Key<RefCell<UserFiles>> = Key::new();
+
 /// Loads the current content of a file.
 ///
 /// # Errors
@@ -94,7 +99,7 @@ pub(super) async fn load(request: &Request, path: &Bytes) -> Result<UserFile, Lo
     let io = request.io().for_client(request.connection.number);
     // The stamp is taken before the text: a change between the two is noticed next time.
     let stamp = Stamp::of(&fs::stat(&io, path, Symlinks::Follow).await?);
-    let files = &request.connection.worker.user_files;
+    let files = request.connection.worker.state.of(&FILES);
     if let Some(file) = files.borrow_mut().find(path, stamp) {
         return Ok(file);
     }

@@ -1,11 +1,11 @@
-//! `add_header`, `add_trailer` and `expires`; the cookie of `sticky`. nginx: `ngx_http_headers_filter_module`.
+//! `add_header`, `add_trailer` and `expires`. nginx: `ngx_http_headers_filter_module`.
 
 pub mod conf;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 
-use crate::module::{Module, Parts, Place};
+use crate::module::{Filter, Module, Parts, Place};
 use crate::modules::headers::conf::Expires;
 use crate::modules::headers::conf::HeadersConf;
 use crate::order::Apart;
@@ -18,22 +18,27 @@ use nowait_message::http_date;
 pub(crate) static MODULE: Module =
     Module { rows: &[HeadersConf::ROWS], build: Some(build), ..Module::EMPTY };
 
-fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
-    parts.filter(Place::Fields, apply);
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    let conf = HeadersConf::inherit(cx, chain);
+    if !conf.is_empty() {
+        parts.filter(Place::Fields, conf);
+    }
 }
 
-pub(crate) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    let current = request.current.clone();
-    let headers = &current.conf.location(request.location).headers;
-    if request.is_nested() {
-        return Ok(());
+impl Filter for HeadersConf {
+    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+        if !request.is_nested() {
+            apply(self, request, response);
+        }
+        Ok(())
     }
-    if let Some(cookie) = request.upstream.as_ref().and_then(|state| state.cookie()) {
-        response.head.add("Set-Cookie", cookie);
+
+    fn trailers(&self, request: &mut Request) {
+        trailers(self, request);
     }
-    if headers.is_empty() {
-        return Ok(());
-    }
+}
+
+fn apply(headers: &HeadersConf, request: &mut Request, response: &mut Response) {
     // Values may refer to `$status` and `$sent_http_...`, including lines added before them.
     std::mem::swap(&mut request.out, &mut response.head);
     let usual = is_usual(request.out.status);
@@ -48,16 +53,13 @@ pub(crate) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     // Their values are determined at the end of the body.
     response.head.expects_trailers =
         headers.add_trailer.iter().any(|trailer| usual || trailer.always);
-    Ok(())
 }
 
 /// Adds the trailers of `add_trailer` after the end of the body; their values may refer to earlier
 /// ones. nginx: `ngx_http_trailers_filter`.
-pub(crate) fn trailers(request: &mut Request) {
+fn trailers(headers: &HeadersConf, request: &mut Request) {
     let usual = is_usual(request.out.status);
-    let current = request.current.clone();
-    let lines = &current.conf.location(request.location).headers.add_trailer;
-    for trailer in lines.iter().filter(|trailer| usual || trailer.always) {
+    for trailer in headers.add_trailer.iter().filter(|trailer| usual || trailer.always) {
         let value = request.evaluate(&trailer.value);
         if !value.is_empty() {
             request.out.trailers.push(Header { name: trailer.name.clone(), value });

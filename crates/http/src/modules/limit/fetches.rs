@@ -5,7 +5,7 @@
 
 use nowait_runtime::sleep;
 
-use super::{Held, LIMITS, Turn, ask, hold};
+use super::{Held, LIMITS, OWN, Turn, ask, hold};
 use crate::conf::Location;
 use crate::connection::OnHangup;
 use crate::request::Request;
@@ -28,7 +28,7 @@ pub async fn fetch(request: &mut Request, outlives_client: bool) -> Result<Vec<H
         return Ok(Vec::new());
     };
     let (decision, turn) = ask(request, limits, &limits.fetches);
-    request.limits.fetches = decision;
+    request.state.of_mut(&OWN).fetches = decision;
     match turn {
         Turn::Go => {}
         Turn::Wait(time) => {
@@ -40,7 +40,7 @@ pub async fn fetch(request: &mut Request, outlives_client: bool) -> Result<Vec<H
         Turn::Refuse(status) => return Err(status),
     }
     let (held, decision, turn) = hold(request, limits, &limits.fetches_at_once);
-    request.limits.fetches_at_once = decision;
+    request.state.of_mut(&OWN).fetches_at_once = decision;
     match turn {
         Turn::Refuse(status) => Err(status),
         Turn::Go | Turn::Wait(_) => Ok(held),

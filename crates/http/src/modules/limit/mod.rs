@@ -9,6 +9,7 @@ pub mod conf;
 mod fetches;
 pub mod requests;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,11 +69,19 @@ const CLIENT_HAS_GONE: u16 = 499;
 pub const BUILTINS: &[Builtin] = builtins! {
     /// Result of `limit_conn`: `PASSED`, `REJECTED` or `REJECTED_DRY_RUN`. Limits with `fetches`
     /// are evaluated last.
-    "limit_conn_status" => |r, out| said(r.limits.fetches_at_once.or(r.limits.connections), out);
+    "limit_conn_status" => |r, out| said(fetched(r, |own| own.fetches_at_once).or_else(|| counted(r, |all| &all.connections)), out);
     /// Result of `limit_req`: `PASSED`, `DELAYED`, `REJECTED`, `DELAYED_DRY_RUN` or
     /// `REJECTED_DRY_RUN`. Limits with `fetches` are evaluated last.
-    "limit_req_status" => |r, out| said(r.limits.fetches.or(r.limits.requests), out);
+    "limit_req_status" => |r, out| said(fetched(r, |own| own.fetches).or_else(|| counted(r, |all| &all.requests)), out);
 };
+
+fn counted(request: &Request, of: fn(&Counted) -> &Cell<Option<Decision>>) -> Option<Decision> {
+    of(request.shared.state.get(&COUNTED)?).get()
+}
+
+fn fetched(request: &Request, of: fn(&Own) -> Option<Decision>) -> Option<Decision> {
+    of(request.state.get(&OWN)?)
+}
 
 fn said(decision: Option<Decision>, out: &mut Vec<u8>) -> bool {
     let Some(decision) = decision else { return false };
@@ -80,30 +89,25 @@ fn said(decision: Option<Decision>, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Results of the limits for a request. Each kind is evaluated once; internal redirects don't count
-/// again.
-#[derive(Debug, Default)]
-pub struct Limited {
-    requests: Option<Decision>,
-    connections: Option<Decision>,
-    held: Vec<Held>,
-    /// The last result of the limits with `fetches`.
+/// Results of the limits that count requests. Each kind is evaluated once: internal redirects and
+/// subrequests don't count again.
+#[derive(Default)]
+struct Counted {
+    requests: Cell<Option<Decision>>,
+    connections: Cell<Option<Decision>>,
+}
+
+/// The last results of the limits that count fetches, and the zones that count the request.
+#[derive(Default)]
+struct Own {
     fetches: Option<Decision>,
     fetches_at_once: Option<Decision>,
+    held: Vec<Held>,
 }
 
-impl Limited {
-    /// The results for a subrequest: the limits don't count it again.
-    pub(crate) fn nested(&self) -> Self {
-        let Self { requests, connections, .. } = *self;
-        Self { requests, connections, ..Self::default() }
-    }
+static COUNTED: Key<Counted> = Key::new();
 
-    /// The request has ended and no longer counts.
-    pub fn release(&mut self) {
-        self.held.clear();
-    }
-}
+static OWN: Key<Own> = Key::new();
 
 /// The effect on a request.
 pub enum Turn {
@@ -120,11 +124,11 @@ struct Requests(Arc<Limits>);
 
 impl Handler for Requests {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        if request.limits.requests.is_some() {
+        if counted(request, |all| &all.requests).is_some() {
             return Step::Next(request);
         }
         let (decision, turn) = ask(request, &self.0, &self.0.requests);
-        request.limits.requests = decision;
+        request.shared.state.of(&COUNTED).requests.set(decision);
         match turn {
             Turn::Go => Step::Next(request),
             Turn::Refuse(status) => Step::Done(request, Outcome::status(status)),
@@ -211,11 +215,14 @@ struct Connections(Arc<Limits>);
 
 impl Handler for Connections {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        if request.limits.connections.is_some() {
+        if counted(request, |all| &all.connections).is_some() {
             return Step::Next(request);
         }
         let (held, decision, turn) = hold(request, &self.0, &self.0.connections);
-        (request.limits.held, request.limits.connections) = (held, decision);
+        request.shared.state.of(&COUNTED).connections.set(decision);
+        if !held.is_empty() {
+            request.state.of_mut(&OWN).held = held;
+        }
         match turn {
             Turn::Go | Turn::Wait(_) => Step::Next(request),
             Turn::Refuse(status) => Step::Done(request, Outcome::status(status)),

@@ -5,12 +5,16 @@
 
 pub mod conf;
 
+use std::sync::Arc;
+
+use nowait_conf::{Cx, Scope};
 use nowait_message::Known;
 
 use crate::log::Level;
-use crate::module::Module;
+use crate::module::{Module, Parts};
 use crate::modules::referer::conf::{REFERER_ROWS, RefererHashConf, Referers};
 use crate::request::Request;
+use crate::slots::Key;
 use crate::variables::core::builtins;
 use crate::variables::{Builtin, Changeable};
 
@@ -25,13 +29,23 @@ const NAME: &str = "invalid_referer";
 /// This module.
 pub static MODULE: Module = Module {
     rows: &[REFERER_ROWS, RefererHashConf::ROWS],
+    build: Some(build),
     variables: BUILTINS,
     changeable: CHANGEABLE,
     ..Module::EMPTY
 };
 
+/// Valid origins of requests to a location.
+static REFERERS: Key<Arc<Referers>> = Key::new();
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    if let Some(referers) = Referers::resolve(cx, chain) {
+        parts.settings.set(&REFERERS, referers);
+    }
+}
+
 /// The variables of this module.
-pub const BUILTINS: &[Builtin] = builtins! {
+const BUILTINS: &[Builtin] = builtins! {
     /// Empty if the `Referer` of the request is one of `valid_referers`, else `1`.
     "invalid_referer" => |r, out| {
         if let Some(value) = r.shared.changed(NAME) {
@@ -44,11 +58,11 @@ pub const BUILTINS: &[Builtin] = builtins! {
 };
 
 /// The variables that `set` may change.
-pub const CHANGEABLE: &[Changeable] =
+const CHANGEABLE: &[Changeable] =
     &[Changeable { name: NAME, set: |r, value| r.shared.change(NAME, value) }];
 
 fn is_invalid(request: &Request) -> bool {
-    let Some(referers) = &request.location().referers else { return false };
+    let Some(referers) = request.location().settings.get(&REFERERS) else { return false };
     if referers.hosts.is_empty() && referers.regexes.is_empty() {
         return false;
     }

@@ -6,12 +6,14 @@
 pub mod conf;
 
 use md5::{Digest, Md5};
+use nowait_conf::{Cx, Scope};
 use subtle::ConstantTimeEq;
 
 use crate::base64;
-use crate::module::Module;
+use crate::module::{Module, Parts};
 use crate::modules::secure_link::conf::SecureLinkConf;
 use crate::request::Request;
+use crate::slots::Key;
 use crate::variables::Builtin;
 use crate::variables::core::builtins;
 
@@ -19,11 +21,25 @@ use crate::variables::core::builtins;
 const CHECKSUM_BYTES_MAX: usize = 24;
 
 /// This module.
-pub static MODULE: Module =
-    Module { rows: &[SecureLinkConf::ROWS], variables: BUILTINS, ..Module::EMPTY };
+pub static MODULE: Module = Module {
+    rows: &[SecureLinkConf::ROWS],
+    build: Some(build),
+    variables: BUILTINS,
+    ..Module::EMPTY
+};
+
+/// The settings of locations that have any.
+static CONF: Key<SecureLinkConf> = Key::new();
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    let conf = SecureLinkConf::inherit(cx, chain);
+    if conf.secure_link.is_some() || conf.secure_link_secret.is_some() {
+        parts.settings.set(&CONF, conf);
+    }
+}
 
 /// The variables of this module.
-pub const BUILTINS: &[Builtin] = builtins! {
+const BUILTINS: &[Builtin] = builtins! {
     /// Result of `secure_link`: `1` if the checksum is correct, `0` if the link has expired, else
     /// empty. With `secure_link_secret`, the part of the link that the hash covers.
     "secure_link" => |r, out| verdict(r, out).is_some();
@@ -43,7 +59,7 @@ struct Link {
 }
 
 fn link(request: &Request) -> Option<Link> {
-    let conf = &request.location().secure_link;
+    let conf = request.location().settings.get(&CONF)?;
     conf.secure_link_md5.as_ref()?;
     let value = request.evaluate(conf.secure_link.as_ref()?);
     let comma = value.iter().position(|&byte| byte == b',');
@@ -64,7 +80,7 @@ fn seconds(text: &[u8]) -> Option<i64> {
 }
 
 fn verdict(request: &Request, out: &mut Vec<u8>) -> Option<()> {
-    let conf = &request.location().secure_link;
+    let conf = request.location().settings.get(&CONF)?;
     if let Some(secret) = &conf.secure_link_secret {
         let link = old_link(request.head.uri(), &secret.0)?;
         out.extend_from_slice(link);

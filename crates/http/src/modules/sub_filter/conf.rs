@@ -67,7 +67,7 @@ pub struct SubFilter {
 
 impl SubFilter {
     /// Resolves a chain of blocks; `None` if nothing is replaced.
-    pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<Self>> {
+    pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Self> {
         let conf = SubConf::resolve(cx, chain);
         if conf.sub_filter.is_empty() {
             return None;
@@ -78,6 +78,6 @@ impl SubFilter {
         }
         let literals = conf.sub_filter.iter().map(|pair| pair.string.literal().cloned());
         let literals: Option<Vec<Bytes>> = literals.collect();
-        Some(Box::new(Self { conf, fixed: literals.map(|all| Arc::new(Patterns::new(all))) }))
+        Some(Self { conf, fixed: literals.map(|all| Arc::new(Patterns::new(all))) })
     }
 }

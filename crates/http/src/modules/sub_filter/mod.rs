@@ -9,8 +9,8 @@ use nowait_conf::{Cx, Scope};
 use std::sync::Arc;
 
 use crate::filter::Pull;
-use crate::module::{Module, Parts, Place};
-use crate::modules::sub_filter::conf::SubConf;
+use crate::module::{Filter, Module, Parts, Place};
+use crate::modules::sub_filter::conf::{SubConf, SubFilter};
 use crate::modules::sub_filter::replace::{Patterns, Replacer};
 use crate::outcome::Special;
 use crate::request::Request;
@@ -22,21 +22,26 @@ pub(crate) static MODULE: Module =
     Module { rows: &[SubConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
-    if !SubConf::resolve(cx, chain).sub_filter.is_empty() {
-        parts.filter(Place::Content, apply);
+    if let Some(filter) = SubFilter::resolve(cx, chain) {
+        parts.filter(Place::Content, filter);
+    }
+}
+
+impl Filter for SubFilter {
+    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+        apply(self, request, response);
+        Ok(())
     }
 }
 
 /// Changes the head, and wraps the body.
-pub(crate) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    let current = request.current.clone();
-    let Some(filter) = &current.conf.location(request.location).sub_filter else { return Ok(()) };
+fn apply(filter: &SubFilter, request: &mut Request, response: &mut Response) {
     let conf = &filter.conf;
     let head = &mut response.head;
     let applies =
         head.content_length != Some(0) && conf.sub_filter_types.mean(head.content_type.as_ref());
     if !applies {
-        return Ok(());
+        return;
     }
     let patterns = match &filter.fixed {
         Some(patterns) => patterns.clone(),
@@ -46,7 +51,7 @@ pub(crate) fn apply(request: &mut Request, response: &mut Response) -> Result<()
         }
     };
     if patterns.is_empty() {
-        return Ok(());
+        return;
     }
     if !request.is_nested() {
         head.content_length = None;
@@ -59,7 +64,7 @@ pub(crate) fn apply(request: &mut Request, response: &mut Response) -> Result<()
         }
     }
     if request.header_only {
-        return Ok(());
+        return;
     }
     let replacements = conf.sub_filter.iter().map(|pair| request.evaluate(&pair.replacement));
     response.body = Body::Stream(Box::new(Replaced {
@@ -67,7 +72,6 @@ pub(crate) fn apply(request: &mut Request, response: &mut Response) -> Result<()
         replacer: Replacer::new(patterns, replacements.collect(), conf.sub_filter_once),
         ended: false,
     }));
-    Ok(())
 }
 
 /// A body in which strings are replaced while it is sent.

@@ -1,21 +1,24 @@
 //! `userid`: cookies that identify clients. nginx: `ngx_http_userid_filter_module`.
 //!
-//! Called by the filter of that name, and through its variables. The state belongs to the main
-//! request.
+//! A filter sends the cookie; the variables show it. The state belongs to the main request.
 
 pub mod conf;
-pub(crate) mod filter;
 
-use std::sync::LazyLock;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use nowait_conf::{Cx, Scope};
 
 use crate::base64;
 use crate::log::Level;
+use crate::module::{Module, Parts, Place};
 use crate::modules::userid::conf::{Expires, Flags, UserId, UserIdConf};
 use crate::request::Request;
+use crate::response::Response;
+use crate::slots::Key;
 use crate::variables::core::builtins;
 use crate::variables::{Builtin, Changeable};
 use nowait_message::http_date::{Civil, MONTHS};
@@ -29,8 +32,44 @@ const SEQUENCE_STEP: u32 = 0x100;
 /// First identifier of the second version.
 const SEQUENCE_START_V2: u32 = 0x0303_0302;
 
+/// This module.
+pub static MODULE: Module = Module {
+    rows: &[UserIdConf::ROWS],
+    build: Some(build),
+    variables: BUILTINS,
+    changeable: CHANGEABLE,
+    ..Module::EMPTY
+};
+
+/// The settings of locations where it is not off.
+static CONF: Key<Arc<UserIdConf>> = Key::new();
+
+/// The client's identity from its cookie.
+static IDS: Key<RefCell<Option<Ids>>> = Key::new();
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    let conf = Arc::new(UserIdConf::resolve(cx, chain));
+    if conf.userid == UserId::Off {
+        return;
+    }
+    parts.settings.set(&CONF, conf.clone());
+    if conf.userid != UserId::Log {
+        parts.filter(Place::Fields, move |request: &mut Request, response: &mut Response| {
+            if !request.is_nested()
+                && let Some(cookie) = cookie(request, &conf)
+            {
+                response.head.add("Set-Cookie", cookie);
+                if !conf.userid_p3p.0.is_empty() {
+                    response.head.add("P3P", Bytes::copy_from_slice(&conf.userid_p3p.0));
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
 /// The variables of this module.
-pub const BUILTINS: &[Builtin] = builtins! {
+const BUILTINS: &[Builtin] = builtins! {
     /// Name of the cookie and identifier received from the client.
     "uid_got" => |r, out| append(r, Ids::got, out);
     /// Name of the cookie and identifier sent to the client.
@@ -44,7 +83,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
 };
 
 /// The variables that `set` may change.
-pub const CHANGEABLE: &[Changeable] =
+const CHANGEABLE: &[Changeable] =
     &[Changeable { name: "uid_reset", set: |r, value| r.shared.change("uid_reset", value) }];
 
 /// The part of an identifier that differs between processes.
@@ -89,10 +128,7 @@ fn reset(request: &Request) -> Vec<u8> {
 }
 
 fn append(request: &Request, which: fn(&Ids) -> Option<Id>, out: &mut Vec<u8>) -> bool {
-    let conf = &request.location().userid;
-    if conf.userid == UserId::Off {
-        return false;
-    }
+    let Some(conf) = request.location().settings.get(&CONF) else { return false };
     let Some(id) = which(&ids(request, conf)) else { return false };
     out.extend_from_slice(&conf.userid_name.0);
     let [a, b, c, d] = id;
@@ -102,13 +138,13 @@ fn append(request: &Request, which: fn(&Ids) -> Option<Id>, out: &mut Vec<u8>) -
 
 /// The client's identifiers; a new one is assigned if needed.
 fn ids(request: &Request, conf: &UserIdConf) -> Ids {
-    let known = request.shared.userid.borrow().as_deref().cloned();
-    let known = known.filter(|ids| ids.name == conf.userid_name.0);
+    let state = request.shared.state.of(&IDS);
+    let known = state.borrow().clone().filter(|ids| ids.name == conf.userid_name.0);
     let mut ids = known.unwrap_or_else(|| read(request, conf));
     if matches!(conf.userid, UserId::V1 | UserId::V2) {
         give(request, conf, &mut ids);
     }
-    request.shared.userid.replace(Some(Box::new(ids.clone())));
+    state.replace(Some(ids.clone()));
     ids
 }
 
@@ -208,11 +244,7 @@ fn from_bytes(bytes: [u8; 16]) -> Id {
 }
 
 /// The value of `Set-Cookie`; `None` if the client keeps its cookie.
-pub(crate) fn cookie(request: &Request) -> Option<Bytes> {
-    let conf = &request.location().userid;
-    if !matches!(conf.userid, UserId::V1 | UserId::V2) {
-        return None;
-    }
+fn cookie(request: &Request, conf: &UserIdConf) -> Option<Bytes> {
     let ids = ids(request, conf);
     let given = ids.given?;
     let mut out = conf.userid_name.0.to_vec();

@@ -9,6 +9,7 @@ pub use nowait_front::{address, log, proxy_protocol, resolvers};
 pub use nowait_variables::{cidr, names as server_name};
 
 mod base64;
+pub mod blocks;
 pub mod body;
 pub mod body_reader;
 pub mod cache;

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use nowait_conf::{Cx, Diagnostic, Node, Row, Scope, Span};
 
+use crate::conf::LocationId;
 use crate::outcome::{Outcome, Special};
 use crate::request::Request;
 use crate::response::{LocalFuture, Response};
@@ -64,6 +65,17 @@ pub enum Phase {
 
 /// Number of phases.
 const PHASES: usize = Phase::Content as usize + 1;
+
+/// Position of a request in the phases.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Position {
+    pub(crate) phase: Phase,
+    /// Number of the phase's handler that has the next turn.
+    pub(crate) handler: usize,
+    /// The location whose handlers have their turns; with `if`, the request's location may be
+    /// another one meanwhile.
+    pub(crate) location: LocationId,
+}
 
 /// The result of a handler. It gives the request back, so that the next one can have it.
 pub enum Step<'r> {

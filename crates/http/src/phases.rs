@@ -18,13 +18,12 @@
 use nowait_runtime::sleep;
 use nowait_runtime::stats::set_label;
 
-use crate::conf::LocationId;
 use crate::conf::client::Satisfy;
 use crate::error_page;
 use crate::generation::Current;
 use crate::log::Level;
 use crate::logs::debug;
-use crate::module::{Phase, Step};
+use crate::module::{Phase, Position, Step};
 use crate::outcome::{Outcome, Special, Target};
 use crate::proxy;
 use crate::request::{BodyLength, Request};
@@ -48,17 +47,6 @@ enum Start {
     Location,
     /// At the content of a location, which is set already.
     Content,
-}
-
-/// Position of a request in the phases.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Position {
-    phase: Phase,
-    /// Number of the phase's handler that has the next turn.
-    handler: usize,
-    /// The location whose handlers have their turns; with `if`, the request's location may be
-    /// another one meanwhile.
-    location: LocationId,
 }
 
 /// Progress of a request.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use nowait_conf::{Cx, Scope};
 use nowait_front::logs::{self, Logs};
 use nowait_front::resolvers::Resolvers;
+use nowait_http::blocks;
 use nowait_http::cache::purge::Aim;
-use nowait_http::conf::{self, HttpConf, PoolsWanted};
+use nowait_http::conf::{HttpConf, PoolsWanted};
 use nowait_http::generation::Generation;
 use nowait_http::logs as http_logs;
 
@@ -19,7 +20,7 @@ use crate::wire::{PurgeKind, PurgeOrder};
 
 /// The plan of the `http` block.
 pub fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> HttpConf {
-    let http = conf::build(cx, main).unwrap_or_default();
+    let http = blocks::build(cx, main).unwrap_or_default();
     for (name, word) in cx.take_global::<PoolsWanted>().0 {
         if !settings.pools.iter().any(|pool| pool.name == name) {
             let known = settings.pools.iter().map(|pool| pool.name.as_str());

@@ -83,7 +83,7 @@ impl Service for Services {
     type Moved = Box<connection::Moved>;
 
     fn tables() -> Vec<&'static [Row]> {
-        let mut tables = nowait_http::conf::rows();
+        let mut tables = nowait_http::blocks::rows();
         tables.extend(nowait_stream::blocks::rows());
         tables
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Setting, Word, arity};
 
-use super::Location;
 use crate::charset::{Map, Maps};
 use crate::variables::complex::Complex;
 
@@ -132,10 +131,10 @@ fn literal(charset: &Charset) -> Option<&Bytes> {
 }
 
 /// The maps of the configuration, after a check that every necessary one exists.
-pub fn maps(cx: &mut Cx<'_>, locations: &[Location]) -> Arc<Maps> {
+pub fn maps<'a>(cx: &mut Cx<'_>, locations: impl Iterator<Item = &'a CharsetConf>) -> Arc<Maps> {
     let maps = std::mem::take(cx.global::<Maps>());
     let mut missing: Vec<String> = Vec::new();
-    for conf in locations.iter().map(|location| &location.charset) {
+    for conf in locations {
         let source = conf.source_charset.as_ref().and_then(literal);
         let (Some(from), Some(to)) = (source, literal(&conf.charset)) else { continue };
         if !from.eq_ignore_ascii_case(to) && maps.conversion(from, to).is_none() {

@@ -9,9 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Msec, Node, Scope, Value, Word, number};
 
-use super::proxy::Pass;
 use super::upstream::GroupId;
-use super::{Location, LocationId, ServerId};
+use super::{LocationId, ServerId};
 use crate::health::matcher::{HeaderRule, HeaderTest, Match, StatusTest};
 
 /// Highest status in tests.
@@ -122,24 +121,17 @@ impl Pending {
         }
     }
 
-    /// The checks, after everything was read. `servers`: the server of each location.
+    /// The checks, after everything was read. `passes`: the group that a location passes requests to;
+    /// `servers`: its server.
     pub fn resolve(
         self,
         cx: &mut Cx<'_>,
-        locations: &[Location],
+        passes: &dyn Fn(LocationId) -> Option<GroupId>,
         servers: &dyn Fn(LocationId) -> ServerId,
     ) -> Vec<HealthCheck> {
         let mut checks = Vec::new();
         for (location, Given { mut check, named, at }) in self.0 {
-            let here = &locations[location.0 as usize];
-            let group = match &here.proxy {
-                Some(proxy) => match &proxy.pass {
-                    Pass::Static(pass) => Some(pass.group),
-                    Pass::Variable { .. } => None,
-                },
-                _ => None,
-            };
-            let Some(group) = group else {
+            let Some(group) = passes(location) else {
                 let error = "\"health_check\" needs a \"proxy_pass\" without variables";
                 cx.report(Diagnostic::emerg(error).at(at));
                 continue;

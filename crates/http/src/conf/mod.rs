@@ -5,7 +5,6 @@
 
 pub mod access;
 pub mod backend;
-pub mod blocks;
 pub mod body;
 pub mod cache;
 pub mod cache_path;
@@ -18,6 +17,7 @@ pub mod gzip;
 pub mod health;
 pub mod log;
 pub mod pages;
+pub mod place;
 pub mod predicates;
 pub mod proxy;
 pub mod resolver;
@@ -25,29 +25,26 @@ pub mod rewrite;
 pub mod slice;
 pub mod ssi;
 pub mod upstream;
+pub mod values;
 pub mod variables;
 
 use bytes::Bytes;
-use nowait_conf::{Cx, Diagnostic, Node, Row, Template, Value, Word};
 
 use crate::location_tree::Locations;
 use crate::log::access::AccessLogs;
 use crate::mime::Types;
 use crate::module::{Filters, Handlers};
 use crate::path::FilePath;
-use crate::request::{Request, Uri};
+use crate::request::Uri;
 use crate::slots::Settings;
 use crate::special_pages::ServerTokens;
 use crate::variables::Resolved;
-use crate::variables::complex::Complex;
 
-pub use blocks::{HTTP_ROWS, build};
 pub use nowait_front::servers::{Listen, ListenId, ServerId};
-pub use nowait_variables::Regex;
-
-/// Number of a location.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct LocationId(pub u32);
+pub use values::{
+    LocalUri, LocationId, PoolsWanted, Regex, SizeText, compile, compile_regex, complex, mention,
+    value, word_value,
+};
 
 /// The `http` block; empty if there is none.
 #[derive(Default)]
@@ -149,10 +146,6 @@ pub struct Location {
     pub settings: Settings,
 }
 
-/// Pools named by `aio`, with their positions: the program checks that they are defined.
-#[derive(Default)]
-pub struct PoolsWanted(pub Vec<(String, Word)>);
-
 impl HttpConf {
     /// A virtual server.
     pub fn server(&self, id: ServerId) -> &Server {
@@ -204,111 +197,4 @@ impl Location {
         nowait_message::escape::push_uri(&mut out, nowait_message::escape::Set::Uri, &self.name);
         out
     }
-}
-
-/// Rows of all tables of this crate, for the registry and the reference.
-pub fn rows() -> Vec<&'static [Row]> {
-    let core = [
-        HTTP_ROWS,
-        client::HeadConf::ROWS,
-        client::ClientConf::ROWS,
-        body::BodyConf::ROWS,
-        files::FileConf::ROWS,
-        pages::PagesConf::ROWS,
-        access::LIMIT_EXCEPT_ROWS,
-        rewrite::RewriteConf::ROWS,
-        rewrite::REWRITE_ROWS,
-        cache::ProxyCacheConf::ROWS,
-        cache_path::PROXY_CACHE_PATH_ROWS,
-        variables::MAP_ROWS,
-        variables::GEO_ROWS,
-        variables::SPLIT_CLIENTS_ROWS,
-        resolver::ResolverConf::ROWS,
-        health::HEALTH_ROWS,
-        upstream::UPSTREAM_ROWS,
-        nowait_upstream::conf::ROWS,
-        nowait_upstream::conf::HTTP_ROWS,
-        predicates::EarlyReadConf::ROWS,
-        predicates::EarlyHintsConf::ROWS,
-        content::MimeConf::ROWS,
-        log::LogConf::ROWS,
-        log::LOG_ROWS,
-    ];
-    core.into_iter().chain(crate::modules::rows()).collect()
-}
-
-/// Compiles text with variables.
-///
-/// # Errors
-/// Malformed variables.
-pub fn complex(word: &Word, cx: &mut Cx<'_>) -> Result<Complex, Diagnostic> {
-    nowait_variables::text(word, cx)
-}
-
-/// A size that may contain variables; without any it is a constant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SizeText(Complex);
-
-impl std::ops::Deref for SizeText {
-    type Target = Complex;
-
-    fn deref(&self) -> &Complex {
-        &self.0
-    }
-}
-
-impl nowait_conf::Setting for SizeText {
-    const ARITY: nowait_conf::Arity = nowait_conf::arity::exactly(1);
-
-    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let word = node.args.first().ok_or_else(|| node.arity_error())?;
-        let text = complex(word, cx)?;
-        if text.literal().is_some() {
-            value::<nowait_conf::Size>(node, 0)?;
-        }
-        Ok(Self(text))
-    }
-}
-
-/// A URI of the same server, or the name of a location; empty cancels the setting of an outer block.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalUri(pub Box<[u8]>);
-
-impl nowait_conf::Setting for LocalUri {
-    const ARITY: nowait_conf::arity::Arity = nowait_conf::arity::exactly(1);
-
-    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let word = node.args.first().ok_or_else(|| node.arity_error())?;
-        Ok(Self(word.text[..].into()))
-    }
-}
-
-/// Compiles parsed text with variables.
-///
-/// # Errors
-/// Malformed variables.
-pub fn compile(template: &Template, cx: &mut Cx<'_>) -> Result<Complex, Diagnostic> {
-    nowait_variables::compile(template, cx)
-}
-
-/// Records the positions of variables.
-pub fn mention(template: &Template, cx: &mut Cx<'_>) {
-    nowait_variables::mention::<Request>(template, cx);
-}
-
-/// The value of argument `n`.
-///
-/// # Errors
-/// The fault of the argument, in nginx's words.
-pub fn value<T: Value>(node: &Node, n: usize) -> Result<T, Diagnostic> {
-    let word = node.args.get(n).ok_or_else(|| node.arity_error())?;
-    T::from_word(&word.text).map_err(|invalid| invalid.in_node(node, word))
-}
-
-/// The value of a parameter such as `max=10`.
-///
-/// # Errors
-/// The fault of the value.
-pub fn word_value<T: Value>(value: &Word, parameter: &Word) -> Result<T, Diagnostic> {
-    T::from_word(&value.text).map_err(|invalid| invalid.in_parameter(parameter))
 }

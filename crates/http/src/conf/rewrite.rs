@@ -8,7 +8,7 @@ use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Word};
 use nowait_variables::variable_name;
 
 use super::LocationId;
-use super::blocks::compile_regex;
+use super::compile_regex;
 use crate::rewrite::{Condition, FileTest, Flag, Op, Program, Replacement, Return, Rewrite};
 use crate::variables::{Index, Mentions, Table};
 use nowait_variables::assigned;

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Span, Word};
 use nowait_variables::assigned::{self, Assigned};
 
-use crate::conf::blocks::{Place, place};
 use crate::conf::complex;
+use crate::conf::place::{Place, place};
 use crate::conf::upstream::{GroupId, Groups, Server};
 use crate::module::set_content;
 use crate::proxy::Proxy;

@@ -5,7 +5,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Setting, Word, arity};
 
 use super::{Pass, PassLayer};
 use crate::conf::Regex;
-use crate::conf::blocks::compile_regex;
+use crate::conf::compile_regex;
 use crate::variables::complex::Complex;
 
 /// A search pattern.

@@ -13,11 +13,13 @@ use nowait_front::listen::{ListenDirective, Rules};
 use nowait_front::servers::{self, Named, ServerListens, Virtual};
 use nowait_sys::listen::ListenAddress;
 
-use super::access::{LimitExcept, LimitExceptLayer};
-use super::log::{LogConf, access_logs};
-use super::proxy::{PassLayer, ProxyConf};
-use super::{HttpConf, Location, LocationId, Regex, Server, ServerId};
-use super::{body, client, content, files, pages, rewrite};
+use crate::conf;
+use crate::conf::access::{LimitExcept, LimitExceptLayer};
+use crate::conf::log::{LogConf, access_logs};
+use crate::conf::place::PatternLayer;
+use crate::conf::proxy::{Pass, PassLayer, ProxyConf};
+use crate::conf::{HttpConf, Location, LocationId, Regex, Server, ServerId};
+use crate::conf::{body, client, content, files, pages, rewrite};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
 use crate::mime::Types;
 use crate::module::{Content, ContentLayer, Parts, Phase};
@@ -113,8 +115,6 @@ struct OwnLayer {
     root: Option<(FilePath, Span)>,
     types: Option<Types>,
     internal: bool,
-    /// The pattern of the location that this scope belongs to.
-    pattern: Option<Pattern>,
 }
 
 /// The `http` block as it was read, until it is resolved.
@@ -138,31 +138,18 @@ fn location(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let args: Vec<&[u8]> = node.args.iter().map(Word::as_bytes).collect();
     let word = node.args.last().cloned().ok_or_else(|| node.arity_error())?;
     let pattern = Pattern::parse(&args).map_err(|error| word.error(error.to_string()))?;
-    if let Some(outer) = cx.layer::<OwnLayer>().pattern.clone() {
+    if let Some(outer) = cx.layer::<PatternLayer>().0.clone() {
         pattern.check_inside(&outer).map_err(|error| word.error(error.to_string()))?;
     }
     let regex = match pattern.kind {
-        Kind::Regex { caseless } => Some(compile_regex(cx, &word, &pattern.text, caseless)?),
+        Kind::Regex { caseless } => Some(conf::compile_regex(cx, &word, &pattern.text, caseless)?),
         _ => None,
     };
     let mut scope = cx.new_scope(Context::LOCATION);
-    scope.layer::<OwnLayer>().pattern = Some(pattern.clone());
+    scope.layer::<PatternLayer>().0 = Some(pattern.clone());
     let scope = cx.block_in(scope, node.children());
     cx.layer::<LocationsLayer>().locations.push(Nested { pattern, regex, scope, word });
     Ok(())
-}
-
-/// Compiles an expression; its named groups become variables.
-///
-/// # Errors
-/// The fault of the expression.
-pub fn compile_regex(
-    cx: &mut Cx<'_>,
-    word: &Word,
-    pattern: &[u8],
-    caseless: bool,
-) -> Result<Regex, Diagnostic> {
-    Regex::compile::<crate::request::Request>(cx, word, pattern, caseless)
 }
 
 fn server_name(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
@@ -194,7 +181,7 @@ fn root(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         };
         return Err(error.note(*first, "first given here"));
     }
-    let pattern = layer.pattern.clone();
+    let pattern = cx.layer::<PatternLayer>().0.clone();
     if alias && pattern.as_ref().is_some_and(|pattern| pattern.kind == Kind::Named) {
         return Err(node.error("the \"alias\" directive cannot be used inside the named location"));
     }
@@ -216,7 +203,7 @@ fn root(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         }
     }
     let prefix = Bytes::copy_from_slice(cx.paths().prefix());
-    let mut base = super::complex(&text, cx)?;
+    let mut base = crate::conf::complex(&text, cx)?;
     if let Some(path) = base.literal() {
         base = Complex::from_literal(cx.paths().full(path));
     }
@@ -236,22 +223,6 @@ fn internal(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// The URIs that a block stands for.
-pub(super) enum Place {
-    /// The URIs that begin with this, or are this.
-    Prefix(Bytes),
-    /// An expression, a name, `if` or `limit_except`: no known part of the URI.
-    Other,
-}
-
-/// The URIs that the block being read stands for.
-pub(super) fn place(cx: &mut Cx<'_>) -> Place {
-    match &cx.layer::<OwnLayer>().pattern {
-        Some(Pattern { kind: Kind::Regex { .. } | Kind::Named, .. }) | None => Place::Other,
-        Some(pattern) => Place::Prefix(Bytes::copy_from_slice(&pattern.text)),
-    }
-}
-
 fn types(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let mut types = cx.layer::<OwnLayer>().types.take().unwrap_or_default();
     for entry in cx.entries(node) {
@@ -269,7 +240,7 @@ fn types(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 
 fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     cx.once(node)?;
-    super::value::<u32>(node, 0).map(drop)
+    crate::conf::value::<u32>(node, 0).map(drop)
 }
 
 /// Resolves the `http` block, if there is one.
@@ -317,17 +288,22 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         let inet = matches!(listen.spec.address, ListenAddress::Inet(_));
         listen.spec.nodelay = inet && listen.only().is_none_or(nodelay);
     }
-    let caches = cx.take_global::<super::cache_path::CachePaths>().resolve(cx);
+    let caches = cx.take_global::<crate::conf::cache_path::CachePaths>().resolve(cx);
     let limit_zones = cx.take_global::<crate::modules::limit::conf::Named>().resolve(cx);
-    let upstreams = cx.take_global::<super::upstream::Groups>().resolve(cx);
+    let upstreams = cx.take_global::<crate::conf::upstream::Groups>().resolve(cx);
     // The locations of a server are consecutive.
     let server_of = |location: LocationId| {
         let after = first_locations.partition_point(|first| *first <= location.0 as usize);
         ServerId(u32::try_from(after.saturating_sub(1)).unwrap_or(u32::MAX))
     };
-    let health_checks = cx.take_global::<super::health::Pending>();
-    let health_checks = health_checks.resolve(cx, &build.locations, &server_of);
-    let resolving = super::resolver::resolve(cx, &[&http]);
+    let passes =
+        |location: LocationId| match &build.locations[location.0 as usize].proxy.as_ref()?.pass {
+            Pass::Static(pass) => Some(pass.group),
+            Pass::Variable { .. } => None,
+        };
+    let health_checks = cx.take_global::<crate::conf::health::Pending>();
+    let health_checks = health_checks.resolve(cx, &passes, &server_of);
+    let resolving = crate::conf::resolver::resolve(cx, &[&http]);
     let resolvers = cx.global::<nowait_front::resolving::Named>().settings().to_vec();
     let variables = match cx.global::<Table>().resolve() {
         Ok(variables) => variables,
@@ -336,8 +312,9 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
             crate::variables::Resolved::default()
         }
     };
-    super::proxy::warn_of_schemes(cx);
-    let charset_maps = super::charset::maps(cx, &build.locations);
+    crate::conf::proxy::warn_of_schemes(cx);
+    let charset_maps =
+        crate::conf::charset::maps(cx, build.locations.iter().map(|location| &location.charset));
     let wants_realpath = cx.global::<Table>().mentions("realpath_root");
     let mut temp_paths: Vec<body::TempPath> = Vec::new();
     for location in &build.locations {
@@ -396,7 +373,7 @@ impl Build<'_> {
         let nested = scope.take::<LocationsLayer>().locations;
         let code = scope.take::<rewrite::Code>();
         let head = client::HeadConf::resolve(cx, &[http, &scope]);
-        let early_read = super::predicates::EarlyReadConf::resolve(cx, &[http, &scope]);
+        let early_read = crate::conf::predicates::EarlyReadConf::resolve(cx, &[http, &scope]);
         let early_read = early_read.client_body_early_read.unwrap_or_default();
         let chain = [self.main, http, &scope];
         self.in_server_with_locations = !nested.is_empty();
@@ -517,7 +494,7 @@ impl Build<'_> {
         let is_proxy = content.as_ref().is_some_and(|content| &*content.name == "proxy_pass");
         let location = Location {
             proxy: self.proxy(cx, chain, is_proxy),
-            early_hints: super::predicates::EarlyHintsConf::resolve(cx, chain)
+            early_hints: crate::conf::predicates::EarlyHintsConf::resolve(cx, chain)
                 .early_hints
                 .unwrap_or_default(),
             name,
@@ -528,17 +505,17 @@ impl Build<'_> {
             body: body::BodyConf::resolve(cx, chain),
             files: files::FileConf::resolve(cx, chain),
             pages: pages::PagesConf::resolve(cx, chain),
-            charset: super::charset::CharsetConf::resolve(cx, chain),
-            gzip: super::gzip::GzipConf::resolve(cx, chain),
-            gunzip: super::gzip::GunzipConf::resolve(cx, chain),
-            brotli: super::codings::BrotliConf::resolve(cx, chain),
-            zstd: super::codings::ZstdConf::resolve(cx, chain),
-            resolving: super::resolver::resolve(cx, chain),
+            charset: crate::conf::charset::CharsetConf::resolve(cx, chain),
+            gzip: crate::conf::gzip::GzipConf::resolve(cx, chain),
+            gunzip: crate::conf::gzip::GunzipConf::resolve(cx, chain),
+            brotli: crate::conf::codings::BrotliConf::resolve(cx, chain),
+            zstd: crate::conf::codings::ZstdConf::resolve(cx, chain),
+            resolving: crate::conf::resolver::resolve(cx, chain),
             rewrite: rewrite::RewriteConf::resolve(cx, chain),
-            ssi: super::ssi::SsiConf::resolve(cx, chain),
+            ssi: crate::conf::ssi::SsiConf::resolve(cx, chain),
             limit_except: None,
-            cache: super::proxy::cache(cx, chain),
-            slice: super::slice::SliceConf::resolve(cx, chain),
+            cache: crate::conf::proxy::cache(cx, chain),
+            slice: crate::conf::slice::SliceConf::resolve(cx, chain),
             mime: content::MimeConf::resolve(cx, chain),
             access_logs: access_logs(cx, &log, chain),
             log,
@@ -549,7 +526,7 @@ impl Build<'_> {
         self.locations.push(location);
         self.contents.push(content);
         let id = LocationId(u32::try_from(self.locations.len() - 1).unwrap_or(u32::MAX));
-        super::health::Pending::note(cx, chain, id);
+        crate::conf::health::Pending::note(cx, chain, id);
         id
     }
 }
@@ -564,4 +541,35 @@ impl Build<'_> {
         let pass = chain.iter().rev().find_map(|scope| scope.get::<PassLayer>()?.pass.clone())?;
         ProxyConf::resolve(cx, chain, pass)
     }
+}
+
+/// Rows of all tables of this crate, for the registry and the reference.
+pub fn rows() -> Vec<&'static [nowait_conf::Row]> {
+    let core = [
+        HTTP_ROWS,
+        conf::client::HeadConf::ROWS,
+        conf::client::ClientConf::ROWS,
+        conf::body::BodyConf::ROWS,
+        conf::files::FileConf::ROWS,
+        conf::pages::PagesConf::ROWS,
+        conf::access::LIMIT_EXCEPT_ROWS,
+        conf::rewrite::RewriteConf::ROWS,
+        conf::rewrite::REWRITE_ROWS,
+        conf::cache::ProxyCacheConf::ROWS,
+        conf::cache_path::PROXY_CACHE_PATH_ROWS,
+        conf::variables::MAP_ROWS,
+        conf::variables::GEO_ROWS,
+        conf::variables::SPLIT_CLIENTS_ROWS,
+        conf::resolver::ResolverConf::ROWS,
+        conf::health::HEALTH_ROWS,
+        conf::upstream::UPSTREAM_ROWS,
+        nowait_upstream::conf::ROWS,
+        nowait_upstream::conf::HTTP_ROWS,
+        conf::predicates::EarlyReadConf::ROWS,
+        conf::predicates::EarlyHintsConf::ROWS,
+        conf::content::MimeConf::ROWS,
+        conf::log::LogConf::ROWS,
+        conf::log::LOG_ROWS,
+    ];
+    core.into_iter().chain(modules::rows()).collect()
 }

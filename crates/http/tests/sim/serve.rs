@@ -15,7 +15,7 @@ use nowait_front::log::error::ErrorLog;
 use nowait_front::log::writer::Writer;
 use nowait_front::logs::Logs;
 use nowait_front::resolvers::Resolvers;
-use nowait_http::conf;
+use nowait_http::blocks;
 use nowait_http::connection::{self, Connection};
 use nowait_http::generation::{DEFAULT_POOL, Generation};
 use nowait_http::worker::Worker;
@@ -110,10 +110,10 @@ fn make(
     let main = Path::new("/etc/sim.conf");
     files.add(main, text.clone());
     let (tree, mut diagnostics) = parse(&files, main, None);
-    let registry = Registry::new(&conf::rows());
+    let registry = Registry::new(&blocks::rows());
     let mut cx = Cx::new(&registry, Paths::new(&plan.dir, main), &mut diagnostics);
     let scope = cx.run(&tree);
-    let built = conf::build(&mut cx, &scope);
+    let built = blocks::build(&mut cx, &scope);
     drop(cx);
     let Some(mut conf) = built.filter(|_| !diagnostics.has_errors()) else {
         panic!("{}\n{text}", diagnostics.render(false));

@@ -9,9 +9,11 @@
 mod bench;
 mod docs;
 mod fuzz;
+mod nfs;
 mod sim;
 mod soak;
 mod tidy;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -25,6 +27,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                          run simulated workers by seed; --trace replays one and prints its trace
   soak [--minutes N] [--seed N]
                          mixed load with reloads: bytes are checked, resources are watched
+  nfs [OPTIONS] [TEST]...
+                         run tests/nfs in a virtual machine whose kernel has NFS
   bench [OPTIONS]        run the benchmarks against nginx (options: cargo xtask bench --help)
 ";
 
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(rest),
         "sim" => sim::run(rest),
         "soak" => soak::run(rest),
+        "nfs" => nfs::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

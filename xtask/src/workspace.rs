@@ -1,7 +1,7 @@
 //! Where the repository is, and how commands run in it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The result of a command: an error is one complete message for its user.
 pub type Outcome = Result<(), String>;
@@ -23,4 +23,52 @@ pub fn cargo() -> Command {
 pub fn succeed(command: &mut Command) -> Outcome {
     let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
+}
+
+/// How long tests wait for an emulated program, in seconds (`wait::PATIENCE` of the test kit).
+pub const PATIENCE: (&str, &str) = ("NOWAIT_TESTS_PATIENCE", "300");
+
+/// Builds a test of the program `nowait`, to be run in an emulator, and returns the path of the test's own program.
+pub fn test_program(name: &str) -> Result<String, String> {
+    let mut command = cargo();
+    command.args(["test", "--locked", "--no-run", "-p", "nowait", "--test", name]);
+    command.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
+    command.env(PATIENCE.0, PATIENCE.1);
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{command:?}: {}", output.status));
+    }
+    let target = format!("\"name\":\"{name}\"");
+    // One object per line; the program itself is built too.
+    let path = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter(|line| line.contains("\"kind\":[\"test\"]") && line.contains(&target))
+        .find_map(|line| {
+            Some(line.split_once("\"executable\":\"")?.1.split_once('"')?.0.to_owned())
+        });
+    path.ok_or_else(|| format!("cargo has built no test \"{name}\""))
+}
+
+/// Finds a program, also where administrators' programs are.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(more).map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+/// Checks that programs are installed, given with their Debian packages.
+///
+/// # Errors
+/// Names all that are missing and how to install them.
+pub fn require(programs: &[(&str, &str)]) -> Outcome {
+    let missing = programs.iter().filter(|(program, _)| find_program(program).is_none());
+    let (programs, packages): (Vec<_>, Vec<_>) = missing.copied().unzip();
+    if programs.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "missing: {}. On Debian: apt-get install --no-install-recommends {}",
+        programs.join(", "),
+        packages.join(" ")
+    ))
 }

@@ -1,4 +1,4 @@
-//! The test kit: a server under test, a scripted client and origin, a slow disk.
+//! The test kit: a server under test, a scripted client and origin, a slow disk, NFS.
 //!
 //! Used by the integration tests of the workspace (`tests/`, `crates/*/tests`), never by the
 //! product. It interacts with a server only as an operator and a client would: configuration and
@@ -13,6 +13,7 @@
 //! * [`DnsServer`] plays a name server; [`client_hello`] is what a TLS client says first.
 //! * [`slow_disk`] is a file system whose every operation can be delayed, failed, or held until
 //!   the test lets it go, directly or below an ordinary ext4.
+//! * [`NfsMount`] is a network file system whose server can be cut off.
 //!
 //! Everything here panics with a clear message when an expectation fails, like an assertion, and
 //! every wait has a limit ([`wait::PATIENCE`]): no test can hang.
@@ -23,6 +24,7 @@ pub mod check;
 pub mod client;
 mod client_hello;
 pub mod dns;
+mod nfs;
 pub mod origin;
 pub mod ports;
 pub mod response;
@@ -36,6 +38,7 @@ pub use check::{check, check_on};
 pub use client::Client;
 pub use client_hello::client_hello;
 pub use dns::DnsServer;
+pub use nfs::NfsMount;
 pub use origin::Origin;
 pub use response::Response;
 pub use server::{Binary, Driver, Server, ServerBuilder};

@@ -12,9 +12,24 @@ pub const REQUIRE_VARIABLE: &str = "NOWAIT_TESTS_REQUIRE";
 /// If [`REQUIRE_VARIABLE`] lists `need`.
 #[track_caller]
 pub fn skip(need: &str, reason: &str) {
+    report(reason, |word| word == need || word == "all");
+}
+
+/// Like [`skip`], for requirements that a machine may well lack, such as file systems of its kernel:
+/// only [`REQUIRE_VARIABLE`] with `need` itself makes the test fail; `all` does not.
+///
+/// # Panics
+/// If [`REQUIRE_VARIABLE`] lists `need`.
+#[track_caller]
+pub fn skip_rare(need: &str, reason: &str) {
+    report(reason, |word| word == need);
+}
+
+#[track_caller]
+fn report(reason: &str, requires: impl Fn(&str) -> bool) {
     let required = std::env::var(REQUIRE_VARIABLE).unwrap_or_default();
     assert!(
-        !required.split(',').any(|word| word == need || word == "all"),
+        !required.split(',').any(requires),
         "{REQUIRE_VARIABLE}={required} forbids to skip: {reason}"
     );
     let thread = std::thread::current();

@@ -20,7 +20,7 @@
 
 mod control;
 mod image;
-mod mounts;
+pub(crate) mod mounts;
 mod ops;
 mod passthrough;
 mod pin;

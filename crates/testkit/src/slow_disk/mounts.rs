@@ -36,7 +36,7 @@ pub(super) fn missing_for_fuse() -> Option<&'static str> {
 }
 
 /// Whether this process may mount anything: it has `CAP_SYS_ADMIN` (capabilities(7), proc(5)).
-fn may_mount() -> bool {
+pub(crate) fn may_mount() -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -69,11 +69,14 @@ pub(super) fn missing_for_loop(format: Format) -> Option<String> {
     if !may_loop() {
         return Some("the image needs permission to use loop devices".to_owned());
     }
+    (!supports(format.name())).then(|| format!("the kernel does not support {}", format.name()))
+}
+
+/// Whether the kernel has a file system, or a module of its name.
+pub(crate) fn supports(name: &str) -> bool {
     // Lists file systems that are built in, or whose module was already loaded.
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    let is_known = known.lines().any(|line| line.split('\t').next_back() == Some(format.name()));
-    (!is_known && !loads(format.name()))
-        .then(|| format!("the kernel does not support {}", format.name()))
+    known.lines().any(|line| line.split('\t').next_back() == Some(name)) || loads(name)
 }
 
 /// Loads a kernel module.
@@ -84,7 +87,7 @@ fn loads(module: &str) -> bool {
 }
 
 /// Finds a system administration program.
-pub(super) fn find_program(name: &str) -> Option<PathBuf> {
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
         .iter()
         .map(|dir| Path::new(dir).join(name))

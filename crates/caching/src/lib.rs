@@ -10,6 +10,7 @@
 //! | May a response be stored, and which of its fields? | [`storing`] | [`validity`] |
 //! | How long is it fresh, and may it be used for this request? | [`freshness`] | [`validity`] |
 //! | Which variant belongs to a request? | [`vary`] | [`vary`] |
+//! | May another response supply the rest of it? | [`combining`] | |
 //! | What do later responses change? | [`updating`] | |
 //! | What is kept of it besides its body? | [`meta`] | [`meta`] |
 //! | How is the outcome reported? | [`status`] (RFC 9211) | [`status`] |
@@ -22,6 +23,7 @@
 //! [`Method`]: nowait_message::Method
 #![forbid(unsafe_code)]
 
+pub mod combining;
 pub mod control;
 pub mod facts;
 pub mod freshness;

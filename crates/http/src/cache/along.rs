@@ -8,10 +8,11 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use nowait_cache::{Cut, Growing, Piece, Why};
+use nowait_caching::combining::Missing;
 use nowait_runtime::fs::Io;
 
 use super::kept::Kept;
-use super::rest::{FromOrigin, Missing, Rest};
+use super::rest::{FromOrigin, Rest};
 use crate::response::{BodyError, BodySource, Elsewhere, FileBody, LocalFuture, Part};
 
 /// Bytes that a reader takes at a time.

@@ -3,8 +3,8 @@
 use nowait_cache::{Statistics, Why};
 use serde_json::{Map, Value, json};
 
-use super::Report;
 use super::openmetrics::Text;
+use super::report::Report;
 
 /// As JSON.
 pub fn json(cache: &Statistics) -> Value {

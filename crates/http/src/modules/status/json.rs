@@ -3,16 +3,17 @@
 
 use std::time::Duration;
 
+use nowait_front::NGINX_VERSION;
 use nowait_runtime::loops::LoopSnapshot;
 use nowait_runtime::mounts::MountSnapshot;
 use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
 use nowait_upstream::Group;
 use serde_json::{Map, Value, json};
 
+use super::caches;
+use super::report::{Report, buckets};
 use super::resolvers::ResolverReport;
-use super::{Report, buckets, caches};
 use crate::special_pages::PRODUCT_VERSION;
-use crate::variables::system::NGINX_VERSION;
 
 /// The text of the whole report, or of the part at a path such as `thread_pools/default/busy`:
 /// members by name, elements by number or by their `name`. `None`: there is no such part.

@@ -9,27 +9,22 @@
 mod caches;
 mod json;
 mod openmetrics;
+mod report;
 mod resolvers;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use nowait_cache::Statistics;
 use nowait_conf::{Cx, Diagnostic, Node};
-use nowait_front::sessions::SessionsReport;
 use nowait_message::Method;
-use nowait_runtime::loops::{self, LoopSnapshot};
-use nowait_runtime::mounts::{self, MountSnapshot};
-use nowait_runtime::pool::PoolSnapshot;
-use nowait_runtime::stats::BlockedSnapshot;
-use nowait_upstream::Group;
+use nowait_runtime::{loops, mounts};
 
-use crate::counts::{self, Totals};
+use crate::counts;
 use crate::module::{Handler, Module, Step, set_content};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
+use report::Report;
 use resolvers::ResolverReport;
 
 /// Media type of OpenMetrics text.
@@ -71,64 +66,31 @@ impl Handler for Format {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
         let outcome = refuse(request).unwrap_or_else(|| match self {
             Self::Json => api(request),
-            Self::OpenMetrics => {
-                page(OPENMETRICS, openmetrics::render(&Report::new(request)).into())
-            }
+            Self::OpenMetrics => page(OPENMETRICS, openmetrics::render(&report(request)).into()),
         });
         Step::Done(request, outcome)
     }
 }
 
-/// Everything reported, read at one time; concurrent changes may show in one part and not in
-/// another.
-struct Report {
-    /// Number of the generation that serves the request.
-    generation: u64,
-    /// Connections and requests.
-    totals: Totals,
-    workers: Vec<LoopSnapshot>,
-    /// The generation's pools, by name.
-    pools: Vec<PoolSnapshot>,
-    /// File systems that were used.
-    mounts: Vec<MountSnapshot>,
-    /// Groups of upstream servers with an `upstream` block.
-    upstreams: Vec<Arc<Group>>,
-    /// The state of `stream`, if configured.
-    sessions: Option<SessionsReport>,
-    /// Caches, by their numbers.
-    caches: Vec<Statistics>,
-    /// Resolvers in the configuration.
-    resolvers: Vec<ResolverReport>,
-}
-
-impl Report {
-    fn new(request: &Request) -> Self {
-        let pools: BTreeMap<_, _> = request.current.pools.iter().collect();
-        Self {
-            generation: request.current.number,
-            totals: counts::totals(),
-            workers: loops::snapshot(),
-            pools: pools.values().map(|pool| pool.snapshot()).collect(),
-            mounts: mounts::snapshot(),
-            sessions: request.current.sessions.as_ref().map(|report| report()),
-            upstreams: request.current.conf.upstreams.of_blocks().cloned().collect(),
-            caches: request.current.caches.iter().map(|store| store.statistics()).collect(),
-            resolvers: request.current.resolvers.iter().map(ResolverReport::new).collect(),
-        }
+fn report(request: &Request) -> Report {
+    let pools: BTreeMap<_, _> = request.current.pools.iter().collect();
+    Report {
+        generation: request.current.number,
+        totals: counts::totals(),
+        workers: loops::snapshot(),
+        pools: pools.values().map(|pool| pool.snapshot()).collect(),
+        mounts: mounts::snapshot(),
+        sessions: request.current.sessions.as_ref().map(|report| report()),
+        upstreams: request.current.conf.upstreams.of_blocks().cloned().collect(),
+        caches: request.current.caches.iter().map(|store| store.statistics()).collect(),
+        resolvers: request.current.resolvers.iter().map(ResolverReport::new).collect(),
     }
-}
-
-/// The non-empty buckets of a histogram, with their upper bounds in microseconds; the last bucket
-/// has none.
-fn buckets(blocked: &BlockedSnapshot) -> impl Iterator<Item = (Option<u64>, u64)> {
-    let counts = blocked.buckets.iter().enumerate();
-    counts.map(|(n, count)| (BlockedSnapshot::bound_us(n), *count))
 }
 
 /// Everything as JSON, or the part that the rest of the URI names.
 fn api(request: &Request) -> Outcome {
     let Some(part) = part(request) else { return Outcome::status(404) };
-    match json::render(&Report::new(request), &part) {
+    match json::render(&report(request), &part) {
         Some(text) => page(b"application/json", text.into()),
         None => Outcome::status(404),
     }

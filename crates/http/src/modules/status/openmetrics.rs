@@ -8,7 +8,7 @@ use std::time::Duration;
 use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
 use nowait_upstream::{Availability, Group, Peer, PeerStats};
 
-use super::{Report, buckets};
+use super::report::{Report, buckets};
 use crate::special_pages::PRODUCT_VERSION;
 
 /// Reads a number from a pool's state.

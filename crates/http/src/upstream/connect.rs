@@ -4,11 +4,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nowait_runtime::net::{ConnectError, ConnectOptions, Stream};
+use nowait_runtime::net::{Address, ConnectError, ConnectOptions, Stream};
 use nowait_runtime::now;
 use nowait_upstream::{IdleConnection, Peer, Picked, Tag, Times};
 
-use super::{Settings, Target};
+use super::settings::Settings;
 
 /// A connection and its peer, both held for one request.
 pub(super) struct Link {
@@ -39,13 +39,14 @@ pub(super) fn idle(peer: Picked, tag: Tag) -> Result<Link, Picked> {
     }
 }
 
-/// Takes an idle connection to the peer, or opens one.
+/// Takes an idle connection to the peer, or opens one. `bind`: our own address, and whether it may be
+/// one that this machine does not have.
 ///
 /// # Errors
 /// [`Unconnected`], with the peer.
 pub(super) async fn connect(
     peer: Picked,
-    target: &Target,
+    bind: Option<&(Address, bool)>,
     settings: &Settings,
     tag: Tag,
 ) -> Result<Link, (Unconnected, Picked)> {
@@ -60,7 +61,7 @@ pub(super) async fn connect(
     options.keepalive = settings.socket_keepalive;
     options.receive_buffer = settings.socket_rcvbuf;
     options.send_buffer = settings.socket_sndbuf;
-    if let Some((address, transparent)) = &target.bind {
+    if let Some((address, transparent)) = bind {
         options.bind = Some(address);
         options.transparent = *transparent;
     }

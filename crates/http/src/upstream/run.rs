@@ -397,7 +397,7 @@ impl Run {
         peer: Picked,
         opened: Opened,
     ) -> Result<Exchange, Missed> {
-        match connect::connect(peer, &self.target, &self.settings, self.tag).await {
+        match connect::connect(peer, self.target.bind.as_ref(), &self.settings, self.tag).await {
             Ok(link) => Ok(self.exchange(request, link, opened)),
             Err((error, peer)) => {
                 let miss = self.connect_miss(request, error, peer);

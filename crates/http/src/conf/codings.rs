@@ -10,7 +10,7 @@ use nowait_conf::{
     Bounded, Buffers, Cx, Diagnostic, Disk, Files as _, Invalid, Node, Setting, Size, Value, arity,
 };
 
-use super::charset::ContentTypes;
+use super::content_types::ContentTypes;
 use super::gzip::GzipStatic;
 
 nowait_conf::directives! {

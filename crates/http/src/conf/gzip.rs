@@ -5,7 +5,7 @@ use nowait_conf::{
     Bounded, Buffers, Cx, Diagnostic, Invalid, Node, Regex, Setting, Size, Value, arity,
 };
 
-use super::charset::ContentTypes;
+use super::content_types::ContentTypes;
 
 nowait_conf::directives! {
     /// Compression of responses.

@@ -12,6 +12,7 @@ pub mod charset;
 pub mod client;
 pub mod codings;
 pub mod content;
+pub mod content_types;
 pub mod files;
 pub mod gzip;
 pub mod health;

@@ -2,7 +2,7 @@
 
 use nowait_conf::Size;
 
-use super::charset::ContentTypes;
+use super::content_types::ContentTypes;
 
 nowait_conf::directives! {
     /// Server-side includes.

@@ -18,7 +18,7 @@ use nowait_runtime::pool::{Class, Op, Pool};
 use nowait_runtime::yield_now;
 
 use super::pull::Pull;
-use crate::conf::charset::ContentTypes;
+use crate::conf::content_types::ContentTypes;
 use crate::gzip::Counts;
 use crate::log::Level;
 use crate::outcome::Special;

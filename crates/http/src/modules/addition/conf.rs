@@ -1,7 +1,7 @@
 //! Settings of `add_before_body` and `add_after_body`. nginx: `ngx_http_addition_filter_module`.
 
 use crate::conf::LocalUri;
-use crate::conf::charset::ContentTypes;
+use crate::conf::content_types::ContentTypes;
 
 nowait_conf::directives! {
     /// Text around responses.

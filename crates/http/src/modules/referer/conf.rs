@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use nowait_conf::{Cx, Diagnostic, Node, Regex as Compiled, Scope, Word};
-
-use crate::conf::Regex;
-use crate::server_name::{Inserted, Names};
 use nowait_front::servers::ServerName;
+use nowait_variables::Regex;
+
+use crate::server_name::{Inserted, Names};
 
 nowait_conf::directives! {
     /// Tuning, which is not needed.

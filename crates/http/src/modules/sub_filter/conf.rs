@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
 
-use crate::conf::charset::ContentTypes;
+use crate::conf::content_types::ContentTypes;
 use crate::modules::sub_filter::replace::Patterns;
 use crate::variables::complex::Complex;
 

@@ -143,11 +143,13 @@ impl Scope {
     }
 
     /// Whether it applies to the whole response.
+    #[inline]
     pub fn is_whole(&self) -> bool {
         matches!(self, Self::Whole)
     }
 
     /// The fields that it names.
+    #[inline]
     pub fn names(&self) -> &[Bytes] {
         match self {
             Self::Fields(names) => names,

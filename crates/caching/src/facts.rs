@@ -122,6 +122,7 @@ impl ResponseFacts {
     }
 
     /// Whether it can be revalidated by a condition.
+    #[inline]
     pub fn has_validator(&self) -> bool {
         self.etag.is_some() || self.last_modified.is_some()
     }

@@ -84,6 +84,7 @@ pub fn initial_age(response: &ResponseFacts, request_time: i64, response_time: i
 }
 
 /// The age of a stored response, in seconds.
+#[inline]
 pub fn current_age(initial_age: u64, response_time: i64, now: i64) -> u64 {
     // "resident_time = now - response_time;
     // current_age = corrected_initial_age + resident_time;"
@@ -116,6 +117,7 @@ pub struct Stored {
 /// RFC 9111 section 4.2.4: "A cache MUST NOT generate a stale response if it is prohibited by an
 /// explicit in-protocol directive (e.g., by a no-cache response directive, a must-revalidate
 /// response directive, or an applicable s-maxage or proxy-revalidate response directive".
+#[inline]
 pub fn never_stale(control: &Control) -> bool {
     control.must_revalidate || control.proxy_revalidate || control.s_maxage.is_some()
 }

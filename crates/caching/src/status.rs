@@ -21,6 +21,7 @@ pub enum Status {
 
 impl Status {
     /// The value of the variable.
+    #[inline]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Miss => "MISS",

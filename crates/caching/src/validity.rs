@@ -48,6 +48,7 @@ pub struct ValidByStatus(pub Vec<(Option<u16>, u64)>);
 
 impl ValidByStatus {
     /// Seconds for a status; the first entry for it or for `any` applies, 0 means never.
+    #[inline]
     pub fn seconds(&self, status: u16) -> u64 {
         let entry = self.0.iter().find(|(code, _)| code.is_none_or(|code| code == status));
         entry.map_or(0, |(_, seconds)| *seconds)

@@ -29,11 +29,13 @@ impl Default for Gunzip {
 
 impl Gunzip {
     /// Whether there may be more text even without more input.
+    #[inline]
     pub fn has_more(&self) -> bool {
         self.more
     }
 
     /// Whether the input may end here: the last member is complete.
+    #[inline]
     pub fn is_complete(&self) -> bool {
         self.complete
     }

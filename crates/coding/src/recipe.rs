@@ -97,6 +97,7 @@ impl Recipe {
     /// | Zstandard 1 to 3 | 33 µs | 114 µs | |
     /// | Zstandard 4, 5 | 46 µs | 235 µs | |
     /// | Zstandard 6 to 10 | 230 µs | 500 µs | |
+    #[inline]
     pub fn inline_whole_bytes(&self) -> usize {
         const KB: usize = 1024;
         match self {
@@ -120,6 +121,7 @@ impl Recipe {
     /// The same for a step of a [`Coder`]. Per 32 KB gzip takes 125 µs at levels 1 and 2, 350 at 3
     /// to 5, 670 at 6, 1.2 to 2.7 ms above. The others take as long as for whole texts, and longer
     /// for the first step, which builds the tables: half a millisecond for Brotli from 7 on.
+    #[inline]
     pub fn inline_step_bytes(&self) -> usize {
         const KB: usize = 1024;
         match self {

@@ -54,7 +54,7 @@ impl Drop for PoolToken {
             let close = Box::new(move || -> nowait_runtime::worker::LocalFuture {
                 Box::pin(async move {
                     let pool = POOLS.with_borrow_mut(|pools| pools.pools.remove(&id));
-                    drop(pool);
+                    drop(pool.map(|pool| in_order([pool])));
                 })
             });
             // A worker that has ended has closed them.
@@ -155,7 +155,8 @@ impl Pools {
         while pool.count > most {
             let oldest = pool.lists.values_mut().min_by_key(|list| {
                 // Serial numbers do not reflect the last use; times are equal within a turn.
-                list.entries.front().map_or((true, None), |entry| (false, Some(entry.until)))
+                let age = list.entries.front().map(|entry| (entry.until, entry.serial));
+                (age.is_none(), age)
             });
             let Some(entry) = oldest.and_then(|list| {
                 let entry = list.entries.pop_front();
@@ -187,8 +188,8 @@ impl Pools {
         list.entries.iter().find(|entry| entry.serial == serial)
     }
 
-    /// Removes connections that were idle for too long, and lists of peers no longer in use. Sets
-    /// the time of the next check.
+    /// Removes connections that were idle for too long, least recently used first, and lists of
+    /// peers no longer in use. Sets the time of the next check.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Entry> {
         let mut out = Vec::new();
         for pool in self.pools.values_mut() {
@@ -201,6 +202,8 @@ impl Pools {
                 !list.entries.is_empty()
             });
         }
+        // As in `in_order`.
+        out.sort_by_key(|entry| (entry.until, entry.serial));
         let lists = self.pools.values().flat_map(|pool| pool.lists.values());
         self.alarm = lists.filter_map(|list| list.entries.front()).map(|e| e.until).min();
         out
@@ -221,8 +224,18 @@ impl Pools {
     }
 
     /// Removes everything.
-    pub(super) fn clear(&mut self) -> impl Sized + use<> {
+    pub(super) fn clear(&mut self) -> Vec<Entry> {
         self.alarm = None;
-        std::mem::take(&mut self.pools)
+        in_order(std::mem::take(&mut self.pools).into_values())
     }
+}
+
+/// All connections of these groups, least recently used first. (The order of the maps depends on
+/// numbers that differ between runs of a simulation.)
+fn in_order(pools: impl IntoIterator<Item = Pool>) -> Vec<Entry> {
+    let lists = pools.into_iter().flat_map(|pool| pool.lists.into_values());
+    let mut all: Vec<Entry> =
+        lists.flat_map(|mut list| std::mem::take(&mut list.entries)).collect();
+    all.sort_by_key(|entry| (entry.until, entry.serial));
+    all
 }

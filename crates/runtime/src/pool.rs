@@ -29,7 +29,7 @@ use std::time::Instant;
 
 pub use counters::{OpSnapshot, PoolSnapshot};
 pub use op::{Class, Op, Owner};
-pub(crate) use simulated::{Thread, World};
+pub(crate) use simulated::{Thread, World, set_worlds};
 pub use spent::{Meter, Metered, Spent, metered};
 pub use task::Run;
 
@@ -147,6 +147,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Pool {
     /// Creates a pool. No thread is started yet.
     pub fn new(config: PoolConfig) -> Pool {
+        if let Some(world) = simulated::world_of_thread() {
+            return Pool::simulated(config, world);
+        }
         threads::prepare();
         Pool::with(config, None)
     }

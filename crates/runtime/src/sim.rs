@@ -21,7 +21,7 @@
 //! assert_eq!(received, b"!");
 //! ```
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -35,7 +35,7 @@ use rustix::io::Errno;
 use crate::driver::{Driver, DriverKind, Role, Sim, placeholder};
 use crate::local;
 use crate::net::Stream;
-use crate::pool::{Op, Pool, PoolConfig, Thread, World};
+use crate::pool::{Op, Pool, PoolConfig, Thread, World, set_worlds};
 use crate::time::timeout;
 use crate::worker::{self, WorkerConfig};
 use crate::workers::Workers;
@@ -178,6 +178,7 @@ where
             *result.borrow_mut() = Some(value);
         }
     });
+    set_worlds(None);
     if let Err(error) = end {
         panic!("{error} (seed {seed})");
     }
@@ -188,6 +189,21 @@ where
 /// Calls `f` with the simulation that runs on this thread.
 fn with<T>(f: impl FnOnce(&mut Sim) -> T) -> T {
     f(local::current().driver.borrow_mut().simulation())
+}
+
+/// Thread pools that this thread makes from now on belong to the simulation, and work on this disk,
+/// until it ends. Without this they have real threads.
+///
+/// # Panics
+/// Outside of [`run`].
+pub fn set_disk(disk: Disk) {
+    with(|_| ());
+    DISK.set(Some(disk));
+    set_worlds(Some(|| DISK.get().map(|disk| Box::new(disk) as Box<dyn World>)));
+}
+
+thread_local! {
+    static DISK: Cell<Option<Disk>> = const { Cell::new(None) };
 }
 
 /// A thread pool of the simulation that runs on this thread: its threads are tasks.
@@ -287,6 +303,14 @@ pub fn print_trace() {
 /// Outside of [`run`].
 pub fn digest() -> u64 {
     with(|sim| sim.trace().digest())
+}
+
+/// The lines of the trace so far, each with the digest after it: to find where two runs part.
+///
+/// # Panics
+/// Outside of [`run`].
+pub fn trace() -> Vec<(String, u64)> {
+    with(|sim| sim.trace().lines().to_vec())
 }
 
 /// Number of operations that a simulated disk let fail.

@@ -4,6 +4,7 @@
 //! ([`crate::sim`]) passes in what it puts in the place of threads, disk and clock; [`crate::fs`]
 //! asks it what is in memory, and what fails.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,6 +25,23 @@ pub(crate) trait World: Send + Sync {
     fn part_in_memory(&self, len: usize) -> usize;
     /// The error with which the next operation fails, if it does.
     fn fault(&self, op: Op) -> Option<io::Error>;
+}
+
+/// Makes a world for each pool.
+pub(crate) type Worlds = fn() -> Option<Box<dyn World>>;
+
+thread_local! {
+    /// For pools that the code under test makes by itself.
+    static WORLDS: Cell<Option<Worlds>> = const { Cell::new(None) };
+}
+
+/// From now on, new pools of this thread belong to a simulation, or no longer do.
+pub(crate) fn set_worlds(worlds: Option<Worlds>) {
+    WORLDS.set(worlds);
+}
+
+pub(super) fn world_of_thread() -> Option<Box<dyn World>> {
+    WORLDS.get()?()
 }
 
 pub(super) struct Simulated {

@@ -9,10 +9,15 @@ use std::time::Duration;
 
 use rustc_hash::FxHasher;
 
+/// Lines that are kept for comparison.
+const LINES_MAX: usize = 100_000;
+
 /// The record.
 #[derive(Default)]
 pub(crate) struct Trace {
     digest: FxHasher,
+    /// The first [`LINES_MAX`] lines, each with the digest after it.
+    lines: Vec<(String, u64)>,
     prints: bool,
     /// Operations that a disk let fail.
     pub(crate) faults: u64,
@@ -22,6 +27,11 @@ impl Trace {
     /// Prints every line to standard error from now on.
     pub(crate) fn print(&mut self) {
         self.prints = true;
+    }
+
+    /// The lines so far, each with the digest after it.
+    pub(crate) fn lines(&self) -> &[(String, u64)] {
+        &self.lines
     }
 
     /// A number that depends on all that was recorded.
@@ -34,8 +44,12 @@ impl Trace {
         let text = line.to_string();
         self.digest.write_u128(now.as_nanos());
         self.digest.write(text.as_bytes());
+        let text = format!("{:>14.6} {text}", now.as_secs_f64());
         if self.prints {
-            eprintln!("{:>14.6} {text}", now.as_secs_f64());
+            eprintln!("{text}");
+        }
+        if self.lines.len() < LINES_MAX {
+            self.lines.push((text, self.digest()));
         }
     }
 

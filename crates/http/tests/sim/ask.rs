@@ -52,6 +52,7 @@ impl Ask {
             1 => Ask::get("/moved/x".to_owned(), Expected::Status(302)),
             2 => Ask::get("/files/missing".to_owned(), Expected::Status(404)),
             3..6 => Ask::file(),
+            6 | 7 => Ask::cached(),
             _ => Ask::proxied(client, at),
         }
     }
@@ -98,6 +99,18 @@ impl Ask {
             _ => {}
         }
         ask
+    }
+
+    /// One of a few that all clients share.
+    fn cached() -> Ask {
+        let number = sim::random(6) as usize;
+        let manner = ["plain", "chunked", "slow", "close", "flaky", "plain"][number];
+        let len = [200_000, 5000, 70_000, 1000, 10_000, 0][number];
+        let id = format!("shared-{number}");
+        let body = origin::body(&id, len);
+        let expected = Expected::Body { status: 200, body, limited: false };
+        let ask = Ask::get(format!("/cached/{manner}/{len}/{id}"), expected);
+        Ask { is_proxied: true, ..ask }
     }
 
     fn proxied(client: u16, at: u64) -> Ask {

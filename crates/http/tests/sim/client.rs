@@ -29,12 +29,15 @@ pub struct Score {
     pub complete: u64,
     /// Answers that are incomplete for a reason.
     pub excused: u64,
+    /// Answers from the cache.
+    pub hits: u64,
 }
 
 impl Score {
     pub fn add(&mut self, other: Score) {
         self.complete += other.complete;
         self.excused += other.excused;
+        self.hits += other.hits;
     }
 }
 
@@ -151,6 +154,7 @@ pub async fn run(
         if !(since..=server.generation()).contains(&generation) {
             return Err(format!("{label}: generation {generation}, not from {since} on"));
         }
+        score.hits += u64::from(field(&response.head, "x-cache") == Some("HIT"));
         let unavailable = matches!(response.status, 500 | 502 | 504);
         match ask.check(generation, &response) {
             Ok(()) => score.complete += 1,

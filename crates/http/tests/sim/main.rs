@@ -58,10 +58,11 @@ impl Hooks for Panics {
 }
 
 /// What a run was.
-#[derive(Debug)]
 struct Run {
     /// The digest of its trace.
     digest: u64,
+    /// Its lines, each with the digest after it.
+    trace: Vec<(String, u64)>,
     score: Score,
 }
 
@@ -101,6 +102,8 @@ async fn simulate(seed: u64, prints: bool) -> Result<Run, String> {
     if prints {
         eprintln!("{plan:#?}\n{}", plan.configuration(1));
     }
+    // Of an earlier run of the seed.
+    let _ = std::fs::remove_dir_all(&plan.dir);
     let tasks = sim::tasks();
     let origins = origin::start();
     let server = Server::start(plan.clone(), ADDRESS);
@@ -141,7 +144,7 @@ async fn simulate(seed: u64, prints: bool) -> Result<Run, String> {
         sleep(Duration::from_secs(1)).await;
         waited += Duration::from_secs(1);
     }
-    Ok(Run { digest: sim::digest(), score })
+    Ok(Run { digest: sim::digest(), trace: sim::trace(), score })
 }
 
 /// Reloads and stops the server when it is time.
@@ -164,7 +167,10 @@ fn check(seed: u64) -> Result<Score, String> {
     let first = run(seed, false)?;
     let second = run(seed, false)?;
     if first.digest != second.digest {
-        return Err("the second run of the seed differs from the first".to_owned());
+        let mut lines = first.trace.iter().zip(&second.trace);
+        let parts = lines.find(|(one, other)| one != other);
+        let (one, other) = parts.map_or(("", ""), |(one, other)| (&one.0[..], &other.0[..]));
+        return Err(format!("the second run differs from the first:\n  {one}\n  {other}"));
     }
     Ok(first.score)
 }
@@ -176,7 +182,7 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn workers_by_seed() {
     if let Some(seed) = number("NOWAIT_SIM_TRACE") {
-        let ended = run(seed, true);
+        let ended = run(seed, true).map(|run| run.score);
         site::remove();
         eprintln!("{ended:?}");
         assert!(ended.is_ok());
@@ -196,5 +202,7 @@ fn workers_by_seed() {
     site::remove();
     eprintln!("{count} seeds from {first}: {score:?}");
     assert!(failed.is_empty(), "\n{}", failed.join("\n"));
-    assert!(score.complete > count, "the runs say too little: {score:?}");
+    // A few seeds may have few clients.
+    let says_enough = count < SEEDS || score.complete > count && score.hits > 0;
+    assert!(says_enough, "the runs say too little: {score:?}");
 }

@@ -28,6 +28,8 @@ pub struct Plan {
     settings: String,
     /// Settings of proxying.
     proxy: String,
+    /// Settings of caching.
+    cache: String,
     /// Prints the trace and the error log.
     pub prints: bool,
 }
@@ -72,6 +74,17 @@ impl Plan {
             one_of(&["", "proxy_http_version 1.1;", "proxy_http_version 1.0;"]),
             one_of(&["", "proxy_ignore_client_abort on;"]),
         ];
+        let cache = [
+            one_of(&[
+                "",
+                "proxy_cache_lock on;",
+                "proxy_cache_lock on; proxy_cache_lock_timeout 1s;",
+            ]),
+            one_of(&["", "proxy_cache_use_stale updating error timeout;"]),
+            one_of(&["", "proxy_cache_background_update on;"]),
+            one_of(&["", "proxy_cache_min_uses 2;"]),
+            one_of(&["", "aio threads;"]),
+        ];
         Plan {
             dir: site::dir().join(format!("run-{seed}")),
             disk,
@@ -82,6 +95,7 @@ impl Plan {
             stop: (sim::random(4) == 0).then(|| within(arrival_max + 10)),
             settings: settings.join(" "),
             proxy: proxy.join(" "),
+            cache: cache.join(" "),
             prints,
         }
     }
@@ -94,7 +108,8 @@ impl Plan {
     /// The text of a generation.
     pub fn configuration(&self, generation: u64) -> String {
         let root = site::dir().join(format!("g{generation}"));
-        let (root, settings, proxy) = (root.display(), &self.settings, &self.proxy);
+        let (root, settings) = (root.display(), &self.settings);
+        let (proxy, cache) = (&self.proxy, &self.cache);
         let [first, second] = origin::ADDRESSES;
         format!(
             "http {{
@@ -104,6 +119,7 @@ impl Plan {
     send_timeout 20s;
     keepalive_timeout 15s;
     limit_req_zone $binary_remote_addr zone=few:1m rate=2r/s;
+    proxy_cache_path cache levels=1:2 keys_zone=one:1m max_size=500k inactive=20s;
     {settings}
     upstream origin {{
         server {first} max_fails=0;
@@ -127,6 +143,14 @@ impl Plan {
             proxy_read_timeout 8s;
             {proxy}
             location /unbuffered/ {{ proxy_pass http://origin; proxy_buffering off; }}
+            location /cached/ {{
+                proxy_pass http://origin;
+                add_header X-Generation {generation} always;
+                add_header X-Cache $upstream_cache_status;
+                proxy_cache one;
+                proxy_cache_valid 200 3s;
+                {cache}
+            }}
         }}
     }}
 }}

@@ -45,7 +45,9 @@ impl Server {
     pub fn start(plan: Plan, address: SocketAddr) -> Rc<Server> {
         let config =
             PoolConfig { name: "default".to_owned(), threads: plan.threads, max_queue: 65_536 };
-        let pool = sim::pool(config, plan.disk);
+        // Caches have pools of their own.
+        sim::set_disk(plan.disk);
+        let pool = Pool::new(config);
         let generation = make(&plan, 1, &pool, None);
         let worker = Worker::new(generation.clone());
         worker.activate(generation.clone());

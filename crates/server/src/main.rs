@@ -52,6 +52,7 @@ use place::Place;
 fn main() -> ExitCode {
     // Before anything else can take the inherited descriptor numbers.
     let inherited = Inherited::take();
+    process::ignore_foreign_threads();
     match run(inherited) {
         Ok(code) => ExitCode::from(code),
         Err(message) => {

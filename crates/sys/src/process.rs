@@ -7,12 +7,14 @@
 //! process with a single thread, as no other thread can hold a lock (the allocator's, the
 //! environment's) or read the environment meanwhile. Both functions check that and refuse
 //! otherwise; no other thread can appear between the check and the call, because only this thread
-//! could start one.
+//! could start one. Threads from before `main` do not count: they belong to an emulator or a
+//! similar tool, which runs none of this program's code on them.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 pub use nix::sys::wait::WaitStatus;
 use nix::sys::wait::{Id, WaitPidFlag};
@@ -125,11 +127,27 @@ fn require_single_thread(what: &str) -> io::Result<()> {
     }
 }
 
-/// Number of threads of this process.
+/// Threads that were there before this program could start any.
+static FOREIGN_THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// To be called first in `main`, before a thread is started: threads that exist by then are not
+/// this program's, and are not counted. An emulator (qemu's user mode) or an instrumented program
+/// (sanitizers) has such threads. They never hold a lock of this program and never read its
+/// environment.
+pub fn ignore_foreign_threads() {
+    let foreign = all_threads().map_or(0, |count| count.saturating_sub(1));
+    FOREIGN_THREADS.store(foreign, Relaxed);
+}
+
+/// Number of threads of this process, except for foreign ones.
 ///
 /// # Errors
 /// When `/proc` is not mounted.
 pub fn thread_count() -> io::Result<usize> {
+    Ok(all_threads()?.saturating_sub(FOREIGN_THREADS.load(Relaxed)))
+}
+
+fn all_threads() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
@@ -240,6 +258,31 @@ mod tests {
         assert!(thread_count().unwrap() >= 2);
         assert_eq!(fork().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         assert!(replace_environment(&[]).is_err());
+    }
+
+    /// In a process of its own: the number is the whole process's.
+    #[test]
+    fn foreign_threads_are_not_counted() {
+        const CHILD: &str = "NOWAIT_FOREIGN_THREADS_CHILD";
+        if std::env::var_os(CHILD).is_none() {
+            let status = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "process::tests::foreign_threads_are_not_counted"])
+                .env(CHILD, "1")
+                .stdout(std::process::Stdio::null())
+                .status();
+            assert!(status.unwrap().success());
+            return;
+        }
+        // Those of the test harness are foreign here.
+        ignore_foreign_threads();
+        assert_eq!(thread_count().unwrap(), 1);
+        require_single_thread("fork").unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let own = std::thread::spawn(move || receiver.recv());
+        assert_eq!(thread_count().unwrap(), 2);
+        assert!(require_single_thread("fork").is_err());
+        drop(sender);
+        assert!(own.join().unwrap().is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aarch64;
 mod bench;
 mod docs;
 mod fuzz;
@@ -29,6 +30,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                          mixed load with reloads: bytes are checked, resources are watched
   nfs [OPTIONS] [TEST]...
                          run tests/nfs in a virtual machine whose kernel has NFS
+  aarch64 [TEST]...      build for 64-bit ARM and run the tests with that program, emulated
   bench [OPTIONS]        run the benchmarks against nginx (options: cargo xtask bench --help)
 ";
 
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(rest),
         "sim" => sim::run(rest),
         "soak" => soak::run(rest),
+        "aarch64" => aarch64::run(rest),
         "nfs" => nfs::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {

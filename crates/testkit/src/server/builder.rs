@@ -31,9 +31,11 @@ pub struct Binary {
 }
 
 impl Binary {
-    /// Nowait, at `env!("CARGO_BIN_EXE_nowait")` in an integration test.
+    /// Nowait, at `env!("CARGO_BIN_EXE_nowait")` in an integration test, or the build of it named by
+    /// `NOWAIT_TESTS_PROGRAM`.
     pub fn nowait(path: impl Into<PathBuf>) -> Binary {
-        Binary { path: path.into(), kind: Kind::Nowait }
+        let other = std::env::var_os("NOWAIT_TESTS_PROGRAM");
+        Binary { path: other.map_or_else(|| path.into(), PathBuf::from), kind: Kind::Nowait }
     }
 
     /// The program for tests of Nowait: Nowait itself, or the nginx named by `NOWAIT_TESTS_BINARY`,
@@ -170,6 +172,13 @@ impl Template {
     }
 }
 
+/// Faults that every server may report, from `NOWAIT_TESTS_ALLOW_LOG`, separated by `|`: what an
+/// emulated kernel lacks, or what a slow machine causes.
+fn allowed_everywhere() -> Vec<String> {
+    let texts = std::env::var("NOWAIT_TESTS_ALLOW_LOG").unwrap_or_default();
+    texts.split('|').filter(|text| !text.is_empty()).map(str::to_owned).collect()
+}
+
 fn http_text(binary: &Binary) -> String {
     let mut text = String::from(
         "access_log %%DIR%%/access.log;\nclient_body_temp_path %%DIR%%/client_body_temp;\n",
@@ -228,7 +237,7 @@ impl ServerBuilder {
                 variables: BTreeMap::new(),
             },
             files: Vec::new(),
-            allowed: Vec::new(),
+            allowed: allowed_everywhere(),
         }
     }
 

@@ -8,6 +8,7 @@ use nowait_message::Known;
 
 use crate::gzip::Counts;
 use crate::request::Request;
+use crate::slots::Key;
 use crate::variables::Builtin;
 use crate::variables::core::builtins;
 
@@ -29,6 +30,9 @@ pub struct Coded {
     pub counts: Rc<Counts>,
 }
 
+/// The compression of the body, if any.
+pub(crate) static CODED: Key<Option<Coded>> = Key::new();
+
 /// The variables of these codings.
 pub const BUILTINS: &[Builtin] = builtins! {
     /// Compression ratio achieved by `brotli`: original size divided by compressed size.
@@ -38,7 +42,8 @@ pub const BUILTINS: &[Builtin] = builtins! {
 };
 
 fn ratio(request: &Request, coding: Coding, out: &mut Vec<u8>) -> bool {
-    let coded = request.filters.coded.as_ref().filter(|coded| coded.coding == coding);
+    let coded = request.state.get(&CODED).and_then(Option::as_ref);
+    let coded = coded.filter(|coded| coded.coding == coding);
     coded.is_some_and(|coded| coded.counts.append_ratio(out))
 }
 

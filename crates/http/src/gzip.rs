@@ -13,6 +13,7 @@ use crate::conf::gzip::{GzipConf, GzipProxied, HttpVersion};
 use crate::log::Level;
 use crate::request::Request;
 use crate::response::Head;
+use crate::slots::Key;
 use crate::variables::Builtin;
 use crate::variables::core::builtins;
 use nowait_message::http_date;
@@ -42,7 +43,10 @@ pub struct Counts {
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
     /// Compression ratio achieved by `gzip`: original size divided by compressed size.
-    "gzip_ratio" => |r, out| r.gzip.counts.as_ref().is_some_and(|counts| counts.append_ratio(out));
+    "gzip_ratio" => |r, out| {
+        let counts = r.state.get(&STATE).and_then(|state| state.counts.as_ref());
+        counts.is_some_and(|counts| counts.append_ratio(out))
+    };
 };
 
 impl Counts {
@@ -62,16 +66,21 @@ impl Counts {
     }
 }
 
+static STATE: Key<State> = Key::new();
+
+/// The state of a request.
+pub(crate) fn state(request: &mut Request) -> &mut State {
+    request.state.of_mut(&STATE)
+}
+
 /// Whether the client accepts compressed responses; determined once per request, as in nginx.
 pub fn is_accepted(request: &mut Request, head: &Head) -> bool {
-    match request.gzip.accepted {
-        Some(accepted) => accepted,
-        None => {
-            let accepted = test(request, head);
-            request.gzip.accepted = Some(accepted);
-            accepted
-        }
+    if let Some(accepted) = request.state.get(&STATE).and_then(|state| state.accepted) {
+        return accepted;
     }
+    let accepted = test(request, head);
+    state(request).accepted = Some(accepted);
+    accepted
 }
 
 fn test(request: &Request, head: &Head) -> bool {

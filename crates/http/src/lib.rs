@@ -31,6 +31,7 @@ pub mod logs;
 pub mod mime;
 pub mod module;
 pub mod modules;
+pub mod nested;
 pub mod open_file_cache;
 pub mod order;
 pub mod outcome;

@@ -24,13 +24,13 @@ use crate::generation::Current;
 use crate::log::Level;
 use crate::logs::debug;
 use crate::module::{Phase, Position, Step};
+use crate::nested::Entry;
 use crate::outcome::{Outcome, Special, Target};
 use crate::proxy;
 use crate::request::{BodyLength, Request};
 use crate::request_body;
 use crate::response::{Body, Head, LocalFuture, Response};
 use crate::special_pages;
-use crate::subrequest::Entry;
 
 /// Status of a request that is not allowed.
 const FORBIDDEN: u16 = 403;
@@ -354,7 +354,7 @@ fn conclude(request: &mut Request, current: &Current, mut outcome: Outcome) -> C
 /// Changes the request for an internal redirect. nginx: `ngx_http_internal_redirect`,
 /// `ngx_http_named_location`.
 fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
-    request.proxy = proxy::Context::default();
+    request.round.clear();
     if let Some(state) = &request.upstream {
         state.redirected();
     }

@@ -21,10 +21,10 @@ use crate::conf::{Location, LocationId, Server, ServerId};
 use crate::connection::Connection;
 use crate::generation::Current;
 use crate::module::Position;
+use crate::nested::{Entry, Nested, Shared};
 use crate::outcome::Special;
 use crate::response::{Head, LocalFuture};
 use crate::slots::State;
-use crate::subrequest::{Entry, Nested, Shared};
 use crate::variables::complex::Complex;
 use crate::variables::{Captures, Slot};
 
@@ -125,12 +125,8 @@ pub struct Request {
     pub real_peer: Option<Box<Address>>,
     /// What modules keep for it.
     pub state: State,
-    /// State of the response's compression.
-    pub(crate) gzip: crate::gzip::State,
-    /// Decisions of filters about the response.
-    pub(crate) filters: crate::filter::Decided,
-    /// Source and target charset if the response has to be converted.
-    pub(crate) conversion: Option<(Bytes, Bytes)>,
+    /// What modules keep for it until an internal redirect.
+    pub round: State,
     /// `$realpath_root`, filled by a phase when the configuration mentions it.
     pub realpath_root: Option<Bytes>,
     /// The location that `realpath_root` was resolved for.
@@ -143,16 +139,10 @@ pub struct Request {
     pub(crate) spare_state: Option<Rc<crate::upstream::State>>,
     /// A request that was already sent to an upstream; the content phase continues it.
     pub asked: crate::upstream::Asked,
-    /// State of passing it on.
-    pub proxy: crate::proxy::Context,
     /// `X-Accel-Charset` of an upstream.
     pub override_charset: Option<Bytes>,
     /// Header fields that an upstream sent with `X-Accel-Redirect`, for the response of its target.
     pub accel: Option<Box<Head>>,
-    /// State of its cache look-up, once there was one.
-    pub cache: Option<Box<crate::cache::state::State>>,
-    /// The requested part of the response (`slice`).
-    pub slice: Cell<Option<crate::slice::Slice>>,
     /// Time that its file operations spent in pools.
     pub spent: Rc<Meter>,
     /// Memory for paths of files.
@@ -299,20 +289,15 @@ impl Request {
             captures: RefCell::default(),
             real_peer: None,
             state: State::default(),
-            gzip: crate::gzip::State::default(),
-            filters: crate::filter::Decided::default(),
-            conversion: None,
+            round: State::default(),
             realpath_root: None,
             realpath_of: None,
             limit_rate: Cell::new(None),
             upstream: None,
             spare_state: None,
             asked: crate::upstream::Asked::default(),
-            proxy: crate::proxy::Context::default(),
             override_charset: None,
             accel: None,
-            cache: None,
-            slice: Cell::new(None),
             spent: Rc::default(),
             path: Vec::new(),
         }
@@ -322,6 +307,7 @@ impl Request {
     /// response may be reused.
     pub fn end(&mut self) {
         self.state.clear();
+        self.round.clear();
         self.asked.clear();
         *self.out = Head::default();
         if let Some(mut state) = self.upstream.take()
@@ -353,6 +339,8 @@ impl Request {
         }
         self.asked = crate::upstream::Asked::default();
         self.spare_state = None;
+        self.state = State::default();
+        self.round = State::default();
         // Their sizes depend on clients.
         self.uri.path.shrink_to(SPARE_PATH_BYTES_MAX);
         self.path = Vec::new();
@@ -408,17 +396,11 @@ impl Request {
         Shared::renew(&mut self.shared);
         self.captures.get_mut().clear();
         self.real_peer = None;
-        self.gzip = crate::gzip::State::default();
-        self.filters = crate::filter::Decided::default();
-        self.conversion = None;
         self.realpath_root = None;
         self.realpath_of = None;
         self.limit_rate.set(None);
-        self.proxy = crate::proxy::Context::default();
         self.override_charset = None;
         self.accel = None;
-        self.cache = None;
-        self.slice.set(None);
         self.nested = None;
         self.entry = Entry::Server;
         self.spent.reset();

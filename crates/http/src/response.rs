@@ -313,7 +313,7 @@ pub enum BodyError {
     /// The thread pool that should read refused the task.
     Overflow(String),
     /// A subrequest whose response is a part of the body is not made.
-    Nested(crate::subrequest::Refused),
+    Nested(crate::nested::Refused),
     /// The upstream closed the connection early, was too slow, or violated the protocol.
     Upstream(String),
 }

@@ -5,6 +5,7 @@
 //! other parts are subrequests, each started when it is due, so no more is fetched than the client
 //! accepts. A part is stored under its own key, which should contain `$slice_range`.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use nowait_message::range::parse_content_range;
 use crate::log::Level;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, FileBody, Head, LocalFuture, Part, Response};
+use crate::slots::Key;
 use crate::subrequest::{self, Answer, Refused, Subrequest};
 use crate::variables::Builtin;
 
@@ -51,9 +53,21 @@ impl Slice {
     }
 }
 
+static SLICE: Key<Cell<Option<Slice>>> = Key::new();
+
+/// The requested part of the response.
+pub(crate) fn of(request: &Request) -> Option<Slice> {
+    request.state.get(&SLICE)?.get()
+}
+
+/// Requests a part of the response, or all of it.
+pub(crate) fn set(request: &Request, slice: Option<Slice>) {
+    request.state.of(&SLICE).set(slice);
+}
+
 /// The part for a request, determined at its first use.
 fn slice(request: &Request) -> Option<Slice> {
-    if let Some(slice) = request.slice.get() {
+    if let Some(slice) = of(request) {
         return Some(slice);
     }
     let size = request.location().slice.slice.0;
@@ -62,7 +76,7 @@ fn slice(request: &Request) -> Option<Slice> {
         return None;
     }
     let slice = Slice::at(start(request), size);
-    request.slice.set(Some(slice));
+    set(request, Some(slice));
     Some(slice)
 }
 
@@ -114,10 +128,10 @@ impl std::fmt::Display for Fault {
 /// Turns the response with one part into the beginning of a whole one. False: the origin has sent
 /// something other than the part, which was logged.
 pub(crate) fn begin(request: &mut Request, response: &mut Response) -> bool {
-    let Some(slice) = request.slice.get().filter(|_| !request.is_nested()) else { return true };
+    let Some(slice) = of(request).filter(|_| !request.is_nested()) else { return true };
     if response.head.status != 206 {
         // The whole content, or an error: it is sent unchanged.
-        request.slice.set(None);
+        set(request, None);
         return true;
     }
     let whole = match check(slice, &response.head, None) {
@@ -128,7 +142,7 @@ pub(crate) fn begin(request: &mut Request, response: &mut Response) -> bool {
         }
     };
     let Ok(template) = Subrequest::copy(request).begin(request) else { return false };
-    template.slice.set(Some(slice));
+    set(&template, Some(slice));
     let head = &mut response.head;
     head.status = 200;
     head.status_line = None;
@@ -207,7 +221,7 @@ impl Parts {
         self.slice = Slice::at(self.at, self.slice.size);
         self.at = self.slice.start;
         let next = Subrequest::copy(&self.template).begin(&self.template)?;
-        next.slice.set(Some(self.slice));
+        set(&next, Some(self.slice));
         Ok(subrequest::run(next))
     }
 

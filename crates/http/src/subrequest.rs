@@ -8,9 +8,8 @@
 //! pulled, so a filter can insert it into the body of another response. Never writes to a socket, and
 //! never reads the client's request body: a subrequest sees it only after its parent has read it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
-use std::rc::Rc;
 
 use bytes::Bytes;
 use nowait_message::Method;
@@ -18,12 +17,11 @@ use nowait_runtime::{now, spawn};
 
 use crate::filter::Pull;
 use crate::log::Level;
+pub use crate::nested::{Entry, Nested, Refused, Shared};
 use crate::phases;
 use crate::request::{BodyLength, Request, RequestBody, Uri};
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
 use crate::sender::{self, SendError};
-use crate::slots::State;
-use crate::variables::Slots;
 
 /// Deepest nesting of subrequests. nginx: `NGX_HTTP_MAX_SUBREQUESTS`.
 pub const NESTED_MAX: u8 = 50;
@@ -34,93 +32,6 @@ pub const TOTAL_MAX: u32 = 65_535 - 1000;
 /// Most background subrequests that a worker runs at a time; more are refused. nginx holds the main
 /// request's connection until they have ended, so that `worker_connections` is the limit.
 pub const BACKGROUND_MAX: usize = 512;
-
-/// State shared by a request and its subrequests.
-#[derive(Default)]
-pub struct Shared {
-    /// Values of variables that the configuration defines.
-    pub(crate) slots: Slots,
-    /// `$request_id`, once used.
-    pub(crate) id: Cell<Option<[u8; 16]>>,
-    /// Subrequests started until now.
-    made: Cell<u32>,
-    /// State set by the commands of its pages.
-    pub(crate) ssi: RefCell<Option<Box<crate::ssi::Common>>>,
-    /// What modules keep for a request and its subrequests together.
-    pub state: State,
-    /// Values that `set` assigned to variables of modules.
-    changed: RefCell<Vec<(&'static str, Bytes)>>,
-    /// Charset of the main response; the other responses are converted to it.
-    pub(crate) charset: RefCell<Option<Bytes>>,
-}
-
-impl Shared {
-    /// A subrequest has ended and no longer counts: for modules that start an unlimited number of
-    /// them, one after the other.
-    pub(crate) fn ended(&self) {
-        self.made.set(self.made.get().saturating_sub(1));
-    }
-
-    /// The value that `set` assigned to a variable of a module.
-    pub(crate) fn changed(&self, name: &'static str) -> Option<Bytes> {
-        let changed = self.changed.borrow();
-        changed.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
-    }
-
-    /// Assigns a value to a variable of a module.
-    pub(crate) fn change(&self, name: &'static str, value: Bytes) {
-        let mut changed = self.changed.borrow_mut();
-        match changed.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, old)) => *old = value,
-            None => changed.push((name, value)),
-        }
-    }
-
-    /// Prepares the shared state for the next request of a connection; if a subrequest still uses
-    /// it, it is replaced.
-    pub(crate) fn renew(this: &mut Rc<Self>) {
-        match Rc::get_mut(this) {
-            Some(shared) => {
-                shared.slots.clear();
-                shared.id.set(None);
-                shared.made.set(0);
-                shared.ssi.get_mut().take();
-                shared.state.clear();
-                shared.changed.get_mut().clear();
-                shared.charset.get_mut().take();
-            }
-            None => *this = Rc::default(),
-        }
-    }
-}
-
-/// State that only subrequests have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Nested {
-    /// 1 for a subrequest of the main request, 2 for one of that, and so on.
-    pub depth: u8,
-    /// Whether the client does not wait for it.
-    pub background: bool,
-    /// Whether the main request was changed to a GET for an error page, which `$request_method`
-    /// shows.
-    pub(crate) switched: bool,
-    /// Whether a status without content stays as it is, without a page.
-    pub bare: bool,
-    /// Whether the range filter applies. nginx: `r->subrequest_ranges`.
-    pub ranges: bool,
-}
-
-/// Where a subrequest enters the phases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry {
-    /// At the server's rewrite code: its URI determines its location.
-    Server,
-    /// At the content of its parent's location; it also gets the parent's captures. nginx:
-    /// `NGX_HTTP_SUBREQUEST_CLONE`.
-    Content,
-    /// At the code of a location that the caller chooses.
-    Location,
-}
 
 /// A subrequest to start.
 #[derive(Debug)]
@@ -144,29 +55,6 @@ pub struct Subrequest {
     /// Whether a status without content is returned without a page: no `error_page`, no body.
     pub bare: bool,
 }
-
-/// Why a subrequest is refused. The reason is in the log already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    /// Nested deeper than [`NESTED_MAX`].
-    TooDeep,
-    /// More than [`TOTAL_MAX`] of one request, or [`BACKGROUND_MAX`] of one worker.
-    TooMany,
-    /// The subrequest closed the connection instead of responding (`return 444`).
-    Closed,
-}
-
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::TooDeep => "subrequests are nested too deeply",
-            Self::TooMany => "too many subrequests",
-            Self::Closed => "a subrequest closed the connection",
-        })
-    }
-}
-
-impl std::error::Error for Refused {}
 
 impl From<Refused> for BodyError {
     fn from(refused: Refused) -> Self {

@@ -194,10 +194,9 @@ impl Run<'_> {
             wanted.if_none_match = meta.etag.clone();
             wanted.if_modified_since =
                 meta.last_modified.map(|time| Bytes::copy_from_slice(&http_date::format(time)));
-            if let Some(state) = &mut self.request.cache {
-                state.etag = wanted.if_none_match.clone();
-                state.last_modified = wanted.if_modified_since.clone();
-            }
+            let state = super::state::State::of(self.request);
+            state.etag = wanted.if_none_match.clone();
+            state.last_modified = wanted.if_modified_since.clone();
         }
         wanted
     }

@@ -87,7 +87,7 @@ impl Run<'_> {
 
     fn strict_rules(&self, reply: &ResponseFacts, asked_at: i64) -> Option<Rules> {
         let lifetime = freshness::lifetime(reply, &self.conf.valid, self.now).seconds;
-        let sliced = self.request.slice.get().is_some();
+        let sliced = crate::slice::of(self.request).is_some();
         storing::allowed(&self.facts, reply, lifetime, sliced).ok()?;
         let age = freshness::initial_age(reply, asked_at, self.now);
         let left = i64::try_from(lifetime).unwrap_or(i64::MAX) - i64::try_from(age).unwrap_or(0);

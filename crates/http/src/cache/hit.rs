@@ -152,9 +152,7 @@ impl Run<'_> {
     }
 
     fn respond(&mut self, mut head: Box<Head>, report: Report, body: Body) -> Outcome {
-        if let Some(state) = &mut self.request.cache {
-            state.age = self.age;
-        }
+        super::state::State::of(self.request).age = self.age;
         if let Some(age) = self.age.filter(|_| self.conf.strict) {
             head.add("Age", age.to_string());
         }

@@ -93,9 +93,11 @@ impl Rest {
         if request.method != Method::Get || !matches!(stored.state.status, 200 | 206) {
             return None;
         }
-        let slice = request.slice.get();
+        let slice = crate::slice::of(request);
         let request = Subrequest::copy(request).begin(request).ok()?;
-        request.slice.set(slice);
+        if slice.is_some() {
+            crate::slice::set(&request, slice);
+        }
         Some(Box::new(Self { request, again, stored: stored.clone() }))
     }
 

@@ -116,7 +116,7 @@ pub async fn serve(request: &mut Request, origin: &mut dyn Origin) -> Outcome {
         State::of(request).key = key.text.clone();
         return super::purge::answer(request, conf, &store, &key).await;
     }
-    let Some(begun) = request.cache.as_mut().and_then(|state| state.begun.take()) else {
+    let Some(begun) = State::of(request).begun.take() else {
         let key = key(request, origin, conf);
         return Run::new(request, origin, conf, store, key).serve().await;
     };
@@ -336,9 +336,7 @@ impl<'a> Run<'a> {
 
     /// Sets `$upstream_cache_status`.
     pub(super) fn note(&mut self, status: Status) {
-        if let Some(state) = &mut self.request.cache {
-            state.status = Some(status);
-        }
+        State::of(self.request).status = Some(status);
     }
 
     /// Acquires the right to store the response.

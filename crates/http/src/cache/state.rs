@@ -5,6 +5,7 @@ use nowait_caching::status::Status;
 
 use super::find::Begun;
 use crate::request::Request;
+use crate::slots::Key;
 use crate::variables::Builtin;
 use crate::variables::core::number;
 
@@ -35,7 +36,7 @@ pub const BUILTINS: &[Builtin] = &[
         name: "upstream_cache_age",
         doc: "Age of the stored response that was served, in seconds.",
         get: |r, out| {
-            r.cache.as_ref().and_then(|state| state.age).is_some_and(|age| number(age, out))
+            r.state.get(&STATE).and_then(|state| state.age).is_some_and(|age| number(age, out))
         },
     },
 ];
@@ -45,9 +46,11 @@ fn text<'a>(
     out: &mut Vec<u8>,
     part: fn(&'a State) -> Option<&'a [u8]>,
 ) -> bool {
-    let value = request.cache.as_deref().and_then(part);
+    let value = request.state.get(&STATE).and_then(part);
     value.map(|value| out.extend_from_slice(value)).is_some()
 }
+
+static STATE: Key<State> = Key::new();
 
 /// Kept in the request once a cache was used.
 #[derive(Debug, Default)]
@@ -69,6 +72,6 @@ pub struct State {
 impl State {
     /// The state of a request, made when it is first needed.
     pub(super) fn of(request: &mut Request) -> &mut State {
-        request.cache.get_or_insert_default()
+        request.state.of_mut(&STATE)
     }
 }

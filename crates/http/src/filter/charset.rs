@@ -17,6 +17,7 @@ use crate::module::{Module, Parts, Place};
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part, Response};
+use crate::slots::Key;
 
 /// This module.
 pub(crate) static MODULE: Module =
@@ -27,9 +28,12 @@ fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
     parts.filter(Place::Conversion, convert);
 }
 
+/// Source and target charset if the response has to be converted.
+static CONVERSION: Key<Option<(Bytes, Bytes)>> = Key::new();
+
 /// Sets the charset, and stores the conversion for [`convert`].
 pub(super) fn name(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    request.conversion = None;
+    request.state.take(&CONVERSION);
     let current = request.current.clone();
     let conf = &current.conf.location(request.location).charset;
     let head = &mut response.head;
@@ -77,7 +81,7 @@ pub(super) fn name(request: &mut Request, response: &mut Response) -> Result<(),
         if !conversion.keeps_length() {
             head.content_length = None;
         }
-        request.conversion = Some((source, wanted.clone()));
+        *request.state.of_mut(&CONVERSION) = Some((source, wanted.clone()));
     }
     // nginx: browsers of the past applied a redirect's charset to the next page.
     let redirect = matches!(head.status, 301 | 302);
@@ -88,7 +92,7 @@ pub(super) fn name(request: &mut Request, response: &mut Response) -> Result<(),
 
 /// Wraps the body if it has to be converted.
 pub(super) fn convert(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    if let Some((from, to)) = request.conversion.take()
+    if let Some((from, to)) = request.state.take(&CONVERSION).flatten()
         && !response.body.is_empty()
     {
         let maps = request.current.conf.charset_maps.clone();

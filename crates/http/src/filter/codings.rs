@@ -10,7 +10,7 @@ use bytes::Bytes;
 use nowait_coding::Recipe;
 
 use super::compress::{self, recode};
-use crate::codings::{Coded, Coding, weight};
+use crate::codings::{CODED, Coded, Coding, weight};
 use crate::conf::codings::{BrotliConf, ZstdConf};
 use crate::gzip::Counts;
 use crate::module::{Module, Parts, Place};
@@ -36,7 +36,7 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 
 /// Decides whether the response is compressed, and adjusts its head.
 pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    request.filters.coded = None;
+    *request.state.of_mut(&CODED) = None;
     let location = request.location();
     if !location.brotli.brotli && !location.zstd.zstd {
         return Ok(());
@@ -51,11 +51,11 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
         }
     }
     if possible != [None, None] {
-        request.gzip.vary = true;
+        crate::gzip::state(request).vary = true;
     }
     if let Some((coding, _)) = best {
         let counts = Rc::new(Counts::of(response.head.content_length));
-        request.filters.coded = Some(Coded { coding, counts });
+        *request.state.of_mut(&CODED) = Some(Coded { coding, counts });
         response.head.place(Apart::ContentEncoding);
         response.head.content_encoding = Some(Bytes::from_static(coding.name()));
         recode(response);
@@ -80,7 +80,8 @@ fn is_compressible(coding: Coding, request: &Request, head: &Head) -> bool {
 
 /// Compresses the body.
 pub(super) fn compress(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    let Some(Coded { coding, counts }) = &request.filters.coded else { return Ok(()) };
+    let coded = request.state.get(&CODED).and_then(Option::as_ref);
+    let Some(Coded { coding, counts }) = coded else { return Ok(()) };
     if request.header_only {
         return Ok(());
     }

@@ -34,7 +34,7 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     if !coding.is_some_and(|coding| coding.eq_ignore_ascii_case(b"gzip")) {
         return Ok(());
     }
-    request.gzip.vary = true;
+    crate::gzip::state(request).vary = true;
     if is_accepted(request, &response.head) {
         return Ok(());
     }

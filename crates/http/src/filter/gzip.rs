@@ -11,7 +11,7 @@ use nowait_coding::Recipe;
 
 use super::compress::{self, recode};
 use crate::conf::gzip::GzipConf;
-use crate::gzip::{Counts, is_accepted};
+use crate::gzip::{Counts, is_accepted, state};
 use crate::module::{Module, Parts, Place};
 use crate::order::Apart;
 use crate::outcome::Special;
@@ -40,7 +40,7 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     let on = request.location().gzip.gzip;
     if on {
-        request.gzip.counts = None;
+        state(request).counts = None;
         let conf = &request.location().gzip;
         if compress::is_compressible(
             request,
@@ -48,16 +48,17 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
             conf.gzip_min_length.0,
             &conf.gzip_types,
         ) {
-            request.gzip.vary = true;
+            state(request).vary = true;
             if is_accepted(request, &response.head) {
-                request.gzip.counts = Some(Rc::new(Counts::of(response.head.content_length)));
+                let counts = Counts::of(response.head.content_length);
+                state(request).counts = Some(Rc::new(counts));
                 response.head.place(Apart::ContentEncoding);
                 response.head.content_encoding = Some(Bytes::from_static(b"gzip"));
                 recode(response);
             }
         }
     }
-    if request.gzip.vary && request.location().gzip.gzip_vary {
+    if request.location().gzip.gzip_vary && state(request).vary {
         response.head.varies_by_encoding = true;
     }
     Ok(())
@@ -65,7 +66,7 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
 
 /// Compresses the body.
 pub(super) fn compress(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    let Some(counts) = request.gzip.counts.clone() else { return Ok(()) };
+    let Some(counts) = state(request).counts.clone() else { return Ok(()) };
     if request.header_only {
         return Ok(());
     }

@@ -26,7 +26,7 @@ pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<()
     if crate::slice::begin(request, response) {
         return Ok(());
     }
-    request.slice.set(None);
+    crate::slice::set(request, None);
     // nginx closes the connection.
     Err(Box::new(Special { status: 502, ..Special::default() }))
 }

@@ -8,6 +8,7 @@ use crate::module::{Module, Parts, Place};
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Body, Response};
+use crate::slots::Key;
 use crate::ssi::Page;
 use crate::subrequest;
 use nowait_conf::{Cx, Scope};
@@ -28,6 +29,12 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     }
 }
 
+/// Whether SSI commands in the body are executed.
+#[derive(Default)]
+struct Applies(bool);
+
+static APPLIES: Key<Applies> = Key::new();
+
 /// Decides whether SSI commands are executed, and changes the head.
 pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     let head = &mut response.head;
@@ -36,7 +43,7 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
         && head.content_length != Some(0)
         && conf.ssi_types.mean(head.content_type.as_ref());
     let keeps_time = conf.ssi_last_modified;
-    request.filters.ssi = applies;
+    request.state.of_mut(&APPLIES).0 = applies;
     if applies && !request.is_nested() {
         head.content_length = None;
         head.accept_ranges = AcceptRanges::No;
@@ -52,7 +59,7 @@ pub(super) fn decide(request: &mut Request, response: &mut Response) -> Result<(
 
 /// Wraps the body.
 pub(super) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    if request.filters.ssi && !request.header_only {
+    if request.state.of(&APPLIES).0 && !request.header_only {
         let mut shadow = subrequest::shadow(request);
         shadow.out = response.head.clone();
         let body = std::mem::take(&mut response.body);

@@ -127,7 +127,7 @@ impl Checker {
         let server = health_check.server;
         let mut request = Request::new(connection, current.clone(), server, now());
         request.location = health_check.location;
-        request.proxy.set_location();
+        crate::proxy::context::of_mut(&mut request).set_location();
         request.uri.path = health_check.check.uri.to_vec();
         let settings = match conf(&request) {
             Some(conf) => conf.backend.settings.clone(),

@@ -26,7 +26,7 @@ pub(super) struct Cached<'a> {
 
 impl Origin for Cached<'_> {
     fn default_key(&self, request: &Request, out: &mut Vec<u8>) {
-        let Some(destination) = request.proxy.destination(request) else {
+        let Some(destination) = super::context::destination(request) else {
             return out.extend_from_slice(request.head.uri());
         };
         out.extend_from_slice(&destination.key_start);

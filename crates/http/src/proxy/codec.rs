@@ -14,7 +14,7 @@ use nowait_h1::{Limits, ResponseError, ResponseHead};
 use nowait_message::Known;
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 
-use super::context::Options;
+use super::context::{self, Options};
 use super::early_hints;
 use super::request_head::{self, Framing, Written};
 use crate::conf::LocationId;
@@ -107,7 +107,7 @@ impl Codec for Http1 {
     fn begin(&mut self, request: &Request, out: &mut OutBuf) -> Result<Content, u16> {
         let conf = self.conf();
         let (content, framing) = content(request, conf);
-        request.proxy.framing.set(framing);
+        context::of(request).framing.set(framing);
         let asking = self.asking();
         let uri = match &asking.uri {
             LogUri::Unparsed => request.head.uri(),

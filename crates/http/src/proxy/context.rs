@@ -10,6 +10,7 @@ use super::request_head::Framing;
 use super::url::Destination;
 use crate::conf::proxy::{Pass, ProxyConf};
 use crate::request::Request;
+use crate::slots::Key;
 
 /// State of a proxied request.
 #[derive(Debug, Default, Clone)]
@@ -40,7 +41,7 @@ impl Context {
     }
 
     /// The destination's values for requests.
-    pub fn destination<'a>(&'a self, request: &'a Request) -> Option<&'a Destination> {
+    fn destination<'a>(&'a self, request: &'a Request) -> Option<&'a Destination> {
         match &self.destination {
             Where::Nowhere => None,
             Where::Location => match &conf(request)?.pass {
@@ -50,6 +51,23 @@ impl Context {
             Where::Variable(destination) => Some(destination),
         }
     }
+}
+
+static CONTEXT: Key<Context> = Key::new();
+
+/// The state of a request, made at its first use; dropped at internal redirects.
+pub fn of(request: &Request) -> &Context {
+    request.round.of(&CONTEXT)
+}
+
+/// The same, to change it.
+pub fn of_mut(request: &mut Request) -> &mut Context {
+    request.round.of_mut(&CONTEXT)
+}
+
+/// The values of a request's destination.
+pub fn destination(request: &Request) -> Option<&Destination> {
+    request.round.get(&CONTEXT)?.destination(request)
 }
 
 /// Changes that the cache makes to a request to an upstream server.

@@ -11,7 +11,7 @@ use nowait_runtime::net::Address;
 
 use super::cached::Cached;
 use super::codec::Http1;
-use super::context::{Options, Where};
+use super::context::{self, Options, Where};
 use super::response::{self, Processed, Rewriter};
 use super::url::{HTTP, HTTP_PORT, Url, UrlError};
 use super::{cookies, redirect, store, target};
@@ -104,7 +104,7 @@ fn try_run(request: &mut Request) -> Option<Outcome> {
     if matches!(request.body, RequestBody::Unread(_)) || limit::limits_fetches(location) {
         return None;
     }
-    request.proxy.destination = Where::Location;
+    context::of_mut(request).destination = Where::Location;
     let uri = match uri(request, conf) {
         Ok(uri) => uri,
         Err(status) => return Some(Outcome::status(status)),
@@ -174,7 +174,7 @@ impl Server {
 pub fn begin(request: &mut Request, conf: &ProxyConf) -> Result<Server, u16> {
     let url = match &conf.pass {
         Pass::Static(pass) => {
-            request.proxy.destination = Where::Location;
+            context::of_mut(request).destination = Where::Location;
             return Ok(Server::Of(request.current.conf.upstreams.get(pass.group).clone()));
         }
         Pass::Variable { url, .. } => request.evaluate(url),
@@ -193,7 +193,7 @@ pub fn begin(request: &mut Request, conf: &ProxyConf) -> Result<Server, u16> {
         }
         500u16
     })?;
-    request.proxy.destination = Where::Variable(Rc::new(parsed.destination));
+    context::of_mut(request).destination = Where::Variable(Rc::new(parsed.destination));
     Ok(Server::Named { server: parsed.server, host: parsed.host, port: parsed.port })
 }
 
@@ -261,7 +261,7 @@ fn streams(request: &Request, conf: &ProxyConf) -> bool {
 
 /// The URI to request.
 pub fn uri(request: &Request, conf: &ProxyConf) -> Result<LogUri, u16> {
-    let destination = request.proxy.destination(request).ok_or(500u16)?;
+    let destination = context::destination(request).ok_or(500u16)?;
     match target::uri(request, &conf.pass, destination) {
         Some(target::Target::Unparsed) => Ok(LogUri::Unparsed),
         Some(target::Target::Text(text)) => Ok(LogUri::Text(text)),

@@ -140,7 +140,7 @@ fn host<B: BufMut>(
     let host = match given {
         Some(host) if !host.is_empty() => host,
         Some(_) if !http11 => return,
-        _ => match request.proxy.destination(request) {
+        _ => match super::context::destination(request) {
             Some(destination) => destination.host_header.clone(),
             None => return,
         },

@@ -1,5 +1,6 @@
 //! `$proxy_host` and related variables. nginx: `ngx_http_proxy_vars`.
 
+use super::context;
 use crate::address;
 use crate::request::Request;
 use crate::variables::Builtin;
@@ -26,13 +27,13 @@ pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: "proxy_internal_body_length",
         doc: "Length of the request body passed to the upstream server, if known.",
-        get: |r, out| r.proxy.framing.get().length.is_some_and(|length| number(length, out)),
+        get: |r, out| context::of(r).framing.get().length.is_some_and(|length| number(length, out)),
     },
     Builtin {
         name: "proxy_internal_chunked",
         doc: "`chunked` if a request body of unknown length is passed to the upstream server.",
         get: |r, out| {
-            let chunked = r.proxy.framing.get().chunked;
+            let chunked = context::of(r).framing.get().chunked;
             if chunked {
                 out.extend_from_slice(b"chunked");
             }
@@ -46,7 +47,7 @@ fn destination(
     out: &mut Vec<u8>,
     part: fn(&super::url::Destination) -> &bytes::Bytes,
 ) -> bool {
-    let Some(destination) = r.proxy.destination(r) else { return false };
+    let Some(destination) = context::destination(r) else { return false };
     out.extend_from_slice(part(destination));
     true
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use nowait_conf::Regex;
 
 use super::scan::{Command, PARAMETERS_MAX};
-use super::{Condition, Encoding, Failed, Include, Page, text};
+use super::{Condition, Encoding, Failed, Include, Page, TIME_FORMAT_SET, text};
 use crate::log::Level;
 use crate::path;
 use crate::request::Request;
@@ -295,7 +295,7 @@ impl Page {
 
     fn config(&mut self, values: &Values<'_>) -> Result<Then, Failed> {
         if let Some(format) = values.get("timefmt") {
-            self.request.filters.time_format = Some(Bytes::copy_from_slice(format));
+            *self.request.state.of_mut(&TIME_FORMAT_SET) = Some(Bytes::copy_from_slice(format));
         }
         if let Some(message) = values.get("errmsg") {
             self.error_message = Bytes::copy_from_slice(message);

@@ -13,6 +13,7 @@ mod commands;
 mod scan;
 mod text;
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -27,6 +28,7 @@ use crate::filter::Pull;
 use crate::log::Level;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
+use crate::slots::Key;
 use crate::subrequest::{self, Answer, Refused};
 use crate::variables::Builtin;
 use crate::variables::Captures;
@@ -54,6 +56,12 @@ const ERROR_MESSAGE: &[u8] = b"[an error occurred while processing the directive
 /// The format of `$date_local` and `$date_gmt`, unless `config` sets another one.
 const TIME_FORMAT: &[u8] = b"%A, %d-%b-%Y %H:%M:%S %Z";
 
+/// Time format set by a page's commands.
+static TIME_FORMAT_SET: Key<Option<Bytes>> = Key::new();
+
+/// State set by the commands of the pages of a main request.
+static COMMON: Key<RefCell<Common>> = Key::new();
+
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
     /// Current local time, in the format set by the SSI command `config`.
@@ -65,7 +73,8 @@ pub const BUILTINS: &[Builtin] = builtins! {
 fn date(request: &Request, gmt: bool, out: &mut Vec<u8>) -> bool {
     let clock = nowait_runtime::clock();
     let now = i64::try_from(clock.unix_seconds()).unwrap_or(i64::MAX);
-    let format = request.filters.time_format.as_deref().unwrap_or(TIME_FORMAT);
+    let format =
+        request.state.get(&TIME_FORMAT_SET).and_then(Option::as_deref).unwrap_or(TIME_FORMAT);
     let text = if gmt {
         strftime::format(format, now, 0, "GMT")
     } else {
@@ -246,7 +255,7 @@ impl Page {
 
     /// Accesses the state shared by all pages of the main request.
     fn common<T>(&self, with: impl FnOnce(&mut Common) -> Result<T, Full>) -> Result<T, Failed> {
-        let result = with(self.request.shared.ssi.borrow_mut().get_or_insert_default());
+        let result = with(&mut self.request.shared.state.of(&COMMON).borrow_mut());
         result.map_err(|full| self.fail(format_args!("{full}")))
     }
 

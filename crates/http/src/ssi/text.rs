@@ -1,6 +1,6 @@
 //! Parameters of commands: variables and backslashes. nginx: `ngx_http_ssi_evaluate_string`.
 
-use super::Failed;
+use super::{COMMON, Failed};
 use crate::log::Level;
 use crate::request::Request;
 
@@ -81,7 +81,7 @@ fn variable(
 /// neither exists.
 pub(super) fn append(request: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     let name = name.to_ascii_lowercase();
-    if request.shared.ssi.borrow().as_ref().is_some_and(|common| common.append(&name, out)) {
+    if request.shared.state.get(&COMMON).is_some_and(|common| common.borrow().append(&name, out)) {
         return true;
     }
     std::str::from_utf8(&name)

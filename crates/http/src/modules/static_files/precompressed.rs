@@ -177,7 +177,7 @@ fn outcome(
         }
     };
     if candidate.setting == GzipStatic::On {
-        request.gzip.vary = true;
+        crate::gzip::state(request).vary = true;
     }
     if !candidate.is_allowed(request) {
         return None;

@@ -212,7 +212,7 @@ fn a_body_that_stops_is_cut() {
     for buffering in ["on", "off"] {
         on_each(
             || vec![vec![Step::expect("\r\n\r\n"), Step::reply(start), Step::Closed]],
-            &format!("proxy_read_timeout 100ms; proxy_buffering {buffering};"),
+            &format!("proxy_read_timeout 1s; proxy_buffering {buffering};"),
             |server, _| {
                 server.allow_log("upstream timed out");
                 let mut client = server.client();

@@ -23,7 +23,7 @@ use crate::log::{Level, StartupLog, failed};
 use crate::settings::{ProcessSettings, Settings};
 
 /// How long a start waits for the disks of all directories.
-const ANSWER_MAX: Duration = Duration::from_secs(1);
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// Maximum size of a reply.
 const ANSWER_BYTES_MAX: usize = 4096;

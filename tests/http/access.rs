@@ -71,3 +71,23 @@ fn methods() {
         ],
     );
 }
+
+/// With `satisfy any`, a refusal counts only where it was given.
+#[test]
+fn an_error_page_is_not_refused_for_another_location() {
+    let site = server(
+        r#"
+        location /any {
+            satisfy any;
+            deny all;
+            auth_request /broken;
+            error_page 500 /page;
+        }
+        location /broken { internal; return 500; }
+        location /page { }
+        "#,
+    )
+    .file("html/page", "page")
+    .allow_log("auth request unexpected status");
+    gets(&site, &[("/any", "500\n\npage")]);
+}

@@ -167,6 +167,8 @@ fn start_round(request: &mut Request, start: Start) {
         Start::Location => Phase::Rewrite,
         Start::Content => Phase::Precontent,
     };
+    // It was the other location's.
+    request.refusal = None;
     enter(request, phase);
 }
 

@@ -23,6 +23,7 @@ const CHECKS: &[Check] = &[
     ("layers", layers::dependencies),
     ("code map", layers::code_map),
     ("knots", cycles::knots),
+    ("modules", cycles::modules_apart),
     ("unsafe", rust::unsafe_code),
     ("headers", rust::headers),
     ("length", rust::length),

@@ -19,6 +19,7 @@ pub mod conf;
 pub mod connection;
 pub mod counts;
 mod credentials;
+pub mod directories;
 pub mod error_page;
 pub mod files;
 pub mod filter;

@@ -1,9 +1,9 @@
-//! Import cycles: files of one crate that can only be understood together.
+//! Import cycles, and modules that must not import each other.
 //!
 //! A file imports another if its production code names a path into it: `crate::…`, `super::…`,
 //! `self::…`, or a module that it declares itself; a re-export (`pub use`) counts for those who use it.
-//! Files that import each other, directly or through
-//! others, are one knot. A knot of more than [`KNOT_MAX`] files is an error unless the table `knots` in
+//! Files of one crate that import each other, directly or through others, are one knot: they can only be
+//! understood together. A knot of more than [`KNOT_MAX`] files is an error unless the table `knots` in
 //! ARCHITECTURE.md states its size; the table must be exact, so that a knot that shrinks cannot grow
 //! again unnoticed.
 
@@ -65,37 +65,62 @@ fn sample(knot: &[&str]) -> String {
     format!("{}{more}", knot.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", "))
 }
 
+/// Modules that take part in the core's work, each in a file or a folder below `src/modules/` of their
+/// crate, do not import each other: whoever adds, changes or removes one need not know another.
+pub fn modules_apart(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (manifest, _) in members(tree) {
+        let directory = manifest.trim_end_matches("Cargo.toml");
+        let below = format!("{directory}src/modules/");
+        let module = |file: &str| {
+            let inside = file.strip_prefix(&below)?;
+            Some(inside.split('/').next()?.trim_end_matches(".rs").to_owned())
+        };
+        for (from, to) in imports(&modules(tree, directory), tree) {
+            if let (Some(own), Some(other)) = (module(from), module(to))
+                && own != other
+            {
+                let message = format!("module \"{own}\" imports module \"{other}\"");
+                findings.push(Finding::file(from, message));
+            }
+        }
+    }
+    findings
+}
+
+/// Which file of a crate imports which.
+fn imports<'t>(modules: &Modules<'t>, tree: &'t Tree) -> Vec<(&'t str, &'t str)> {
+    let sources: Vec<(&str, Source)> = modules
+        .iter()
+        .map(|(path, file)| (*file, Source::of(path, tree.text(file).unwrap_or_default())))
+        .collect();
+    let exports: BTreeMap<Path, Path> =
+        sources.iter().flat_map(|(_, source)| source.exports.iter().cloned()).collect();
+    let mut imports = Vec::new();
+    for (from, source) in &sources {
+        let targets = source.imports.iter();
+        let targets = targets.filter_map(|target| file_of(modules, &origin(target, &exports)));
+        let targets: BTreeSet<&str> = targets.map(|path| modules[path]).collect();
+        imports.extend(targets.into_iter().filter(|to| to != from).map(|to| (*from, to)));
+    }
+    imports
+}
+
 /// The knots of a crate, each in the order of its files' paths.
 fn of_crate<'t>(tree: &'t Tree, manifest: &str) -> Vec<Vec<&'t str>> {
     let modules = modules(tree, manifest.trim_end_matches("Cargo.toml"));
-    let files: Vec<&Path> = modules.keys().collect();
-    let number: BTreeMap<&Path, usize> =
-        files.iter().enumerate().map(|(number, path)| (*path, number)).collect();
-    let sources: Vec<Source> = files
-        .iter()
-        .map(|path| Source::of(path, tree.text(modules[*path]).unwrap_or_default()))
-        .collect();
-    let exports: BTreeMap<Path, Path> =
-        sources.iter().flat_map(|source| source.exports.iter().cloned()).collect();
-    let edges: Vec<Vec<usize>> = sources
-        .iter()
-        .enumerate()
-        .map(|(from, source)| {
-            let targets: BTreeSet<usize> = source
-                .imports
-                .iter()
-                .filter_map(|target| file_of(&modules, &origin(target, &exports)).cloned())
-                .map(|target| number[&target])
-                .filter(|to| *to != from)
-                .collect();
-            targets.into_iter().collect()
-        })
-        .collect();
+    let files: Vec<&str> = modules.values().copied().collect();
+    let number: BTreeMap<&str, usize> =
+        files.iter().enumerate().map(|(number, file)| (*file, number)).collect();
+    let mut edges = vec![Vec::new(); files.len()];
+    for (from, to) in imports(&modules, tree) {
+        edges[number[from]].push(number[to]);
+    }
     let mut knots: Vec<Vec<&str>> = components(&edges)
         .into_iter()
         .filter(|component| component.len() > 1)
         .map(|component| {
-            let mut knot: Vec<&str> = component.iter().map(|at| modules[files[*at]]).collect();
+            let mut knot: Vec<&str> = component.iter().map(|at| files[*at]).collect();
             knot.sort_unstable();
             knot
         })
@@ -383,6 +408,25 @@ mod tests {
         let mut all = vec![("ARCHITECTURE.md", &*page), ("crates/a/Cargo.toml", "")];
         all.extend(files.iter().map(|(path, text)| (&**path, &**text)));
         knots(&Tree::of(&all)).len()
+    }
+
+    #[test]
+    fn modules_must_not_import_each_other() {
+        let findings = |text: &str| {
+            let files = [
+                ("Cargo.toml", "[workspace]\n"),
+                ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n"),
+                ("crates/a/src/lib.rs", "mod modules;\n"),
+                ("crates/a/src/modules.rs", "pub mod b;\npub mod c;\nuse b::MODULE;\n"),
+                ("crates/a/src/modules/b/mod.rs", text),
+                ("crates/a/src/modules/b/conf.rs", ""),
+                ("crates/a/src/modules/c.rs", ""),
+            ];
+            modules_apart(&Tree::of(&files)).len()
+        };
+        assert_eq!(findings("mod conf;\nuse crate::modules::b::conf::A;\n"), 0);
+        assert_eq!(findings("use crate::modules::c::A;\n"), 1);
+        assert_eq!(findings("use super::c::A;\n"), 1);
     }
 
     #[test]

@@ -4,9 +4,8 @@ use nowait_conf::{Cx, Scope};
 use nowait_runtime::fs::{self, Kind, ReadDirOptions};
 
 use crate::conf::content::RandomIndexConf;
+use crate::directories::{ENTRIES_MAX, refuse};
 use crate::module::{Handler, Module, Parts, Phase, Step};
-use crate::modules::autoindex::ENTRIES_MAX;
-use crate::modules::autoindex::refuse;
 use crate::outcome::{Outcome, Target};
 use crate::request::Request;
 

@@ -20,9 +20,9 @@ use super::pump;
 use super::tunnel::Tunnel;
 use super::{Fault, Tee};
 use crate::connection::Watch;
-use crate::modules::limit::Held;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
+use nowait_front::limit::connections::Held;
 
 /// A body up to about this size is read at once if it has arrived already.
 const AT_ONCE_BYTES_MAX: usize = 64 * 1024;

@@ -21,9 +21,9 @@ use super::connect::Link;
 use super::receive::HeadFault;
 use super::upload::{Limits, Sending, Upload};
 use super::{BodyEvent, Cause, Codec, Fault, HeadEvent, Settings, State};
-use crate::modules::limit::Held;
 use crate::request::ReadError;
 use crate::response::BodyError;
+use nowait_front::limit::connections::Held;
 
 /// A request under way on a connection to an upstream.
 pub(super) struct Exchange {

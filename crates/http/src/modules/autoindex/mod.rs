@@ -10,16 +10,13 @@ use nowait_message::Method;
 use nowait_runtime::fs::{self, Kind, Listing, ReadDirOptions};
 
 use crate::conf::content::{AutoindexConf, ListingFormat};
-use crate::files;
+use crate::directories::{ENTRIES_MAX, refuse};
 use crate::log::Level;
 use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Part, Response};
 use listing::{Entry, Format, Options};
-
-/// Most entries of a listing; a larger directory is listed in part, and the error log says so.
-pub const ENTRIES_MAX: usize = 100_000;
 
 /// This module.
 pub static MODULE: Module =
@@ -125,30 +122,4 @@ fn respond(request: &Request, conf: &AutoindexConf, format: &Format, listing: Li
     }
     let parts: VecDeque<Part> = chunks.into_iter().map(Part::Bytes).collect();
     Response { head, body: Body::Parts(parts) }.into()
-}
-
-/// The response for a directory that can't be read.
-pub(crate) fn refuse(request: &Request, path: &[u8], error: &std::io::Error) -> Outcome {
-    use std::io::ErrorKind;
-    if nowait_runtime::pool::PoolError::of(error).is_some() {
-        request.log(Level::Error, format_args!("{error}"));
-        return Outcome::status(500);
-    }
-    let status = match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => 404,
-        ErrorKind::PermissionDenied => 403,
-        _ => 500,
-    };
-    let level = if status == 500 { Level::Crit } else { Level::Error };
-    if status != 404 || request.location().pages.log_not_found {
-        request.log(
-            level,
-            format_args!(
-                "opendir() \"{}\" failed {}",
-                String::from_utf8_lossy(path),
-                files::errno(error)
-            ),
-        );
-    }
-    Outcome::status(status)
 }

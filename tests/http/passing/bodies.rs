@@ -96,10 +96,21 @@ fn a_slow_client_does_not_keep_its_upstream() {
 
 /// Waits until a temporary file is in use, which has no name by then. False: it can't be seen here.
 pub(super) fn wait_spilled(server: &Server) -> bool {
+    wait_spilled_beyond(server, 0)
+}
+
+/// The same, until the file has more than this many bytes.
+pub(super) fn wait_spilled_beyond(server: &Server, bytes: u64) -> bool {
     wait::until("a temporary file", wait::PATIENCE, || {
         let Some(open) = server.descriptors() else { return Some(false) };
         let is_temp = |path: &Path| path.to_string_lossy().contains("proxy_temp");
-        open.iter().any(|descriptor| is_temp(&descriptor.target)).then_some(true)
+        let mut temporary = open.iter().filter(|descriptor| is_temp(&descriptor.target));
+        let length = |pid, number| {
+            let path = format!("/proc/{pid}/fd/{number}");
+            std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+        };
+        let enough = |length: u64| bytes == 0 || length > bytes;
+        temporary.any(|file| enough(length(file.pid, file.number))).then_some(true)
     })
 }
 

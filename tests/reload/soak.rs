@@ -24,7 +24,7 @@ const PHASES: u32 = 4;
 /// Idle connections to upstream servers and open files of hot objects at rest differ so much.
 const DESCRIPTORS_MORE: usize = 24;
 /// Threads that later phases may add. The cache's pool starts up to 16 as the load calls for them, and
-/// none of them ends; a thread that a reload left behind would come to more than twice as many.
+/// none of them ends. One thread left behind by each reload would be more.
 const THREADS_MORE: usize = 20;
 /// What the allocator keeps differs from run to run.
 const GROWTH_KB_MAX: u64 = 48 << 10;

@@ -31,6 +31,9 @@ const FRAME_FDS_MAX: usize = 65_536;
 /// Maximum items of a list in a frame.
 const LIST_MAX: usize = 65_536;
 
+/// Four numbers: what a frame is, its kind, the length of its body, the number of descriptors.
+const HEAD_BYTES: usize = 16;
+
 /// How long the other side may take for one frame before it counts as dead.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -324,12 +327,14 @@ fn send_frame(
     if body.len() > FRAME_BYTES_MAX || fds.len() > FRAME_FDS_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "configuration is too large"));
     }
-    let mut head = Vec::with_capacity(16);
+    // In one piece: a process that gets no processor time between two would leave the other side
+    // waiting for the second.
+    let mut frame = Vec::with_capacity(HEAD_BYTES + body.len());
     for word in [MAGIC, kind, body.len() as u32, fds.len() as u32] {
-        head.extend_from_slice(&word.to_le_bytes());
+        frame.extend_from_slice(&word.to_le_bytes());
     }
-    socket.write_all(&head)?;
-    socket.write_all(body)?;
+    frame.extend_from_slice(body);
+    socket.write_all(&frame)?;
     for some in fds.chunks(FDS_PER_MESSAGE_MAX) {
         fdpass::send(socket, &[0], some)?;
     }
@@ -339,7 +344,7 @@ fn send_frame(
 type Frame = (u32, Vec<u8>, Vec<OwnedFd>);
 
 fn receive_frame(mut socket: &UnixStream) -> io::Result<Option<Frame>> {
-    let mut head = [0; 16];
+    let mut head = [0; HEAD_BYTES];
     match socket.read(&mut head[..1]) {
         Ok(0) => return Ok(None),
         Ok(_) => socket.read_exact(&mut head[1..])?,

@@ -262,10 +262,14 @@ impl Master {
             Ok(Some(message)) => self.heard(index, message),
             Ok(None) => self.fell_silent(index),
             Err(error) => {
-                self.log.log(
-                    Level::Alert,
-                    format_args!("worker process {} talks nonsense: {error}", child.pid()),
-                );
+                let pid = child.pid();
+                let line = match error.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                        format!("worker process {pid} stopped within a message, it is killed")
+                    }
+                    _ => format!("worker process {pid} talks nonsense, it is killed: {error}"),
+                };
+                self.log.log(Level::Alert, format_args!("{line}"));
                 child.kill(&self.log);
                 self.fell_silent(index)
             }

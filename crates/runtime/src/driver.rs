@@ -248,6 +248,15 @@ impl Driver {
         }
     }
 
+    /// Adds a few bytes to what was reported as sent and is still under way; they stay in `chain` if
+    /// nothing is.
+    pub(crate) fn append_behind(&mut self, key: Key, chain: &mut Chain) {
+        match self {
+            Driver::Epoll(_) | Driver::Sim(_) => {}
+            Driver::Uring(driver) => driver.append_behind(key, chain),
+        }
+    }
+
     /// Sends as much as the kernel takes at once; 0 where sending is asynchronous.
     pub(crate) fn try_send(
         &mut self,

@@ -6,6 +6,7 @@
 mod address;
 mod connect;
 mod datagram;
+mod layer;
 mod listener;
 mod packet;
 mod relay;
@@ -16,6 +17,7 @@ mod stream;
 pub use address::Address;
 pub use connect::{ConnectError, ConnectOptions};
 pub use datagram::Datagram;
+pub use layer::{DetachedLayer, Layer, Opened};
 pub use listener::{Accepted, Listener, ListenerOptions};
 pub use packet::Packet;
 pub use relay::{AfterEnd, Observer, RelayEnd, RelayOptions, Side, Sides, relay};

@@ -60,6 +60,8 @@ impl Op {
 /// A send: owned by the kernel while in flight, see `uring.rs`.
 pub(super) struct Sending {
     pub(super) chain: Chain,
+    /// To be sent right after a send that was reported as done.
+    pub(super) after: Chain,
     pub(super) slices: [libc::iovec; SLICES_MAX],
     pub(super) header: libc::msghdr,
     /// Total length of the slices.
@@ -191,7 +193,7 @@ impl Slot {
 
     pub(super) fn make_blocking(&mut self) {
         if self.is(Is::Nonblocking) {
-            // SAFETY: the descriptor is open while its slot is not closing.
+            // SAFETY: the descriptor is open: its slot is there, and closes it only on removal.
             let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
             // Cannot fail on a socket; if it did, operations would return EAGAIN and be repeated.
             let _ = rustix::io::ioctl_fionbio(fd, false);
@@ -228,6 +230,7 @@ impl Sending {
         const NO_SLICE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         Sending {
             chain: Chain::new(),
+            after: Chain::new(),
             slices: [NO_SLICE; SLICES_MAX],
             // SAFETY: all zeros is a valid `msghdr`: integers and null pointers.
             header: unsafe { std::mem::zeroed() },

@@ -46,9 +46,18 @@ const DIRECT_ALIGNMENT_MIN: u32 = 4096;
 /// Those of openat2(2); EINVAL for a path with a NUL byte; ELOOP for links that
 /// [`OpenOptions::symlinks`] forbids.
 pub async fn open(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<File> {
-    if let Some(result) = try_open(io, path, options) {
-        return result;
+    match try_open(io, path, options) {
+        Some(result) => result,
+        None => open_in_pool(io, path, options).await,
     }
+}
+
+/// Opens a file for which [`try_open`] has just had no result: in the pool, without asking for it
+/// inline again.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_in_pool(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<File> {
     let id = known::path_id(path);
     let (path, options, pool, settings) =
         (path.to_vec(), *options, io.pool.clone(), Settings::of(io));
@@ -56,7 +65,7 @@ pub async fn open(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<Fil
     offload(io, Class::Path, Op::Open, id, work).await
 }
 
-/// Opens like [`open`] if that needs no disk; `None`: it needs the pool.
+/// Opens like [`open`] if that needs no disk; `None`: [`open_in_pool`] has to be called.
 pub fn try_open(io: &Io, path: &[u8], options: &OpenOptions) -> Option<io::Result<File>> {
     if io.opens_inline() {
         let open = || open_waiting(io.pool.clone(), path, options, Settings::of(io));

@@ -30,6 +30,9 @@ fn a_file_lives_and_dies() {
         assert_eq!(file.size(), 11);
         assert_eq!(&file.read_at(&io, 0, 100).await.unwrap()[..], b"hello world");
         assert_eq!(&file.read_at(&io, 6, 100).await.unwrap()[..], b"world");
+        let file = open_in_pool(&io, &path("a/b/file"), &options).await.unwrap();
+        assert_eq!(&file.read_at(&io, 0, 5).await.unwrap()[..], b"hello");
+        assert!(open_in_pool(&io, &path("a/b/none"), &options).await.is_err());
         assert_eq!(stat(&io, &path("a/b"), Symlinks::Follow).await.unwrap().kind, Kind::Directory);
         let options = ReadDirOptions { entries_max: 10, metadata: true };
         let listing = read_dir(&io, &path("a/b"), &options).await.unwrap();

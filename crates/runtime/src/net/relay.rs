@@ -232,7 +232,8 @@ impl Shared<'_> {
         let mut turn = 0;
         // Bytes without a pause.
         let mut run = 0;
-        let may_splice = rate == 0 && self.options.buffer_bytes >= LARGE_BUF_BYTES;
+        let is_plain = !source.has_layer() && !self.streams.of(from.other()).has_layer();
+        let may_splice = is_plain && rate == 0 && self.options.buffer_bytes >= LARGE_BUF_BYTES;
         // The last piece filled a regular buffer: there is more than fits into one.
         let mut bulk = false;
         loop {

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::Stream;
+use super::layer::Layered;
 use crate::buf::{Chain, Chunk, FileRange, OutBuf};
 use crate::driver::{Follows, Wait};
 use crate::fs::{Claim, Sent, Steps};
@@ -68,6 +69,8 @@ pub struct Send<'a> {
     /// Direct calls are being made on the descriptor.
     direct: bool,
     steps: Steps,
+    /// Bytes that the layer has sealed, and that have not left yet.
+    sealed: u64,
     /// The pool's right to send the bytes it reads; `None`: it only reads.
     claim: Option<Claim>,
 }
@@ -102,6 +105,7 @@ impl<'a> Send<'a> {
             state: State::Ready,
             direct: false,
             steps: Steps::default(),
+            sealed: 0,
             claim: None,
         }
     }
@@ -127,7 +131,9 @@ impl<'a> Send<'a> {
     /// Does one step: `Ready(true)` when the chain has been sent.
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         match &mut self.state {
-            State::Ready if self.chain.is_empty() => return Poll::Ready(Ok(true)),
+            State::Ready if self.chain.is_empty() && !self.stream.has_output() => {
+                return Poll::Ready(Ok(true));
+            }
             State::Ready => {}
             State::Memory => return self.poll_memory(cx),
             State::Full { armed } => {
@@ -177,6 +183,9 @@ impl<'a> Send<'a> {
             false if self.options.early => Follows::Nothing,
             false => Follows::Later,
         };
+        if let Some(layered) = self.stream.layer.get() {
+            return self.poll_sealed(layered, follows, cx);
+        }
         let (key, fd) = (self.stream.key, self.stream.fd());
         let chain = &mut self.chain;
         let polled = self.stream.local.driver.borrow_mut().poll_send(key, fd, chain, follows, cx);
@@ -184,6 +193,30 @@ impl<'a> Send<'a> {
             Poll::Ready(result) => {
                 self.state = State::Ready;
                 self.progress(result? as u64);
+                Poll::Ready(Ok(false))
+            }
+            Poll::Pending => {
+                self.state = State::Memory;
+                self.poll_timeout(cx)
+            }
+        }
+    }
+
+    /// Like `poll_memory`, through the layer.
+    fn poll_sealed(
+        &mut self,
+        layered: &Layered,
+        follows: Follows,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<bool>> {
+        let (sealed, polled) = layered.poll_send(self.stream, &mut self.chain, follows, cx);
+        self.sealed += sealed as u64;
+        match polled {
+            Poll::Ready(result) => {
+                result?;
+                self.state = State::Ready;
+                let sent = if layered.is_flushed() { std::mem::take(&mut self.sealed) } else { 0 };
+                self.progress(sent);
                 Poll::Ready(Ok(false))
             }
             Poll::Pending => {
@@ -206,9 +239,18 @@ impl<'a> Send<'a> {
         self.deadline = None;
     }
 
+    /// The layer's own output is its own affair again.
+    fn end_turn(&self) {
+        if let Some(layered) = self.stream.layer.get() {
+            layered.send_done();
+        }
+    }
+
     /// Whether `sendfile` is possible.
     fn sends_by_kernel(&self, range: &FileRange) -> bool {
-        !range.file.is_direct() && self.stream.local.driver.borrow().sends_files()
+        !range.file.is_direct()
+            && self.stream.layer.get().is_none()
+            && self.stream.local.driver.borrow().sends_files()
     }
 
     /// Reads a small file range into memory, wherever in the chain it is.
@@ -308,12 +350,14 @@ impl Future for Send<'_> {
             }
         }
         self.stream.disarm(&self.stream.send_timer);
+        self.end_turn();
         Poll::Ready(Ok(()))
     }
 }
 
 impl Drop for Send<'_> {
     fn drop(&mut self) {
+        self.end_turn();
         if matches!(self.state, State::Memory | State::Full { .. }) {
             self.stream.forget(Wait::Write, &self.stream.send_timer);
         }

@@ -1,6 +1,6 @@
 //! Connections.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -14,6 +14,7 @@ use std::time::Duration;
 use rustix::net::{self, sockopt};
 
 use super::Address;
+use super::layer::{DetachedLayer, Layered};
 use super::send::{Send, SendOptions};
 use crate::buf::{Chain, Received, RecvBuf};
 use crate::driver::{Key, Role, Wait};
@@ -30,6 +31,8 @@ pub struct Stream {
     /// `None` only while it is dropped or given up.
     fd: Option<OwnedFd>,
     pub(super) key: Key,
+    /// What stands between the user and the socket, such as TLS.
+    pub(super) layer: OnceCell<Box<Layered>>,
     recv_timer: Cell<Option<TimerId>>,
     pub(super) send_timer: Cell<Option<TimerId>>,
     pub(super) sent: Cell<u64>,
@@ -70,6 +73,7 @@ impl Stream {
             local: local.clone(),
             fd: Some(fd),
             key,
+            layer: OnceCell::new(),
             recv_timer: Cell::new(None),
             send_timer: Cell::new(None),
             sent: Cell::new(0),
@@ -123,21 +127,28 @@ impl Stream {
 
     /// Sends as much as the kernel takes at once, and returns the number of bytes; for the
     /// beginning of data that would be passed to [`send`](Self::send), while no send is in
-    /// progress. Also 0 where the driver sends by completions.
+    /// progress. Also 0 where the driver sends by completions, and with a layer.
     ///
     /// # Errors
     /// Errors reported by the network.
     pub fn try_send(&self, data: &[u8]) -> io::Result<usize> {
+        if self.layer.get().is_some() {
+            return Ok(0);
+        }
         let sent = self.local.driver.borrow_mut().try_send(self.key, self.fd(), data)?;
         self.sent.set(self.sent.get() + sent as u64);
         Ok(sent)
     }
 
     /// Watches a connection on which nothing is expected: ready when anything arrives, including
-    /// the end or a failure. The waker stays registered until [`unwatch`](Self::unwatch); the
+    /// the end or a failure. What the layer keeps for itself, such as late tickets, is no such
+    /// thing. The waker stays registered until [`unwatch`](Self::unwatch); the
     /// driver's work meanwhile serves the next receive, so that idle time costs no system call.
     /// After `Ready` the connection is only fit for closing: the received data is lost.
     pub fn poll_quiet(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(layered) = self.layer.get() {
+            return layered.poll_recv(self, cx).map(drop);
+        }
         self.local.driver.borrow_mut().poll_recv(self.key, self.fd(), cx).map(drop)
     }
 
@@ -151,16 +162,28 @@ impl Stream {
     ///
     /// # Errors
     /// `ConnectionAborted` when received data has not been consumed, or sends are not complete; the
-    /// connection is closed.
-    pub async fn into_fd(mut self) -> io::Result<OwnedFd> {
+    /// connection is closed. `Unsupported`: there is a layer; use [`into_parts`](Self::into_parts).
+    pub async fn into_fd(self) -> io::Result<OwnedFd> {
+        match self.has_layer() {
+            true => Err(io::ErrorKind::Unsupported.into()),
+            false => Ok(self.into_parts().await?.0),
+        }
+    }
+
+    /// Like [`into_fd`](Self::into_fd), with the layer, which the next user has to attach.
+    ///
+    /// # Errors
+    /// `ConnectionAborted`, as for `into_fd`.
+    pub async fn into_parts(mut self) -> io::Result<(OwnedFd, Option<DetachedLayer>)> {
         if !self.release().await? {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
+        let layer = self.detach_layer();
         let mut dropped = Vec::new();
         self.local.driver.borrow_mut().release(self.key, &mut dropped);
         self.drop_timers(&mut dropped);
         self.local.connection_closed();
-        Ok(self.fd.take().expect("present until drop"))
+        Ok((self.fd.take().expect("present until drop"), layer))
     }
 
     /// Ends what the driver has under way, after what was reported as sent has been sent. True:
@@ -172,6 +195,9 @@ impl Stream {
     /// A send has failed or is not complete: the connection is fit only for closing.
     pub async fn release(&self) -> io::Result<bool> {
         std::future::poll_fn(|cx| {
+            if let Some(layered) = self.layer.get() {
+                std::task::ready!(layered.poll_release(self, cx))?;
+            }
             let mut driver = self.local.driver.borrow_mut();
             driver.poll_release(self.key, self.fd(), cx)
         })
@@ -181,14 +207,21 @@ impl Stream {
     /// A descriptor of the same socket, for who uses it after [`release`](Self::release).
     ///
     /// # Errors
-    /// When descriptors have run out.
+    /// When descriptors have run out. `Unsupported`: there is a layer, which has to be taken off
+    /// first ([`detach_layer`](Self::detach_layer)).
     pub fn parted(&self) -> io::Result<OwnedFd> {
+        if self.has_layer() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         self.fd().try_clone_to_owned()
     }
 
-    /// Whether bytes wait in the socket's queue; of use after [`release`](Self::release), when the
+    /// Whether bytes wait in the socket's queue, or before the layer; of use after [`release`](Self::release), when the
     /// driver takes none.
     pub fn has_bytes(&self) -> bool {
+        if self.layer.get().is_some_and(|layered| layered.has_input()) {
+            return true;
+        }
         let flags = net::RecvFlags::PEEK | net::RecvFlags::DONTWAIT;
         matches!(net::recv(self.fd(), &mut [0u8; 1][..], flags), Ok((_, 1..)))
     }
@@ -238,12 +271,12 @@ impl Stream {
         self.fd.as_ref().expect("present until drop").as_fd()
     }
 
-    /// Bytes sent so far.
+    /// Bytes sent so far; with a layer, those that it was given.
     pub fn bytes_sent(&self) -> u64 {
         self.sent.get()
     }
 
-    /// Bytes received so far.
+    /// Bytes received so far; with a layer, those that it returned.
     pub fn bytes_received(&self) -> u64 {
         self.received.get()
     }
@@ -265,7 +298,7 @@ impl Stream {
         Ok(Address::from_any(net::getsockname(self.fd())?))
     }
 
-    /// Ends our side; the peer sees the end after everything sent.
+    /// Ends our side, first that of the layer; the peer sees the end after everything sent.
     ///
     /// # Errors
     /// When the connection is already gone.
@@ -278,6 +311,9 @@ impl Stream {
     /// # Errors
     /// When the connection is already gone.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        if let Some(layered) = self.layer.get() {
+            return layered.shutdown(self, how);
+        }
         self.local.driver.borrow_mut().shutdown(self.key, self.fd(), how)
     }
 
@@ -349,6 +385,11 @@ fn tcp_only(result: rustix::io::Result<()>) -> io::Result<()> {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        if let Some(layered) = self.layer.get()
+            && self.fd.is_some()
+        {
+            layered.close(self);
+        }
         // Given up: the descriptor belongs to someone else.
         let Some(fd) = self.fd.take() else { return };
         let mut dropped = Vec::new();
@@ -387,7 +428,10 @@ impl Future for Recv<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let stream = self.stream;
-        let polled = stream.local.driver.borrow_mut().poll_recv(stream.key, stream.fd(), cx);
+        let polled = match stream.layer.get() {
+            None => stream.local.driver.borrow_mut().poll_recv(stream.key, stream.fd(), cx),
+            Some(layered) => layered.poll_recv(stream, cx),
+        };
         if let Poll::Ready(result) = polled {
             if std::mem::take(&mut self.waiting) {
                 stream.disarm(&stream.recv_timer);
@@ -426,8 +470,11 @@ impl Future for RecvLarge<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let stream = self.stream;
-        let (key, fd) = (stream.key, stream.fd());
-        let polled = stream.local.driver.borrow_mut().poll_recv_large(key, fd, self.max_bytes, cx);
+        let (key, fd, max) = (stream.key, stream.fd(), self.max_bytes);
+        let polled = match stream.layer.get() {
+            None => stream.local.driver.borrow_mut().poll_recv_large(key, fd, max, cx),
+            Some(layered) => layered.poll_recv_large(stream, max, cx),
+        };
         if let Poll::Ready(result) = polled {
             if std::mem::take(&mut self.waiting) {
                 stream.disarm(&stream.recv_timer);

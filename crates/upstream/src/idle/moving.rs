@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use nowait_runtime::Remote;
-use nowait_runtime::net::Stream;
+use nowait_runtime::net::{DetachedLayer, Stream};
 use nowait_runtime::time::timeout;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -25,6 +25,7 @@ const HANDOVER_MAX: Duration = Duration::from_millis(5);
 /// A connection in transit.
 struct Moved {
     fd: OwnedFd,
+    layer: Option<DetachedLayer>,
     opened: Instant,
     requests: u64,
 }
@@ -43,11 +44,21 @@ pub(super) async fn ask(
         Box::pin(give(pool, peer, tag, local, sender))
     });
     from.spawn(give).ok()?;
-    let Moved { fd, opened, requests } = timeout(HANDOVER_MAX, Receiver(parcel)).await.ok()??;
-    if !is_open(&fd) {
+    let Moved { fd, layer, opened, requests } =
+        timeout(HANDOVER_MAX, Receiver(parcel)).await.ok()??;
+    if layer.is_none() && !is_open(&fd) {
         return None;
     }
     let stream = Rc::new(Stream::from_fd(fd).ok()?);
+    if let Some(layer) = layer {
+        stream.attach_layer(layer);
+        // What has arrived may be for the layer alone.
+        let noise = stream.poll_quiet(&mut Context::from_waker(Waker::noop())).is_ready();
+        stream.unwatch();
+        if noise {
+            return None;
+        }
+    }
     Some(IdleConnection { stream, opened, requests, watch: None })
 }
 
@@ -59,8 +70,8 @@ async fn give(pool: u64, peer: u64, tag: Tag, local: bool, sender: Sender) {
     };
     stream.unwatch();
     let Some(stream) = Rc::into_inner(stream) else { return };
-    if let Ok(fd) = stream.into_fd().await {
-        sender.send(Moved { fd, opened, requests });
+    if let Ok((fd, layer)) = stream.into_parts().await {
+        sender.send(Moved { fd, layer, opened, requests });
     }
 }
 

@@ -139,8 +139,15 @@ impl Uring {
         if slot.is(Is::SendAbandoned) || slot.is(Is::SendBehind) {
             if let Some(mut sending) = slot.sending.take() {
                 let chain = std::mem::take(&mut sending.chain);
+                let after = std::mem::take(&mut sending.after);
                 if slot.is(Is::SendBehind) {
                     match result {
+                        Ok(count) if count as u64 == chain.len() && !after.is_empty() => {
+                            drop(chain);
+                            self.keep(sending);
+                            self.start_send(index, after, false, true);
+                            return;
+                        }
                         Ok(count) if count as u64 == chain.len() => {}
                         Ok(_) => slot.send_error.set(Errno::PIPE),
                         Err(error) => slot.send_error.set(error),
@@ -163,6 +170,17 @@ impl Uring {
             });
         }
         woken.extend(slot.waiters.take_write());
+    }
+
+    /// Adds a few bytes to the send in flight if it was reported as done: they are sent right after
+    /// it, before a shutdown or a close, and count as sent, too. Otherwise they stay in `chain`.
+    pub(crate) fn append_behind(&mut self, key: Key, chain: &mut Chain) {
+        let slot = &mut self.slots[key.0 as usize];
+        if slot.is(Is::SendBehind)
+            && let Some(sending) = &mut slot.sending
+        {
+            sending.after.append(std::mem::take(chain));
+        }
     }
 
     /// Shuts down one or both sides of the connection, after everything reported as sent.

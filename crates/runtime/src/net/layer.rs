@@ -1,0 +1,466 @@
+//! What may stand between a connection's user and its socket, such as TLS.
+//!
+//! The runtime knows only the interface, [`Layer`]. A connection gets its layer by
+//! [`Stream::set_layer`] when a handshake has been made on it, and is used as before: its operations
+//! receive and send plaintext, file ranges are read and sealed, relays copy. What the layer has to
+//! send by itself leaves with the next send, or while something is received.
+//!
+//! A connection without a layer pays for one check per operation, and has room for one pointer. An
+//! idle connection with a layer holds no buffer: received bytes that are not a whole record are kept
+//! in pooled memory, and only as long as the rest is missing.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::Shutdown;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+use super::Stream;
+use crate::buf::{
+    Chain, Chunk, LargeBuf, OutBuf, Received, RecvBuf, put_recv_memory, take_recv_memory,
+};
+use crate::driver::Follows;
+
+/// Plaintext sealed at once: the records of one send to the kernel. With what they add, they fit
+/// into pooled memory.
+const SEAL_BYTES_MAX: usize = 64 * 1024;
+
+/// Chunks shorter than this are joined before they are sealed, so that a head and a small body
+/// share a record.
+const JOIN_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes copied to complete a record: the size of the largest, about.
+const COMPLETE_BYTES: usize = 17 * 1024;
+
+/// What a layer adds to [`SEAL_BYTES_MAX`], about.
+const OVERHEAD_BYTES: usize = 512;
+
+/// The result of [`Layer::open`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Bytes of the input that are done with.
+    pub consumed: usize,
+    /// Bytes of plaintext written.
+    pub written: usize,
+    /// The peer has ended its side: no more plaintext will follow.
+    pub ended: bool,
+}
+
+/// A protocol between plaintext and the bytes on the wire. It makes no calls of its own, and has no
+/// buffers: all memory is its caller's.
+pub trait Layer: Send {
+    /// Opens the whole records at the beginning of `input`, in place, and writes plaintext as far
+    /// as there is room; 16 KB are enough for one record. Bytes that are not consumed are
+    /// unchanged. What is to be sent because of it is appended to `output`, also in case of an
+    /// error.
+    ///
+    /// # Errors
+    /// The peer breaks the protocol; each further call fails, too.
+    fn open(
+        &mut self,
+        input: &mut [u8],
+        plain: &mut [u8],
+        output: &mut Vec<u8>,
+    ) -> io::Result<Opened>;
+
+    /// Appends `plain`, sealed, to `output`.
+    ///
+    /// # Errors
+    /// The layer has failed, or this side has ended.
+    fn seal(&mut self, plain: &[u8], output: &mut Vec<u8>) -> io::Result<()>;
+
+    /// Appends the end of this side to `output`; nothing if it has ended, or failed.
+    fn end(&mut self, output: &mut Vec<u8>);
+
+    /// The layer itself, for its facts.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A layer that was taken off its connection, to be set on another handle of the same socket,
+/// perhaps by another worker.
+pub struct DetachedLayer {
+    layer: Box<dyn Layer>,
+    input: Vec<u8>,
+}
+
+/// A connection's layer, and the bytes that wait on both sides of it.
+pub(super) struct Layered {
+    /// `None`: taken off.
+    layer: RefCell<Option<Box<dyn Layer>>>,
+    /// Received, and not opened: an incomplete record, or records for which there was no room.
+    input: RefCell<OutBuf>,
+    /// Sealed, and not taken by the driver.
+    output: RefCell<Chain>,
+    /// The driver has taken output, and has not reported the result.
+    in_flight: Cell<bool>,
+    /// A send is under way, which also sends all output.
+    sending: Cell<bool>,
+    /// The peer has ended its side.
+    ended: Cell<bool>,
+    /// To be performed when all output is sent.
+    shutdown: Cell<Option<Shutdown>>,
+}
+
+impl Stream {
+    /// Puts a layer between the user and the socket, for all that follows. `input` was received
+    /// already, behind what the layer knows.
+    ///
+    /// # Panics
+    /// If there is one.
+    pub fn set_layer(&self, layer: Box<dyn Layer>, input: &[u8]) {
+        let mut waiting = OutBuf::new();
+        if !input.is_empty() {
+            waiting.extend_from_slice(input);
+        }
+        let layered = Layered {
+            layer: RefCell::new(Some(layer)),
+            input: RefCell::new(waiting),
+            output: RefCell::default(),
+            in_flight: Cell::new(false),
+            sending: Cell::new(false),
+            ended: Cell::new(false),
+            shutdown: Cell::new(None),
+        };
+        assert!(self.layer.set(Box::new(layered)).is_ok(), "a connection has at most one layer");
+    }
+
+    /// Sets a layer that was taken off another handle of the same socket.
+    ///
+    /// # Panics
+    /// If there is one.
+    pub fn attach_layer(&self, detached: DetachedLayer) {
+        self.set_layer(detached.layer, &detached.input);
+    }
+
+    /// Takes the layer off, after [`release`](Stream::release). The connection is then fit only for
+    /// giving its descriptor away.
+    pub fn detach_layer(&self) -> Option<DetachedLayer> {
+        let layered = self.layer.get()?;
+        let layer = layered.layer.take()?;
+        let input = layered.input.take().to_vec();
+        Some(DetachedLayer { layer, input })
+    }
+
+    /// Whether there is a layer.
+    pub fn has_layer(&self) -> bool {
+        self.layer.get().is_some_and(|layered| layered.layer.borrow().is_some())
+    }
+
+    /// Looks at the layer if it is a `T`.
+    pub fn with_layer<T: 'static, R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        let layer = self.layer.get()?.layer.borrow();
+        layer.as_ref()?.as_any().downcast_ref().map(look)
+    }
+
+    /// Whether bytes of the layer are still to be sent.
+    pub(super) fn has_output(&self) -> bool {
+        self.layer.get().is_some_and(|layered| !layered.is_flushed())
+    }
+}
+
+impl Layered {
+    /// Receives plaintext into a regular buffer.
+    pub(super) fn poll_recv(
+        &self,
+        stream: &Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<RecvBuf>> {
+        loop {
+            self.poll_own_output(stream, cx);
+            if self.ended.get() {
+                return Poll::Ready(Ok(RecvBuf::empty()));
+            }
+            if self.has_input()
+                && let Some(plain) = self.open_small(stream, None, cx)?
+            {
+                return Poll::Ready(Ok(plain));
+            }
+            if self.ended.get() {
+                continue;
+            }
+            let polled = stream.local.driver.borrow_mut().poll_recv(stream.key, stream.fd(), cx);
+            let mut buf = std::task::ready!(polled)?;
+            // nginx takes a missing end of the layer as an end, too.
+            if buf.is_empty() {
+                return Poll::Ready(Ok(buf));
+            }
+            if let Some(plain) = self.open_small(stream, Some(&mut buf), cx)? {
+                return Poll::Ready(Ok(plain));
+            }
+        }
+    }
+
+    /// Receives plaintext, perhaps into a large buffer.
+    pub(super) fn poll_recv_large(
+        &self,
+        stream: &Stream,
+        max_bytes: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Received>> {
+        loop {
+            self.poll_own_output(stream, cx);
+            if self.ended.get() {
+                return Poll::Ready(Ok(Received::empty()));
+            }
+            if self.has_input()
+                && let Some(plain) = self.open_small(stream, None, cx)?
+            {
+                return Poll::Ready(Ok(Received::Lent(plain)));
+            }
+            if self.ended.get() {
+                continue;
+            }
+            let (key, fd) = (stream.key, stream.fd());
+            let polled = stream.local.driver.borrow_mut().poll_recv_large(key, fd, max_bytes, cx);
+            let mut buf = std::task::ready!(polled)?;
+            if buf.is_empty() {
+                return Poll::Ready(Ok(buf));
+            }
+            let mut plain = LargeBuf::take(self.input.borrow().len() + buf.len());
+            let written = self.open(stream, Some(&mut buf), plain.memory(), cx)?;
+            if written > 0 {
+                plain.filled(written);
+                return Poll::Ready(Ok(Received::Large(plain)));
+            }
+        }
+    }
+
+    /// Opens into a regular buffer; `None`: there is no plaintext.
+    fn open_small(
+        &self,
+        stream: &Stream,
+        received: Option<&mut [u8]>,
+        cx: &mut Context<'_>,
+    ) -> io::Result<Option<RecvBuf>> {
+        let mut memory = take_recv_memory();
+        let written = self.open(stream, received, &mut memory[..], cx);
+        if let Ok(written @ 1..) = written {
+            return Ok(Some(RecvBuf::filled(memory, written)));
+        }
+        put_recv_memory(memory);
+        written.map(|_| None)
+    }
+
+    /// Opens what was received before, and now, into `plain`; returns the number of bytes.
+    fn open(
+        &self,
+        stream: &Stream,
+        received: Option<&mut [u8]>,
+        plain: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> io::Result<usize> {
+        // Rarely used: nothing is allocated before.
+        let mut output = Vec::new();
+        let opened = self.open_into(received.unwrap_or_default(), plain, &mut output);
+        if !output.is_empty() {
+            self.output.borrow_mut().push(Bytes::from(output));
+            self.poll_own_output(stream, cx);
+        }
+        opened
+    }
+
+    fn open_into(
+        &self,
+        mut received: &mut [u8],
+        plain: &mut [u8],
+        output: &mut Vec<u8>,
+    ) -> io::Result<usize> {
+        let mut waiting = self.input.borrow_mut();
+        let mut written = 0;
+        if !waiting.is_empty() {
+            // The rest of the record that waits is somewhere in here, and is copied; all that
+            // follows is opened in place.
+            let before = waiting.len();
+            let (near, far) = received.split_at(received.len().min(COMPLETE_BYTES));
+            waiting.extend_from_slice(near);
+            let opened = self.call(|layer| layer.open(&mut waiting, plain, output))?;
+            written = opened.written;
+            self.ended.set(opened.ended);
+            if opened.consumed < before || opened.ended {
+                waiting.drain(..opened.consumed);
+                waiting.extend_from_slice(far);
+                return Ok(written);
+            }
+            *waiting = OutBuf::new();
+            received = &mut received[opened.consumed - before..];
+        }
+        if !received.is_empty() {
+            let opened = self.call(|layer| layer.open(received, &mut plain[written..], output))?;
+            written += opened.written;
+            self.ended.set(opened.ended);
+            if opened.consumed < received.len() {
+                waiting.extend_from_slice(&received[opened.consumed..]);
+            }
+        }
+        Ok(written)
+    }
+
+    fn call<T>(&self, f: impl FnOnce(&mut dyn Layer) -> io::Result<T>) -> io::Result<T> {
+        match &mut *self.layer.borrow_mut() {
+            Some(layer) => f(&mut **layer),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Sends the layer's own output, unless a send does that anyway. If it has to wait, the task is
+    /// woken, and the next call continues. A failure is left to the next send to find.
+    fn poll_own_output(&self, stream: &Stream, cx: &mut Context<'_>) {
+        while !self.sending.get() && !self.is_flushed() {
+            if !matches!(self.poll_output(stream, Follows::Nothing, cx), Poll::Ready(Ok(()))) {
+                break;
+            }
+        }
+    }
+
+    pub(super) fn is_flushed(&self) -> bool {
+        !self.in_flight.get() && self.output.borrow().is_empty()
+    }
+
+    /// Sends some output; ready when some was taken.
+    fn poll_output(
+        &self,
+        stream: &Stream,
+        follows: Follows,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let (key, fd) = (stream.key, stream.fd());
+        let mut output = self.output.borrow_mut();
+        let polled = stream.local.driver.borrow_mut().poll_send(key, fd, &mut output, follows, cx);
+        // It may also wait before it takes anything.
+        self.in_flight.set(polled.is_pending() && output.is_empty());
+        drop(output);
+        let sent = std::task::ready!(polled);
+        if sent.is_err() {
+            self.output.take();
+        } else if self.is_flushed()
+            && let Some(how) = self.shutdown.take()
+        {
+            stream.local.driver.borrow_mut().shutdown(key, fd, how)?;
+        }
+        Poll::Ready(sent.map(drop))
+    }
+
+    /// Seals a part of the memory at the beginning of `chain`, and sends some of it. Returns the
+    /// number of bytes of plaintext that were sealed.
+    pub(super) fn poll_send(
+        &self,
+        stream: &Stream,
+        chain: &mut Chain,
+        follows: Follows,
+        cx: &mut Context<'_>,
+    ) -> (usize, Poll<io::Result<()>>) {
+        self.sending.set(true);
+        let mut sealed = 0;
+        if self.is_flushed() {
+            match self.seal_from(chain) {
+                Ok(bytes) => sealed = bytes,
+                Err(error) => return (0, Poll::Ready(Err(error))),
+            }
+        }
+        let follows = match follows {
+            Follows::Nothing if !chain.is_empty() => Follows::Later,
+            follows => follows,
+        };
+        (sealed, self.poll_output(stream, follows, cx))
+    }
+
+    /// The send is over.
+    pub(super) fn send_done(&self) {
+        self.sending.set(false);
+    }
+
+    fn seal_from(&self, chain: &mut Chain) -> io::Result<usize> {
+        let mut output = OutBuf::new();
+        let len: usize = chain.memory_prefix().map(|chunk| chunk.memory().len()).sum();
+        output.make_room(len.min(SEAL_BYTES_MAX) + OVERHEAD_BYTES);
+        let mut sealed = 0;
+        while sealed < SEAL_BYTES_MAX {
+            let (first, is_last) = {
+                let mut prefix = chain.memory_prefix().map(Chunk::memory);
+                (prefix.next(), prefix.next().is_none())
+            };
+            let Some(first) = first else { break };
+            let bytes = if first.len() >= JOIN_BYTES_MAX || is_last {
+                let part = &first[..first.len().min(SEAL_BYTES_MAX - sealed)];
+                self.call(|layer| layer.seal(part, &mut output))?;
+                part.len()
+            } else {
+                let joined = join(chain);
+                self.call(|layer| layer.seal(&joined, &mut output))?;
+                joined.len()
+            };
+            chain.advance(bytes as u64);
+            sealed += bytes;
+        }
+        self.output.borrow_mut().push(output);
+        Ok(sealed)
+    }
+
+    /// Ends this side, and then shuts the socket down; if it does not take all output at once, when
+    /// it has.
+    pub(super) fn shutdown(&self, stream: &Stream, how: Shutdown) -> io::Result<()> {
+        if how != Shutdown::Read {
+            self.send_end(stream);
+            if how == Shutdown::Write && !self.is_flushed() {
+                self.shutdown.set(Some(how));
+                return Ok(());
+            }
+        }
+        stream.local.driver.borrow_mut().shutdown(stream.key, stream.fd(), how)
+    }
+
+    /// Sends the end of this side before the connection is closed, if the socket takes it at once.
+    pub(super) fn close(&self, stream: &Stream) {
+        if !self.in_flight.get() && self.layer.borrow().is_some() {
+            self.send_end(stream);
+        }
+    }
+
+    /// Sends the end of this side without waiting.
+    fn send_end(&self, stream: &Stream) {
+        let mut output = Vec::new();
+        if let Some(layer) = &mut *self.layer.borrow_mut() {
+            layer.end(&mut output);
+        }
+        self.output.borrow_mut().push(Bytes::from(output));
+        if !self.sending.get() && !self.in_flight.get() {
+            let mut output = self.output.borrow_mut();
+            stream.local.driver.borrow_mut().append_behind(stream.key, &mut output);
+        }
+        self.poll_own_output(stream, &mut Context::from_waker(Waker::noop()));
+    }
+
+    /// Before the descriptor is given away: sends all output.
+    pub(super) fn poll_release(
+        &self,
+        stream: &Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while !self.is_flushed() {
+            std::task::ready!(self.poll_output(stream, Follows::Nothing, cx))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether received bytes wait here.
+    pub(super) fn has_input(&self) -> bool {
+        !self.input.borrow().is_empty()
+    }
+}
+
+/// The bytes of the first chunks in memory, at most [`JOIN_BYTES_MAX`].
+fn join(chain: &Chain) -> OutBuf {
+    let mut joined = OutBuf::new();
+    joined.make_room(JOIN_BYTES_MAX);
+    for chunk in chain.memory_prefix() {
+        let room = JOIN_BYTES_MAX - joined.len();
+        let bytes = chunk.memory();
+        joined.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if bytes.len() >= room {
+            break;
+        }
+    }
+    joined
+}

@@ -1,0 +1,476 @@
+//! A layer between connections and their sockets, on every driver that this machine has: what holds
+//! for plain connections holds with it.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use nowait_runtime::buf::{Chain, FileRange};
+use nowait_runtime::driver::{self, DriverKind, Requested};
+use nowait_runtime::net::{
+    Address, AfterEnd, Layer, Listener, ListenerOptions, Observer, Opened, RelayEnd, RelayOptions,
+    SendOptions, Side, Sides, Stream, relay,
+};
+use nowait_runtime::pool::{Pool, PoolConfig};
+use nowait_runtime::sim::{self, Weather};
+use nowait_runtime::worker::{self, End, WorkerConfig, Workers};
+use nowait_runtime::{fs, spawn, yield_now};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// A record: its kind, two bytes of length, and so many bytes of content, each changed by the key.
+const HEADER: usize = 3;
+const CONTENT_MAX: usize = 16 * 1024;
+const KEY: u8 = 0x5a;
+
+/// Plaintext.
+const DATA: u8 = 1;
+/// The end of a side.
+const END: u8 = 2;
+/// For the layer alone: to be answered.
+const QUESTION: u8 = 3;
+/// For the layer alone.
+const ANSWER: u8 = 4;
+
+/// A layer that is simple enough to see what it does.
+#[derive(Default)]
+struct Toy {
+    ended: bool,
+    answers: usize,
+}
+
+fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    let mut record = vec![kind];
+    record.extend_from_slice(&(content.len() as u16).to_be_bytes());
+    record.extend(content.iter().map(|byte| byte ^ KEY));
+    record
+}
+
+impl Layer for Toy {
+    fn open(
+        &mut self,
+        input: &mut [u8],
+        plain: &mut [u8],
+        output: &mut Vec<u8>,
+    ) -> io::Result<Opened> {
+        let mut opened = Opened { consumed: 0, written: 0, ended: false };
+        while let Some([kind, high, low, rest @ ..]) = input.get_mut(opened.consumed..) {
+            let len = usize::from(u16::from_be_bytes([*high, *low]));
+            let Some(content) = rest.get_mut(..len) else { break };
+            match *kind {
+                DATA => {
+                    let Some(room) = plain.get_mut(opened.written..opened.written + len) else {
+                        break;
+                    };
+                    content.iter_mut().for_each(|byte| *byte ^= KEY);
+                    room.copy_from_slice(content);
+                    opened.written += len;
+                }
+                END => opened.ended = true,
+                QUESTION => output.extend(record(ANSWER, b"")),
+                ANSWER => self.answers += 1,
+                _ => {
+                    output.extend(record(END, b""));
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+            }
+            opened.consumed += HEADER + len;
+        }
+        Ok(opened)
+    }
+
+    fn seal(&mut self, plain: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
+        assert!(!self.ended, "data after the end");
+        plain.chunks(CONTENT_MAX).for_each(|part| output.extend(record(DATA, part)));
+        Ok(())
+    }
+
+    fn end(&mut self, output: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.ended, true) {
+            output.extend(record(END, b""));
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn on_each<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
+    let mut kinds = vec![DriverKind::Epoll];
+    match driver::choose(Requested::IoUring) {
+        (DriverKind::IoUring, _) => kinds.push(DriverKind::IoUring),
+        (DriverKind::Epoll, why) => eprintln!("io_uring is not tested here: {why}"),
+    }
+    for kind in kinds {
+        let passed = Rc::new(RefCell::new(false));
+        let set = passed.clone();
+        let body = test();
+        let workers = Workers::new(1).unwrap();
+        let end = worker::run(WorkerConfig::new(0, kind), &workers, |_| async move {
+            body.await;
+            *set.borrow_mut() = true;
+        });
+        assert_eq!(end.unwrap(), End::Graceful);
+        assert!(*passed.borrow(), "the root task panicked on {kind}");
+    }
+}
+
+async fn plain_pair() -> (Stream, Stream) {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Inet(socket.local_addr().unwrap());
+    let listener =
+        Listener::from_fd(socket.into(), ListenerOptions { id: 7, shared: true }).unwrap();
+    let far = Stream::connect(&address, LONG).await.unwrap();
+    (far, listener.accept().await.unwrap().stream)
+}
+
+/// A connection with layers at both ends.
+async fn pair() -> (Stream, Stream) {
+    let (client, server) = plain_pair().await;
+    client.set_layer(Box::new(Toy::default()), b"");
+    server.set_layer(Box::new(Toy::default()), b"");
+    (client, server)
+}
+
+/// A connection with a layer at the second end only.
+async fn half() -> (Stream, Stream) {
+    let (far, near) = plain_pair().await;
+    near.set_layer(Box::new(Toy::default()), b"");
+    (far, near)
+}
+
+fn options() -> SendOptions {
+    SendOptions::new(LONG)
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+async fn take(stream: &Stream, len: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    while all.len() < len {
+        let piece = stream.recv(LONG).await.unwrap();
+        assert!(!piece.is_empty(), "ended after {} of {len}", all.len());
+        all.extend_from_slice(&piece);
+    }
+    all
+}
+
+async fn take_large(stream: &Stream, len: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    while all.len() < len {
+        let piece = stream.recv_large(LONG, 100_000).await.unwrap();
+        assert!(!piece.is_empty(), "ended after {} of {len}", all.len());
+        all.extend_from_slice(&piece);
+    }
+    all
+}
+
+async fn both(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
+    let (mut a_done, mut b_done) = (false, false);
+    std::future::poll_fn(|cx| {
+        a_done = a_done || a.as_mut().poll(cx).is_ready();
+        b_done = b_done || b.as_mut().poll(cx).is_ready();
+        if a_done && b_done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[test]
+fn bytes_pass_in_both_directions() {
+    on_each(|| async {
+        let (client, server) = pair().await;
+        let text = pattern(3_000_000);
+        let transfer = |from: Rc<Stream>, to: Rc<Stream>, large: bool| {
+            let text = text.clone();
+            async move {
+                let mut chain = Chain::from(&b"head"[..]);
+                for part in text.chunks(70_001) {
+                    chain.push(bytes::Bytes::copy_from_slice(part));
+                }
+                let send = async { from.send(chain, options()).await.unwrap() };
+                let receive = async {
+                    let len = text.len() + 4;
+                    let got = match large {
+                        true => take_large(&to, len).await,
+                        false => take(&to, len).await,
+                    };
+                    assert!(got[..4] == *b"head" && got[4..] == text);
+                };
+                both(send, receive).await;
+                assert_eq!(from.bytes_sent(), text.len() as u64 + 4);
+                assert_eq!(to.bytes_received(), text.len() as u64 + 4);
+            }
+        };
+        let (client, server) = (Rc::new(client), Rc::new(server));
+        let down = transfer(server.clone(), client.clone(), true);
+        let up = transfer(client.clone(), server.clone(), false);
+        both(up, down).await;
+        assert_eq!(client.try_send(b"x").unwrap(), 0);
+    });
+}
+
+#[test]
+fn records_may_come_in_pieces() {
+    on_each(|| async {
+        let (far, near) = half().await;
+        let text = pattern(600);
+        let sealed: Vec<u8> = text.chunks(100).flat_map(|part| record(DATA, part)).collect();
+        let send = async {
+            for byte in sealed.chunks(3) {
+                far.send(bytes::Bytes::copy_from_slice(byte), options()).await.unwrap();
+                yield_now().await;
+            }
+        };
+        both(send, async { assert_eq!(take(&near, text.len()).await, text) }).await;
+    });
+}
+
+#[test]
+fn a_head_and_a_small_body_share_a_record() {
+    on_each(|| async {
+        let (far, near) = half().await;
+        let mut chain = Chain::from(&b"head"[..]);
+        chain.push(&b"body"[..]);
+        near.send(chain, options()).await.unwrap();
+        assert_eq!(take(&far, HEADER + 8).await, record(DATA, b"headbody"));
+    });
+}
+
+#[test]
+fn each_side_ends_on_its_own() {
+    on_each(|| async {
+        let (client, server) = pair().await;
+        client.send(&b"last"[..], options()).await.unwrap();
+        client.shutdown_write().unwrap();
+        assert_eq!(take(&server, 4).await, b"last");
+        assert!(server.recv(LONG).await.unwrap().is_empty());
+        assert!(server.recv(LONG).await.unwrap().is_empty());
+        server.send(&b"answer"[..], options()).await.unwrap();
+        drop(server);
+        assert_eq!(take(&client, 6).await, b"answer");
+        assert!(client.recv(LONG).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn an_end_waits_for_what_was_sent_and_is_sent_once() {
+    on_each(|| async {
+        let (far, near) = half().await;
+        near.send(&b"last"[..], options()).await.unwrap();
+        near.shutdown_write().unwrap();
+        drop(near);
+        let expected = [record(DATA, b"last"), record(END, b"")].concat();
+        assert_eq!(take(&far, expected.len()).await, expected);
+        assert!(far.recv(LONG).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_closed_connection_sends_its_end_without_waiting() {
+    on_each(|| async {
+        let (far, near) = half().await;
+        drop(near);
+        assert_eq!(take(&far, HEADER).await, record(END, b""));
+        assert!(far.recv(LONG).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_broken_rule_is_an_error_and_the_alert_is_sent() {
+    on_each(|| async {
+        let (far, near) = half().await;
+        far.send(&[9, 0, 0][..], options()).await.unwrap();
+        assert_eq!(near.recv(LONG).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(take(&far, HEADER).await, record(END, b""));
+    });
+}
+
+#[test]
+fn questions_of_the_layer_are_answered_while_receiving() {
+    on_each(|| async {
+        let (far, near) = half().await;
+        let mut received = Box::pin(near.recv(LONG));
+        for _ in 0..3 {
+            far.send(bytes::Bytes::from(record(QUESTION, b"")), options()).await.unwrap();
+            let answered = async { assert_eq!(take(&far, HEADER).await, record(ANSWER, b"")) };
+            let mut answered = Box::pin(answered);
+            std::future::poll_fn(|cx| {
+                assert!(received.as_mut().poll(cx).is_pending());
+                answered.as_mut().poll(cx)
+            })
+            .await;
+        }
+        drop(received);
+        // And while a send waits for a slow peer.
+        let text = pattern(10_000_000);
+        let sent = near.send(bytes::Bytes::from(text.clone()), options());
+        let answers = async {
+            far.send(bytes::Bytes::from(record(QUESTION, b"")), options()).await.unwrap();
+            far.send(bytes::Bytes::from(record(DATA, b"now")), options()).await.unwrap();
+            assert_eq!(take(&near, 3).await, b"now");
+            let (mut got, mut answers, mut all) = (0, 0, Vec::new());
+            while got < text.len() || answers == 0 {
+                all.extend_from_slice(&far.recv_large(LONG, 1 << 20).await.unwrap());
+                let mut rest = &all[..];
+                while let [kind, high, low, after @ ..] = rest {
+                    let len = usize::from(u16::from_be_bytes([*high, *low]));
+                    let Some(content) = after.get(..len) else { break };
+                    match *kind {
+                        DATA => {
+                            let expected = &text[got..got + len];
+                            assert!(content.iter().zip(expected).all(|(a, b)| a ^ KEY == *b));
+                            got += len;
+                        }
+                        ANSWER => answers += 1,
+                        _ => panic!("unexpected record"),
+                    }
+                    rest = &after[len..];
+                }
+                let left = rest.len();
+                all.drain(..all.len() - left);
+            }
+        };
+        both(async { sent.await.unwrap() }, answers).await;
+    });
+}
+
+#[test]
+fn files_are_read_and_sealed() {
+    on_each(|| async {
+        let pool = Pool::new(PoolConfig { name: "test".into(), threads: 2, max_queue: 64 });
+        let io = fs::Io::new(pool);
+        let name = format!("nowait-layer-{}-{:?}", std::process::id(), std::thread::current().id());
+        let path = std::env::temp_dir().join(name);
+        let text = pattern(3_000_000);
+        std::fs::write(&path, &text).unwrap();
+        let open = fs::OpenOptions::default();
+        let file = fs::open(&io, path.as_os_str().as_encoded_bytes(), &open).await.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let (client, server) = pair().await;
+        for (offset, len) in [(10, 1000), (2_000, 2_500_000), (2_999_999, 1)] {
+            let mut chain = Chain::from(&b"head"[..]);
+            chain.push(FileRange { file: file.clone(), io: io.clone(), offset, len });
+            chain.push(&b"tail"[..]);
+            let part = &text[offset as usize..(offset + len) as usize];
+            let expected = [&b"head"[..], part, b"tail"].concat();
+            let receive = async { assert!(take(&client, expected.len()).await == expected) };
+            both(async { server.send(chain, options()).await.unwrap() }, receive).await;
+        }
+        // Without padding, as ever.
+        let range = FileRange { file, io, offset: 2_900_000, len: 200_000 };
+        let error = server.send(range, options()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    });
+}
+
+struct Silent;
+
+impl Observer for Silent {}
+
+#[test]
+fn relays_carry_bulk_data_between_layers_and_plain_connections() {
+    on_each(|| async {
+        for (layered_client, layered_upstream) in [(true, false), (false, true), (true, true)] {
+            let connect = async |layered| if layered { pair().await } else { plain_pair().await };
+            let (client, ours) = connect(layered_client).await;
+            let (theirs, upstream) = connect(layered_upstream).await;
+            let options = RelayOptions::new(LONG, AfterEnd::HalfClose);
+            let joined = spawn(async move {
+                let streams = Sides { client: &ours, upstream: &theirs };
+                relay(streams, Sides::default(), &options, &Silent).await
+            });
+            let text = pattern(2_000_000);
+            let body = bytes::Bytes::from(text.clone());
+            let send = async {
+                client.send(body, self::options()).await.unwrap();
+                client.shutdown_write().unwrap();
+            };
+            both(send, async { assert!(take_large(&upstream, text.len()).await == text) }).await;
+            assert!(upstream.recv(LONG).await.unwrap().is_empty());
+            upstream.send(&b"answer"[..], self::options()).await.unwrap();
+            upstream.shutdown_write().unwrap();
+            assert_eq!(take(&client, 6).await, b"answer");
+            assert!(client.recv(LONG).await.unwrap().is_empty());
+            assert_eq!(joined.await.unwrap(), RelayEnd::Closed(Side::Upstream));
+        }
+    });
+}
+
+#[test]
+fn late_notes_of_the_layer_leave_a_connection_quiet() {
+    on_each(|| async {
+        let (far, near) = half().await;
+        let quiet = async |stream: &Stream| {
+            std::future::poll_fn(|cx| Poll::Ready(stream.poll_quiet(cx).is_pending())).await
+        };
+        assert!(quiet(&near).await);
+        far.send(bytes::Bytes::from(record(ANSWER, b"late")), options()).await.unwrap();
+        while near.with_layer(|toy: &Toy| toy.answers) != Some(1) {
+            assert!(quiet(&near).await);
+            nowait_runtime::sleep(Duration::from_millis(1)).await;
+        }
+        near.unwatch();
+        // It is used again.
+        far.send(bytes::Bytes::from(record(DATA, b"data")), options()).await.unwrap();
+        assert_eq!(take(&near, 4).await, b"data");
+        far.send(bytes::Bytes::from(record(END, b"")), options()).await.unwrap();
+        std::future::poll_fn(|cx| near.poll_quiet(cx)).await;
+    });
+}
+
+#[test]
+fn a_layer_moves_with_its_descriptor() {
+    on_each(|| async {
+        let (far, near) = half().await;
+        // A part of a record has arrived.
+        let sealed = record(DATA, b"whole");
+        far.send(bytes::Bytes::from(sealed[..5].to_vec()), options()).await.unwrap();
+        let part = near.recv(Duration::from_millis(20)).await;
+        assert_eq!(part.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(near.release().await.unwrap() && near.has_bytes());
+        assert_eq!(near.parted().unwrap_err().kind(), io::ErrorKind::Unsupported);
+        let (fd, layer) = near.into_parts().await.unwrap();
+        let layer = std::thread::spawn(move || layer).join().unwrap();
+        let near = Stream::from_fd(fd).unwrap();
+        near.attach_layer(layer.unwrap());
+        far.send(bytes::Bytes::from(sealed[5..].to_vec()), options()).await.unwrap();
+        assert_eq!(take(&near, 5).await, b"whole");
+        near.send(&b"x"[..], options()).await.unwrap();
+        // Moving sent nothing.
+        assert_eq!(take(&far, HEADER + 1).await, record(DATA, b"x"));
+        let (far, near) = half().await;
+        assert_eq!(near.into_fd().await.unwrap_err().kind(), io::ErrorKind::Unsupported);
+        drop(far);
+    });
+}
+
+#[test]
+fn layers_work_in_simulations() {
+    for seed in 0..20 {
+        sim::run(seed, Weather::fair(), || async {
+            let (client, server) = sim::pair();
+            client.set_layer(Box::new(Toy::default()), b"");
+            server.set_layer(Box::new(Toy::default()), b"");
+            let text = pattern(300_000);
+            let body = bytes::Bytes::from(text.clone());
+            let send = async {
+                client.send(body, options()).await.unwrap();
+                client.shutdown_write().unwrap();
+            };
+            let receive = async {
+                assert!(take(&server, text.len()).await == text);
+                assert!(server.recv(LONG).await.unwrap().is_empty());
+            };
+            both(send, receive).await;
+        });
+    }
+}

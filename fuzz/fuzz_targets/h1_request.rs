@@ -5,7 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use nowait_fuzz::{limits, pieces};
-use nowait_h1::{BodyEvent, Limits, RequestHead, server::Connection};
+use nowait_h1::{BodyEvent, Limits, server::Connection};
+use nowait_message::RequestHead;
 
 #[derive(Debug, PartialEq)]
 enum Event {
@@ -42,11 +43,11 @@ fn connection<'a>(limits: Limits, pieces: impl Iterator<Item = &'a [u8]>) -> Vec
                             assert_eq!(step.consumed, input.len());
                             break;
                         }
-                        events.push(Event::Head(check_head(&head, limits)));
+                        events.push(Event::Head(check_head(&connection, &head, limits)));
                         in_body = true;
                     }
                     Err(error) => {
-                        let text = head_error(&head, error);
+                        let text = head_error(&connection, &head, error);
                         events.push(Event::Error(text));
                         return events;
                     }
@@ -74,8 +75,8 @@ fn connection<'a>(limits: Limits, pieces: impl Iterator<Item = &'a [u8]>) -> Vec
                             });
                             let received = connection.body().received();
                             events.push(Event::End(format!("{received} {trailers:?}")));
+                            let keep_alive = connection.keep_alive(&head);
                             assert!(connection.next_request());
-                            let keep_alive = head.keep_alive();
                             head.recycle();
                             in_body = false;
                             if !keep_alive {
@@ -94,15 +95,19 @@ fn connection<'a>(limits: Limits, pieces: impl Iterator<Item = &'a [u8]>) -> Vec
     events
 }
 
-fn head_error(head: &RequestHead, error: nowait_h1::RequestError) -> String {
+fn head_error(
+    connection: &Connection,
+    head: &RequestHead,
+    error: nowait_h1::RequestError,
+) -> String {
     assert!(matches!(error.status(), 400 | 414 | 494 | 501 | 505));
     let _ = (head.request_line(), head.uri(), head.host(), head.normalize(true));
-    format!("{error:?} {:?}", error.describe(head))
+    format!("{error:?} {:?}", error.describe(connection, head))
 }
 
-fn check_head(head: &RequestHead, limits: Limits) -> String {
+fn check_head(connection: &Connection, head: &RequestHead, limits: Limits) -> String {
     let clean = |bytes: &[u8]| !bytes.iter().any(|c| matches!(c, b'\r' | b'\n' | 0));
-    assert!(clean(head.request_line()) && clean(head.uri()) && clean(head.target()));
+    assert!(clean(&head.request_line()) && clean(head.uri()) && clean(head.target()));
     assert!(!head.method_bytes().is_empty());
     let most = limits.header_buffer + limits.large_buffers * limits.large_buffer;
     assert!(head.length() <= most as usize);
@@ -136,9 +141,9 @@ fn check_head(head: &RequestHead, limits: Limits) -> String {
         head.version(),
         head.host(),
         head.host_port(),
-        head.body_length(),
-        head.connection(),
+        connection.body_length(head),
+        connection.options(),
         head.length(),
-        head.ignored_fields(),
+        connection.ignored_fields(),
     )
 }

@@ -5,8 +5,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use nowait_fuzz::{limits, pieces};
+use nowait_h1::BodyEvent;
 use nowait_h1::client::{Asked, Connection, HeadEvent};
-use nowait_h1::{BodyEvent, ResponseHead};
+use nowait_message::ResponseBuilder;
 
 fuzz_target!(|data: &[u8]| {
     let [choice, cuts, rest @ ..] = data else { return };
@@ -26,7 +27,7 @@ fn connection<'a>(choice: u8, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<St
     };
     let mut connection = Connection::new(limits(choice));
     connection.request_sent(asked);
-    let mut head = ResponseHead::new();
+    let mut builder = ResponseBuilder::new();
     let (mut events, mut body) = (Vec::new(), Vec::new());
     let mut in_body = false;
     for piece in pieces {
@@ -53,7 +54,7 @@ fn connection<'a>(choice: u8, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<St
                 }
                 continue;
             }
-            let step = match connection.receive_head(&mut head, input) {
+            let step = match connection.receive_head(&mut builder, input) {
                 Ok(step) => step,
                 Err(error) => {
                     assert!(!connection.reusable(false));
@@ -66,13 +67,13 @@ fn connection<'a>(choice: u8, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<St
                 assert_eq!(step.consumed, input.len());
                 break;
             }
-            let fields: Vec<_> = head.fields().iter().collect();
-            events.push(format!("{} {:?} {fields:?}", head.status(), head.reason()));
-            for field in head.fields().iter() {
+            let head = builder.take();
+            let fields: Vec<_> = head.fields().collect();
+            events.push(format!("{} {:?} {fields:?}", head.status, head.reason));
+            for field in fields {
                 assert!(!field.value.iter().any(|c| matches!(c, b'\r' | b'\n' | 0)));
             }
             in_body = step.event == HeadEvent::Final;
-            head.recycle();
         }
     }
     events.push(format!("eof {:?}", connection.receive_eof()));

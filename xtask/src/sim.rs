@@ -10,13 +10,18 @@ pub fn run(args: &[String]) -> Outcome {
     let (mut seed, mut seeds, mut trace) = (0, 1000, None);
     let mut args = args.iter();
     while let Some(arg) = args.next() {
-        let value = || format!("{arg} needs a whole number");
-        let number = args.next().and_then(|text| text.parse::<u64>().ok()).ok_or_else(value)?;
+        let mut number = || {
+            let number = args.next().and_then(|text| text.parse::<u64>().ok());
+            number.ok_or_else(|| format!("{arg} needs a whole number"))
+        };
         match arg.as_str() {
-            "--seed" => seed = number,
-            "--seeds" => seeds = number,
-            "--trace" => trace = Some(number),
-            _ => return Err(format!("unknown option \"{arg}\"")),
+            "--seed" => seed = number()?,
+            "--seeds" => seeds = number()?,
+            "--trace" => trace = Some(number()?),
+            _ => {
+                let known = "--seed N, --seeds N, --trace N";
+                return Err(format!("unknown option \"{arg}\": {known}"));
+            }
         }
     }
     let mut command = cargo();

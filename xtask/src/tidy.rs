@@ -21,9 +21,11 @@ type Check = (&'static str, fn(&Tree) -> Vec<Finding>);
 
 const CHECKS: &[Check] = &[
     ("layers", layers::dependencies),
+    ("users", layers::users),
     ("code map", layers::code_map),
     ("knots", cycles::knots),
     ("modules", cycles::modules_apart),
+    ("folders", cycles::folders_apart),
     ("unsafe", rust::unsafe_code),
     ("headers", rust::headers),
     ("length", rust::length),

@@ -5,26 +5,26 @@ use std::net::{IpAddr, SocketAddr};
 
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
 
-use nowait_variables::{Complex, Subject};
+use nowait_variables::{Complex, Namespace, Subject};
 
 /// The local address of connections.
-pub struct Bind<S> {
+pub struct Bind<N> {
     /// The address.
-    address: BindAddress<S>,
+    address: BindAddress<N>,
     /// It may be a non-local address (`IP_TRANSPARENT`).
     pub transparent: bool,
 }
 
-enum BindAddress<S> {
+enum BindAddress<N> {
     Constant(SocketAddr),
-    Variable(Complex<S>),
+    Variable(Complex<N>),
 }
 
 /// The value of `proxy_bind`; nothing for `off`.
-pub struct BindOrOff<S>(pub Option<Bind<S>>);
+pub struct BindOrOff<N>(pub Option<Bind<N>>);
 
-// Derived, these would ask the same of the subject.
-impl<S> Clone for Bind<S> {
+// Derived, these would ask the same of the namespace.
+impl<N> Clone for Bind<N> {
     fn clone(&self) -> Self {
         let address = match &self.address {
             BindAddress::Constant(address) => BindAddress::Constant(*address),
@@ -34,13 +34,13 @@ impl<S> Clone for Bind<S> {
     }
 }
 
-impl<S> Clone for BindOrOff<S> {
+impl<N> Clone for BindOrOff<N> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<S> fmt::Debug for Bind<S> {
+impl<N> fmt::Debug for Bind<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address: &dyn fmt::Debug = match &self.address {
             BindAddress::Constant(address) => address,
@@ -53,15 +53,15 @@ impl<S> fmt::Debug for Bind<S> {
     }
 }
 
-impl<S> fmt::Debug for BindOrOff<S> {
+impl<N> fmt::Debug for BindOrOff<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl<S: Subject> Bind<S> {
+impl<N: Namespace> Bind<N> {
     /// The address for a subject; none if the text is empty, or invalid (which is logged).
-    pub fn address(&self, subject: &S) -> Option<SocketAddr> {
+    pub fn address(&self, subject: &N::Subject) -> Option<SocketAddr> {
         let text = match &self.address {
             BindAddress::Constant(address) => return Some(*address),
             BindAddress::Variable(text) => subject.evaluate(text),
@@ -88,7 +88,7 @@ fn parse(text: &[u8]) -> Option<SocketAddr> {
     }
 }
 
-impl<S: Subject> Setting for BindOrOff<S> {
+impl<N: Namespace> Setting for BindOrOff<N> {
     const ARITY: arity::Arity = arity::between(1, 2);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {

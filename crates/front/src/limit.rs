@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Size, Span, Value, Word, number};
-use nowait_variables::{Complex, Subject};
+use nowait_variables::{Complex, Namespace, Subject};
 
 use crate::log::Level;
 use zone::Zone;
@@ -99,11 +99,11 @@ impl Decision {
 }
 
 /// A zone and its key.
-pub struct LimitZone<S, T> {
+pub struct LimitZone<N, T> {
     /// Name, for logs.
     pub name: Bytes,
     /// The key.
-    pub key: Complex<S>,
+    pub key: Complex<N>,
     /// The key as the configuration writes it.
     pub key_text: Bytes,
     /// Requests per second; unused by `limit_conn`.
@@ -114,7 +114,11 @@ pub struct LimitZone<S, T> {
 
 /// The key of a subject in a zone; `None` if it is not limited there: the key is empty, or too long
 /// (which is logged).
-pub fn key<S: Subject, T>(subject: &S, zone: &LimitZone<S, T>, bytes_max: usize) -> Option<Bytes> {
+pub fn key<N: Namespace, T>(
+    subject: &N::Subject,
+    zone: &LimitZone<N, T>,
+    bytes_max: usize,
+) -> Option<Bytes> {
     let key = subject.evaluate(&zone.key);
     if key.len() > bytes_max {
         subject.fault(format_args!(
@@ -129,7 +133,7 @@ pub fn key<S: Subject, T>(subject: &S, zone: &LimitZone<S, T>, bytes_max: usize)
 
 /// Takes over the state of the previous configuration's zones with the same name, size and key.
 // nginx differs: it refuses to reload a configuration in which a zone has another key.
-pub fn adopt<S, T: Default>(zones: &mut [LimitZone<S, T>], previous: &[LimitZone<S, T>]) {
+pub fn adopt<N, T: Default>(zones: &mut [LimitZone<N, T>], previous: &[LimitZone<N, T>]) {
     for zone in zones {
         let same = previous.iter().find(|old| {
             old.name == zone.name
@@ -143,22 +147,22 @@ pub fn adopt<S, T: Default>(zones: &mut [LimitZone<S, T>], previous: &[LimitZone
 }
 
 /// The zones of one kind named so far.
-pub struct Slots<S, T>(Vec<Slot<S, T>>);
+pub struct Slots<N, T>(Vec<Slot<N, T>>);
 
-impl<S, T> Default for Slots<S, T> {
+impl<N, T> Default for Slots<N, T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
 /// A zone that was named, with its definition once there is one.
-struct Slot<S, T> {
+struct Slot<N, T> {
     name: Bytes,
     span: Span,
-    zone: Option<LimitZone<S, T>>,
+    zone: Option<LimitZone<N, T>>,
 }
 
-impl<S, T> Slots<S, T> {
+impl<N, T> Slots<N, T> {
     /// Whether a zone of this name was named.
     pub fn has(&self, name: &[u8]) -> bool {
         self.0.iter().any(|slot| slot.name == name)
@@ -173,7 +177,7 @@ impl<S, T> Slots<S, T> {
     }
 
     /// The zones by number; all must have been defined by `directive`.
-    pub fn resolve(self, cx: &mut Cx<'_>, directive: &'static str) -> Box<[LimitZone<S, T>]> {
+    pub fn resolve(self, cx: &mut Cx<'_>, directive: &'static str) -> Box<[LimitZone<N, T>]> {
         let mut zones = Vec::with_capacity(self.0.len());
         for slot in self.0 {
             match slot.zone {
@@ -193,14 +197,14 @@ impl<S, T> Slots<S, T> {
 }
 
 /// The parameters of `limit_req_zone` and `limit_conn_zone`.
-pub struct Parameters<'a, S> {
-    key: Complex<S>,
+pub struct Parameters<'a, N> {
+    key: Complex<N>,
     key_word: &'a Word,
     zone: Option<(&'a [u8], u64, &'a Word)>,
     rate: Milli,
 }
 
-impl<'a, S: Subject> Parameters<'a, S> {
+impl<'a, N: Namespace> Parameters<'a, N> {
     /// Reads them; with a rate if they are those of `limit_req_zone`.
     ///
     /// # Errors
@@ -239,7 +243,7 @@ impl<'a, S: Subject> Parameters<'a, S> {
     pub fn define<T: Default>(
         self,
         node: &Node,
-        slots: &mut Slots<S, T>,
+        slots: &mut Slots<N, T>,
         at: usize,
         table: Arc<Zone<T>>,
     ) -> Result<(), Diagnostic> {

@@ -22,7 +22,7 @@ pub mod writer;
 
 use std::fmt;
 
-use nowait_variables::Subject;
+use nowait_variables::{Namespace, Subject};
 
 /// Severity of a message; order and words as in the `error_log` directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,12 +85,15 @@ impl fmt::Display for Level {
     }
 }
 
-/// A subject about which access log lines are written.
-pub trait Logged: Subject {
+/// A namespace whose variables are used in access logs.
+pub trait Formats: Namespace {
     /// The name and the text of the format that exists without being defined, and is used where
     /// none is named.
     const FORMAT: Option<(&'static str, &'static str)>;
+}
 
+/// A subject about which access log lines are written.
+pub trait Logged: Subject {
     /// Appends the document root: nothing is written to a log whose path has variables unless this
     /// directory exists. May append nothing, for no such test.
     fn append_root(&self, out: &mut Vec<u8>) {

@@ -63,8 +63,8 @@ impl Resolvers {
 /// Starts the tasks of this worker that keep names of servers current. Each name is one worker's.
 /// They end with their handles, and when the worker is told to stop. `default`: how names are
 /// resolved where no group says otherwise; `log`: the error log of the configuration.
-pub fn watch_names<S>(
-    upstreams: &Upstreams<S>,
+pub fn watch_names<N>(
+    upstreams: &Upstreams<N>,
     resolvers: &Resolvers,
     default: Resolving,
     log: &Log,
@@ -136,12 +136,12 @@ impl std::error::Error for NotFound {}
 ///
 /// # Errors
 /// [`NotFound`].
-pub async fn find<S>(
+pub async fn find<N>(
     named: Named<'_>,
-    upstreams: &Upstreams<S>,
+    upstreams: &Upstreams<N>,
     resolvers: &Resolvers,
     resolving: Resolving,
-) -> Result<Upstream<S>, NotFound> {
+) -> Result<Upstream<N>, NotFound> {
     let Named { text, host, port, default_port } = named;
     if is_unix(text) {
         let address = Address::Unix(text[5..].into());

@@ -4,20 +4,31 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::IpAddr;
 
-use nowait_variables::{Builtin, Captures, Changeable, Family, Resolved, Slots, Subject};
+use nowait_variables::{
+    Builtin, Captures, Changeable, Family, Namespace, Resolved, Slots, Subject,
+};
 
-use crate::log::Logged;
+use crate::log::{Formats, Logged};
 
 /// The subject.
 #[derive(Default)]
 pub(crate) struct Sample {
-    variables: Resolved<Sample>,
+    variables: Resolved<Samples>,
     slots: Slots,
     captures: RefCell<Captures>,
     depth: Cell<u8>,
 }
 
+/// The namespace of its variables.
+pub(crate) enum Samples {}
+
+impl Namespace for Samples {
+    type Subject = Sample;
+}
+
 impl Subject for Sample {
+    type Namespace = Samples;
+
     const HAS_PROXIES: bool = false;
 
     fn builtins() -> impl Iterator<Item = &'static Builtin<Self>> {
@@ -37,7 +48,7 @@ impl Subject for Sample {
         std::iter::empty()
     }
 
-    fn variables(&self) -> &Resolved<Self> {
+    fn variables(&self) -> &Resolved<Samples> {
         &self.variables
     }
 
@@ -62,6 +73,8 @@ impl Subject for Sample {
     }
 }
 
-impl Logged for Sample {
+impl Formats for Samples {
     const FORMAT: Option<(&'static str, &'static str)> = Some(("combined", "$uri"));
 }
+
+impl Logged for Sample {}

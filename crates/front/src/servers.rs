@@ -11,7 +11,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Span};
 use nowait_runtime::net::Address;
 use nowait_sys::listen::{ListenAddress, ListenSpec};
 use nowait_variables::names::{self, Inserted, Names};
-use nowait_variables::{Regex, Subject};
+use nowait_variables::{Namespace, Regex};
 
 use crate::listen::ListenDirective;
 
@@ -94,11 +94,11 @@ impl Named {
     }
 }
 
-/// Reads a `server_name`; names captured by expressions are variables of `S`.
+/// Reads a `server_name`; names captured by expressions are variables of `N`.
 ///
 /// # Errors
 /// A name that is none.
-pub fn read_names<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<Vec<Named>, Diagnostic> {
+pub fn read_names<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<Vec<Named>, Diagnostic> {
     let mut all = Vec::with_capacity(node.args.len());
     for word in &node.args {
         let hostname = nowait_sys::process::hostname();
@@ -110,7 +110,7 @@ pub fn read_names<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<Vec<Named>
         let shown = parsed.variable_text().into();
         let name = match parsed {
             names::ServerName::Regex { pattern, caseless } => {
-                ServerName::Regex(Regex::compile::<S>(cx, word, &pattern, caseless)?)
+                ServerName::Regex(Regex::compile::<N>(cx, word, &pattern, caseless)?)
             }
             names::ServerName::Plain(text) => ServerName::Plain(text.into()),
         };

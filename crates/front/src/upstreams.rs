@@ -18,7 +18,7 @@ use nowait_conf::{Context, Cx, Diagnostic, Node, Span, Template, Word, nearest};
 use nowait_upstream::conf::{GroupConf, ServerConf, Sticky, StickyCookie};
 use nowait_upstream::{Ask, Attempt, Group, Learning, Peer};
 
-use nowait_variables::{Complex, Subject};
+use nowait_variables::{Complex, Namespace, Subject};
 use rustix::io::Errno;
 
 use crate::log::Level;
@@ -29,14 +29,14 @@ use crate::resolving::{Named, ResolverId};
 pub struct GroupId(pub u32);
 
 /// The groups named so far.
-pub struct Groups<S> {
+pub struct Groups<N> {
     entries: Vec<Entry>,
     blocks: Vec<Block>,
-    of: PhantomData<fn(&S)>,
+    of: PhantomData<fn(N)>,
 }
 
 // Derived, it would ask the same of the subject.
-impl<S> Default for Groups<S> {
+impl<N> Default for Groups<N> {
     fn default() -> Self {
         Self { entries: Vec::new(), blocks: Vec::new(), of: PhantomData }
     }
@@ -71,7 +71,7 @@ struct Block {
     span: Span,
 }
 
-impl<S> Groups<S> {
+impl<N> Groups<N> {
     /// The group of a server: an `upstream` of that name, else one of its own.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl<S> Groups<S> {
     }
 }
 
-impl<S: Subject> Groups<S> {
+impl<N: Namespace> Groups<N> {
     /// Reads an `upstream` block.
     ///
     /// # Errors
@@ -141,7 +141,7 @@ impl<S: Subject> Groups<S> {
     }
 
     /// All groups, once everything is read.
-    pub fn resolve(self, cx: &mut Cx<'_>) -> Upstreams<S> {
+    pub fn resolve(self, cx: &mut Cx<'_>) -> Upstreams<N> {
         let mut names = HashMap::new();
         let lower = |name: &[u8]| String::from_utf8_lossy(name).to_ascii_lowercase();
         let block_names: Vec<_> = self.blocks.iter().map(|block| lower(&block.conf.name)).collect();
@@ -208,7 +208,7 @@ impl Server {
     }
 
     /// The group that an address or a name stands for.
-    fn implicit<S>(self) -> Upstream<S> {
+    fn implicit<N>(self) -> Upstream<N> {
         // Whoever refers to it has checked it; else there is no server, and no answer.
         let target = nowait_upstream::conf::target(&self.text, self.final_port().unwrap_or(0));
         let servers = target.map(|target| ServerConf::new(self.text.clone(), target));
@@ -223,7 +223,7 @@ pub(crate) fn is_unix(text: &[u8]) -> bool {
 }
 
 /// A group, and its texts. Cheap to clone.
-pub struct Upstream<S> {
+pub struct Upstream<N> {
     /// The servers.
     pub group: Arc<Group>,
     /// An `upstream` block describes it.
@@ -231,10 +231,10 @@ pub struct Upstream<S> {
     /// Its own resolver.
     pub resolver: Option<ResolverId>,
     /// `None` where the subject is asked for nothing.
-    texts: Option<Arc<Texts<S>>>,
+    texts: Option<Arc<Texts<N>>>,
 }
 
-impl<S> Clone for Upstream<S> {
+impl<N> Clone for Upstream<N> {
     fn clone(&self) -> Self {
         let Self { group, explicit, resolver, texts } = self;
         Self {
@@ -246,23 +246,23 @@ impl<S> Clone for Upstream<S> {
     }
 }
 
-impl<S> fmt::Debug for Upstream<S> {
+impl<N> fmt::Debug for Upstream<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Upstream").field("group", &self.group).finish_non_exhaustive()
     }
 }
 
 /// The texts evaluated for a subject.
-struct Texts<S> {
+struct Texts<N> {
     /// The key of `hash`.
-    hash_key: Option<Complex<S>>,
+    hash_key: Option<Complex<N>>,
     /// `sticky`: identifies the server or session of the request.
-    lookup: Vec<Complex<S>>,
+    lookup: Vec<Complex<N>>,
     /// `sticky learn`: the session that a response creates.
-    create: Vec<Complex<S>>,
+    create: Vec<Complex<N>>,
     /// Attributes of the cookie.
-    domain: Option<Complex<S>>,
-    samesite: Option<Complex<S>>,
+    domain: Option<Complex<N>>,
+    samesite: Option<Complex<N>>,
 }
 
 /// `sticky cookie`, with its attributes for a request.
@@ -275,14 +275,14 @@ pub struct CookieTexts<'a> {
     pub samesite: Option<Bytes>,
 }
 
-impl<S> Upstream<S> {
+impl<N> Upstream<N> {
     /// A group that no block describes: of addresses that a variable had.
     pub fn of_group(group: Arc<Group>) -> Self {
         Self { group, explicit: false, resolver: None, texts: None }
     }
 }
 
-impl<S: Subject> Upstream<S> {
+impl<N: Namespace> Upstream<N> {
     fn compile(conf: GroupConf, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
         let texts = Texts::compile(&conf, cx)?.map(Arc::new);
         let named = cx.global::<Named>();
@@ -291,7 +291,7 @@ impl<S: Subject> Upstream<S> {
     }
 
     /// Begins the search for a peer that serves the subject.
-    pub fn begin(&self, subject: &S) -> Attempt {
+    pub fn begin(&self, subject: &N::Subject) -> Attempt {
         let client = subject.peer_ip();
         let Some(texts) = self.texts.as_deref() else {
             return self.group.begin(Ask { client, ..Ask::default() });
@@ -306,10 +306,10 @@ impl<S: Subject> Upstream<S> {
     }
 
     /// `sticky cookie`: what the cookie has besides its value.
-    pub fn cookie(&self, subject: &S) -> Option<CookieTexts<'_>> {
+    pub fn cookie(&self, subject: &N::Subject) -> Option<CookieTexts<'_>> {
         let texts = self.texts.as_deref()?;
         let Some(Sticky::Cookie(conf)) = &self.group.conf().sticky else { return None };
-        let evaluate = |text: &Option<Complex<S>>| {
+        let evaluate = |text: &Option<Complex<N>>| {
             text.as_ref().map(|text| subject.evaluate(text)).filter(|text| !text.is_empty())
         };
         let (domain, samesite) = (evaluate(&texts.domain), evaluate(&texts.samesite));
@@ -320,7 +320,7 @@ impl<S: Subject> Upstream<S> {
     /// has by now. True: its header is enough.
     pub fn learning(
         &self,
-        subject: &S,
+        subject: &N::Subject,
         attempt: &Attempt,
         peer: &Arc<Peer>,
     ) -> Option<(Learning, bool)> {
@@ -331,7 +331,7 @@ impl<S: Subject> Upstream<S> {
     }
 }
 
-impl<S: Subject> Texts<S> {
+impl<N: Namespace> Texts<N> {
     /// `None` if there are none.
     fn compile(conf: &GroupConf, cx: &mut Cx<'_>) -> Result<Option<Self>, Diagnostic> {
         if conf.hash_key().is_none() && conf.sticky.is_none() {
@@ -363,32 +363,32 @@ impl<S: Subject> Texts<S> {
 }
 
 /// The first value that is not empty.
-fn first<S: Subject>(texts: &[Complex<S>], subject: &S) -> Option<Bytes> {
+fn first<N: Namespace>(texts: &[Complex<N>], subject: &N::Subject) -> Option<Bytes> {
     texts.iter().map(|text| subject.evaluate(text)).find(|value| !value.is_empty())
 }
 
 /// The groups of a configuration.
 #[derive(Debug)]
-pub struct Upstreams<S> {
-    all: Box<[Upstream<S>]>,
+pub struct Upstreams<N> {
+    all: Box<[Upstream<N>]>,
     /// Those of blocks, by name in lower case.
     names: HashMap<Vec<u8>, GroupId>,
 }
 
-impl<S> Default for Upstreams<S> {
+impl<N> Default for Upstreams<N> {
     fn default() -> Self {
         Self { all: Box::default(), names: HashMap::new() }
     }
 }
 
-impl<S> Upstreams<S> {
+impl<N> Upstreams<N> {
     /// A group.
-    pub fn get(&self, id: GroupId) -> &Upstream<S> {
+    pub fn get(&self, id: GroupId) -> &Upstream<N> {
         &self.all[id.0 as usize]
     }
 
     /// The group of the `upstream` block of this name.
-    pub fn named(&self, name: &[u8]) -> Option<&Upstream<S>> {
+    pub fn named(&self, name: &[u8]) -> Option<&Upstream<N>> {
         let id = match name.iter().any(u8::is_ascii_uppercase) {
             true => self.names.get(&name.to_ascii_lowercase()),
             false => self.names.get(name),
@@ -397,7 +397,7 @@ impl<S> Upstreams<S> {
     }
 
     /// All groups; one that several numbers stand for comes several times.
-    pub fn iter(&self) -> impl Iterator<Item = &Upstream<S>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Upstream<N>> {
         self.all.iter()
     }
 

@@ -6,8 +6,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use nowait_h1::{BodyDecoder, BodyEvent, BodyLength, Limits, RequestHead, encode, server};
-use nowait_message::uri;
+use nowait_h1::{BodyDecoder, BodyEvent, BodyLength, Limits, encode, server};
+use nowait_message::{RequestHead, uri};
 
 const ROUNDS: usize = 200;
 const OPERATIONS: u32 = 1_000;

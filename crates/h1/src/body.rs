@@ -6,13 +6,12 @@
 
 use std::ops::Range;
 
+use crate::Limits;
 use crate::error::{RequestError, ResponseError};
-use crate::fields::{FieldTable, Span};
 use crate::line::Line;
 use crate::reader::{FieldSpans, Head, Reader};
-use crate::{Fields, Limits};
-use nowait_message::Known;
 use nowait_message::scan::hex;
+use nowait_message::{FieldTable, Fields, Known, Span};
 
 /// Maximum number of bytes between the size of a chunk and the end of its line: white space and
 /// extensions. nginx has no limit.
@@ -313,10 +312,10 @@ impl Head for Trailers {
         BodyError::TrailersTooLarge
     }
 
-    fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<(), BodyError> {
+    fn finish(&mut self, _: usize) -> Result<(), BodyError> {
         // A head may end its lines with a bare LF; chunked framing may not.
         let mut last = 0;
-        for &c in bytes.iter() {
+        for &c in &self.bytes {
             if c == b'\n' && last != b'\r' {
                 return Err(BodyError::InvalidTrailers);
             }

@@ -2,11 +2,13 @@
 //!
 //! Requests are written with [`crate::encode::HeadWriter::request`]; [`Connection::request_sent`]
 //! records the request, since the meaning of a response depends on it. As on the server side, the
-//! caller owns the input, and only an incomplete head is kept, in the caller's [`ResponseHead`].
+//! caller owns the input, and only an incomplete head is kept, in the caller's [`ResponseBuilder`].
 
 use crate::body::{BodyDecoder, BodyLength, BodyStep, Trailers};
 use crate::reader::Reader;
-use crate::{Limits, ResponseError, ResponseHead, Version};
+use crate::response::{Framing, Reading};
+use crate::{Limits, ResponseError};
+use nowait_message::{ResponseBuilder, Version};
 
 /// Maximum total size in bytes of the interim (1xx) responses before the final one. Their number is
 /// not limited: a long job may send 102 (Processing) every few seconds for days.
@@ -40,7 +42,7 @@ pub struct HeadStep {
 pub enum HeadEvent {
     /// All input is consumed and the head is incomplete.
     NeedMore,
-    /// The head of an interim response (100, 102, 103, …). Recycle it and continue.
+    /// The head of an interim response (100, 102, 103, …). Take it and continue.
     Interim,
     /// The head of the response.
     Final,
@@ -62,6 +64,7 @@ enum State {
 pub struct Connection {
     limits: Limits,
     reader: Reader,
+    framing: Framing,
     body: BodyDecoder,
     state: State,
     asked: Asked,
@@ -76,6 +79,7 @@ impl Connection {
         Connection {
             limits,
             reader: Reader::new(&limits),
+            framing: Framing::default(),
             body: BodyDecoder::new(BodyLength::Empty, &limits),
             state: State::Idle,
             asked: Asked::Content,
@@ -87,17 +91,22 @@ impl Connection {
     /// A request was sent; the next head is its response. Call only on a fresh connection or if
     /// [`Connection::reusable`]: there is no pipelining towards upstreams.
     pub fn request_sent(&mut self, asked: Asked) {
-        self.reader = Reader::new(&self.limits);
+        self.begin_head();
         self.asked = asked;
         self.interim_bytes = 0;
         self.state = State::Head;
     }
 
-    /// Reads a response head into `head`, which must be the same one, not recycled, until the event
-    /// is something other than [`HeadEvent::NeedMore`].
+    fn begin_head(&mut self) {
+        self.reader = Reader::new(&self.limits);
+        self.framing = Framing::default();
+    }
+
+    /// Reads a response head into `head`, which must be the same one until the event is something
+    /// other than [`HeadEvent::NeedMore`], and empty for the next head.
     pub fn receive_head(
         &mut self,
-        head: &mut ResponseHead,
+        head: &mut ResponseBuilder,
         input: &[u8],
     ) -> Result<HeadStep, ResponseError> {
         if self.state != State::Head {
@@ -106,7 +115,9 @@ impl Connection {
             self.state = State::Failed;
             return Err(ResponseError::InvalidStatusLine);
         }
-        let result = self.reader.receive(head, &self.limits, input).and_then(|(consumed, done)| {
+        let mut reading = Reading { head, framing: &mut self.framing };
+        let received = self.reader.receive(&mut reading, &self.limits, input);
+        let result = received.and_then(|(consumed, done)| {
             let event = if done { self.head_complete(head)? } else { HeadEvent::NeedMore };
             Ok(HeadStep { consumed, event })
         });
@@ -116,7 +127,7 @@ impl Connection {
         result
     }
 
-    fn head_complete(&mut self, head: &ResponseHead) -> Result<HeadEvent, ResponseError> {
+    fn head_complete(&mut self, head: &ResponseBuilder) -> Result<HeadEvent, ResponseError> {
         let status = head.status();
         let switched = match (status, self.asked) {
             (101, Asked::Upgrade) if head.version() == Version::Http11 => true,
@@ -132,7 +143,7 @@ impl Connection {
             if self.interim_bytes > INTERIM_BYTES_MAX {
                 return Err(ResponseError::TooManyInterimResponses);
             }
-            self.reader = Reader::new(&self.limits);
+            self.begin_head();
             return Ok(HeadEvent::Interim);
         }
         // RFC 9112 section 6.3, in its order.
@@ -140,7 +151,7 @@ impl Connection {
             _ if switched => BodyLength::UntilClose,
             204 | 304 => BodyLength::Empty,
             _ if self.asked == Asked::Head => BodyLength::Empty,
-            _ if head.is_chunked() => BodyLength::Chunked,
+            _ if self.framing.chunked => BodyLength::Chunked,
             _ => match head.content_length() {
                 Some(0) => BodyLength::Empty,
                 Some(length) => BodyLength::Known(length),
@@ -151,8 +162,9 @@ impl Connection {
         // "If a Transfer-Encoding header field is present in an HTTP/1.0 message, the recipient
         // MUST treat the message as if the framing is faulty … and close the connection after
         // processing" (section 6.1).
-        let faulty = head.is_chunked() && head.version() < Version::Http11;
-        self.keep_alive = head.keep_alive() && !faulty && length != BodyLength::UntilClose;
+        let faulty = self.framing.chunked && head.version() < Version::Http11;
+        self.keep_alive =
+            self.framing.keep_alive(head.version()) && !faulty && length != BodyLength::UntilClose;
         self.body = BodyDecoder::new(length, &self.limits);
         Ok(HeadEvent::Final)
     }
@@ -164,6 +176,12 @@ impl Connection {
             self.state = State::Failed;
             error.into()
         })
+    }
+
+    /// Whether another protocol, or a tunnel, follows the head: it was a 101 that the request asked
+    /// for, or a 2xx to CONNECT.
+    pub fn is_switched(&self) -> bool {
+        self.state == State::Switched
     }
 
     /// The upstream has closed the connection. Ok if this is the end of the body.

@@ -7,7 +7,8 @@
 
 use bytes::BufMut;
 
-use crate::{Fields, status_line};
+use crate::status_line;
+use nowait_message::Fields;
 use nowait_message::scan::is_token;
 
 /// What follows the data of a chunk.

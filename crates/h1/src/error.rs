@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use crate::RequestHead;
-use nowait_message::Known;
+use crate::server::Connection;
+use nowait_message::{Known, RequestHead};
 
 /// nginx's internal status for a head that exceeds its buffers; the response is a page with 400
 /// "Request Header Or Cookie Too Large".
@@ -114,15 +114,15 @@ impl RequestError {
 
     /// The log line (level info) in nginx's words, with the offending line quoted where nginx
     /// quotes it. Bytes are the client's own: the log writer escapes them.
-    pub fn describe(self, head: &RequestHead) -> Vec<u8> {
-        let line = head.error_line();
+    pub fn describe(self, connection: &Connection, head: &RequestHead) -> Vec<u8> {
+        let (line, byte) = connection.error_line(head);
         let quoted = &line[..line.len().min(QUOTE_MAX)];
         let mut text = self.to_string().into_bytes();
         match self {
             RequestError::InvalidHeaderLine => {
                 text.extend_from_slice(b": \"");
                 text.extend_from_slice(quoted);
-                if let Some(byte) = head.error_byte() {
+                if let Some(byte) = byte {
                     text.extend_from_slice(format!("\\x{byte:02x}...").as_bytes());
                 }
                 text.push(b'"');
@@ -158,9 +158,10 @@ fn append_both(text: &mut Vec<u8>, line: &[u8], head: &RequestHead, name: Known)
     text.push(b'"');
 }
 
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl RequestError {
+    /// The log line without the client's own bytes.
+    pub const fn as_str(self) -> &'static str {
+        match self {
             RequestError::InvalidMethod => "client sent invalid method",
             RequestError::InvalidRequest => "client sent invalid request",
             RequestError::InvalidVersion => "client sent invalid version",
@@ -185,7 +186,13 @@ impl fmt::Display for RequestError {
             RequestError::InvalidChunkedBody => "client sent invalid chunked body",
             RequestError::InvalidTrailers => "client sent invalid trailer",
             RequestError::TrailersTooLarge => "client sent too large trailers",
-        })
+        }
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

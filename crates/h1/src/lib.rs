@@ -7,7 +7,7 @@
 //! - [`encode`]: heads and chunk framing, appended to the caller's buffer.
 //!
 //! Ownership: a connection object owns no heap memory, so an idle one costs only its few bytes. A
-//! head is parsed into a [`RequestHead`] (or [`ResponseHead`]) lent by the caller; heads are
+//! head is parsed into a [`RequestHead`](nowait_message::RequestHead) (or a response's builder) lent by the caller; heads are
 //! recycled, so a keep-alive request allocates nothing. Unconsumed input (pipelined requests,
 //! unexpected body bytes) stays with the caller, and body bytes are reported as ranges of the
 //! caller's input: nothing is copied.
@@ -23,19 +23,15 @@ pub mod body;
 pub mod client;
 pub mod encode;
 pub mod error;
-pub mod fields;
 pub mod limits;
 mod line;
 mod reader;
-pub mod request;
-pub mod response;
+mod request;
+mod response;
 pub mod server;
 mod status_line;
 
 pub use body::{BodyDecoder, BodyEvent, BodyLength, BodyStep, Trailers};
 pub use error::{RequestError, ResponseError, Stage};
-pub use fields::{Field, Fields, Place, Span};
 pub use limits::Limits;
-pub use line::{TargetForm, Version};
-pub use request::{ConnectionTokens, RequestHead};
-pub use response::ResponseHead;
+pub use request::ConnectionTokens;

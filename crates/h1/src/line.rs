@@ -6,10 +6,9 @@
 
 use crate::Limits;
 use crate::error::{RequestError, ResponseError};
-use crate::fields::Span;
-use nowait_message::Method;
 use nowait_message::scan::{find_control, find_line_end, trim_end};
 use nowait_message::uri::Shape;
+use nowait_message::{Control, Method, Span, TargetForm, Version};
 
 /// Result of parsing a line.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,52 +17,6 @@ pub(crate) enum Line<T> {
     Whole(T, usize),
     /// Valid so far.
     Partial,
-}
-
-/// An HTTP version with major number 1, or the "simple request" of 0.9.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Version {
-    /// No version in the request line.
-    Http09,
-    /// HTTP/1.0.
-    Http10,
-    /// HTTP/1.1. A higher minor version is treated as 1.1 (RFC 9110 section 2.5).
-    #[default]
-    Http11,
-}
-
-/// The form of a request target (RFC 9112 section 3.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum TargetForm {
-    /// `/path?query`.
-    #[default]
-    Origin,
-    /// `scheme://host/path?query`.
-    Absolute,
-    /// `host:port`, CONNECT only.
-    Authority,
-    /// `*`, OPTIONS only.
-    Asterisk,
-}
-
-/// A parsed request line; spans count from its first byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct RequestLine {
-    pub(crate) method: Method,
-    pub(crate) method_name: Span,
-    /// The whole target.
-    pub(crate) target: Span,
-    pub(crate) form: TargetForm,
-    pub(crate) scheme: Span,
-    pub(crate) authority: Span,
-    /// Path and query; empty if the target has none.
-    pub(crate) uri: Span,
-    pub(crate) shape: Shape,
-    pub(crate) version: Version,
-    /// `HTTP/1.1` as it was sent.
-    pub(crate) protocol: Span,
-    /// Without line terminator.
-    pub(crate) line: Span,
 }
 
 type Parsed<T, E> = Result<Line<T>, E>;
@@ -78,9 +31,9 @@ macro_rules! byte {
     };
 }
 
-/// Parses a request line (RFC 9112 section 3) with nginx's leniency: several spaces between the
+/// Parses a request line (RFC 9112 section 3); spans count from its first byte, with nginx's leniency: several spaces between the
 /// parts, spaces after the version, a bare line feed at the end.
-pub(crate) fn request_line(bytes: &[u8]) -> Parsed<RequestLine, RequestError> {
+pub(crate) fn request_line(bytes: &[u8]) -> Parsed<Control, RequestError> {
     let mut at = 0;
     loop {
         match byte!(bytes, at) {
@@ -89,10 +42,10 @@ pub(crate) fn request_line(bytes: &[u8]) -> Parsed<RequestLine, RequestError> {
             _ => return Err(RequestError::InvalidMethod),
         }
     }
-    let mut line = RequestLine {
+    let mut line = Control {
         method: Method::from_bytes(&bytes[..at]),
         method_name: Span::new(0, at),
-        ..RequestLine::default()
+        ..Control::default()
     };
     while byte!(bytes, at) == b' ' {
         at += 1;
@@ -131,7 +84,7 @@ pub(crate) fn request_line(bytes: &[u8]) -> Parsed<RequestLine, RequestError> {
 }
 
 /// Parses the target at `start`; returns its end.
-fn target(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), RequestError> {
+fn target(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestError> {
     let mut at = start;
     match bytes[start] {
         _ if line.method == Method::Connect => {
@@ -140,7 +93,7 @@ fn target(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), Requ
                 Line::Whole((), end) => at = end,
                 Line::Partial => return Ok(Line::Partial),
             }
-            if bytes[at] != b' ' || !line.has_port(bytes) {
+            if bytes[at] != b' ' || !has_port(line.authority.of(bytes)) {
                 return Err(RequestError::InvalidRequest);
             }
         }
@@ -190,17 +143,14 @@ fn target(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), Requ
     Ok(Line::Whole((), at))
 }
 
-impl RequestLine {
-    fn has_port(&self, bytes: &[u8]) -> bool {
-        let authority = self.authority.of(bytes);
-        let digits = authority.iter().rev().take_while(|c| c.is_ascii_digit()).count();
-        let colon = authority.len().checked_sub(digits + 1);
-        digits > 0 && colon.and_then(|at| authority.get(at)) == Some(&b':')
-    }
+fn has_port(authority: &[u8]) -> bool {
+    let digits = authority.iter().rev().take_while(|c| c.is_ascii_digit()).count();
+    let colon = authority.len().checked_sub(digits + 1);
+    digits > 0 && colon.and_then(|at| authority.get(at)) == Some(&b':')
 }
 
 /// Path and query from `start`; ends before a space or line terminator.
-fn path(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), RequestError> {
+fn path(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestError> {
     let (shape, length) = Shape::scan(&bytes[start..]);
     let end = start + length;
     match byte!(bytes, end) {
@@ -214,7 +164,7 @@ fn path(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), Reques
 
 /// `host[:port]` from `start`; ends before the first byte that cannot belong to it.
 /// [`nowait_message::host::validate`] judges the result.
-fn authority(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), RequestError> {
+fn authority(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestError> {
     let mut at = start;
     if byte!(bytes, at) == b'[' {
         at += 1;
@@ -244,7 +194,7 @@ fn authority(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), R
 }
 
 /// Parses `HTTP/1.x` at `start`; returns the position where the line terminator must be.
-fn version(bytes: &[u8], start: usize, line: &mut RequestLine) -> Parsed<(), RequestError> {
+fn version(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestError> {
     // By far the most frequent beginning and end.
     if let Some(b"HTTP/1.1\r") = bytes.get(start..start + 9) {
         line.version = Version::Http11;

@@ -2,9 +2,9 @@
 //! part. Shared by requests and responses; the meaning of a line is up to the [`Head`].
 
 use crate::Limits;
-use crate::fields::Span;
 use crate::limits::Budget;
 use crate::line::{BadField, FieldLine, Line, field_line};
+use nowait_message::Span;
 
 /// A line up to this length is parsed again from its start whenever more of it arrives, so that
 /// invalid input is rejected at once; for a longer one the reader waits for its end, so that a peer
@@ -38,8 +38,8 @@ pub(crate) trait Head {
     /// The error for a line that does not fit.
     fn too_long(&mut self, first: bool, line: Span) -> Self::Error;
 
-    /// The end of the head: checks that need all fields.
-    fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<(), Self::Error>;
+    /// The end of the head, which has this many bytes: checks that need all fields.
+    fn finish(&mut self, length: usize) -> Result<(), Self::Error>;
 
     /// After an error: `length` bytes were complete lines.
     fn give_up(&mut self, _length: usize) {}
@@ -121,16 +121,12 @@ impl Reader {
             Ok(false) => input.len(),
             Err(_) => input.len().min(self.at + self.budget.line_max(limits)),
         };
-        let mut bytes = std::mem::take(head.bytes());
-        bytes.extend_from_slice(&input[..kept]);
-        let result = result.and_then(|complete| {
-            if complete {
-                head.finish(&mut bytes)?;
-            }
-            Ok((skipped + kept, complete))
-        });
-        *head.bytes() = bytes;
-        result
+        head.bytes().extend_from_slice(&input[..kept]);
+        let complete = result?;
+        if complete {
+            head.finish(kept)?;
+        }
+        Ok((skipped + kept, complete))
     }
 
     /// The slow path: the beginning of the head is already in its memory.
@@ -143,7 +139,11 @@ impl Reader {
         let mut bytes = std::mem::take(head.bytes());
         let result = self.append(head, limits, input, &mut bytes);
         *head.bytes() = bytes;
-        result
+        let (consumed, complete) = result?;
+        if complete {
+            head.finish(self.at)?;
+        }
+        Ok((consumed, complete))
     }
 
     fn append<H: Head>(
@@ -158,7 +158,6 @@ impl Reader {
             bytes.extend_from_slice(piece);
             if self.step(head, limits, bytes)? {
                 bytes.truncate(self.at);
-                head.finish(bytes)?;
                 return Ok((self.at - before, true));
             }
         }

@@ -1,120 +1,44 @@
-//! The head of an upstream's response. Filled by [`crate::client::Connection`].
+//! What HTTP/1.1 adds to the head of a response: framing, and the options of `Connection`. Kept by
+//! [`crate::client::Connection`], which fills a [`ResponseBuilder`].
 
+use crate::Limits;
 use crate::error::ResponseError;
-use crate::fields::{FieldTable, Place, Span};
-use crate::line::{Line, StatusLine, status_line};
+use crate::line::{Line, status_line};
 use crate::reader::{FieldSpans, Head};
-use crate::request::{ConnectionTokens, RECYCLED_BYTES_MAX, RECYCLED_FIELDS_MAX};
-use crate::{Fields, Limits, Version};
-use nowait_message::name::Known;
-use nowait_message::scan::decimal;
+use crate::request::ConnectionTokens;
+use nowait_message::{Known, Place, ResponseBuilder, Span, Version};
 
-/// A response head: interim (1xx) or final.
-#[derive(Debug, Clone, Default)]
-pub struct ResponseHead {
-    bytes: Vec<u8>,
-    fields: FieldTable,
-    line: StatusLine,
-    length: usize,
-    content_length: Option<u64>,
-    chunked: bool,
-    connection: ConnectionTokens,
+/// What a connection keeps of a response besides its head.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Framing {
+    /// The body is chunked.
+    pub(crate) chunked: bool,
+    options: ConnectionTokens,
 }
 
-impl ResponseHead {
-    /// An empty head; allocates nothing.
-    pub fn new() -> Self {
-        ResponseHead::default()
-    }
-
-    /// Empties the head for the next response and keeps its memory, unless it is large.
-    pub fn recycle(&mut self) {
-        self.bytes.clear();
-        if self.bytes.capacity() > RECYCLED_BYTES_MAX {
-            self.bytes = Vec::new();
-        }
-        self.fields.clear();
-        self.fields.shrink(RECYCLED_FIELDS_MAX);
-        self.line = StatusLine::default();
-        self.length = 0;
-        self.content_length = None;
-        self.chunked = false;
-        self.connection = ConnectionTokens::default();
-    }
-
-    /// The status code, 100 to 999.
-    pub fn status(&self) -> u16 {
-        self.line.status
-    }
-
-    /// The text after the code, may be empty.
-    pub fn reason(&self) -> &[u8] {
-        self.line.reason.of(&self.bytes)
-    }
-
-    /// The version of the response.
-    pub fn version(&self) -> Version {
-        self.line.version
-    }
-
-    /// The length of the head in bytes, its empty line included.
-    pub fn length(&self) -> usize {
-        self.length
-    }
-
-    /// The value of the first field of this name.
-    #[inline]
-    pub fn header(&self, name: Known) -> Option<&[u8]> {
-        self.fields().first(name)
-    }
-
-    /// The fields in the order received.
-    #[inline]
-    pub fn fields(&self) -> Fields<'_> {
-        self.fields.view(&self.bytes)
-    }
-
-    /// The head as received, for callers that keep it beyond the next one.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Where the fields are in [`as_bytes`](Self::as_bytes), in the order they came.
-    pub fn places(&self) -> &[Place] {
-        self.fields.places()
-    }
-
-    /// The declared length. In a response to HEAD or a 304, it refers to a body that is not sent.
-    pub fn content_length(&self) -> Option<u64> {
-        self.content_length
-    }
-
-    /// Whether the body is chunked.
-    pub fn is_chunked(&self) -> bool {
-        self.chunked
-    }
-
-    /// The options of `Connection`.
-    pub fn connection(&self) -> ConnectionTokens {
-        self.connection
-    }
-
+impl Framing {
     /// Whether the upstream lets the connection persist (RFC 9112 section 9.3).
-    pub fn keep_alive(&self) -> bool {
-        match self.line.version {
-            Version::Http11 => !self.connection.close,
-            _ => self.connection.keep_alive && !self.connection.close,
+    pub(crate) fn keep_alive(self, version: Version) -> bool {
+        match version {
+            Version::Http11 => !self.options.close,
+            _ => self.options.keep_alive && !self.options.close,
         }
     }
 }
 
-impl Head for ResponseHead {
+/// A head that is being read.
+pub(crate) struct Reading<'a> {
+    pub(crate) head: &'a mut ResponseBuilder,
+    pub(crate) framing: &'a mut Framing,
+}
+
+impl Head for Reading<'_> {
     type Error = ResponseError;
 
     fn first_line(&mut self, bytes: &[u8]) -> Result<Line<()>, ResponseError> {
         match status_line(bytes)? {
             Line::Whole(line, length) => {
-                self.line = line;
+                self.head.set_status(line.status, line.reason, line.version);
                 Ok(Line::Whole((), length))
             }
             Line::Partial => Ok(Line::Partial),
@@ -134,21 +58,22 @@ impl Head for ResponseHead {
         if field.odd && limits.ignore_invalid_headers {
             return Ok(());
         }
-        if self.fields.len() >= usize::from(limits.headers_max) {
+        if self.head.len() >= usize::from(limits.headers_max) {
             return Err(ResponseError::TooManyHeaders);
         }
-        let known = Known::from_bytes(field.name.of(bytes));
+        let (name, value) = (field.name, field.value);
+        let known = Known::from_bytes(name.of(bytes));
         match known {
-            Some(Known::Connection) => self.connection.add(field.value.of(bytes)),
+            Some(Known::Connection) => self.framing.options.add(value.of(bytes)),
             // Repeated framing is refused even if the values agree, as nginx does.
             Some(known @ (Known::ContentLength | Known::TransferEncoding))
-                if self.fields.has(known) =>
+                if self.head.has(known) =>
             {
                 return Err(ResponseError::DuplicateHeader(known));
             }
             _ => {}
         }
-        self.fields.push(field.name, field.value, known);
+        self.head.add(Place { name, value, known });
         Ok(())
     }
 
@@ -160,25 +85,21 @@ impl Head for ResponseHead {
         ResponseError::HeaderTooLarge
     }
 
-    fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<(), ResponseError> {
-        self.length = bytes.len();
-        let fields = self.fields.view(bytes);
-        if let Some(value) = fields.first(Known::ContentLength) {
-            self.content_length = Some(decimal(value).ok_or(ResponseError::InvalidContentLength)?);
-        }
-        if let Some(value) = fields.first(Known::TransferEncoding) {
+    fn finish(&mut self, length: usize) -> Result<(), ResponseError> {
+        self.head.finish(length).map_err(|_| ResponseError::InvalidContentLength)?;
+        if let Some(value) = self.head.known(Known::TransferEncoding) {
             if !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(ResponseError::UnknownTransferEncoding);
             }
-            if self.content_length.is_some() {
+            if self.head.content_length().is_some() {
                 return Err(ResponseError::ContentLengthAndTransferEncoding);
             }
-            self.chunked = true;
+            self.framing.chunked = true;
         }
         Ok(())
     }
 
     fn bytes(&mut self) -> &mut Vec<u8> {
-        &mut self.bytes
+        self.head.text_mut()
     }
 }

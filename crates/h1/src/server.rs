@@ -10,7 +10,8 @@
 //! trailers).
 //!
 //! ```
-//! use nowait_h1::{BodyEvent, Limits, RequestHead, server::Connection};
+//! use nowait_h1::{BodyEvent, Limits, server::Connection};
+//! use nowait_message::RequestHead;
 //!
 //! # fn main() -> Result<(), nowait_h1::RequestError> {
 //! let mut connection = Connection::new(Limits::default());
@@ -36,7 +37,9 @@
 
 use crate::body::{BodyDecoder, BodyEvent, BodyLength, BodyStep, Trailers};
 use crate::reader::Reader;
-use crate::{Limits, RequestError, RequestHead};
+use crate::request::{ConnectionTokens, Framing, Reading};
+use crate::{Limits, RequestError};
+use nowait_message::{RequestHead, Span};
 
 /// Result of [`Connection::receive_head`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +56,7 @@ pub struct Connection {
     limits: Limits,
     reader: Reader,
     head_complete: bool,
+    framing: Framing,
     body: BodyDecoder,
 }
 
@@ -63,6 +67,7 @@ impl Connection {
             limits,
             reader: Reader::new(&limits),
             head_complete: false,
+            framing: Framing::default(),
             body: BodyDecoder::new(BodyLength::Empty, &limits),
         }
     }
@@ -94,12 +99,47 @@ impl Connection {
         if self.head_complete {
             return Ok(HeadStep { consumed: 0, complete: true });
         }
-        let (consumed, complete) = self.reader.receive(head, &self.limits, input)?;
+        let mut reading = Reading { head, framing: &mut self.framing };
+        let (consumed, complete) = self.reader.receive(&mut reading, &self.limits, input)?;
         if complete {
             self.head_complete = true;
-            self.body = BodyDecoder::new(head.body_length(), &self.limits);
+            self.body = BodyDecoder::new(self.framing.body_length(head), &self.limits);
         }
         Ok(HeadStep { consumed, complete })
+    }
+
+    /// The framing of the body that belongs to the head.
+    pub fn body_length(&self, head: &RequestHead) -> BodyLength {
+        self.framing.body_length(head)
+    }
+
+    /// The options of the head's `Connection`.
+    pub fn options(&self) -> ConnectionTokens {
+        self.framing.options
+    }
+
+    /// Whether the client lets the connection persist (RFC 9112 section 9.3).
+    pub fn keep_alive(&self, head: &RequestHead) -> bool {
+        self.framing.keep_alive(head.version())
+    }
+
+    /// How many fields of the head had odd names and were dropped (`ignore_invalid_headers`).
+    pub fn ignored_fields(&self) -> u32 {
+        self.framing.odd.as_ref().map_or(0, |odd| odd.ignored)
+    }
+
+    /// The first of the dropped fields as they were sent, for the log: "client sent invalid header
+    /// line" at level info.
+    pub fn ignored_lines<'h>(&self, head: &'h RequestHead) -> impl Iterator<Item = &'h [u8]> {
+        let lines = self.framing.odd.iter().flat_map(|odd| &odd.lines);
+        lines.map(|line| line.of(head.text()))
+    }
+
+    /// After an error: the line of the head at fault, up to the first bad byte, and this byte.
+    pub(crate) fn error_line<'h>(&self, head: &'h RequestHead) -> (&'h [u8], Option<u8>) {
+        let odd = self.framing.odd.as_deref();
+        let (line, byte) = odd.map_or((Span::default(), None), |odd| (odd.error, odd.error_byte));
+        (line.of(head.text()), byte)
     }
 
     /// Reads the body of the request whose head is complete. Call again with the rest of the
@@ -134,6 +174,7 @@ impl Connection {
         }
         self.reader = Reader::new(&self.limits);
         self.head_complete = false;
+        self.framing = Framing::default();
         self.body = BodyDecoder::new(BodyLength::Empty, &self.limits);
         true
     }

@@ -2,8 +2,8 @@
 //! the corpus of request smuggling, nginx's size limits.
 
 use nowait_h1::server::Connection;
-use nowait_h1::{BodyEvent, BodyLength, Limits, RequestError, RequestHead, TargetForm, Version};
-use nowait_message::{Known, Method};
+use nowait_h1::{BodyEvent, BodyLength, Limits, RequestError};
+use nowait_message::{Known, Method, RequestHead, TargetForm, Version};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Event {
@@ -62,8 +62,9 @@ fn events(limits: Limits, pieces: &[&[u8]]) -> Vec<Event> {
                         assert!(rest.is_empty());
                         break;
                     }
-                    let line = String::from_utf8_lossy(request.request_line());
-                    events.push(head(&line, request.body_length()));
+                    let line = request.request_line();
+                    let line = String::from_utf8_lossy(&line);
+                    events.push(head(&line, connection.body_length(&request)));
                     in_body = true;
                 }
                 Err(error) => {
@@ -93,12 +94,12 @@ fn check(input: &[u8], expected: &[Event]) {
     check_with(Limits::default(), input, expected);
 }
 
-/// The one head that `input` is.
-fn parse(input: &[u8]) -> RequestHead {
-    let mut head = RequestHead::new();
-    let step = Connection::new(Limits::default()).receive_head(&mut head, input).unwrap();
+/// The one head that `input` is, and its connection.
+fn parse(input: &[u8]) -> (Connection, RequestHead) {
+    let (mut connection, mut head) = (Connection::new(Limits::default()), RequestHead::new());
+    let step = connection.receive_head(&mut head, input).unwrap();
     assert_eq!((step.consumed, step.complete), (input.len(), true));
-    head
+    (connection, head)
 }
 
 /// `GET / HTTP/1.1`, `Host: a`, then these lines.
@@ -145,7 +146,7 @@ fn requests_in_a_row() {
 
 #[test]
 fn accessors() {
-    let head = parse(
+    let (connection, head) = parse(
         b"PROPFIND /a/%62/../c.txt?d=e HTTP/1.1\r\nhost: WWW.Example.org:8080\r\nX-Empty:\r\n\
           Cookie: a=1\r\nCOOKIE:  b=2 \t\r\nConnection: Keep-Alive, UPGRADE\r\nUpgrade: h2c\r\n\
           Expect: 100-Continue\r\nContent-Length: 0\r\n\r\n",
@@ -166,9 +167,13 @@ fn accessors() {
     assert!(head.fields().is_repeated(Known::Cookie));
     assert_eq!(head.fields().named(b"x-empty").collect::<Vec<_>>(), [b""]);
     assert_eq!(head.fields().len(), 8);
-    assert_eq!(head.upgrade(), Some(&b"h2c"[..]));
-    assert!(head.keep_alive() && head.expects_continue());
-    assert_eq!((head.body_length(), head.content_length()), (BodyLength::Empty, Some(0)));
+    assert_eq!(head.header(Known::Upgrade), Some(&b"h2c"[..]));
+    assert!(connection.options().upgrade && connection.keep_alive(&head));
+    assert!(head.expects_continue());
+    assert_eq!(
+        (connection.body_length(&head), head.content_length()),
+        (BodyLength::Empty, Some(0))
+    );
     assert_eq!(head.header(Known::Range), None);
 }
 
@@ -186,7 +191,8 @@ fn keep_alive() {
         ("GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n", false),
         ("GET /\r\n", false),
     ] {
-        assert_eq!(parse(input.as_bytes()).keep_alive(), expected, "{input}");
+        let (connection, head) = parse(input.as_bytes());
+        assert_eq!(connection.keep_alive(&head), expected, "{input}");
     }
 }
 
@@ -202,7 +208,7 @@ fn target_forms() {
         ("CONNECT [::1]:443", TargetForm::Authority, "/", "[::1]", 443),
         ("OPTIONS *", TargetForm::Asterisk, "*", "a", 0),
     ] {
-        let head = parse(format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        let (_, head) = parse(format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
         assert_eq!(head.target_form(), form, "{line}");
         assert_eq!(String::from_utf8_lossy(head.uri()), uri, "{line}");
         assert_eq!(head.host(), Some(host.as_bytes()), "{line}");
@@ -277,7 +283,7 @@ fn nonsense_is_refused_at_once() {
         let mut head = RequestHead::new();
         let result = Connection::new(Limits::default()).receive_head(&mut head, input);
         assert!(result.is_err(), "{input:?}");
-        assert_eq!(head.request_line(), input);
+        assert_eq!(&head.request_line()[..], input);
     }
 }
 
@@ -421,13 +427,15 @@ fn odd_names() {
     let input = with_fields("x_y: 1\r\nx.y: 2\r\nX\u{e9}: 3\r\nx-y: 4\r\n");
     let names = |limits| {
         let mut head = RequestHead::new();
-        Connection::new(limits).receive_head(&mut head, &input).unwrap();
+        let mut connection = Connection::new(limits);
+        connection.receive_head(&mut head, &input).unwrap();
         let values = head.fields().iter().skip(1).map(|f| f.value[0] - b'0').collect::<Vec<_>>();
-        (values, head.ignored_fields())
+        (values, connection.ignored_fields())
     };
     let nginx = Limits::default();
     assert_eq!(names(nginx), (vec![4], 3));
-    let lines: Vec<_> = parse(&input).ignored_lines().map(<[u8]>::to_vec).collect();
+    let (connection, head) = parse(&input);
+    let lines: Vec<_> = connection.ignored_lines(&head).map(<[u8]>::to_vec).collect();
     assert_eq!(lines[..2], [b"x_y: 1", b"x.y: 2"]);
     assert_eq!(names(Limits { underscores_in_headers: true, ..nginx }), (vec![1, 4], 2));
     assert_eq!(names(Limits { ignore_invalid_headers: false, ..nginx }), (vec![1, 2, 3, 4], 0));
@@ -507,8 +515,9 @@ fn memory_is_bounded() {
 fn log_texts() {
     let describe = |input: &[u8]| {
         let mut head = RequestHead::new();
-        let error = Connection::new(Limits::default()).receive_head(&mut head, input).unwrap_err();
-        String::from_utf8(error.describe(&head)).unwrap()
+        let mut connection = Connection::new(Limits::default());
+        let error = connection.receive_head(&mut head, input).unwrap_err();
+        String::from_utf8(error.describe(&connection, &head)).unwrap()
     };
     let with = |lines: &str| describe(&with_fields(lines));
     assert_eq!(describe(b"get"), "client sent invalid method");
@@ -536,7 +545,7 @@ fn a_refused_head_tells_what_was_read() {
         connection.receive_head(&mut head, &input[..at]).unwrap();
         assert!(connection.receive_head(&mut head, &input[at..]).is_err());
         assert_eq!(head.method(), Method::Head);
-        assert_eq!(head.request_line(), b"HEAD /x HTTP/1.1");
+        assert_eq!(&head.request_line()[..], b"HEAD /x HTTP/1.1");
         assert_eq!(head.host(), Some(&b"some.example"[..]), "cut at {at}");
         assert_eq!(head.header(Known::Host), Some(&b"Some.Example"[..]));
         assert_eq!(head.length(), 18 + 20 + 6);

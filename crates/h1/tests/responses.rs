@@ -3,8 +3,8 @@
 
 use nowait_h1::client::{Asked, Connection, HeadEvent, INTERIM_BYTES_MAX};
 use nowait_h1::encode::{self, HeadWriter};
-use nowait_h1::{BodyEvent, BodyLength, Limits, RequestHead, ResponseError, ResponseHead, server};
-use nowait_message::Known;
+use nowait_h1::{BodyEvent, BodyLength, Limits, ResponseError, server};
+use nowait_message::{Known, RequestHead, ResponseBuilder};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
@@ -27,7 +27,7 @@ fn closed(status: u16, body: &str) -> Outcome {
 fn outcome(asked: Asked, pieces: &[&[u8]]) -> Outcome {
     let mut connection = Connection::new(Limits::default());
     connection.request_sent(asked);
-    let mut head = ResponseHead::new();
+    let mut head = ResponseBuilder::new();
     let mut status = None;
     let mut body = Vec::new();
     for (i, piece) in pieces.iter().enumerate() {
@@ -57,7 +57,7 @@ fn outcome(asked: Asked, pieces: &[&[u8]]) -> Outcome {
             rest = &rest[step.consumed..];
             match step.event {
                 HeadEvent::NeedMore => break,
-                HeadEvent::Interim => head.recycle(),
+                HeadEvent::Interim => head.clear(),
                 HeadEvent::Final => status = Some(head.status()),
             }
         }
@@ -136,12 +136,12 @@ fn interim_responses() {
 fn interim_responses_have_a_total_size() {
     let mut connection = Connection::new(Limits::one_buffer(4096));
     connection.request_sent(Asked::Content);
-    let mut head = ResponseHead::new();
+    let mut head = ResponseBuilder::new();
     let large = format!("HTTP/1.1 102 Processing\r\nX: {}\r\n\r\n", "x".repeat(3000));
     for _ in 0..INTERIM_BYTES_MAX / large.len() {
         let step = connection.receive_head(&mut head, large.as_bytes()).unwrap();
         assert_eq!((step.event, step.consumed), (HeadEvent::Interim, large.len()));
-        head.recycle();
+        assert_eq!((head.take().length, head.length()), (large.len(), 0));
     }
     let error = connection.receive_head(&mut head, large.as_bytes()).unwrap_err();
     assert_eq!(error, ResponseError::TooManyInterimResponses);
@@ -186,7 +186,7 @@ fn malformed_heads() {
 fn bytes_without_a_request_are_no_response() {
     let mut connection = Connection::new(Limits::default());
     assert!(connection.reusable(false));
-    let mut head = ResponseHead::new();
+    let mut head = ResponseBuilder::new();
     assert!(connection.receive_head(&mut head, b"HTTP/1.1 200 OK\r\n\r\n").is_err());
     assert!(!connection.reusable(false));
 }
@@ -273,7 +273,7 @@ fn both_sides_understand_each_other() {
         assert!(server.is_body_complete());
         assert_eq!(received, b"first second");
         assert_eq!(head.host(), Some(&b"up.example"[..]));
-        assert_eq!(head.body_length(), BodyLength::Chunked);
+        assert_eq!(server.body_length(&head), BodyLength::Chunked);
 
         let mut response = encode::CONTINUE.to_vec();
         let mut writer = HeadWriter::response(&mut response, 200);

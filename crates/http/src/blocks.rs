@@ -14,20 +14,18 @@ use nowait_front::servers::{self, Named, ServerListens, Virtual};
 use nowait_sys::listen::ListenAddress;
 
 use crate::conf;
-use crate::conf::access::{LimitExcept, LimitExceptLayer};
+use crate::conf::limit_except::{LimitExcept, LimitExceptLayer};
 use crate::conf::log::{LogConf, access_logs};
-use crate::conf::place::PatternLayer;
-use crate::conf::proxy::{Pass, PassLayer, ProxyConf};
+use crate::conf::place::{PatternLayer, ServerNames};
 use crate::conf::{HttpConf, Location, LocationId, Regex, Server, ServerId};
-use crate::conf::{body, client, content, files, pages, rewrite};
+use crate::conf::{body, client, files, mime, pages};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
 use crate::mime::Types;
-use crate::module::{Content, ContentLayer, Parts, Phase};
+use crate::module::{Content, ContentLayer, Parts};
 use crate::modules;
 use crate::path::{Append, FilePath};
-use crate::request::Request;
-use crate::variables::complex::Complex;
-use crate::variables::{Mentions, Table};
+use crate::slots::Settings;
+use crate::variables::complex::{Complex, HttpVariables, Mentions, Table};
 
 nowait_conf::rows! {
     pub static HTTP_ROWS, module "core";
@@ -153,7 +151,7 @@ fn location(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 }
 
 fn server_name(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    let names = servers::read_names::<Request>(cx, node)?;
+    let names = servers::read_names::<HttpVariables>(cx, node)?;
     cx.layer::<ServerLayer>().names.extend(names);
     Ok(())
 }
@@ -249,14 +247,8 @@ fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
     let mut http = cx.global::<Pending>().0.take()?;
     let servers = std::mem::take(&mut http.layer::<HttpLayer>().servers);
-    let mut build = Build {
-        locations: Vec::new(),
-        contents: Vec::new(),
-        in_server_with_locations: false,
-        main,
-    };
+    let mut build = Build { locations: Vec::new(), in_server_with_locations: false, main };
     let mut made = Vec::new();
-    let mut first_locations = Vec::new();
     let mut listens = Vec::new();
     for (n, (mut scope, span)) in servers.into_iter().enumerate() {
         let id = ServerId(u32::try_from(n).unwrap_or(u32::MAX));
@@ -273,73 +265,48 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         if names.is_empty() {
             names.push(Named::none(span));
         }
-        cx.global::<crate::modules::referer::conf::ServerNames>().0 =
-            names.iter().map(|name| name.name.clone()).collect();
+        cx.global::<ServerNames>().0 = names.iter().map(|name| name.name.clone()).collect();
         listens.push(ServerListens { id, listens: directives, names });
-        first_locations.push(build.locations.len());
         made.push(build.server(cx, &http, scope, name));
     }
+    let locations = build.finish();
     let mut listens = servers::build(cx, &listens);
     for listen in &mut listens {
         // Accepted connections inherit it, which saves a call for each.
         let root = |server: ServerId| made[server.0 as usize].root.0 as usize;
-        let nodelay =
-            |only: &Virtual| build.locations[root(only.default_server)].client.tcp_nodelay;
+        let nodelay = |only: &Virtual| locations[root(only.default_server)].client.tcp_nodelay;
         let inet = matches!(listen.spec.address, ListenAddress::Inet(_));
         listen.spec.nodelay = inet && listen.only().is_none_or(nodelay);
     }
-    let caches = cx.take_global::<crate::conf::cache_path::CachePaths>().resolve(cx);
-    let limit_zones = cx.take_global::<crate::modules::limit::conf::Named>().resolve(cx);
+    let caches = cx.take_global::<crate::cache::path::CachePaths>().resolve(cx);
     let upstreams = cx.take_global::<crate::conf::upstream::Groups>().resolve(cx);
-    // The locations of a server are consecutive.
-    let server_of = |location: LocationId| {
-        let after = first_locations.partition_point(|first| *first <= location.0 as usize);
-        ServerId(u32::try_from(after.saturating_sub(1)).unwrap_or(u32::MAX))
-    };
-    let passes =
-        |location: LocationId| match &build.locations[location.0 as usize].proxy.as_ref()?.pass {
-            Pass::Static(pass) => Some(pass.group),
-            Pass::Variable { .. } => None,
-        };
-    let health_checks = cx.take_global::<crate::conf::health::Pending>();
-    let health_checks = health_checks.resolve(cx, &passes, &server_of);
     let resolving = crate::conf::resolver::resolve(cx, &[&http]);
     let resolvers = cx.global::<nowait_front::resolving::Named>().settings().to_vec();
     let variables = match cx.global::<Table>().resolve() {
         Ok(variables) => variables,
         Err(unknown) => {
             report_unknown(cx, &unknown);
-            crate::variables::Resolved::default()
+            crate::variables::complex::Resolved::default()
         }
     };
-    crate::conf::proxy::warn_of_schemes(cx);
-    let charset_maps =
-        crate::conf::charset::maps(cx, build.locations.iter().map(|location| &location.charset));
     let wants_realpath = cx.global::<Table>().mentions("realpath_root");
-    let mut temp_paths: Vec<body::TempPath> = Vec::new();
-    for location in &build.locations {
-        let proxied = location.proxy.iter().map(|proxy| &proxy.backend.settings.temp_path);
-        for path in std::iter::once(&location.body.client_body_temp_path).chain(proxied) {
-            if !temp_paths.contains(path) {
-                temp_paths.push(path.clone());
-            }
-        }
-    }
-    Some(HttpConf {
+    let temp_paths = cx.take_global::<body::TempPaths>().0;
+    let mut conf = HttpConf {
         servers: made.into(),
-        locations: build.locations.into(),
+        locations: locations.into(),
         listens: listens.into(),
         variables,
         wants_realpath,
-        charset_maps,
-        limit_zones,
         caches,
-        health_checks,
         resolvers,
         resolving,
         upstreams,
         temp_paths,
-    })
+        settings: Settings::default(),
+        modules: modules::MODULES,
+    };
+    modules::finish(cx, &mut conf);
+    Some(conf)
 }
 
 fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
@@ -351,7 +318,7 @@ fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
         if let Some((_, span)) = span {
             error = error.at(*span);
         }
-        let known = crate::modules::builtins().map(|row| row.name);
+        let known = modules::builtins().map(|row| row.name);
         if let Some(near) = nowait_conf::nearest(name, known) {
             error = error.hint(format!("did you mean \"${near}\"?"));
         }
@@ -360,26 +327,35 @@ fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
 }
 
 struct Build<'a> {
-    locations: Vec<Location>,
-    /// What names the handlers of their contents.
-    contents: Vec<Option<Content>>,
+    /// The locations by their numbers; `None`: it will be made when the one around it is complete.
+    locations: Vec<Option<Made>>,
     /// The settings being resolved are those of a server that has locations.
     in_server_with_locations: bool,
     main: &'a Scope,
 }
 
+/// A location, and what names the handler of its content.
+struct Made {
+    location: Location,
+    content: Option<Content>,
+}
+
 impl Build<'_> {
+    /// All locations, which are complete.
+    fn finish(self) -> Vec<Location> {
+        let all = self.locations.into_iter();
+        all.map(|made| made.expect("who gives a number makes the location").location).collect()
+    }
+
     fn server(&mut self, cx: &mut Cx<'_>, http: &Scope, mut scope: Scope, name: Bytes) -> Server {
         let nested = scope.take::<LocationsLayer>().locations;
-        let code = scope.take::<rewrite::Code>();
         let head = client::HeadConf::resolve(cx, &[http, &scope]);
         let early_read = crate::conf::predicates::EarlyReadConf::resolve(cx, &[http, &scope]);
         let early_read = early_read.client_body_early_read.unwrap_or_default();
         let chain = [self.main, http, &scope];
         self.in_server_with_locations = !nested.is_empty();
-        let root = self.location(cx, &chain, Bytes::new(), None);
+        let root = self.location(cx, &chain, Bytes::new());
         self.in_server_with_locations = false;
-        self.compile(cx, root, &chain, code, Phase::ServerRewrite);
         let locations = self.locations(cx, &chain, nested);
         Server { name, head, early_read, root, locations }
     }
@@ -394,21 +370,21 @@ impl Build<'_> {
         let mut words = Vec::new();
         for Nested { pattern, regex, mut scope, word } in nested {
             let inner = scope.take::<LocationsLayer>().locations;
-            let code = scope.take::<rewrite::Code>();
             let limit = scope.take::<LimitExceptLayer>().0;
             let mut chain = outer.to_vec();
             chain.push(&scope);
             let name = Bytes::copy_from_slice(&pattern.text);
-            let id = self.location(cx, &chain, name, None);
-            self.compile(cx, id, &chain, code, Phase::Rewrite);
+            let id = self.location(cx, &chain, name);
             if let Some((except, scope)) = limit {
-                let location = self.inside(cx, id, &chain, &scope);
-                self.at(id).limit_except = Some(LimitExcept { except, location });
+                let location = self.reserve();
+                self.inside(cx, location, id, &chain, &scope);
+                self.at(id).location.limit_except = Some(LimitExcept { except, location });
             }
             let inner = (!inner.is_empty()).then(|| self.locations(cx, &chain, inner));
             words.push(word);
-            // A proxied location that ends with a slash is a directory: `/a` redirects to `/a/`.
-            let auto_redirect = self.at(id).proxy.is_some() && pattern.text.last() == Some(&b'/');
+            let content = self.at(id).content.as_ref();
+            let auto_redirect = content.is_some_and(|content| content.auto_redirect)
+                && pattern.text.last() == Some(&b'/');
             let value = id;
             let location = location_tree::Location { value, regex, auto_redirect, nested: inner };
             builder.add(pattern, location);
@@ -430,50 +406,57 @@ impl Build<'_> {
         }
     }
 
-    fn at(&mut self, id: LocationId) -> &mut Location {
-        &mut self.locations[id.0 as usize]
+    /// A location that has been made.
+    fn at(&mut self, id: LocationId) -> &mut Made {
+        self.locations[id.0 as usize].as_mut().expect("those around a location are made first")
     }
 
-    /// Compiles the rewrite code of a location, and creates locations for the `if` blocks in it.
-    fn compile(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: LocationId,
-        chain: &[&Scope],
-        code: rewrite::Code,
-        phase: Phase,
-    ) {
-        let log = self.at(id).rewrite.rewrite_log;
-        let program = code.compile(log, &mut |scope| self.inside(cx, id, chain, scope));
-        if let Some(program) = program {
-            self.at(id).handlers.insert(phase, program);
-        }
+    /// The number that the next location will have.
+    fn next(&self) -> LocationId {
+        LocationId(u32::try_from(self.locations.len()).unwrap_or(u32::MAX))
     }
 
-    /// Creates the location for a block without its own URI (`if`, `limit_except`) in another
+    /// Gives a location its number before it is made.
+    fn reserve(&mut self) -> LocationId {
+        let id = self.next();
+        self.locations.push(None);
+        id
+    }
+
+    /// Resolves a chain of scopes.
+    fn location(&mut self, cx: &mut Cx<'_>, chain: &[&Scope], name: Bytes) -> LocationId {
+        let id = self.reserve();
+        self.make(cx, id, chain, name, None);
+        id
+    }
+
+    /// Makes the location of a block without its own URI (`if`, `limit_except`) in another
     /// location: unset values are inherited, including the handler.
     fn inside(
         &mut self,
         cx: &mut Cx<'_>,
+        id: LocationId,
         around: LocationId,
         chain: &[&Scope],
         scope: &Scope,
-    ) -> LocationId {
+    ) {
         let mut chain = chain.to_vec();
         chain.push(scope);
-        let name = self.at(around).name.clone();
-        let content = self.contents[around.0 as usize].clone();
-        self.location(cx, &chain, name, content)
+        let around = self.at(around);
+        let (name, content) = (around.location.name.clone(), around.content.clone());
+        self.make(cx, id, &chain, name, content);
     }
 
-    /// Resolves a chain of scopes. `content` names the handler if the last scope names none.
-    fn location(
+    /// Resolves a chain of scopes to a location. `content` names the handler if the last scope names
+    /// none.
+    fn make(
         &mut self,
         cx: &mut Cx<'_>,
+        id: LocationId,
         chain: &[&Scope],
         name: Bytes,
         content: Option<Content>,
-    ) -> LocationId {
+    ) {
         let own: Vec<&OwnLayer> = chain.iter().filter_map(|scope| scope.get()).collect();
         let path = own.iter().rev().find_map(|own| own.root.as_ref().map(|(path, _)| path.clone()));
         let path = path.unwrap_or_else(|| FilePath {
@@ -487,59 +470,39 @@ impl Build<'_> {
         let last = chain.last().and_then(|scope| scope.get::<OwnLayer>());
         let named = chain.last().and_then(|scope| scope.get::<ContentLayer>()?.0.clone());
         let content = named.or(content);
-        let handler = content.as_ref().and_then(|content| content.make(cx, chain));
-        let mut parts = Parts::new(self.in_server_with_locations);
+        let body = body::BodyConf::resolve(cx, chain);
+        cx.global::<body::TempPaths>().add(&body.client_body_temp_path);
+        let mut parts = Parts::new(self.in_server_with_locations, self.next());
         modules::build(cx, chain, &mut parts);
+        let handler = content.as_ref().map(|content| content.make(cx, chain, &mut parts));
+        let follows_rfcs = parts.follows_rfcs;
+        let inside: Vec<_> =
+            parts.take_inside().into_iter().map(|scope| (self.reserve(), scope)).collect();
         let (handlers, filters, settings) = parts.finish(handler);
-        let is_proxy = content.as_ref().is_some_and(|content| &*content.name == "proxy_pass");
         let location = Location {
-            proxy: self.proxy(cx, chain, is_proxy),
-            early_hints: crate::conf::predicates::EarlyHintsConf::resolve(cx, chain)
-                .early_hints
-                .unwrap_or_default(),
             name,
             internal: last.is_some_and(|own| own.internal),
             path,
             types: Arc::new(types.unwrap_or_else(Types::builtin)),
             client: client::ClientConf::resolve(cx, chain),
-            body: body::BodyConf::resolve(cx, chain),
+            body,
             files: files::FileConf::resolve(cx, chain),
             pages: pages::PagesConf::resolve(cx, chain),
-            charset: crate::conf::charset::CharsetConf::resolve(cx, chain),
-            gzip: crate::conf::gzip::GzipConf::resolve(cx, chain),
-            gunzip: crate::conf::gzip::GunzipConf::resolve(cx, chain),
-            brotli: crate::conf::codings::BrotliConf::resolve(cx, chain),
-            zstd: crate::conf::codings::ZstdConf::resolve(cx, chain),
+            accept_encoding: conf::accept_encoding::AcceptEncodingConf::resolve(cx, chain),
             resolving: crate::conf::resolver::resolve(cx, chain),
-            rewrite: rewrite::RewriteConf::resolve(cx, chain),
-            ssi: crate::conf::ssi::SsiConf::resolve(cx, chain),
             limit_except: None,
-            cache: crate::conf::proxy::cache(cx, chain),
-            slice: crate::conf::slice::SliceConf::resolve(cx, chain),
-            mime: content::MimeConf::resolve(cx, chain),
+            follows_rfcs,
+            mime: mime::MimeConf::resolve(cx, chain),
             access_logs: access_logs(cx, &log, chain),
             log,
             handlers,
             filters,
             settings,
         };
-        self.locations.push(location);
-        self.contents.push(content);
-        let id = LocationId(u32::try_from(self.locations.len() - 1).unwrap_or(u32::MAX));
-        crate::conf::health::Pending::note(cx, chain, id);
-        id
-    }
-}
-
-impl Build<'_> {
-    /// The proxy settings of a location, if it has `proxy_pass`. An `if` uses those of the
-    /// surrounding location unless it has its own.
-    fn proxy(&self, cx: &mut Cx<'_>, chain: &[&Scope], is_proxy: bool) -> Option<Box<ProxyConf>> {
-        if !is_proxy {
-            return None;
+        self.locations[id.0 as usize] = Some(Made { location, content });
+        for (inner, scope) in inside {
+            self.inside(cx, inner, id, chain, &scope);
         }
-        let pass = chain.iter().rev().find_map(|scope| scope.get::<PassLayer>()?.pass.clone())?;
-        ProxyConf::resolve(cx, chain, pass)
     }
 }
 
@@ -552,22 +515,15 @@ pub fn rows() -> Vec<&'static [nowait_conf::Row]> {
         conf::body::BodyConf::ROWS,
         conf::files::FileConf::ROWS,
         conf::pages::PagesConf::ROWS,
-        conf::access::LIMIT_EXCEPT_ROWS,
-        conf::rewrite::RewriteConf::ROWS,
-        conf::rewrite::REWRITE_ROWS,
-        conf::cache::ProxyCacheConf::ROWS,
-        conf::cache_path::PROXY_CACHE_PATH_ROWS,
-        conf::variables::MAP_ROWS,
-        conf::variables::GEO_ROWS,
-        conf::variables::SPLIT_CLIENTS_ROWS,
+        conf::limit_except::LIMIT_EXCEPT_ROWS,
+        conf::accept_encoding::AcceptEncodingConf::ROWS,
         conf::resolver::ResolverConf::ROWS,
-        conf::health::HEALTH_ROWS,
         conf::upstream::UPSTREAM_ROWS,
         nowait_upstream::conf::ROWS,
         nowait_upstream::conf::HTTP_ROWS,
         conf::predicates::EarlyReadConf::ROWS,
         conf::predicates::EarlyHintsConf::ROWS,
-        conf::content::MimeConf::ROWS,
+        conf::mime::MimeConf::ROWS,
         conf::log::LogConf::ROWS,
         conf::log::LOG_ROWS,
     ];

@@ -22,6 +22,12 @@ struct Counters {
 /// A worker's handle to its counters.
 pub(crate) struct Counts(Arc<Counters>);
 
+impl Default for Counts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// The counters of all workers together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {

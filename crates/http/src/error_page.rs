@@ -13,16 +13,19 @@ use crate::special_pages;
 /// Turns a bare status into an internal redirect to its `error_page`, or into a response.
 pub fn answer(request: &mut Request, special: Special) -> Outcome {
     let status = special.status;
-    request.error_status = None;
+    request.replaced.status = None;
     if special_pages::closes_connection(status) {
-        request.keep_alive = false;
+        request.persistence.keep_alive = false;
     }
     let current = request.current.clone();
     let location = current.conf.location(request.location);
     let pages = &location.pages;
-    if !request.in_error_page && request.uri_changes != 0 && !pages.error_page.is_empty() {
+    if !request.replaced.by_error_page
+        && request.rewriting.changes_left != 0
+        && !pages.error_page.is_empty()
+    {
         if !pages.recursive_error_pages {
-            request.in_error_page = true;
+            request.replaced.by_error_page = true;
         }
         if let Some(page) = pages.error_page.iter().find(|page| page.statuses.contains(&status)) {
             return redirect(request, page, special);
@@ -32,12 +35,12 @@ pub fn answer(request: &mut Request, special: Special) -> Outcome {
 }
 
 fn redirect(request: &mut Request, page: &ErrorPage, special: Special) -> Outcome {
-    request.error_status = Some(special.status);
+    request.replaced.status = Some(special.status);
     match page.overwrite {
         Overwrite::Keep => {}
-        Overwrite::Status(status) => request.error_status = Some(status),
+        Overwrite::Status(status) => request.replaced.status = Some(status),
         // `error_page 404 = /x`: the status of the page itself.
-        Overwrite::Page => request.error_status = None,
+        Overwrite::Page => request.replaced.status = None,
     }
     let target = request.evaluate(&page.target);
     match target.first() {
@@ -58,7 +61,7 @@ fn redirect(request: &mut Request, page: &ErrorPage, special: Special) -> Outcom
                 _ => 302,
             };
             // The redirect's own status.
-            request.error_status = None;
+            request.replaced.status = None;
             let special = Special { status, location: Some(target), headers: special.headers };
             Outcome::Response(built_in(request, special))
         }
@@ -68,13 +71,13 @@ fn redirect(request: &mut Request, page: &ErrorPage, special: Special) -> Outcom
 /// Keeps `Location`, `WWW-Authenticate` and similar fields for the response that replaces this one.
 fn carry(request: &mut Request, special: Special) {
     if special.location.is_some() || !special.headers.is_empty() {
-        request.carried = Some(Box::new(special));
+        request.replaced.special = Some(Box::new(special));
     }
 }
 
 /// Adds the kept fields to the response.
 pub fn deliver(request: &mut Request, head: &mut Head) {
-    if let Some(special) = request.carried.take() {
+    if let Some(special) = request.replaced.special.take() {
         if head.location.is_none() {
             head.location = special.location;
         }
@@ -85,7 +88,7 @@ pub fn deliver(request: &mut Request, head: &mut Head) {
 /// The built-in page of a status.
 pub fn built_in(request: &mut Request, special: Special) -> Response {
     // A client that waits for `100 Continue` is not invited to send a body that nobody reads.
-    request.body_discarded = true;
+    request.persistence.body_discarded = true;
     let location = request.location();
     let status = special.status;
     let shown = special_pages::sent_status(status);

@@ -11,6 +11,7 @@ use nowait_runtime::pool::PoolError;
 
 use crate::conf::files::DisableSymlinks;
 use crate::log::Level;
+use crate::open_file_cache::Cached;
 use crate::outcome::Outcome;
 use crate::request::Request;
 
@@ -27,19 +28,24 @@ impl From<io::Error> for OpenError {
     }
 }
 
-/// Opens a file or a directory, to send it.
+/// The cache that the request's location uses.
+fn cached(request: &Request) -> Option<Cached<'_>> {
+    request.current.open_files.of(&request.location().files)
+}
+
+/// Opens a file or a directory for which [`try_open`] had no result.
 ///
 /// # Errors
 /// [`OpenError`].
 pub async fn open(request: &Request, path: &[u8]) -> Result<File, OpenError> {
     check_name(path)?;
     // Each client has its share of the pool.
-    let io = request.io().for_client(request.connection.number);
+    let io = request.io().for_client(request.client().number);
     let options = options(request, path);
-    if let Some(conf) = &request.location().files.open_file_cache.0 {
-        return Ok(crate::open_file_cache::open(request, &io, path, &options, conf).await?);
-    }
-    Ok(fs::open(&io, path, &options).await?)
+    Ok(match cached(request) {
+        Some(cached) => cached.open(&io, path, &options).await?,
+        None => fs::open_in_pool(&io, path, &options).await?,
+    })
 }
 
 /// The metadata of a path. Needs no permission to read the file: unreadable files exist, too.
@@ -50,20 +56,20 @@ pub async fn stat(request: &Request, path: &[u8]) -> Result<Metadata, OpenError>
     check_name(path)?;
     let io = request.io();
     let symlinks = symlinks(request, path);
-    if let Some(conf) = &request.location().files.open_file_cache.0 {
-        return Ok(crate::open_file_cache::stat(request, &io, path, symlinks, conf).await?);
-    }
-    Ok(fs::stat(&io, path, symlinks).await?)
+    Ok(match cached(request) {
+        Some(cached) => cached.stat(&io, path, symlinks).await?,
+        None => fs::stat(&io, path, symlinks).await?,
+    })
 }
 
-/// Opens like [`open`] if that needs no disk; `None`: it needs the pool.
+/// Opens a file or a directory, to send it, if that needs no disk; `None`: [`open`] has to be called.
 pub fn try_open(request: &Request, path: &[u8]) -> Option<Result<File, OpenError>> {
     if let Err(error) = check_name(path) {
         return Some(Err(error));
     }
     let options = options(request, path);
-    let result = match &request.location().files.open_file_cache.0 {
-        Some(conf) => crate::open_file_cache::try_open(request, path, &options, conf)?,
+    let result = match cached(request) {
+        Some(cached) => cached.try_open(path, &options)?,
         None => fs::try_open(&request.io(), path, &options)?,
     };
     Some(result.map_err(OpenError))
@@ -116,7 +122,7 @@ fn symlinks(request: &Request, path: &[u8]) -> Symlinks {
 
 /// Fills `$realpath_root`.
 pub async fn resolve_root(request: &mut Request) {
-    request.realpath_root = None;
+    request.realpath.root = None;
     let mut path = Vec::new();
     request.location().path.append_root(request, &mut path);
     let io = request.io();
@@ -127,7 +133,7 @@ pub async fn resolve_root(request: &mut Request) {
     .await;
     match resolved {
         Ok(Ok(path)) => {
-            request.realpath_root =
+            request.realpath.root =
                 Some(std::os::unix::ffi::OsStringExt::into_vec(path.into_os_string()).into());
         }
         Ok(Err(error)) => request

@@ -7,17 +7,17 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use nowait_cache::Store;
 use nowait_runtime::fs::{Aio, Io};
 use nowait_runtime::pool::Pool;
+use nowait_variables::Subject;
 
-use crate::conf::HttpConf;
-use crate::conf::cache::Zone;
 use crate::conf::files::AioConf;
+use crate::conf::{HttpConf, LocationId};
 use crate::open_file_cache::Caches;
-use crate::request::Request;
+use crate::variables::complex::HttpVariables;
 
 /// A configuration in use, shared by all workers.
 pub struct Generation {
@@ -32,7 +32,7 @@ pub struct Generation {
     /// The resolvers.
     pub resolvers: crate::resolvers::Resolvers,
     /// The logs.
-    pub logs: crate::logs::Logs,
+    pub logs: nowait_front::logs::Logs,
     /// Status of `stream` sessions for status pages; `None` without such a block.
     pub sessions: Option<nowait_front::sessions::ReportSessions>,
     /// Dropped with the generation: tells the program that it has drained.
@@ -66,6 +66,11 @@ impl Current {
         Rc::new(Self { generation, io: none(), cache_io: none(), open_files: Caches::default() })
     }
 
+    /// The generation, for what must not keep it.
+    pub(crate) fn generation(&self) -> Weak<Generation> {
+        Arc::downgrade(&self.generation)
+    }
+
     /// The error log, for tasks that must not keep the generation.
     pub(crate) fn error_log(&self) -> nowait_resolver::Log {
         let generation = Arc::downgrade(&self.generation);
@@ -91,13 +96,17 @@ impl Current {
         &self.pools[crate::generation::DEFAULT_POOL]
     }
 
-    /// How a request's location reads files.
-    pub fn io(&self, request: &Request) -> Rc<Io> {
-        let at = request.location.0 as usize;
+    /// How a location reads files. The name of its pool may have variables of `subject`.
+    pub fn io(
+        &self,
+        location: LocationId,
+        subject: &impl Subject<Namespace = HttpVariables>,
+    ) -> Rc<Io> {
+        let at = location.0 as usize;
         if let Some(Some(io)) = self.io.borrow().get(at) {
             return io.clone();
         }
-        let (io, constant) = self.make_io(request);
+        let (io, constant) = self.make_io(location, subject);
         let io = Rc::new(io);
         if constant && let Some(slot) = self.io.borrow_mut().get_mut(at) {
             *slot = Some(io.clone());
@@ -105,19 +114,25 @@ impl Current {
         io
     }
 
-    /// How a request's location reads the files of its cache, `store`.
-    pub(crate) fn cache_io(&self, request: &Request, store: &Store) -> Rc<Io> {
-        let at = request.location.0 as usize;
+    /// How a location that reads files with `io` reads those of its cache, `store`; `fixed`: all
+    /// requests of the location have the same one.
+    pub(crate) fn cache_io(
+        &self,
+        location: LocationId,
+        io: impl FnOnce() -> Rc<Io>,
+        store: &Store,
+        fixed: bool,
+    ) -> Rc<Io> {
+        let at = location.0 as usize;
         if let Some(Some(io)) = self.cache_io.borrow().get(at) {
             return io.clone();
         }
-        let io = Rc::new(store.io(&self.io(request)));
-        let location = request.location();
-        let constant =
-            match &location.files.aio {
+        let io = Rc::new(store.io(&io()));
+        let constant = fixed
+            && match &self.conf.location(location).files.aio {
                 AioConf::Threads(name) => name.literal().is_some(),
                 AioConf::Off | AioConf::On | AioConf::Blocking => true,
-            } && location.cache.as_ref().is_some_and(|cache| matches!(cache.zone, Zone::Fixed(_)));
+            };
         if constant && let Some(slot) = self.cache_io.borrow_mut().get_mut(at) {
             *slot = Some(io.clone());
         }
@@ -125,25 +140,26 @@ impl Current {
     }
 
     /// The settings, and whether they are the same for all requests of the location.
-    fn make_io(&self, request: &Request) -> (Io, bool) {
-        let files = &request.location().files;
+    fn make_io(
+        &self,
+        location: LocationId,
+        subject: &impl Subject<Namespace = HttpVariables>,
+    ) -> (Io, bool) {
+        let files = &self.conf.location(location).files;
         let (aio, pool, constant) = match &files.aio {
             AioConf::Off => (Aio::Off, self.default_pool().clone(), true),
             AioConf::On => (Aio::On, self.default_pool().clone(), true),
             AioConf::Blocking => (Aio::Blocking, self.default_pool().clone(), true),
             AioConf::Threads(name) => {
                 let constant = name.literal().is_some();
-                let name = request.evaluate(name);
+                let name = subject.evaluate(name);
                 let known =
                     std::str::from_utf8(&name).ok().and_then(|name| self.pools.get(name)).cloned();
                 let pool = known.unwrap_or_else(|| {
-                    request.log(
-                        crate::log::Level::Error,
-                        format_args!(
-                            "thread pool \"{}\" not found, using \"default\"",
-                            String::from_utf8_lossy(&name)
-                        ),
-                    );
+                    subject.fault(format_args!(
+                        "thread pool \"{}\" not found, using \"default\"",
+                        String::from_utf8_lossy(&name)
+                    ));
                     self.default_pool().clone()
                 });
                 (Aio::Threads, pool, constant)

@@ -6,6 +6,7 @@
 //! time.
 
 mod check;
+pub mod conf;
 pub mod matcher;
 
 use std::cell::RefCell;
@@ -21,11 +22,21 @@ use nowait_upstream::{Availability, Group, Peer};
 use rustc_hash::FxHasher;
 
 use crate::conf::HttpConf;
-use crate::conf::health::HealthCheck;
 use crate::generation::Current;
 use crate::log::Level;
-use crate::worker::Worker;
+use crate::module::Module;
+use crate::services::Services;
 use check::{Checker, Failure};
+use conf::{HEALTH_ROWS, HealthCheck, checks};
+
+/// This module.
+pub static MODULE: Module = Module {
+    rows: &[HEALTH_ROWS],
+    build: Some(conf::build),
+    finish: Some(conf::finish),
+    start: Some(start),
+    ..Module::EMPTY
+};
 
 /// Interval of looking for servers that were added to or removed from a group with names.
 const ROSTER_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,7 +51,8 @@ pub fn prepare(conf: &HttpConf) {
             group.end_checks();
             continue;
         }
-        let checks = || numbers.iter().map(|number| &conf.health_checks[*number].check);
+        let all = checks(conf);
+        let checks = || numbers.iter().map(|number| &all[*number].check);
         let mandatory = checks().any(|check| check.mandatory);
         let persistent = checks().filter(|check| check.mandatory).all(|check| check.persistent);
         group.begin_checks(mandatory, persistent);
@@ -50,20 +62,20 @@ pub fn prepare(conf: &HttpConf) {
 /// The numbers of a group's checks; several locations may have one.
 fn of_group(conf: &HttpConf, group: &Arc<Group>) -> Vec<usize> {
     let same = |check: &HealthCheck| Arc::ptr_eq(&conf.upstreams.get(check.group).group, group);
-    let checks = conf.health_checks.iter().enumerate();
+    let checks = checks(conf).iter().enumerate();
     checks.filter(|(_, check)| same(check)).map(|(number, _)| number).collect()
 }
 
 /// Starts this worker's part of the checks. They end when their handles are dropped or the worker
 /// is told to stop.
-pub fn start(worker: &Rc<Worker>, current: &Rc<Current>) -> Vec<JoinHandle<()>> {
+pub fn start(services: &Rc<Services>, current: &Rc<Current>) -> Vec<JoinHandle<()>> {
     let groups = current.conf.upstreams.iter().map(|upstream| &upstream.group);
     let watched = groups.map(|group| (group, of_group(&current.conf, group)));
     watched
         .filter(|(_, numbers)| !numbers.is_empty())
         .map(|(group, numbers)| {
-            let (worker, current) = (worker.clone(), current.clone());
-            let watch = Rc::new(Watch { worker, current, group: group.clone(), numbers });
+            let (services, current) = (services.clone(), current.clone());
+            let watch = Rc::new(Watch { services, current, group: group.clone(), numbers });
             spawn(async move {
                 select(worker::stopping(), watch.run()).await;
             })
@@ -73,7 +85,7 @@ pub fn start(worker: &Rc<Worker>, current: &Rc<Current>) -> Vec<JoinHandle<()>> 
 
 /// The checks of one group as one worker sees them.
 struct Watch {
-    worker: Rc<Worker>,
+    services: Rc<Services>,
     current: Rc<Current>,
     group: Arc<Group>,
     /// Numbers of the configuration's checks.
@@ -130,7 +142,7 @@ impl Verdict {
 impl Watch {
     /// The group's check with this number.
     fn health_check(&self, place: usize) -> &HealthCheck {
-        &self.current.conf.health_checks[self.numbers[place]]
+        &checks(&self.current.conf)[self.numbers[place]]
     }
 
     /// Runs the tasks of this worker's servers.
@@ -159,14 +171,9 @@ impl Watch {
     async fn check(self: Rc<Self>, peer: Arc<Peer>, place: usize, verdict: Rc<Verdict>) {
         let health_check = self.health_check(place);
         let check = &health_check.check;
-        let checker = Checker::new(&self.worker, &self.current, health_check);
-        let mut checker = match checker {
-            Ok(checker) => checker,
-            Err(error) => {
-                let text = format_args!("{} can't be checked: {error}", peer.name());
-                self.current.logs.error(Level::Alert, text);
-                return;
-            }
+        let Some(mut checker) = Checker::new(&self.services, &self.current, health_check) else {
+            // No client can reach the location either.
+            return;
         };
         let mut row = Row::default();
         loop {

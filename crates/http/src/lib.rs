@@ -1,32 +1,32 @@
 //! The HTTP server: servers, locations, phases, variables, handlers, filters, logs.
 //!
-//! The flow of a request is one way: [`connection`] receives a head, [`phases`] let the location's
-//! handler make a [`response::Response`], [`filter`]s change it, [`sender`] sends it. The program
-//! makes a [`conf::HttpConf`] per generation and one [`worker::Worker`] per worker thread.
+//! The flow of a request is one way: a front end (`http1`) receives a head, [`phases`] let the
+//! location's handler make a [`response::Response`], [`filter`]s change it, and the front end sends it.
+//! The program makes a [`conf::HttpConf`] per generation and one [`worker::Worker`] per worker thread.
 #![forbid(unsafe_code)]
 
 pub use nowait_front::{address, log, proxy_protocol, resolvers};
 pub use nowait_variables::{cidr, names as server_name};
 
+pub mod accept_encoding;
+mod backend;
 mod base64;
 pub mod blocks;
 pub mod body;
-pub mod body_reader;
 pub mod cache;
-pub mod charset;
-pub mod codings;
+pub mod client;
 pub mod conf;
-pub mod connection;
 pub mod counts;
 mod credentials;
 pub mod directories;
 pub mod error_page;
+pub mod exchange;
 pub mod files;
 pub mod filter;
 pub mod forwarded;
 pub mod generation;
-pub mod gzip;
 pub mod health;
+mod http1;
 pub mod location_tree;
 pub mod logs;
 pub mod mime;
@@ -36,22 +36,20 @@ pub mod nested;
 pub mod open_file_cache;
 pub mod order;
 pub mod outcome;
+pub mod partial;
 pub mod path;
 pub mod phases;
 mod post_action;
-mod proxied;
-pub mod proxy;
+pub mod progress;
 pub mod random;
 pub mod request;
 pub mod request_body;
 pub mod response;
 pub mod response_head;
-pub mod rewrite;
-pub mod sender;
-pub mod slice;
+pub mod services;
 pub mod slots;
 pub mod special_pages;
-pub mod ssi;
+mod subject;
 pub mod subrequest;
 pub mod temp_file;
 pub mod upstream;

@@ -13,8 +13,8 @@ use crate::conf::HttpConf;
 use crate::log::error::{Details, RequestDetails};
 use crate::log::{Level, Logged};
 use crate::request::Request;
-
-pub use nowait_front::logs::Logs;
+use crate::response::BodyError;
+use crate::upstream::State;
 
 /// The logs of all locations.
 pub fn blocks(conf: &HttpConf) -> impl Iterator<Item = BlockLogs<'_>> {
@@ -28,8 +28,8 @@ impl Request {
     pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
         let about = logs::About {
             block: self.location.0 as usize,
-            connection: self.connection.number,
-            peer: &self.connection.peer,
+            connection: self.client().number,
+            peer: &self.client().peer,
             details: Some(&About(self)),
         };
         self.current.logs.about(about, level, message);
@@ -41,7 +41,8 @@ impl Request {
             return;
         }
         let text = |bytes| String::from_utf8_lossy(bytes);
-        debug!(self, "http request line: \"{}\"", text(self.head.request_line()));
+        let line = self.head.request_line();
+        debug!(self, "http request line: \"{}\"", text(&line));
         for field in self.head.fields().iter() {
             debug!(self, "http header: \"{}: {}\"", text(field.name), text(field.value));
         }
@@ -69,12 +70,12 @@ impl Details for About<'_> {
         let line = request.head.request_line();
         let listen;
         let server = if line.is_empty() {
-            listen = request.connection.listen.to_string();
+            listen = request.client().listen.to_string();
             listen.as_bytes()
         } else {
             request.server_name()
         };
-        let state = request.upstream.as_deref();
+        let state = State::get(&request.state);
         let mut upstream = Vec::new();
         if let Some(state) = state {
             state.append_url(request.head.uri(), &mut upstream);
@@ -84,7 +85,7 @@ impl Details for About<'_> {
             upstream: &upstream,
             client: &client,
             server,
-            request: line,
+            request: &line,
             subrequest: if request.is_nested() { &request.uri.path } else { &[] },
             host: request.head.header(Known::Host),
             referrer: request.head.header(Known::Referer),
@@ -93,10 +94,22 @@ impl Details for About<'_> {
     }
 }
 
+/// Logs why the body of a response could not be completed.
+pub fn body_error(request: &Request, error: &BodyError) {
+    let level = match error {
+        BodyError::Overflow(_)
+        | BodyError::Coding(_)
+        | BodyError::Nested(_)
+        | BodyError::Upstream(_) => Level::Error,
+        BodyError::File(_) | BodyError::Truncated => Level::Alert,
+    };
+    request.log(level, format_args!("{error}"));
+}
+
 /// Writes the access log lines of a finished request, after the error log lines that were kept
 /// until then.
 pub fn access(request: &Request) {
-    if let Some(state) = &request.upstream {
+    if let Some(state) = State::get(&request.state) {
         for (level, text) in state.take_notices() {
             request.log(level, format_args!("{text}"));
         }
@@ -104,14 +117,7 @@ pub fn access(request: &Request) {
     request.current.logs.access(request.location.0 as usize, request);
 }
 
-/// The text of the predefined format.
-pub const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \
-     \"$request\" $status $body_bytes_sent \
-     \"$http_referer\" \"$http_user_agent\"";
-
 impl Logged for Request {
-    const FORMAT: Option<(&'static str, &'static str)> = Some(("combined", COMBINED));
-
     fn append_root(&self, out: &mut Vec<u8>) {
         self.location().path.append_root(self, out);
     }

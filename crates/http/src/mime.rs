@@ -7,6 +7,11 @@
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
+use crate::slots::Key;
+
+/// The charset that a location declares for its texts, if it is the same for all requests.
+pub static CHARSET: Key<Bytes> = Key::new();
+
 /// `default_type` when it is not configured.
 pub const DEFAULT_TYPE: &str = "text/plain";
 

@@ -9,11 +9,14 @@ use std::fmt;
 use std::rc::Rc;
 
 use nowait_conf::{Cx, Diagnostic, Node, Row, Scope, Span};
+use nowait_runtime::JoinHandle;
 
-use crate::conf::LocationId;
+use crate::conf::{HttpConf, LocationId};
+use crate::generation::Current;
 use crate::outcome::{Outcome, Special};
 use crate::request::Request;
 use crate::response::{LocalFuture, Response};
+use crate::services::Services;
 use crate::slots::Settings;
 use crate::variables::{Builtin, Changeable, Family};
 
@@ -29,16 +32,34 @@ pub struct Module {
     pub families: &'static [Family],
     /// Those of its variables that `set` may change.
     pub changeable: &'static [Changeable],
+    /// Checks and adds what only the whole configuration shows; called once, when all locations were
+    /// built.
+    pub finish: Option<fn(&mut Cx<'_>, &mut HttpConf)>,
+    /// Takes over what outlives a configuration from the previous one.
+    pub adopt: Option<fn(&mut HttpConf, previous: &HttpConf)>,
+    /// Starts its tasks for a configuration on one of the workers.
+    pub start: Option<Start>,
 }
 
 /// Reads the settings of the location that a chain of blocks describes, and adds the handlers and
 /// filters that they call for.
 pub type Build = fn(&mut Cx<'_>, &[&Scope], &mut Parts);
 
+/// Starts tasks for the newest configuration on one of the workers; dropping the handles ends them.
+pub type Start = fn(&Rc<Services>, &Rc<Current>) -> Vec<JoinHandle<()>>;
+
 impl Module {
     /// A module that adds nothing: the others are described by what they add.
-    pub const EMPTY: Module =
-        Module { rows: &[], build: None, variables: &[], families: &[], changeable: &[] };
+    pub const EMPTY: Module = Module {
+        rows: &[],
+        build: None,
+        variables: &[],
+        families: &[],
+        changeable: &[],
+        finish: None,
+        adopt: None,
+        start: None,
+    };
 }
 
 /// The phases in which handlers take part, in order. Between them the core finds the location.
@@ -119,9 +140,11 @@ pub trait Filter: Send + Sync {
     /// The status that replaces the response.
     fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>>;
 
-    /// Adds trailers after the end of the body, if [`expects_trailers`] is set.
+    /// Adds trailers after the end of the body, if [`expects_trailers`] or [`trailers_follow`] is
+    /// set.
     ///
     /// [`expects_trailers`]: crate::response::Head::expects_trailers
+    /// [`trailers_follow`]: crate::response::Head::trailers_follow
     fn trailers(&self, _request: &mut Request) {}
 }
 
@@ -175,12 +198,31 @@ pub struct Parts {
     pub settings: Settings,
     /// The location rarely answers a request: it is a server that has locations.
     pub rarely_answers: bool,
+    /// Conditions and `no-transform` follow the RFCs where nginx intentionally does not.
+    pub follows_rfcs: bool,
+    /// Number of the first of the locations inside.
+    first: u32,
+    /// Their settings.
+    inside: Vec<Rc<Scope>>,
 }
 
 impl Parts {
-    /// Nothing yet.
-    pub fn new(rarely_answers: bool) -> Self {
-        Self { rarely_answers, ..Self::default() }
+    /// Nothing yet. `first` is the number that a location inside would have.
+    pub fn new(rarely_answers: bool, first: LocationId) -> Self {
+        Self { rarely_answers, first: first.0, ..Self::default() }
+    }
+
+    /// Makes a location of a block without a URI of its own, such as `if`, in this one: it inherits
+    /// the settings that it doesn't state, and the handler of the content.
+    pub fn inside(&mut self, scope: Rc<Scope>) -> LocationId {
+        let number = u32::try_from(self.inside.len()).unwrap_or(u32::MAX);
+        self.inside.push(scope);
+        LocationId(self.first.saturating_add(number))
+    }
+
+    /// The settings of the locations inside, in the order of their numbers.
+    pub fn take_inside(&mut self) -> Vec<Rc<Scope>> {
+        std::mem::take(&mut self.inside)
     }
 
     /// Adds a handler of a phase. Handlers of one phase have their turns in the order of
@@ -234,14 +276,6 @@ impl Handlers {
         if at < self.ends[phase] { self.all.get(at).map(|handler| &**handler) } else { None }
     }
 
-    /// Adds a handler before the others of its phase.
-    pub fn insert(&mut self, phase: Phase, handler: impl Handler + 'static) {
-        let phase = phase as usize;
-        let at = if phase == 0 { 0 } else { self.ends[phase - 1] };
-        self.all.insert(at, Box::new(handler));
-        self.ends[phase..].iter_mut().for_each(|end| *end += 1);
-    }
-
     /// Whether a directive such as `proxy_pass` names the handler of the content.
     pub fn names_content(&self) -> bool {
         self.named
@@ -274,21 +308,24 @@ impl Filters {
 }
 
 /// Makes the handler of a location's content when all settings of the location are known.
-type Make = dyn Fn(&mut Cx<'_>, &[&Scope]) -> Option<Box<dyn Handler>>;
+type Make = dyn Fn(&mut Cx<'_>, &[&Scope], &mut Parts) -> Box<dyn Handler>;
 
 /// The directive that names the handler of a location's content.
 #[derive(Clone)]
 pub struct Content {
     /// The directive.
     pub name: Rc<str>,
+    /// A location that ends with a slash is a directory: `/a` redirects to `/a/`. nginx:
+    /// `clcf->auto_redirect`.
+    pub auto_redirect: bool,
     span: Span,
     make: Rc<Make>,
 }
 
 impl Content {
-    /// The handler; `None` if the settings, as was reported, don't suffice.
-    pub fn make(&self, cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<dyn Handler>> {
-        (self.make)(cx, chain)
+    /// The handler, for the settings of a chain of blocks; it may add to the location's other parts.
+    pub fn make(&self, cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) -> Box<dyn Handler> {
+        (self.make)(cx, chain, parts)
     }
 }
 
@@ -301,12 +338,13 @@ pub struct ContentLayer(pub Option<Content>);
 pub fn set_content<H: Handler + 'static>(
     cx: &mut Cx<'_>,
     node: &Node,
-    make: impl Fn(&mut Cx<'_>, &[&Scope]) -> Option<H> + 'static,
+    make: impl Fn(&mut Cx<'_>, &[&Scope], &mut Parts) -> H + 'static,
 ) {
     let content = Content {
         name: node.name.to_string().into(),
+        auto_redirect: false,
         span: node.name.span,
-        make: Rc::new(move |cx, chain| make(cx, chain).map(|handler| Box::new(handler) as _)),
+        make: Rc::new(move |cx, chain, parts| Box::new(make(cx, chain, parts))),
     };
     let name = content.name.clone();
     let last = cx.layer::<ContentLayer>().0.replace(content);
@@ -317,6 +355,13 @@ pub fn set_content<H: Handler + 'static>(
         );
         let warning = Diagnostic::warn(warning).at(node.name.span);
         cx.report(warning.note(other.span, "the replaced handler"));
+    }
+}
+
+/// Marks the content of the block being read as a tree of its own: see [`Content::auto_redirect`].
+pub fn set_auto_redirect(cx: &mut Cx<'_>) {
+    if let Some(content) = &mut cx.layer::<ContentLayer>().0 {
+        content.auto_redirect = true;
     }
 }
 
@@ -355,20 +400,5 @@ mod tests {
         assert!(handlers.get(Phase::Content, 0).is_some());
         assert!(handlers.get(Phase::Content, 1).is_none());
         assert!(handlers.names_content());
-    }
-
-    #[test]
-    fn filters_apply_in_the_order_of_their_places() {
-        fn step(of: &'static str) -> impl Filter {
-            move |_: &mut Request, response: &mut Response| {
-                response.head.add("X", of);
-                Err(Box::default())
-            }
-        }
-        let mut parts = Parts::default();
-        parts.filter(Place::Encoding, step("last"));
-        parts.filter(Place::Part, step("first"));
-        let (_, filters, _) = parts.finish(None);
-        assert_eq!(filters.0.len(), 2);
     }
 }

@@ -6,17 +6,25 @@ pub mod addition;
 pub mod auth_basic;
 pub mod auth_request;
 pub mod autoindex;
+pub mod charset;
+pub mod compression;
 pub mod empty_gif;
+pub mod gunzip;
 pub mod headers;
 pub mod index;
 pub mod limit;
+pub mod map;
 pub mod mirror;
 pub mod not_modified;
+pub mod proxy;
 pub mod random_index;
 pub mod range;
 pub mod realip;
 pub mod referer;
+pub mod rewrite;
 pub mod secure_link;
+pub mod slice;
+pub mod ssi;
 pub mod static_files;
 pub mod status;
 pub mod stub_status;
@@ -24,24 +32,18 @@ pub mod sub_filter;
 pub mod try_files;
 pub mod userid;
 
-use std::cell::{Cell, RefCell};
-use std::fmt;
-use std::net::IpAddr;
-
 use nowait_conf::{Cx, Row, Scope};
-use nowait_variables::Subject;
-use nowait_variables::cidr::Cidr;
 
-use crate::log::Level;
+use crate::conf::HttpConf;
 use crate::module::{Module, Parts};
-use crate::request::Request;
-use crate::variables::{
-    Builtin, Captures, Changeable, Family, Resolved, Slots, core, proxy_protocol, system, upstream,
-};
-use crate::{filter, forwarded, proxy};
+use crate::variables::{Builtin, Changeable, Family, core, proxy_protocol, system, upstream};
+use crate::{cache, health};
 
-static MODULES: &[&Module] = &[
+/// The list.
+pub static MODULES: &[&Module] = &[
+    &map::MODULE,
     &realip::MODULE,
+    &rewrite::MODULE,
     &limit::MODULE,
     &access::MODULE,
     &auth_basic::MODULE,
@@ -51,26 +53,26 @@ static MODULES: &[&Module] = &[
     &random_index::MODULE,
     &index::MODULE,
     &autoindex::MODULE,
-    &static_files::precompressed::MODULE,
     &static_files::MODULE,
     &empty_gif::MODULE,
     &stub_status::MODULE,
     &status::MODULE,
     &proxy::MODULE,
+    &cache::MODULE,
+    &health::MODULE,
     &referer::MODULE,
     &secure_link::MODULE,
-    &filter::slice::MODULE,
+    &slice::MODULE,
     &not_modified::MODULE,
     &crate::upstream::sticky_cookie::MODULE,
     &headers::MODULE,
     &userid::MODULE,
-    &filter::gunzip::MODULE,
+    &gunzip::MODULE,
     &addition::MODULE,
     &sub_filter::MODULE,
-    &filter::charset::MODULE,
-    &filter::ssi::MODULE,
-    &filter::codings::MODULE,
-    &filter::gzip::MODULE,
+    &charset::MODULE,
+    &ssi::MODULE,
+    &compression::MODULE,
     &range::MODULE,
 ];
 
@@ -84,12 +86,16 @@ pub fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     MODULES.iter().filter_map(|module| module.build).for_each(|build| build(cx, chain, parts));
 }
 
+/// Lets the modules check and add what only the whole configuration shows.
+pub fn finish(cx: &mut Cx<'_>, conf: &mut HttpConf) {
+    MODULES.iter().filter_map(|module| module.finish).for_each(|finish| finish(cx, conf));
+}
+
 /// All built-in variables: those of the core, then module by module.
 pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
     let core = [core::BUILTINS, system::BUILTINS, proxy_protocol::BUILTINS, upstream::BUILTINS];
-    let others = [crate::cache::state::BUILTINS];
     let modules = MODULES.iter().map(|module| module.variables);
-    core.into_iter().chain(others).chain(modules).flatten()
+    core.into_iter().chain(modules).flatten()
 }
 
 /// All families of variables.
@@ -103,76 +109,10 @@ pub fn changeable() -> impl Iterator<Item = &'static Changeable> {
     core::CHANGEABLE.iter().chain(MODULES.iter().flat_map(|module| module.changeable))
 }
 
-impl Subject for Request {
-    const HAS_PROXIES: bool = true;
-
-    fn builtins() -> impl Iterator<Item = &'static Builtin> {
-        builtins()
-    }
-
-    fn families() -> impl Iterator<Item = &'static Family> {
-        families()
-    }
-
-    fn changeable() -> impl Iterator<Item = &'static Changeable> {
-        changeable()
-    }
-
-    fn variables(&self) -> &Resolved {
-        &self.current.conf.variables
-    }
-
-    fn slots(&self) -> &Slots {
-        &self.shared.slots
-    }
-
-    fn captures(&self) -> &RefCell<Captures> {
-        &self.captures
-    }
-
-    fn depth(&self) -> &Cell<u8> {
-        &self.variable_depth
-    }
-
-    fn uninitialized(&self, name: &str) {
-        if self.location().rewrite.uninitialized_variable_warn {
-            self.log(Level::Warn, format_args!("using uninitialized \"{name}\" variable"));
-        }
-    }
-
-    fn fault(&self, message: fmt::Arguments<'_>) {
-        self.log(Level::Error, message);
-    }
-
-    /// Captures of an escaped path are escaped again. nginx: `r->quoted_uri || r->plus_in_uri`.
-    fn push_group(&self, group: &[u8], out: &mut Vec<u8>) {
-        if self.path_was_escaped() {
-            nowait_message::escape::push_uri(out, nowait_message::escape::Set::Args, group);
-        } else {
-            out.extend_from_slice(group);
-        }
-    }
-
-    fn peer_ip(&self) -> Option<IpAddr> {
-        Some(self.peer().inet()?.ip())
-    }
-
-    fn forwarded(&self, address: IpAddr, proxies: &[Cidr], recursive: bool) -> IpAddr {
-        let values: Vec<&[u8]> = self
-            .head
-            .fields()
-            .iter()
-            .filter(|field| field.name.eq_ignore_ascii_case(b"x-forwarded-for"))
-            .map(|field| field.value)
-            .collect();
-        forwarded::client_of(address, values.into_iter(), proxies, recursive)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::variables::{Place, Table};
+    use crate::variables::complex::{Place, Table};
 
     #[test]
     fn no_two_rows_have_one_name() {

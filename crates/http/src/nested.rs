@@ -6,9 +6,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use bytes::Bytes;
+use nowait_variables::Slots;
 
 use crate::slots::State;
-use crate::variables::Slots;
 
 /// State shared by a request and its subrequests.
 #[derive(Default)]

@@ -25,7 +25,6 @@ use nowait_runtime::{JoinHandle, now, sleep, spawn, yield_now};
 
 use self::recent::Recent;
 use crate::conf::files::{FileConf, OpenFileCacheConf};
-use crate::request::Request;
 
 /// Most entries that a look-up removes because they have expired, as in nginx.
 const EXPIRE_STEPS: usize = 2;
@@ -41,6 +40,12 @@ const SWEEP_INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub struct Caches(RefCell<Vec<Rc<Shared>>>);
 
 impl Caches {
+    /// The cache of a location with these settings, if it uses one.
+    pub fn of<'a>(&'a self, files: &'a FileConf) -> Option<Cached<'a>> {
+        let conf = files.open_file_cache.0.as_ref()?;
+        Some(Cached { caches: self, files, conf })
+    }
+
     fn get(&self, conf: &OpenFileCacheConf) -> Rc<Shared> {
         let mut caches = self.0.borrow_mut();
         while caches.len() <= conf.number {
@@ -141,86 +146,86 @@ impl Equivalent<Key> for Name<'_> {
     }
 }
 
-/// Opens a file through the cache.
-///
-/// # Errors
-/// Those of the look-up, cached ones included.
-pub async fn open(
-    request: &Request,
-    io: &Io,
-    path: &[u8],
-    options: &OpenOptions,
-    conf: &OpenFileCacheConf,
-) -> io::Result<File> {
-    let files = &request.location().files;
-    let valid = files.open_file_cache_valid.duration();
-    let name = Name { path, symlinks: symlinks_code(options.symlinks) };
-    let shared = request.current.open_files.get(conf);
-    let inactive = conf.inactive.duration();
-    let old = match shared.cache.borrow_mut().look_up(&name, valid, inactive) {
-        LookUp::Fresh(result) => return result,
-        LookUp::Stale(file) => file,
-    };
-    let key = Key { path: path.into(), symlinks: name.symlinks };
-    let opened = fs::open(io, path, options).await;
-    // The descriptor of an unchanged file is kept, because other requests share it.
-    let opened = opened.map(|new| match old {
-        Some(old) if is_same(old.metadata(), new.metadata()) => old,
-        _ => new,
-    });
-    let known = match &opened {
-        Ok(file) => Ok(Known::File(file.without_head())),
-        Err(error) => Err(error),
-    };
-    shared.cache.borrow_mut().store(key, known, conf, files);
-    shared.sweep(inactive);
-    opened
+/// A cache as a location uses it.
+pub struct Cached<'a> {
+    caches: &'a Caches,
+    files: &'a FileConf,
+    conf: &'a OpenFileCacheConf,
 }
 
-/// The cached result, if it needs no check; `None`: [`open`] has to be called.
-pub fn try_open(
-    request: &Request,
-    path: &[u8],
-    options: &OpenOptions,
-    conf: &OpenFileCacheConf,
-) -> Option<io::Result<File>> {
-    let valid = request.location().files.open_file_cache_valid.duration();
-    let name = Name { path, symlinks: symlinks_code(options.symlinks) };
-    let shared = request.current.open_files.get(conf);
-    let mut cache = shared.cache.borrow_mut();
-    cache.fresh(&name, valid, conf.inactive.duration())
-}
+impl Cached<'_> {
+    fn shared(&self) -> Rc<Shared> {
+        self.caches.get(self.conf)
+    }
 
-/// Returns a file's metadata through the cache.
-///
-/// # Errors
-/// Those of the look-up, cached ones included.
-pub async fn stat(
-    request: &Request,
-    io: &Io,
-    path: &[u8],
-    symlinks: Symlinks,
-    conf: &OpenFileCacheConf,
-) -> io::Result<Metadata> {
-    let files = &request.location().files;
-    let valid = files.open_file_cache_valid.duration();
-    let name = Name { path, symlinks: symlinks_code(symlinks) };
-    let shared = request.current.open_files.get(conf);
-    let inactive = conf.inactive.duration();
-    let old = match shared.cache.borrow_mut().seen(&name, valid, inactive) {
-        Seen::Fresh(result) => return result,
-        Seen::Stale(file) => file,
-    };
-    let key = Key { path: path.into(), symlinks: name.symlinks };
-    let found = fs::stat(io, path, symlinks).await;
-    let known = match (&found, old) {
-        (Ok(new), Some(old)) if is_same(old.metadata(), new) => Ok(Known::File(old)),
-        (Ok(new), _) => Ok(Known::Seen(*new)),
-        (Err(error), _) => Err(error),
-    };
-    shared.cache.borrow_mut().store(key, known, conf, files);
-    shared.sweep(inactive);
-    found
+    fn valid(&self) -> Duration {
+        self.files.open_file_cache_valid.duration()
+    }
+
+    fn inactive(&self) -> Duration {
+        self.conf.inactive.duration()
+    }
+
+    fn store(&self, shared: &Rc<Shared>, key: Key, known: Result<Known, &io::Error>) {
+        shared.cache.borrow_mut().store(key, known, self.conf, self.files);
+        shared.sweep(self.inactive());
+    }
+
+    /// Opens a file through the cache.
+    ///
+    /// # Errors
+    /// Those of the look-up, cached ones included.
+    pub async fn open(&self, io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<File> {
+        let name = Name { path, symlinks: symlinks_code(options.symlinks) };
+        let shared = self.shared();
+        let found = shared.cache.borrow_mut().look_up(&name, self.valid(), self.inactive());
+        let old = match found {
+            LookUp::Fresh(result) => return result,
+            LookUp::Stale(file) => file,
+        };
+        let key = Key { path: path.into(), symlinks: name.symlinks };
+        let opened = fs::open(io, path, options).await;
+        // The descriptor of an unchanged file is kept, because other requests share it.
+        let opened = opened.map(|new| match old {
+            Some(old) if is_same(old.metadata(), new.metadata()) => old,
+            _ => new,
+        });
+        let known = match &opened {
+            Ok(file) => Ok(Known::File(file.without_head())),
+            Err(error) => Err(error),
+        };
+        self.store(&shared, key, known);
+        opened
+    }
+
+    /// The cached result, if it needs no check; `None`: [`open`](Self::open) has to be called.
+    pub fn try_open(&self, path: &[u8], options: &OpenOptions) -> Option<io::Result<File>> {
+        let name = Name { path, symlinks: symlinks_code(options.symlinks) };
+        self.shared().cache.borrow_mut().fresh(&name, self.valid(), self.inactive())
+    }
+
+    /// Returns a file's metadata through the cache.
+    ///
+    /// # Errors
+    /// Those of the look-up, cached ones included.
+    pub async fn stat(&self, io: &Io, path: &[u8], symlinks: Symlinks) -> io::Result<Metadata> {
+        let name = Name { path, symlinks: symlinks_code(symlinks) };
+        let shared = self.shared();
+        let found = shared.cache.borrow_mut().seen(&name, self.valid(), self.inactive());
+        let old = match found {
+            Seen::Fresh(result) => return result,
+            Seen::Stale(file) => file,
+        };
+        let key = Key { path: path.into(), symlinks: name.symlinks };
+        let found = fs::stat(io, path, symlinks).await;
+        let known = match (&found, old) {
+            (Ok(new), Some(old)) if is_same(old.metadata(), new) => Ok(Known::File(old)),
+            (Ok(new), _) => Ok(Known::Seen(*new)),
+            (Err(error), _) => Err(error),
+        };
+        self.store(&shared, key, known);
+        found
+    }
 }
 
 fn symlinks_code(symlinks: Symlinks) -> u64 {

@@ -1,12 +1,11 @@
 //! Maps a URI to a file: `root` and `alias`. nginx: `ngx_http_map_uri_to_path`.
 //!
-//! Called by the handlers and phases that use files. Never touches a disk.
+//! Part of a location's settings; requests ask it for the paths of their files. Never touches a disk.
 
 use bytes::Bytes;
+use nowait_variables::Subject;
 
-use crate::log::Level;
-use crate::request::Request;
-use crate::variables::complex::Complex;
+use crate::variables::complex::{Complex, HttpVariables};
 
 /// Where a location's files are.
 #[derive(Clone, Debug)]
@@ -32,43 +31,27 @@ pub enum Append {
 
 impl FilePath {
     /// Appends the value of `root` or `alias`.
-    pub fn append_root(&self, request: &Request, out: &mut Vec<u8>) {
+    pub fn append_root(
+        &self,
+        subject: &impl Subject<Namespace = HttpVariables>,
+        out: &mut Vec<u8>,
+    ) {
         let start = out.len();
-        self.base.append(request, out);
+        subject.append_text(&self.base, out);
         if self.base.literal().is_none() && out.get(start) != Some(&b'/') {
             out.splice(start..start, self.prefix.iter().copied());
         }
     }
 
-    /// Appends the path of the request's file, and returns the length of the root in it.
-    pub fn append_file(&self, request: &Request, out: &mut Vec<u8>) -> usize {
-        let start = out.len();
-        self.append_root(request, out);
-        let root = out.len() - start;
-        let rest = match self.append {
-            Append::Uri => &request.uri.path[..],
-            Append::After(len) => request.uri.path.get(len..).unwrap_or_default(),
-            Append::Nothing if request.uri_is_file => &request.uri.path,
+    /// The part of a URI's path that is appended to the root. `is_file`: `try_files` found the URI
+    /// below the value of an `alias` with captures.
+    pub fn rest<'u>(&self, uri: &'u [u8], is_file: bool) -> &'u [u8] {
+        match self.append {
+            Append::Uri => uri,
+            Append::After(len) => uri.get(len..).unwrap_or_default(),
+            Append::Nothing if is_file => uri,
             Append::Nothing => b"",
-        };
-        out.extend_from_slice(rest);
-        root
-    }
-
-    /// Whether the URI stands for a file. An `alias` replaces the part of the URI that matches the
-    /// location; a URI that was rewritten in the location lacks this part, which is logged.
-    pub fn is_usable(&self, request: &Request) -> bool {
-        let usable = !(self.is_alias() && request.uri_rewritten);
-        if !usable {
-            let name = String::from_utf8_lossy(&request.location().name);
-            request.log(
-                Level::Alert,
-                format_args!(
-                    "\"alias\" cannot be used in location \"{name}\" where URI was rewritten"
-                ),
-            );
         }
-        usable
     }
 
     /// Whether the location uses `alias`.

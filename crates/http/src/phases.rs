@@ -26,11 +26,11 @@ use crate::logs::debug;
 use crate::module::{Phase, Position, Step};
 use crate::nested::Entry;
 use crate::outcome::{Outcome, Special, Target};
-use crate::proxy;
 use crate::request::{BodyLength, Request};
 use crate::request_body;
 use crate::response::{Body, Head, LocalFuture, Response};
 use crate::special_pages;
+use crate::upstream;
 
 /// Status of a request that is not allowed.
 const FORBIDDEN: u16 = 403;
@@ -182,7 +182,7 @@ fn next<'r>(request: &'r mut Request, current: &'r Current) -> Step<'r> {
             && lacks_paths(request)
         {
             return Step::wait(async move {
-                request.realpath_of = Some(request.location);
+                request.realpath.of = Some(request.location);
                 crate::files::resolve_root(request).await;
                 Step::Next(request)
             });
@@ -198,7 +198,7 @@ fn next<'r>(request: &'r mut Request, current: &'r Current) -> Step<'r> {
                 Some(outcome) => return Step::Done(request, outcome),
                 None => enter(request, Phase::Rewrite),
             },
-            Phase::Rewrite if request.uri_changed => {
+            Phase::Rewrite if request.rewriting.changed => {
                 match post_rewrite(request).or_else(|| find_config(request)) {
                     Some(outcome) => return Step::Done(request, outcome),
                     None => enter(request, Phase::Rewrite),
@@ -218,7 +218,7 @@ fn next<'r>(request: &'r mut Request, current: &'r Current) -> Step<'r> {
                 set_label("http content");
                 enter(request, Phase::Content);
                 let location = request.location();
-                if !location.handlers.names_content() && !location.path.is_usable(request) {
+                if !location.handlers.names_content() && !request.has_file() {
                     return Step::Done(request, Outcome::status(500));
                 }
             }
@@ -234,7 +234,7 @@ fn next<'r>(request: &'r mut Request, current: &'r Current) -> Step<'r> {
 fn without_content(request: &mut Request) -> Outcome {
     if request.uri.path.last() == Some(&b'/') {
         let mut path = Vec::new();
-        request.location().path.append_file(request, &mut path);
+        request.append_file(&mut path);
         request.log(
             Level::Error,
             format_args!("directory index of \"{}\" is forbidden", String::from_utf8_lossy(&path)),
@@ -308,13 +308,15 @@ fn conclude(request: &mut Request, current: &Current, mut outcome: Outcome) -> C
     loop {
         outcome = match outcome {
             Outcome::Response(mut response) => {
-                if let Some(status) = request.error_status.take() {
+                if let Some(status) = request.replaced.status.take() {
                     response.head.status = status;
                     response.head.status_line = None;
                     response.head.has_upstreams_status = false;
                 }
                 error_page::deliver(request, &mut response.head);
-                proxy::accel::deliver(request, &mut response.head);
+                if let Some(replaced) = request.replaced.head.take() {
+                    response.head.replace(*replaced);
+                }
                 if response.head.status == 204 {
                     // nginx leaves an upstream's fields about the absent content alone.
                     if !response.head.has_upstreams_status {
@@ -357,13 +359,13 @@ fn conclude(request: &mut Request, current: &Current, mut outcome: Outcome) -> C
 /// `ngx_http_named_location`.
 fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
     request.round.clear();
-    if let Some(state) = &request.upstream {
+    if let Some(state) = upstream::State::get(&request.state) {
         state.redirected();
     }
-    request.uri_changes = request.uri_changes.saturating_sub(1);
+    request.rewriting.changes_left = request.rewriting.changes_left.saturating_sub(1);
     match target {
         Target::Uri { path, args } => {
-            if request.uri_changes == 0 {
+            if request.rewriting.changes_left == 0 {
                 request.log(
                     Level::Error,
                     format_args!(
@@ -376,16 +378,16 @@ fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
             }
             request.uri.path = path;
             request.uri.args = args;
-            request.uri_is_file = false;
-            request.uri_rewritten = false;
-            request.uri_unparsed = false;
+            request.rewriting.is_file = false;
+            request.rewriting.rewritten = false;
+            request.rewriting.unparsed = false;
             request.internal = true;
             request.location = request.server().root;
             Ok(Start::Server)
         }
         Target::Named(name) => {
             let named = String::from_utf8_lossy(&name).into_owned();
-            if request.uri_changes == 0 {
+            if request.rewriting.changes_left == 0 {
                 request.log(
                     Level::Error,
                     format_args!(
@@ -408,7 +410,7 @@ fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
                 return Err(Outcome::status(500));
             };
             request.internal = true;
-            request.uri_changed = false;
+            request.rewriting.changed = false;
             request.location = location;
             limit_except(request);
             Ok(Start::Location)
@@ -419,8 +421,8 @@ fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
 /// Starts the search for the location of a changed URI again, if the limit allows. nginx:
 /// `ngx_http_core_post_rewrite_phase`.
 fn post_rewrite(request: &mut Request) -> Option<Outcome> {
-    request.uri_changes = request.uri_changes.saturating_sub(1);
-    if request.uri_changes == 0 {
+    request.rewriting.changes_left = request.rewriting.changes_left.saturating_sub(1);
+    if request.rewriting.changes_left == 0 {
         request.log(
             Level::Error,
             format_args!(
@@ -445,7 +447,7 @@ fn limit_except(request: &mut Request) {
 
 /// Chooses the location. nginx: `ngx_http_core_find_config_phase`.
 fn find_config(request: &mut Request) -> Option<Outcome> {
-    request.uri_changed = false;
+    request.rewriting.changed = false;
     let current = request.current.clone();
     let server = current.conf.server(request.server);
     let found = server
@@ -485,13 +487,13 @@ fn find_config(request: &mut Request) -> Option<Outcome> {
 fn is_too_large(request: &mut Request) -> bool {
     let BodyLength::Known(length) = request.body_length else { return false };
     let max = request.location().body.client_max_body_size.0;
-    if max == 0 || length <= max || request.body_discarded {
+    if max == 0 || length <= max || request.persistence.body_discarded {
         return false;
     }
     request
         .log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
     // The error page must not be refused in turn.
-    request.body_discarded = true;
+    request.persistence.body_discarded = true;
     true
 }
 
@@ -507,5 +509,5 @@ async fn early_body(request: &mut Request) -> Result<(), u16> {
 /// Whether a path has to be resolved on the disk before variables, which can't wait, use it:
 /// `$realpath_root` of this location, if the configuration mentions it.
 fn lacks_paths(request: &Request) -> bool {
-    request.current.conf.wants_realpath && request.realpath_of != Some(request.location)
+    request.current.conf.wants_realpath && request.realpath.of != Some(request.location)
 }

@@ -11,6 +11,7 @@ use nowait_message::Method;
 use crate::log::Level;
 use crate::request::Request;
 use crate::subrequest::{self, Entry, Subrequest};
+use crate::upstream::State;
 
 /// Starts the `post_action` of the request's location, if it has one. Failures are logged.
 pub(crate) fn run(request: &Request) {
@@ -41,7 +42,9 @@ pub(crate) fn run(request: &Request) {
     }
     action.started = request.started;
     action.out = request.out.clone();
-    action.upstream = request.upstream.clone();
+    if let Some(tries) = State::get(&request.state) {
+        tries.clone().share(&mut action.state);
+    }
     action.sent.bytes.set(request.sent.bytes.get());
     action.sent.head_bytes.set(request.sent.head_bytes.get());
     action.sent.complete.set(request.sent.complete.get());

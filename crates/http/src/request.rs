@@ -7,38 +7,36 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use nowait_h1::{RequestError, RequestHead};
-use nowait_message::{Known, Method};
+use nowait_message::{Known, Method, RequestHead, Version};
 use nowait_runtime::fs::{Aio, Io};
 use nowait_runtime::net::Address;
 use nowait_runtime::pool::Meter;
-use nowait_variables::Subject;
+use nowait_variables::{Captures, Slot, Subject};
 
+use crate::client::Client;
 use crate::conf::{Location, LocationId, Server, ServerId};
-use crate::connection::Connection;
+use crate::exchange::{Exchange, OnHangup, Watch};
 use crate::generation::Current;
+use crate::log::Level;
 use crate::module::Position;
 use crate::nested::{Entry, Nested, Shared};
 use crate::outcome::Special;
-use crate::response::{Head, LocalFuture};
+use crate::progress::{Persistence, Realpath, Replaced, Rewriting};
+use crate::response::{Head, LocalFuture, Owner};
 use crate::slots::State;
 use crate::variables::complex::Complex;
-use crate::variables::{Captures, Slot};
-
-/// Internal redirects that one request may take. nginx: `NGX_HTTP_MAX_URI_CHANGES`.
-pub const URI_CHANGES_MAX: u8 = 10;
 
 /// Most memory that a spare request keeps for its path.
 const SPARE_PATH_BYTES_MAX: usize = 1024;
 
 /// A reference that a request holds while it is in use. A spare request holds none, so it keeps
 /// neither a connection nor a generation alive.
-pub struct Attached<T>(Option<Rc<T>>);
+pub struct Attached<T: ?Sized>(Option<Rc<T>>);
 
-impl<T> Deref for Attached<T> {
+impl<T: ?Sized> Deref for Attached<T> {
     type Target = Rc<T>;
 
     fn deref(&self) -> &Rc<T> {
@@ -48,8 +46,8 @@ impl<T> Deref for Attached<T> {
 
 /// A request.
 pub struct Request {
-    /// Facts about the connection.
-    pub connection: Attached<Connection>,
+    /// The way to the client.
+    pub exchange: Attached<dyn Exchange>,
     /// The configuration in force at the request's beginning; a reload doesn't change it.
     pub current: Attached<Current>,
     /// The virtual server.
@@ -78,35 +76,14 @@ pub struct Request {
     pub sent: Sent,
     /// The current URI comes from the server itself: `internal` locations are allowed.
     pub internal: bool,
-    /// An error page is being made, and may not lead to another.
-    pub in_error_page: bool,
-    /// Status to send instead of the status of the response in progress.
-    pub error_status: Option<u16>,
-    /// Header fields of the status that an error page replaces.
-    pub carried: Option<Box<Special>>,
-    /// Remaining internal redirects, plus one: zero means that there was one too many. See
-    /// [`URI_CHANGES_MAX`].
-    pub uri_changes: u8,
-    /// The connection may serve another request afterwards.
-    pub keep_alive: bool,
     /// The content is not sent: the method is HEAD.
     pub header_only: bool,
-    /// Arrived together with the request before it.
-    pub pipelined: bool,
-    /// The client must not be invited to send the body: the request is refused.
-    pub body_discarded: bool,
-    /// The connection is closed without reading the client's further input.
-    pub skip_lingering: bool,
-    /// `try_files` found the URI below the value of an `alias` with captures.
-    pub uri_is_file: bool,
-    /// The location's own rewriting has changed the URI, which therefore need not begin with the
-    /// location's name. nginx: `!r->valid_location`.
-    pub uri_rewritten: bool,
-    /// The URI is still the client's: nothing has changed it, so the text of the request line may
-    /// be used in its place. nginx: `r->valid_unparsed_uri`.
-    pub uri_unparsed: bool,
-    /// The URI was rewritten, and its location has to be found.
-    pub uri_changed: bool,
+    /// How its URI has changed.
+    pub rewriting: Rewriting,
+    /// What remains of a response that another one replaces.
+    pub replaced: Replaced,
+    /// What precedes and follows it on its connection.
+    pub persistence: Persistence,
     /// Where the phases continue.
     pub(crate) position: Position,
     /// With `satisfy any`: the refusal to respond with unless a handler grants access.
@@ -127,22 +104,13 @@ pub struct Request {
     pub state: State,
     /// What modules keep for it until an internal redirect.
     pub round: State,
-    /// `$realpath_root`, filled by a phase when the configuration mentions it.
-    pub realpath_root: Option<Bytes>,
-    /// The location that `realpath_root` was resolved for.
-    pub realpath_of: Option<LocationId>,
+    /// `$realpath_root`.
+    pub realpath: Realpath,
     /// Value of `$limit_rate`, if set.
     pub limit_rate: Cell<Option<u64>>,
-    /// Records of upstream tries; `None` if no upstream was used.
-    pub upstream: Option<Rc<crate::upstream::State>>,
-    /// Memory for the records of upstream tries.
-    pub(crate) spare_state: Option<Rc<crate::upstream::State>>,
-    /// A request that was already sent to an upstream; the content phase continues it.
-    pub asked: crate::upstream::Asked,
-    /// `X-Accel-Charset` of an upstream.
+    /// Charset of the response, in place of the configured one. nginx:
+    /// `r->headers_out.override_charset`.
     pub override_charset: Option<Bytes>,
-    /// Header fields that an upstream sent with `X-Accel-Redirect`, for the response of its target.
-    pub accel: Option<Box<Head>>,
     /// Time that its file operations spent in pools.
     pub spent: Rc<Meter>,
     /// Memory for paths of files.
@@ -222,7 +190,7 @@ pub enum ReadError {
     /// Nothing arrived within `client_body_timeout`: 408.
     TimedOut,
     /// The framing is wrong: 400 with the text for the log.
-    Malformed(RequestError),
+    Malformed(&'static str),
     /// More than `client_max_body_size`: 413.
     TooLarge,
 }
@@ -242,17 +210,19 @@ pub struct Sent {
     pub chunked: Cell<bool>,
 }
 
+impl Owner for Request {}
+
 impl Request {
-    /// A request of a connection, before its head is known.
+    /// A request whose head is not known yet.
     pub fn new(
-        connection: Rc<Connection>,
+        exchange: Rc<dyn Exchange>,
         current: Rc<Current>,
         server: ServerId,
         started: Instant,
     ) -> Self {
         let location = current.conf.server(server).root;
         Self {
-            connection: Attached(Some(connection)),
+            exchange: Attached(Some(exchange)),
             current: Attached(Some(current)),
             server,
             location,
@@ -267,19 +237,10 @@ impl Request {
             out: Box::default(),
             sent: Sent::default(),
             internal: false,
-            in_error_page: false,
-            error_status: None,
-            carried: None,
-            uri_changes: URI_CHANGES_MAX + 1,
-            keep_alive: false,
             header_only: false,
-            pipelined: false,
-            body_discarded: false,
-            skip_lingering: false,
-            uri_is_file: false,
-            uri_rewritten: false,
-            uri_unparsed: false,
-            uri_changed: false,
+            rewriting: Rewriting::default(),
+            replaced: Replaced::default(),
+            persistence: Persistence::default(),
             position: Position::default(),
             refusal: None,
             variable_depth: Cell::new(0),
@@ -290,14 +251,9 @@ impl Request {
             real_peer: None,
             state: State::default(),
             round: State::default(),
-            realpath_root: None,
-            realpath_of: None,
+            realpath: Realpath::default(),
             limit_rate: Cell::new(None),
-            upstream: None,
-            spare_state: None,
-            asked: crate::upstream::Asked::default(),
             override_charset: None,
-            accel: None,
             spent: Rc::default(),
             path: Vec::new(),
         }
@@ -308,14 +264,7 @@ impl Request {
     pub fn end(&mut self) {
         self.state.clear();
         self.round.clear();
-        self.asked.clear();
         *self.out = Head::default();
-        if let Some(mut state) = self.upstream.take()
-            && let Some(unshared) = Rc::get_mut(&mut state)
-        {
-            unshared.clear();
-            self.spare_state = Some(state);
-        }
     }
 
     /// Makes a request that was [ended](Self::end) the next one of its connection, which reuses its
@@ -332,13 +281,11 @@ impl Request {
     /// [reuse](Self::reuse). Nothing of its connection and its generation remains.
     pub(crate) fn detach(&mut self) {
         self.reset();
-        self.connection = Attached(None);
+        self.exchange = Attached(None);
         self.current = Attached(None);
         if Rc::get_mut(&mut self.spent).is_none() {
             self.spent = Rc::default();
         }
-        self.asked = crate::upstream::Asked::default();
-        self.spare_state = None;
         self.state = State::default();
         self.round = State::default();
         // Their sizes depend on clients.
@@ -350,13 +297,13 @@ impl Request {
     /// Turns a [detached](Self::detach) request into the first one of a connection.
     pub(crate) fn reuse(
         &mut self,
-        connection: Rc<Connection>,
+        exchange: Rc<dyn Exchange>,
         current: Rc<Current>,
         server: ServerId,
         started: Instant,
     ) {
         self.location = current.conf.server(server).root;
-        self.connection = Attached(Some(connection));
+        self.exchange = Attached(Some(exchange));
         self.current = Attached(Some(current));
         self.server = server;
         self.started = started;
@@ -377,30 +324,19 @@ impl Request {
         self.received.set(0);
         self.sent = Sent::default();
         self.internal = false;
-        self.in_error_page = false;
-        self.error_status = None;
-        self.carried = None;
-        self.uri_changes = URI_CHANGES_MAX + 1;
-        self.keep_alive = false;
         self.header_only = false;
-        self.pipelined = false;
-        self.body_discarded = false;
-        self.skip_lingering = false;
-        self.uri_is_file = false;
-        self.uri_rewritten = false;
-        self.uri_unparsed = false;
-        self.uri_changed = false;
+        self.rewriting = Rewriting::default();
+        self.replaced = Replaced::default();
+        self.persistence = Persistence::default();
         self.position = Position::default();
         self.refusal = None;
         self.variable_depth.set(0);
         Shared::renew(&mut self.shared);
         self.captures.get_mut().clear();
         self.real_peer = None;
-        self.realpath_root = None;
-        self.realpath_of = None;
+        self.realpath = Realpath::default();
         self.limit_rate.set(None);
         self.override_charset = None;
-        self.accel = None;
         self.nested = None;
         self.entry = Entry::Server;
         self.spent.reset();
@@ -444,9 +380,24 @@ impl Request {
         path.iter().any(|&b| b == b'%' || b == b'+')
     }
 
+    /// The client's connection.
+    pub fn client(&self) -> &Client {
+        self.exchange.client()
+    }
+
     /// The client's address.
     pub fn peer(&self) -> &Address {
-        self.real_peer.as_deref().unwrap_or(&self.connection.peer)
+        self.real_peer.as_deref().unwrap_or(&self.client().peer)
+    }
+
+    /// Changes the meaning of a client's hang-up until the guard is dropped.
+    pub fn watch(&self, on_hangup: OnHangup) -> Watch {
+        Watch::new(self.exchange.clone(), on_hangup)
+    }
+
+    /// The longest pause between two writes to the client.
+    pub fn send_timeout(&self) -> Duration {
+        self.location().client.send_timeout.duration()
     }
 
     /// Host from the request line or the `Host` header: lower case, without port; may be empty.
@@ -466,7 +417,7 @@ impl Request {
 
     /// How the location reads files.
     pub fn io(&self) -> Rc<Io> {
-        self.current.io(self)
+        self.current.io(self.location, self)
     }
 
     /// How temporary files are written and read: in the default pool, whatever pool `aio threads`
@@ -481,6 +432,33 @@ impl Request {
             }
             Aio::Off | Aio::Blocking => io,
         }
+    }
+
+    /// Appends the path of its file, and returns the length of the root in it.
+    pub fn append_file(&self, out: &mut Vec<u8>) -> usize {
+        let start = out.len();
+        let path = &self.location().path;
+        path.append_root(self, out);
+        let root = out.len() - start;
+        out.extend_from_slice(path.rest(&self.uri.path, self.rewriting.is_file));
+        root
+    }
+
+    /// Whether the URI stands for a file. An `alias` replaces the part of the URI that matches the
+    /// location; a URI that was rewritten in the location lacks this part, which is logged.
+    pub fn has_file(&self) -> bool {
+        let location = self.location();
+        let has_file = !(location.path.is_alias() && self.rewriting.rewritten);
+        if !has_file {
+            let name = String::from_utf8_lossy(&location.name);
+            self.log(
+                Level::Alert,
+                format_args!(
+                    "\"alias\" cannot be used in location \"{name}\" where URI was rewritten"
+                ),
+            );
+        }
+        has_file
     }
 
     /// Empty memory for the path of a file; give it back with [`give_path`](Self::give_path).
@@ -519,16 +497,16 @@ impl Request {
 
     /// Status for logs. nginx: `ngx_http_variable_status`.
     pub fn log_status(&self) -> u16 {
-        match (self.error_status, self.out.status) {
+        match (self.replaced.status, self.out.status) {
             (Some(status), _) => status,
-            (_, 0) if self.head.version() == nowait_h1::Version::Http09 => 9,
+            (_, 0) if self.head.version() == Version::Http09 => 9,
             (_, status) => status,
         }
     }
 
     /// The client closed the connection before the response.
     pub fn closed_by_client(&mut self) {
-        self.out.status = if self.head.request_line().is_empty() { 400 } else { 499 };
+        self.out.status = if self.head.is_empty() { 400 } else { 499 };
     }
 
     /// The client took too long to send its request.
@@ -538,7 +516,7 @@ impl Request {
 
     /// The connection is closed without a response.
     pub fn close_status(&mut self, status: u16) {
-        self.error_status = None;
+        self.replaced.status = None;
         self.out.status = status;
     }
 

@@ -247,8 +247,8 @@ pub(crate) fn answer(request: &Request, error: &ReadError) -> u16 {
             request.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
             408
         }
-        ReadError::Malformed(error) => {
-            request.log(Level::Info, format_args!("{error}"));
+        ReadError::Malformed(text) => {
+            request.log(Level::Info, format_args!("{text}"));
             400
         }
         ReadError::TooLarge => 413,

@@ -1,17 +1,24 @@
 //! The response of a handler: a head and a body that is pulled.
 //!
-//! Handlers build a [`Response`]; filters change it; the connection sends it. Nothing here knows a
-//! socket. A body produced on the fly is a [`BodySource`]: its next chunk is requested only when the
-//! previous one has left, so a slow client stops whatever produces the body.
+//! Handlers build a [`Response`]; filters change it; the front end sends it. Nothing here knows
+//! requests, nor how responses are sent; only a tunnel meets a socket. A body produced on the fly is
+//! a [`BodySource`]: its next chunk is requested only when the previous one has left, so a slow
+//! client stops whatever produces the body.
 
+use std::any::Any;
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
+use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::fs::{File, Io};
+use nowait_runtime::net::Stream;
 
 use crate::order::{Apart, Order};
 
@@ -88,7 +95,7 @@ pub struct Head {
     pub is_upstreams: bool,
     /// The status is an upstream's, directly or from a cache.
     pub has_upstreams_status: bool,
-    /// Trailers of the upstream follow its body ([`State::trailers`](crate::upstream::State)).
+    /// Trailers may follow the body; a filter of the location adds them.
     pub trailers_follow: bool,
 }
 
@@ -201,6 +208,16 @@ impl Head {
         self.content_encoding = None;
         self.accept_ranges = AcceptRanges::No;
     }
+
+    /// Takes over the type and the fields of a response in whose place this one is sent.
+    pub fn replace(&mut self, other: Head) {
+        if other.content_type.is_some() {
+            self.content_type = other.content_type;
+            self.charset = other.charset;
+            self.content_type_text = other.content_type_text;
+        }
+        self.headers.extend(other.headers);
+    }
 }
 
 /// The content of a response.
@@ -224,11 +241,24 @@ pub enum Body {
 /// Takes over a client's connection after a head was sent.
 pub trait Takeover {
     /// Uses the connection until it can be closed.
-    fn run<'a>(
-        self: Box<Self>,
-        client: &'a crate::connection::Connection,
-        request: &'a crate::request::Request,
-    ) -> LocalFuture<'a, ()>;
+    ///
+    /// # Errors
+    /// [`BodyError`], for the log.
+    fn run<'a>(self: Box<Self>, client: Duplex<'a>) -> LocalFuture<'a, Result<(), BodyError>>;
+}
+
+/// A client's connection as a tunnel uses it.
+pub struct Duplex<'a> {
+    /// Both directions.
+    pub stream: &'a Stream,
+    /// Bytes that have arrived already.
+    pub received: RecvBuf,
+    /// Bytes sent to the client are added here.
+    pub sent: &'a Cell<u64>,
+    /// The longest pause between two writes to the client.
+    pub send_timeout: Duration,
+    /// How long the client may continue after the other side has ended.
+    pub lingering_timeout: Duration,
 }
 
 /// A part of an open file.
@@ -246,14 +276,18 @@ pub struct FileBody {
     pub elsewhere: Option<Rc<dyn Elsewhere>>,
 }
 
+/// The request that a response belongs to. Bodies don't look into it: they pass it to the module that
+/// has made them.
+pub trait Owner: Any {}
+
 /// Another source of a file's content, for use when the disk fails.
 pub trait Elsewhere {
     /// A body with these bytes of the file that switches to the other source when they can't be
-    /// read; `request` is the client's request. `failed`: reading has failed already. `None`: there
+    /// read; `owner` is the client's request. `failed`: reading has failed already. `None`: there
     /// is no other source.
     fn body(
         self: Rc<Self>,
-        request: &crate::request::Request,
+        owner: &dyn Owner,
         file: FileBody,
         failed: Option<&BodyError>,
     ) -> Option<Box<dyn BodySource>>;
@@ -375,12 +409,12 @@ impl Body {
     }
 
     /// Makes the body independent of the request that reads it: a file with another source becomes
-    /// a body that switches to that source by itself. `request` is the client's request.
+    /// a body that switches to that source by itself. `owner` is the client's request.
     #[must_use]
-    pub fn safe(self, request: &crate::request::Request) -> Self {
+    pub fn safe(self, owner: &dyn Owner) -> Self {
         if let Self::File(file) = &self
             && let Some(elsewhere) = &file.elsewhere
-            && let Some(source) = elsewhere.clone().body(request, file.clone(), None)
+            && let Some(source) = elsewhere.clone().body(owner, file.clone(), None)
         {
             return Self::Stream(source);
         }
@@ -424,6 +458,24 @@ impl Part {
     /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The wanted bytes of it; `None` if it ends before them.
+    pub fn cut(self, wanted: &Range<u64>) -> Option<Self> {
+        if wanted.end > self.len() {
+            return None;
+        }
+        Some(match self {
+            Self::Bytes(bytes) => {
+                let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+                Self::Bytes(bytes.slice(at(wanted.start)..at(wanted.end)))
+            }
+            Self::File(file) => Self::File(FileBody {
+                offset: file.offset + wanted.start,
+                len: wanted.end - wanted.start,
+                ..file
+            }),
+        })
     }
 
     /// Keeps the first `at` bytes and returns the rest. `at` is less than the length.

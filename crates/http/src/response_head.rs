@@ -1,51 +1,10 @@
-//! Writes the head of an HTTP/1.1 response. nginx: `ngx_http_header_filter`.
+//! Completes the head of a response: what is sent, and what logs show, whatever the protocol.
 //!
-//! Called by the HTTP/1.1 connection task after the filters. The encoder that it uses never emits
-//! a CR, LF or NUL inside of a value.
-
-use nowait_h1::Version;
-use nowait_h1::encode::{HeadWriter, put_decimal};
-use nowait_message::http_date;
-use nowait_runtime::clock;
+//! Called after the filters, by front ends and for subrequests.
 
 use crate::address;
-use crate::order::Apart;
 use crate::request::Request;
-use crate::response::{AcceptRanges, Head, Header, Own};
-
-/// Framing of the body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
-    /// No body, whatever the head says (HEAD, 204, 304).
-    None,
-    /// `Content-Length`.
-    Length,
-    /// `Transfer-Encoding: chunked`.
-    Chunked,
-    /// Until the connection is closed.
-    Close,
-}
-
-/// Chooses the framing of a response (RFC 9112 section 6). May forbid keep-alive.
-pub fn framing(request: &mut Request, head: &Head) -> Framing {
-    if request.header_only || matches!(head.status, 204 | 304) {
-        return Framing::None;
-    }
-    let framing = if head.content_length.is_some() && !head.expects_trailers {
-        Framing::Length
-    } else if request.head.version() == Version::Http11
-        && request.location().client.chunked_transfer_encoding
-    {
-        Framing::Chunked
-    } else if head.content_length.is_some() {
-        Framing::Length
-    } else {
-        request.keep_alive = false;
-        Framing::Close
-    };
-    request.sent.chunked.set(framing == Framing::Chunked);
-    framing
-}
+use crate::response::Head;
 
 /// Completes the head as it is sent, and as logs show it.
 pub fn complete(request: &Request, head: &mut Head) {
@@ -62,123 +21,6 @@ pub fn complete(request: &Request, head: &mut Head) {
     }
 }
 
-/// Appends the head. The fields are in nginx's order, since some clients and tests depend on it.
-pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>) {
-    let location = request.location();
-    let mut writer = match &head.status_line {
-        Some(reason) => HeadWriter::response_with_reason(out, head.status, reason),
-        None => HeadWriter::response(out, head.status),
-    };
-    if head.server == Own::Ours {
-        writer.lines(location.server_line());
-    }
-    if head.date == Own::Ours {
-        writer.named("Date", &clock().http_date());
-    }
-    match (&head.content_type, &head.charset) {
-        (Some(kind), None) => drop(writer.named("Content-Type", kind)),
-        (Some(_), Some(_)) => {
-            writer.named("Content-Type", &head.content_type_value().unwrap_or_default());
-        }
-        (None, _) => {}
-    }
-    if let Some(length) = head.content_length.filter(|_| framing != Framing::Chunked) {
-        writer.field_number("Content-Length", length);
-    }
-    if !head.order.has(Apart::LastModified) {
-        apart(head, Apart::LastModified, &mut writer);
-    }
-    if head.location_completed {
-        apart(head, Apart::Location, &mut writer);
-    }
-    if framing == Framing::Chunked {
-        writer.lines("Transfer-Encoding: chunked\r\n");
-    }
-    connection(request, head, &mut writer);
-    if head.varies_by_encoding {
-        writer.lines("Vary: Accept-Encoding\r\n");
-    }
-    lines(head, &mut writer);
-    writer.finish();
-}
-
-/// Appends the lines that are written in the order of their addition.
-fn lines(head: &Head, writer: &mut HeadWriter<'_, Vec<u8>>) {
-    // Fields of handlers precede those added by filters.
-    for field in [Apart::Location, Apart::ETag, Apart::ContentEncoding] {
-        let is_written = field == Apart::Location && head.location_completed;
-        if !is_written && !head.order.has(field) {
-            apart(head, field, writer);
-        }
-    }
-    let mut placed = head.order.fields().peekable();
-    for (number, Header { name, value }) in head.headers.iter().enumerate() {
-        while let Some((field, _)) = placed.next_if(|(_, line)| *line <= number) {
-            placed_field(head, field, writer);
-        }
-        writer.field(name, value);
-    }
-    for (field, _) in placed {
-        placed_field(head, field, writer);
-    }
-    if !head.order.has(Apart::AcceptRanges) {
-        apart(head, Apart::AcceptRanges, writer);
-    }
-}
-
-/// Appends a field at its place.
-fn placed_field(head: &Head, field: Apart, writer: &mut HeadWriter<'_, Vec<u8>>) {
-    if field != Apart::Location || !head.location_completed {
-        apart(head, field, writer);
-    }
-}
-
-/// Appends one of the fields that are stored apart, if present.
-fn apart(head: &Head, field: Apart, writer: &mut HeadWriter<'_, Vec<u8>>) {
-    let (name, value) = match field {
-        Apart::Server => ("Server", head.server.given()),
-        Apart::Date => ("Date", head.date.given()),
-        Apart::LastModified => {
-            let name = "Last-Modified";
-            match (head.last_modified, &head.last_modified_text) {
-                (Some(time), None) => drop(writer.named(name, &http_date::format(time))),
-                (Some(_), Some(text)) => drop(writer.named(name, text)),
-                (None, _) => {}
-            }
-            return;
-        }
-        Apart::Location => ("Location", head.location.as_ref()),
-        Apart::ContentEncoding => ("Content-Encoding", head.content_encoding.as_ref()),
-        Apart::ETag => ("ETag", head.etag.as_ref()),
-        Apart::AcceptRanges => {
-            if head.accept_ranges != AcceptRanges::No {
-                writer.lines("Accept-Ranges: bytes\r\n");
-            }
-            return;
-        }
-    };
-    if let Some(value) = value {
-        writer.named(name, value);
-    }
-}
-
-/// Appends `Connection` and `Keep-Alive`.
-fn connection(request: &Request, head: &Head, writer: &mut HeadWriter<'_, Vec<u8>>) {
-    let (value, line) = if head.status == 101 {
-        ("upgrade", "Connection: upgrade\r\n")
-    } else if request.keep_alive {
-        ("keep-alive", "Connection: keep-alive\r\n")
-    } else {
-        ("close", "Connection: close\r\n")
-    };
-    request.sent.connection.set(value);
-    writer.lines(line);
-    let header = request.location().client.keepalive_timeout.header;
-    if let Some(seconds) = header.filter(|_| value == "keep-alive") {
-        writer.named("Keep-Alive", format!("timeout={seconds}").as_bytes());
-    }
-}
-
 /// The target of a redirect with scheme, host and port.
 fn absolute(request: &Request, to: &[u8]) -> Vec<u8> {
     let pages = &request.location().pages;
@@ -189,13 +31,13 @@ fn absolute(request: &Request, to: &[u8]) -> Vec<u8> {
     } else if !host.is_empty() {
         out.extend_from_slice(host);
     } else {
-        address::append_host(request.connection.local(), &mut out);
+        address::append_host(request.exchange.local(), &mut out);
     }
     if pages.port_in_redirect
-        && let Some(port) = address::port(request.connection.local()).filter(|port| *port != 80)
+        && let Some(port) = address::port(request.exchange.local()).filter(|port| *port != 80)
     {
         out.push(b':');
-        put_decimal(&mut out, u64::from(port));
+        out.extend_from_slice(port.to_string().as_bytes());
     }
     out.extend_from_slice(to);
     out

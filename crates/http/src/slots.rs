@@ -5,9 +5,8 @@
 //! comparison of types.
 
 use std::any::Any;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,13 +16,19 @@ static KEYS: AtomicUsize = AtomicUsize::new(0);
 /// The name of a value of type `T`.
 pub struct Key<T> {
     number: OnceLock<usize>,
-    value: PhantomData<fn() -> T>,
+    empty: fn(&mut T) -> bool,
 }
 
 impl<T> Key<T> {
     /// A name that no other key equals.
     pub const fn new() -> Self {
-        Self { number: OnceLock::new(), value: PhantomData }
+        Self::reusing(|_| false)
+    }
+
+    /// The same, for state whose memory is reused: instead of being dropped, a value is made like a
+    /// new one. The function does that; false: it can't, and the value is dropped.
+    pub const fn reusing(empty: fn(&mut T) -> bool) -> Self {
+        Self { number: OnceLock::new(), empty }
     }
 
     #[inline]
@@ -39,7 +44,7 @@ impl<T> Default for Key<T> {
     }
 }
 
-/// Settings of a location, shared by all workers.
+/// Settings of a location or of the whole configuration, shared by all workers.
 #[derive(Default)]
 pub struct Settings(Vec<Option<Box<dyn Any + Send + Sync>>>);
 
@@ -57,6 +62,11 @@ impl Settings {
     #[inline]
     pub fn get<T: 'static>(&self, key: &Key<T>) -> Option<&T> {
         self.0.get(key.number())?.as_deref()?.downcast_ref()
+    }
+
+    /// The value, if there is one.
+    pub fn get_mut<T: 'static>(&mut self, key: &Key<T>) -> Option<&mut T> {
+        self.0.get_mut(key.number())?.as_deref_mut()?.downcast_mut()
     }
 }
 
@@ -76,26 +86,55 @@ const PAGE: usize = 16;
 /// A part of the values, and the next part.
 #[derive(Default)]
 struct Page {
-    values: [OnceCell<Box<dyn Any>>; PAGE],
+    values: [OnceCell<Box<dyn Slot>>; PAGE],
     next: OnceCell<Box<Page>>,
 }
 
+/// A value of any type.
+trait Slot: Any {
+    /// Ends the use of the value; false: its memory can't be reused.
+    fn end(&mut self) -> bool;
+}
+
+/// A value, or the memory for one.
+struct Value<T> {
+    is_used: Cell<bool>,
+    value: T,
+    empty: fn(&mut T) -> bool,
+}
+
+impl<T: 'static> Value<T> {
+    fn boxed(key: &Key<T>, value: T) -> Box<dyn Slot> {
+        Box::new(Self { is_used: Cell::new(true), value, empty: key.empty })
+    }
+
+    fn of(slot: &dyn Slot) -> Option<&Self> {
+        (slot as &dyn Any).downcast_ref()
+    }
+}
+
+impl<T: 'static> Slot for Value<T> {
+    fn end(&mut self) -> bool {
+        !self.is_used.replace(false) || (self.empty)(&mut self.value)
+    }
+}
+
 impl Page {
-    fn cell(&self, at: usize) -> Option<&OnceCell<Box<dyn Any>>> {
+    fn cell(&self, at: usize) -> Option<&OnceCell<Box<dyn Slot>>> {
         match at.checked_sub(PAGE) {
             None => self.values.get(at),
             Some(at) => self.next.get()?.cell(at),
         }
     }
 
-    fn cell_made(&self, at: usize) -> &OnceCell<Box<dyn Any>> {
+    fn cell_made(&self, at: usize) -> &OnceCell<Box<dyn Slot>> {
         match at.checked_sub(PAGE) {
             None => &self.values[at],
             Some(at) => self.next.get_or_init(Box::default).cell_made(at),
         }
     }
 
-    fn cell_mut(&mut self, at: usize) -> &mut OnceCell<Box<dyn Any>> {
+    fn cell_mut(&mut self, at: usize) -> &mut OnceCell<Box<dyn Slot>> {
         match at.checked_sub(PAGE) {
             None => &mut self.values[at],
             Some(at) => {
@@ -107,7 +146,9 @@ impl Page {
 
     fn clear(&mut self) {
         for value in &mut self.values {
-            value.take();
+            if value.get_mut().is_some_and(|slot| !slot.end()) {
+                value.take();
+            }
         }
         if let Some(next) = self.next.get_mut() {
             next.clear();
@@ -119,7 +160,8 @@ impl State {
     /// The value, if it was made.
     #[inline]
     pub fn get<T: 'static>(&self, key: &Key<T>) -> Option<&T> {
-        self.0.get()?.cell(key.number())?.get()?.downcast_ref()
+        let slot = Value::<T>::of(&**self.0.get()?.cell(key.number())?.get()?)?;
+        slot.is_used.get().then_some(&slot.value)
     }
 
     /// The value, made now if necessary.
@@ -128,8 +170,10 @@ impl State {
     /// Never: a key has only values of its own type.
     pub fn of<T: Default + 'static>(&self, key: &Key<T>) -> &T {
         let cell = self.0.get_or_init(Box::default).cell_made(key.number());
-        let value = cell.get_or_init(|| Box::new(T::default()));
-        value.downcast_ref().expect("a key has values of one type")
+        let slot = cell.get_or_init(|| Value::boxed(key, T::default()));
+        let slot = Value::<T>::of(&**slot).expect("a key has values of one type");
+        slot.is_used.set(true);
+        &slot.value
     }
 
     /// The value, made now if necessary.
@@ -137,23 +181,32 @@ impl State {
     /// # Panics
     /// Never: a key has only values of its own type.
     pub fn of_mut<T: Default + 'static>(&mut self, key: &Key<T>) -> &mut T {
-        self.0.get_or_init(Box::default);
-        let page = self.0.get_mut().expect("it was just made");
-        let cell = page.cell_mut(key.number());
-        cell.get_or_init(|| Box::new(T::default()));
-        let value = cell.get_mut().expect("it was just made");
-        value.downcast_mut().expect("a key has values of one type")
+        let cell = self.cell_mut(key);
+        cell.get_or_init(|| Value::boxed(key, T::default()));
+        let slot: &mut dyn Any = &mut **cell.get_mut().expect("it was just made");
+        let slot: &mut Value<T> = slot.downcast_mut().expect("a key has values of one type");
+        slot.is_used.set(true);
+        &mut slot.value
     }
 
-    /// Drops a value and returns it.
+    /// Keeps a value; replaces an earlier one.
+    pub fn set<T: 'static>(&mut self, key: &Key<T>, value: T) {
+        *self.cell_mut(key) = OnceCell::from(Value::boxed(key, value));
+    }
+
+    /// Returns a value, which is no longer kept.
     pub fn take<T: 'static>(&mut self, key: &Key<T>) -> Option<T> {
-        let at = key.number();
-        self.0.get()?.cell(at)?;
-        let value = self.0.get_mut()?.cell_mut(at).take()?;
-        value.downcast().ok().map(|value| *value)
+        self.get(key)?;
+        let slot: Box<dyn Any> = self.cell_mut(key).take()?;
+        slot.downcast().ok().map(|slot: Box<Value<T>>| slot.value)
     }
 
-    /// Drops all values.
+    fn cell_mut<T>(&mut self, key: &Key<T>) -> &mut OnceCell<Box<dyn Slot>> {
+        self.0.get_or_init(Box::default);
+        self.0.get_mut().expect("it was just made").cell_mut(key.number())
+    }
+
+    /// Drops all values, but keeps the memory that [`Key::reusing`] is about.
     pub fn clear(&mut self) {
         if let Some(page) = self.0.get_mut() {
             page.clear();
@@ -180,6 +233,8 @@ mod tests {
         assert_eq!((settings.get(&A), settings.get(&B)), (None, Some(&2)));
         settings.set(&A, 1);
         assert_eq!((settings.get(&A), settings.get(&B)), (Some(&1), Some(&2)));
+        *settings.get_mut(&A).unwrap() += 2;
+        assert_eq!((settings.get(&A), settings.get(&B)), (Some(&3), Some(&2)));
     }
 
     #[test]
@@ -195,6 +250,27 @@ mod tests {
         state.of_mut(&TEXT).push('b');
         state.clear();
         assert_eq!(state.get(&TEXT), None);
+    }
+
+    #[test]
+    fn memory_is_reused() {
+        static TEXT: Key<String> = Key::reusing(|text| {
+            text.clear();
+            text.capacity() < 100
+        });
+        let mut state = State::default();
+        state.of_mut(&TEXT).push_str("text");
+        let memory = state.of(&TEXT).as_ptr();
+        state.clear();
+        assert_eq!(state.get(&TEXT), None);
+        assert_eq!(state.of(&TEXT).as_ptr(), memory);
+        assert_eq!(state.get(&TEXT).map(String::as_str), Some(""));
+        state.of_mut(&TEXT).reserve(100);
+        state.clear();
+        assert_eq!(state.take(&TEXT), None);
+        assert_eq!(state.of(&TEXT).capacity(), 0);
+        state.set(&TEXT, "other".to_owned());
+        assert_eq!(state.take(&TEXT).as_deref(), Some("other"));
     }
 
     #[test]

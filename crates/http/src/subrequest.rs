@@ -3,7 +3,7 @@
 //!
 //! Called by modules that need the response of another location: `auth_request`, `mirror`, `addition`,
 //! `ssi`, slices and background updates of a cache. [`Subrequest::begin`] creates a request with its
-//! parent's connection, configuration, head and variables; [`run`] takes it through the phases, and
+//! parent's client, configuration, head and variables; [`run`] takes it through the phases, and
 //! through the filters as far as they apply to subrequests. The result is a head and a body that is
 //! pulled, so a filter can insert it into the body of another response. Never writes to a socket, and
 //! never reads the client's request body: a subrequest sees it only after its parent has read it.
@@ -21,7 +21,6 @@ pub use crate::nested::{Entry, Nested, Refused, Shared};
 use crate::phases;
 use crate::request::{BodyLength, Request, RequestBody, Uri};
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
-use crate::sender::{self, SendError};
 
 /// Deepest nesting of subrequests. nginx: `NGX_HTTP_MAX_SUBREQUESTS`.
 pub const NESTED_MAX: u8 = 50;
@@ -129,7 +128,7 @@ impl Subrequest {
         request.internal = true;
         if self.entry == Entry::Content {
             // The requested URI and its key in a cache are the same.
-            request.uri_unparsed = parent.uri_unparsed;
+            request.rewriting.unparsed = parent.rewriting.unparsed;
             copy_place(&mut request, parent);
         }
         request.entry = self.entry;
@@ -137,15 +136,15 @@ impl Subrequest {
     }
 }
 
-/// A request with the same unchanging properties as another: its connection, its head.
+/// A request with the same unchanging properties as another: its client, its head.
 fn related(other: &Request) -> Box<Request> {
-    let (connection, current) = (other.connection.clone(), other.current.clone());
-    let mut request = Box::new(Request::new(connection, current, other.server, now()));
+    let (exchange, current) = (other.exchange.clone(), other.current.clone());
+    let mut request = Box::new(Request::new(exchange, current, other.server, now()));
     request.shared = other.shared.clone();
     request.head = other.head.clone();
     request.host_port = other.host_port;
     request.received.set(other.received.get());
-    request.pipelined = other.pipelined;
+    request.persistence.pipelined = other.persistence.pipelined;
     request.real_peer = other.real_peer.clone();
     request
 }
@@ -153,11 +152,11 @@ fn related(other: &Request) -> Box<Request> {
 /// Moves a request to the position of another one.
 fn copy_place(request: &mut Request, other: &Request) {
     request.location = other.location;
-    request.uri_rewritten = other.uri_rewritten;
-    request.uri_is_file = other.uri_is_file;
+    request.rewriting.rewritten = other.rewriting.rewritten;
+    request.rewriting.is_file = other.rewriting.is_file;
     request.captures = RefCell::new(other.captures.borrow().clone());
-    request.realpath_root = other.realpath_root.clone();
-    request.realpath_of = other.realpath_of;
+    request.realpath.root = other.realpath.root.clone();
+    request.realpath.of = other.realpath.of;
 }
 
 /// A copy of a request in its current state, for a body that evaluates variables or makes
@@ -170,7 +169,7 @@ pub fn shadow(of: &Request) -> Box<Request> {
     request.uri = of.uri.clone();
     request.started = of.started;
     request.internal = of.internal;
-    request.keep_alive = of.keep_alive;
+    request.persistence.keep_alive = of.persistence.keep_alive;
     request.body = of.body.share().unwrap_or_default();
     request.body_length = of.body_length;
     request.limit_rate.set(of.limit_rate.get());
@@ -210,7 +209,7 @@ pub fn run(mut request: Box<Request>) -> LocalFuture<'static, Result<Answer, Ref
 /// # Errors
 /// [`Refused::TooMany`]: [`BACKGROUND_MAX`] are in flight.
 pub fn background(request: Box<Request>) -> Result<(), Refused> {
-    let Some(counted) = request.connection.worker.enter_background(BACKGROUND_MAX) else {
+    let Some(counted) = request.exchange.services().enter_background(BACKGROUND_MAX) else {
         request.log(
             Level::Warn,
             format_args!("{BACKGROUND_MAX} background subrequests are in flight, one is dropped"),
@@ -221,7 +220,7 @@ pub fn background(request: Box<Request>) -> Result<(), Refused> {
         if let Ok(answer) = run(request).await
             && let Err((request, error)) = answer.drain().await
         {
-            sender::log_error(&request, &SendError::Body(error));
+            crate::logs::body_error(&request, &error);
         }
         drop(counted);
     }));
@@ -242,7 +241,7 @@ impl Answer {
     /// The body, to be sent as a part of another one.
     pub fn into_body(self) -> Body {
         let Self { request, body } = self;
-        let body = body.safe(&request);
+        let body = body.safe(&*request);
         if request.location().pages.log_subrequest && !body.is_empty() {
             // The log line is written when the body has ended.
             return Body::Stream(Box::new(Logged { pull: Pull::new(body), request }));

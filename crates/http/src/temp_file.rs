@@ -9,6 +9,7 @@ use bytes::Bytes;
 use nowait_runtime::fs::{self, CreateOptions, File, Io};
 
 use crate::conf::body::TempPath;
+use crate::log::OsError;
 use crate::response::FileBody;
 
 /// A temporary file; it is removed when this is dropped, unless it is to be kept.
@@ -47,9 +48,9 @@ impl TempFile {
                 }
                 Err(error) => {
                     return Err(format!(
-                        "open() \"{}\" failed {}",
+                        "open() \"{}\" failed{}",
                         String::from_utf8_lossy(&path),
-                        crate::files::errno(&error)
+                        OsError(&error)
                     ));
                 }
             }
@@ -68,7 +69,7 @@ impl TempFile {
         let added: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
         self.file.write_at(&self.io, self.len, chunks).await.map_err(|error| {
             let path = String::from_utf8_lossy(&self.path);
-            format!("pwrite() \"{path}\" failed {}", crate::files::errno(&error))
+            format!("pwrite() \"{path}\" failed{}", OsError(&error))
         })?;
         self.len += added;
         Ok(())

@@ -1,9 +1,10 @@
 //! What HTTP messages consist of in every version of the protocol (RFC 9110), without I/O.
 //!
 //! Contents:
-//! - of requests: [`Method`], [`uri`] and [`host`], with nginx's normalisation and validation;
-//! - of responses: [`status`], [`etag`];
-//! - field names that have a number ([`Known`]), dates ([`http_date`]), ranges ([`range`]), conditions
+//! - of requests: [`RequestHead`], [`Method`], [`uri`] and [`host`], with nginx's normalisation and
+//!   validation;
+//! - of responses: [`ResponseHead`], [`status`], [`etag`];
+//! - [`fields`] of a head, field names that have a number ([`Known`]), dates ([`http_date`]), ranges ([`range`]), conditions
 //!   ([`conditional`]);
 //! - [`escape`] for texts, URIs and logs, [`strftime`], and [`scan`] for the bytes of fields.
 //!
@@ -15,16 +16,24 @@
 pub mod conditional;
 pub mod escape;
 pub mod etag;
+pub mod fields;
 pub mod host;
 pub mod http_date;
 pub mod method;
 pub mod name;
 pub mod range;
+pub mod request;
+pub mod response;
 pub mod scan;
 pub mod status;
 pub mod strftime;
 pub mod uri;
+pub mod version;
 
+pub use fields::{Field, FieldTable, Fields, Place, Span};
 pub use host::{HostParts, InvalidHost};
 pub use method::Method;
 pub use name::Known;
+pub use request::{Control, FieldError, RequestHead, TargetForm};
+pub use response::{ResponseBuilder, ResponseHead};
+pub use version::Version;

@@ -52,8 +52,7 @@ pub fn activate(
     previous: Option<&Arc<Generation>>,
 ) -> Generation {
     if let Some(previous) = previous {
-        plan.limit_zones.adopt(&previous.conf.limit_zones);
-        plan.upstreams.adopt(&previous.conf.upstreams);
+        plan.adopt(&previous.conf);
     }
     nowait_http::health::prepare(&plan);
     let Shared { number, settings, pools, writer, main, files, sessions, lifeline } = shared;

@@ -21,7 +21,6 @@ use nowait_front::log::writer::Writer;
 use nowait_front::log::{Level, Report};
 use nowait_front::sessions::ReportSessions;
 use nowait_http::conf::HttpConf;
-use nowait_http::connection::{self, Connection};
 use nowait_runtime::net::{Accepted, Address};
 use nowait_runtime::pool::Pool;
 use nowait_runtime::spawn;
@@ -80,7 +79,7 @@ impl Service for Services {
     type Generation = Generation;
     type Worker = Worker;
     type Receiving = nowait_stream::udp::Receiving;
-    type Moved = Box<connection::Moved>;
+    type Moved = Box<nowait_http::worker::Moved>;
 
     fn tables() -> Vec<&'static [Row]> {
         let mut tables = nowait_http::blocks::rows();
@@ -161,12 +160,12 @@ impl Service for Services {
     }
 
     /// Sessions of `stream` continue until they end, as in nginx.
-    fn close(worker: &Rc<Worker>, heir: Option<Heir<Box<connection::Moved>>>) {
+    fn close(worker: &Rc<Worker>, heir: Option<Heir<Box<nowait_http::worker::Moved>>>) {
         worker.http.close(heir);
     }
 
-    fn arrive(worker: &Rc<Worker>, moved: Box<connection::Moved>) {
-        connection::arrive(&worker.http, *moved);
+    fn arrive(worker: &Rc<Worker>, moved: Box<nowait_http::worker::Moved>) {
+        worker.http.arrive(*moved);
     }
 
     fn serve(worker: &Rc<Worker>, listener: &Arc<ListenAddress>, accepted: Accepted) {
@@ -175,8 +174,7 @@ impl Service for Services {
             return;
         }
         let Accepted { stream, peer } = accepted;
-        let connection = Connection::new(worker.http.clone(), stream, peer, listener.clone());
-        drop(spawn(connection::serve(connection)));
+        drop(spawn(worker.http.serve(stream, peer, listener.clone())));
     }
 
     fn receive(
@@ -223,8 +221,7 @@ impl Doors for Worker {
         if self.stream.current().conf.listen_at(&connection.listen).is_some() {
             drop(spawn(self.stream.serve_passed(connection)));
         } else {
-            let connection = Connection::of_passed(self.http.clone(), connection);
-            drop(spawn(connection::serve(connection)));
+            drop(spawn(self.http.serve_passed(connection)));
         }
     }
 }

@@ -7,7 +7,7 @@ use nowait_conf::{Context, Cx, Diagnostic, Node, Row, Scope, Span};
 use nowait_front::listen::{self, ListenDirective, Rules};
 use nowait_front::servers::{self, Named, ServerId, ServerListens};
 use nowait_front::upstreams::Groups;
-use nowait_variables::{Mentions, Subject, Table};
+use nowait_variables::Subject;
 
 use crate::conf::core::{CoreConf, ResolverConf, accepted, resolving};
 use crate::conf::log::{LOG_ROWS, LogConf};
@@ -15,6 +15,7 @@ use crate::conf::{Server, StreamConf, ZonesNamed};
 use crate::module::ContentLayer;
 use crate::modules;
 use crate::session::Session;
+use crate::variables::complex::{Mentions, StreamVariables, Table};
 
 nowait_conf::rows! {
     pub static STREAM_ROWS, module "stream_core";
@@ -91,13 +92,13 @@ fn listen(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 }
 
 fn server_name(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    let names = servers::read_names::<Session>(cx, node)?;
+    let names = servers::read_names::<StreamVariables>(cx, node)?;
     cx.layer::<ServerLayer>().names.extend(names);
     Ok(())
 }
 
 fn upstream(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    Groups::<Session>::read(cx, node, Context::STREAM_UPSTREAM)
+    Groups::<StreamVariables>::read(cx, node, Context::STREAM_UPSTREAM)
 }
 
 /// Resolves the `stream` block, if there is one.
@@ -143,11 +144,11 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
         listen.spec.nodelay = listen.spec.address.is_stream() && nodelay;
     }
     let limit_zones = cx.take_global::<ZonesNamed>().resolve(cx, "limit_conn_zone");
-    let upstreams = cx.take_global::<Groups<Session>>().resolve(cx);
+    let upstreams = cx.take_global::<Groups<StreamVariables>>().resolve(cx);
     let resolving = resolving(cx, &[main, &stream]);
     let resolvers = cx.global::<nowait_front::resolving::Named>().settings().to_vec();
     let access_logs = LogConf::resolve(cx, &[main, &stream]).access_logs(cx);
-    let variables = match cx.global::<Table<Session>>().resolve() {
+    let variables = match cx.global::<Table>().resolve() {
         Ok(variables) => variables,
         Err(unknown) => {
             report_unknown(cx, &unknown);
@@ -167,7 +168,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
 }
 
 fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
-    let mentions = std::mem::take(&mut cx.global::<Mentions<Session>>().names);
+    let mentions = std::mem::take(&mut cx.global::<Mentions>().names);
     for name in unknown {
         let span =
             mentions.iter().find(|(mentioned, _)| mentioned.eq_ignore_ascii_case(name.as_bytes()));

@@ -17,10 +17,11 @@ use std::net::IpAddr;
 
 use nowait_conf::{Cx, Row, Scope};
 use nowait_front::log::Level;
-use nowait_variables::{Captures, Changeable, Resolved, Slots, Subject};
+use nowait_variables::{Captures, Changeable, Namespace, Resolved, Slots, Subject};
 
 use crate::module::{Handler, Module};
 use crate::session::Session;
+use crate::variables::complex::StreamVariables;
 use crate::variables::{self, Builtin, Family};
 
 static MODULES: &[&Module] = &[
@@ -47,8 +48,14 @@ pub fn handlers(cx: &mut Cx<'_>, chain: &[&Scope]) -> Box<[Box<dyn Handler>]> {
     makers.into_iter().filter_map(|(_, make)| make(cx, chain)).collect()
 }
 
+impl Namespace for StreamVariables {
+    type Subject = Session;
+}
+
 /// The variables of sessions are those of the core and of all modules.
 impl Subject for Session {
+    type Namespace = StreamVariables;
+
     const HAS_PROXIES: bool = false;
 
     fn builtins() -> impl Iterator<Item = &'static Builtin> {
@@ -64,7 +71,7 @@ impl Subject for Session {
         std::iter::empty()
     }
 
-    fn variables(&self) -> &Resolved<Self> {
+    fn variables(&self) -> &Resolved<StreamVariables> {
         &self.current.conf.variables
     }
 

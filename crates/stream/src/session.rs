@@ -356,9 +356,7 @@ impl Drop for Session {
     }
 }
 
-impl Logged for Session {
-    const FORMAT: Option<(&'static str, &'static str)> = None;
-}
+impl Logged for Session {}
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

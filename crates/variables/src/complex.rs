@@ -8,34 +8,34 @@ use std::marker::PhantomData;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node};
 
-use crate::{Index, Subject, interned};
+use crate::{Index, Namespace, Subject, interned};
 
-/// Text with variables.
-pub struct Complex<S> {
+/// Text with variables of a namespace.
+pub struct Complex<N> {
     parts: Box<[Part]>,
-    of: PhantomData<fn(&S)>,
+    of: PhantomData<fn(N)>,
 }
 
-// Derived, these would ask the same of the subject.
-impl<S> Clone for Complex<S> {
+// Derived, these would ask the same of the namespace.
+impl<N> Clone for Complex<N> {
     fn clone(&self) -> Self {
         Self { parts: self.parts.clone(), of: PhantomData }
     }
 }
 
-impl<S> fmt::Debug for Complex<S> {
+impl<N> fmt::Debug for Complex<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.parts).finish()
     }
 }
 
-impl<S> PartialEq for Complex<S> {
+impl<N> PartialEq for Complex<N> {
     fn eq(&self, other: &Self) -> bool {
         self.parts == other.parts
     }
 }
 
-impl<S> Eq for Complex<S> {}
+impl<N> Eq for Complex<N> {}
 
 /// A piece of a [`Complex`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub enum Part {
     Capture(u8),
 }
 
-impl<S> Complex<S> {
+impl<N> Complex<N> {
     /// Text of these pieces.
     pub fn new(parts: Vec<Part>) -> Self {
         Self { parts: parts.into(), of: PhantomData }
@@ -94,9 +94,9 @@ impl<S> Complex<S> {
     }
 }
 
-impl<S: Subject> Complex<S> {
+impl<N: Namespace> Complex<N> {
     /// Appends the value for a subject. Variables that are not found add nothing.
-    pub fn append(&self, subject: &S, out: &mut Vec<u8>) {
+    pub fn append(&self, subject: &N::Subject, out: &mut Vec<u8>) {
         self.append_with(subject, Groups::Plain, out);
     }
 
@@ -105,7 +105,7 @@ impl<S: Subject> Complex<S> {
     /// nginx differs: it evaluates the pieces twice, first for the length. If a variable matches an
     /// expression meanwhile (`map`), the groups differ the second time, and nginx responds with 500
     /// ("no buffer space in script copy"). Here each piece is evaluated once, in order.
-    pub fn append_with(&self, subject: &S, groups: Groups, out: &mut Vec<u8>) {
+    pub fn append_with(&self, subject: &N::Subject, groups: Groups, out: &mut Vec<u8>) {
         for part in &*self.parts {
             match part {
                 Part::Literal(text) => out.extend_from_slice(text),
@@ -125,7 +125,7 @@ impl<S: Subject> Complex<S> {
     }
 }
 
-impl<S: Subject> nowait_conf::Setting for Complex<S> {
+impl<N: Namespace> nowait_conf::Setting for Complex<N> {
     const ARITY: nowait_conf::Arity = nowait_conf::arity::exactly(1);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Word};
 
 use crate::cidr::Cidr;
-use crate::{Compute, Index, Mentions, Subject, Table, variable_name};
+use crate::{Compute, Index, Mentions, Namespace, Subject, Table, variable_name};
 use table::{Added, Networks, Ranges};
 
 /// Stands for clients without an IP address; it matches only if it is listed.
@@ -45,7 +45,7 @@ struct Block {
 ///
 /// # Errors
 /// An invalid argument; errors in its lines go to `cx`.
-pub fn geo<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+pub fn geo<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let (source, name) = match &node.args[..] {
         [name] => (None, name),
         [source, name] => (Some(source), name),
@@ -55,15 +55,15 @@ pub fn geo<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         None => None,
         Some(word) => {
             let source = variable_name(word)?.to_owned();
-            cx.global::<Mentions<S>>().names.insert((source.clone().into_bytes(), word.span));
-            Some(cx.global::<Table<S>>().index(&source))
+            cx.global::<Mentions<N>>().names.insert((source.clone().into_bytes(), word.span));
+            Some(cx.global::<Table<N>>().index(&source))
         }
     };
     let variable = variable_name(name)?.to_owned();
     let mut block = Block::default();
     for entry in cx.entries(node) {
         let done = match &entry.name.text[..] {
-            b"proxy" | b"proxy_recursive" if !S::HAS_PROXIES => Err(entry
+            b"proxy" | b"proxy_recursive" if !N::Subject::HAS_PROXIES => Err(entry
                 .error(format!("\"{}\" is not allowed here", entry.name))
                 .hint("only in HTTP can proxies state the client's address")),
             _ => block.entry(cx, entry),
@@ -76,7 +76,7 @@ pub fn geo<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         None => Entries::Networks(networks),
     };
     let geo = Geo { address, proxies, recursive, entries };
-    cx.global::<Table<S>>()
+    cx.global::<Table<N>>()
         .define_computed(&variable, Arc::new(geo), volatile)
         .map_err(|error| name.error(error.to_string()))
 }

@@ -1,7 +1,8 @@
 //! Variables: names are resolved to indices once, when the configuration is read; a subject (an
 //! HTTP request, a session of `stream`) looks them up by index and appends their value to a buffer.
 //!
-//! A subject implements [`Subject`]; the modules that derive variables from others (`map`, `geo`,
+//! A subject implements [`Subject`], and its variables form a [`Namespace`], which is all that settings
+//! know of it. The modules that derive variables from others (`map`, `geo`,
 //! `split_clients`) and texts with variables ([`complex`]) work for every subject. No name is
 //! looked up while a request is served, except for the names in server-side includes.
 //!
@@ -34,7 +35,7 @@ use nowait_conf::{Cx, Diagnostic, Template, Word};
 pub use complex::Complex;
 pub use interned::interned;
 pub use regex::{Captures, Regex};
-pub use subject::{Slots, Subject};
+pub use subject::{Namespace, Slots, Subject};
 
 /// How deep variables may refer to other variables. nginx: `ngx_http_variable_depth`.
 pub const DEPTH_MAX: u8 = 100;
@@ -85,7 +86,7 @@ pub trait Compute<S>: Send + Sync {
 }
 
 /// The initial state of a variable of the configuration.
-pub enum Unset<S> {
+pub enum Unset<N: Namespace> {
     /// Not found: a named capture.
     Missing,
     /// Empty, with a warning: a variable of `set`.
@@ -93,14 +94,14 @@ pub enum Unset<S> {
     /// Computed.
     Computed {
         /// By this.
-        by: Arc<dyn Compute<S>>,
+        by: Arc<dyn Compute<N::Subject>>,
         /// Evaluated every time, otherwise once per request.
         volatile: bool,
     },
 }
 
-// Derived, it would ask the same of the subject.
-impl<S> Clone for Unset<S> {
+// Derived, it would ask the same of the namespace.
+impl<N: Namespace> Clone for Unset<N> {
     fn clone(&self) -> Self {
         match self {
             Self::Missing => Self::Missing,
@@ -113,22 +114,22 @@ impl<S> Clone for Unset<S> {
 }
 
 /// The target of `set`.
-pub enum Place<S> {
+pub enum Place<N: Namespace> {
     /// A slot of the subject.
     Slot(Slot),
     /// A built-in variable.
-    Builtin(Setter<S>),
+    Builtin(Setter<N::Subject>),
 }
 
-impl<S> Clone for Place<S> {
+impl<N: Namespace> Clone for Place<N> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S> Copy for Place<S> {}
+impl<N: Namespace> Copy for Place<N> {}
 
-impl<S> fmt::Debug for Place<S> {
+impl<N: Namespace> fmt::Debug for Place<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Slot(slot) => slot.fmt(f),
@@ -165,57 +166,57 @@ impl From<u32> for Index {
 pub struct Slot(pub u16);
 
 /// The meaning of an index.
-enum Definition<S> {
+enum Definition<N: Namespace> {
     /// Computed from the subject.
-    Builtin(Getter<S>),
+    Builtin(Getter<N::Subject>),
     /// Computed from the subject and the rest of the name.
-    Family(PrefixGetter<S>, Box<[u8]>),
+    Family(PrefixGetter<N::Subject>, Box<[u8]>),
     /// Stored in the subject, with a fallback.
-    Slot(Slot, Fallback<S>),
+    Slot(Slot, Fallback<N>),
 }
 
 /// The meaning of a slot before anything is stored in it.
-enum Fallback<S> {
-    Unset(Unset<S>, Box<str>),
+enum Fallback<N: Namespace> {
+    Unset(Unset<N>, Box<str>),
     /// `set $http_x` elsewhere must not hide the header from other locations.
-    Family(PrefixGetter<S>, Box<[u8]>),
+    Family(PrefixGetter<N::Subject>, Box<[u8]>),
 }
 
 /// A variable that the configuration defines.
-struct User<S> {
+struct User<N: Namespace> {
     slot: Slot,
-    unset: Option<Unset<S>>,
+    unset: Option<Unset<N>>,
     /// Only `set` defines it, so that a family of its prefix stays visible.
     weak: bool,
 }
 
 /// The variables of one configuration.
-pub struct Table<S> {
+pub struct Table<N: Namespace> {
     by_name: HashMap<Box<str>, Index>,
     names: Vec<Box<str>>,
-    user: HashMap<Box<str>, User<S>>,
+    user: HashMap<Box<str>, User<N>>,
 }
 
-impl<S> Default for Table<S> {
+impl<N: Namespace> Default for Table<N> {
     fn default() -> Self {
         Self { by_name: HashMap::new(), names: Vec::new(), user: HashMap::new() }
     }
 }
 
 /// The variables of one configuration after it was read: every index has a meaning.
-pub struct Resolved<S> {
-    definitions: Box<[Definition<S>]>,
+pub struct Resolved<N: Namespace> {
+    definitions: Box<[Definition<N>]>,
     /// The definitions of the configuration, for names that are learnt at run time.
-    named: HashMap<Box<str>, Definition<S>>,
+    named: HashMap<Box<str>, Definition<N>>,
 }
 
-impl<S> Default for Resolved<S> {
+impl<N: Namespace> Default for Resolved<N> {
     fn default() -> Self {
         Self { definitions: Box::default(), named: HashMap::new() }
     }
 }
 
-impl<S: Subject> Table<S> {
+impl<N: Namespace> Table<N> {
     /// The index of a mentioned variable; the name needs no definition yet, since directives that
     /// define variables may follow.
     pub fn index(&mut self, name: &str) -> Index {
@@ -247,7 +248,7 @@ impl<S: Subject> Table<S> {
     pub fn define_computed(
         &mut self,
         name: &str,
-        by: Arc<dyn Compute<S>>,
+        by: Arc<dyn Compute<N::Subject>>,
         volatile: bool,
     ) -> Result<(), DuplicateVariable> {
         let user = self.user(name)?;
@@ -260,10 +261,10 @@ impl<S: Subject> Table<S> {
     ///
     /// # Errors
     /// A built-in variable has this name, and it can't be changed.
-    pub fn define_set(&mut self, name: &str) -> Result<Place<S>, DuplicateVariable> {
+    pub fn define_set(&mut self, name: &str) -> Result<Place<N>, DuplicateVariable> {
         let lower = name.to_ascii_lowercase();
         if !self.user.contains_key(lower.as_str())
-            && let Some(builtin) = S::changeable().find(|row| row.name == lower)
+            && let Some(builtin) = N::Subject::changeable().find(|row| row.name == lower)
         {
             return Ok(Place::Builtin(builtin.set));
         }
@@ -276,10 +277,10 @@ impl<S: Subject> Table<S> {
     ///
     /// # Errors
     /// A built-in variable has this name, and it can't be changed.
-    pub fn define_result(&mut self, name: &str) -> Result<Place<S>, DuplicateVariable> {
+    pub fn define_result(&mut self, name: &str) -> Result<Place<N>, DuplicateVariable> {
         let lower = name.to_ascii_lowercase();
         if !self.user.contains_key(lower.as_str())
-            && let Some(builtin) = S::changeable().find(|row| row.name == lower)
+            && let Some(builtin) = N::Subject::changeable().find(|row| row.name == lower)
         {
             return Ok(Place::Builtin(builtin.set));
         }
@@ -288,10 +289,10 @@ impl<S: Subject> Table<S> {
         Ok(Place::Slot(user.slot))
     }
 
-    fn user(&mut self, name: &str) -> Result<&mut User<S>, DuplicateVariable> {
+    fn user(&mut self, name: &str) -> Result<&mut User<N>, DuplicateVariable> {
         let lower = name.to_ascii_lowercase();
-        if S::builtins().any(|row| row.name == lower)
-            && !S::changeable().any(|row| row.name == lower)
+        if N::Subject::builtins().any(|row| row.name == lower)
+            && !N::Subject::changeable().any(|row| row.name == lower)
         {
             return Err(DuplicateVariable(name.to_owned()));
         }
@@ -309,7 +310,7 @@ impl<S: Subject> Table<S> {
     ///
     /// # Errors
     /// The names that have no definition.
-    pub fn resolve(&self) -> Result<Resolved<S>, Vec<String>> {
+    pub fn resolve(&self) -> Result<Resolved<N>, Vec<String>> {
         let mut unknown = Vec::new();
         let mut definitions = Vec::with_capacity(self.names.len());
         for name in &self.names {
@@ -327,9 +328,9 @@ impl<S: Subject> Table<S> {
         }
     }
 
-    fn definition(&self, name: &str) -> Option<Definition<S>> {
+    fn definition(&self, name: &str) -> Option<Definition<N>> {
         let family = || {
-            S::families().find_map(|row| {
+            N::Subject::families().find_map(|row| {
                 let rest = name.strip_prefix(row.prefix)?;
                 // As in nginx the rest may be empty: such a variable is never found.
                 Some((row.get, Box::<[u8]>::from(rest.as_bytes())))
@@ -344,7 +345,7 @@ impl<S: Subject> Table<S> {
             let unset = user.unset.clone().unwrap_or(Unset::Missing);
             return Some(Definition::Slot(user.slot, Fallback::Unset(unset, name.into())));
         }
-        let builtin = S::builtins().find(|row| row.name == name);
+        let builtin = N::Subject::builtins().find(|row| row.name == name);
         if let Some(row) = builtin {
             return Some(Definition::Builtin(row.get));
         }
@@ -352,36 +353,36 @@ impl<S: Subject> Table<S> {
     }
 }
 
-impl<S: Subject> nowait_conf::VariableNames for Table<S> {
+impl<N: Namespace> nowait_conf::VariableNames for Table<N> {
     fn index(&mut self, name: &[u8]) -> Option<u32> {
         Some(Table::index(self, std::str::from_utf8(name).ok()?).0)
     }
 }
 
-impl<S: Subject> Resolved<S> {
+impl<N: Namespace> Resolved<N> {
     /// Appends the value of a variable; false when it is not found.
-    pub fn append(&self, index: Index, subject: &S, out: &mut Vec<u8>) -> bool {
+    pub fn append(&self, index: Index, subject: &N::Subject, out: &mut Vec<u8>) -> bool {
         self.definitions[index.0 as usize].append(subject, out)
     }
 
     /// Appends the value of the variable with this name, in lower case; false when it is not found
     /// or does not exist. Only for names unknown before run time: commands in pages (`ssi`).
-    pub fn append_named(&self, name: &str, subject: &S, out: &mut Vec<u8>) -> bool {
+    pub fn append_named(&self, name: &str, subject: &N::Subject, out: &mut Vec<u8>) -> bool {
         if let Some(definition) = self.named.get(name) {
             return definition.append(subject, out);
         }
-        if let Some(row) = S::builtins().find(|row| row.name == name) {
+        if let Some(row) = N::Subject::builtins().find(|row| row.name == name) {
             return (row.get)(subject, out);
         }
-        S::families().any(|row| {
+        N::Subject::families().any(|row| {
             name.strip_prefix(row.prefix)
                 .is_some_and(|rest| (row.get)(subject, rest.as_bytes(), out))
         })
     }
 }
 
-impl<S: Subject> Definition<S> {
-    fn append(&self, subject: &S, out: &mut Vec<u8>) -> bool {
+impl<N: Namespace> Definition<N> {
+    fn append(&self, subject: &N::Subject, out: &mut Vec<u8>) -> bool {
         match self {
             Definition::Builtin(get) => get(subject, out),
             Definition::Family(get, rest) => get(subject, rest, out),
@@ -403,9 +404,9 @@ impl<S: Subject> Definition<S> {
     }
 }
 
-impl<S: Subject> Unset<S> {
+impl<N: Namespace> Unset<N> {
     /// The value of a slot in which nothing is stored.
-    fn value(&self, subject: &S, slot: Slot, name: &str) -> Option<Bytes> {
+    fn value(&self, subject: &N::Subject, slot: Slot, name: &str) -> Option<Bytes> {
         match self {
             Self::Missing => None,
             Self::Uninitialized => {
@@ -433,13 +434,13 @@ impl<S: Subject> Unset<S> {
 }
 
 /// Where variables are mentioned, for the error about unknown ones.
-pub struct Mentions<S> {
+pub struct Mentions<N> {
     /// Names and their positions.
     pub names: BTreeSet<(Vec<u8>, nowait_conf::Span)>,
-    of: std::marker::PhantomData<fn(&S)>,
+    of: std::marker::PhantomData<fn(N)>,
 }
 
-impl<S> Default for Mentions<S> {
+impl<N> Default for Mentions<N> {
     fn default() -> Self {
         Self { names: BTreeSet::new(), of: std::marker::PhantomData }
     }
@@ -449,7 +450,7 @@ impl<S> Default for Mentions<S> {
 ///
 /// # Errors
 /// Malformed variables.
-pub fn text<S: Subject>(word: &Word, cx: &mut Cx<'_>) -> Result<Complex<S>, Diagnostic> {
+pub fn text<N: Namespace>(word: &Word, cx: &mut Cx<'_>) -> Result<Complex<N>, Diagnostic> {
     compile(&Template::parse(word)?, cx)
 }
 
@@ -457,15 +458,18 @@ pub fn text<S: Subject>(word: &Word, cx: &mut Cx<'_>) -> Result<Complex<S>, Diag
 ///
 /// # Errors
 /// Malformed variables.
-pub fn compile<S: Subject>(template: &Template, cx: &mut Cx<'_>) -> Result<Complex<S>, Diagnostic> {
-    mention::<S>(template, cx);
-    let compiled = template.compile(cx.global::<Table<S>>())?;
+pub fn compile<N: Namespace>(
+    template: &Template,
+    cx: &mut Cx<'_>,
+) -> Result<Complex<N>, Diagnostic> {
+    mention::<N>(template, cx);
+    let compiled = template.compile(cx.global::<Table<N>>())?;
     Ok(Complex::from_compiled(&compiled))
 }
 
 /// Records where variables are mentioned.
-pub fn mention<S: Subject>(template: &Template, cx: &mut Cx<'_>) {
-    let mentions = cx.global::<Mentions<S>>();
+pub fn mention<N: Namespace>(template: &Template, cx: &mut Cx<'_>) {
+    let mentions = cx.global::<Mentions<N>>();
     for name in template.variables() {
         mentions.names.insert((name.to_vec(), template.span()));
     }
@@ -491,7 +495,7 @@ mod tests {
     /// A subject with a variable of each kind.
     #[derive(Default)]
     pub(crate) struct Sample {
-        variables: Resolved<Sample>,
+        variables: Resolved<Samples>,
         slots: Slots,
         captures: RefCell<Captures>,
         depth: Cell<u8>,
@@ -499,7 +503,16 @@ mod tests {
         said: RefCell<Vec<String>>,
     }
 
+    /// The namespace of samples.
+    pub(crate) enum Samples {}
+
+    impl Namespace for Samples {
+        type Subject = Sample;
+    }
+
     impl Subject for Sample {
+        type Namespace = Samples;
+
         const HAS_PROXIES: bool = false;
 
         fn builtins() -> impl Iterator<Item = &'static Builtin<Self>> {
@@ -544,7 +557,7 @@ mod tests {
             ROWS.iter()
         }
 
-        fn variables(&self) -> &Resolved<Self> {
+        fn variables(&self) -> &Resolved<Samples> {
             &self.variables
         }
 
@@ -580,7 +593,7 @@ mod tests {
 
     #[test]
     fn a_name_is_resolved_once_and_in_any_case() {
-        let mut table = Table::<Sample>::default();
+        let mut table = Table::<Samples>::default();
         let first = table.index("Fixed");
         assert_eq!(first, table.index("fixed"));
         assert_ne!(first, table.index("changeable"));
@@ -589,7 +602,7 @@ mod tests {
 
     #[test]
     fn unknown_names_are_all_reported() {
-        let mut table = Table::<Sample>::default();
+        let mut table = Table::<Samples>::default();
         for name in ["nosuch", "echo_x", "echo_", "such"] {
             table.index(name);
         }
@@ -599,7 +612,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_defined_later_is_known() {
-        let mut table = Table::<Sample>::default();
+        let mut table = Table::<Samples>::default();
         table.index("name");
         assert!(table.resolve().is_err());
         table.define_capture("Name").unwrap();
@@ -608,7 +621,7 @@ mod tests {
 
     #[test]
     fn only_changeable_builtins_are_set() {
-        let mut table = Table::<Sample>::default();
+        let mut table = Table::<Samples>::default();
         assert!(matches!(table.define_set("Changeable"), Ok(Place::Builtin(_))));
         assert!(matches!(table.define_set("mine"), Ok(Place::Slot(_))));
         let error = table.define_set("fixed").expect_err("it is not changeable");
@@ -618,7 +631,7 @@ mod tests {
 
     #[test]
     fn a_set_leaves_a_family_visible_and_a_capture_hides_it() {
-        let mut table = Table::<Sample>::default();
+        let mut table = Table::<Samples>::default();
         let index = table.index("echo_x");
         let Ok(Place::Slot(slot)) = table.define_set("echo_x") else { panic!("it is a slot") };
         let mut sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
@@ -632,7 +645,7 @@ mod tests {
 
     #[test]
     fn what_is_set_nowhere_is_told_once() {
-        let mut table = Table::<Sample>::default();
+        let mut table = Table::<Samples>::default();
         let index = table.index("mine");
         table.define_set("mine").unwrap();
         let sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
@@ -652,7 +665,7 @@ mod tests {
 
     #[test]
     fn cycles_end() {
-        let mut table = Table::<Sample>::default();
+        let mut table = Table::<Samples>::default();
         let index = table.index("loop");
         table.define_computed("loop", Arc::new(Cycle(index)), false).unwrap();
         let sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };

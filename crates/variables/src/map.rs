@@ -7,27 +7,27 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Word};
 
 use crate::names::{Inserted, Names};
-use crate::{Complex, Compute, Regex, Subject, Table, assigned, text, variable_name};
+use crate::{Complex, Compute, Namespace, Regex, Subject, Table, assigned, text, variable_name};
 
 /// A table of `map`.
-struct Map<S> {
-    source: Complex<S>,
+struct Map<N> {
+    source: Complex<N>,
     hostnames: bool,
     /// Keys in lower case; the values are numbers of `values`.
     keys: Names<u32, Regex>,
-    values: Vec<Complex<S>>,
-    default: Complex<S>,
+    values: Vec<Complex<N>>,
+    default: Complex<N>,
 }
 
 /// Reads a `map` block and defines its variable.
 ///
 /// # Errors
 /// An invalid argument; errors in its lines go to `cx`.
-pub fn map<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+pub fn map<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [source, name] = &node.args[..] else { return Err(node.arity_error()) };
     let source = text(source, cx)?;
     let variable = variable_name(name)?.to_owned();
-    let mut map = Map::<S> {
+    let mut map = Map::<N> {
         source,
         hostnames: false,
         keys: Names::new(),
@@ -59,19 +59,19 @@ pub fn map<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             ),
         }
     }
-    cx.global::<Table<S>>()
+    cx.global::<Table<N>>()
         .define_computed(&variable, Arc::new(map), volatile)
         .map_err(|error| name.error(error.to_string()))
 }
 
-impl<S: Subject> Map<S> {
+impl<N: Namespace> Map<N> {
     fn add(&mut self, cx: &mut Cx<'_>, key: &Word, value: &Word) -> Result<(), Diagnostic> {
         let number = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
         self.values.push(text(value, cx)?);
         if let Some(pattern) = key.text.strip_prefix(b"~") {
             let caseless = pattern.strip_prefix(b"*");
             let regex =
-                Regex::compile::<S>(cx, key, caseless.unwrap_or(pattern), caseless.is_some())?;
+                Regex::compile::<N>(cx, key, caseless.unwrap_or(pattern), caseless.is_some())?;
             self.keys.insert_regex(regex, number);
             return Ok(());
         }
@@ -90,7 +90,7 @@ impl<S: Subject> Map<S> {
     }
 }
 
-impl<S: Subject> Compute<S> for Map<S> {
+impl<N: Namespace<Subject = S>, S: Subject<Namespace = N>> Compute<S> for Map<N> {
     fn compute(&self, subject: &S) -> Option<Bytes> {
         let text = subject.evaluate(&self.source);
         let mut text = &text[..];

@@ -4,7 +4,7 @@ use std::cell::RefMut;
 
 use nowait_conf::{Cx, Diagnostic, Regex as Compiled, Word};
 
-use crate::{DuplicateVariable, Slot, Subject, Table};
+use crate::{DuplicateVariable, Namespace, Slot, Subject, Table};
 
 /// Captures of a regular expression: `$1` to `$9` and more.
 #[derive(Default, Debug, Clone)]
@@ -45,7 +45,7 @@ impl Regex {
     ///
     /// # Errors
     /// An invalid expression, or a group named like a built-in variable.
-    pub fn compile<S: Subject>(
+    pub fn compile<N: Namespace>(
         cx: &mut Cx<'_>,
         word: &Word,
         pattern: &[u8],
@@ -53,7 +53,7 @@ impl Regex {
     ) -> Result<Regex, Diagnostic> {
         let compiled =
             Compiled::new(pattern, caseless).map_err(|error| word.error(error.to_string()))?;
-        let table = cx.global::<Table<S>>();
+        let table = cx.global::<Table<N>>();
         let named = compiled.names().map(|(name, group)| Ok((group, table.define_capture(name)?)));
         match named.collect::<Result<_, DuplicateVariable>>() {
             Ok(named) => Ok(Regex::new(compiled, named)),

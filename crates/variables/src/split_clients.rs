@@ -6,13 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Word};
 
-use crate::{Complex, Compute, Subject, Table, text, variable_name};
+use crate::{Complex, Compute, Namespace, Subject, Table, text, variable_name};
 
 /// Shares are counted in hundredths of a percent.
 const WHOLE: u32 = 10_000;
 
-struct Split<S> {
-    source: Complex<S>,
+struct Split<N> {
+    source: Complex<N>,
     parts: Vec<Part>,
 }
 
@@ -28,7 +28,7 @@ struct Part {
 ///
 /// # Errors
 /// An invalid argument; errors in its lines go to `cx`.
-pub fn split_clients<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+pub fn split_clients<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [source, name] = &node.args[..] else { return Err(node.arity_error()) };
     let source = text(source, cx)?;
     let variable = variable_name(name)?.to_owned();
@@ -40,7 +40,7 @@ pub fn split_clients<S: Subject>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Dia
         shares.push((share, value.unwrap_or_default()));
     }
     let parts = parts(shares).ok_or_else(|| node.error("percent total is greater than 100%"))?;
-    cx.global::<Table<S>>()
+    cx.global::<Table<N>>()
         .define_computed(&variable, Arc::new(Split { source, parts }), false)
         .map_err(|error| name.error(error.to_string()))
 }
@@ -96,7 +96,7 @@ fn parts(shares: Vec<(Option<u32>, Bytes)>) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-impl<S: Subject> Compute<S> for Split<S> {
+impl<N: Namespace<Subject = S>, S: Subject<Namespace = N>> Compute<S> for Split<N> {
     fn compute(&self, subject: &S) -> Option<Bytes> {
         let hash = murmur2(&subject.evaluate(&self.source));
         let part = self.parts.iter().find(|part| part.below.is_none_or(|below| hash < below));

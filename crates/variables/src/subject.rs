@@ -1,4 +1,4 @@
-//! The interface of things that have variables.
+//! The interface of things that have variables, and of their namespaces.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -11,8 +11,21 @@ use crate::complex::Complex;
 use crate::regex::Captures;
 use crate::{Builtin, Changeable, Family, Resolved, Slot};
 
+/// The variables of one kind of subject. `http` and `stream` have one each, and a name may mean
+/// something else in each of them.
+///
+/// Settings name the namespace of their texts, and need not know the subject: it is stated where
+/// this is implemented.
+pub trait Namespace: Sized + 'static {
+    /// What has these variables.
+    type Subject: Subject<Namespace = Self>;
+}
+
 /// Something that has variables: a request, a session.
 pub trait Subject: Sized + 'static {
+    /// The names and meanings of its variables.
+    type Namespace: Namespace<Subject = Self>;
+
     /// Whether a header may tell the address of a client behind proxies.
     const HAS_PROXIES: bool;
 
@@ -26,7 +39,7 @@ pub trait Subject: Sized + 'static {
     fn changeable() -> impl Iterator<Item = &'static Changeable<Self>>;
 
     /// The variables of the configuration that the subject is served with.
-    fn variables(&self) -> &Resolved<Self>;
+    fn variables(&self) -> &Resolved<Self::Namespace>;
 
     /// Values of variables of the configuration.
     fn slots(&self) -> &Slots;
@@ -66,8 +79,13 @@ pub trait Subject: Sized + 'static {
         address
     }
 
+    /// Appends the value of text with variables.
+    fn append_text(&self, text: &Complex<Self::Namespace>, out: &mut Vec<u8>) {
+        text.append(self, out);
+    }
+
     /// The value of text with variables.
-    fn evaluate(&self, text: &Complex<Self>) -> Bytes {
+    fn evaluate(&self, text: &Complex<Self::Namespace>) -> Bytes {
         if let Some(text) = text.literal() {
             return text.clone();
         }

@@ -1,4 +1,4 @@
-//! Import cycles, and modules that must not import each other.
+//! Import cycles, modules that only one list may name, and folders that few may import.
 //!
 //! A file imports another if its production code names a path into it: `crate::…`, `super::…`,
 //! `self::…`, or a module that it declares itself; a re-export (`pub use`) counts for those who use it.
@@ -66,30 +66,97 @@ fn sample(knot: &[&str]) -> String {
 }
 
 /// Modules that take part in the core's work, each in a file or a folder below `src/modules/` of their
-/// crate, do not import each other: whoever adds, changes or removes one need not know another.
+/// crate, are named by the list `src/modules.rs` alone, and by each other not at all: whoever adds,
+/// changes or removes one need not know another.
 pub fn modules_apart(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (manifest, _) in members(tree) {
         let directory = manifest.trim_end_matches("Cargo.toml");
+        let list = format!("{directory}src/modules.rs");
         let below = format!("{directory}src/modules/");
         let module = |file: &str| {
             let inside = file.strip_prefix(&below)?;
             Some(inside.split('/').next()?.trim_end_matches(".rs").to_owned())
         };
-        for (from, to) in imports(&modules(tree, directory), tree) {
-            if let (Some(own), Some(other)) = (module(from), module(to))
-                && own != other
-            {
-                let message = format!("module \"{own}\" imports module \"{other}\"");
-                findings.push(Finding::file(from, message));
-            }
+        let modules = modules(tree, directory);
+        let mut unlisted: BTreeMap<String, &str> =
+            modules.values().rev().filter_map(|file| Some((module(file)?, *file))).collect();
+        for (from, to) in imports(&modules, tree, Paths::Continued) {
+            let message = match (module(from), module(to)) {
+                (None, Some(listed)) if from == list => {
+                    unlisted.remove(&listed);
+                    continue;
+                }
+                (None, Some(module)) => {
+                    format!(
+                        "the core imports module \"{module}\"; only src/modules.rs names modules"
+                    )
+                }
+                (Some(own), Some(other)) if own != other => {
+                    format!("module \"{own}\" imports module \"{other}\"")
+                }
+                (Some(own), None) if to == list => {
+                    format!("module \"{own}\" imports the list of modules")
+                }
+                _ => continue,
+            };
+            findings.push(Finding::file(from, message));
         }
+        findings.extend(unlisted.into_iter().map(|(module, file)| {
+            Finding::file(file, format!("module \"{module}\" is not in the list of src/modules.rs"))
+        }));
     }
     findings
 }
 
+/// What is in a folder of the table `folders` is imported only by the files that the table names beside
+/// it, and by the folder itself.
+pub fn folders_apart(tree: &Tree) -> Vec<Finding> {
+    let table = match tree.table("folders") {
+        Ok(lines) => lines,
+        Err(finding) => return vec![finding],
+    };
+    let mut findings = Vec::new();
+    for line in &table {
+        let Some((folder, users)) = line.split_once("<-") else {
+            let message = format!("the table \"folders\" has a line without an arrow: {line}");
+            findings.push(Finding::file("ARCHITECTURE.md", message));
+            continue;
+        };
+        let folder = folder.trim();
+        let users: BTreeSet<&str> = users.split_whitespace().collect();
+        let manifest = folder.split_once("src/").map_or("", |(directory, _)| directory);
+        let imports = imports(&modules(tree, manifest), tree, Paths::Continued);
+        let from_outside = imports
+            .into_iter()
+            .filter(|(from, to)| to.starts_with(folder) && !from.starts_with(folder));
+        let mut unused = users.clone();
+        for (from, to) in from_outside {
+            unused.remove(from);
+            if !users.contains(from) {
+                let message = format!("imports {to}, but is not beside {folder} in \"folders\"");
+                findings.push(Finding::file(from, message));
+            }
+        }
+        findings.extend(unused.into_iter().map(|user| {
+            let message = format!("the table \"folders\" lets {user} import {folder}: it does not");
+            Finding::file("ARCHITECTURE.md", message)
+        }));
+    }
+    findings
+}
+
+/// Which paths of a file count.
+#[derive(Clone, Copy, PartialEq)]
+enum Paths {
+    /// Those that name their beginning.
+    Whole,
+    /// Also those that begin with an imported name: `use crate::a;` and then `a::b::C`.
+    Continued,
+}
+
 /// Which file of a crate imports which.
-fn imports<'t>(modules: &Modules<'t>, tree: &'t Tree) -> Vec<(&'t str, &'t str)> {
+fn imports<'t>(modules: &Modules<'t>, tree: &'t Tree, paths: Paths) -> Vec<(&'t str, &'t str)> {
     let sources: Vec<(&str, Source)> = modules
         .iter()
         .map(|(path, file)| (*file, Source::of(path, tree.text(file).unwrap_or_default())))
@@ -98,7 +165,8 @@ fn imports<'t>(modules: &Modules<'t>, tree: &'t Tree) -> Vec<(&'t str, &'t str)>
         sources.iter().flat_map(|(_, source)| source.exports.iter().cloned()).collect();
     let mut imports = Vec::new();
     for (from, source) in &sources {
-        let targets = source.imports.iter();
+        let continued = source.continued.iter().filter(|_| paths == Paths::Continued);
+        let targets = source.imports.iter().chain(continued);
         let targets = targets.filter_map(|target| file_of(modules, &origin(target, &exports)));
         let targets: BTreeSet<&str> = targets.map(|path| modules[path]).collect();
         imports.extend(targets.into_iter().filter(|to| to != from).map(|to| (*from, to)));
@@ -113,7 +181,7 @@ fn of_crate<'t>(tree: &'t Tree, manifest: &str) -> Vec<Vec<&'t str>> {
     let number: BTreeMap<&str, usize> =
         files.iter().enumerate().map(|(number, file)| (*file, number)).collect();
     let mut edges = vec![Vec::new(); files.len()];
-    for (from, to) in imports(&modules, tree) {
+    for (from, to) in imports(&modules, tree, Paths::Whole) {
         edges[number[from]].push(number[to]);
     }
     let mut knots: Vec<Vec<&str>> = components(&edges)
@@ -175,6 +243,8 @@ fn origin(target: &[String], exports: &BTreeMap<Path, Path>) -> Path {
 struct Source {
     /// The paths that its production code uses.
     imports: BTreeSet<Path>,
+    /// Those that begin with an imported name.
+    continued: BTreeSet<Path>,
     /// `pub use`: names of this module, and what they stand for. They are the business of whoever uses
     /// them, not of this file.
     exports: Vec<(Path, Path)>,
@@ -199,6 +269,7 @@ impl Source {
             .collect();
 
         let mut source = Source::default();
+        let mut names: BTreeMap<String, Path> = BTreeMap::new();
         let mut at = 0;
         while at < tokens.len() {
             let continues = at > 0 && tokens[at - 1] == "::";
@@ -219,12 +290,24 @@ impl Source {
             let public =
                 at >= 2 && tokens[at - 1] == "use" && matches!(tokens[at - 2], "pub" | ")");
             let mut leaves = Vec::new();
+            let used = at >= 1 && tokens[at - 1] == "use";
             at = follow(&tokens, at + 2, base, &mut leaves);
             for Leaf { path, name } in leaves {
+                if let Some(name) = name.as_ref().filter(|_| used) {
+                    names.insert(name.clone(), path.clone());
+                }
                 match name.filter(|_| public) {
                     Some(name) => source.exports.push(([own, &[name]].concat(), path)),
                     None => drop(source.imports.insert(path)),
                 }
+            }
+        }
+        for (at, name) in tokens.iter().enumerate() {
+            let begins = tokens.get(at + 1) == Some(&"::") && (at == 0 || tokens[at - 1] != "::");
+            if let Some(base) = names.get(*name).filter(|_| begins) {
+                let mut leaves = Vec::new();
+                follow(&tokens, at + 2, base.clone(), &mut leaves);
+                source.continued.extend(leaves.into_iter().map(|leaf| leaf.path));
             }
         }
         source
@@ -410,23 +493,85 @@ mod tests {
         knots(&Tree::of(&all)).len()
     }
 
+    /// The findings about a crate with the modules `b` and `c`.
+    fn about_modules(b: &str, core: &str, list: &str) -> Vec<String> {
+        let files = [
+            ("Cargo.toml", "[workspace]\n"),
+            ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n"),
+            ("crates/a/src/lib.rs", "mod core;\nmod modules;\n"),
+            ("crates/a/src/core.rs", core),
+            ("crates/a/src/modules.rs", list),
+            ("crates/a/src/modules/b/mod.rs", b),
+            ("crates/a/src/modules/b/conf.rs", ""),
+            ("crates/a/src/modules/c.rs", ""),
+        ];
+        let findings = modules_apart(&Tree::of(&files));
+        findings.iter().map(ToString::to_string).collect()
+    }
+
+    /// A list of both modules.
+    const LIST: &str =
+        "pub mod b;\npub mod c;\nstatic MODULES: &[&Module] = &[&b::MODULE, &c::MODULE];\n";
+
     #[test]
     fn modules_must_not_import_each_other() {
-        let findings = |text: &str| {
+        let found = |b: &str| about_modules(b, "", LIST);
+        assert!(
+            found("mod conf;\nuse crate::modules::b::conf::A;\nuse crate::core::B;\n").is_empty()
+        );
+        for text in ["use crate::modules::c::A;\n", "use super::c::A;\n"] {
+            let expected = "crates/a/src/modules/b/mod.rs: module \"b\" imports module \"c\"";
+            assert_eq!(found(text), [expected], "{text}");
+        }
+        let expected = "crates/a/src/modules/b/mod.rs: module \"b\" imports the list of modules";
+        assert_eq!(found("use crate::modules::rows;\n"), [expected]);
+    }
+
+    #[test]
+    fn only_the_list_imports_modules() {
+        let found = |core: &str| about_modules("", core, LIST);
+        assert!(found("use crate::modules;\nfn f() { modules::rows(); }\n").is_empty());
+        for text in [
+            "use crate::modules::b::A;\n",
+            "fn f() { crate::modules::b::conf::g() }\n",
+            "use crate::modules;\nfn f() { modules::b::conf::g() }\n",
+        ] {
+            let expected = "crates/a/src/core.rs: the core imports module \"b\"; only src/modules.rs \
+                            names modules";
+            assert_eq!(found(text), [expected], "{text}");
+        }
+    }
+
+    #[test]
+    fn every_module_is_in_the_list() {
+        let list = "pub mod b;\npub mod c;\nstatic MODULES: &[&Module] = &[&b::MODULE];\n";
+        let expected =
+            "crates/a/src/modules/c.rs: module \"c\" is not in the list of src/modules.rs";
+        assert_eq!(about_modules("", "", list), [expected]);
+    }
+
+    #[test]
+    fn a_folder_is_imported_by_those_beside_it_alone() {
+        let findings = |table: &str, text: &str| {
+            let page = format!("```folders\n{table}\n```\n");
             let files = [
-                ("Cargo.toml", "[workspace]\n"),
-                ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n"),
-                ("crates/a/src/lib.rs", "mod modules;\n"),
-                ("crates/a/src/modules.rs", "pub mod b;\npub mod c;\nuse b::MODULE;\n"),
-                ("crates/a/src/modules/b/mod.rs", text),
-                ("crates/a/src/modules/b/conf.rs", ""),
-                ("crates/a/src/modules/c.rs", ""),
+                ("ARCHITECTURE.md", &*page),
+                ("crates/a/Cargo.toml", ""),
+                ("crates/a/src/lib.rs", "mod b;\nmod c;\nmod d;\n"),
+                ("crates/a/src/b/mod.rs", "mod e;\npub use e::E;\n"),
+                ("crates/a/src/b/e.rs", "use crate::d::D;\n"),
+                ("crates/a/src/c.rs", "use crate::b::E;\n"),
+                ("crates/a/src/d.rs", text),
             ];
-            modules_apart(&Tree::of(&files)).len()
+            folders_apart(&Tree::of(&files)).len()
         };
-        assert_eq!(findings("mod conf;\nuse crate::modules::b::conf::A;\n"), 0);
-        assert_eq!(findings("use crate::modules::c::A;\n"), 1);
-        assert_eq!(findings("use super::c::A;\n"), 1);
+        let table = "crates/a/src/b/ <- crates/a/src/c.rs";
+        assert_eq!(findings(table, ""), 0);
+        assert_eq!(findings(table, "use crate::b::E;\n"), 1);
+        assert_eq!(findings("crates/a/src/b/ <-", ""), 1);
+        // A line that allows what nobody does.
+        assert_eq!(findings(&format!("{table} crates/a/src/d.rs"), ""), 1);
+        assert_eq!(findings("crates/a/src/b/", ""), 1);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::rust::Code;
 use super::tree::{Finding, Tree};
 
 /// The kit of the tests: any crate may use it as a dev-dependency.
@@ -43,6 +44,50 @@ pub fn dependencies(tree: &Tree) -> Vec<Finding> {
                 findings.push(Finding::at(path, edge.line, message));
             }
         }
+    }
+    findings
+}
+
+/// A crate of the table `users` is named only by the files and folders that the table lists for it:
+/// a protocol's core by those that speak the protocol.
+pub fn users(tree: &Tree) -> Vec<Finding> {
+    let table = match tree.table("users") {
+        Ok(lines) => lines,
+        Err(finding) => return vec![finding],
+    };
+    let mut findings = Vec::new();
+    for line in &table {
+        let Some((used, users)) = line.split_once("<-") else {
+            let message = format!("the table \"users\" has a line without an arrow: {line}");
+            findings.push(Finding::file("ARCHITECTURE.md", message));
+            continue;
+        };
+        let used = used.trim();
+        let path = format!("nowait_{used}");
+        let users: Vec<&str> = users.split_whitespace().collect();
+        let mut unused: BTreeSet<&str> = users.iter().copied().collect();
+        for (file, text) in tree.with_suffix(".rs") {
+            let in_crate = file.split_once("/src/").is_some_and(|(directory, _)| {
+                directory.starts_with("crates/") && directory != format!("crates/{used}")
+            });
+            let names_it = |line: &str| {
+                line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == path)
+            };
+            if !in_crate || !Code::of(text).production().any(|(_, line)| names_it(line)) {
+                continue;
+            }
+            match users.iter().find(|user| file.starts_with(**user)) {
+                Some(user) => drop(unused.remove(user)),
+                None => {
+                    let message = format!("uses \"{used}\", but is not in the table \"users\"");
+                    findings.push(Finding::file(file, message));
+                }
+            }
+        }
+        findings.extend(unused.into_iter().map(|user| {
+            let message = format!("the table \"users\" lets {user} use \"{used}\": it does not");
+            Finding::file("ARCHITECTURE.md", message)
+        }));
     }
     findings
 }
@@ -133,6 +178,27 @@ mod tests {
         assert_eq!(
             check("[dependencies]\nnowait-testkit.workspace = true\n"),
             ["\"runtime\" may not depend on \"testkit\""]
+        );
+    }
+
+    #[test]
+    fn only_listed_files_use_a_protocol() {
+        let page = "```users\nh1 <- crates/http/src/http1/ crates/http/src/old.rs\n```\n";
+        let tree = Tree::of(&[
+            ("ARCHITECTURE.md", page),
+            ("crates/h1/src/lib.rs", "//! As in `use nowait_h1::X`.\nuse nowait_h1::X;\n"),
+            ("crates/http/src/http1/sender.rs", "use nowait_h1::encode;\n"),
+            ("crates/http/src/old.rs", "// nowait_h1\n"),
+            ("crates/http/src/phases.rs", "fn f(head: &nowait_h1::Head) {}\n"),
+        ]);
+        let found: Vec<String> = users(&tree).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                "crates/http/src/phases.rs: uses \"h1\", but is not in the table \"users\"",
+                "ARCHITECTURE.md: the table \"users\" lets crates/http/src/old.rs use \"h1\": it does \
+                 not",
+            ]
         );
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Scope};
-use nowait_variables::Subject;
+use nowait_variables::Namespace;
 
 use super::zone::{Full, Place, Zone};
 use super::{LimitZone, key, positive};
@@ -64,10 +64,10 @@ pub enum Answer<'a> {
 }
 
 /// Applies the limits of a location or a server.
-pub fn ask<'a, S: Subject>(
-    subject: &S,
+pub fn ask<'a, N: Namespace>(
+    subject: &N::Subject,
     limits: &[ConnectionLimit],
-    zones: &'a [LimitZone<S, ()>],
+    zones: &'a [LimitZone<N, ()>],
 ) -> Answer<'a> {
     let mut held = Vec::new();
     for limit in limits {

@@ -18,7 +18,7 @@ use super::format::Format;
 use super::syslog;
 use super::time;
 use super::writer::{Buffering, OpenFileCache, Sink, Writer};
-use super::{Level, Logged};
+use super::{Formats, Level, Logged};
 
 /// Gives the file of a path that the master opened, once; `None` from then on, and for paths that it
 /// did not open.
@@ -47,9 +47,9 @@ enum To {
 impl AccessLogs {
     /// Those of a level. `list` is its `access_log` list, `cache` its `open_log_file_cache`. Errors
     /// are told to `cx`.
-    pub fn resolve<S: Logged>(
+    pub fn resolve<N: Formats>(
         cx: &mut Cx<'_>,
-        list: &[AccessLog<S>],
+        list: &[AccessLog<N>],
         cache: LogFileCache,
     ) -> AccessLogs {
         for log in AccessLog::effective(list) {
@@ -58,10 +58,10 @@ impl AccessLogs {
                 Destination::File(_) | Destination::Syslog(_) => None,
             };
             for text in log.format.texts.iter().chain(&log.condition).chain(path) {
-                nowait_variables::mention::<S>(text, cx);
+                nowait_variables::mention::<N>(text, cx);
             }
         }
-        match Self::compile(list, cache.0, cx.global::<Table<S>>()) {
+        match Self::compile(list, cache.0, cx.global::<Table<N>>()) {
             Ok(logs) => logs,
             Err(errors) => {
                 errors.into_iter().for_each(|error| cx.report(error));
@@ -71,8 +71,8 @@ impl AccessLogs {
     }
 
     /// Replaces names of variables by numbers. All errors are returned.
-    fn compile<S>(
-        list: &[AccessLog<S>],
+    fn compile<N>(
+        list: &[AccessLog<N>],
         cache: Option<OpenFileCache>,
         names: &mut dyn VariableNames,
     ) -> Result<AccessLogs, Vec<Diagnostic>> {
@@ -267,7 +267,7 @@ mod tests {
     use crate::log::directives::AccessLogTo;
     use crate::log::error::ErrorLog;
     use crate::log::format::{Escape, LogFormat};
-    use crate::sample::Sample;
+    use crate::sample::Samples;
     use nowait_conf::{Template, Word};
     use std::time::Duration;
 
@@ -302,7 +302,7 @@ mod tests {
         Template::parse(&Word::built_in(text)).unwrap()
     }
 
-    fn log(destination: Destination, format: &str, condition: Option<&str>) -> AccessLog<Sample> {
+    fn log(destination: Destination, format: &str, condition: Option<&str>) -> AccessLog<Samples> {
         let format =
             LogFormat { name: "f".into(), escape: Escape::Default, texts: vec![template(format)] };
         AccessLog::to(AccessLogTo {

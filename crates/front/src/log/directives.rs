@@ -20,7 +20,7 @@ use nowait_conf::{
 use super::format::{Escape, LogFormat};
 use super::syslog;
 use super::writer::{Buffering, OpenFileCache};
-use super::{Level, Logged};
+use super::{Formats, Level};
 
 /// `buffer=` when only `gzip` is given, bytes.
 const GZIP_BUFFER: usize = 64 * 1024;
@@ -28,14 +28,14 @@ const GZIP_BUFFER: usize = 64 * 1024;
 const GZIP_LEVEL: u32 = 1;
 
 /// The formats defined until now.
-struct LogFormats<S> {
+struct LogFormats<N> {
     list: Vec<Arc<LogFormat>>,
-    of: PhantomData<fn(&S)>,
+    of: PhantomData<fn(N)>,
 }
 
-impl<S: Logged> Default for LogFormats<S> {
+impl<N: Formats> Default for LogFormats<N> {
     fn default() -> Self {
-        let built_in = S::FORMAT.map(|(name, text)| {
+        let built_in = N::FORMAT.map(|(name, text)| {
             let text = Template::parse(&Word::built_in(text))
                 .expect("the text of a built-in format is well-formed: protocols test it");
             Arc::new(LogFormat { name: name.into(), escape: Escape::Default, texts: vec![text] })
@@ -48,9 +48,9 @@ impl<S: Logged> Default for LogFormats<S> {
 ///
 /// # Errors
 /// The fault of the directive.
-pub fn log_format<S: Logged>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+pub fn log_format<N: Formats>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [name, texts @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
-    let known = &cx.global::<LogFormats<S>>().list;
+    let known = &cx.global::<LogFormats<N>>().list;
     if known.iter().any(|format| *name == format.name.as_str()) {
         return Err(name.error(format!("duplicate \"log_format\" name \"{name}\"")));
     }
@@ -64,10 +64,10 @@ pub fn log_format<S: Logged>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnos
     let texts = texts.iter().map(Template::parse).collect::<Result<Vec<_>, _>>()?;
     for text in &texts {
         // A format that no log uses must be valid, too.
-        nowait_variables::compile::<S>(text, cx)?;
+        nowait_variables::compile::<N>(text, cx)?;
     }
     let format = LogFormat { name: name.lossy().into_owned(), escape, texts };
-    cx.global::<LogFormats<S>>().list.push(Arc::new(format));
+    cx.global::<LogFormats<N>>().list.push(Arc::new(format));
     Ok(())
 }
 
@@ -83,20 +83,20 @@ fn parse_escape(word: &Word) -> Result<Escape, Diagnostic> {
 }
 
 /// One `access_log` of a protocol.
-pub struct AccessLog<S> {
+pub struct AccessLog<N> {
     /// `None` means `off`: nothing is logged on this level, even if other logs are given.
     to: Option<Box<AccessLogTo>>,
-    of: PhantomData<fn(&S)>,
+    of: PhantomData<fn(N)>,
 }
 
-// A derive would require the same traits of `S`.
-impl<S> Clone for AccessLog<S> {
+// A derive would require the same traits of `N`.
+impl<N> Clone for AccessLog<N> {
     fn clone(&self) -> Self {
         Self { to: self.to.clone(), of: PhantomData }
     }
 }
 
-impl<S> fmt::Debug for AccessLog<S> {
+impl<N> fmt::Debug for AccessLog<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("AccessLog").field(&self.to).finish()
     }
@@ -126,7 +126,7 @@ pub enum Destination {
     Syslog(syslog::Options),
 }
 
-impl<S> AccessLog<S> {
+impl<N> AccessLog<N> {
     /// `off`
     pub const OFF: Self = Self { to: None, of: PhantomData };
 
@@ -141,11 +141,11 @@ impl<S> AccessLog<S> {
     }
 }
 
-impl<S: Logged> AccessLog<S> {
+impl<N: Formats> AccessLog<N> {
     /// A log at a path below the prefix, in the built-in format; `off` if the protocol has none.
     pub fn built_in(cx: &mut Cx<'_>, path: &str) -> Self {
         let path = cx.paths().full(path.as_bytes());
-        let format = S::FORMAT.and_then(|_| cx.global::<LogFormats<S>>().list.first().cloned());
+        let format = N::FORMAT.and_then(|_| cx.global::<LogFormats<N>>().list.first().cloned());
         let Some(format) = format else { return Self::OFF };
         Self::to(AccessLogTo {
             destination: Destination::File(path_of(path)),
@@ -164,7 +164,7 @@ fn path_of(bytes: Vec<u8>) -> PathBuf {
 #[derive(Default)]
 struct Buffered(HashMap<PathBuf, Buffering>);
 
-impl<S: Logged> Setting for AccessLog<S> {
+impl<N: Formats> Setting for AccessLog<N> {
     const ARITY: arity::Arity = arity::at_least(1);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
@@ -176,7 +176,7 @@ impl<S: Logged> Setting for AccessLog<S> {
             };
         }
         let destination = parse_destination(path, cx)?;
-        let format = find_format::<S>(rest.first(), node, cx)?;
+        let format = find_format::<N>(rest.first(), node, cx)?;
         let options = parse_options(rest.get(1..).unwrap_or_default(), node)?;
         let buffering = options.buffering;
         if buffering.flush.is_some() && buffering.buffer_bytes == 0 {
@@ -229,13 +229,13 @@ fn parse_syslog(word: &Word) -> Result<Option<syslog::Options>, Diagnostic> {
     options.map(Some).map_err(|error| word.error(error.to_string()))
 }
 
-fn find_format<S: Logged>(
+fn find_format<N: Formats>(
     name: Option<&Word>,
     node: &Node,
     cx: &mut Cx<'_>,
 ) -> Result<Arc<LogFormat>, Diagnostic> {
-    let formats = &cx.global::<LogFormats<S>>().list;
-    let wanted = match (name, S::FORMAT) {
+    let formats = &cx.global::<LogFormats<N>>().list;
+    let wanted = match (name, N::FORMAT) {
         (Some(name), _) => name.lossy(),
         (None, Some((name, _))) => name.into(),
         (None, None) => {
@@ -416,7 +416,7 @@ pub fn parse_levels(words: &[Word]) -> Result<Level, Diagnostic> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Sample;
+    use crate::sample::Samples;
     use nowait_conf::{Bundle, Context, Diagnostics, Paths, Registry, Scope, parse};
     use std::path::Path;
 
@@ -427,7 +427,7 @@ mod tests {
         struct LogConf with LogLayer;
 
         /// Somewhere.
-        access_log: Vec<AccessLog<Sample>>, in HTTP, args "";
+        access_log: Vec<AccessLog<Samples>>, in HTTP, args "";
         /// Some files.
         open_log_file_cache: LogFileCache = "off", in HTTP, args "";
         /// Somewhere else.
@@ -441,7 +441,7 @@ mod tests {
         static STRUCTURE, module "test";
 
         /// The one of the sample.
-        "log_format" => log_format::<Sample>, in HTTP, take at_least(2), args "";
+        "log_format" => log_format::<Samples>, in HTTP, take at_least(2), args "";
 
         /// Opens the levels of these tests.
         block "http" => |cx: &mut Cx<'_>, node: &Node| {

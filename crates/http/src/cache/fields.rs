@@ -3,12 +3,11 @@
 
 use bytes::Bytes;
 use nowait_caching::meta::Field;
-
-use crate::upstream::{self, HeadBuilder, UpstreamHead};
+use nowait_message::{ResponseBuilder, ResponseHead};
 
 /// The fields of a response that was just received.
-pub(super) fn of(head: &UpstreamHead) -> Vec<Field> {
-    let own = |field: upstream::Field<'_>| Field {
+pub(super) fn of(head: &ResponseHead) -> Vec<Field> {
+    let own = |field: nowait_message::Field<'_>| Field {
         known: field.known,
         name: head.share(field.name),
         value: head.share(field.value),
@@ -17,13 +16,13 @@ pub(super) fn of(head: &UpstreamHead) -> Vec<Field> {
 }
 
 /// A stored head.
-pub(super) fn head(status: u16, reason: Bytes, fields: &[Field]) -> UpstreamHead {
+pub(super) fn head(status: u16, reason: Bytes, fields: &[Field]) -> ResponseHead {
     let bytes = fields.iter().map(|field| field.name.len() + field.value.len()).sum();
-    let mut builder = HeadBuilder::new(status, fields.len(), bytes);
+    let mut builder = ResponseBuilder::with_capacity(status, fields.len(), bytes);
     for field in fields {
         builder.field(field.known, &field.name, &field.value);
     }
-    let mut head = builder.finish();
+    let mut head = builder.take();
     head.reason = reason;
     head
 }

@@ -8,14 +8,14 @@ use nowait_cache::{Fill, Hit, Target, UnixMs};
 use nowait_caching::facts::ResponseFacts;
 use nowait_caching::meta::{self, Field, Meta};
 use nowait_caching::{freshness, storing, updating, validity};
-use nowait_message::{Known, http_date};
+use nowait_message::{Known, ResponseHead, http_date};
 use nowait_runtime::clock;
 
 use super::fields;
 use super::find::Object;
 use super::serve::{Run, is_head};
 use crate::response::LocalFuture;
-use crate::upstream::{Tee, UpstreamHead};
+use crate::upstream::Tee;
 
 /// The maximum number of tags of one response; more are ignored.
 const TAGS_MAX: usize = 64;
@@ -56,7 +56,7 @@ struct Rules {
 
 impl Run<'_> {
     /// Decides about a response that was just received; the request for it was sent at `asked_at`.
-    pub(super) fn decide(&self, head: &UpstreamHead, asked_at: i64) -> Storing {
+    pub(super) fn decide(&self, head: &ResponseHead, asked_at: i64) -> Storing {
         let ignored = self.origin.ignored(self.request);
         let fields = || head.fields().map(|field| (field.name, field.value));
         let reply = ResponseFacts::read(head.status, fields(), ignored);
@@ -87,7 +87,7 @@ impl Run<'_> {
 
     fn strict_rules(&self, reply: &ResponseFacts, asked_at: i64) -> Option<Rules> {
         let lifetime = freshness::lifetime(reply, &self.conf.valid, self.now).seconds;
-        let sliced = crate::slice::of(self.request).is_some();
+        let sliced = crate::partial::of(self.request).is_some();
         storing::allowed(&self.facts, reply, lifetime, sliced).ok()?;
         let age = freshness::initial_age(reply, asked_at, self.now);
         let left = i64::try_from(lifetime).unwrap_or(i64::MAX) - i64::try_from(age).unwrap_or(0);
@@ -108,7 +108,7 @@ impl Run<'_> {
         })
     }
 
-    fn entry(&self, head: &UpstreamHead, reply: &ResponseFacts, rules: Rules) -> Entry {
+    fn entry(&self, head: &ResponseHead, reply: &ResponseFacts, rules: Rules) -> Entry {
         let fields = head.fields().map(|field| (field.name, field.value));
         let connection = updating::connection(fields.clone());
         let kept = fields.filter(|(name, _)| {
@@ -153,7 +153,7 @@ impl Run<'_> {
     pub(super) fn renew(
         &self,
         object: &Object<Hit>,
-        answer: &UpstreamHead,
+        answer: &ResponseHead,
         asked_at: i64,
     ) -> Option<State> {
         let stored = &object.inner.head().state;

@@ -6,7 +6,7 @@ use nowait_cache::{Growing, Hit, HitBody};
 use nowait_caching::freshness::Use;
 use nowait_caching::meta;
 use nowait_caching::status::{Forward, Report, Status};
-use nowait_message::Known;
+use nowait_message::{Known, ResponseHead};
 
 use super::along::Along;
 use super::decoded::Decoded;
@@ -19,7 +19,6 @@ use crate::log::Level;
 use crate::order::Apart;
 use crate::outcome::Outcome;
 use crate::response::{Body, FileBody, Head, Own, Response};
-use crate::upstream::UpstreamHead;
 
 impl Run<'_> {
     /// Serves a stored response. `forward`: a request was sent to the origin, or is in progress.
@@ -141,7 +140,7 @@ impl Run<'_> {
     /// RFC 9110 section 6.6.1: Date is "the date and time at which the message was originated"; a
     /// cache does not originate stored responses. nginx sends the current date, and so do we
     /// otherwise.
-    pub(super) fn keep_date(&self, ours: &mut Head, origin: &UpstreamHead) {
+    pub(super) fn keep_date(&self, ours: &mut Head, origin: &ResponseHead) {
         if self.conf.strict
             && ours.date == Own::Ours
             && let Some(date) = origin.known(Known::Date)

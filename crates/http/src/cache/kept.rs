@@ -4,6 +4,7 @@
 //! Made by [`super::hit`] for each response whose body is not in memory; does nothing until the
 //! disk fails. Reads nothing itself.
 
+use std::any::Any;
 use std::cell::OnceCell;
 use std::future::pending;
 use std::io;
@@ -17,7 +18,7 @@ use super::along::Along;
 use super::origin::Again;
 use super::rest::{Rest, is_certain};
 use crate::request::Request;
-use crate::response::{BodyError, BodySource, Elsewhere, FileBody, LocalFuture};
+use crate::response::{BodyError, BodySource, Elsewhere, FileBody, LocalFuture, Owner};
 
 /// An object with its disk and its origin.
 pub(super) struct Kept {
@@ -74,7 +75,7 @@ impl Kept {
 impl Elsewhere for Kept {
     fn body(
         self: Rc<Self>,
-        request: &Request,
+        owner: &dyn Owner,
         file: FileBody,
         failed: Option<&BodyError>,
     ) -> Option<Box<dyn BodySource>> {
@@ -82,6 +83,7 @@ impl Elsewhere for Kept {
             self.note(error);
         }
         let body = self.body?;
+        let request = (owner as &dyn Any).downcast_ref()?;
         let rest = self.rest(request)?;
         Some(Box::new(Along::file(file, body, self, rest, failed.is_some())))
     }

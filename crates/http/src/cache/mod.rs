@@ -15,6 +15,7 @@
 //! | `$upstream_cache_status` and related variables | [`state`] |
 
 mod along;
+pub mod conf;
 mod decoded;
 mod fetch;
 mod fields;
@@ -23,6 +24,7 @@ mod find;
 mod hit;
 mod kept;
 pub mod origin;
+pub mod path;
 pub mod purge;
 mod rest;
 mod serve;
@@ -30,3 +32,14 @@ pub mod state;
 pub mod zone;
 
 pub use serve::{serve, try_serve};
+
+use crate::module::Module;
+use path::PROXY_CACHE_PATH_ROWS;
+
+/// This module.
+pub static MODULE: Module = Module {
+    rows: &[PROXY_CACHE_PATH_ROWS],
+    variables: state::BUILTINS,
+    start: Some(zone::tend),
+    ..Module::EMPTY
+};

@@ -4,11 +4,12 @@
 
 use bytes::Bytes;
 use nowait_caching::validity::Ignored;
+use nowait_message::ResponseHead;
 
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Head, LocalFuture};
-use crate::upstream::{Failed, Reply, UpstreamHead};
+use crate::upstream::{Failed, Reply};
 
 /// A protocol, for one request.
 pub trait Origin {
@@ -39,7 +40,7 @@ pub trait Origin {
     fn respond(
         &mut self,
         request: &mut Request,
-        head: &UpstreamHead,
+        head: &ResponseHead,
         source: Source,
     ) -> Result<Answer, Outcome>;
 }

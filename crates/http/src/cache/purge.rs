@@ -8,17 +8,17 @@ use bytes::Bytes;
 use nowait_cache::index::{How, PurgeError, Tag, What};
 use nowait_cache::{Key, Purged, Store, Target};
 use nowait_caching::updating;
-use nowait_message::Known;
+use nowait_message::{Known, ResponseHead};
 
 use super::origin::{Origin, Source, Wanted};
 use super::serve;
+use crate::cache::conf::CacheConf;
 use crate::conf::HttpConf;
-use crate::conf::cache::CacheConf;
 use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
-use crate::upstream::{BodyOptions, UpstreamHead};
+use crate::upstream::BodyOptions;
 
 /// The maximum number of tags that one request may purge.
 const TAGS_MAX: usize = 64;
@@ -154,7 +154,7 @@ async fn invalidate(
     origin: &dyn Origin,
     conf: &CacheConf,
     store: &Arc<Store>,
-    head: &UpstreamHead,
+    head: &ResponseHead,
 ) {
     let key = serve::key(request, origin, conf);
     let mut keys = vec![key.main];

@@ -12,15 +12,15 @@ use std::sync::Arc;
 use nowait_cache::format::Head as Stored;
 use nowait_caching::combining::{Identity, Missing, Transfer};
 use nowait_caching::meta;
-use nowait_message::Method;
+use nowait_message::{Method, ResponseHead};
 
 use super::origin::{Again, Wanted};
 use crate::log::Level;
+use crate::partial;
 use crate::request::Request;
 use crate::response::{Body, BodyError, LocalFuture, Part};
-use crate::slice;
 use crate::subrequest::Subrequest;
-use crate::upstream::{BodyOptions, UpstreamHead};
+use crate::upstream::BodyOptions;
 
 /// Can request the rest of a response.
 pub(super) struct Rest {
@@ -80,7 +80,7 @@ impl Got {
             let wanted = end.map_or(u64::MAX, |end| end - *at).min(part.len() - left_out);
             *at += wanted;
             if wanted > 0 {
-                return Ok(slice::cut(part, &(left_out..left_out + wanted)));
+                return Ok(part.cut(&(left_out..left_out + wanted)));
             }
         }
         Ok(None)
@@ -93,10 +93,10 @@ impl Rest {
         if request.method != Method::Get || !matches!(stored.state.status, 200 | 206) {
             return None;
         }
-        let slice = crate::slice::of(request);
+        let slice = partial::of(request);
         let request = Subrequest::copy(request).begin(request).ok()?;
         if slice.is_some() {
-            crate::slice::set(&request, slice);
+            partial::set(&request, slice);
         }
         Some(Box::new(Self { request, again, stored: stored.clone() }))
     }
@@ -148,7 +148,7 @@ fn identity(stored: &Stored) -> Option<Identity> {
 }
 
 /// A response that was just received; the length of its content follows from its framing.
-fn transfer(head: &UpstreamHead) -> Transfer {
+fn transfer(head: &ResponseHead) -> Transfer {
     let fields = head.fields().map(|field| (field.name, field.value));
     Transfer { content_length: head.content_length, ..Transfer::read(head.status, fields) }
 }

@@ -32,7 +32,7 @@ use nowait_runtime::{clock, now, sleep};
 use super::find::{Begun, Found, Object, Waits};
 use super::origin::{Origin, Source, Wanted};
 use super::state::State;
-use crate::conf::cache::{CacheConf, Zone};
+use crate::cache::conf::{CacheConf, Zone};
 use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::{BodyLength, Request};
@@ -76,11 +76,13 @@ pub(super) struct Run<'a> {
 
 /// Serves a request of a location that has a cache from memory. `None`: it has to wait, or needs
 /// the disk or the origin; [`serve`] continues with it.
-pub fn try_serve(request: &mut Request, origin: &mut dyn Origin) -> Option<Outcome> {
-    let current = request.current.clone();
-    let conf = current.conf.location(request.location).cache.as_deref()?;
+pub fn try_serve(
+    request: &mut Request,
+    origin: &mut dyn Origin,
+    conf: &CacheConf,
+) -> Option<Outcome> {
     let Zone::Fixed(at) = &conf.zone else { return None };
-    let store = current.caches.get(*at)?.clone();
+    let store = request.current.caches.get(*at)?.clone();
     if !is_served(request, conf) || conf.purge.any(request) || conf.bypass.any(request) {
         return None;
     }
@@ -97,11 +99,7 @@ pub fn try_serve(request: &mut Request, origin: &mut dyn Origin) -> Option<Outco
 }
 
 /// Serves a request of a location that has a cache.
-pub async fn serve(request: &mut Request, origin: &mut dyn Origin) -> Outcome {
-    let current = request.current.clone();
-    let Some(conf) = current.conf.location(request.location).cache.as_deref() else {
-        return pass(request, origin).await;
-    };
+pub async fn serve(request: &mut Request, origin: &mut dyn Origin, conf: &CacheConf) -> Outcome {
     let store = match zone(request, conf) {
         Ok(Some(store)) => store,
         Ok(None) => return pass(request, origin).await,
@@ -233,7 +231,8 @@ impl<'a> Run<'a> {
         key: Target,
     ) -> Self {
         State::of(request).key = key.text.clone();
-        let io = request.current.cache_io(request, &store);
+        let fixed = matches!(conf.zone, Zone::Fixed(_));
+        let io = request.current.cache_io(request.location, || request.io(), &store, fixed);
         let facts = match conf.strict {
             true => facts(request),
             false => RequestFacts { method: request.method, ..RequestFacts::default() },

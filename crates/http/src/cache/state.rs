@@ -10,7 +10,7 @@ use crate::variables::Builtin;
 use crate::variables::core::number;
 
 /// The variables of this module.
-pub const BUILTINS: &[Builtin] = &[
+pub(super) const BUILTINS: &[Builtin] = &[
     Builtin {
         name: "upstream_cache_status",
         doc: "Cache status of the response: `MISS`, `BYPASS`, `EXPIRED`, `STALE`, \

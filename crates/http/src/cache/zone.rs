@@ -4,16 +4,19 @@
 //! directory keeps its index; any other starts empty.
 
 use std::fmt;
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use nowait_cache::health::HANG_AFTER;
 use nowait_cache::store::Log;
 use nowait_cache::{Levels, Steps, Store, StoreOptions};
+use nowait_runtime::JoinHandle;
 
+use crate::cache::path::{CachePath, Pace};
 use crate::conf::HttpConf;
-use crate::conf::cache_path::{CachePath, Pace};
-use crate::generation::Generation;
+use crate::generation::{Current, Generation};
 use crate::log::Level;
+use crate::services::Services;
 
 /// The stores of the caches, by their numbers in [`HttpConf::caches`].
 pub fn open(conf: &HttpConf, previous: &[Arc<Store>]) -> Vec<Arc<Store>> {
@@ -27,11 +30,12 @@ pub fn open(conf: &HttpConf, previous: &[Arc<Store>]) -> Vec<Arc<Store>> {
 
 /// Offers this worker for the background work of a generation's caches; called on each worker when
 /// the generation takes effect.
-pub fn tend(generation: &Arc<Generation>) {
-    for store in &generation.caches {
-        store.set_log(Arc::new(MainLog(Arc::downgrade(generation))));
+pub(super) fn tend(_: &Rc<Services>, current: &Rc<Current>) -> Vec<JoinHandle<()>> {
+    for store in &current.caches {
+        store.set_log(Arc::new(MainLog(current.generation())));
         store.tend();
     }
+    Vec::new()
 }
 
 /// The main error log of the newest generation that has the cache.

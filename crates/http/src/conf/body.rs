@@ -44,6 +44,19 @@ pub struct TempPath {
     pub levels: [u8; 3],
 }
 
+/// The directories that locations use for temporary files, without repetitions.
+#[derive(Default)]
+pub struct TempPaths(pub Vec<TempPath>);
+
+impl TempPaths {
+    /// Adds one.
+    pub fn add(&mut self, path: &TempPath) {
+        if !self.0.contains(path) {
+            self.0.push(path.clone());
+        }
+    }
+}
+
 impl Setting for TempPath {
     const ARITY: arity::Arity = arity::between(1, 4);
 

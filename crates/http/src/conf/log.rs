@@ -5,7 +5,7 @@ use nowait_conf::{Cx, Scope};
 use nowait_front::log::access::AccessLogs;
 use nowait_front::log::directives::{AccessLog, ErrorLogTo, LogFileCache, log_format};
 
-use crate::request::Request;
+use crate::variables::complex::HttpVariables;
 
 /// The log of configurations without `access_log`, below the prefix.
 pub const DEFAULT_ACCESS_LOG: &str = "logs/access.log";
@@ -23,7 +23,7 @@ nowait_conf::directives! {
     /// but not together with a buffer. `syslog:` sends lines to a syslog server. `off` cancels
     /// logging on this level. Dedicated threads write the lines, so a hanging disk delays no
     /// request; lines that had to be dropped are counted in the error log.
-    access_log: Vec<AccessLog<Request>>, in HTTP | SERVER | LOCATION | LOCATION_IF | LIMIT_EXCEPT,
+    access_log: Vec<AccessLog<HttpVariables>>, in HTTP | SERVER | LOCATION | LOCATION_IF | LIMIT_EXCEPT,
     args "path [format [buffer=size] [gzip[=level]] [flush=time] [if=condition]] | off";
     /// Keeps log files with variables in their path open: at most `max` files, each from its
     /// `min_uses`-th use (1) within `inactive` (10s), rechecking the path after `valid` (60s).
@@ -44,7 +44,7 @@ nowait_conf::rows! {
     /// ASCII become `\xXX`, and a missing value becomes `-`. `json` escapes them for JSON strings,
     /// `none` does not change them; with both a missing value is empty. The format `combined` is
     /// predefined.
-    "log_format" => log_format::<Request>, in HTTP, take at_least(2),
+    "log_format" => log_format::<HttpVariables>, in HTTP, take at_least(2),
     default "combined \"...\"", args "name [escape=default | json | none] string ...";
 }
 

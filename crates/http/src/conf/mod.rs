@@ -3,43 +3,32 @@
 //! Called once per generation by the program ([`HttpConf::build`]). Request code sees only what
 //! this module made: resolved settings, compiled texts, indices instead of names.
 
-pub mod access;
-pub mod backend;
+pub mod accept_encoding;
 pub mod body;
-pub mod cache;
-pub mod cache_path;
-pub mod charset;
 pub mod client;
-pub mod codings;
-pub mod content;
 pub mod content_types;
 pub mod files;
-pub mod gzip;
-pub mod health;
+pub mod limit_except;
 pub mod log;
+pub mod mime;
 pub mod pages;
 pub mod place;
 pub mod predicates;
-pub mod proxy;
 pub mod resolver;
-pub mod rewrite;
-pub mod slice;
-pub mod ssi;
 pub mod upstream;
 pub mod values;
-pub mod variables;
 
 use bytes::Bytes;
 
 use crate::location_tree::Locations;
 use crate::log::access::AccessLogs;
 use crate::mime::Types;
-use crate::module::{Filters, Handlers};
+use crate::module::{Filters, Handlers, Module};
 use crate::path::FilePath;
 use crate::request::Uri;
 use crate::slots::Settings;
 use crate::special_pages::ServerTokens;
-use crate::variables::Resolved;
+use crate::variables::complex::Resolved;
 
 pub use nowait_front::servers::{Listen, ListenId, ServerId};
 pub use values::{
@@ -57,12 +46,6 @@ pub struct HttpConf {
     pub variables: Resolved,
     /// Whether `$realpath_root` is used.
     pub wants_realpath: bool,
-    /// Conversions of charsets.
-    pub charset_maps: std::sync::Arc<crate::charset::Maps>,
-    /// Zones of `limit_req` and `limit_conn`.
-    pub limit_zones: crate::modules::limit::conf::LimitZones,
-    /// Health checks.
-    pub health_checks: Vec<health::HealthCheck>,
     /// Settings of the resolvers, by their numbers.
     pub resolvers: Vec<std::sync::Arc<nowait_resolver::Settings>>,
     /// How names are resolved without a setting in an inner block.
@@ -70,9 +53,13 @@ pub struct HttpConf {
     /// Groups of upstream servers.
     pub upstreams: upstream::Upstreams,
     /// Caches, by their numbers.
-    pub caches: Vec<cache_path::CachePath>,
+    pub caches: Vec<crate::cache::path::CachePath>,
     /// Directories for temporary files.
     pub temp_paths: Vec<body::TempPath>,
+    /// What modules keep for it besides.
+    pub settings: Settings,
+    /// The modules.
+    pub modules: &'static [&'static Module],
 }
 
 /// A virtual server.
@@ -107,34 +94,16 @@ pub struct Location {
     pub files: files::FileConf,
     /// Error pages and redirects.
     pub pages: pages::PagesConf,
-    /// Charsets of texts.
-    pub charset: charset::CharsetConf,
-    /// Compression.
-    pub gzip: gzip::GzipConf,
-    /// Decompression.
-    pub gunzip: gzip::GunzipConf,
+    /// Which clients accept compressed content.
+    pub accept_encoding: accept_encoding::AcceptEncodingConf,
     /// How names in variables are resolved.
     pub resolving: nowait_front::resolving::Resolving,
-    /// Compression by Brotli.
-    pub brotli: codings::BrotliConf,
-    /// Compression by Zstandard.
-    pub zstd: codings::ZstdConf,
-    /// Settings of the rewrite module.
-    pub rewrite: rewrite::RewriteConf,
-    /// Server-side includes.
-    pub ssi: ssi::SsiConf,
     /// `limit_except`.
-    pub limit_except: Option<access::LimitExcept>,
-    /// Cache settings of the HTTP proxy; `None`: no cache.
-    pub cache: Option<Box<cache::CacheConf>>,
-    /// Fetching in parts.
-    pub slice: slice::SliceConf,
-    /// `proxy_pass`; most locations have none.
-    pub proxy: Option<Box<proxy::ProxyConf>>,
-    /// When 103 (Early Hints) of upstreams is passed on.
-    pub early_hints: predicates::Predicates,
+    pub limit_except: Option<limit_except::LimitExcept>,
+    /// Conditions and `no-transform` follow the RFCs where nginx intentionally does not.
+    pub follows_rfcs: bool,
     /// `types` and `default_type`.
-    pub mime: content::MimeConf,
+    pub mime: mime::MimeConf,
     /// Error logs.
     pub log: log::LogConf,
     /// Access logs.
@@ -148,6 +117,15 @@ pub struct Location {
 }
 
 impl HttpConf {
+    /// Takes over what outlives a configuration: its modules' state, and what is known of upstream
+    /// servers. Call it before the configuration is used.
+    pub fn adopt(&mut self, previous: &Self) {
+        for adopt in self.modules.iter().filter_map(|module| module.adopt) {
+            adopt(self, previous);
+        }
+        self.upstreams.adopt(&previous.upstreams);
+    }
+
     /// A virtual server.
     pub fn server(&self, id: ServerId) -> &Server {
         &self.servers[id.0 as usize]
@@ -156,6 +134,13 @@ impl HttpConf {
     /// A location.
     pub fn location(&self, id: LocationId) -> &Location {
         &self.locations[id.0 as usize]
+    }
+
+    /// The virtual server that a location belongs to.
+    pub fn server_of(&self, location: LocationId) -> ServerId {
+        // Those of a server are consecutive, and begin with its root.
+        let after = self.servers.partition_point(|server| server.root.0 <= location.0);
+        ServerId(u32::try_from(after.saturating_sub(1)).unwrap_or(u32::MAX))
     }
 
     /// A listener.

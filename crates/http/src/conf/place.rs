@@ -1,13 +1,18 @@
-//! The place of a block: the URIs that it stands for.
+//! The place of a block: its server, and the URIs that it stands for.
 
 use bytes::Bytes;
 use nowait_conf::Cx;
+use nowait_front::servers::ServerName;
 
 use crate::location_tree::{Kind, Pattern};
 
 /// The pattern of the location that a scope belongs to.
 #[derive(Default)]
 pub struct PatternLayer(pub Option<Pattern>);
+
+/// The names of the server that is being resolved.
+#[derive(Default)]
+pub struct ServerNames(pub Vec<ServerName>);
 
 /// The URIs that a block stands for.
 pub enum Place {

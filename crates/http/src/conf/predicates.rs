@@ -2,9 +2,9 @@
 //! decides: `early_hints`, `proxy_cache_bypass`. nginx: `ngx_http_set_predicate_slot`.
 
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
+use nowait_variables::Subject;
 
-use crate::request::Request;
-use crate::variables::complex::Complex;
+use crate::variables::complex::{Complex, HttpVariables};
 
 nowait_conf::directives! {
     /// Early hints.
@@ -36,13 +36,13 @@ pub struct Predicates(pub Vec<Complex>);
 impl Predicates {
     /// Whether any of them is neither empty nor `0`. nginx: `ngx_http_test_predicates`, which
     /// returns `NGX_DECLINED` in this case.
-    pub fn any(&self, request: &Request) -> bool {
-        self.0.iter().any(|text| holds(&request.evaluate(text)))
+    pub fn any(&self, subject: &impl Subject<Namespace = HttpVariables>) -> bool {
+        self.0.iter().any(|text| holds(&subject.evaluate(text)))
     }
 
     /// Whether all of them are neither empty nor `0`.
-    pub fn all(&self, request: &Request) -> bool {
-        self.0.iter().all(|text| holds(&request.evaluate(text)))
+    pub fn all(&self, subject: &impl Subject<Namespace = HttpVariables>) -> bool {
+        self.0.iter().all(|text| holds(&subject.evaluate(text)))
     }
 }
 
@@ -54,7 +54,7 @@ impl Setting for Predicates {
     const ARITY: arity::Arity = arity::at_least(1);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let texts = node.args.iter().map(|word| super::complex(word, cx));
+        let texts = node.args.iter().map(|word| super::values::complex(word, cx));
         Ok(Self(texts.collect::<Result<_, _>>()?))
     }
 

@@ -2,18 +2,22 @@
 
 use nowait_conf::{Context, Cx, Diagnostic, Node};
 
-use crate::request::Request;
+use crate::slots::Key;
+use crate::variables::complex::HttpVariables;
 
 pub use nowait_front::upstreams::{GroupId, Server};
 
 /// The groups of upstream servers.
-pub type Upstreams = nowait_front::upstreams::Upstreams<Request>;
+pub type Upstreams = nowait_front::upstreams::Upstreams<HttpVariables>;
 
 /// A group of upstream servers.
-pub type Upstream = nowait_front::upstreams::Upstream<Request>;
+pub type Upstream = nowait_front::upstreams::Upstream<HttpVariables>;
 
 /// The groups named until now.
-pub type Groups = nowait_front::upstreams::Groups<Request>;
+pub type Groups = nowait_front::upstreams::Groups<HttpVariables>;
+
+/// The group that the content of a location passes requests to; only if no variable decides that.
+pub static PASSES_TO: Key<GroupId> = Key::new();
 
 nowait_conf::rows! {
     pub static UPSTREAM_ROWS, module "upstream";

@@ -3,8 +3,7 @@
 use nowait_conf::{Arity, Cx, Diagnostic, Node, Setting, Size, Template, Value, Word, arity};
 pub use nowait_variables::Regex;
 
-use crate::request::Request;
-use crate::variables::complex::Complex;
+use crate::variables::complex::{Complex, HttpVariables};
 
 /// Number of a location.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -70,7 +69,7 @@ pub fn compile(template: &Template, cx: &mut Cx<'_>) -> Result<Complex, Diagnost
 
 /// Records the positions of variables.
 pub fn mention(template: &Template, cx: &mut Cx<'_>) {
-    nowait_variables::mention::<Request>(template, cx);
+    nowait_variables::mention::<HttpVariables>(template, cx);
 }
 
 /// The value of argument `n`.
@@ -100,5 +99,5 @@ pub fn compile_regex(
     pattern: &[u8],
     caseless: bool,
 ) -> Result<Regex, Diagnostic> {
-    Regex::compile::<Request>(cx, word, pattern, caseless)
+    Regex::compile::<HttpVariables>(cx, word, pattern, caseless)
 }

@@ -1,14 +1,17 @@
-//! Filters: what changes a response between its handler and the socket. Each is a module; its place
-//! among the others is in [`Place`](crate::module::Place).
+//! What filters have in common.
 
-pub(crate) mod charset;
-pub(crate) mod codings;
-mod compress;
-pub(crate) mod gunzip;
-pub(crate) mod gzip;
 mod pull;
-pub(crate) mod slice;
-pub(crate) mod ssi;
 
-pub(crate) use compress::recode;
 pub(crate) use pull::Pull;
+
+use nowait_message::etag;
+
+use crate::response::{AcceptRanges, Response};
+
+/// Removes the fields of a head that describe the bytes of the body as they were: it is changed.
+pub(crate) fn recode(response: &mut Response) {
+    let head = &mut response.head;
+    head.content_length = None;
+    head.accept_ranges = AcceptRanges::No;
+    head.etag = head.etag.as_ref().and_then(etag::weaken);
+}

@@ -7,23 +7,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nowait_message::ResponseHead;
 use nowait_runtime::buf::{Chain, OutBuf};
 use nowait_runtime::net::{Address, ConnectError, ConnectOptions, SendOptions, Stream};
 use nowait_runtime::now;
 use nowait_upstream::Peer;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::matcher::Lacks;
-use crate::conf::health::{Check, HealthCheck};
-use crate::conf::proxy::ProxyConf;
-use crate::connection::Connection;
+use crate::client::Client;
+use crate::exchange::Nobody;
 use crate::generation::Current;
+use crate::health::conf::{Check, HealthCheck};
 use crate::log::OsError;
-use crate::proxy::codec::Http1;
-use crate::proxy::context::Options;
 use crate::request::Request;
-use crate::upstream::{BodyEvent, Codec, Fault, HeadEvent, LogUri, Settings, State, UpstreamHead};
-use crate::worker::Worker;
+use crate::services::Services;
+use crate::upstream::probe::{PROBING, Probing};
+use crate::upstream::{BodyEvent, Codec, Fault, HeadEvent, Settings, State};
 
 /// Most bytes of the body that are tested.
 const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -109,31 +108,26 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// With the settings of the check's location.
-    ///
-    /// # Errors
-    /// When descriptors have run out.
+    /// With the settings of the check's location. `None` without a listening socket
+    /// or a backend.
     pub fn new(
-        worker: &Rc<Worker>,
+        services: &Rc<Services>,
         current: &Rc<Current>,
         health_check: &HealthCheck,
-    ) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (ours, _theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let listen = current.conf.listens().first().ok_or(io::ErrorKind::NotConnected)?;
+    ) -> Option<Self> {
+        let listen = current.conf.listens().first()?;
         let listen = Arc::new(listen.spec.address.clone());
-        let stream = Stream::from_fd(ours)?;
-        let connection = Connection::of_nobody(worker.clone(), stream, listen);
+        let peer = Address::Unix(Box::default());
+        let client = Client::new(services.next_number(), peer, listen, now());
+        let nobody = Nobody::new(client, services.clone());
         let server = health_check.server;
-        let mut request = Request::new(connection, current.clone(), server, now());
+        let mut request = Request::new(nobody, current.clone(), server, now());
         request.location = health_check.location;
-        crate::proxy::context::of_mut(&mut request).set_location();
         request.uri.path = health_check.check.uri.to_vec();
-        let settings = match conf(&request) {
-            Some(conf) => conf.backend.settings.clone(),
-            None => Arc::new(Settings::default()),
-        };
-        Ok(Self { request, check: health_check.check.clone(), settings, kept: None })
+        let probing = current.conf.location(health_check.location).settings.get(&PROBING)?;
+        probing.prepare(&mut request);
+        let settings = probing.settings().clone();
+        Some(Self { request, check: health_check.check.clone(), settings, kept: None })
     }
 
     /// Sends a probe to a server.
@@ -180,8 +174,7 @@ impl Checker {
             }
             (address, _) => address.clone(),
         };
-        let bind = conf(&self.request).and_then(|conf| conf.backend.bind.as_ref());
-        let bind = bind.and_then(|bind| Some((bind.address(&self.request)?, bind.transparent)));
+        let bind = probing(&self.request).and_then(|probing| probing.bind(&self.request));
         let own = bind.map(|(address, _)| Address::Inet(address));
         let mut options = ConnectOptions::new(self.settings.connect_timeout);
         options.keepalive = self.settings.socket_keepalive;
@@ -194,9 +187,10 @@ impl Checker {
     /// Sends the request and reads the response as far as its tests need it. True: the connection
     /// can be reused.
     async fn exchange(&mut self, stream: &Stream) -> Result<bool, Failure> {
-        let uri = LogUri::Text(self.check.uri.clone());
-        let options = Options { method: Some("GET"), ..Options::default() };
-        let mut codec = Http1::new(&self.request, options, uri);
+        let Some(probing) = probing(&self.request) else {
+            return Err(Failure::new(Kind::Ours(500), Action::Sending));
+        };
+        let mut codec = probing.codec(&self.request, self.check.uri.clone());
         let mut head = OutBuf::new();
         let failed = |kind, action| Failure::new(kind, action);
         codec
@@ -226,17 +220,18 @@ impl Checker {
     }
 
     /// Makes the response available to `$upstream_…` variables.
-    fn tell_variables(&mut self, head: Rc<UpstreamHead>) {
-        self.request.upstream = None;
-        let state = State::of(&mut self.request);
+    fn tell_variables(&mut self, head: Rc<ResponseHead>) {
+        let state = Rc::new(State::default());
+        state.clone().share(&mut self.request.state);
         let number = state.begin_try(None);
         state.update(number, |one| one.status = head.status);
         state.set_head(Some(head));
     }
 }
 
-fn conf(request: &Request) -> Option<&ProxyConf> {
-    request.location().proxy.as_deref()
+/// The backend of a probe's location.
+fn probing(request: &Request) -> Option<&dyn Probing> {
+    request.location().settings.get(&PROBING).map(|probing| &**probing)
 }
 
 /// Input from a server.
@@ -256,7 +251,7 @@ impl Input<'_> {
         Ok(!received.is_empty())
     }
 
-    async fn head(&mut self, codec: &mut dyn Codec) -> Result<Rc<UpstreamHead>, Failure> {
+    async fn head(&mut self, codec: &mut dyn Codec) -> Result<Rc<ResponseHead>, Failure> {
         let action = Action::ReadingHead;
         let protocol = |fault| Failure::new(Kind::Protocol(fault), action);
         loop {

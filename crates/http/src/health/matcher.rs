@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use nowait_conf::Regex;
+use nowait_message::ResponseHead;
+use nowait_variables::Subject;
 
-use crate::request::Request;
-use crate::upstream::UpstreamHead;
-use crate::variables::complex::Complex;
+use crate::variables::complex::{Complex, HttpVariables};
 
 /// The tests of a `match` block. Without a `status` test any status passes; without a block only
 /// 2xx and 3xx do.
@@ -96,7 +96,7 @@ impl Match {
     ///
     /// # Errors
     /// The failed test.
-    pub fn head(&self, head: &UpstreamHead, named: bool) -> Result<(), Lacks> {
+    pub fn head(&self, head: &ResponseHead, named: bool) -> Result<(), Lacks> {
         let good = match named {
             false => (200..400).contains(&head.status),
             true => self.status.iter().all(|test| test.passes(head.status)),
@@ -122,13 +122,16 @@ impl Match {
         if self.body.iter().all(passes) { Ok(()) } else { Err(Lacks::Body) }
     }
 
-    /// Tests variables; `request` holds the response's state.
+    /// Tests variables; `subject` holds the response's state.
     ///
     /// # Errors
     /// The failed test.
-    pub fn variables(&self, request: &Request) -> Result<(), Lacks> {
+    pub fn variables(
+        &self,
+        subject: &impl Subject<Namespace = HttpVariables>,
+    ) -> Result<(), Lacks> {
         let set = |text: &Complex| {
-            let value = request.evaluate(text);
+            let value = subject.evaluate(text);
             !value.is_empty() && &value[..] != b"0"
         };
         if self.require.iter().all(set) { Ok(()) } else { Err(Lacks::Require) }
@@ -142,7 +145,7 @@ impl StatusTest {
 }
 
 impl HeaderTest {
-    fn passes(&self, head: &UpstreamHead) -> bool {
+    fn passes(&self, head: &ResponseHead) -> bool {
         let value = head.field(&self.name);
         match &self.rule {
             HeaderRule::Present => value.is_some(),
@@ -164,12 +167,12 @@ impl HeaderTest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::HeadBuilder;
+    use nowait_message::ResponseBuilder;
 
-    fn head(status: u16) -> UpstreamHead {
-        let mut builder = HeadBuilder::new(status, 1, 64);
+    fn head(status: u16) -> ResponseHead {
+        let mut builder = ResponseBuilder::with_capacity(status, 1, 64);
         builder.field(None, b"Server", b"One/1.0");
-        builder.finish()
+        builder.take()
     }
 
     fn header(rule: HeaderRule, name: &'static str) -> bool {

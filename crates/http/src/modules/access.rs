@@ -1,14 +1,23 @@
 //! `allow` and `deny`: which addresses may use a location. nginx: `ngx_http_access_module`.
 
 use nowait_conf::{Cx, Scope};
-use nowait_front::access::{Verdict, by_address};
+use nowait_front::access::{self, AccessConf, Verdict, by_address};
 
-use crate::conf::access::{ACCESS_ROWS, AccessConf};
 use crate::conf::client::Satisfy;
 use crate::log::Level;
 use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
+
+nowait_conf::rows! {
+    pub static ACCESS_ROWS, module "access";
+
+    /// Allows access from these addresses. Rules are tried in order, and the first match decides.
+    /// If no rule matches, access is allowed.
+    "allow" => access::rule, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, take exactly(1), args "address | CIDR | unix: | all";
+    /// Denies access from these addresses.
+    "deny" => access::rule, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, take exactly(1), args "address | CIDR | unix: | all";
+}
 
 /// This module.
 pub static MODULE: Module = Module { rows: &[ACCESS_ROWS], build: Some(build), ..Module::EMPTY };

@@ -20,7 +20,7 @@ nowait_conf::rows! {
 }
 
 fn empty_gif(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    set_content(cx, node, |_, _| Some(EmptyGif));
+    set_content(cx, node, |_, _, _| EmptyGif);
     Ok(())
 }
 

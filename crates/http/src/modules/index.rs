@@ -1,15 +1,61 @@
 //! `index`: the file served for a directory. nginx: `ngx_http_index_module`.
 
-use nowait_conf::{Cx, Scope};
+use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
 use nowait_message::Method;
 use nowait_runtime::fs::Kind;
 
-use crate::conf::content::IndexConf;
+use crate::conf::complex;
 use crate::files::{self, OpenError};
 use crate::log::Level;
 use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::{Outcome, Target};
 use crate::request::Request;
+use crate::variables::complex::Complex;
+
+nowait_conf::directives! {
+    /// The index file of a directory.
+    #[derive(Debug)]
+    module "index";
+    pub struct IndexConf with IndexConfLayer;
+
+    /// Files to look for in a directory, in this order. A last entry that begins with a slash is
+    /// used without a check.
+    index: Index = "index.html", in HTTP | SERVER | LOCATION, args "file ...";
+}
+
+/// `index`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Index(pub Vec<Complex>);
+
+impl Setting for Index {
+    const ARITY: arity::Arity = arity::at_least(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let last = node.args.len().saturating_sub(1);
+        let mut files = Vec::with_capacity(node.args.len());
+        for (n, word) in node.args.iter().enumerate() {
+            if word.text.is_empty() {
+                return Err(word.error("index \"\" in \"index\" directive is invalid"));
+            }
+            if word.text.first() == Some(&b'/') && n != last {
+                cx.report(
+                    Diagnostic::warn(
+                        "only the last index in \"index\" directive should be absolute",
+                    )
+                    .at(word.span),
+                );
+            }
+            files.push(complex(word, cx)?);
+        }
+        Ok(Self(files))
+    }
+
+    /// Several `index` directives of one block add up.
+    fn again(&mut self, node: &Node, cx: &mut Cx<'_>) -> Result<(), Diagnostic> {
+        self.0.extend(Self::parse(node, cx)?.0);
+        Ok(())
+    }
+}
 
 /// This module.
 pub static MODULE: Module =
@@ -38,10 +84,8 @@ impl Handler for IndexFiles {
 
 /// Redirects internally to the first index file that exists; declines if there is none.
 async fn run(request: &mut Request, conf: &IndexConf) -> Option<Outcome> {
-    let current = request.current.clone();
-    let location = current.conf.location(request.location);
     let mut directory = Vec::new();
-    location.path.append_file(request, &mut directory);
+    request.append_file(&mut directory);
     let mut directory_tested = false;
     for index in &conf.index.0 {
         let mut name = Vec::new();

@@ -11,18 +11,18 @@ use nowait_message::conditional::{self, IfModifiedSince, Outcome, Preconditions,
 use nowait_message::http_date;
 
 /// This module.
-pub(crate) static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
+pub static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
 
 fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
     parts.filter(Place::Conditions, apply);
 }
 
-pub(crate) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     if response.head.status != 200 || request.is_nested() || response.head.is_upstreams {
         return Ok(());
     }
     let head = &request.head;
-    let strict = request.location().cache.as_ref().is_some_and(|cache| cache.strict);
+    let strict = request.location().follows_rfcs;
     let preconditions = Preconditions {
         if_match: head.header(Known::IfMatch),
         if_none_match: head.header(Known::IfNoneMatch),

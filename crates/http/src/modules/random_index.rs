@@ -3,11 +3,20 @@
 use nowait_conf::{Cx, Scope};
 use nowait_runtime::fs::{self, Kind, ReadDirOptions};
 
-use crate::conf::content::RandomIndexConf;
 use crate::directories::{ENTRIES_MAX, refuse};
 use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::{Outcome, Target};
 use crate::request::Request;
+
+nowait_conf::directives! {
+    /// A randomly chosen file of a directory.
+    #[derive(Debug)]
+    module "random_index";
+    pub struct RandomIndexConf with RandomIndexConfLayer;
+
+    /// Serves a random file of a directory. Takes precedence over `index`.
+    random_index: bool = "off", in LOCATION, args "on | off";
+}
 
 /// This module.
 pub static MODULE: Module =
@@ -38,7 +47,7 @@ impl Handler for RandomIndex {
 /// none. Hidden files are left out.
 async fn run(request: &mut Request) -> Option<Outcome> {
     let mut path = Vec::new();
-    request.location().path.append_file(request, &mut path);
+    request.append_file(&mut path);
     let io = request.io();
     let options = ReadDirOptions { entries_max: ENTRIES_MAX, metadata: true };
     let listing = match fs::read_dir(&io, &path, &options).await {

@@ -18,7 +18,7 @@ use nowait_message::conditional::{self, Validators};
 use nowait_message::range::{self, Selection};
 
 /// This module.
-pub(crate) static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
+pub static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
 
 fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
     parts.filter(Place::Ranges, apply);
@@ -27,7 +27,7 @@ fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
 /// Numbers the boundaries of multipart bodies.
 static BOUNDARY: AtomicU64 = AtomicU64::new(1);
 
-pub(crate) fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     if response.head.status != 200 && response.head.accept_ranges == AcceptRanges::Bytes {
         response.head.accept_ranges = AcceptRanges::No;
     }
@@ -146,7 +146,7 @@ impl BodySource for Skipping {
                 let to = self.wanted.end.clamp(self.at, end) - self.at;
                 self.at = end;
                 if from < to {
-                    return Ok(crate::slice::cut(part, &(from..to)));
+                    return Ok(part.cut(&(from..to)));
                 }
             }
             if self.at < self.wanted.end { Err(BodyError::Truncated) } else { Ok(None) }

@@ -27,12 +27,12 @@ nowait_conf::rows! {
 }
 
 fn stub_status(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    set_content(cx, node, |_, _| Some(StubStatus));
+    set_content(cx, node, |_, _, _| StubStatus);
     Ok(())
 }
 
 /// The variables of this module.
-pub const BUILTINS: &[Builtin] = builtins! {
+const BUILTINS: &[Builtin] = builtins! {
     /// Number of open client connections, including idle ones.
     "connections_active" => |_, out| number(counts::totals().active, out);
     /// Number of connections that are reading a request.

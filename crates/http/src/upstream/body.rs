@@ -15,11 +15,11 @@ use nowait_runtime::task::{Gone, JoinHandle};
 use nowait_runtime::{now, spawn};
 use nowait_upstream::Learning;
 
-use super::exchange::{Exchange, More, ReceiveFault};
+use super::exchange::{More, ReceiveFault, UpstreamExchange};
 use super::pump;
 use super::tunnel::Tunnel;
 use super::{Fault, Tee};
-use crate::connection::Watch;
+use crate::exchange::Watch;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
 use nowait_front::limit::connections::Held;
@@ -37,7 +37,7 @@ pub struct UpstreamBody {
 
 /// The rest of an incomplete body.
 struct Rest {
-    exchange: Box<Exchange>,
+    exchange: Box<UpstreamExchange>,
     /// Not [`More::Complete`].
     more: More,
     limit_rate: u64,
@@ -85,7 +85,7 @@ pub struct BodyOptions {
 
 impl UpstreamBody {
     /// The body after the head that the exchange has received.
-    pub(super) fn new(mut exchange: Exchange, request: &Request) -> Self {
+    pub(super) fn new(mut exchange: UpstreamExchange, request: &Request) -> Self {
         let mut first = Pieces::default();
         // Also finds out that there is no body.
         let more = match exchange.codec().is_tunnel() {
@@ -256,7 +256,7 @@ impl UpstreamBody {
 }
 
 /// Decodes the received bytes.
-fn decode(exchange: &mut Exchange, first: &mut Pieces) -> More {
+fn decode(exchange: &mut UpstreamExchange, first: &mut Pieces) -> More {
     let more = exchange.decode();
     let received = std::mem::replace(&mut exchange.input, Received::empty());
     if !received.is_empty() {
@@ -324,7 +324,7 @@ impl From<Part> for Body {
 
 /// A body that is read at the pace of its client.
 struct Unbuffered {
-    exchange: Box<Exchange>,
+    exchange: Box<UpstreamExchange>,
     more: More,
     first: VecDeque<Part>,
     /// Bytes of content that had arrived when the client was last slow.
@@ -336,7 +336,7 @@ struct Unbuffered {
 
 impl Unbuffered {
     fn new(
-        exchange: Box<Exchange>,
+        exchange: Box<UpstreamExchange>,
         more: More,
         first: VecDeque<Part>,
         watch: Option<Watch>,

@@ -8,9 +8,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use nowait_message::ResponseHead;
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 
-use super::UpstreamHead;
+use crate::exchange::Interim;
 use crate::request::Request;
 use crate::response::Header;
 
@@ -61,8 +62,8 @@ pub trait Codec: 'static {
     /// The violation of the protocol.
     fn receive_head(&mut self, input: &[u8]) -> Result<HeadStep, Fault>;
 
-    /// The whole head to send to the client for an interim response; `None`: nothing.
-    fn interim(&mut self, _request: &Request, _head: &UpstreamHead) -> Option<OutBuf> {
+    /// The head to send to the client for an interim response; `None`: nothing.
+    fn interim(&mut self, _request: &Request, _head: &ResponseHead) -> Option<Interim> {
         None
     }
 
@@ -126,9 +127,9 @@ pub enum HeadEvent {
     /// All input is consumed, and there is more to come.
     NeedMore,
     /// An interim response; another head follows.
-    Interim(Rc<UpstreamHead>),
+    Interim(Rc<ResponseHead>),
     /// The head of the response.
-    Final(Rc<UpstreamHead>),
+    Final(Rc<ResponseHead>),
 }
 
 /// Result of reading a part of a body.

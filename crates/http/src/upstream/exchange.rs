@@ -1,6 +1,6 @@
 //! One try with its connection: the state that the steps of the engine hand to each other.
 //!
-//! It owns the connection: dropping it closes the connection. [`Exchange::finish`] returns the
+//! It owns the connection: dropping it closes the connection. [`UpstreamExchange::finish`] returns the
 //! connection to the idle ones.
 
 use std::cell::Cell;
@@ -26,7 +26,7 @@ use crate::response::BodyError;
 use nowait_front::limit::connections::Held;
 
 /// A request under way on a connection to an upstream.
-pub(super) struct Exchange {
+pub(super) struct UpstreamExchange {
     /// `None` once the connection was given back.
     link: Option<Link>,
     /// Received, but not yet decoded.
@@ -81,7 +81,7 @@ pub(super) enum ReceiveFault {
     Ours(BodyError),
 }
 
-impl Exchange {
+impl UpstreamExchange {
     pub(super) fn new(
         link: Link,
         codec: Box<dyn Codec>,
@@ -388,7 +388,7 @@ impl Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for UpstreamExchange {
     fn drop(&mut self) {
         if !self.closed {
             self.close(self.elapsed());

@@ -9,6 +9,7 @@
 //!
 //! | step | where |
 //! |---|---|
+//! | the request waits until limits allow it | `gate.rs` |
 //! | peers are chosen and tried | `run.rs` |
 //! | an idle connection is taken, or one is opened | `connect.rs` |
 //! | the request is sent | `send.rs`, `upload.rs` |
@@ -21,7 +22,8 @@ mod body;
 mod codec;
 mod connect;
 mod exchange;
-mod head;
+pub mod gate;
+pub mod probe;
 mod pump;
 mod receive;
 mod run;
@@ -36,9 +38,8 @@ mod upload;
 
 pub use body::{BodyOptions, UpstreamBody};
 pub use codec::{BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep};
-pub use head::{Field, HeadBuilder, UpstreamHead};
-pub use run::{Asked, Failed, Reply, Run};
+pub use run::{Failed, Reply, Run};
 pub use settings::{Buffers, Cause, NextUpstream, Settings};
-pub use state::{PeerName, State, Try};
-pub use target::{LogUri, Target};
+pub use state::{LogUri, PeerName, State, Try};
+pub use target::Target;
 pub use tee::Tee;

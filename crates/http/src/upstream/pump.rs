@@ -24,9 +24,9 @@ use nowait_runtime::{now, sleep, spawn, yield_now};
 
 use super::Tee;
 use super::body::{broken, unreceived};
-use super::exchange::{Exchange, More};
+use super::exchange::{More, UpstreamExchange};
 use super::settings::Settings;
-use crate::connection::Watch;
+use crate::exchange::Watch;
 use crate::log::Level;
 use crate::response::{BodyError, BodySource, LocalFuture, Part};
 use crate::temp_file::TempFile;
@@ -57,7 +57,7 @@ pub(super) fn portion(taken: u64) -> usize {
 
 /// The components of a pump.
 pub(super) struct Plan {
-    pub(super) exchange: Box<Exchange>,
+    pub(super) exchange: Box<UpstreamExchange>,
     pub(super) more: More,
     pub(super) first: VecDeque<Part>,
     pub(super) tee: Option<Box<dyn Tee>>,
@@ -257,7 +257,7 @@ impl Drop for Ahead {
 
 /// The side that reads.
 struct Pump {
-    exchange: Box<Exchange>,
+    exchange: Box<UpstreamExchange>,
     queue: Rc<Queue>,
     tee: Option<Box<dyn Tee>>,
     rate: Option<Rate>,

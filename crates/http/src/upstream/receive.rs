@@ -3,11 +3,11 @@
 use std::io;
 use std::rc::Rc;
 
+use nowait_message::ResponseHead;
 use nowait_runtime::buf::{Received, RecvBuf};
 
-use super::exchange::{Exchange, ReceiveFault};
-use super::{Fault, HeadEvent, UpstreamHead};
-use crate::connection::send_timeout;
+use super::exchange::{ReceiveFault, UpstreamExchange};
+use super::{Fault, HeadEvent};
 use crate::request::Request;
 
 /// Why no head was received.
@@ -31,8 +31,8 @@ impl From<Fault> for HeadFault {
 /// [`HeadFault`]
 pub(super) async fn head(
     request: &Request,
-    exchange: &mut Exchange,
-) -> Result<Rc<UpstreamHead>, HeadFault> {
+    exchange: &mut UpstreamExchange,
+) -> Result<Rc<ResponseHead>, HeadFault> {
     loop {
         let event = match exchange.early.take() {
             Some(event) => *event,
@@ -46,10 +46,9 @@ pub(super) async fn head(
             HeadEvent::NeedMore => {}
             HeadEvent::Interim(head) => {
                 exchange.interim_received();
-                if let Some(out) = exchange.codec().interim(request, &head) {
+                if let Some(interim) = exchange.codec().interim(request, &head) {
                     // If the client is gone, the final response will find out.
-                    let sent = request.connection.send_interim(out, send_timeout(request));
-                    let _ = Box::pin(sent).await;
+                    request.exchange.send_interim(interim, request.send_timeout()).await;
                 }
             }
             HeadEvent::Final(head) => return Ok(head),
@@ -60,9 +59,9 @@ pub(super) async fn head(
 /// The head, if the received bytes complete it; otherwise [`head`] continues with the stored
 /// result.
 pub(super) fn at_once(
-    exchange: &mut Exchange,
+    exchange: &mut UpstreamExchange,
     received: io::Result<RecvBuf>,
-) -> Option<Rc<UpstreamHead>> {
+) -> Option<Rc<ResponseHead>> {
     let event = match received {
         Ok(received) => next(exchange, Received::Lent(received)),
         Err(error) => Err(HeadFault::Receive(ReceiveFault::Network(error))),
@@ -77,7 +76,7 @@ pub(super) fn at_once(
 }
 
 /// The next event in the received bytes.
-fn next(exchange: &mut Exchange, received: Received) -> Result<HeadEvent, HeadFault> {
+fn next(exchange: &mut UpstreamExchange, received: Received) -> Result<HeadEvent, HeadFault> {
     if received.is_empty() {
         return Err(HeadFault::Closed);
     }
@@ -88,7 +87,7 @@ fn next(exchange: &mut Exchange, received: Received) -> Result<HeadEvent, HeadFa
     parse(exchange)
 }
 
-fn parse(exchange: &mut Exchange) -> Result<HeadEvent, HeadFault> {
+fn parse(exchange: &mut UpstreamExchange) -> Result<HeadEvent, HeadFault> {
     let max = exchange.settings.buffer_size as usize;
     let (codec, input) = exchange.codec_and_input();
     let step = codec.receive_head(input)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nowait_front::upstreams::connect_level;
-use nowait_message::Method;
+use nowait_message::{Method, ResponseHead};
 use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::net::{ConnectError, Recv};
 use nowait_runtime::now;
@@ -17,13 +17,13 @@ use nowait_upstream::{Next, Picked, Tag};
 
 use super::body::UpstreamBody;
 use super::connect::{self, Unconnected};
-use super::exchange::{Exchange, ReceiveFault};
+use super::exchange::{ReceiveFault, UpstreamExchange};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
 use super::state::PeerName;
 use super::sticky_cookie;
-use super::{Cause, Codec, Fault, HeadEvent, Settings, State, Target, UpstreamHead};
-use crate::connection::{OnHangup, Watch};
+use super::{Cause, Codec, Fault, HeadEvent, Settings, State, Target};
+use crate::exchange::{OnHangup, Watch};
 use crate::log::{Level, OsError};
 use crate::logs::debug;
 use crate::request::{ReadError, Request, RequestBody};
@@ -32,7 +32,7 @@ use crate::request_body;
 /// The response of an upstream.
 pub struct Reply {
     /// Its head; [`State::head`] has it, too.
-    pub head: Rc<UpstreamHead>,
+    pub head: Rc<ResponseHead>,
     /// Its body.
     pub body: UpstreamBody,
 }
@@ -44,15 +44,6 @@ pub struct Failed {
     pub status: u16,
     /// The failure of the last try; `None` if no upstream is at fault.
     pub cause: Option<Cause>,
-}
-
-impl State {
-    /// The state of a request, created when first needed.
-    pub fn of(request: &mut Request) -> Rc<State> {
-        let spare = &mut request.spare_state;
-        let state = request.upstream.get_or_insert_with(|| spare.take().unwrap_or_default());
-        state.clone()
-    }
 }
 
 /// A request on its way to an upstream, or to several in turn, until the head of a response
@@ -80,42 +71,13 @@ pub struct Run {
     begun: Option<Begun>,
 }
 
-/// A slot for a request that was sent during the phases; its memory is reused for the next one.
-#[derive(Default)]
-pub struct Asked(Option<Box<Option<Run>>>);
-
-impl Asked {
-    /// Fills the slot.
-    #[inline]
-    pub fn put(&mut self, run: Run) -> &mut Run {
-        self.0.get_or_insert_default().insert(run)
-    }
-
-    /// The request in the slot.
-    pub fn run(&self) -> Option<&Run> {
-        self.0.as_deref()?.as_ref()
-    }
-
-    /// The request in the slot.
-    pub fn run_mut(&mut self) -> Option<&mut Run> {
-        self.0.as_deref_mut()?.as_mut()
-    }
-
-    /// Ends the request in the slot.
-    pub fn clear(&mut self) {
-        if let Some(place) = &mut self.0 {
-            **place = None;
-        }
-    }
-}
-
 /// Progress of a try.
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
 enum Begun {
     /// A peer was chosen.
     Picked(Picked, Opened),
     /// The request was sent, or is sent while the head is received; or sending has failed.
-    Sent(Exchange, Result<(), SendFault>),
+    Sent(UpstreamExchange, Result<(), SendFault>),
 }
 
 /// Number of a try, and when it began.
@@ -147,7 +109,7 @@ impl Run {
         settings: &Arc<Settings>,
         target: Target,
     ) -> Self {
-        let state = State::of(request);
+        let state = State::of(&mut request.state).clone();
         state.set_url(target.scheme, target.uri.clone());
         let tag = target.tag(request);
         Self {
@@ -242,7 +204,7 @@ impl Run {
         } else {
             OnHangup::EndAtOnce
         };
-        self.watch = Some(request.connection.watch(on_hangup));
+        self.watch = Some(request.watch(on_hangup));
         self.started = now();
         self.streamed = matches!(request.body, RequestBody::Unread(_));
     }
@@ -348,12 +310,17 @@ impl Run {
     }
 
     /// Starts the exchange of a try that has a connection.
-    fn exchange(&mut self, request: &Request, link: connect::Link, opened: Opened) -> Exchange {
+    fn exchange(
+        &mut self,
+        request: &Request,
+        link: connect::Link,
+        opened: Opened,
+    ) -> UpstreamExchange {
         let kind = if link.reused { "a kept one" } else { "a new one" };
         debug!(request, "upstream connection is {kind}");
         let codec = self.codec.take().expect("given back after each failed try");
         let exchange =
-            Exchange::new(link, codec, self.settings.clone(), self.state.clone(), opened);
+            UpstreamExchange::new(link, codec, self.settings.clone(), self.state.clone(), opened);
         exchange.connected();
         self.state.set_action(Some("sending request to upstream"));
         exchange
@@ -396,7 +363,7 @@ impl Run {
         request: &Request,
         peer: Picked,
         opened: Opened,
-    ) -> Result<Exchange, Missed> {
+    ) -> Result<UpstreamExchange, Missed> {
         match connect::connect(peer, self.target.bind.as_ref(), &self.settings, self.tag).await {
             Ok(link) => Ok(self.exchange(request, link, opened)),
             Err((error, peer)) => {
@@ -419,8 +386,8 @@ impl Run {
     fn accept(
         &mut self,
         request: &Request,
-        mut exchange: Exchange,
-        head: Rc<UpstreamHead>,
+        mut exchange: UpstreamExchange,
+        head: Rc<ResponseHead>,
     ) -> Reply {
         self.state.set_head(Some(head.clone()));
         exchange.head_received(head.status);
@@ -439,7 +406,7 @@ impl Run {
     }
 
     /// Ends a try that has failed.
-    fn missed(&mut self, request: &Request, exchange: Exchange, miss: Miss) -> Missed {
+    fn missed(&mut self, request: &Request, exchange: UpstreamExchange, miss: Miss) -> Missed {
         let sent = exchange.bytes_sent() > 0;
         let stale = exchange.is_reused()
             && matches!(miss, Miss::Upstream(Cause::Error))
@@ -468,7 +435,7 @@ impl Run {
     }
 
     /// Whether a response calls for another try. nginx: `ngx_http_upstream_test_next`.
-    fn judge(&self, request: &Request, head: &UpstreamHead) -> Option<Cause> {
+    fn judge(&self, request: &Request, head: &ResponseHead) -> Option<Cause> {
         let cause = Cause::of_status(head.status)?;
         self.may_try_again(request, cause, true).then_some(cause)
     }

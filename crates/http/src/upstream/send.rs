@@ -7,7 +7,7 @@ use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 use nowait_runtime::net::SendOptions;
 
 use super::Content;
-use super::exchange::Exchange;
+use super::exchange::UpstreamExchange;
 use super::upload::{Feed, Limits, Upload, file_range};
 use crate::filter::Pull;
 use crate::request::{BodyReader, Request, RequestBody};
@@ -52,7 +52,7 @@ pub(super) enum SendFault {
 /// [`SendFault`]
 pub(super) async fn request(
     request: &mut Request,
-    exchange: &mut Exchange,
+    exchange: &mut UpstreamExchange,
 ) -> Result<(), SendFault> {
     let Some(chain) = prepare(request, exchange)? else { return Ok(()) };
     let options = SendOptions::new(exchange.settings.send_timeout);
@@ -64,7 +64,10 @@ pub(super) async fn request(
 ///
 /// # Errors
 /// [`SendFault`]
-pub(super) fn at_once(request: &mut Request, exchange: &mut Exchange) -> Result<(), SendFault> {
+pub(super) fn at_once(
+    request: &mut Request,
+    exchange: &mut UpstreamExchange,
+) -> Result<(), SendFault> {
     let Some(mut chain) = prepare(request, exchange)? else { return Ok(()) };
     let first = chain.front().map_or(&[][..], Chunk::memory);
     let sent = exchange.stream().try_send(first).map_err(SendFault::Upstream)?;
@@ -78,7 +81,10 @@ pub(super) fn at_once(request: &mut Request, exchange: &mut Exchange) -> Result<
 }
 
 /// Assembles the request. `None`: it is sent while the response is awaited.
-fn prepare(request: &mut Request, exchange: &mut Exchange) -> Result<Option<Chain>, SendFault> {
+fn prepare(
+    request: &mut Request,
+    exchange: &mut UpstreamExchange,
+) -> Result<Option<Chain>, SendFault> {
     let mut head = OutBuf::new();
     let content = exchange.codec().begin(request, &mut head).map_err(SendFault::Ours)?;
     let mut chain = Chain::from(head);
@@ -91,7 +97,7 @@ fn prepare(request: &mut Request, exchange: &mut Exchange) -> Result<Option<Chai
             None
         }
         (Source::File(part), false) => {
-            chain.push(file_range(part, request.connection.number));
+            chain.push(file_range(part, request.client().number));
             None
         }
         (Source::Client(reader), _) => Some((Feed::Client(reader), limits)),
@@ -110,7 +116,7 @@ fn prepare(request: &mut Request, exchange: &mut Exchange) -> Result<Option<Chai
     Ok(None)
 }
 
-fn limits(request: &Request, exchange: &Exchange) -> Limits {
+fn limits(request: &Request, exchange: &UpstreamExchange) -> Limits {
     let body = &request.location().body;
     Limits {
         send_timeout: exchange.settings.send_timeout,

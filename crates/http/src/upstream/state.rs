@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use nowait_message::ResponseHead;
 
-use super::{LogUri, UpstreamHead};
 use crate::log::Level;
 use crate::response::Header;
+use crate::slots::{self, Key};
 
 /// One try.
 #[derive(Debug, Clone, Default)]
@@ -61,6 +62,16 @@ impl std::ops::Deref for PeerName {
     }
 }
 
+/// The URI in log lines.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum LogUri {
+    /// The URI as the client sent it.
+    #[default]
+    Unparsed,
+    /// This text.
+    Text(Bytes),
+}
+
 /// Records of all tries of a request.
 #[derive(Debug, Default)]
 pub struct State {
@@ -71,7 +82,7 @@ pub struct State {
     action: Cell<Option<&'static str>>,
     /// The upstream's URL: its part before the peer's name, and its part after it.
     url: RefCell<(&'static str, LogUri)>,
-    head: RefCell<Option<Rc<UpstreamHead>>>,
+    head: RefCell<Option<Rc<ResponseHead>>>,
     trailers: RefCell<Vec<Header>>,
     cookie: RefCell<Option<Bytes>>,
     notices: RefCell<Vec<(Level, String)>>,
@@ -79,9 +90,28 @@ pub struct State {
     pub cache_status: Cell<Option<&'static str>>,
 }
 
+/// Those of a request. Most requests of a connection reuse the memory of the one before.
+static STATE: Key<Rc<State>> = Key::reusing(|state| Rc::get_mut(state).map(State::clear).is_some());
+
 impl State {
+    /// The state of a request; `None` if no upstream was used.
+    #[inline]
+    pub fn get(kept: &slots::State) -> Option<&Rc<State>> {
+        kept.get(&STATE)
+    }
+
+    /// The state of a request, made when it is first needed.
+    pub fn of(kept: &mut slots::State) -> &Rc<State> {
+        kept.of_mut(&STATE)
+    }
+
+    /// Makes this the state of a request.
+    pub fn share(self: Rc<Self>, kept: &mut slots::State) {
+        kept.set(&STATE, self);
+    }
+
     /// Clears the state, for another request.
-    pub(crate) fn clear(&mut self) {
+    fn clear(&mut self) {
         let mut tries = self.tries.take();
         tries.clear();
         *self = Self { tries: RefCell::new(tries), ..Self::default() };
@@ -158,12 +188,12 @@ impl State {
     }
 
     /// The head of the last response, for `$upstream_http_*`.
-    pub fn head(&self) -> Option<Rc<UpstreamHead>> {
+    pub fn head(&self) -> Option<Rc<ResponseHead>> {
         self.head.borrow().clone()
     }
 
     /// Notes the head of a response.
-    pub fn set_head(&self, head: Option<Rc<UpstreamHead>>) {
+    pub fn set_head(&self, head: Option<Rc<ResponseHead>>) {
         *self.head.borrow_mut() = head;
     }
 

@@ -5,6 +5,7 @@ use nowait_conf::{Cx, Scope};
 use nowait_upstream::Peer;
 use nowait_upstream::conf::{Expires, StickyCookie};
 
+use super::State;
 use crate::conf::upstream::Upstream;
 use crate::module::{Module, Parts, Place};
 use crate::outcome::Special;
@@ -21,7 +22,7 @@ fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
 /// Adds the cookie to the response.
 fn send(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     if !request.is_nested()
-        && let Some(cookie) = request.upstream.as_ref().and_then(|state| state.cookie())
+        && let Some(cookie) = State::get(&request.state).and_then(|state| state.cookie())
     {
         response.head.add("Set-Cookie", cookie);
     }

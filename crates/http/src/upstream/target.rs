@@ -1,11 +1,11 @@
 //! The destination of a request.
 
-use bytes::Bytes;
 use nowait_runtime::net::Address;
 use nowait_upstream::{Attempt, Tag};
 use rustc_hash::FxHasher;
 use std::hash::{BuildHasher, BuildHasherDefault};
 
+use super::LogUri;
 use crate::conf::upstream::Upstream;
 use crate::request::Request;
 
@@ -37,14 +37,4 @@ impl Target {
         let owner = request.current.number << 32 | u64::from(request.location.0);
         Tag { kind, owner }
     }
-}
-
-/// The URI in log lines.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum LogUri {
-    /// The URI as the client sent it.
-    #[default]
-    Unparsed,
-    /// This text.
-    Text(Bytes),
 }

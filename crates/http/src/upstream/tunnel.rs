@@ -6,69 +6,61 @@
 //! data. Most upstreams that close their direction are gone, so `lingering_timeout` applies then. nginx
 //! ends the tunnel when the first side closes.
 
+use std::cell::Cell;
+
 use nowait_runtime::buf::{Chain, Received};
 use nowait_runtime::net::{AfterEnd, Observer, RelayEnd, RelayOptions, Side, Sides, relay};
 
-use super::exchange::Exchange;
-use crate::connection::{Connection, Watch};
-use crate::log::Level;
-use crate::request::Request;
-use crate::response::{LocalFuture, Takeover};
+use super::exchange::UpstreamExchange;
+use crate::exchange::Watch;
+use crate::response::{BodyError, Duplex, LocalFuture, Takeover};
 
 /// An upstream connection that is joined to a client's connection.
 pub(super) struct Tunnel {
-    exchange: Box<Exchange>,
+    exchange: Box<UpstreamExchange>,
 }
 
 /// Counts the bytes sent to the client.
-struct Counter<'a>(&'a Request);
+struct Counter<'a>(&'a Cell<u64>);
 
 impl Observer for Counter<'_> {
     fn sent(&self, to: Side, bytes: usize) {
         if to == Side::Client {
-            let sent = &self.0.sent.bytes;
-            sent.set(sent.get() + bytes as u64);
+            self.0.set(self.0.get() + bytes as u64);
         }
     }
 }
 
 impl Tunnel {
-    pub(super) fn new(exchange: Box<Exchange>, watch: Option<Watch>) -> Self {
+    pub(super) fn new(exchange: Box<UpstreamExchange>, watch: Option<Watch>) -> Self {
         // From here on the client's end of sending is passed to the upstream.
         drop(watch);
         Self { exchange }
     }
 
-    async fn run(mut self, client: &Connection, request: &Request) {
+    async fn run(mut self, client: Duplex<'_>) -> Result<(), BodyError> {
         self.exchange.state.set_action(Some("proxying upgraded connection"));
         let upstream = self.exchange.stream().clone();
         let settings = self.exchange.settings.clone();
         let from_upstream = std::mem::replace(&mut self.exchange.input, Received::empty());
-        let first =
-            Sides { client: Chain::from(from_upstream), upstream: client.take_input().into() };
-        let linger = request.location().client.lingering_timeout.duration();
-        let mut options = RelayOptions::new(settings.read_timeout, AfterEnd::Linger(linger));
-        options.stuck = Sides {
-            client: crate::connection::send_timeout(request),
-            upstream: settings.send_timeout,
-        };
-        let streams = Sides { client: &client.stream, upstream: &*upstream };
-        let ended = relay(streams, first, &options, &Counter(request)).await;
-        if let RelayEnd::Idle | RelayEnd::Stuck(_) = ended {
-            request
-                .log(Level::Error, format_args!("upstream timed out (110: Connection timed out)"));
-        }
+        let first = Sides { client: Chain::from(from_upstream), upstream: client.received.into() };
+        let linger = AfterEnd::Linger(client.lingering_timeout);
+        let mut options = RelayOptions::new(settings.read_timeout, linger);
+        options.stuck = Sides { client: client.send_timeout, upstream: settings.send_timeout };
+        let streams = Sides { client: client.stream, upstream: &*upstream };
+        let ended = relay(streams, first, &options, &Counter(client.sent)).await;
         self.exchange.content = upstream.bytes_received();
+        if let RelayEnd::Idle | RelayEnd::Stuck(_) = ended {
+            let text = "upstream timed out (110: Connection timed out)";
+            return Err(BodyError::Upstream(text.to_owned()));
+        }
         self.exchange.state.set_action(None);
+        Ok(())
     }
 }
 
 impl Takeover for Tunnel {
-    fn run<'a>(
-        self: Box<Self>,
-        client: &'a Connection,
-        request: &'a Request,
-    ) -> LocalFuture<'a, ()> {
-        Box::pin((*self).run(client, request))
+    fn run<'a>(self: Box<Self>, client: Duplex<'a>) -> LocalFuture<'a, Result<(), BodyError>> {
+        Box::pin((*self).run(client))
     }
 }

@@ -32,9 +32,9 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// Number of bytes sent to the client.
     "bytes_sent" => |r, out| number(r.sent.bytes.get(), out);
     /// Serial number of the connection.
-    "connection" => |r, out| number(r.connection.number, out);
+    "connection" => |r, out| number(r.client().number, out);
     /// Number of requests on the connection so far, including this one.
-    "connection_requests" => |r, out| number(r.connection.requests.get().into(), out);
+    "connection_requests" => |r, out| number(r.client().requests.get().into(), out);
     /// `Content-Length` of the request.
     "content_length" => content_length;
     /// `Content-Type` of the request.
@@ -54,11 +54,11 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// Rate limit of the response in bytes per second.
     "limit_rate" => |r, out| number(r.limit_rate.get().unwrap_or(0), out);
     /// `p` if the request was pipelined, else `.`.
-    "pipe" => |r, out| { out.push(if r.pipelined { b'p' } else { b'.' }); true };
+    "pipe" => |r, out| { out.push(if r.persistence.pipelined { b'p' } else { b'.' }); true };
     /// Query string of the request.
     "query_string" => args;
     /// The `root` or `alias` of the current location with all symbolic links resolved.
-    "realpath_root" => |r, out| append(r.realpath_root.as_deref(), out);
+    "realpath_root" => |r, out| append(r.realpath.root.as_deref(), out);
     /// Client address.
     "remote_addr" => |r, out| { address::append_ip(r.peer(), out); true };
     /// Client port.
@@ -66,7 +66,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// User name given by HTTP Basic authentication.
     "remote_user" => |r, out| append(Credentials::of(r).as_ref().map(|c| &c.user[..]), out);
     /// The request line as the client sent it.
-    "request" => |r, out| { out.extend_from_slice(r.head.request_line()); !r.head.request_line().is_empty() };
+    "request" => |r, out| { out.extend_from_slice(&r.head.request_line()); !r.head.is_empty() };
     /// The request body, if it is in memory.
     "request_body" => request_body;
     /// Time that file operations of the request waited for a pool thread, in seconds with
@@ -96,17 +96,17 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// `http` or `https`.
     "scheme" => |_, out| append(Some(b"http"), out);
     /// Server address that accepted the request.
-    "server_addr" => |r, out| { address::append_local(r.connection.local(), out); true };
+    "server_addr" => |r, out| { address::append_local(r.exchange.local(), out); true };
     /// Name of the server that accepted the request.
     "server_name" => |r, out| { out.extend_from_slice(r.server_name()); true };
     /// Server port that accepted the request.
-    "server_port" => |r, out| { if let Some(port) = address::port(r.connection.local()) { number(u64::from(port), out); } true };
+    "server_port" => |r, out| { if let Some(port) = address::port(r.exchange.local()) { number(u64::from(port), out); } true };
     /// Protocol of the request, such as `HTTP/1.1`.
     "server_protocol" => |r, out| append(Some(r.head.protocol()).filter(|p| !p.is_empty()), out);
     /// Status of the response.
     "status" => status;
     /// Time since the connection was accepted, in seconds with millisecond resolution.
-    "connection_time" => |r, out| { seconds(since(r.connection.started), out); true };
+    "connection_time" => |r, out| { seconds(since(r.client().started), out); true };
     /// URI of the request: decoded, normalised, changed by internal redirects.
     "uri" => uri;
     /// `Connection` of the response.
@@ -131,7 +131,7 @@ pub const CHANGEABLE: &[Changeable] = &[
         name: "args",
         set: |r, value| {
             r.uri.args = Some(value.to_vec());
-            r.uri_unparsed = false;
+            r.rewriting.unparsed = false;
         },
     },
     Changeable { name: "limit_rate", set: set_limit_rate },
@@ -214,7 +214,7 @@ fn args(r: &Request, out: &mut Vec<u8>) -> bool {
 fn uri(r: &Request, out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(&r.uri.path);
     // A target that is no path is empty; without a request line there is none.
-    !r.uri.path.is_empty() || !r.head.request_line().is_empty()
+    !r.uri.path.is_empty() || !r.head.is_empty()
 }
 
 fn request_method(r: &Request, out: &mut Vec<u8>) -> bool {
@@ -269,9 +269,8 @@ fn request_body_file(r: &Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_filename(r: &Request, out: &mut Vec<u8>) -> bool {
-    let path = &r.location().path;
-    path.is_usable(r) && {
-        path.append_file(r, out);
+    r.has_file() && {
+        r.append_file(out);
         true
     }
 }
@@ -390,7 +389,7 @@ fn sent_content_type(r: &Request, out: &mut Vec<u8>) -> bool {
 
 fn sent_keep_alive(r: &Request, out: &mut Vec<u8>) -> bool {
     match r.location().client.keepalive_timeout.header {
-        Some(seconds) if r.keep_alive && r.sent.head_bytes.get() > 0 => {
+        Some(seconds) if r.persistence.keep_alive && r.sent.head_bytes.get() > 0 => {
             out.extend_from_slice(b"timeout=");
             number(seconds, out)
         }

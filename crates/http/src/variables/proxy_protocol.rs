@@ -24,13 +24,13 @@ pub const FAMILIES: &[Family] = &[Family {
           a number such as `0xae`; for the proxy's TLS connection `ssl_version`, `ssl_cn`, \
           `ssl_cipher`, `ssl_sig_alg`, `ssl_key_alg`, `ssl_verify` or `ssl_` and a number.",
     get: |r, name, out| {
-        let value = r.connection.proxy_protocol.get().and_then(|header| header.tlv(name));
+        let value = r.client().proxy_protocol.get().and_then(|header| header.tlv(name));
         value.map(|value| out.extend_from_slice(&value)).is_some()
     },
 }];
 
 fn of(r: &Request, out: &mut Vec<u8>, part: fn(&ProxyProtocol, &mut Vec<u8>) -> bool) -> bool {
-    r.connection.proxy_protocol.get().is_some_and(|header| part(header, out))
+    r.client().proxy_protocol.get().is_some_and(|header| part(header, out))
 }
 
 fn text(ip: std::net::IpAddr, out: &mut Vec<u8>) -> bool {

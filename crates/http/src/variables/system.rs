@@ -4,7 +4,7 @@ use super::Builtin;
 use super::core::{builtins, number};
 use crate::request::Request;
 use nowait_runtime::clock;
-use nowait_sys::tcp_info::{TcpInfo, tcp_info};
+use nowait_sys::tcp_info::TcpInfo;
 
 pub use nowait_front::NGINX_VERSION;
 
@@ -33,7 +33,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
 };
 
 fn tcp(r: &Request, part: fn(&TcpInfo) -> u32, out: &mut Vec<u8>) -> bool {
-    tcp_info(r.connection.stream.fd()).is_ok_and(|info| number(u64::from(part(&info)), out))
+    r.exchange.tcp_info().is_ok_and(|info| number(u64::from(part(&info)), out))
 }
 
 fn msec(_: &crate::request::Request, out: &mut Vec<u8>) -> bool {

@@ -16,7 +16,6 @@ use nowait_front::log::writer::Writer;
 use nowait_front::logs::Logs;
 use nowait_front::resolvers::Resolvers;
 use nowait_http::blocks;
-use nowait_http::connection::{self, Connection};
 use nowait_http::generation::{DEFAULT_POOL, Generation};
 use nowait_http::worker::Worker;
 use nowait_runtime::net::{Accepted, Listener, ListenerOptions};
@@ -95,8 +94,7 @@ impl Server {
 
 async fn accept(listener: Rc<Listener>, address: Arc<ListenAddress>, worker: Rc<Worker>) {
     while let Ok(Accepted { stream, peer }) = listener.accept().await {
-        let connection = Connection::new(worker.clone(), stream, peer, address.clone());
-        drop(spawn(connection::serve(connection)));
+        drop(spawn(worker.serve(stream, peer, address.clone())));
     }
 }
 
@@ -125,8 +123,7 @@ fn make(
         std::fs::create_dir_all(Path::new(std::ffi::OsStr::from_bytes(path))).unwrap();
     }
     if let Some(previous) = previous {
-        conf.limit_zones.adopt(&previous.conf.limit_zones);
-        conf.upstreams.adopt(&previous.conf.upstreams);
+        conf.adopt(&previous.conf);
     }
     nowait_http::health::prepare(&conf);
     let main_log = match plan.prints {

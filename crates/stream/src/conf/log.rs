@@ -4,7 +4,7 @@ use nowait_conf::{Cx, Diagnostic, Node};
 use nowait_front::log::access::AccessLogs;
 use nowait_front::log::directives::{self, AccessLog, ErrorLogTo, LogFileCache};
 
-use crate::session::Session;
+use crate::variables::complex::StreamVariables;
 
 nowait_conf::directives! {
     /// Logs of a server.
@@ -14,7 +14,7 @@ nowait_conf::directives! {
 
     /// Writes a line for every session when it ends, in a format that `log_format` in `stream`
     /// defines; there is no default format. Otherwise the same as `access_log` in `http`.
-    access_log: Vec<AccessLog<Session>>, in STREAM | STREAM_SERVER,
+    access_log: Vec<AccessLog<StreamVariables>>, in STREAM | STREAM_SERVER,
     args "path format [buffer=size] [gzip[=level]] [flush=time] [if=condition] | off";
     /// Keeps log files with variables in their path open, as in `http`.
     open_log_file_cache: LogFileCache = "off", in STREAM | STREAM_SERVER,
@@ -34,7 +34,7 @@ nowait_conf::rows! {
 }
 
 fn log_format(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    directives::log_format::<Session>(cx, node)
+    directives::log_format::<StreamVariables>(cx, node)
 }
 
 impl LogConf {

@@ -15,13 +15,12 @@ use nowait_front::upstreams::Upstreams;
 use nowait_sys::listen::ListenAddress;
 
 use crate::module::{Content, Handler};
-use crate::session::Session;
+use crate::variables::complex::StreamVariables;
 
-/// Text with session variables.
-pub type Complex = nowait_variables::Complex<Session>;
+pub use crate::variables::complex::Complex;
 
 /// The zones of `limit_conn` that were named so far, while the block is read.
-pub type ZonesNamed = Slots<Session, ()>;
+pub type ZonesNamed = Slots<StreamVariables, ()>;
 
 /// The content of the `stream` block; empty if there is none.
 #[derive(Default)]
@@ -29,16 +28,16 @@ pub struct StreamConf {
     pub(crate) servers: Box<[Server]>,
     pub(crate) listens: Box<[Listen]>,
     /// The variables in use.
-    pub variables: nowait_variables::Resolved<Session>,
+    pub variables: nowait_variables::Resolved<StreamVariables>,
     /// Groups of upstream servers.
-    pub upstreams: Upstreams<Session>,
+    pub upstreams: Upstreams<StreamVariables>,
     /// Settings of the resolvers, indexed by their numbers.
     pub resolvers: Vec<Arc<nowait_resolver::Settings>>,
     /// The access logs of the block itself: as in nginx, their files are opened even if every
     /// server has its own logs.
     pub access_logs: nowait_front::log::access::AccessLogs,
     /// Zones of `limit_conn`.
-    pub limit_zones: Box<[LimitZone<Session, ()>]>,
+    pub limit_zones: Box<[LimitZone<StreamVariables, ()>]>,
     /// Name resolution where no server overrides it.
     pub resolving: Resolving,
 }

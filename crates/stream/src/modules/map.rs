@@ -4,7 +4,7 @@
 
 use crate::conf::core::accepted;
 use crate::module::Module;
-use crate::session::Session;
+use crate::variables::complex::StreamVariables;
 
 /// This module.
 pub static MODULE: Module =
@@ -14,7 +14,7 @@ nowait_conf::rows! {
     pub static MAP_ROWS, module "stream_map";
 
     /// Defines a session variable by a table, as `map` in `http` does for requests.
-    block "map" => nowait_variables::map::map::<Session>, in STREAM, take exactly(2), args "string $variable { ... }";
+    block "map" => nowait_variables::map::map::<StreamVariables>, in STREAM, take exactly(2), args "string $variable { ... }";
     /// Accepted for compatibility: the table needs no tuning.
     "map_hash_max_size" => accepted, in STREAM, take exactly(1), default "2048", args "size";
     /// Accepted for compatibility: the table needs no tuning.
@@ -26,7 +26,7 @@ nowait_conf::rows! {
 
     /// Defines a variable by the client's address, or by the address in another variable, as `geo`
     /// in `http` does, except for `proxy`.
-    block "geo" => nowait_variables::geo::geo::<Session>, in STREAM, take between(1, 2), args "[$address] $variable { ... }";
+    block "geo" => nowait_variables::geo::geo::<StreamVariables>, in STREAM, take between(1, 2), args "[$address] $variable { ... }";
 }
 
 nowait_conf::rows! {
@@ -34,5 +34,5 @@ nowait_conf::rows! {
 
     /// Defines a variable by the hash of a string: each value receives its share of all strings,
     /// `*` the rest.
-    block "split_clients" => nowait_variables::split_clients::split_clients::<Session>, in STREAM, take exactly(2), args "string $variable { ... }";
+    block "split_clients" => nowait_variables::split_clients::split_clients::<StreamVariables>, in STREAM, take exactly(2), args "string $variable { ... }";
 }

@@ -37,6 +37,7 @@ use crate::module::{Content, Step};
 use crate::session::{Session, Transport, take_input};
 use crate::status::Status;
 use crate::tries::{PeerName, Try};
+use crate::variables::complex::StreamVariables;
 use conf::{Pass, Proxy, ProxyConf, ProxyVersion};
 use server_name::ServerText;
 
@@ -401,7 +402,7 @@ impl<'a> Search<'a> {
 }
 
 /// The servers that a text with variables names.
-async fn find(session: &Session, text: &Complex) -> Result<Upstream<Session>, Status> {
+async fn find(session: &Session, text: &Complex) -> Result<Upstream<StreamVariables>, Status> {
     let text = session.evaluate(text);
     let parsed = ServerText::parse(&text).map_err(|problem| {
         let shown = String::from_utf8_lossy(&text);

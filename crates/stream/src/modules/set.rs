@@ -2,12 +2,13 @@
 //! `ngx_stream_set_module`.
 
 use nowait_conf::{Cx, Diagnostic, Node, Scope};
-use nowait_variables::{Place, Slot, Subject, Table, variable_name};
+use nowait_variables::{Place, Slot, Subject, variable_name};
 
 use crate::conf::Complex;
 use crate::module::{Handler, Module, Phase, Step};
 use crate::session::Session;
 use crate::status::Status;
+use crate::variables::complex::Table;
 
 /// This module.
 pub static MODULE: Module =
@@ -37,7 +38,7 @@ struct Sets(Vec<Set>);
 fn set(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [name, value] = &node.args[..] else { return Err(node.arity_error()) };
     let variable = variable_name(name)?;
-    let place = cx.global::<Table<Session>>().define_set(variable);
+    let place = cx.global::<Table>().define_set(variable);
     let slot = match place.map_err(|error| name.error(error.to_string()))? {
         Place::Slot(slot) => slot,
         Place::Builtin(_) => unreachable!("no built-in variable of sessions can be changed"),

@@ -1,6 +1,7 @@
 //! Variables of sessions: how a table of them is written, and those of the core. nginx:
 //! `ngx_stream_variables.c`.
 
+pub mod complex;
 pub mod core;
 pub mod upstream;
 

@@ -5,9 +5,9 @@
 
 pub mod conf;
 
+use self::conf::AdditionConf;
 use crate::body::{Piece, Sequence};
 use crate::module::{Module, Parts, Place};
-use crate::modules::addition::conf::AdditionConf;
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::Response;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use nowait_conf::{Cx, Scope};
 
 /// This module.
-pub(crate) static MODULE: Module =
+pub static MODULE: Module =
     Module { rows: &[AdditionConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {

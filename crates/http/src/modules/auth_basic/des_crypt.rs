@@ -81,7 +81,7 @@ const BOXES: [[u8; 64]; 8] = [
 ];
 
 /// The encrypted form of a password with this salt: 13 characters. `None` for an invalid salt.
-pub(crate) fn crypt(password: &[u8], salt: [u8; 2]) -> Option<Vec<u8>> {
+pub(super) fn crypt(password: &[u8], salt: [u8; 2]) -> Option<Vec<u8>> {
     let mut expansion = EXPANSION;
     for (n, character) in salt.iter().enumerate() {
         let bits = DIGITS.iter().position(|digit| digit == character)?;

@@ -12,7 +12,7 @@ const ROUNDS: u32 = 1000;
 const ORDER: [u8; 16] = [12, 6, 0, 13, 7, 1, 14, 8, 2, 15, 9, 3, 5, 10, 4, 11];
 
 /// The encrypted form of a password; `settings` follow the magic: the salt, up to a `$`.
-pub(crate) fn crypt(password: &[u8], magic: &[u8], settings: &[u8]) -> Vec<u8> {
+pub(super) fn crypt(password: &[u8], magic: &[u8], settings: &[u8]) -> Vec<u8> {
     let salt = settings.split(|&b| b == b'$').next().unwrap_or_default();
     let salt = &salt[..salt.len().min(SALT_BYTES_MAX)];
     let mut out = [magic, salt, b"$"].concat();

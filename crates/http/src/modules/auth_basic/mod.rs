@@ -10,17 +10,17 @@ pub mod conf;
 mod des_crypt;
 mod md5_crypt;
 mod password;
-pub(crate) mod user_file;
+mod user_file;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 use nowait_front::access::Verdict;
 use nowait_runtime::pool::{Class, Op};
 
+use self::conf::AuthConf;
 use crate::credentials::Credentials;
 use crate::log::Level;
 use crate::module::{Handler, Module, Parts, Phase, Step};
-use crate::modules::auth_basic::conf::AuthConf;
 use crate::outcome::{Outcome, Special};
 use crate::request::Request;
 use crate::response::Header;

@@ -52,12 +52,12 @@ pub(super) enum Check {
 }
 
 /// Whether checking an entry takes too long for the loop.
-pub(crate) fn is_slow(entry: &[u8]) -> bool {
+pub(super) fn is_slow(entry: &[u8]) -> bool {
     !entry.starts_with(b"{")
 }
 
 /// Checks a password. nginx: `ngx_crypt`.
-pub(crate) fn check(entry: &[u8], password: &[u8]) -> Check {
+pub(super) fn check(entry: &[u8], password: &[u8]) -> Check {
     if password.len() > PASSWORD_BYTES_MAX {
         return Check::Wrong;
     }
@@ -183,7 +183,7 @@ fn number(text: &[u8]) -> Option<u32> {
 }
 
 /// Writes bytes of a digest, three at a time in the given order, as digits, the low ones first.
-pub(crate) fn push_digits(out: &mut Vec<u8>, digest: &[u8], order: &[u8]) {
+pub(super) fn push_digits(out: &mut Vec<u8>, digest: &[u8], order: &[u8]) {
     for group in order.chunks(3) {
         let bytes = group.iter().map(|&at| u32::from(digest[usize::from(at)]));
         let bits = bytes.enumerate().fold(0, |bits, (n, byte)| bits | byte << (8 * n));

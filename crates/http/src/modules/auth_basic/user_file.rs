@@ -96,10 +96,10 @@ pub(super) async fn load(request: &Request, path: &Bytes) -> Result<UserFile, Lo
     if path.contains(&0) {
         return Err(LoadError::Missing(io::Error::from(io::ErrorKind::NotFound)));
     }
-    let io = request.io().for_client(request.connection.number);
+    let io = request.io().for_client(request.client().number);
     // The stamp is taken before the text: a change between the two is noticed next time.
     let stamp = Stamp::of(&fs::stat(&io, path, Symlinks::Follow).await?);
-    let files = request.connection.worker.state.of(&FILES);
+    let files = request.exchange.services().state.of(&FILES);
     if let Some(file) = files.borrow_mut().find(path, stamp) {
         return Ok(file);
     }
@@ -123,7 +123,7 @@ impl Stamp {
 
 impl UserFile {
     /// Checks a password.
-    pub(crate) fn check(&self, user: &[u8], password: &[u8]) -> Check {
+    pub(super) fn check(&self, user: &[u8], password: &[u8]) -> Check {
         match self.entry(user) {
             Some(entry) => password::check(entry, password),
             None => Check::Unknown,
@@ -131,7 +131,7 @@ impl UserFile {
     }
 
     /// Checks a password if that takes almost no time.
-    pub(crate) fn check_at_once(&self, user: &[u8], password: &[u8]) -> Option<Check> {
+    pub(super) fn check_at_once(&self, user: &[u8], password: &[u8]) -> Option<Check> {
         if self.0.len() > SEARCHED_AT_ONCE_MAX {
             return None;
         }

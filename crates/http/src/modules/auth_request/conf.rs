@@ -2,8 +2,7 @@
 
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
 
-use crate::variables::complex::Complex;
-use crate::variables::{Place, Table};
+use crate::variables::complex::{Complex, Place, Table};
 
 nowait_conf::directives! {
     /// Authorisation by a subrequest.

@@ -8,13 +8,13 @@ pub mod conf;
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 
+use self::conf::AuthRequestConf;
 use crate::log::Level;
 use crate::module::{Handler, Module, Parts, Phase, Step};
-use crate::modules::auth_request::conf::AuthRequestConf;
 use crate::outcome::{Outcome, Special};
 use crate::request::Request;
 use crate::subrequest::{self, Subrequest};
-use crate::variables::Place;
+use crate::variables::complex::Place;
 
 /// This module.
 pub static MODULE: Module =

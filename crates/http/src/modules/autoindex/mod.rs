@@ -1,6 +1,7 @@
 //! `autoindex`: listings of directories. nginx: `ngx_http_autoindex_module`.
 
-pub(crate) mod listing;
+pub mod conf;
+mod listing;
 
 use std::collections::VecDeque;
 
@@ -9,9 +10,10 @@ use nowait_conf::{Cx, Scope};
 use nowait_message::Method;
 use nowait_runtime::fs::{self, Kind, Listing, ReadDirOptions};
 
-use crate::conf::content::{AutoindexConf, ListingFormat};
+use self::conf::{AutoindexConf, ListingFormat};
 use crate::directories::{ENTRIES_MAX, refuse};
 use crate::log::Level;
+use crate::mime::CHARSET;
 use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
@@ -53,7 +55,7 @@ async fn run(request: &mut Request, conf: &AutoindexConf) -> Outcome {
         Err(outcome) => return outcome,
     };
     let mut path = Vec::new();
-    request.location().path.append_file(request, &mut path);
+    request.append_file(&mut path);
     let io = request.io();
     let options = ReadDirOptions { entries_max: ENTRIES_MAX, metadata: true };
     let listing = match fs::read_dir(&io, &path, &options).await {
@@ -109,10 +111,11 @@ fn respond(request: &Request, conf: &AutoindexConf, format: &Format, listing: Li
         .collect();
     let offset = nowait_runtime::clock().utc_offset_seconds();
     let local = conf.autoindex_localtime && *format == Format::Html;
+    let charset = request.location().settings.get(&CHARSET);
     let options = Options {
         exact_size: conf.autoindex_exact_size,
         offset_seconds: if local { offset } else { 0 },
-        utf8: request.location().charset.is_utf8(),
+        utf8: charset.is_some_and(|name| name.eq_ignore_ascii_case(b"utf-8")),
     };
     let chunks = listing::render(format, &request.uri.path, &mut entries, options);
     let mut head = Head::new(200);

@@ -5,9 +5,8 @@ pub mod conf;
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 
+use self::conf::{Expires, HeadersConf};
 use crate::module::{Filter, Module, Parts, Place};
-use crate::modules::headers::conf::Expires;
-use crate::modules::headers::conf::HeadersConf;
 use crate::order::Apart;
 use crate::outcome::Special;
 use crate::request::Request;
@@ -15,7 +14,7 @@ use crate::response::{Head, Header, Response};
 use nowait_message::http_date;
 
 /// This module.
-pub(crate) static MODULE: Module =
+pub static MODULE: Module =
     Module { rows: &[HeadersConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {

@@ -7,8 +7,8 @@ use nowait_conf::{Bounded, Cx, Diagnostic, Node, Scope, Word};
 use nowait_front::limit::connections::{self, ConnectionLimit, ConnectionLimits};
 use nowait_front::limit::{self, LimitLevel, LimitZone, Milli, ONE, Parameters, Slots, positive};
 
-use crate::modules::limit::requests::{self, Bucket};
-use crate::request::Request;
+use super::requests::{self, Bucket};
+use crate::variables::complex::HttpVariables;
 
 /// The parameter of limits that count requests to upstream servers.
 const FETCHES: &[u8] = b"fetches";
@@ -145,9 +145,9 @@ struct FetchesAtOnce(ConnectionLimits);
 #[derive(Default)]
 pub struct LimitZones {
     /// For `limit_req`.
-    pub requests: Box<[LimitZone<Request, Bucket>]>,
+    pub requests: Box<[LimitZone<HttpVariables, Bucket>]>,
     /// For `limit_conn`.
-    pub connections: Box<[LimitZone<Request, ()>]>,
+    pub connections: Box<[LimitZone<HttpVariables, ()>]>,
 }
 
 impl LimitZones {
@@ -163,8 +163,8 @@ impl LimitZones {
 /// The zones named until now.
 #[derive(Default)]
 pub struct Named {
-    requests: Slots<Request, Bucket>,
-    connections: Slots<Request, ()>,
+    requests: Slots<HttpVariables, Bucket>,
+    connections: Slots<HttpVariables, ()>,
 }
 
 impl Named {

@@ -22,18 +22,21 @@ use nowait_runtime::task::{Either, select};
 use nowait_runtime::time::process_start;
 use nowait_runtime::{now, sleep};
 
+use self::conf::{
+    LIMIT_CONN_ROWS, LIMIT_REQ_ROWS, LimitConnConf, LimitReqConf, LimitZones, Limits, Named,
+    RequestLimit,
+};
+use crate::conf::HttpConf;
 use crate::log::Level;
 use crate::module::{Handler, Module, Parts, Phase, Step};
-use crate::modules::limit::conf::{
-    LIMIT_CONN_ROWS, LIMIT_REQ_ROWS, LimitConnConf, LimitReqConf, Limits, RequestLimit,
-};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::slots::Key;
+use crate::upstream::gate::GATE;
 use crate::variables::Builtin;
 use crate::variables::core::builtins;
 
-pub use fetches::{fetch, limits_fetches};
+use fetches::Fetches;
 use requests::{Asked, Verdict};
 
 /// Longest key that is limited. nginx: the length of a key has two bytes.
@@ -44,11 +47,10 @@ pub static MODULE: Module = Module {
     rows: &[LIMIT_REQ_ROWS, LimitReqConf::ROWS, LIMIT_CONN_ROWS, LimitConnConf::ROWS],
     build: Some(build),
     variables: BUILTINS,
+    finish: Some(finish),
+    adopt: Some(adopt),
     ..Module::EMPTY
 };
-
-/// The limits of a location, for its fetches.
-static LIMITS: Key<Arc<Limits>> = Key::new();
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     let Some(limits) = Limits::resolve(cx, chain) else { return };
@@ -59,20 +61,45 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     if !limits.connections.is_empty() {
         parts.handler(Phase::Preaccess, Connections(limits.clone()));
     }
-    parts.settings.set(&LIMITS, limits);
+    if !limits.fetches.is_empty() || !limits.fetches_at_once.is_empty() {
+        parts.settings.set(&GATE, Box::new(Fetches(limits)));
+    }
+}
+
+/// The zones of the configuration.
+static ZONES: Key<LimitZones> = Key::new();
+
+/// Limits may name zones that are defined later: at the end, all must be defined.
+fn finish(cx: &mut Cx<'_>, conf: &mut HttpConf) {
+    let zones = cx.take_global::<Named>().resolve(cx);
+    conf.settings.set(&ZONES, zones);
+}
+
+fn adopt(conf: &mut HttpConf, previous: &HttpConf) {
+    if let (Some(zones), Some(previous)) =
+        (conf.settings.get_mut(&ZONES), previous.settings.get(&ZONES))
+    {
+        zones.adopt(previous);
+    }
 }
 
 /// Status of a request whose client has gone. nginx: `NGX_HTTP_CLIENT_CLOSED_REQUEST`.
 const CLIENT_HAS_GONE: u16 = 499;
 
 /// The variables of this module.
-pub const BUILTINS: &[Builtin] = builtins! {
+const BUILTINS: &[Builtin] = builtins! {
     /// Result of `limit_conn`: `PASSED`, `REJECTED` or `REJECTED_DRY_RUN`. Limits with `fetches`
     /// are evaluated last.
-    "limit_conn_status" => |r, out| said(fetched(r, |own| own.fetches_at_once).or_else(|| counted(r, |all| &all.connections)), out);
+    "limit_conn_status" => |r, out| {
+        let last = fetched(r, |own| own.fetches_at_once);
+        said(last.or_else(|| counted(r, |all| &all.connections)), out)
+    };
     /// Result of `limit_req`: `PASSED`, `DELAYED`, `REJECTED`, `DELAYED_DRY_RUN` or
     /// `REJECTED_DRY_RUN`. Limits with `fetches` are evaluated last.
-    "limit_req_status" => |r, out| said(fetched(r, |own| own.fetches).or_else(|| counted(r, |all| &all.requests)), out);
+    "limit_req_status" => |r, out| {
+        let last = fetched(r, |own| own.fetches);
+        said(last.or_else(|| counted(r, |all| &all.requests)), out)
+    };
 };
 
 fn counted(request: &Request, of: fn(&Counted) -> &Cell<Option<Decision>>) -> Option<Decision> {
@@ -133,8 +160,8 @@ impl Handler for Requests {
             Turn::Go => Step::Next(request),
             Turn::Refuse(status) => Step::Done(request, Outcome::status(status)),
             Turn::Wait(time) => Step::wait(async move {
-                let connection = request.connection.clone();
-                match select(sleep(time), connection.stream.hangup()).await {
+                let exchange = request.exchange.clone();
+                match select(sleep(time), exchange.hangup()).await {
                     Either::Left(()) => Step::Next(request),
                     // Nothing was started for a client that has gone meanwhile. nginx:
                     // `ngx_http_test_reading`.
@@ -152,8 +179,8 @@ impl Handler for Requests {
 /// Evaluates some of a location's limits; `None` if none applies to the request.
 fn ask(request: &Request, limits: &Limits, asked: &[RequestLimit]) -> (Option<Decision>, Turn) {
     let current = request.current.clone();
-    let zones = &current.conf.limit_zones.requests;
-    let limited = asked.iter().map(|limit| (limit, &zones[limit.zone]));
+    let zones = current.conf.settings.get(&ZONES).map_or(&[][..], |zones| &zones.requests);
+    let limited = asked.iter().filter_map(|limit| Some((limit, zones.get(limit.zone)?)));
     let keyed: Vec<_> = limited
         .filter_map(|(limit, zone)| Some((limit, zone, key(request, zone, REQUEST_KEY_BYTES_MAX)?)))
         .collect();
@@ -237,7 +264,8 @@ fn hold(
     limits: &Limits,
     asked: &[ConnectionLimit],
 ) -> (Vec<Held>, Option<Decision>, Turn) {
-    let zones = &request.current.conf.limit_zones.connections;
+    let zones = request.current.conf.settings.get(&ZONES);
+    let zones = zones.map_or(&[][..], |zones| &zones.connections);
     let (zone, why) = match connections::ask(request, asked, zones) {
         Answer::Unlimited => return (Vec::new(), None, Turn::Go),
         Answer::Counted(held) => return (held, Some(Decision::Passed), Turn::Go),

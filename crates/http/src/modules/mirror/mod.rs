@@ -9,8 +9,8 @@ pub mod conf;
 
 use nowait_conf::{Cx, Scope};
 
+use self::conf::MirrorConf;
 use crate::module::{Handler, Module, Parts, Phase, Step};
-use crate::modules::mirror::conf::MirrorConf;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::request_body;

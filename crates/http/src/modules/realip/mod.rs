@@ -13,10 +13,10 @@ use nowait_conf::{Cx, Scope};
 use nowait_front::realip::{Trusted, trusts};
 use nowait_runtime::net::Address;
 
+use self::conf::{RealIpConf, Source};
 use crate::address;
 use crate::forwarded;
 use crate::module::{Handler, Module, Parts, Phase, Step};
-use crate::modules::realip::conf::{RealIpConf, Source};
 use crate::request::Request;
 use crate::variables::Builtin;
 use crate::variables::core::{builtins, number};
@@ -49,7 +49,7 @@ impl Handler for RealIp {
 }
 
 fn find(request: &Request, conf: &RealIpConf) -> Option<SocketAddr> {
-    if !trusts(&conf.set_real_ip_from, &request.connection.peer) {
+    if !trusts(&conf.set_real_ip_from, &request.client().peer) {
         return None;
     }
     let lines = |name: &[u8]| {
@@ -60,7 +60,7 @@ fn find(request: &Request, conf: &RealIpConf) -> Option<SocketAddr> {
             .collect::<Vec<_>>()
     };
     let values = match &conf.real_ip_header {
-        Source::ProxyProtocol => return Some(request.connection.proxy_protocol.get()?.source),
+        Source::ProxyProtocol => return Some(request.client().proxy_protocol.get()?.source),
         Source::ForwardedFor => lines(b"x-forwarded-for"),
         Source::Field(name) => lines(name).into_iter().take(1).collect(),
     };
@@ -74,9 +74,9 @@ fn find(request: &Request, conf: &RealIpConf) -> Option<SocketAddr> {
 }
 
 /// The variables of this module.
-pub const BUILTINS: &[Builtin] = builtins! {
+const BUILTINS: &[Builtin] = builtins! {
     /// The connection's original client address, before `$remote_addr` was replaced.
-    "realip_remote_addr" => |r, out| { address::append_ip(&r.connection.peer, out); true };
+    "realip_remote_addr" => |r, out| { address::append_ip(&r.client().peer, out); true };
     /// The connection's original client port.
-    "realip_remote_port" => |r, out| { if let Some(port) = address::port(&r.connection.peer) { number(u64::from(port), out); } true };
+    "realip_remote_port" => |r, out| { if let Some(port) = address::port(&r.client().peer) { number(u64::from(port), out); } true };
 };

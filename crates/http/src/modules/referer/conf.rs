@@ -6,6 +6,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Regex as Compiled, Scope, Word};
 use nowait_front::servers::ServerName;
 use nowait_variables::Regex;
 
+use crate::conf::place::ServerNames;
 use crate::server_name::{Inserted, Names};
 
 nowait_conf::directives! {
@@ -30,10 +31,6 @@ nowait_conf::rows! {
     /// path, or `~` and a case-insensitive regular expression for the text after the scheme.
     "valid_referers" => valid_referers, in SERVER | LOCATION, take at_least(1), args "none | blocked | server_names | string ...";
 }
-
-/// The names of the server that is being resolved.
-#[derive(Default)]
-pub struct ServerNames(pub Vec<ServerName>);
 
 /// The `valid_referers` of one block.
 #[derive(Default)]

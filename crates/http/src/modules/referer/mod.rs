@@ -10,9 +10,9 @@ use std::sync::Arc;
 use nowait_conf::{Cx, Scope};
 use nowait_message::Known;
 
+use self::conf::{REFERER_ROWS, RefererHashConf, Referers};
 use crate::log::Level;
 use crate::module::{Module, Parts};
-use crate::modules::referer::conf::{REFERER_ROWS, RefererHashConf, Referers};
 use crate::request::Request;
 use crate::slots::Key;
 use crate::variables::core::builtins;

@@ -9,9 +9,9 @@ use md5::{Digest, Md5};
 use nowait_conf::{Cx, Scope};
 use subtle::ConstantTimeEq;
 
+use self::conf::SecureLinkConf;
 use crate::base64;
 use crate::module::{Module, Parts};
-use crate::modules::secure_link::conf::SecureLinkConf;
 use crate::request::Request;
 use crate::slots::Key;
 use crate::variables::Builtin;

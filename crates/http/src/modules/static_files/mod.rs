@@ -1,12 +1,14 @@
 //! Files of the document root. nginx: `ngx_http_static_module`.
 
-pub(crate) mod precompressed;
+pub mod conf;
+mod precompressed;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 use nowait_message::Method;
 use nowait_runtime::fs::{File, Kind};
 
+use self::conf::{BrotliStaticConf, GzipStaticConf, ZstdStaticConf};
 use crate::files::{self, OpenError};
 use crate::log::Level;
 use crate::module::{Handler, Module, Parts, Phase, Step};
@@ -17,12 +19,17 @@ use nowait_message::escape;
 use nowait_message::etag;
 
 /// This module.
-pub static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
+pub static MODULE: Module = Module {
+    rows: &[GzipStaticConf::ROWS, BrotliStaticConf::ROWS, ZstdStaticConf::ROWS],
+    build: Some(build),
+    ..Module::EMPTY
+};
 
 /// Responds with the request's file; declines URIs that end with a slash.
 struct StaticFile;
 
-fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    precompressed::build(cx, chain, parts);
     parts.handler(Phase::Content, StaticFile);
 }
 
@@ -35,7 +42,7 @@ impl Handler for StaticFile {
             return Step::Next(request);
         }
         let mut path = request.take_path();
-        request.location().path.append_file(request, &mut path);
+        request.append_file(&mut path);
         match files::try_open(request, &path) {
             Some(opened) => {
                 let outcome = answer(request, path, opened);
@@ -73,14 +80,14 @@ fn respond(request: &mut Request, path: &[u8], file: File) -> Outcome {
 }
 
 /// The response for a path that is neither a file nor a directory.
-pub(crate) fn not_regular(request: &Request, path: &[u8]) -> Outcome {
+fn not_regular(request: &Request, path: &[u8]) -> Outcome {
     let path = String::from_utf8_lossy(path);
     request.log(Level::Crit, format_args!("\"{path}\" is not a regular file"));
     Outcome::status(404)
 }
 
 /// A response with a whole file.
-pub(crate) fn whole(request: &Request, file: File) -> Response {
+fn whole(request: &Request, file: File) -> Response {
     let meta = file.metadata();
     let (size, mtime) = (meta.size, meta.mtime);
     let location = request.location();

@@ -11,13 +11,11 @@ use nowait_conf::{Cx, Scope};
 use nowait_message::Method;
 use nowait_runtime::fs::{File, Kind};
 
-use crate::codings::{self, Coding};
-use crate::conf::codings::{BrotliStaticConf, ZstdStaticConf};
-use crate::conf::gzip::{GzipStatic, GzipStaticConf};
+use super::conf::{BrotliStaticConf, GzipStaticConf, When, ZstdStaticConf};
+use crate::accept_encoding::{self, Coding};
 use crate::files::{self, OpenError};
-use crate::gzip;
 use crate::log::Level;
-use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::module::{Handler, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::Head;
@@ -27,7 +25,7 @@ use crate::response::Head;
 struct Candidate {
     /// `None`: gzip, which has its own rules.
     coding: Option<Coding>,
-    setting: GzipStatic,
+    setting: When,
 }
 
 impl Candidate {
@@ -46,20 +44,13 @@ impl Candidate {
     /// Whether the client accepts the file.
     fn is_allowed(self, request: &mut Request) -> bool {
         match (self.setting, self.coding) {
-            (GzipStatic::Off, _) => false,
-            (GzipStatic::Always, _) => true,
-            (GzipStatic::On, None) => gzip::is_accepted(request, &Head::default()),
-            (GzipStatic::On, Some(coding)) => codings::weight(request, coding) > 0,
+            (When::Off, _) => false,
+            (When::Always, _) => true,
+            (When::On, None) => accept_encoding::is_accepted(request, &Head::default()),
+            (When::On, Some(coding)) => accept_encoding::weight(request, coding) > 0,
         }
     }
 }
-
-/// This module.
-pub static MODULE: Module = Module {
-    rows: &[GzipStaticConf::ROWS, BrotliStaticConf::ROWS, ZstdStaticConf::ROWS],
-    build: Some(build),
-    ..Module::EMPTY
-};
 
 /// Codings to try, in this order.
 type Candidates = [Option<Candidate>; 3];
@@ -67,7 +58,7 @@ type Candidates = [Option<Candidate>; 3];
 /// Responds with a compressed file if the client accepts it and it exists.
 struct Precompressed(Box<[Candidate]>);
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     let settings = [
         (Some(Coding::Brotli), BrotliStaticConf::resolve(cx, chain).brotli_static),
         (Some(Coding::Zstd), ZstdStaticConf::resolve(cx, chain).zstd_static),
@@ -75,7 +66,7 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     ];
     let all = settings.map(|(coding, setting)| Candidate { coding, setting });
     let enabled: Box<[_]> =
-        all.into_iter().filter(|candidate| candidate.setting != GzipStatic::Off).collect();
+        all.into_iter().filter(|candidate| candidate.setting != When::Off).collect();
     if !enabled.is_empty() {
         parts.handler(Phase::Content, Precompressed(enabled));
     }
@@ -102,7 +93,8 @@ impl Precompressed {
         }
         if self.0.len() > 1 {
             candidates.sort_by_cached_key(|candidate| {
-                let weight = |of: Candidate| of.coding.map_or(1, |c| codings::weight(request, c));
+                let weight =
+                    |of: Candidate| of.coding.map_or(1, |c| accept_encoding::weight(request, c));
                 Reverse(candidate.map(weight))
             });
         }
@@ -137,12 +129,12 @@ fn run(request: &mut Request, candidates: Candidates, first: usize) -> Step<'_> 
 /// Whether to look for the file.
 fn is_wanted(request: &mut Request, candidate: Candidate) -> bool {
     // With `gzip_vary`, clients that don't get the file are told that there is one.
-    candidate.is_allowed(request) || request.location().gzip.gzip_vary
+    candidate.is_allowed(request) || request.location().accept_encoding.gzip_vary
 }
 
 fn take_path(request: &mut Request, candidate: Candidate) -> Vec<u8> {
     let mut path = request.take_path();
-    request.location().path.append_file(request, &mut path);
+    request.append_file(&mut path);
     path.extend_from_slice(candidate.suffix());
     path
 }
@@ -176,8 +168,8 @@ fn outcome(
             return None;
         }
     };
-    if candidate.setting == GzipStatic::On {
-        crate::gzip::state(request).vary = true;
+    if candidate.setting == When::On {
+        accept_encoding::set_varies(request);
     }
     if !candidate.is_allowed(request) {
         return None;

@@ -47,12 +47,12 @@ nowait_conf::rows! {
 }
 
 fn status_api(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    set_content(cx, node, |_, _| Some(Format::Json));
+    set_content(cx, node, |_, _, _| Format::Json);
     Ok(())
 }
 
 fn metrics(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    set_content(cx, node, |_, _| Some(Format::OpenMetrics));
+    set_content(cx, node, |_, _, _| Format::OpenMetrics);
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
 
+use super::replace::Patterns;
 use crate::conf::content_types::ContentTypes;
-use crate::modules::sub_filter::replace::Patterns;
 use crate::variables::complex::Complex;
 
 /// Most `sub_filter` directives of one level. nginx: the same.

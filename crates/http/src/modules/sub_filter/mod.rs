@@ -1,25 +1,24 @@
 //! `sub_filter`: replaces strings in a response as it is sent. nginx: `ngx_http_sub_filter_module`.
 //!
-//! [`crate::modules::sub_filter::replace`] searches; this module wraps bodies.
+//! [`self::replace`] searches; this module wraps bodies.
 
 pub mod conf;
-pub(crate) mod replace;
+mod replace;
 
 use nowait_conf::{Cx, Scope};
 use std::sync::Arc;
 
+use self::conf::{SubConf, SubFilter};
+use self::replace::{Patterns, Replacer};
 use crate::filter::Pull;
 use crate::module::{Filter, Module, Parts, Place};
-use crate::modules::sub_filter::conf::{SubConf, SubFilter};
-use crate::modules::sub_filter::replace::{Patterns, Replacer};
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Body, BodyError, BodySource, LocalFuture, Part, Response};
 use nowait_message::etag;
 
 /// This module.
-pub(crate) static MODULE: Module =
-    Module { rows: &[SubConf::ROWS], build: Some(build), ..Module::EMPTY };
+pub static MODULE: Module = Module { rows: &[SubConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     if let Some(filter) = SubFilter::resolve(cx, chain) {

@@ -5,10 +5,10 @@ pub mod conf;
 use nowait_conf::{Cx, Scope};
 use nowait_runtime::fs::Kind;
 
+use self::conf::{Candidate, Fallback, TryFiles, TryFilesConf};
 use crate::files;
 use crate::log::Level;
 use crate::module::{Handler, Module, Parts, Phase, Step};
-use crate::modules::try_files::conf::{Candidate, Fallback, TryFiles, TryFilesConf};
 use crate::outcome::Outcome;
 use crate::path::Append;
 use crate::request::Request;
@@ -25,7 +25,7 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 
 impl Handler for TryFiles {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        if !request.location().path.is_usable(request) {
+        if !request.has_file() {
             return Step::Done(request, Outcome::status(500));
         }
         Step::wait(async move {
@@ -90,7 +90,7 @@ fn adopt(request: &mut Request, append: Append, name: Vec<u8>, candidate: &Candi
         }
         Append::Nothing if !candidate.directory => {
             request.uri.path = name;
-            request.uri_is_file = true;
+            request.rewriting.is_file = true;
         }
         Append::Nothing => {}
     }

@@ -12,10 +12,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 
+use self::conf::{Expires, Flags, UserId, UserIdConf};
 use crate::base64;
 use crate::log::Level;
 use crate::module::{Module, Parts, Place};
-use crate::modules::userid::conf::{Expires, Flags, UserId, UserIdConf};
 use crate::request::Request;
 use crate::response::Response;
 use crate::slots::Key;
@@ -227,7 +227,7 @@ fn give(request: &Request, conf: &UserIdConf, ids: &mut Ids) {
 
 /// The last four bytes of the server's address.
 fn address(request: &Request) -> u32 {
-    match request.connection.local().inet().map(|inet| inet.ip()) {
+    match request.exchange.local().inet().map(|inet| inet.ip()) {
         Some(std::net::IpAddr::V4(ip)) => u32::from_ne_bytes(ip.octets()),
         Some(std::net::IpAddr::V6(ip)) => {
             let octets = ip.octets();

@@ -147,7 +147,8 @@ fn exchange(
         let settings = Settings { read_timeout, ..Settings::default() };
         let codec = Box::new(Windowed::default());
         let state = Rc::new(State::default());
-        let mut exchange = Exchange::new(link, codec, Arc::new(settings), state, (0, now()));
+        let mut exchange =
+            UpstreamExchange::new(link, codec, Arc::new(settings), state, (0, now()));
         let feed = Feed::Stored(Pull::new(Body::from_static(content.as_bytes())));
         let limits = Limits::of_output(&exchange.settings);
         exchange.upload = Some(Upload::streamed(Chain::new(), feed, limits));

@@ -7,7 +7,7 @@ use nowait_front::upstreams::{GroupId, Groups};
 use super::server_name::ServerText;
 use crate::conf::Complex;
 use crate::module::{ContentLayer, Module};
-use crate::session::Session;
+use crate::variables::complex::StreamVariables;
 
 /// This module.
 pub static MODULE: Module =
@@ -33,7 +33,7 @@ nowait_conf::directives! {
 
     /// Local address of upstream connections. With `transparent` it may be a non-local address,
     /// such as `$remote_addr`. Variables are allowed; an empty value means `off`.
-    bind: Option<BindOrOff<Session>>, in STREAM | STREAM_SERVER, args "address [transparent] | off";
+    bind: Option<BindOrOff<StreamVariables>>, in STREAM | STREAM_SERVER, args "address [transparent] | off";
     /// Enables or disables TCP keepalive probes on upstream connections (`SO_KEEPALIVE`).
     socket_keepalive: bool = "off", in STREAM | STREAM_SERVER, args "on | off";
     /// Receive buffer of upstream connections (`SO_RCVBUF`); zero leaves the choice to the kernel.
@@ -124,13 +124,13 @@ pub struct Proxy {
 fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
     cx.once(node)?;
-    let text = nowait_variables::text::<Session>(word, cx)?;
+    let text = nowait_variables::text::<StreamVariables>(word, cx)?;
     let pass = match text.literal() {
         None => Pass::Variable(text),
         Some(server) => {
             let parsed = ServerText::parse(server)
                 .map_err(|problem| word.error(format!("{problem} in upstream \"{word}\"")))?;
-            let group = cx.global::<Groups<Session>>().implicit(parsed.server(word.span));
+            let group = cx.global::<Groups<StreamVariables>>().implicit(parsed.server(word.span));
             Pass::Static(group.map_err(|text| word.error(text))?)
         }
     };

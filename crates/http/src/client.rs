@@ -1,0 +1,55 @@
+//! What requests may know of their client's connection, whatever its protocol.
+//!
+//! Made by a front end for each connection, and the same for all of its requests. Has no socket.
+
+use std::cell::{Cell, OnceCell};
+use std::sync::Arc;
+use std::time::Instant;
+
+use nowait_runtime::net::Address;
+use nowait_sys::listen::ListenAddress;
+
+use crate::proxy_protocol::ProxyProtocol;
+
+/// Facts about a client's connection.
+pub struct Client {
+    /// Serial number in this process.
+    pub number: u64,
+    /// The client's address.
+    pub peer: Address,
+    /// Address of the listening socket that accepted the connection.
+    pub listen: Arc<ListenAddress>,
+    /// When it was accepted.
+    pub started: Instant,
+    /// The header of the PROXY protocol.
+    pub proxy_protocol: OnceCell<Box<ProxyProtocol>>,
+    /// Its local address, once it was needed.
+    pub(crate) local: OnceCell<Box<Address>>,
+    /// Requests so far, the current one included.
+    pub requests: Cell<u32>,
+}
+
+impl Client {
+    /// A client without a request yet.
+    pub fn new(number: u64, peer: Address, listen: Arc<ListenAddress>, started: Instant) -> Self {
+        Self {
+            number,
+            peer,
+            listen,
+            started,
+            proxy_protocol: OnceCell::new(),
+            local: OnceCell::new(),
+            requests: Cell::new(0),
+        }
+    }
+
+    /// The local address; `look_up` finds it, if the listening socket has no definite one.
+    pub(crate) fn local_or(&self, look_up: impl FnOnce() -> Address) -> &Address {
+        self.local.get_or_init(|| match &*self.listen {
+            ListenAddress::Inet(address) if !address.ip().is_unspecified() => {
+                Box::new(Address::Inet(*address))
+            }
+            _ => Box::new(look_up()),
+        })
+    }
+}

@@ -1,0 +1,129 @@
+//! What a request needs of whoever brought it, beyond its own bytes: one interface for all protocols.
+//!
+//! A front end implements [`Exchange`] per request, or per connection if that has one request at a
+//! time; subrequests share their parent's. [`Nobody`] stands for the client of the server's own
+//! requests. Handlers and filters never see a socket.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use nowait_runtime::net::Address;
+use nowait_sys::tcp_info::TcpInfo;
+
+use crate::client::Client;
+use crate::response::{Header, LocalFuture};
+use crate::services::Services;
+
+/// A request's way to its client.
+pub trait Exchange {
+    /// The client.
+    fn client(&self) -> &Client;
+
+    /// The services of the worker.
+    fn services(&self) -> &Services;
+
+    /// The local address of the client's connection. It is only looked up when needed.
+    fn local(&self) -> &Address;
+
+    /// Measurements of the client's TCP connection.
+    ///
+    /// # Errors
+    /// There is no such connection.
+    fn tcp_info(&self) -> io::Result<TcpInfo>;
+
+    /// The meaning of a hang-up for the request; [`Watch`] changes it.
+    fn on_hangup(&self) -> &Cell<OnHangup>;
+
+    /// Resolves when the client has closed its side, or the connection is broken.
+    fn hangup(&self) -> LocalFuture<'_, ()>;
+
+    /// Sends an interim response (1xx). The final one finds out whether the client has gone.
+    fn send_interim(&self, head: Interim, timeout: Duration) -> LocalFuture<'_, ()>;
+}
+
+/// The head of an interim response.
+#[derive(Debug)]
+pub struct Interim {
+    /// Status code.
+    pub status: u16,
+    /// Header fields.
+    pub headers: Vec<Header>,
+}
+
+/// What happens to a request when its client closes its side.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum OnHangup {
+    /// It gets some time to complete: clients may half-close.
+    #[default]
+    EndLater,
+    /// It ends at once.
+    EndAtOnce,
+    /// It continues (`proxy_ignore_client_abort`).
+    Ignore,
+}
+
+/// Changes the meaning of a client's hang-up until it is dropped.
+pub struct Watch {
+    exchange: Rc<dyn Exchange>,
+    before: OnHangup,
+}
+
+impl Watch {
+    /// For the request of an exchange.
+    pub fn new(exchange: Rc<dyn Exchange>, on_hangup: OnHangup) -> Self {
+        let before = exchange.on_hangup().replace(on_hangup);
+        Self { exchange, before }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.exchange.on_hangup().set(self.before);
+    }
+}
+
+/// The client of the server's own requests: it never leaves, and receives nothing.
+pub struct Nobody {
+    client: Client,
+    services: Rc<Services>,
+    on_hangup: Cell<OnHangup>,
+}
+
+impl Nobody {
+    /// Described by these facts.
+    pub fn new(client: Client, services: Rc<Services>) -> Rc<Self> {
+        Rc::new(Self { client, services, on_hangup: Cell::default() })
+    }
+}
+
+impl Exchange for Nobody {
+    fn client(&self) -> &Client {
+        &self.client
+    }
+
+    fn services(&self) -> &Services {
+        &self.services
+    }
+
+    fn local(&self) -> &Address {
+        self.client.local_or(|| Address::Unix(Box::default()))
+    }
+
+    fn tcp_info(&self) -> io::Result<TcpInfo> {
+        Err(io::ErrorKind::NotConnected.into())
+    }
+
+    fn on_hangup(&self) -> &Cell<OnHangup> {
+        &self.on_hangup
+    }
+
+    fn hangup(&self) -> LocalFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn send_interim(&self, _: Interim, _: Duration) -> LocalFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}

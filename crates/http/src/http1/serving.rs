@@ -1,0 +1,529 @@
+//! One exchange: receives a request, processes it, sends the response and logs it.
+//!
+//! Called by the connection's task, which decides how to continue. Small responses in memory need
+//! no future.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use nowait_h1::{RequestError, Stage};
+use nowait_message::Method;
+use nowait_runtime::buf::OutBuf;
+use nowait_runtime::net::SendOptions;
+use nowait_runtime::now;
+use nowait_runtime::task::{Either, select};
+
+use super::body_reader::Reader;
+use super::connection::Connection;
+use super::sender;
+use crate::conf::client::LingeringClose;
+use crate::log::Level;
+use crate::logs::debug;
+use crate::phases::{self, Progress, Waiting};
+use crate::request::{BodyLength, Request, RequestBody};
+use crate::response::Response;
+use crate::upstream::State;
+use nowait_front::servers::Virtual;
+
+/// Number of bytes received to find out whether unread input is waiting.
+const UNREAD_BYTES_MAX: usize = 4096;
+
+/// Pipelined responses up to this size are held back and sent together with the next ones.
+const BATCH_BYTES_MAX: usize = 16 * 1024;
+
+/// What happens to a connection after some requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Wait for another request.
+    Idle,
+    /// Close it.
+    Close,
+    /// Close it after reading the client's further input, for at most this time.
+    Linger { time: Duration, timeout: Duration },
+    /// Close it with a reset.
+    Reset,
+}
+
+/// Receives one request and responds to it. On return the response was sent, unless more input
+/// waits.
+pub(super) async fn one(
+    connection: &Rc<Connection>,
+    request: &mut Request,
+    out: &mut OutBuf,
+) -> Next {
+    let mut counted = connection.common.services.counts.request();
+    // Most heads have arrived whole; these need no future.
+    let received = match parse_head(connection, request) {
+        Ok(true) => Ok(()),
+        Ok(false) => Box::pin(receive_head(connection, request, out)).await,
+        Err(error) => Err(error),
+    };
+    match received {
+        Ok(()) => {}
+        Err(HeadError::Closed) => {
+            // Between requests this is how connections end; within a head the client has given up.
+            if connection.h1().has_begun() {
+                request.log(Level::Info, format_args!("client prematurely closed connection"));
+                request.closed_by_client();
+                crate::logs::access(request);
+            }
+            return Next::Close;
+        }
+        Err(HeadError::TimedOut) => {
+            request.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+            if !connection.h1().has_begun() {
+                return Next::Close;
+            }
+            request.timed_out();
+            crate::logs::access(request);
+            return if request.location().client.reset_timedout_connection {
+                Next::Reset
+            } else {
+                Next::Close
+            };
+        }
+        Err(HeadError::Refused(error)) => {
+            return Box::pin(refuse(connection, request, out, error)).await;
+        }
+    }
+    counted.answering();
+    let refused = prepare(connection, request);
+    let current = request.current.clone();
+    let timeout = request.send_timeout();
+    let answer = {
+        let progress = match refused {
+            None => phases::respond(request, &current),
+            Some(status) => phases::refuse(request, &current, status),
+        };
+        match progress {
+            Progress::Done(answer) => Some(answer),
+            Progress::Wait(waiting) => {
+                connection.release_input();
+                wait(connection, waiting, out, timeout).await
+            }
+        }
+    };
+    let Some(answer) = answer else {
+        let upstream = State::get(&request.state).and_then(|state| state.action());
+        let waited = match upstream {
+            Some(_) => ", so upstream connection is closed too",
+            None => " while waiting for a disk",
+        };
+        request.log(Level::Info, format_args!("client prematurely closed connection{waited}"));
+        request.closed_by_client();
+        end_request(request);
+        return Next::Close;
+    };
+    let answer = match request.body {
+        RequestBody::Unread(_) => Box::pin(discard_unwanted(connection, request, answer)).await,
+        _ => answer,
+    };
+    let Some(response) = answer else {
+        match request.out.status {
+            // The client has gone, or was too slow.
+            408 | 499 => end_request(request),
+            _ => crate::logs::access(request),
+        }
+        // Earlier responses may have been held back. nginx closes at once, whatever the client
+        // still sends.
+        let _ = flush(connection, out, request.send_timeout()).await;
+        return Next::Close;
+    };
+    let sent = match sender::start(connection, request, response, out) {
+        Ok(None) => Ok(()),
+        Ok(Some(rest)) => {
+            connection.release_input();
+            Box::pin(sender::send_rest(connection, request, rest, out)).await
+        }
+        Err(error) => Err(error),
+    };
+    let keep = match sent {
+        Ok(()) => request.persistence.keep_alive,
+        Err(error) => {
+            sender::log_error(request, &error);
+            end_request(request);
+            if !error.is_client() {
+                // The part of the response that exists is sent, so that the client sees where it
+                // was cut off.
+                let _ = flush(connection, out, request.send_timeout()).await;
+            }
+            return if error.is_timeout() && request.location().client.reset_timedout_connection {
+                Next::Reset
+            } else {
+                Next::Close
+            };
+        }
+    };
+    finish(connection, request, out, keep).await
+}
+
+/// Ends a request: its response was sent or never will be.
+fn end_request(request: &Request) {
+    debug!(request, "http request ended: {} bytes sent", request.sent.bytes.get());
+    crate::logs::access(request);
+    crate::post_action::run(request);
+}
+
+/// Discards the part of an unwanted body that has arrived. A malformed body makes the request fail
+/// with 400, unless the request was refused already.
+async fn discard_unwanted(
+    connection: &Connection,
+    request: &mut Request,
+    answer: Option<Response>,
+) -> Option<Response> {
+    if answer.as_ref().is_none_or(|response| response.head.status >= 400) {
+        return answer;
+    }
+    let dropped = {
+        let mut input = connection.input.borrow_mut();
+        let dropped = connection.h1().discard_body(&input);
+        if let Ok((consumed, _)) = dropped {
+            input.advance(consumed);
+        }
+        dropped
+    };
+    if dropped.is_ok() {
+        return answer;
+    }
+    request.log(Level::Info, format_args!("client sent invalid chunked body"));
+    let current = request.current.clone();
+    phases::refuse(request, &current, 400).finish().await
+}
+
+/// Waits for a handler. `None`: the client has gone.
+async fn wait(
+    connection: &Connection,
+    waiting: Waiting<'_>,
+    out: &mut OutBuf,
+    timeout: Duration,
+) -> Option<Option<Response>> {
+    let mut answer = pin!(waiting.finish());
+    // A response that is ready at once goes out together with earlier ones.
+    if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
+        return Some(answer);
+    }
+    if !out.is_empty() && Box::pin(flush(connection, out, timeout)).await.is_err() {
+        return None;
+    }
+    match select(answer, connection.gone()).await {
+        Either::Left(answer) => Some(answer),
+        Either::Right(()) => None,
+    }
+}
+
+/// Sends the rest of the output, logs, and prepares the connection for another request.
+async fn finish(
+    connection: &Rc<Connection>,
+    request: &mut Request,
+    out: &mut OutBuf,
+    keep: bool,
+) -> Next {
+    let body_complete = connection.h1().is_body_complete();
+    let more = !connection.input.borrow().is_empty();
+    let batch = keep && body_complete && more && out.len() < BATCH_BYTES_MAX;
+    let flushed = match batch {
+        true => Ok(true),
+        false => flush_at_once(connection, out),
+    };
+    let flushed = match flushed {
+        Ok(false) => flush(connection, out, request.send_timeout()).await,
+        flushed => flushed.map(drop),
+    };
+    if let Err(error) = flushed {
+        request.log(Level::Info, format_args!("send() failed {}", crate::files::errno(&error)));
+        end_request(request);
+        return Next::Close;
+    }
+    request.sent.complete.set(true);
+    end_request(request);
+    request.body = RequestBody::None;
+    let client = &request.location().client;
+    let linger = Next::Linger {
+        time: client.lingering_time.duration(),
+        timeout: client.lingering_timeout.duration(),
+    };
+    if keep && !body_complete {
+        let reads = discard(
+            connection,
+            client.lingering_time.duration(),
+            client.lingering_timeout.duration(),
+        );
+        match reads.await {
+            Discarded::Whole => {}
+            // The next request can't be found behind it, but the client must see the response.
+            Discarded::Malformed if client.lingering_close != LingeringClose::Off => return linger,
+            Discarded::Malformed | Discarded::Gone => return Next::Close,
+        }
+    }
+    if keep && connection.h1().next_request() {
+        return Next::Idle;
+    }
+    let lingers = match client.lingering_close {
+        LingeringClose::Off => false,
+        LingeringClose::On if request.persistence.skip_lingering => false,
+        LingeringClose::On => {
+            more || !body_complete || (request.out.status >= 400 && has_unread(connection))
+        }
+        LingeringClose::Always => true,
+    };
+    if lingers { linger } else { Next::Close }
+}
+
+/// Whether unread input waits: closing the connection would reset it, and the client might not see
+/// the response.
+fn has_unread(connection: &Connection) -> bool {
+    let received = connection.stream.try_recv_large(UNREAD_BYTES_MAX);
+    received.is_ok_and(|received| received.is_some_and(|bytes| !bytes.is_empty()))
+}
+
+/// Why no head was received.
+enum HeadError {
+    Closed,
+    TimedOut,
+    Refused(RequestError),
+}
+
+/// Parses the received part of a head; returns whether the head is complete.
+fn parse_head(connection: &Connection, request: &mut Request) -> Result<bool, HeadError> {
+    let mut input = connection.input.borrow_mut();
+    let step = connection.h1().receive_head(&mut request.head, &input);
+    let step = step.map_err(HeadError::Refused)?;
+    input.advance(step.consumed);
+    Ok(step.complete)
+}
+
+/// Receives the rest of a head.
+async fn receive_head(
+    connection: &Connection,
+    request: &mut Request,
+    out: &mut OutBuf,
+) -> Result<(), HeadError> {
+    let timeout = request.server().head.client_header_timeout.duration();
+    loop {
+        if flush(connection, out, request.send_timeout()).await.is_err() {
+            return Err(HeadError::Closed);
+        }
+        let left = timeout.saturating_sub(now().saturating_duration_since(request.started));
+        match connection.stream.recv(left).await {
+            Ok(bytes) if bytes.is_empty() => return Err(HeadError::Closed),
+            Ok(bytes) => {
+                connection.input.replace(bytes);
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                return Err(HeadError::TimedOut);
+            }
+            Err(_) => return Err(HeadError::Closed),
+        }
+        if parse_head(connection, request)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Responds to a head that can't be accepted; afterwards the connection can only be closed.
+async fn refuse(
+    connection: &Rc<Connection>,
+    request: &mut Request,
+    out: &mut OutBuf,
+    error: RequestError,
+) -> Next {
+    let text = error.describe(&connection.h1(), &request.head);
+    let stage = match error.stage() {
+        Stage::RequestLine => "reading client request line",
+        Stage::Headers => "reading client request headers",
+        Stage::Body => "reading client request body",
+    };
+    request.log(Level::Info, format_args!("{} while {stage}", String::from_utf8_lossy(&text)));
+    request.persistence.keep_alive = false;
+    request.persistence.body_discarded = true;
+    request.received.set(request.head.length() as u64);
+    if error.stage() == Stage::Headers
+        && let Some(servers) = connection.virtual_servers(&request.current.clone())
+    {
+        choose_server(request, servers);
+    }
+    // An error page is requested with GET, which then shows in `$request_method`.
+    request.method = match request.head.method() {
+        Method::Head => Method::Head,
+        method if !request.head.is_malformed() => method,
+        _ => Method::Other,
+    };
+    request.header_only = request.method == Method::Head;
+    let current = request.current.clone();
+    let answer = phases::refuse(request, &current, error.status()).finish().await;
+    let Some(response) = answer else { return Next::Close };
+    let sent = match sender::start(connection, request, response, out) {
+        Ok(None) => Ok(()),
+        Ok(Some(rest)) => sender::send_rest(connection, request, rest, out).await,
+        Err(error) => Err(error),
+    };
+    let flushed = flush(connection, out, request.send_timeout()).await;
+    request.sent.complete.set(sent.is_ok() && flushed.is_ok());
+    end_request(request);
+    let client = &request.location().client;
+    // More input may be on its way, even if the head was rejected at its end.
+    match client.lingering_close {
+        LingeringClose::Off => Next::Close,
+        LingeringClose::On | LingeringClose::Always => Next::Linger {
+            time: client.lingering_time.duration(),
+            timeout: client.lingering_timeout.duration(),
+        },
+    }
+}
+
+/// Interprets a complete head. Returns the status if the request must be refused. nginx:
+/// `ngx_http_process_request_uri`, `ngx_http_process_request_header`.
+fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
+    let merge = request.server().head.merge_slashes;
+    request.received.set(request.head.length() as u64);
+    request.method = request.head.method();
+    request.header_only = request.method == Method::Head;
+    request.host_port = Some(request.head.host_port()).filter(|port| *port != 0);
+    match request.head.normalize(merge) {
+        Ok(normalized) => {
+            request.uri.path.clear();
+            request.uri.path.extend_from_slice(&normalized.path);
+            let question = request.head.uri().contains(&b'?');
+            request.uri.args = question.then(|| normalized.args.to_vec());
+            // "http://host?args" has no path that could be passed on unchanged.
+            request.rewriting.unparsed = request.head.uri().first() != Some(&b'?');
+        }
+        Err(_) => {
+            request.log(
+                Level::Info,
+                format_args!("client sent invalid request while reading client request line"),
+            );
+            request.head.refuse_target();
+            request.persistence.keep_alive = false;
+            request.persistence.body_discarded = true;
+            return Some(400);
+        }
+    }
+    let current = request.current.clone();
+    if let Some(servers) = connection.virtual_servers(&current) {
+        choose_server(request, servers);
+    }
+    request.log_head();
+    for line in connection.h1().ignored_lines(&request.head) {
+        request.log(
+            Level::Info,
+            format_args!(
+                "client sent invalid header line: \"{}\" while reading client request headers",
+                String::from_utf8_lossy(line)
+            ),
+        );
+    }
+    request.body_length = match connection.h1().body_length(&request.head) {
+        nowait_h1::BodyLength::Empty => BodyLength::None,
+        nowait_h1::BodyLength::Known(length) => BodyLength::Known(length),
+        _ => BodyLength::Unknown,
+    };
+    request.persistence.keep_alive = connection.h1().keep_alive(&request.head);
+    if request.body_length != BodyLength::None {
+        request.body = RequestBody::Unread(Box::new(Reader::new(
+            connection.clone(),
+            request.head.expects_continue(),
+            request.send_timeout(),
+        )));
+    }
+    match request.method {
+        Method::Trace => {
+            request.log(
+                Level::Info,
+                format_args!("client sent TRACE method while reading client request headers"),
+            );
+            request.persistence.keep_alive = false;
+            Some(405)
+        }
+        Method::Connect => {
+            request.log(
+                Level::Info,
+                format_args!("client sent CONNECT method while reading client request headers"),
+            );
+            // The bytes after the head may be meant for the other end of a tunnel.
+            request.persistence.keep_alive = false;
+            Some(405)
+        }
+        _ => None,
+    }
+}
+
+/// Chooses the virtual server by the request's host.
+fn choose_server(request: &mut Request, servers: &Virtual) {
+    let host = request.head.host().unwrap_or_default();
+    let found = servers.names.lookup(host, |regex| regex.search_in(request, host));
+    match found {
+        Ok(Some(&server)) => request.set_server(server),
+        Ok(None) => {}
+        Err(error) => request.log(Level::Alert, format_args!("{error}")),
+    }
+}
+
+/// Sends the output as far as the kernel takes it at once; returns whether that was all.
+fn flush_at_once(connection: &Connection, out: &mut OutBuf) -> io::Result<bool> {
+    if out.is_empty() {
+        return Ok(true);
+    }
+    let sent = connection.stream.try_send(out)?;
+    if sent == out.len() {
+        drop(std::mem::take(out));
+        return Ok(true);
+    }
+    out.drain(..sent);
+    Ok(false)
+}
+
+/// Sends the output.
+pub(crate) async fn flush(
+    connection: &Connection,
+    out: &mut OutBuf,
+    timeout: Duration,
+) -> io::Result<()> {
+    if out.is_empty() {
+        return Ok(());
+    }
+    let options = SendOptions::new(timeout);
+    connection.stream.send(std::mem::take(out), options).await
+}
+
+/// Result of discarding an unwanted body.
+enum Discarded {
+    /// The whole body was read; the connection can be reused.
+    Whole,
+    /// Its framing is malformed.
+    Malformed,
+    /// The client has left or was too slow.
+    Gone,
+}
+
+/// Reads and discards the rest of an unwanted request body. nginx:
+/// `ngx_http_discarded_request_body_handler`.
+async fn discard(connection: &Connection, time: Duration, timeout: Duration) -> Discarded {
+    let until = now() + time;
+    loop {
+        let step = {
+            let mut input = connection.input.borrow_mut();
+            let step = connection.h1().discard_body(&input);
+            if let Ok((consumed, _)) = &step {
+                input.advance(*consumed);
+            }
+            step
+        };
+        match step {
+            Ok((_, true)) => return Discarded::Whole,
+            Ok((_, false)) => {}
+            Err(_) => return Discarded::Malformed,
+        }
+        let left = until.saturating_duration_since(now()).min(timeout);
+        match connection.stream.recv(left).await {
+            Ok(bytes) if !bytes.is_empty() => {
+                connection.input.replace(bytes);
+            }
+            _ => return Discarded::Gone,
+        }
+    }
+}

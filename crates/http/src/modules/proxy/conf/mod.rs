@@ -1,0 +1,210 @@
+//! Directives of the proxy module. nginx: `ngx_http_proxy_module`.
+//!
+//! [`backend`](crate::backend) holds what other modules share with it. A location that passes requests
+//! on has a [`ProxyConf`]; the others have none.
+
+mod cookies;
+mod headers;
+mod pass;
+mod redirect;
+
+use std::sync::Arc;
+
+use nowait_conf::{Cx, Diagnostic, Scope};
+
+pub use cookies::{CookieFlags, CookieName, CookiePattern, CookieRule, FlagsRule, Rules};
+pub use headers::{RequestHeaders, SetHeader};
+pub use pass::{Pass, PassLayer, StaticPass};
+pub use redirect::{Redirect, Redirects, Rewrite};
+
+use crate::backend::conf::{Backend, StoreTarget};
+use crate::cache::conf::{CacheConf, CacheZone};
+use crate::module::Parts;
+use crate::slots::Key;
+use crate::variables::complex::Complex;
+
+/// Response fields that are not passed on unless `proxy_pass_header` names them.
+const HIDDEN: &[&str] = &[
+    "Date",
+    "Server",
+    "X-Pad",
+    "X-Accel-Expires",
+    "X-Accel-Redirect",
+    "X-Accel-Limit-Rate",
+    "X-Accel-Buffering",
+    "X-Accel-Charset",
+];
+
+crate::backend_rows! {
+    module "proxy", prefix "proxy_", temp "proxy_temp 1 2";
+    /// The directives that the proxy module shares with others.
+    pub struct ProxyBackendConf with ProxyBackendLayer;
+}
+
+crate::cache_rows! {
+    module "proxy", prefix "proxy_";
+    /// Caching of responses: which ones, how long, for which requests.
+    pub struct ProxyCacheConf with ProxyCacheConfLayer;
+}
+
+nowait_conf::directives! {
+    /// Passing requests to HTTP servers.
+    #[derive(Debug)]
+    module "proxy", prefix "proxy_";
+    pub struct ProxyRequestConf with ProxyRequestLayer;
+
+    /// Sets a header field of the request to the upstream server, replacing the client's. An empty
+    /// value removes it. By default `Host` is `$proxy_host`; `Connection`, `Upgrade` and other
+    /// hop-by-hop fields are not passed on. Inherited unless the block has its own.
+    set_header: Vec<SetHeader>, in HTTP | SERVER | LOCATION, args "field value";
+    /// Accepted for compatibility: the table needs no tuning.
+    headers_hash_max_size: u32 = "512", in HTTP | SERVER | LOCATION, args "size";
+    /// Accepted for compatibility: the table needs no tuning.
+    headers_hash_bucket_size: u32 = "64", in HTTP | SERVER | LOCATION, args "size";
+    /// Replaces the body of the request to the upstream server.
+    set_body: Option<Complex>, in HTTP | SERVER | LOCATION, args "value";
+    /// Replaces the method of the request to the upstream server.
+    method: Option<Complex>, in HTTP | SERVER | LOCATION, args "method";
+    /// HTTP version for upstream connections. Only 1.1 keeps connections alive.
+    http_version: HttpVersion = "1.1", in HTTP | SERVER | LOCATION, args "1.0 | 1.1";
+    /// Controls whether trailers of chunked responses are passed on.
+    pass_trailers: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Changes `Location` and `Refresh` of responses: in a value that begins with the first
+    /// argument, this beginning is replaced by the second; a value that matches a regular
+    /// expression (`~`; `~*` ignores case) is replaced completely. `default` replaces the URI of
+    /// `proxy_pass` by the location's. Several are tried in order; variables are allowed.
+    redirect: Option<Redirects>, in HTTP | SERVER | LOCATION, args "default | off | redirect replacement";
+    /// Changes the `Domain` attribute of cookies; `~` starts a regular expression. Several are
+    /// tried in order; variables are allowed.
+    cookie_domain: Option<Rules<cookies::Domain>>, in HTTP | SERVER | LOCATION, args "off | domain replacement";
+    /// Changes the `Path` attribute of cookies; `~` and `~*` start a regular expression. Several
+    /// are tried in order; variables are allowed.
+    cookie_path: Option<Rules<cookies::Path>>, in HTTP | SERVER | LOCATION, args "off | path replacement";
+    /// Sets or removes flags of cookies with this name; `~` starts a regular expression. The first
+    /// match applies; variables are allowed.
+    cookie_flags: Option<Rules<FlagsRule>>, in HTTP | SERVER | LOCATION, args "off | cookie [secure | nosecure] [httponly | nohttponly] [samesite=strict|lax|none | nosamesite]";
+}
+
+nowait_conf::setting_enum! {
+    /// `proxy_http_version`
+    pub enum HttpVersion {
+        /// `1.0`
+        Http10 = "1.0",
+        /// `1.1`
+        Http11 = "1.1",
+    }
+}
+
+/// A location's settings for passing requests to HTTP servers.
+#[derive(Debug)]
+pub struct ProxyConf {
+    /// The destination.
+    pub pass: Pass,
+    /// Settings shared with other modules.
+    pub backend: Backend,
+    /// Headers of requests.
+    pub headers: RequestHeaders,
+    /// Body in place of the client's.
+    pub set_body: Option<Complex>,
+    /// Method in place of the client's.
+    pub method: Option<Complex>,
+    /// Version of the protocol.
+    pub http_version: HttpVersion,
+    /// Whether trailers are passed on.
+    pub pass_trailers: bool,
+    /// How `Location` and `Refresh` are changed.
+    pub redirects: Vec<Redirect>,
+    /// How the domains of cookies are changed.
+    pub cookie_domains: Vec<CookieRule>,
+    /// How the paths of cookies are changed.
+    pub cookie_paths: Vec<CookieRule>,
+    /// How the flags of cookies are changed.
+    pub cookie_flags: Vec<FlagsRule>,
+}
+
+/// How responses are kept: in one way only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeps {
+    /// `proxy_store`
+    Store,
+    /// `proxy_cache`
+    Cache,
+}
+
+/// How the innermost block with such a directive keeps responses.
+fn keeps(chain: &[&Scope]) -> Option<Keeps> {
+    let said = |scope: &&Scope| match wants(scope) {
+        (true, _) => Some(Keeps::Store),
+        (false, true) => Some(Keeps::Cache),
+        (false, false) => None,
+    };
+    chain.iter().rev().find_map(said)
+}
+
+/// Whether a block has `proxy_store`, and whether `proxy_cache`.
+fn wants(scope: &Scope) -> (bool, bool) {
+    let store = scope.get::<ProxyBackendLayer>().and_then(|layer| layer.store.as_ref());
+    let cache = scope.get::<ProxyCacheConfLayer>().and_then(|layer| layer.cache.as_ref());
+    (
+        matches!(store, Some(StoreTarget::Root | StoreTarget::Path(_))),
+        matches!(cache, Some(CacheZone::Named(..) | CacheZone::Variable(_))),
+    )
+}
+
+/// The cache of a location, for the handler of its content.
+pub static CACHE: Key<Arc<CacheConf>> = Key::new();
+
+/// Resolves the cache of a location, whatever its content: the responses of other handlers to which
+/// an upstream server redirects follow the same RFCs.
+pub fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    if let Some(cache) = cache(cx, chain) {
+        parts.follows_rfcs |= cache.strict;
+        parts.settings.set(&CACHE, cache);
+    }
+}
+
+/// The cache of a location; none if an inner block has `proxy_store`.
+fn cache(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Arc<CacheConf>> {
+    if let Some(scope) = chain.last()
+        && wants(scope) == (true, true)
+    {
+        let text = "\"proxy_store\" directive is incompatible with \"proxy_cache\"";
+        let mut error = Diagnostic::emerg(text);
+        if let Some(span) = scope.seen("proxy_store") {
+            error = error.at(span);
+        }
+        cx.report(error);
+    }
+    if keeps(chain) == Some(Keeps::Store) { None } else { ProxyCacheConf::cache(cx, chain) }
+}
+
+impl ProxyConf {
+    /// Resolves a chain of blocks for a location that passes requests on.
+    pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass) -> Self {
+        let mut backend = ProxyBackendConf::backend(cx, chain, pass.span(), HIDDEN);
+        if keeps(chain) == Some(Keeps::Cache) {
+            backend.store = None;
+        }
+        let conf = ProxyRequestConf::resolve(cx, chain);
+        Self {
+            redirects: Redirects::resolve(conf.redirect, &pass),
+            pass,
+            backend,
+            headers: RequestHeaders::new(&conf.set_header),
+            set_body: conf.set_body,
+            method: conf.method,
+            http_version: conf.http_version,
+            pass_trailers: conf.pass_trailers,
+            cookie_domains: Rules::list(conf.cookie_domain),
+            cookie_paths: Rules::list(conf.cookie_path),
+            cookie_flags: Rules::list(conf.cookie_flags),
+        }
+    }
+
+    /// Whether cookies are changed.
+    pub fn rewrites_cookies(&self) -> bool {
+        !self.cookie_domains.is_empty()
+            || !self.cookie_paths.is_empty()
+            || !self.cookie_flags.is_empty()
+    }
+}

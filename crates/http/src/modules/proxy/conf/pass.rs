@@ -1,0 +1,56 @@
+//! Destinations of requests: `proxy_pass`, as [`crate::modules::proxy::pass`] reads it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_conf::Span;
+
+use crate::conf::upstream::GroupId;
+use crate::modules::proxy::url::Destination;
+use crate::variables::complex::Complex;
+
+/// Destination of requests.
+#[derive(Clone, Debug)]
+pub enum Pass {
+    /// To one server or group.
+    Static(Arc<StaticPass>),
+    /// Each request evaluates its own.
+    Variable {
+        /// The URL.
+        url: Complex,
+        /// Position in the configuration.
+        span: Span,
+    },
+}
+
+/// A URL without variables.
+#[derive(Clone, Debug)]
+pub struct StaticPass {
+    /// The URL as it is written.
+    pub url: Bytes,
+    /// The group of servers.
+    pub group: GroupId,
+    /// The values for requests.
+    pub destination: Destination,
+    /// The part of URIs that the URL's own URI replaces; empty: none.
+    pub location: Bytes,
+    /// Position in the configuration.
+    pub span: Span,
+}
+
+impl Pass {
+    /// Position of the directive.
+    pub fn span(&self) -> Span {
+        match self {
+            Self::Static(pass) => pass.span,
+            Self::Variable { span, .. } => *span,
+        }
+    }
+}
+
+/// The `proxy_pass` of a block.
+#[derive(Default)]
+pub struct PassLayer {
+    /// The destination.
+    pub pass: Option<Pass>,
+}

@@ -1,0 +1,109 @@
+//! The proxy's state of a request in flight: for `$proxy_host` and related variables, for the cache, and
+//! for each try.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::request_head::Framing;
+use super::url::Destination;
+use crate::conf::Location;
+use crate::modules::proxy::conf::{Pass, ProxyConf};
+use crate::request::Request;
+use crate::slots::Key;
+
+/// State of a proxied request.
+#[derive(Debug, Default, Clone)]
+pub struct Context {
+    /// Its destination.
+    pub(super) destination: Where,
+    /// The framing of the content in the request to the upstream, for `$proxy_internal_body_length`
+    /// and `$proxy_internal_chunked`.
+    pub(super) framing: Cell<Framing>,
+}
+
+/// Destination of a request.
+#[derive(Debug, Default, Clone)]
+pub(super) enum Where {
+    /// It is not passed on, or not yet.
+    #[default]
+    Nowhere,
+    /// That of the location's `proxy_pass`.
+    Location,
+    /// That of a `proxy_pass` with variables, evaluated.
+    Variable(Rc<Destination>),
+}
+
+impl Context {
+    /// Sets the destination of the location's `proxy_pass`.
+    pub(crate) fn set_location(&mut self) {
+        self.destination = Where::Location;
+    }
+
+    /// The destination's values for requests.
+    fn destination<'a>(&'a self, request: &'a Request) -> Option<&'a Destination> {
+        match &self.destination {
+            Where::Nowhere => None,
+            Where::Location => match &conf(request)?.pass {
+                Pass::Static(pass) => Some(&pass.destination),
+                Pass::Variable { .. } => None,
+            },
+            Where::Variable(destination) => Some(destination),
+        }
+    }
+}
+
+static CONTEXT: Key<Context> = Key::reusing(|context| {
+    *context = Context::default();
+    true
+});
+
+/// The state of a request, made at its first use; dropped at internal redirects.
+pub fn of(request: &Request) -> &Context {
+    request.round.of(&CONTEXT)
+}
+
+/// The same, to change it.
+pub fn of_mut(request: &mut Request) -> &mut Context {
+    request.round.of_mut(&CONTEXT)
+}
+
+/// The values of a request's destination.
+pub fn destination(request: &Request) -> Option<&Destination> {
+    request.round.get(&CONTEXT)?.destination(request)
+}
+
+/// Changes that the cache makes to a request to an upstream server.
+#[derive(Debug, Default, Clone)]
+pub struct Options {
+    /// The response is for the cache: the client's conditions and ranges are not passed on.
+    pub for_cache: bool,
+    /// The cache wants the response even after the client has left.
+    pub outlives_client: bool,
+    /// `GET` in place of `HEAD`, whose response has no body to store.
+    pub method: Option<&'static str>,
+    /// `If-Modified-Since`: fetches the stored response again only if it has changed.
+    pub if_modified_since: Option<Bytes>,
+    /// `If-None-Match`, likewise.
+    pub if_none_match: Option<Bytes>,
+    /// `Range`: the missing rest of a response whose beginning was sent.
+    pub range: Option<Bytes>,
+    /// `If-Range`: validates that the response is still the same.
+    pub if_range: Option<Bytes>,
+}
+
+/// The settings of locations that pass requests on, for what outlives the handler's call or is not
+/// called by it: codecs, variables.
+pub(super) static CONF: Key<Arc<ProxyConf>> = Key::new();
+
+/// The proxy settings of the request's location, if it has any.
+pub(super) fn conf(request: &Request) -> Option<&ProxyConf> {
+    of_location(request.location())
+}
+
+/// The same of a location.
+pub(super) fn of_location(location: &Location) -> Option<&ProxyConf> {
+    location.settings.get(&CONF).map(|conf| &**conf)
+}

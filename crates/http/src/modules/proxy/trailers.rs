@@ -1,0 +1,35 @@
+//! Trailers of a server's response, passed to clients (`proxy_pass_trailers`). nginx:
+//! `ngx_http_upstream_process_trailers`.
+
+use std::sync::Arc;
+
+use nowait_message::Known;
+
+use crate::module::Filter;
+use crate::modules::proxy::conf::ProxyConf;
+use crate::outcome::Special;
+use crate::request::Request;
+use crate::response::Response;
+use crate::upstream::State;
+
+/// Adds the trailers of the finished upstream response to ours, except hidden ones.
+pub(super) struct Trailers(pub(super) Arc<ProxyConf>);
+
+impl Filter for Trailers {
+    fn apply(&self, _: &mut Request, _: &mut Response) -> Result<(), Box<Special>> {
+        Ok(())
+    }
+
+    fn trailers(&self, request: &mut Request) {
+        let Some(state) = State::get(&request.state) else { return };
+        if !request.out.trailers_follow {
+            return;
+        }
+        let hide = &self.0.backend.hide;
+        let shown = |name: &[u8]| !hide.contains(name, Known::from_bytes(name));
+        let trailers = state.trailers();
+        let passed = trailers.iter().filter(|trailer| shown(&trailer.name)).cloned().collect();
+        drop(trailers);
+        request.out.trailers = passed;
+    }
+}

@@ -1,0 +1,177 @@
+//! The rewrite module: `rewrite`, `return`, `if`, `set` and `break` as a small program per location.
+//! nginx: `ngx_http_rewrite_module`, `ngx_http_script.c`.
+//!
+//! [`conf`] compiles the directives of a block to [`Op`]s. A program runs without a
+//! future until it reaches a file test (`if (-f …)`), and goes on there when the file system has
+//! responded. Never accesses a file itself, never sends anything.
+
+mod answer;
+mod condition;
+pub mod conf;
+mod replace;
+
+use nowait_conf::{Context, Cx, Scope};
+
+use self::conf::{Code, REWRITE_ROWS, RewriteConf};
+use crate::conf::LocationId;
+use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::request::Request;
+use crate::variables::UNINITIALIZED_ALLOWED;
+use crate::variables::complex::{Complex, Groups, Place};
+
+pub use answer::Return;
+pub use condition::{Condition, FileTest};
+pub use replace::{Flag, Replacement, Rewrite, Then};
+
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[RewriteConf::ROWS, REWRITE_ROWS], build: Some(build), ..Module::EMPTY };
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    let conf = RewriteConf::resolve(cx, chain);
+    if !conf.uninitialized_variable_warn {
+        parts.settings.set(&UNINITIALIZED_ALLOWED, ());
+    }
+    // The code of outer blocks is theirs; an `if` runs as a part of the code around it.
+    let Some(scope) = chain.last() else { return };
+    let Some(code) = scope.get::<Code>() else { return };
+    let phase = match scope.context() {
+        Context::SERVER => Phase::ServerRewrite,
+        _ => Phase::Rewrite,
+    };
+    if let Some(program) = code.compile(conf.rewrite_log, &mut |scope| parts.inside(scope)) {
+        parts.handler(phase, program);
+    }
+}
+
+/// The code of a location, or of a server outside of its locations.
+#[derive(Debug)]
+pub struct Program {
+    ops: Box<[Op]>,
+    /// `rewrite_log`
+    log: bool,
+}
+
+/// One step.
+#[derive(Debug, Clone)]
+pub enum Op {
+    /// `rewrite`
+    Rewrite(Rewrite),
+    /// `return`
+    Return(Return),
+    /// `break`
+    Break,
+    /// `set`
+    Set {
+        /// The variable.
+        place: Place,
+        /// Its new value.
+        value: Complex,
+    },
+    /// `if`
+    If {
+        /// The condition.
+        condition: Condition,
+        /// The settings of the block, which replace those of the location; none in a server.
+        location: Option<LocationId>,
+        /// Index of the next step if the condition does not hold.
+        otherwise: usize,
+    },
+}
+
+/// Position in a program.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    at: usize,
+    /// Until a `rewrite` has matched, nginx escapes captures in every value.
+    groups: Groups,
+}
+
+impl Program {
+    /// A program of these steps; `None`: there are none. `log`: `rewrite_log`.
+    pub fn new(ops: Vec<Op>, log: bool) -> Option<Self> {
+        (!ops.is_empty()).then(|| Self { ops: ops.into(), log })
+    }
+
+    /// Runs the program from a position.
+    fn run<'r>(&'r self, request: &'r mut Request, mut cursor: Cursor) -> Step<'r> {
+        // Every step moves forward, so the length of the program bounds the loop.
+        while let Some(op) = self.ops.get(cursor.at) {
+            cursor.at += 1;
+            match op {
+                Op::Rewrite(rewrite) => match rewrite.apply(request, self.log) {
+                    Ok(Then::NoMatch) => {}
+                    Ok(Then::Continue) => cursor.groups = Groups::Plain,
+                    Ok(Then::Stop) => return Step::Next(request),
+                    Err(outcome) => return Step::Done(request, outcome),
+                },
+                Op::Return(answer) => {
+                    let outcome = answer.run(request);
+                    return Step::Done(request, outcome);
+                }
+                Op::Break => {
+                    if request.rewriting.changed {
+                        request.rewriting.changed = false;
+                        request.rewriting.rewritten = true;
+                    }
+                    return Step::Next(request);
+                }
+                Op::Set { place, value } => {
+                    let mut text = Vec::new();
+                    value.append_with(request, cursor.groups, &mut text);
+                    match place {
+                        Place::Slot(slot) => request.set_slot(*slot, Some(text.into())),
+                        Place::Builtin(set) => set(request, text.into()),
+                    }
+                }
+                Op::If {
+                    condition: Condition::File { path, test, negated },
+                    location,
+                    otherwise,
+                } => {
+                    return Step::wait(async move {
+                        let mut text = Vec::new();
+                        path.append_with(request, cursor.groups, &mut text);
+                        match test.holds(request, &text).await {
+                            Ok(holds) => {
+                                cursor.branch(request, holds != *negated, *location, *otherwise);
+                                self.run(request, cursor)
+                            }
+                            Err(outcome) => Step::Done(request, outcome),
+                        }
+                    });
+                }
+                Op::If { condition, location, otherwise } => {
+                    match condition.holds(request, cursor.groups, self.log) {
+                        Ok(holds) => cursor.branch(request, holds, *location, *otherwise),
+                        Err(outcome) => return Step::Done(request, outcome),
+                    }
+                }
+            }
+        }
+        Step::Next(request)
+    }
+}
+
+impl Handler for Program {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        self.run(request, Cursor { at: 0, groups: Groups::Escaped })
+    }
+}
+
+impl Cursor {
+    /// Enters the block of an `if`, or continues behind it.
+    fn branch(
+        &mut self,
+        request: &mut Request,
+        holds: bool,
+        location: Option<LocationId>,
+        otherwise: usize,
+    ) {
+        if !holds {
+            self.at = otherwise;
+        } else if let Some(location) = location {
+            request.location = location;
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Settings of precompressed files. nginx: `ngx_http_gzip_static_module`; those of Brotli and Zstandard
+//! are named as in ngx_brotli and zstd-nginx-module.
+
+nowait_conf::directives! {
+    /// When files.
+    #[derive(Debug)]
+    module "gzip_static";
+    pub struct GzipStaticConf with GzipStaticConfLayer;
+
+    /// Sends the file with the same name and the extension `.gz` instead, to clients that accept
+    /// gzip (by the rules of `gzip`) or to all. Such files should have the same modification time
+    /// as the originals.
+    gzip_static: When = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
+}
+
+nowait_conf::directives! {
+    /// Files precompressed by Brotli.
+    #[derive(Debug)]
+    module "brotli_static";
+    pub struct BrotliStaticConf with BrotliStaticConfLayer;
+
+    /// Sends the file with the same name and the extension `.br` instead, to clients that accept it
+    /// or to all. Such files should have the same modification time as the originals.
+    brotli_static: When = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
+}
+
+nowait_conf::directives! {
+    /// Files precompressed by Zstandard.
+    #[derive(Debug)]
+    module "zstd_static";
+    pub struct ZstdStaticConf with ZstdStaticConfLayer;
+
+    /// Sends the file with the same name and the extension `.zst` instead, to clients that accept
+    /// it or to all. Such files should have the same modification time as the originals.
+    zstd_static: When = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
+}
+
+nowait_conf::setting_enum! {
+    /// `gzip_static` and its like
+    pub enum When {
+        /// `off`
+        Off = "off",
+        /// For clients that accept it.
+        On = "on",
+        /// For all.
+        Always = "always",
+    }
+}

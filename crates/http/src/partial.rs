@@ -1,0 +1,42 @@
+//! Which part of a response a request fetches, if a response is fetched in parts.
+//!
+//! A module that divides responses records it; caches ask, because such a response is stored although
+//! it is partial, and the rest of it must be a rest of the same part.
+
+use std::cell::Cell;
+
+use crate::request::Request;
+use crate::slots::Key;
+
+/// A part of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    /// Its first byte.
+    pub start: u64,
+    /// Bytes of a part; the last one may have fewer.
+    pub size: u64,
+}
+
+impl Slice {
+    /// The part that contains this byte.
+    pub fn at(byte: u64, size: u64) -> Self {
+        Self { start: byte / size * size, size }
+    }
+
+    /// The value of a `Range` field for it.
+    pub fn range(self) -> String {
+        format!("bytes={}-{}", self.start, self.start.saturating_add(self.size - 1))
+    }
+}
+
+static SLICE: Key<Cell<Option<Slice>>> = Key::new();
+
+/// The requested part of the response.
+pub(crate) fn of(request: &Request) -> Option<Slice> {
+    request.state.get(&SLICE)?.get()
+}
+
+/// Requests a part of the response, or all of it.
+pub(crate) fn set(request: &Request, slice: Option<Slice>) {
+    request.state.of(&SLICE).set(slice);
+}

@@ -1,0 +1,77 @@
+//! What the core notes about a request on its way through the phases, in groups that begin anew as a
+//! whole.
+
+use bytes::Bytes;
+
+use crate::conf::LocationId;
+use crate::outcome::Special;
+use crate::response::Head;
+
+/// Internal redirects that one request may take. nginx: `NGX_HTTP_MAX_URI_CHANGES`.
+pub const URI_CHANGES_MAX: u8 = 10;
+
+/// How the request's URI has changed.
+#[derive(Debug)]
+pub struct Rewriting {
+    /// `try_files` found the URI below the value of an `alias` with captures.
+    pub is_file: bool,
+    /// The location's own rewriting has changed the URI, which therefore need not begin with the
+    /// location's name. nginx: `!r->valid_location`.
+    pub rewritten: bool,
+    /// The URI is still the client's: nothing has changed it, so the text of the request line may
+    /// be used in its place. nginx: `r->valid_unparsed_uri`.
+    pub unparsed: bool,
+    /// The URI was rewritten, and its location has to be found.
+    pub changed: bool,
+    /// Remaining internal redirects, plus one: zero means that there was one too many. See
+    /// [`URI_CHANGES_MAX`].
+    pub changes_left: u8,
+}
+
+impl Default for Rewriting {
+    fn default() -> Self {
+        Self {
+            is_file: false,
+            rewritten: false,
+            unparsed: false,
+            changed: false,
+            changes_left: URI_CHANGES_MAX + 1,
+        }
+    }
+}
+
+/// What remains of a response that another one replaces: an error page, or the response of the
+/// location that a server behind this one names.
+#[derive(Default, Debug)]
+pub struct Replaced {
+    /// An error page is being made, and may not lead to another.
+    pub by_error_page: bool,
+    /// Status to send instead of the status of the response in progress.
+    pub status: Option<u16>,
+    /// The status that an error page replaces, with its header fields.
+    pub special: Option<Box<Special>>,
+    /// The head whose fields the response of another location takes over.
+    pub head: Option<Box<Head>>,
+}
+
+/// What precedes and follows the request on its connection (RFC 9112, section 9.3: persistence).
+#[derive(Default, Debug)]
+pub struct Persistence {
+    /// The connection may serve another request afterwards.
+    pub keep_alive: bool,
+    /// Arrived together with the request before it.
+    pub pipelined: bool,
+    /// The client must not be invited to send the body: the request is refused.
+    pub body_discarded: bool,
+    /// The connection is closed without reading the client's further input.
+    pub skip_lingering: bool,
+}
+
+/// `$realpath_root`, filled by a phase when the configuration mentions it.
+#[derive(Default, Debug)]
+pub struct Realpath {
+    /// The value.
+    pub root: Option<Bytes>,
+    /// The location that it was resolved for.
+    pub of: Option<LocationId>,
+}

@@ -1,0 +1,478 @@
+//! The head of a request, of any version, validated: handlers may rely on it without further checks.
+//!
+//! Filled by the reader of a protocol: the text first or last, then [`RequestHead::set_control`],
+//! [`RequestHead::add`] for each field, and [`RequestHead::finish`]. Names and values are spans of the
+//! text, so nothing is copied twice. The head owns its text, and the receive buffer returns to the
+//! runtime at once; [`RequestHead::recycle`] prepares the head for the next request without freeing
+//! memory, unless an unusually large head grew it.
+
+use std::borrow::Cow;
+
+use crate::fields::{FieldTable, Fields, Place, Span};
+use crate::host::{self, HostParts};
+use crate::name::Known;
+use crate::scan::decimal;
+use crate::uri::{self, Normalized, Shape, UriError};
+use crate::{Method, Version};
+
+/// A recycled head keeps at most this many bytes and fields of capacity.
+const RECYCLED_BYTES_MAX: usize = 8192;
+const RECYCLED_FIELDS_MAX: usize = 128;
+
+/// The form of a request target (RFC 9112 section 3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum TargetForm {
+    /// `/path?query`.
+    #[default]
+    Origin,
+    /// `scheme://host/path?query`.
+    Absolute,
+    /// `host:port`, CONNECT only.
+    Authority,
+    /// `*`, OPTIONS only.
+    Asterisk,
+}
+
+/// What a request is about, besides its fields: control data (RFC 9110 section 6.2), as spans of the
+/// head's text. HTTP/1.1 has it in the request line, later versions in pseudo-header fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Control {
+    /// The method.
+    pub method: Method,
+    /// Its name.
+    pub method_name: Span,
+    /// The target as it was sent.
+    pub target: Span,
+    /// The form of the target.
+    pub form: TargetForm,
+    /// The scheme; empty in HTTP/1.1, except in absolute-form.
+    pub scheme: Span,
+    /// `host[:port]`; empty if `Host` has it.
+    pub authority: Span,
+    /// Path and query; empty if the target has none.
+    pub uri: Span,
+    /// Of path and query.
+    pub shape: Shape,
+    /// The version.
+    pub version: Version,
+    /// The name of the version as it was sent; empty if versions have no name in this protocol.
+    pub protocol: Span,
+    /// The request line without its terminator; empty if the protocol has none.
+    pub line: Span,
+}
+
+/// Why a field can't be part of a request. The client's fault: 400.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FieldError {
+    /// A second `Host`.
+    DuplicateHost,
+    /// A second field of a name that may occur once.
+    Duplicate(Known),
+    /// `Host` is malformed.
+    InvalidHost,
+    /// `Content-Length` is not a number.
+    InvalidContentLength,
+}
+
+/// A request head. Before it is complete, and after an error, the accessors return the part read so
+/// far.
+#[derive(Debug, Clone, Default)]
+pub struct RequestHead {
+    /// The head as it was sent, then whatever had to be changed: the host name in lower case, joined
+    /// fields.
+    text: Vec<u8>,
+    fields: FieldTable,
+    read: Read,
+}
+
+/// The parsed part, apart from the memory that is reused.
+#[derive(Debug, Clone, Copy, Default)]
+struct Read {
+    control: Control,
+    has_control: bool,
+    /// The target can't be normalised.
+    refused: bool,
+    length: usize,
+    host: Span,
+    host_has_upper: bool,
+    host_port: u16,
+    content_length: Option<u64>,
+}
+
+impl RequestHead {
+    /// An empty head; allocates nothing.
+    pub fn new() -> Self {
+        RequestHead::default()
+    }
+
+    /// Empties the head for the next request and keeps its memory.
+    pub fn recycle(&mut self) {
+        self.text.clear();
+        if self.text.capacity() > RECYCLED_BYTES_MAX {
+            self.text = Vec::new();
+        }
+        self.fields.clear();
+        self.fields.shrink(RECYCLED_FIELDS_MAX);
+        self.read = Read::default();
+    }
+
+    /// The method; [`RequestHead::method_bytes`] has the token of an unknown one. Of a malformed
+    /// request line, what it begins with.
+    pub fn method(&self) -> Method {
+        if !self.is_malformed() {
+            return self.read.control.method;
+        }
+        let token = self.text.split(|&c| c == b' ').next().unwrap_or_default();
+        Method::from_bytes(token)
+    }
+
+    /// Whether something has come that is not, or not yet, a well-formed beginning of a request.
+    /// There is no URI then.
+    pub fn is_malformed(&self) -> bool {
+        !self.read.has_control && !self.text.is_empty()
+    }
+
+    /// Whether nothing has come yet.
+    pub fn is_empty(&self) -> bool {
+        !self.read.has_control && self.text.is_empty()
+    }
+
+    /// The target turned out to be malformed: as if the request line were.
+    pub fn refuse_target(&mut self) {
+        self.read.control.uri = Span::default();
+        self.read.control.form = TargetForm::Origin;
+        self.read.refused = true;
+    }
+
+    /// `$request_method`.
+    pub fn method_bytes(&self) -> &[u8] {
+        self.read.control.method_name.of(&self.text)
+    }
+
+    /// The target as sent, in any form.
+    pub fn target(&self) -> &[u8] {
+        self.read.control.target.of(&self.text)
+    }
+
+    /// The form of the target.
+    pub fn target_form(&self) -> TargetForm {
+        self.read.control.form
+    }
+
+    /// The raw path and query, `$request_uri`: `/` if the target has none; begins with `?` if
+    /// only the path is missing; `*` in asterisk-form. Empty after a malformed request line.
+    pub fn uri(&self) -> &[u8] {
+        match self.read.control.form {
+            _ if self.is_malformed() || self.read.refused => b"",
+            TargetForm::Asterisk => b"*",
+            _ if self.read.control.uri.is_empty() => b"/",
+            _ => self.read.control.uri.of(&self.text),
+        }
+    }
+
+    /// The path that locations see; respond to an error with 400.
+    ///
+    /// # Errors
+    /// The fault of the target.
+    pub fn normalize(&self, merge_slashes: bool) -> Result<Normalized<'_>, UriError> {
+        if self.read.control.uri.is_empty() {
+            return uri::normalize(self.uri(), merge_slashes);
+        }
+        uri::normalize_scanned(self.uri(), self.read.control.shape, merge_slashes)
+    }
+
+    /// The scheme, if the client states it; empty otherwise.
+    pub fn scheme(&self) -> &[u8] {
+        self.read.control.scheme.of(&self.text)
+    }
+
+    /// The version, [`Version::Http11`] for all later minor versions; after a malformed request line
+    /// [`Version::Http10`], which whoever sent it may understand.
+    pub fn version(&self) -> Version {
+        if self.is_malformed() { Version::Http10 } else { self.read.control.version }
+    }
+
+    /// `$server_protocol`: the version as it was sent, empty in HTTP/0.9.
+    pub fn protocol(&self) -> &[u8] {
+        match self.read.control.protocol {
+            _ if !self.read.has_control => b"",
+            sent if sent.is_empty() => self.read.control.version.as_str().as_bytes(),
+            sent => sent.of(&self.text),
+        }
+    }
+
+    /// `$request`: the request line without terminator; of a malformed one, the part received. Made
+    /// up if the protocol has no such line.
+    pub fn request_line(&self) -> Cow<'_, [u8]> {
+        let line = self.read.control.line;
+        if !self.read.has_control {
+            let end = self.text.iter().position(|&c| c == b'\r' || c == b'\n');
+            Cow::Borrowed(&self.text[..end.unwrap_or(self.text.len())])
+        } else if !line.is_empty() {
+            Cow::Borrowed(line.of(&self.text))
+        } else {
+            Cow::Owned([self.method_bytes(), self.target(), self.protocol()].join(&b' '))
+        }
+    }
+
+    /// The length of the head in bytes as it was sent; for `$request_length`. After an error, that of
+    /// its complete part.
+    pub fn length(&self) -> usize {
+        self.read.length
+    }
+
+    /// The validated host name, in lower case, without port and trailing dot: from the target,
+    /// else from `Host`. `None` if there is neither.
+    pub fn host(&self) -> Option<&[u8]> {
+        (!self.read.host.is_empty()).then(|| self.read.host.of(&self.text))
+    }
+
+    /// The port that came with the host, 0 if none.
+    pub fn host_port(&self) -> u16 {
+        self.read.host_port
+    }
+
+    /// The value of the first field of this name.
+    #[inline]
+    pub fn header(&self, name: Known) -> Option<&[u8]> {
+        self.fields().first(name)
+    }
+
+    /// The fields in the order received.
+    #[inline]
+    pub fn fields(&self) -> Fields<'_> {
+        self.fields.view(&self.text)
+    }
+
+    /// The declared length; `Some(0)` differs from no declaration.
+    pub fn content_length(&self) -> Option<u64> {
+        self.read.content_length
+    }
+
+    /// Whether the client waits for `100 Continue` (RFC 9110 section 10.1.1). Other expectations
+    /// are ignored, as nginx does.
+    pub fn expects_continue(&self) -> bool {
+        self.read.control.version >= Version::Http11
+            && self.header(Known::Expect).is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"))
+    }
+}
+
+/// For readers of protocols.
+impl RequestHead {
+    /// The memory of the text, to which readers append. Spans count from its start.
+    pub fn text_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.text
+    }
+
+    /// The text.
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Whether the control data are known.
+    pub fn has_control(&self) -> bool {
+        self.read.has_control
+    }
+
+    /// Sets the control data. `text` is the head's text so far, which may be appended later.
+    ///
+    /// # Errors
+    /// The host in the authority is malformed.
+    pub fn set_control(&mut self, text: &[u8], control: Control) -> Result<(), host::InvalidHost> {
+        self.read.control = control;
+        self.read.has_control = true;
+        if !control.authority.is_empty() {
+            let parts = host::validate(control.authority.of(text))?;
+            self.set_host(control.authority, parts);
+        }
+        Ok(())
+    }
+
+    /// Adds a field. `text` is the head's text so far, which may be appended later.
+    ///
+    /// # Errors
+    /// [`FieldError`].
+    #[inline]
+    pub fn add(&mut self, text: &[u8], field: Place) -> Result<(), FieldError> {
+        if let Some(known) = field.known {
+            self.interpret(known, text, field.value)?;
+        }
+        self.fields.push(field.name, field.value, field.known);
+        Ok(())
+    }
+
+    /// Joins all fields of this name in the first one: the values of `Cookie` may come one by one in
+    /// HTTP/2 (RFC 9113 section 8.2.3).
+    pub fn join(&mut self, known: Known, separator: &[u8]) {
+        if !self.fields().is_repeated(known) {
+            return;
+        }
+        let joined = self.fields().all(known).collect::<Vec<_>>().join(separator);
+        let start = self.text.len();
+        self.text.extend_from_slice(&joined);
+        self.fields.replace(known, Span::new(start, self.text.len()));
+    }
+
+    /// Ends the head, which had this many bytes and whose text is there as a whole.
+    ///
+    /// # Errors
+    /// [`FieldError::InvalidContentLength`].
+    pub fn finish(&mut self, length: usize) -> Result<(), FieldError> {
+        self.read.length = length;
+        if let Some(value) = self.header(Known::ContentLength) {
+            let length = decimal(value).ok_or(FieldError::InvalidContentLength)?;
+            self.read.content_length = Some(length);
+        }
+        self.lower_host();
+        Ok(())
+    }
+
+    /// Ends a head with an error, after this many bytes. Its text is there.
+    pub fn give_up(&mut self, length: usize) {
+        self.read.length = length;
+        self.lower_host();
+    }
+
+    /// Acts on a field that has meaning for every protocol.
+    #[inline]
+    fn interpret(&mut self, known: Known, text: &[u8], value: Span) -> Result<(), FieldError> {
+        match known {
+            Known::Host => {
+                if self.fields.has(known) {
+                    return Err(FieldError::DuplicateHost);
+                }
+                let parts = host::validate(value.of(text)).map_err(|_| FieldError::InvalidHost)?;
+                // "When an origin server receives a request with an absolute-form of
+                // request-target, the origin server MUST ignore the received Host header field"
+                // (RFC 9112 section 3.2.2).
+                if self.read.host.is_empty() {
+                    self.set_host(value, parts);
+                }
+            }
+            Known::ContentLength
+            | Known::TransferEncoding
+            | Known::IfModifiedSince
+            | Known::IfUnmodifiedSince
+            | Known::IfMatch
+            | Known::IfNoneMatch
+            | Known::IfRange
+            | Known::ContentRange
+            | Known::Expect
+            | Known::Authorization
+            | Known::ProxyAuthorization
+                if self.fields.has(known) =>
+            {
+                return Err(FieldError::Duplicate(known));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn set_host(&mut self, whole: Span, parts: HostParts) {
+        self.read.host = whole.part(parts.name);
+        self.read.host_port = parts.port;
+        self.read.host_has_upper = parts.has_upper;
+    }
+
+    /// Host names are compared in lower case; the field keeps its own.
+    fn lower_host(&mut self) {
+        if std::mem::take(&mut self.read.host_has_upper) {
+            let start = self.text.len();
+            self.text.extend_from_within(self.read.host.range());
+            self.text[start..].make_ascii_lowercase();
+            self.read.host = Span::new(start, self.text.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Appends a part of the text, as a decoder of field blocks does.
+    fn put(head: &mut RequestHead, part: &str) -> Span {
+        let start = head.text().len();
+        head.text_mut().extend_from_slice(part.as_bytes());
+        Span::new(start, head.text().len())
+    }
+
+    fn add(head: &mut RequestHead, name: &str, value: &str) -> Result<(), FieldError> {
+        let (name, value) = (put(head, name), put(head, value));
+        let known = Known::from_bytes(name.of(head.text()));
+        let text = std::mem::take(head.text_mut());
+        let result = head.add(&text, Place { name, value, known });
+        *head.text_mut() = text;
+        result
+    }
+
+    /// A head whose control data came in pseudo-header fields.
+    fn begin(authority: &str, path: &str) -> RequestHead {
+        let mut head = RequestHead::new();
+        let method_name = put(&mut head, "GET");
+        let target = put(&mut head, path);
+        let (shape, length) = Shape::scan(path.as_bytes());
+        assert_eq!(length, path.len());
+        let control = Control {
+            method: Method::Get,
+            method_name,
+            target,
+            scheme: put(&mut head, "https"),
+            authority: put(&mut head, authority),
+            uri: target,
+            shape,
+            version: Version::Http2,
+            ..Control::default()
+        };
+        let text = std::mem::take(head.text_mut());
+        head.set_control(&text, control).unwrap();
+        *head.text_mut() = text;
+        head
+    }
+
+    #[test]
+    fn a_head_without_a_request_line() {
+        let mut head = begin("WWW.Example.org:8443", "/a/../b?c=d");
+        add(&mut head, "cookie", "a=1").unwrap();
+        add(&mut head, "user-agent", "x").unwrap();
+        add(&mut head, "cookie", "b=2").unwrap();
+        add(&mut head, "accept", "*/*").unwrap();
+        add(&mut head, "cookie", "c=3").unwrap();
+        head.join(Known::Cookie, b"; ");
+        head.finish(123).unwrap();
+        assert_eq!(&head.request_line()[..], b"GET /a/../b?c=d HTTP/2.0");
+        assert_eq!(head.protocol(), b"HTTP/2.0");
+        assert_eq!((head.scheme(), head.length()), (&b"https"[..], 123));
+        assert_eq!(head.host(), Some(&b"www.example.org"[..]));
+        assert_eq!(head.host_port(), 8443);
+        assert_eq!(&*head.normalize(true).unwrap().path, b"/b");
+        let cookies: Vec<_> = head.fields().all(Known::Cookie).collect();
+        assert_eq!(cookies, [b"a=1; b=2; c=3"]);
+        let names: Vec<_> = head.fields().iter().map(|field| field.name).collect();
+        assert_eq!(names, [&b"cookie"[..], b"user-agent", b"accept"]);
+        assert_eq!(head.header(Known::UserAgent), Some(&b"x"[..]));
+        assert_eq!(head.header(Known::Accept), Some(&b"*/*"[..]));
+    }
+
+    #[test]
+    fn the_rules_of_fields_hold_for_every_protocol() {
+        let mut head = begin("a", "/");
+        assert_eq!(add(&mut head, "host", "b c"), Err(FieldError::InvalidHost));
+        assert_eq!(add(&mut head, "host", "b"), Ok(()));
+        assert_eq!(add(&mut head, "host", "b"), Err(FieldError::DuplicateHost));
+        assert_eq!(add(&mut head, "content-length", "x"), Ok(()));
+        let duplicate = FieldError::Duplicate(Known::ContentLength);
+        assert_eq!(add(&mut head, "content-length", "1"), Err(duplicate));
+        assert_eq!(head.finish(0), Err(FieldError::InvalidContentLength));
+        assert_eq!(head.host(), Some(&b"a"[..]));
+    }
+
+    #[test]
+    fn an_empty_head_has_no_line() {
+        let mut head = begin("a", "/");
+        assert!(!head.is_empty() && !head.is_malformed());
+        head.recycle();
+        assert!(head.is_empty());
+        assert_eq!((&head.request_line()[..], head.protocol()), (&b""[..], &b""[..]));
+    }
+}

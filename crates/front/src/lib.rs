@@ -24,6 +24,7 @@ mod sample;
 pub mod servers;
 pub mod sessions;
 pub mod tally;
+pub mod tls;
 pub mod upstreams;
 
 /// Version of nginx that Nowait follows.

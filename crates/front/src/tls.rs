@@ -1,0 +1,233 @@
+//! TLS on connections: handshakes, and sessions as layers of streams.
+//!
+//! Called by whoever accepts or opens connections, before the first byte of another protocol. The
+//! protocol itself is in `nowait_tls`; steps that take long run in a pool.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use nowait_runtime::net::{Layer, Opened, SendOptions, Stream};
+use nowait_runtime::now;
+use nowait_runtime::pool::{Class, Op, Pool, PoolError};
+use nowait_tls::{Acceptor, Error, Hello, Server, Session, Stop};
+
+/// How a handshake is made.
+#[derive(Clone, Debug)]
+pub struct Handshake {
+    /// Maximum time from the first byte to the last.
+    pub timeout: Duration,
+    /// Where long steps run.
+    pub pool: Pool,
+    /// The client's number in the pool, so that one client cannot have all of it.
+    pub client: u64,
+}
+
+/// Why a handshake failed. The connection is only fit for closing, except with
+/// [`Failure::PlainHttp`].
+#[derive(Debug)]
+pub enum Failure {
+    /// The client speaks plain HTTP; this is what it sent.
+    PlainHttp(Vec<u8>),
+    /// The protocol failed; the peer was told.
+    Tls(Error),
+    /// The socket failed, or the peer was too slow (`TimedOut`).
+    Io(io::Error),
+    /// The pool takes no more work, or is shut down.
+    Pool(PoolError),
+    /// No server wants this client.
+    Rejected,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::PlainHttp(_) => f.write_str("client sent plain HTTP request to HTTPS port"),
+            Failure::Tls(error) => error.fmt(f),
+            Failure::Io(error) => error.fmt(f),
+            Failure::Pool(error) => error.fmt(f),
+            Failure::Rejected => f.write_str("handshake rejected"),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Tls(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Io(error)
+    }
+}
+
+/// A session as the layer of a stream. Its facts: `stream.with_layer(|tls: &Tls| …)`.
+#[derive(Debug)]
+pub struct Tls(Session);
+
+impl Tls {
+    /// The session.
+    pub fn session(&self) -> &Session {
+        &self.0
+    }
+}
+
+impl Layer for Tls {
+    fn open(
+        &mut self,
+        input: &mut [u8],
+        plain: &mut [u8],
+        output: &mut Vec<u8>,
+    ) -> io::Result<Opened> {
+        let opened = self.0.open(input, plain, output, true).map_err(io_error)?;
+        let nowait_tls::Opened { consumed, written, stop } = opened;
+        Ok(Opened { consumed, written, ended: stop == Stop::Ended })
+    }
+
+    fn seal(&mut self, plain: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
+        self.0.seal(plain, output).map_err(io_error)
+    }
+
+    fn end(&mut self, output: &mut Vec<u8>) {
+        self.0.end(output);
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn io_error(error: Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Makes the handshake of a server on a connection of which `first` was already received. `choose`
+/// finds the server by the client's hello; `None` rejects the client. Afterwards the stream has a
+/// [`Tls`] layer.
+///
+/// With early data, the handshake may be completed by later receives.
+///
+/// # Errors
+/// [`Failure`]
+pub async fn accept(
+    stream: &Stream,
+    first: &[u8],
+    handshake: &Handshake,
+    choose: impl FnOnce(&Hello) -> Option<Server>,
+) -> Result<(), Failure> {
+    let wire = Wire::new(stream, handshake);
+    let mut acceptor = Acceptor::default();
+    let mut received = acceptor.receive(first);
+    let hello = loop {
+        match received {
+            Ok(Some(hello)) => break hello,
+            Ok(None) => {}
+            Err(refusal) if refusal.error == Error::PlainHttp => {
+                return Err(Failure::PlainHttp(acceptor.received().to_vec()));
+            }
+            Err(refusal) => {
+                wire.send_alert(refusal.alert).await;
+                return Err(refusal.error.into());
+            }
+        }
+        received = acceptor.receive(&wire.receive().await?);
+    };
+    let Some(server) = choose(&hello) else {
+        wire.send_alert(hello.reject().alert).await;
+        return Err(Failure::Rejected);
+    };
+    let (session, input) = hello.begin(&server)?;
+    wire.complete(session, input).await
+}
+
+/// Makes the handshake of a client's session. Afterwards the stream has a [`Tls`] layer.
+///
+/// # Errors
+/// [`Failure`]
+pub async fn connect(
+    stream: &Stream,
+    session: Session,
+    handshake: &Handshake,
+) -> Result<(), Failure> {
+    Wire::new(stream, handshake).complete(session, Vec::new()).await
+}
+
+/// A connection during its handshake.
+struct Wire<'a> {
+    stream: &'a Stream,
+    handshake: &'a Handshake,
+    started: std::time::Instant,
+}
+
+impl Wire<'_> {
+    fn new<'a>(stream: &'a Stream, handshake: &'a Handshake) -> Wire<'a> {
+        Wire { stream, handshake, started: now() }
+    }
+
+    fn left(&self) -> Duration {
+        self.handshake.timeout.saturating_sub(now().saturating_duration_since(self.started))
+    }
+
+    async fn receive(&self) -> Result<impl std::ops::Deref<Target = [u8]>, Failure> {
+        let received = self.stream.recv(self.left()).await?;
+        if received.is_empty() { Err(Error::Eof.into()) } else { Ok(received) }
+    }
+
+    async fn send(&self, output: Vec<u8>) -> io::Result<()> {
+        match output.is_empty() {
+            true => Ok(()),
+            false => self.stream.send(Bytes::from(output), SendOptions::new(self.left())).await,
+        }
+    }
+
+    /// The connection is closed anyway.
+    async fn send_alert(&self, alert: Vec<u8>) {
+        let _ = self.send(alert).await;
+    }
+
+    async fn complete(&self, mut session: Session, mut input: Vec<u8>) -> Result<(), Failure> {
+        let mut slow = false;
+        loop {
+            let mut output = Vec::new();
+            let opened = match slow {
+                false => session.open(&mut input, &mut [], &mut output, false),
+                true => {
+                    let step = move || {
+                        let opened = session.open(&mut input, &mut [], &mut output, true);
+                        (session, input, output, opened)
+                    };
+                    let Handshake { pool, client, .. } = self.handshake;
+                    let done = pool.run(Class::Bulk, *client, Op::Blocking, step).await;
+                    let done = done.map_err(Failure::Pool)?;
+                    (session, input, output) = (done.0, done.1, done.2);
+                    done.3
+                }
+            };
+            let opened = match opened {
+                Ok(opened) => opened,
+                Err(error) => {
+                    self.send_alert(output).await;
+                    return Err(error.into());
+                }
+            };
+            self.send(output).await?;
+            input.drain(..opened.consumed);
+            slow = opened.stop == Stop::Slow;
+            let complete = !session.is_handshaking();
+            match opened.stop {
+                Stop::Slow => {}
+                // Data of the next protocol follows at once; or there is none yet.
+                Stop::Room => break,
+                Stop::Input if complete => break,
+                Stop::Input => input.extend_from_slice(&self.receive().await?),
+                Stop::Ended => return Err(Error::Eof.into()),
+            }
+        }
+        self.stream.set_layer(Box::new(Tls(session)), &input);
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! The beginning of a server's connection: its ClientHello, by which the caller chooses a server.
+
+use rustls::server::{Accepted, UnbufferedServerConnection};
+
+use crate::error::Error;
+use crate::identity::Offer;
+use crate::server::Server;
+use crate::session::Session;
+
+/// Maximum size of a ClientHello with the headers of its records, and of what a client sends right
+/// behind it. OpenSSL accepts 131,396 bytes; hybrid key shares need less than 2 KB.
+pub const HELLO_BYTES_MAX: usize = 64 * 1024;
+
+/// `content_type` of handshake records.
+const HANDSHAKE: u8 = 22;
+
+/// The first bit of a ClientHello in the format of SSL 2.
+const SSL2: u8 = 0x80;
+
+/// A fatal alert: no server of this name (RFC 6066, 3).
+const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
+/// Why a connection does not get as far as a session.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The reason.
+    pub error: Error,
+    /// To be sent before closing; may be empty.
+    pub alert: Vec<u8>,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal { error, alert: Vec::new() }
+    }
+}
+
+/// Collects a ClientHello.
+#[derive(Default)]
+pub struct Acceptor {
+    inner: rustls::server::Acceptor,
+    received: Vec<u8>,
+}
+
+impl Acceptor {
+    /// Takes received bytes. `None`: more are needed.
+    ///
+    /// # Errors
+    /// [`Error::PlainHttp`]: the first byte is not of TLS; what was received is
+    /// [`received`](Self::received). Otherwise the client's hello is malformed or too long.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<Option<Hello>, Refusal> {
+        let first = self.received.first().or(bytes.first()).copied();
+        self.received.extend_from_slice(bytes);
+        // The same rule as nginx's.
+        if first.is_some_and(|first| first != HANDSHAKE && first & SSL2 == 0) {
+            return Err(Error::PlainHttp.into());
+        }
+        if self.received.len() > HELLO_BYTES_MAX {
+            return Err(Error::TooLong.into());
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            // Fails if its buffer is full, which is for a hello of the size above.
+            self.inner.read_tls(&mut rest).map_err(|_| Error::TooLong)?;
+            match self.inner.accept() {
+                Ok(None) => {}
+                Ok(Some(accepted)) => {
+                    let received = std::mem::take(&mut self.received);
+                    return Ok(Some(Hello { accepted, received }));
+                }
+                Err((error, mut alert)) => {
+                    let mut bytes = Vec::new();
+                    // Writing to memory does not fail.
+                    let _ = alert.write_all(&mut bytes);
+                    return Err(Refusal { error: error.into(), alert: bytes });
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Everything received so far.
+    pub fn received(&self) -> &[u8] {
+        &self.received
+    }
+}
+
+/// A client's hello.
+pub struct Hello {
+    accepted: Accepted,
+    received: Vec<u8>,
+}
+
+impl Hello {
+    /// The server name that the client asks for (SNI), in lower case.
+    pub fn server_name(&self) -> Option<String> {
+        self.accepted.client_hello().server_name().map(str::to_ascii_lowercase)
+    }
+
+    /// The application protocols that it offers.
+    pub fn alpn(&self) -> Vec<Vec<u8>> {
+        let hello = self.accepted.client_hello();
+        hello.alpn().into_iter().flatten().map(<[u8]>::to_vec).collect()
+    }
+
+    /// Begins a session with a server. Also returns what is to be opened first.
+    ///
+    /// # Errors
+    /// The server's settings exclude each other.
+    pub fn begin(self, server: &Server) -> Result<(Session, Vec<u8>), Error> {
+        let server_name = self.server_name();
+        let hello = self.accepted.client_hello();
+        let offer = Offer { schemes: hello.signature_schemes(), suites: hello.cipher_suites() };
+        let identity = server.identities.choose(&offer);
+        let connection = UnbufferedServerConnection::new(server.config.clone())?;
+        Ok((Session::server(connection, server, server_name, identity), self.received))
+    }
+
+    /// Refuses the client, because no server answers to the name (`ssl_reject_handshake`).
+    pub fn reject(self) -> Refusal {
+        let error = Error::Settings("handshake rejected".to_owned());
+        Refusal { error, alert: UNRECOGNIZED_NAME.to_vec() }
+    }
+}

@@ -1,0 +1,174 @@
+//! The session cache of servers (`ssl_session_cache`): bounded, shared by workers.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustls::server::StoresServerSessions;
+
+/// What an entry costs besides its key and value.
+const ENTRY_BYTES: usize = 128;
+
+/// Places of removed sessions that are kept without need.
+const ORDER_SLACK: usize = 16;
+
+/// Sessions that may be resumed. The oldest ones make room for new ones.
+#[derive(Debug)]
+pub struct SessionCache {
+    bytes_max: usize,
+    timeout: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sessions: HashMap<Arc<[u8]>, Session>,
+    /// In order of age; the number tells a session from a later one with the same key.
+    order: VecDeque<(Arc<[u8]>, u64)>,
+    bytes: usize,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Session {
+    number: u64,
+    stored: Instant,
+    value: Vec<u8>,
+}
+
+impl SessionCache {
+    /// A cache that holds at most `bytes_max`, and sessions for `timeout`.
+    pub fn new(bytes_max: usize, timeout: Duration) -> SessionCache {
+        SessionCache { bytes_max, timeout, state: Mutex::default() }
+    }
+
+    /// Number of sessions in it.
+    pub fn len(&self) -> usize {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).sessions.len()
+    }
+
+    /// Whether it has no session.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn put(&self, key: &[u8], value: Vec<u8>) -> bool {
+        let bytes = key.len() + value.len() + ENTRY_BYTES;
+        if bytes > self.bytes_max {
+            return false;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.remove(key);
+        let key: Arc<[u8]> = key.into();
+        let (number, stored) = (state.next, Instant::now());
+        state.next += 1;
+        state.bytes += bytes;
+        state.order.push_back((key.clone(), number));
+        state.sessions.insert(key, Session { number, stored, value });
+        while state.bytes > self.bytes_max {
+            let Some((key, number)) = state.order.pop_front() else { break };
+            if state.sessions.get(&key).is_some_and(|session| session.number == number) {
+                state.remove(&key);
+            }
+        }
+        // Sessions that were removed leave their places in the order behind.
+        if state.order.len() > 2 * state.sessions.len() + ORDER_SLACK {
+            let State { order, sessions, .. } = &mut *state;
+            order.retain(|(key, number)| {
+                sessions.get(key).is_some_and(|session| session.number == *number)
+            });
+        }
+        true
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = state.sessions.get(key)?;
+        if session.stored.elapsed() < self.timeout {
+            return Some(session.value.clone());
+        }
+        state.remove(key);
+        None
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = state.remove(key)?;
+        (session.stored.elapsed() < self.timeout).then_some(session.value)
+    }
+}
+
+impl State {
+    fn remove(&mut self, key: &[u8]) -> Option<Session> {
+        let session = self.sessions.remove(key)?;
+        self.bytes -= key.len() + session.value.len() + ENTRY_BYTES;
+        Some(session)
+    }
+}
+
+/// A cache as one server sees it: it finds only sessions of servers with the same context.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    pub(crate) cache: Arc<SessionCache>,
+    pub(crate) context: Vec<u8>,
+}
+
+impl Sessions {
+    fn key(&self, key: &[u8]) -> Vec<u8> {
+        [&self.context, key].concat()
+    }
+}
+
+impl StoresServerSessions for Sessions {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        self.cache.put(&self.key(&key), value)
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.cache.get(&self.key(key))
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.cache.take(&self.key(key))
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_sessions_make_room() {
+        let cache = SessionCache::new(10 * (ENTRY_BYTES + 2), Duration::from_secs(60));
+        for number in 0..100u8 {
+            assert!(cache.put(&[number], vec![number]));
+        }
+        assert_eq!(cache.len(), 10);
+        assert_eq!((cache.get(&[89]), cache.get(&[90])), (None, Some(vec![90])));
+        assert!(!cache.put(&[0], vec![0; 10_000]));
+        // Sessions that are taken leave room, and their order does not grow without bound.
+        for number in 0..10_000u16 {
+            let key = number.to_be_bytes();
+            cache.put(&key[1..], vec![1]);
+            assert!(cache.take(&key[1..]).is_some());
+        }
+        let state = cache.state.lock().unwrap();
+        assert!(state.order.len() < 64, "{}", state.order.len());
+        let bytes: usize = state.sessions.values().map(|s| s.value.len() + ENTRY_BYTES + 1).sum();
+        assert_eq!(state.bytes, bytes);
+    }
+
+    #[test]
+    fn sessions_expire() {
+        let cache = SessionCache::new(10_000, Duration::ZERO);
+        cache.put(b"a", vec![1]);
+        assert_eq!(cache.get(b"a"), None);
+        assert!(cache.is_empty());
+        cache.put(b"a", vec![1]);
+        assert_eq!(cache.take(b"a"), None);
+    }
+}

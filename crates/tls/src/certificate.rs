@@ -1,0 +1,322 @@
+//! Facts of a certificate, as variables and access rules need them.
+//!
+//! Read from the DER of a certificate that was presented; says nothing about whether it is to be
+//! trusted (`verify.rs`).
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::digest;
+use rustls::pki_types::CertificateDer;
+
+use crate::der::{BIT_STRING, INTEGER, OID, Reader, SEQUENCE, Value};
+use crate::name;
+
+/// Characters per line of PEM.
+const PEM_LINE: usize = 64;
+
+const DAY_S: u64 = 86_400;
+
+/// A certificate, opened where its facts are.
+#[derive(Clone, Debug)]
+pub struct Certificate<'a> {
+    der: &'a [u8],
+    serial: &'a [u8],
+    issuer: &'a [u8],
+    subject: &'a [u8],
+    not_before: Value<'a>,
+    not_after: Value<'a>,
+    spki: Reader<'a>,
+}
+
+impl<'a> Certificate<'a> {
+    /// `None`: it is not a certificate.
+    pub fn parse(der: &'a CertificateDer<'_>) -> Option<Certificate<'a>> {
+        let der = der.as_ref();
+        let mut signed = Reader::new(der).enter(SEQUENCE)?.enter(SEQUENCE)?;
+        signed.optional(0xa0);
+        let serial = signed.expect(INTEGER)?;
+        signed.expect(SEQUENCE)?;
+        let issuer = signed.expect(SEQUENCE)?;
+        let mut validity = signed.enter(SEQUENCE)?;
+        let (not_before, not_after) = (validity.next()?, validity.next()?);
+        let subject = signed.expect(SEQUENCE)?;
+        let spki = signed.enter(SEQUENCE)?;
+        Some(Certificate { der, serial, issuer, subject, not_before, not_after, spki })
+    }
+
+    /// Of the `$ssl_client_raw_cert` form: PEM with a final newline.
+    pub fn pem(&self) -> String {
+        let text = base64(self.der);
+        let mut pem = String::with_capacity(text.len() + text.len() / PEM_LINE + 64);
+        pem.push_str("-----BEGIN CERTIFICATE-----\n");
+        for line in text.as_bytes().chunks(PEM_LINE) {
+            pem.extend(line.iter().copied().map(char::from));
+            pem.push('\n');
+        }
+        pem.push_str("-----END CERTIFICATE-----\n");
+        pem
+    }
+
+    /// Of the `$ssl_client_cert` form: each line but the first begins with a tab, so that it can be
+    /// the value of a header field.
+    pub fn folded_pem(&self) -> String {
+        self.pem().trim_end().replace('\n', "\n\t")
+    }
+
+    /// Of the `$ssl_client_escaped_cert` form: PEM, escaped for use in a URI.
+    pub fn escaped_pem(&self) -> String {
+        let pem = self.pem();
+        let mut text = String::with_capacity(pem.len() * 5 / 4);
+        for byte in pem.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                    text.push(char::from(byte));
+                }
+                _ => {
+                    let _ = write!(text, "%{byte:02X}");
+                }
+            }
+        }
+        text
+    }
+
+    /// The subject in the form of RFC 2253. Empty if it is malformed, as all names here.
+    pub fn subject(&self) -> String {
+        name::rfc2253(self.subject).unwrap_or_default()
+    }
+
+    /// The issuer in the form of RFC 2253.
+    pub fn issuer(&self) -> String {
+        name::rfc2253(self.issuer).unwrap_or_default()
+    }
+
+    /// The subject in OpenSSL's old form.
+    pub fn legacy_subject(&self) -> String {
+        name::oneline(self.subject).unwrap_or_default()
+    }
+
+    /// The issuer in OpenSSL's old form.
+    pub fn legacy_issuer(&self) -> String {
+        name::oneline(self.issuer).unwrap_or_default()
+    }
+
+    /// Whether it names itself as its issuer.
+    pub fn is_self_issued(&self) -> bool {
+        self.subject == self.issuer
+    }
+
+    /// The serial number in hexadecimal, as OpenSSL prints it.
+    pub fn serial(&self) -> String {
+        let mut bytes = self.serial;
+        while bytes.len() > 1 && bytes[0] == 0 {
+            bytes = &bytes[1..];
+        }
+        hex_upper(bytes)
+    }
+
+    /// SHA-1 of the certificate, in hexadecimal.
+    pub fn fingerprint(&self) -> String {
+        let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, self.der);
+        hash.as_ref().iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+
+    /// When it becomes valid, as OpenSSL prints it: `Nov 23 03:04:17 2026 GMT`.
+    pub fn valid_from(&self) -> String {
+        Date::parse(self.not_before).map_or_else(String::new, |date| date.to_text())
+    }
+
+    /// When it ceases to be valid.
+    pub fn valid_to(&self) -> String {
+        Date::parse(self.not_after).map_or_else(String::new, |date| date.to_text())
+    }
+
+    /// Days until it ceases to be valid; zero if it has. `None`: its date is malformed.
+    pub fn remaining_days(&self, now: SystemTime) -> Option<u64> {
+        let end = Date::parse(self.not_after)?.to_system_time()?;
+        Some(end.duration_since(now).map_or(0, |left| left.as_secs() / DAY_S))
+    }
+
+    /// Whether it is valid now, as far as its dates are concerned.
+    pub(crate) fn validity(&self, now: SystemTime) -> Validity {
+        let dates = || {
+            let begin = Date::parse(self.not_before)?.to_system_time()?;
+            Some((begin, Date::parse(self.not_after)?.to_system_time()?))
+        };
+        match dates() {
+            Some((begin, _)) if now < begin => Validity::NotYet,
+            Some((_, end)) if now <= end => Validity::Now,
+            _ => Validity::Expired,
+        }
+    }
+
+    /// The algorithm and the size of the public key.
+    pub(crate) fn key_kind(&self) -> KeyKind {
+        Self::kind_of(self.spki.clone()).unwrap_or(KeyKind::Other)
+    }
+
+    fn kind_of(mut spki: Reader<'_>) -> Option<KeyKind> {
+        const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
+        const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
+        const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+        const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
+        let mut algorithm = spki.enter(SEQUENCE)?;
+        match algorithm.expect(OID)? {
+            ED25519 => Some(KeyKind::Ed25519),
+            EC if algorithm.expect(OID)? == P256 => Some(KeyKind::EcdsaP256),
+            RSA => {
+                let key = spki.expect(BIT_STRING)?.get(1..)?;
+                let modulus = Reader::new(key).enter(SEQUENCE)?.expect(INTEGER)?;
+                let bytes = modulus.iter().skip_while(|byte| **byte == 0).count();
+                Some(KeyKind::Rsa { bits: bytes * 8 })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where a moment is in relation to a certificate's dates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Validity {
+    NotYet,
+    Now,
+    Expired,
+}
+
+/// What a public key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// ECDSA on P-256.
+    EcdsaP256,
+    /// Ed25519.
+    Ed25519,
+    /// RSA with a modulus of this size.
+    Rsa {
+        /// In bits.
+        bits: usize,
+    },
+    /// Anything else, such as ECDSA on P-384 or P-521.
+    Other,
+}
+
+/// A UTCTime or GeneralizedTime, in UTC as RFC 5280 demands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Date {
+    year: u64,
+    month: u64,
+    day: u64,
+    hour: u64,
+    minute: u64,
+    second: u64,
+}
+
+impl Date {
+    fn parse(value: Value<'_>) -> Option<Date> {
+        let digits = value.contents.strip_suffix(b"Z")?;
+        if !digits.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        let two = |at: usize| -> Option<u64> {
+            let pair = digits.get(at..at + 2)?;
+            Some(u64::from(pair[0] - b'0') * 10 + u64::from(pair[1] - b'0'))
+        };
+        let (year, at) = match (value.tag, digits.len()) {
+            // RFC 5280, 4.1.2.5.1: "Where YY is greater than or equal to 50, the year SHALL be
+            // interpreted as 19YY".
+            (0x17, 12) => (two(0)? + if two(0)? >= 50 { 1900 } else { 2000 }, 2),
+            (0x18, 14) => (two(0)? * 100 + two(2)?, 4),
+            _ => return None,
+        };
+        let date = Date {
+            year,
+            month: two(at)?,
+            day: two(at + 2)?,
+            hour: two(at + 4)?,
+            minute: two(at + 6)?,
+            second: two(at + 8)?,
+        };
+        let sane = (1..=12).contains(&date.month)
+            && (1..=31).contains(&date.day)
+            && date.hour < 24
+            && date.minute < 60
+            && date.second < 61;
+        sane.then_some(date)
+    }
+
+    /// As `ASN1_TIME_print`.
+    fn to_text(self) -> String {
+        const MONTHS: [&str; 12] =
+            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+        let Date { year, day, hour, minute, second, .. } = self;
+        let month = MONTHS[self.month as usize - 1];
+        format!("{month} {day:2} {hour:02}:{minute:02}:{second:02} {year} GMT")
+    }
+
+    /// `None`: before 1970.
+    fn to_system_time(self) -> Option<SystemTime> {
+        // Days since 1 March of the year 0, in a year that begins in March.
+        let (year, month) = match self.month {
+            0..=2 => (self.year.checked_sub(1)?, self.month + 9),
+            month => (self.year, month - 3),
+        };
+        let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5;
+        let days = (days + self.day - 1).checked_sub(719_468)?;
+        let seconds = days * DAY_S + self.hour * 3600 + self.minute * 60 + self.second;
+        UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+    }
+}
+
+fn hex_upper(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02X}");
+        text
+    })
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let word = group.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte))
+            << (8 * (3 - group.len()));
+        for index in 0..4 {
+            let digit = DIGITS[(word >> (18 - 6 * index) & 63) as usize];
+            text.push(if index <= group.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn date(tag: u8, text: &str) -> Option<Date> {
+        Date::parse(Value { tag, contents: text.as_bytes(), whole: &[] })
+    }
+
+    #[test]
+    fn dates_are_read_and_printed() {
+        let at = |tag, text| {
+            let date = date(tag, text).unwrap();
+            let since = date.to_system_time().unwrap().duration_since(UNIX_EPOCH).unwrap();
+            (date.to_text(), since.as_secs())
+        };
+        assert_eq!(at(0x17, "261123030417Z"), ("Nov 23 03:04:17 2026 GMT".into(), 1_795_403_057));
+        assert_eq!(at(0x18, "20000229000000Z"), ("Feb 29 00:00:00 2000 GMT".into(), 951_782_400));
+        assert_eq!(at(0x17, "700101000000Z").1, 0);
+        assert!(date(0x17, "500101000000Z").unwrap().to_system_time().is_none());
+        for odd in ["2611230304Z", "261323030417Z", "26112303041xZ", "261123030417", "Z"] {
+            assert_eq!(date(0x17, odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn base64_pads() {
+        let texts: Vec<_> = [&b""[..], b"f", b"fo", b"foo"].into_iter().map(base64).collect();
+        assert_eq!(texts, ["", "Zg==", "Zm8=", "Zm9v"]);
+    }
+}

@@ -1,0 +1,112 @@
+//! Settings of a client, for connections to upstream servers.
+
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::client::{ClientSessionMemoryCache, Resumption, UnbufferedClientConnection};
+use rustls::pki_types::ServerName;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+
+use crate::ciphers::Ciphers;
+use crate::error::Error;
+use crate::groups::Groups;
+use crate::identity::Identity;
+use crate::server::{Versions, fragment_bytes, provider};
+use crate::session::Session;
+use crate::verify::{Servers, Verifier};
+
+/// Sessions with upstream servers that a client keeps for reuse, at most; by server name.
+const SESSIONS_MAX: usize = 256;
+
+/// What a client is made from.
+#[derive(Debug)]
+pub struct ClientSettings {
+    /// Protocol versions.
+    pub versions: Versions,
+    /// Cipher suites.
+    pub ciphers: Ciphers,
+    /// Groups for key exchange.
+    pub groups: Groups,
+    /// Application protocols to offer.
+    pub alpn: Vec<Vec<u8>>,
+    /// The client's own certificate.
+    pub identity: Option<Identity>,
+    /// `None`: servers are not verified.
+    pub verifier: Option<Arc<Verifier>>,
+    /// Whether the name of the server is sent to it.
+    pub sends_name: bool,
+    /// Whether sessions are reused.
+    pub reuses_sessions: bool,
+}
+
+impl Default for ClientSettings {
+    fn default() -> ClientSettings {
+        ClientSettings {
+            versions: Versions::default(),
+            ciphers: Ciphers::default(),
+            groups: Groups::default(),
+            alpn: Vec::new(),
+            identity: None,
+            verifier: None,
+            sends_name: false,
+            reuses_sessions: true,
+        }
+    }
+}
+
+/// A client, as connections use it: shared, and never changed.
+#[derive(Clone, Debug)]
+pub struct Client {
+    config: Arc<ClientConfig>,
+    has_slow_key: bool,
+    verifies: bool,
+}
+
+impl Client {
+    /// Combines settings.
+    ///
+    /// # Errors
+    /// They exclude each other, or leave nothing.
+    pub fn new(settings: ClientSettings) -> Result<Client, Error> {
+        let provider = provider(&settings.ciphers, &settings.groups, settings.versions)?;
+        let algorithms = provider.signature_verification_algorithms;
+        let verifies = settings.verifier.is_some();
+        let has_slow_key = settings.identity.as_ref().is_some_and(|own| own.kind.is_slow());
+        let versions = settings.versions.list();
+        let config = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&versions)
+            .map_err(|_| Error::Settings("no protocol versions and ciphers".to_owned()))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Servers {
+                algorithms,
+                verifier: settings.verifier,
+            }));
+        let mut config = match settings.identity {
+            None => config.with_no_client_auth(),
+            Some(own) => {
+                let key = CertifiedKey::clone(&own.key);
+                config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(key)))
+            }
+        };
+        config.alpn_protocols = settings.alpn;
+        config.enable_sni = settings.sends_name;
+        config.max_fragment_size = fragment_bytes(0);
+        config.resumption = match settings.reuses_sessions {
+            true => Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX))),
+            false => Resumption::disabled(),
+        };
+        Ok(Client { config: Arc::new(config), has_slow_key, verifies })
+    }
+
+    /// Begins a connection to the server of this name or address, which is verified and, if it is
+    /// a name, sent.
+    ///
+    /// # Errors
+    /// The name is not one.
+    pub fn connect(&self, name: &str) -> Result<Session, Error> {
+        let name = ServerName::try_from(name.to_owned());
+        let name = name.map_err(|_| Error::Settings("invalid server name".to_owned()))?;
+        let connection = UnbufferedClientConnection::new(self.config.clone(), name)?;
+        Ok(Session::client(connection, self.has_slow_key || self.verifies))
+    }
+}

@@ -1,0 +1,49 @@
+//! TLS for both sides, sans-IO, on rustls.
+//!
+//! An [`Acceptor`] collects a ClientHello, by which the caller chooses a [`Server`]; [`Client`]
+//! begins connections to servers. Both lead to a [`Session`], which turns received bytes into
+//! plaintext and plaintext into bytes to be sent. Around it: certificates and keys
+//! ([`pem`], [`Identity`]), the settings in OpenSSL's words ([`Ciphers`], [`Groups`]), tickets and
+//! caches, verification ([`Verifier`]), and what variables show ([`Certificate`]).
+//!
+//! Nothing here knows sockets, files, threads, HTTP, or the language of configurations. Two things
+//! come from outside unasked: random numbers, and the date, for the validity of certificates and
+//! sessions.
+//!
+//! rustls' unbuffered connections are the base, because an idle connection then holds no buffer: the
+//! buffered ones keep the 4 KB that they last read into. Their contract is kept in `session.rs`
+//! alone.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod acceptor;
+mod cache;
+mod certificate;
+mod ciphers;
+mod client;
+mod der;
+mod encrypted;
+mod error;
+mod groups;
+mod identity;
+mod name;
+pub mod pem;
+mod server;
+mod session;
+mod tickets;
+mod verify;
+
+pub use acceptor::{Acceptor, HELLO_BYTES_MAX, Hello, Refusal};
+pub use cache::SessionCache;
+pub use certificate::{Certificate, KeyKind};
+pub use ciphers::Ciphers;
+pub use client::{Client, ClientSettings};
+pub use error::{Error, Fault};
+pub use groups::Groups;
+pub use identity::Identity;
+pub use rustls::KeyLog;
+pub use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+pub use server::{ClientCertificates, SESSION_TIMEOUT, Server, ServerSettings, Versions};
+pub use session::{Opened, PLAINTEXT_BYTES_MAX, Session, Stop};
+pub use tickets::{TICKET_KEYS_MAX, TicketKey, TicketKeys};
+pub use verify::{Distrust, Role, Verifier};

@@ -1,0 +1,644 @@
+//! A connection's session: the state machine of both sides, from the first handshake message to
+//! `close_notify`.
+//!
+//! It holds no buffers: input, plaintext and output belong to the caller. The exception is a
+//! handshake message spread over several records, which rustls joins in the memory of its input:
+//! these records stay here until it is complete (`joining`), so that rustls always finds them where
+//! it left them.
+//!
+//! A session is `Send`: a step that takes long ([`Session::is_slow`]) can run on another thread.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::CertificateDer;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncryptError, ReadEarlyData, UnbufferedStatus, WriteTraffic,
+};
+use rustls::{CommonState, HandshakeKind, PeerIncompatible, ProtocolVersion};
+
+use crate::error::Error;
+use crate::identity::Identity;
+use crate::server::{ClientCertificates, Server};
+use crate::verify::{Distrust, Role};
+use crate::{ciphers, groups};
+
+/// Bytes of a record's header.
+const HEADER_BYTES: usize = 5;
+
+/// Maximum of plaintext in a record (RFC 8446, 5.1).
+pub const PLAINTEXT_BYTES_MAX: usize = 16 * 1024;
+
+/// Maximum length of a protected record (RFC 5246, 6.2.3; TLS 1.3 has less).
+const CIPHERTEXT_BYTES_MAX: usize = PLAINTEXT_BYTES_MAX + 2048;
+
+/// Maximum of what protection adds to a record: the header, an explicit nonce, the inner type, a
+/// tag.
+const OVERHEAD_BYTES: usize = HEADER_BYTES + 8 + 1 + 16;
+
+/// Maximum size of the records of one handshake message. rustls limits the message to 64 KB, but
+/// not the number of records.
+const JOINING_BYTES_MAX: usize = 128 * 1024;
+
+/// The known values of `content_type` (RFC 8446, 5.1).
+const CONTENT_TYPES: RangeInclusive<u8> = 20..=23;
+
+/// rustls' word for a client for which no certificate was chosen.
+const NO_IDENTITY: &str = "no server certificate chain resolved";
+
+/// A fatal alert, before there are keys: nothing in common.
+const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
+
+/// Why [`Session::open`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// There is no further complete record.
+    Input,
+    /// The next record needs more room for plaintext than is left.
+    Room,
+    /// The next step takes long: call again on another thread.
+    Slow,
+    /// The peer has ended its side by `close_notify`: no more plaintext will follow.
+    Ended,
+}
+
+/// The result of [`Session::open`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Bytes of the input that are done with.
+    pub consumed: usize,
+    /// Bytes of plaintext written.
+    pub written: usize,
+    /// Why it went no further.
+    pub stop: Stop,
+}
+
+enum Connection {
+    Server(Box<UnbufferedServerConnection>),
+    Client(Box<UnbufferedClientConnection>),
+}
+
+/// A session of either side.
+pub struct Session {
+    connection: Connection,
+    /// Records of an incomplete handshake message.
+    joining: Vec<u8>,
+    /// The connection has failed.
+    failed: Option<Error>,
+    /// The first step of the handshake has been made.
+    begun: bool,
+    /// The next step of the handshake takes long.
+    slow: bool,
+    /// `close_notify` was received.
+    ended: bool,
+    /// `close_notify` or a fatal alert was sent.
+    closed: bool,
+    /// Early data may arrive.
+    early_data: bool,
+    /// No certificate suits the client.
+    lacks_identity: bool,
+    client_certificates: Option<Arc<ClientCertificates>>,
+    /// What the peer's certificate is worth; `None`: it presented none, or was not asked.
+    trust: Option<Result<(), Distrust>>,
+    server_name: Option<Box<str>>,
+    session_id: Option<Box<[u8]>>,
+}
+
+/// Where plaintext goes.
+struct Plain<'a> {
+    room: &'a mut [u8],
+    written: usize,
+}
+
+impl Plain<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let room = self.room.get_mut(self.written..self.written + bytes.len());
+        room.ok_or(Error::State("no room for plaintext"))?.copy_from_slice(bytes);
+        self.written += bytes.len();
+        Ok(())
+    }
+}
+
+/// What a single call of rustls led to.
+enum Step {
+    /// Call again.
+    Again,
+    /// It needs further records.
+    Blocked,
+    /// The peer has ended its side.
+    Ended,
+}
+
+impl Session {
+    pub(crate) fn server(
+        connection: UnbufferedServerConnection,
+        server: &Server,
+        server_name: Option<String>,
+        identity: Option<&Identity>,
+    ) -> Session {
+        let slow = identity.is_some_and(|identity| identity.kind.is_slow());
+        let mut session = Session::new(Connection::Server(Box::new(connection)), slow);
+        session.lacks_identity = identity.is_none();
+        session.client_certificates.clone_from(&server.client_certificates);
+        session.early_data = server.early_data;
+        session.server_name = server_name.map(String::into_boxed_str);
+        session
+    }
+
+    pub(crate) fn client(connection: UnbufferedClientConnection, slow: bool) -> Session {
+        Session::new(Connection::Client(Box::new(connection)), slow)
+    }
+
+    fn new(connection: Connection, slow: bool) -> Session {
+        Session {
+            connection,
+            joining: Vec::new(),
+            failed: None,
+            begun: false,
+            slow,
+            ended: false,
+            closed: false,
+            early_data: false,
+            lacks_identity: false,
+            client_certificates: None,
+            trust: None,
+            server_name: None,
+            session_id: None,
+        }
+    }
+
+    /// Opens the records at the beginning of `input`, which it changes: handshake messages are
+    /// acted upon, and plaintext is written to `plain`. Whatever the session itself has to send is
+    /// appended to `output`: also in case of an error, when it is the alert. Without input, a
+    /// client sends its hello.
+    ///
+    /// Bytes that were not consumed must be at the beginning of the next input. A step that
+    /// [is slow](Self::is_slow) is not made unless `may_be_slow`.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub fn open(
+        &mut self,
+        input: &mut [u8],
+        plain: &mut [u8],
+        output: &mut Vec<u8>,
+        may_be_slow: bool,
+    ) -> Result<Opened, Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let mut plain = Plain { room: plain, written: 0 };
+        let begin = output.len();
+        let result = self.open_records(input, &mut plain, output, may_be_slow);
+        let (consumed, stop) = result.map_err(|error| self.fail(error, output, begin))?;
+        Ok(Opened { consumed, written: plain.written, stop })
+    }
+
+    fn open_records(
+        &mut self,
+        input: &mut [u8],
+        plain: &mut Plain<'_>,
+        output: &mut Vec<u8>,
+        may_be_slow: bool,
+    ) -> Result<(usize, Stop), Error> {
+        let mut consumed = 0;
+        if !self.begun && matches!(self.connection, Connection::Client(_)) {
+            self.begun = true;
+            self.process(&mut [], plain, output)?;
+        }
+        loop {
+            if self.ended {
+                return Ok((consumed, Stop::Ended));
+            }
+            let rest = &mut input[consumed..];
+            let Some(len) = record_len(rest) else { return Ok((consumed, Stop::Input)) };
+            let was_handshaking = self.is_handshaking();
+            if self.slow && was_handshaking && !may_be_slow {
+                return Ok((consumed, Stop::Slow));
+            }
+            let may_have_plaintext = !was_handshaking || self.early_data && self.begun;
+            if may_have_plaintext && plain.room.len() - plain.written < len.min(PLAINTEXT_BYTES_MAX)
+            {
+                return Ok((consumed, Stop::Room));
+            }
+            let begin = output.len();
+            self.open_record(&mut rest[..len], plain, output)?;
+            consumed += len;
+            if was_handshaking {
+                self.note_progress(&output[begin..]);
+            }
+        }
+    }
+
+    /// Opens one record.
+    fn open_record(
+        &mut self,
+        record: &mut [u8],
+        plain: &mut Plain<'_>,
+        output: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        if self.joining.is_empty() {
+            let done = self.process(record, plain, output)?;
+            self.joining.extend_from_slice(&record[done..]);
+        } else {
+            let mut joining = std::mem::take(&mut self.joining);
+            joining.extend_from_slice(record);
+            let done = self.process(&mut joining, plain, output)?;
+            joining.drain(..done);
+            self.joining = joining;
+        }
+        if self.joining.is_empty() {
+            self.joining = Vec::new();
+        }
+        match self.joining.len() > JOINING_BYTES_MAX {
+            true => Err(Error::TooLong),
+            false => Ok(()),
+        }
+    }
+
+    /// Lets rustls process records; returns how many of their bytes it no longer needs.
+    fn process(
+        &mut self,
+        records: &mut [u8],
+        plain: &mut Plain<'_>,
+        output: &mut Vec<u8>,
+    ) -> Result<usize, Error> {
+        let mut done = 0;
+        loop {
+            let rest = &mut records[done..];
+            let (discard, step) = match &mut self.connection {
+                Connection::Server(connection) => {
+                    step(connection.process_tls_records(rest), plain, output, |mut early, plain| {
+                        early_data(&mut early, plain)
+                    })
+                }
+                Connection::Client(connection) => {
+                    let none = |_, _: &mut Plain<'_>| Err(Error::State("early data of a server"));
+                    step(connection.process_tls_records(rest), plain, output, none)
+                }
+            };
+            done += discard;
+            let step = match step {
+                Ok(step) => step,
+                Err(error) => {
+                    self.take_alert(&mut records[done..], output);
+                    return Err(error);
+                }
+            };
+            match step {
+                Step::Again => {}
+                Step::Blocked => return Ok(done),
+                Step::Ended => {
+                    self.ended = true;
+                    return Ok(done);
+                }
+            }
+        }
+    }
+
+    /// After a step of the handshake; `sent` is its output.
+    fn note_progress(&mut self, sent: &[u8]) {
+        let is_server = matches!(self.connection, Connection::Server(_));
+        if is_server && !sent.is_empty() {
+            // The first flight is sent; what the client sends now may be early data, or its
+            // certificate.
+            self.begun = true;
+            self.slow = self.client_certificates.is_some();
+            self.session_id = self.session_id.take().or_else(|| sent_session_id(sent));
+        }
+        if self.is_handshaking() {
+            return;
+        }
+        self.slow = false;
+        self.early_data = false;
+        if let (Some(wanted), Some(chain)) =
+            (&self.client_certificates, self.common().peer_certificates())
+        {
+            self.trust = Some(wanted.verifier.verify(chain, Role::Client, SystemTime::now()));
+        }
+    }
+
+    /// Appends the alert that rustls has for a failure. rustls is not called any more after that: it
+    /// may still refer to records that are gone by then.
+    fn take_alert(&mut self, records: &mut [u8], output: &mut Vec<u8>) {
+        while self.common().wants_write() {
+            let taken = match &mut self.connection {
+                Connection::Server(connection) => {
+                    take_message(connection.process_tls_records(records), output)
+                }
+                Connection::Client(connection) => {
+                    take_message(connection.process_tls_records(records), output)
+                }
+            };
+            if !taken {
+                return;
+            }
+        }
+    }
+
+    /// Notes a failure; `output` is what the failed call has appended.
+    fn fail(&mut self, error: Error, output: &mut Vec<u8>, begin: usize) -> Error {
+        let error = match error {
+            // In rustls' eyes it is the server that lacks a certificate; in OpenSSL's and in the
+            // RFC's, the two have nothing in common.
+            Error::Connection(rustls::Error::General(text)) if text == NO_IDENTITY => {
+                output.truncate(begin);
+                output.extend_from_slice(&HANDSHAKE_FAILURE);
+                let why = match self.lacks_identity {
+                    true => PeerIncompatible::NoSignatureSchemesInCommon,
+                    false => PeerIncompatible::NoCipherSuitesInCommon,
+                };
+                rustls::Error::from(why).into()
+            }
+            error => error,
+        };
+        self.failed = Some(error.clone());
+        self.closed = true;
+        self.joining = Vec::new();
+        error
+    }
+
+    /// Appends records with `plain` to `output`.
+    ///
+    /// # Errors
+    /// The session is not ready for data, has ended its side, or has failed.
+    pub fn seal(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result<(), Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.closed {
+            return Err(Error::State("data after the end"));
+        }
+        self.write(plain, output)
+    }
+
+    /// Appends `close_notify` to `output`, unless it has been sent: this side sends nothing more.
+    pub fn end(&mut self, output: &mut Vec<u8>) {
+        if !self.closed && !self.is_handshaking() {
+            // If it fails, closing the connection must do.
+            let _ = self.write(&[], output);
+        }
+        self.closed = true;
+    }
+
+    /// Appends records with `plain`, or without it `close_notify`.
+    fn write(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result<(), Error> {
+        let joining = &mut self.joining[..];
+        match &mut self.connection {
+            Connection::Server(connection) => loop {
+                if let Some(done) = write(connection.process_tls_records(joining), plain, output) {
+                    return done;
+                }
+            },
+            Connection::Client(connection) => loop {
+                if let Some(done) = write(connection.process_tls_records(joining), plain, output) {
+                    return done;
+                }
+            },
+        }
+    }
+
+    /// Whether the next step of the handshake takes long: an operation with a large private key, or
+    /// the verification of a chain.
+    pub fn is_slow(&self) -> bool {
+        self.slow
+    }
+
+    /// Whether the handshake is not complete. With early data, plaintext may already be received,
+    /// and sent (`$ssl_early_data`).
+    pub fn is_handshaking(&self) -> bool {
+        self.common().is_handshaking()
+    }
+
+    /// Whether nothing is kept of what was received: no part of a handshake message.
+    pub fn is_quiet(&self) -> bool {
+        self.joining.is_empty()
+    }
+
+    /// Whether the peer has ended its side.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    fn common(&self) -> &CommonState {
+        match &self.connection {
+            Connection::Server(connection) => connection,
+            Connection::Client(connection) => connection,
+        }
+    }
+
+    /// The version of the protocol, in OpenSSL's words; `None`: not negotiated yet, as everything
+    /// that follows.
+    pub fn protocol(&self) -> Option<&'static str> {
+        match self.common().protocol_version()? {
+            ProtocolVersion::TLSv1_3 => Some("TLSv1.3"),
+            ProtocolVersion::TLSv1_2 => Some("TLSv1.2"),
+            _ => None,
+        }
+    }
+
+    /// OpenSSL's name of the cipher suite.
+    pub fn cipher(&self) -> Option<&'static str> {
+        self.common().negotiated_cipher_suite().map(ciphers::name)
+    }
+
+    /// OpenSSL's name of the group that keys were exchanged with.
+    pub fn curve(&self) -> Option<&'static str> {
+        self.common().negotiated_key_exchange_group().map(|group| groups::name(group.name()))
+    }
+
+    /// The application protocol.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.common().alpn_protocol()
+    }
+
+    /// On a server: the name that the client asked for.
+    pub fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
+    }
+
+    /// On a server, with TLS 1.2: the session's identifier.
+    pub fn session_id(&self) -> Option<&[u8]> {
+        self.session_id.as_deref().filter(|id| !id.is_empty() && self.is_tls12())
+    }
+
+    fn is_tls12(&self) -> bool {
+        self.common().protocol_version() == Some(ProtocolVersion::TLSv1_2)
+    }
+
+    /// Whether an earlier session was resumed.
+    pub fn is_reused(&self) -> bool {
+        self.common().handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// The certificates that the peer presented, its own first.
+    pub fn peer_certificates(&self) -> &[CertificateDer<'static>] {
+        self.common().peer_certificates().unwrap_or_default()
+    }
+
+    /// On a server: what the client's certificate is worth. `None`: it presented none.
+    pub fn trust(&self) -> Option<Result<(), Distrust>> {
+        self.trust
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("protocol", &self.protocol())
+            .field("handshaking", &self.is_handshaking())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The length of the first record with its header; `None`: it is not complete. What cannot be a
+/// record is taken as one, for rustls to refuse it.
+fn record_len(input: &[u8]) -> Option<usize> {
+    let (kind, rest) = input.split_first()?;
+    if !CONTENT_TYPES.contains(kind) {
+        return Some(input.len());
+    }
+    let [_, _, high, low, ..] = *rest else { return None };
+    let len = usize::from(u16::from_be_bytes([high, low]));
+    if len > CIPHERTEXT_BYTES_MAX {
+        return Some(input.len());
+    }
+    (input.len() >= HEADER_BYTES + len).then_some(HEADER_BYTES + len)
+}
+
+/// The session identifier of a ServerHello at the beginning of what was sent.
+fn sent_session_id(sent: &[u8]) -> Option<Box<[u8]>> {
+    const SERVER_HELLO: u8 = 2;
+    let hello =
+        sent.get(HEADER_BYTES..).filter(|message| message.first() == Some(&SERVER_HELLO))?;
+    // Behind the message's header, the version and the random number.
+    let rest = hello.get(4 + 2 + 32..)?;
+    let (len, rest) = rest.split_first()?;
+    rest.get(..usize::from(*len)).map(Into::into)
+}
+
+/// Acts upon one state of rustls that is met while records are processed.
+fn step<'c, 'i, Data>(
+    status: UnbufferedStatus<'c, 'i, Data>,
+    plain: &mut Plain<'_>,
+    output: &mut Vec<u8>,
+    early: impl FnOnce(ReadEarlyData<'c, 'i, Data>, &mut Plain<'_>) -> Result<(), Error>,
+) -> (usize, Result<Step, Error>) {
+    let UnbufferedStatus { mut discard, state, .. } = status;
+    let step = state.map_err(Error::from).and_then(|state| match state {
+        ConnectionState::ReadTraffic(mut traffic) => {
+            while let Some(record) = traffic.next_record() {
+                let record = record?;
+                discard += record.discard;
+                plain.put(record.payload)?;
+            }
+            Ok(Step::Again)
+        }
+        ConnectionState::ReadEarlyData(data) => early(data, plain).map(|()| Step::Again),
+        ConnectionState::EncodeTlsData(mut data) => {
+            encode(|room| data.encode(room), output)?;
+            Ok(Step::Again)
+        }
+        ConnectionState::TransmitTlsData(data) => {
+            data.done();
+            Ok(Step::Again)
+        }
+        ConnectionState::PeerClosed | ConnectionState::Closed => Ok(Step::Ended),
+        ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => Ok(Step::Blocked),
+        _ => Err(Error::State("unknown state of a session")),
+    });
+    (discard, step)
+}
+
+/// Takes a message of rustls' own that is to be sent; false: there is none.
+fn take_message<Data>(status: UnbufferedStatus<'_, '_, Data>, output: &mut Vec<u8>) -> bool {
+    match status.state {
+        Ok(ConnectionState::EncodeTlsData(mut data)) => {
+            encode(|room| data.encode(room), output).is_ok()
+        }
+        _ => false,
+    }
+}
+
+fn early_data(
+    data: &mut ReadEarlyData<'_, '_, ServerConnectionData>,
+    plain: &mut Plain<'_>,
+) -> Result<(), Error> {
+    while let Some(record) = data.next_record() {
+        plain.put(record?.payload)?;
+    }
+    Ok(())
+}
+
+/// Acts upon one state of rustls that is met while `plain` is to be written. `None`: call again.
+fn write<Data>(
+    status: UnbufferedStatus<'_, '_, Data>,
+    plain: &[u8],
+    output: &mut Vec<u8>,
+) -> Option<Result<(), Error>> {
+    match status.state {
+        Err(error) => Some(Err(error.into())),
+        Ok(ConnectionState::EncodeTlsData(mut data)) => {
+            encode(|room| data.encode(room), output).err().map(Err)
+        }
+        Ok(ConnectionState::TransmitTlsData(mut data)) => {
+            let done =
+                data.may_encrypt_app_data().map(|mut traffic| encrypt(&mut traffic, plain, output));
+            data.done();
+            done
+        }
+        Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+            Some(encrypt(&mut traffic, plain, output))
+        }
+        Ok(ConnectionState::PeerClosed) => None,
+        Ok(_) => Some(Err(Error::State("not ready for data"))),
+    }
+}
+
+fn encode(
+    mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
+    output: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let Err(EncodeError::InsufficientSize(size)) = encode(&mut []) else {
+        return Err(Error::State("an empty message"));
+    };
+    let begin = output.len();
+    output.resize(begin + size.required_size, 0);
+    encode(&mut output[begin..]).map_err(|_| Error::State("a message of changing size"))?;
+    Ok(())
+}
+
+/// Appends records with `plain`, or without it `close_notify`.
+fn encrypt<Data>(
+    traffic: &mut WriteTraffic<'_, Data>,
+    plain: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let mut call = |room: &mut [u8]| match plain.is_empty() {
+        true => traffic.queue_close_notify(room),
+        false => traffic.encrypt(plain, room),
+    };
+    let records = plain.len().div_ceil(PLAINTEXT_BYTES_MAX).max(1);
+    let mut wanted = plain.len() + 2 + records * OVERHEAD_BYTES;
+    let begin = output.len();
+    loop {
+        output.resize(begin + wanted, 0);
+        match call(&mut output[begin..]) {
+            Ok(written) => {
+                output.truncate(begin + written);
+                return Ok(());
+            }
+            // A key update comes first, or records are smaller by `ssl_buffer_size`.
+            Err(EncryptError::InsufficientSize(size)) if size.required_size > wanted => {
+                wanted = size.required_size;
+            }
+            Err(_) => {
+                output.truncate(begin);
+                return Err(rustls::Error::EncryptError.into());
+            }
+        }
+    }
+}

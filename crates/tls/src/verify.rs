@@ -1,0 +1,320 @@
+//! Verification of certificate chains, of clients and of servers.
+//!
+//! nginx lets every handshake with a client's certificate succeed, and decides by the result what
+//! the request gets. So the handshake here only checks that the client has the key of the
+//! certificate that it presents ([`Presented`]); the chain is verified afterwards, by
+//! [`Verifier::verify`], which also knows what rustls does not: the depth of chains, and the words
+//! of OpenSSL. Verifying takes several signature checks: for clients, do it in a pool.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, ServerName, TrustAnchor, UnixTime,
+};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, OtherError, SignatureScheme,
+};
+use webpki::{
+    CertRevocationList, EndEntityCert, ExpirationPolicy, KeyUsage, OwnedCertRevocationList,
+    RevocationCheckDepth, RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath,
+};
+
+use crate::certificate::{Certificate, Validity};
+use crate::error::Error;
+
+/// Whose certificate it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A client's, presented to a server.
+    Client,
+    /// A server's, presented to a client.
+    Server,
+}
+
+/// Why a chain is not trusted, in OpenSSL's words (`X509_verify_cert_error_string`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Distrust(pub &'static str);
+
+impl Distrust {
+    /// Nothing leads from the certificate to a trusted one.
+    const NO_ISSUER: Distrust = Distrust("unable to get local issuer certificate");
+    const NO_ISSUER_AT_ALL: Distrust = Distrust("unable to verify the first certificate");
+    const SELF_SIGNED: Distrust = Distrust("self-signed certificate");
+    const TOO_LONG: Distrust = Distrust("certificate chain too long");
+    const EXPIRED: Distrust = Distrust("certificate has expired");
+    const NOT_YET: Distrust = Distrust("certificate is not yet valid");
+
+    /// Whether `ssl_verify_client optional_no_ca` ignores it.
+    pub fn is_missing_ca(self) -> bool {
+        [Distrust::NO_ISSUER, Distrust::NO_ISSUER_AT_ALL, Distrust::SELF_SIGNED].contains(&self)
+    }
+
+    fn of(error: &webpki::Error) -> Distrust {
+        use webpki::Error as E;
+        match error {
+            E::CertExpired { .. } => Distrust::EXPIRED,
+            E::CertNotValidYet { .. } => Distrust::NOT_YET,
+            E::CertRevoked => Distrust("certificate revoked"),
+            E::CrlExpired { .. } => Distrust("CRL has expired"),
+            E::UnknownRevocationStatus => Distrust("unable to get certificate CRL"),
+            E::InvalidCrlSignatureForPublicKey => Distrust("CRL signature failure"),
+            E::InvalidSignatureForPublicKey => Distrust("certificate signature failure"),
+            E::MaximumPathDepthExceeded => Distrust::TOO_LONG,
+            E::PathLenConstraintViolated => Distrust("path length constraint exceeded"),
+            E::NameConstraintViolation => Distrust("permitted subtree violation"),
+            E::EndEntityUsedAsCa => Distrust("invalid CA certificate"),
+            E::RequiredEkuNotFoundContext(_) => Distrust("unsuitable certificate purpose"),
+            E::UnsupportedCriticalExtension => Distrust("unhandled critical extension"),
+            E::UnknownIssuer => Distrust::NO_ISSUER,
+            _ => Distrust("unspecified certificate verification error"),
+        }
+    }
+}
+
+impl fmt::Display for Distrust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Distrust {}
+
+/// What chains are verified against.
+pub struct Verifier {
+    trusted: Vec<CertificateDer<'static>>,
+    anchors: Vec<TrustAnchor<'static>>,
+    revoked: Vec<CertRevocationList<'static>>,
+    /// Maximum number of certificates between a peer's and a trusted one.
+    depth: usize,
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (trusted, revoked) = (self.trusted.len(), self.revoked.len());
+        write!(f, "Verifier({trusted} trusted, {revoked} lists, depth {})", self.depth)
+    }
+}
+
+impl Verifier {
+    /// Trusts the given certificates. With revocation lists, each issuer of a chain needs one, as
+    /// with `ssl_crl`.
+    ///
+    /// # Errors
+    /// A certificate or a list is malformed.
+    pub fn new(
+        trusted: Vec<CertificateDer<'static>>,
+        lists: &[CertificateRevocationListDer<'_>],
+        depth: usize,
+    ) -> Result<Verifier, Error> {
+        let malformed =
+            |_: webpki::Error| Error::Pem("X509_STORE_add_cert()", "malformed certificate");
+        let anchors = trusted
+            .iter()
+            .map(|certificate| Ok(webpki::anchor_from_trusted_cert(certificate)?.to_owned()))
+            .collect::<Result<_, _>>()
+            .map_err(malformed)?;
+        let malformed =
+            |_: webpki::Error| Error::Pem("X509_STORE_add_crl()", "malformed or unsupported list");
+        let revoked = lists
+            .iter()
+            .map(|list| Ok(OwnedCertRevocationList::from_der(list)?.into()))
+            .collect::<Result<_, _>>()
+            .map_err(malformed)?;
+        Ok(Verifier { trusted, anchors, revoked, depth })
+    }
+
+    /// Calls `f` with all that decides whom it trusts.
+    pub(crate) fn each_trusted(&self, f: &mut dyn FnMut(&[u8])) {
+        self.trusted.iter().for_each(|certificate| f(certificate));
+        f(&self.depth.to_be_bytes());
+    }
+
+    /// Verifies a chain: the peer's own certificate, and those that it sent along.
+    ///
+    /// # Errors
+    /// Why it is not trusted.
+    pub fn verify(
+        &self,
+        chain: &[CertificateDer<'_>],
+        role: Role,
+        now: SystemTime,
+    ) -> Result<(), Distrust> {
+        let Some((own, others)) = chain.split_first() else { return Err(Distrust::NO_ISSUER) };
+        // webpki has no notion of a trusted certificate that is its own root.
+        if self.trusted.iter().any(|trusted| **trusted == **own) {
+            let validity = Certificate::parse(own).map(|certificate| certificate.validity(now));
+            return match validity {
+                Some(Validity::Now) => Ok(()),
+                Some(Validity::NotYet) => Err(Distrust::NOT_YET),
+                Some(Validity::Expired) | None => Err(Distrust::EXPIRED),
+            };
+        }
+        self.verify_path(own, others, role, now).map_err(|error| match error {
+            webpki::Error::UnknownIssuer | webpki::Error::CaUsedAsEndEntity
+                if is_self_issued(own) =>
+            {
+                Distrust::SELF_SIGNED
+            }
+            webpki::Error::UnknownIssuer if others.is_empty() => Distrust::NO_ISSUER_AT_ALL,
+            error => Distrust::of(&error),
+        })
+    }
+
+    fn verify_path(
+        &self,
+        own: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        role: Role,
+        now: SystemTime,
+    ) -> Result<(), webpki::Error> {
+        let own = EndEntityCert::try_from(own)?;
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let usage = match role {
+            Role::Client => KeyUsage::client_auth(),
+            Role::Server => KeyUsage::server_auth(),
+        };
+        let lists: Vec<&CertRevocationList<'_>> = self.revoked.iter().collect();
+        let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|builder| {
+            builder
+                .with_depth(RevocationCheckDepth::Chain)
+                .with_status_policy(UnknownStatusPolicy::Deny)
+                .with_expiration_policy(ExpirationPolicy::Enforce)
+                .build()
+        });
+        let in_depth = |path: &VerifiedPath<'_>| match path.intermediate_certificates().count()
+            <= self.depth
+        {
+            true => Ok(()),
+            false => Err(webpki::Error::MaximumPathDepthExceeded),
+        };
+        own.verify_for_usage(
+            webpki::ALL_VERIFICATION_ALGS,
+            &self.anchors,
+            others,
+            UnixTime::since_unix_epoch(since),
+            usage,
+            revocation,
+            Some(&in_depth),
+        )
+        .map(drop)
+    }
+}
+
+fn is_self_issued(certificate: &CertificateDer<'_>) -> bool {
+    Certificate::parse(certificate).is_some_and(|certificate| certificate.is_self_issued())
+}
+
+/// The encoded subjects of certificates, which tell clients what to present.
+pub(crate) fn subjects(certificates: &[CertificateDer<'_>]) -> Vec<DistinguishedName> {
+    let subject = |certificate| {
+        let anchor = webpki::anchor_from_trusted_cert(certificate).ok()?;
+        Some(DistinguishedName::in_sequence(anchor.subject.as_ref()))
+    };
+    certificates.iter().filter_map(subject).collect()
+}
+
+/// Accepts any certificate of a client that has its key: what it is worth is decided later.
+#[derive(Debug)]
+pub(crate) struct Presented {
+    pub(crate) algorithms: WebPkiSupportedAlgorithms,
+    /// Names of acceptable issuers.
+    pub(crate) hints: Vec<DistinguishedName>,
+}
+
+impl ClientCertVerifier for Presented {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// Verifies servers (`proxy_ssl_verify`), or with `None` accepts any that has its key.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    pub(crate) algorithms: WebPkiSupportedAlgorithms,
+    pub(crate) verifier: Option<Arc<Verifier>>,
+}
+
+impl ServerCertVerifier for Servers {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let Some(verifier) = &self.verifier else { return Ok(ServerCertVerified::assertion()) };
+        let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(now.as_secs());
+        let chain: Vec<_> = std::iter::once(end_entity).chain(intermediates).cloned().collect();
+        let refused = |error| rustls::Error::InvalidCertificate(error);
+        verifier
+            .verify(&chain, Role::Server, now)
+            .map_err(|why| refused(CertificateError::Other(OtherError(Arc::new(why)))))?;
+        EndEntityCert::try_from(end_entity)
+            .and_then(|own| own.verify_is_valid_for_subject_name(server_name))
+            .map_err(|_| refused(CertificateError::NotValidForName))?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

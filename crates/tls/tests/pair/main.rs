@@ -1,0 +1,8 @@
+//! Both sides of a session against each other, on buffers in memory.
+
+mod certificates;
+mod early;
+mod hostile;
+mod link;
+mod sessions;
+mod verification;

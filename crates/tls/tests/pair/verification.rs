@@ -1,0 +1,100 @@
+//! Certificates of clients: what they are worth, and what variables show.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use nowait_tls::{
+    Certificate, ClientCertificates, ClientSettings, Distrust, Error, Identity, ServerSettings,
+    TicketKeys, Verifier, pem,
+};
+
+use crate::certificates::{Wanted, ecdsa, intermediate, revoked, root, verifier};
+use crate::link::{client, connect, exchange, server};
+
+type Trust = Option<Result<(), Distrust>>;
+
+fn trust(verifier: Arc<Verifier>, identity: Option<Identity>) -> Trust {
+    let named = vec![root().certificate.clone()];
+    let server = server(ServerSettings {
+        identities: vec![ecdsa()],
+        client_certificates: Some(ClientCertificates { verifier, named }),
+        tickets: Some(Arc::new(TicketKeys::generated().unwrap())),
+        ..ServerSettings::default()
+    });
+    let has_one = identity.is_some();
+    let client = client(ClientSettings { identity, ..ClientSettings::default() });
+    let (mut one, mut other) = connect(&client, &server).unwrap();
+    assert!(other.slow_steps > 0, "verifying takes long");
+    assert_eq!(other.session.peer_certificates().is_empty(), !has_one);
+    exchange(&mut one, &mut other, usize::MAX).unwrap();
+    // A resumed session is worth the same.
+    let (_, again) = connect(&client, &server).unwrap();
+    assert!(again.session.is_reused());
+    assert_eq!(again.session.trust(), other.session.trust());
+    other.session.trust()
+}
+
+#[test]
+fn the_result_is_that_of_openssl() {
+    let by_root = || Wanted::default().identity(root(), &[]);
+    assert_eq!(trust(verifier(1), None), None);
+    assert_eq!(trust(verifier(1), Some(by_root())), Some(Ok(())));
+    let below = || Wanted::default().identity(intermediate(), &[intermediate()]);
+    assert_eq!(trust(verifier(1), Some(below())), Some(Ok(())));
+    let failed = |reason| Some(Err(Distrust(reason)));
+    assert_eq!(trust(verifier(0), Some(below())), failed("certificate chain too long"));
+    let nobody = Arc::new(Verifier::new(Vec::new(), &[], 1).unwrap());
+    let missing = trust(nobody, Some(by_root()));
+    assert_eq!(missing, failed("unable to verify the first certificate"));
+    assert!(missing.unwrap().unwrap_err().is_missing_ca());
+    let future = Wanted { years: (2080, 2081), ..Wanted::default() }.identity(root(), &[]);
+    assert_eq!(trust(verifier(1), Some(future)), failed("certificate is not yet valid"));
+}
+
+#[test]
+fn revoked_certificates_are_distrusted() {
+    let check = |serials: &[u64], until, serial| {
+        let lists = pem::revocation_lists(revoked(serials, until).as_bytes()).unwrap();
+        let verifier = Verifier::new(vec![root().certificate.clone()], &lists, 1).unwrap();
+        let identity = Wanted { serial, ..Wanted::default() }.identity(root(), &[]);
+        trust(Arc::new(verifier), Some(identity)).unwrap()
+    };
+    assert_eq!(check(&[7], 2090, 8), Ok(()));
+    assert_eq!(check(&[7], 2090, 7), Err(Distrust("certificate revoked")));
+    assert_eq!(check(&[7], 2022, 8), Err(Distrust("CRL has expired")));
+    // Every issuer needs a list.
+    let lists = pem::revocation_lists(revoked(&[], 2090).as_bytes()).unwrap();
+    let verifier = Verifier::new(vec![root().certificate.clone()], &lists, 1).unwrap();
+    let identity = Wanted::default().identity(intermediate(), &[intermediate()]);
+    let result = trust(Arc::new(verifier), Some(identity));
+    assert_eq!(result, Some(Err(Distrust("unable to get certificate CRL"))));
+}
+
+#[test]
+fn facts_of_a_certificate() {
+    let (der, key) = Wanted::default().make(root());
+    let certificate = Certificate::parse(&der).unwrap();
+    assert_eq!(certificate.subject(), "CN=example.com");
+    assert_eq!(certificate.issuer(), "CN=Root");
+    assert_eq!(certificate.legacy_subject(), "/CN=example.com");
+    assert_eq!(certificate.serial(), "01234567");
+    assert_eq!(certificate.valid_from(), "Jan  1 00:00:00 2020 GMT");
+    assert_eq!(certificate.valid_to(), "Jan  1 00:00:00 2090 GMT");
+    assert_eq!(certificate.fingerprint().len(), 40);
+    let at = |year: u64| SystemTime::UNIX_EPOCH + Duration::from_secs((year - 1970) * 31_556_952);
+    assert_eq!(certificate.remaining_days(at(2095)), Some(0));
+    assert!(certificate.remaining_days(at(2089)).unwrap() > 360);
+    let text = certificate.pem();
+    assert_eq!(pem::certificates(text.as_bytes()).unwrap(), std::slice::from_ref(&der));
+    assert!(certificate.folded_pem().contains("-----\n\tMI"));
+    assert!(certificate.folded_pem().ends_with("-----END CERTIFICATE-----"));
+    assert!(certificate.escaped_pem().starts_with("-----BEGIN%20CERTIFICATE-----%0AMI"));
+    let chain = format!("note\n{text}\n{text}");
+    assert_eq!(pem::certificates(chain.as_bytes()).unwrap().len(), 2);
+
+    let other = pem::PrivateKey::from_pem(Wanted::default().make(root()).1.as_bytes(), &[]);
+    let mismatch = Identity::new(vec![der.clone()], &other.unwrap(), None).unwrap_err();
+    assert_eq!(mismatch, Error::KeyMismatch);
+    let own = pem::PrivateKey::from_pem(key.as_bytes(), &[]).unwrap();
+    assert!(Identity::new(vec![der], &own, None).is_ok());
+}

@@ -1,6 +1,8 @@
 //! What the fuzz targets share: cutting an input into pieces, and the limits to try.
 #![forbid(unsafe_code)]
 
+pub mod h2;
+
 use nowait_h1::Limits;
 
 /// Cuts `input` into pieces whose lengths follow from `seed`; seed 0 means single bytes.

@@ -1,0 +1,68 @@
+//! HPACK (RFC 7541): field blocks of HTTP/2.
+//!
+//! [`Decoder`] and [`Encoder`] are one direction of a connection each. Both have bounded tables, and
+//! allocate nothing once these have grown. Strings of the decoder are bounded by its caller; how many
+//! fields it accepts is the business of the layer above.
+
+mod decoder;
+mod encoder;
+mod huffman;
+mod integer;
+mod static_table;
+mod table;
+
+use std::fmt;
+
+pub use decoder::{Block, Decoder};
+pub use encoder::Encoder;
+pub use static_table::Token;
+pub(crate) use table::SIZE_MAX;
+
+/// The size of a dynamic table unless a setting changes it.
+pub const TABLE_SIZE_DEFAULT: u32 = 4096;
+
+/// A field as it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// The number of the name.
+    pub token: Token,
+    /// The sender wants it never to be indexed (RFC 7541 section 7.1.3); who forwards it must do the
+    /// same.
+    pub sensitive: bool,
+}
+
+/// A field block that can't be decoded: the connection is lost. The peer's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Error {
+    /// The block ends inside a field.
+    Truncated,
+    /// An integer has too many octets.
+    IntegerTooLong,
+    /// An index is 0 or beyond both tables.
+    InvalidIndex,
+    /// A Huffman code that does not exist, EOS, or wrong padding.
+    InvalidHuffman,
+    /// A table larger than allowed, an update inside a block, or a required one that is missing.
+    InvalidTableSize,
+    /// A string is longer than the decoder's bound.
+    StringTooLong,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Error::Truncated => "header block with incorrect length",
+            Error::IntegerTooLong => "header block with too long integer",
+            Error::InvalidIndex => "invalid header table index",
+            Error::InvalidHuffman => "invalid encoded header field",
+            Error::InvalidTableSize => "invalid header table size update",
+            Error::StringTooLong => "too large header field",
+        })
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,298 @@
+//! Writing field blocks.
+//!
+//! What goes into the table is decided by what repeats. Fields that usually repeat (`server`,
+//! `content-type`, `user-agent`) are inserted at once; fields that often don't (`etag`,
+//! `content-length`, `:path`, names that the static table lacks) when the same one is sent again. So
+//! values that occur once never push out the others. Secrets never enter the table: guesses could be
+//! tested against it (RFC 7541 section 7.1).
+
+use bytes::BufMut;
+
+use super::table::Table;
+use super::{TABLE_SIZE_DEFAULT, Token, huffman, integer, static_table};
+
+/// The encoder's table never exceeds this, whatever the peer allows.
+const TABLE_MAX: u32 = TABLE_SIZE_DEFAULT;
+
+/// Longer names with upper-case letters are sent without compression.
+const FOLDED_MAX: usize = 128;
+
+/// A cookie shorter than this could be guessed bit by bit.
+const GUESSABLE_COOKIE_MAX: usize = 20;
+
+/// Fields remembered as sent once.
+const SEEN: usize = 32;
+
+/// One direction's state: our table, as the peer has it.
+#[derive(Debug)]
+pub struct Encoder {
+    table: Table,
+    /// Hashes of the table's fields, the oldest at `first`. The upper half is the name's.
+    hashes: Vec<u32>,
+    first: usize,
+    /// Hashes of fields sent without being inserted.
+    seen: [u16; SEEN],
+    /// The smallest size since the last block, if the peer must be told of a change.
+    smallest: Option<u32>,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Encoder {
+            table: Table::new(TABLE_MAX),
+            hashes: Vec::new(),
+            first: 0,
+            seen: [0; SEEN],
+            smallest: None,
+        }
+    }
+}
+
+/// What becomes of a field that is not in a table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Indexing {
+    /// Inserted at once.
+    AtOnce,
+    /// Inserted when it is sent again.
+    WhenRepeated,
+    /// Never, by nobody on the way.
+    Never,
+}
+
+impl Encoder {
+    /// The peer's `SETTINGS_HEADER_TABLE_SIZE`.
+    pub fn allow(&mut self, size: u32) {
+        self.resize(size.min(TABLE_MAX));
+    }
+
+    /// Begins a field block.
+    pub fn begin(&mut self, out: &mut impl BufMut) {
+        let Some(smallest) = self.smallest.take() else { return };
+        // "if there are multiple changes [...] the smallest maximum table size that occurs in that
+        // interval MUST be signaled" (RFC 7541 section 4.2).
+        let size = self.table.size_max();
+        if smallest < size {
+            integer::write(out, 0x20, 5, smallest as usize);
+        }
+        integer::write(out, 0x20, 5, size as usize);
+    }
+
+    /// Writes a field. Its name may have upper-case letters, which are folded. `sensitive` keeps it out
+    /// of every table.
+    pub fn field(&mut self, out: &mut impl BufMut, name: &[u8], value: &[u8], sensitive: bool) {
+        let token = Token::of(name);
+        if token != Token::OTHER {
+            return self.known(out, token, value, sensitive);
+        }
+        let upper = name.iter().any(u8::is_ascii_uppercase);
+        if !upper {
+            return self.named(out, Token::OTHER, name, value, sensitive);
+        }
+        let mut folded = [0; FOLDED_MAX];
+        if let Some(folded) = folded.get_mut(..name.len()) {
+            folded.copy_from_slice(name);
+            folded.make_ascii_lowercase();
+            return self.named(out, Token::OTHER, folded, value, sensitive);
+        }
+        out.put_u8(if sensitive { 0x10 } else { 0 });
+        integer::write(out, 0, 7, name.len());
+        name.iter().for_each(|octet| out.put_u8(octet.to_ascii_lowercase()));
+        string(out, value);
+    }
+
+    /// Writes a field whose name is in the static table.
+    pub fn known(&mut self, out: &mut impl BufMut, token: Token, value: &[u8], sensitive: bool) {
+        if let Some(index) = static_index(token, value) {
+            return integer::write(out, 0x80, 7, index);
+        }
+        self.named(out, token, token.name(), value, sensitive);
+    }
+
+    /// Empties the table and gives back its memory. The next block tells the peer.
+    pub fn shrink(&mut self) {
+        if self.table.len() > 0 {
+            let size = self.table.size_max();
+            self.resize(0);
+            self.resize(size);
+        }
+        self.table.shrink();
+        self.hashes = Vec::new();
+        self.first = 0;
+    }
+
+    /// Bytes of heap memory.
+    pub fn heap(&self) -> usize {
+        self.table.heap() + self.hashes.capacity() * size_of::<u32>()
+    }
+
+    fn resize(&mut self, size: u32) {
+        if size == self.table.size_max() {
+            return;
+        }
+        self.smallest = Some(self.smallest.map_or(size, |smallest| smallest.min(size)));
+        let evicted = self.table.resize(size);
+        self.forget(evicted);
+    }
+
+    fn named(
+        &mut self,
+        out: &mut impl BufMut,
+        token: Token,
+        name: &[u8],
+        value: &[u8],
+        sensitive: bool,
+    ) {
+        let hash = hash(token, name, value);
+        let indexing = if sensitive { Indexing::Never } else { indexing(token, value) };
+        let found = self.find(hash, name, value, indexing != Indexing::Never);
+        if let Found::Field(index) = found {
+            return integer::write(out, 0x80, 7, index);
+        }
+        let index = match (token, found) {
+            (Token::OTHER, Found::Name(index)) => index,
+            _ => token.index(),
+        };
+        let insert = match indexing {
+            Indexing::Never => false,
+            // Large values would push out all others.
+            _ if name.len() + value.len() > self.table.size_max() as usize / 4 => false,
+            Indexing::AtOnce => true,
+            Indexing::WhenRepeated => self.is_repeated(hash),
+        };
+        match indexing {
+            _ if insert => integer::write(out, 0x40, 6, index),
+            Indexing::Never => integer::write(out, 0x10, 4, index),
+            _ => integer::write(out, 0, 4, index),
+        }
+        if index == 0 {
+            string(out, name);
+        }
+        string(out, value);
+        if insert {
+            let (evicted, inserted) = self.table.insert(name, value, token);
+            self.forget(evicted);
+            if inserted {
+                self.hashes.push(hash);
+            }
+        }
+    }
+
+    /// Whether the same field was sent before; it is remembered.
+    fn is_repeated(&mut self, hash: u32) -> bool {
+        let seen = &mut self.seen[hash as usize % SEEN];
+        let tag = (hash >> 8) as u16 | 1;
+        let repeated = *seen == tag;
+        *seen = tag;
+        repeated
+    }
+
+    /// The newest entry that is the field, or at least has its name.
+    #[inline]
+    fn find(&self, hash: u32, name: &[u8], value: &[u8], whole: bool) -> Found {
+        let mut found = Found::Nothing;
+        for (at, entry) in self.hashes[self.first..].iter().rev().enumerate() {
+            if (entry ^ hash) >> 16 != 0 {
+                continue;
+            }
+            let Some((known_name, known_value, _)) = self.table.get(at) else { break };
+            if known_name != name {
+                continue;
+            }
+            let index = static_table::LEN + 1 + at;
+            if whole && *entry == hash && known_value == value {
+                return Found::Field(index);
+            }
+            if found == Found::Nothing {
+                found = Found::Name(index);
+            }
+        }
+        found
+    }
+
+    /// Drops the hashes of the oldest entries.
+    fn forget(&mut self, evicted: usize) {
+        self.first += evicted;
+        if self.first == self.hashes.len() {
+            self.hashes.clear();
+            self.first = 0;
+        } else if self.first > SEEN {
+            self.hashes.drain(..self.first);
+            self.first = 0;
+        }
+    }
+}
+
+/// What the table has of a field.
+#[derive(PartialEq, Eq)]
+enum Found {
+    Field(usize),
+    Name(usize),
+    Nothing,
+}
+
+/// The static table's index of name and value.
+#[inline]
+fn static_index(token: Token, value: &[u8]) -> Option<usize> {
+    let indexes = match token {
+        Token::METHOD => 2..=3,
+        Token::PATH => 4..=5,
+        Token::SCHEME => 6..=7,
+        Token::STATUS => 8..=14,
+        Token::ACCEPT_ENCODING => 16..=16,
+        _ => return None,
+    };
+    indexes.into_iter().find(|&index| static_table::field(index).is_some_and(|f| f.1 == value))
+}
+
+fn indexing(token: Token, value: &[u8]) -> Indexing {
+    match token {
+        Token::AUTHORIZATION | Token::PROXY_AUTHORIZATION | Token::SET_COOKIE => Indexing::Never,
+        Token::COOKIE if value.len() < GUESSABLE_COOKIE_MAX => Indexing::Never,
+        Token::OTHER
+        | Token::PATH
+        | Token::AGE
+        | Token::CONTENT_LENGTH
+        | Token::CONTENT_RANGE
+        | Token::ETAG
+        | Token::IF_MODIFIED_SINCE
+        | Token::IF_NONE_MATCH
+        | Token::LAST_MODIFIED
+        | Token::LOCATION
+        | Token::RANGE => Indexing::WhenRepeated,
+        _ => Indexing::AtOnce,
+    }
+}
+
+/// The upper half depends on the name only, the lower half on both.
+fn hash(token: Token, name: &[u8], value: &[u8]) -> u32 {
+    let name = match token {
+        Token::OTHER => mix(name, 0),
+        token => (token.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    };
+    let both = mix(value, name);
+    (name >> 32) as u32 & 0xffff_0000 | (both >> 48) as u32
+}
+
+fn mix(octets: &[u8], seed: u64) -> u64 {
+    let mut hash = seed ^ octets.len() as u64;
+    let (words, tail) = octets.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..tail.len()].copy_from_slice(tail);
+    for word in words.iter().chain([&last]) {
+        hash =
+            (hash.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    hash
+}
+
+/// Writes a string, Huffman-coded if that is shorter.
+fn string(out: &mut impl BufMut, octets: &[u8]) {
+    let length = huffman::encoded_len(octets);
+    if length < octets.len() {
+        integer::write(out, 0x80, 7, length);
+        huffman::encode(octets, out);
+    } else {
+        integer::write(out, 0, 7, octets.len());
+        out.put_slice(octets);
+    }
+}

@@ -1,0 +1,358 @@
+//! Which messages are malformed (RFC 9113 section 8): checked field by field while a block is decoded.
+//!
+//! "Intermediaries that process HTTP requests or responses MUST NOT forward a malformed request or
+//! response": what passes here can be written as HTTP/1.1 without changing its meaning. Rules that
+//! need two values at once (`:authority` against `Host`) are left to whoever keeps the values.
+
+use nowait_message::scan;
+
+use crate::error::Malformed;
+use crate::hpack::{Field, Token};
+
+/// What a block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expected {
+    Request { extended_connect: bool },
+    Response,
+    Trailers,
+}
+
+/// What the protocol itself needs to know of a head.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Head {
+    /// The status of a response.
+    pub(crate) status: u16,
+    pub(crate) content_length: Option<u64>,
+    /// The request makes a tunnel, whose DATA has no length.
+    pub(crate) connect: bool,
+}
+
+const METHOD: u8 = 1;
+const SCHEME: u8 = 2;
+const PATH: u8 = 4;
+const AUTHORITY: u8 = 8;
+const PROTOCOL: u8 = 16;
+const STATUS: u8 = 32;
+
+/// The check of one block.
+#[derive(Debug)]
+pub(crate) struct Check {
+    expected: Expected,
+    /// Pseudo-fields so far.
+    seen: u8,
+    /// A regular field has come.
+    regular: bool,
+    options: bool,
+    asterisk: bool,
+    has_length: bool,
+    head: Head,
+    /// The first fault.
+    fault: Option<Malformed>,
+}
+
+impl Check {
+    pub(crate) fn new(expected: Expected) -> Self {
+        Check {
+            expected,
+            seen: 0,
+            regular: false,
+            options: false,
+            asterisk: false,
+            has_length: false,
+            head: Head::default(),
+            fault: None,
+        }
+    }
+
+    /// Checks one field; returns whether it may be passed on.
+    #[inline]
+    pub(crate) fn field(&mut self, field: &Field<'_>) -> bool {
+        let result = match field.name {
+            [b':', ..] => self.pseudo(field),
+            _ => self.regular(field),
+        };
+        if let Err(fault) = result {
+            self.fault.get_or_insert(fault);
+        }
+        result.is_ok()
+    }
+
+    /// Checks the whole.
+    pub(crate) fn finish(self) -> Result<Head, Malformed> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let has = |pseudo| self.seen & pseudo != 0;
+        match self.expected {
+            Expected::Trailers => {}
+            Expected::Response if !has(STATUS) => return Err(Malformed::MissingStatus),
+            Expected::Response => {}
+            Expected::Request { .. } if !has(METHOD) => return Err(Malformed::MissingMethod),
+            // "On requests that contain the :protocol pseudo-header field, the :scheme and :path
+            // pseudo-header fields of the target URI MUST also be included" (RFC 8441 section 4).
+            Expected::Request { .. } if self.head.connect && !has(PROTOCOL) => {
+                if has(SCHEME | PATH) {
+                    return Err(Malformed::ConnectWithTarget);
+                }
+                if !has(AUTHORITY) {
+                    return Err(Malformed::MissingAuthority);
+                }
+            }
+            Expected::Request { .. } => {
+                if has(PROTOCOL) && !self.head.connect {
+                    return Err(Malformed::UnexpectedProtocol);
+                }
+                if !has(SCHEME) {
+                    return Err(Malformed::MissingScheme);
+                }
+                if !has(PATH) {
+                    return Err(Malformed::MissingPath);
+                }
+                // "OPTIONS requests [...] MUST include a :path pseudo-header field with a value of
+                // '*'": no other method has it.
+                if self.asterisk && !self.options {
+                    return Err(Malformed::InvalidPath);
+                }
+            }
+        }
+        Ok(self.head)
+    }
+
+    fn pseudo(&mut self, field: &Field<'_>) -> Result<(), Malformed> {
+        let value = field.value;
+        let bit = match (field.token, self.expected) {
+            (_, Expected::Trailers) => return Err(Malformed::PseudoInTrailers),
+            (Token::STATUS, Expected::Response) => STATUS,
+            (_, Expected::Response) => return Err(Malformed::UnknownPseudo),
+            (Token::METHOD, _) => METHOD,
+            (Token::SCHEME, _) => SCHEME,
+            (Token::PATH, _) => PATH,
+            (Token::AUTHORITY, _) => AUTHORITY,
+            (Token::OTHER, Expected::Request { extended_connect: true })
+                if field.name == b":protocol" =>
+            {
+                PROTOCOL
+            }
+            (Token::OTHER, _) if field.name == b":protocol" => {
+                return Err(Malformed::UnexpectedProtocol);
+            }
+            _ => return Err(Malformed::UnknownPseudo),
+        };
+        // Tokens are compared without case.
+        if field.name.iter().any(u8::is_ascii_uppercase) {
+            return Err(Malformed::InvalidName);
+        }
+        // "All pseudo-header fields MUST appear in a field block before all regular field lines."
+        if self.regular {
+            return Err(Malformed::PseudoOutOfOrder);
+        }
+        // "The same pseudo-header field name MUST NOT appear more than once in a field block."
+        if self.seen & bit != 0 {
+            return Err(Malformed::DuplicatePseudo);
+        }
+        self.seen |= bit;
+        match bit {
+            METHOD => {
+                self.head.connect = value == b"CONNECT";
+                self.options = value == b"OPTIONS";
+                check(scan::is_token(value), Malformed::InvalidMethod)
+            }
+            SCHEME => check(is_scheme(value), Malformed::InvalidScheme),
+            PATH => {
+                self.asterisk = value == b"*";
+                let origin = value.first() == Some(&b'/') || self.asterisk;
+                check(origin && is_visible(value), Malformed::InvalidPath)
+            }
+            AUTHORITY => check(is_visible(value), Malformed::InvalidAuthority),
+            PROTOCOL => check(scan::is_token(value), Malformed::UnexpectedProtocol),
+            _ => match *value {
+                [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => {
+                    let digit = |octet: u8| u16::from(octet - b'0');
+                    self.head.status = digit(a) * 100 + digit(b) * 10 + digit(c);
+                    Ok(())
+                }
+                _ => Err(Malformed::InvalidStatus),
+            },
+        }
+    }
+
+    fn regular(&mut self, field: &Field<'_>) -> Result<(), Malformed> {
+        self.regular = true;
+        if !field.name.iter().all(|&octet| is_name(octet)) {
+            return Err(Malformed::InvalidName);
+        }
+        // "A field value MUST NOT contain the zero value (ASCII NUL, 0x00), line feed (ASCII LF, 0x0a),
+        // or carriage return (ASCII CR, 0x0d) at any position", nor "start or end with an ASCII
+        // whitespace character".
+        let value = field.value;
+        let blank = |octet: Option<&u8>| matches!(octet, Some(b' ' | b'\t'));
+        if blank(value.first()) || blank(value.last()) || scan::find_line_end(value, 0).is_some() {
+            return Err(Malformed::InvalidValue);
+        }
+        match field.token {
+            Token::CONTENT_LENGTH if self.expected != Expected::Trailers => {
+                let length = scan::decimal(value).ok_or(Malformed::InvalidContentLength)?;
+                self.head.content_length = Some(length);
+                let repeated = std::mem::replace(&mut self.has_length, true);
+                check(!repeated, Malformed::InvalidContentLength)
+            }
+            Token::TRANSFER_ENCODING => Err(Malformed::TransferEncoding),
+            // "An endpoint MUST NOT generate an HTTP/2 message containing connection-specific header
+            // fields" (RFC 9113 section 8.2.2).
+            Token::OTHER => match field.name {
+                b"connection" | b"keep-alive" | b"proxy-connection" | b"upgrade" => {
+                    Err(Malformed::ConnectionField)
+                }
+                b"te" => check(value.eq_ignore_ascii_case(b"trailers"), Malformed::InvalidTe),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a field must not be sent in HTTP/2.
+pub(crate) fn is_connection_specific(name: &[u8], value: &[u8]) -> bool {
+    // By length first: most names are none of these.
+    match name.len() {
+        2 => name.eq_ignore_ascii_case(b"te") && !value.eq_ignore_ascii_case(b"trailers"),
+        7 => name.eq_ignore_ascii_case(b"upgrade"),
+        10 => name.eq_ignore_ascii_case(b"connection") || name.eq_ignore_ascii_case(b"keep-alive"),
+        16 => name.eq_ignore_ascii_case(b"proxy-connection"),
+        17 => name.eq_ignore_ascii_case(b"transfer-encoding"),
+        _ => false,
+    }
+}
+
+fn check(condition: bool, fault: Malformed) -> Result<(), Malformed> {
+    if condition { Ok(()) } else { Err(fault) }
+}
+
+/// "A field name MUST NOT contain characters in the ranges 0x00-0x20, 0x41-0x5a, or 0x7f-0xff", and no
+/// colon beyond a pseudo-field's first.
+#[inline]
+fn is_name(octet: u8) -> bool {
+    matches!(octet, 0x21..=0x7e) && !octet.is_ascii_uppercase() && octet != b':'
+}
+
+/// No spaces and control characters.
+fn is_visible(value: &[u8]) -> bool {
+    value.iter().all(|&octet| octet > b' ' && octet != 0x7f)
+}
+
+/// RFC 3986 section 3.1.
+fn is_scheme(value: &[u8]) -> bool {
+    let [first, rest @ ..] = value else { return false };
+    let inner = |octet: &u8| octet.is_ascii_alphanumeric() || matches!(octet, b'+' | b'-' | b'.');
+    first.is_ascii_alphabetic() && rest.iter().all(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(expected: Expected, fields: &[(&str, &str)]) -> Result<Head, Malformed> {
+        let mut check = Check::new(expected);
+        for (name, value) in fields {
+            let (name, value) = (name.as_bytes(), value.as_bytes());
+            check.field(&Field { name, value, token: Token::of(name), sensitive: false });
+        }
+        check.finish()
+    }
+
+    const GET: [(&str, &str); 4] =
+        [(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", "x")];
+
+    fn request(more: &[(&str, &str)]) -> Result<Head, Malformed> {
+        checked(Expected::Request { extended_connect: false }, &[&GET, more].concat())
+    }
+
+    #[test]
+    fn requests() {
+        use Malformed::*;
+        assert!(request(&[("a", "b"), ("te", "Trailers"), ("cookie", "")]).is_ok());
+        assert_eq!(request(&[("content-length", "12")]).unwrap().content_length, Some(12));
+        for (field, fault) in [
+            (("A", "b"), InvalidName),
+            (("a b", ""), InvalidName),
+            (("a:b", ""), InvalidName),
+            (("a\u{e9}", ""), InvalidName),
+            (("a\x7f", ""), InvalidName),
+            (("Content-Length", "1"), InvalidName),
+            (("a", "b\r"), InvalidValue),
+            (("a", "b\nc"), InvalidValue),
+            (("a", "\0"), InvalidValue),
+            (("a", " b"), InvalidValue),
+            (("a", "b\t"), InvalidValue),
+            ((":path", "/"), DuplicatePseudo),
+            ((":status", "200"), UnknownPseudo),
+            ((":x", ""), UnknownPseudo),
+            ((":protocol", "websocket"), UnexpectedProtocol),
+            (("connection", "close"), ConnectionField),
+            (("keep-alive", "1"), ConnectionField),
+            (("proxy-connection", "x"), ConnectionField),
+            (("upgrade", "h2c"), ConnectionField),
+            (("transfer-encoding", "chunked"), TransferEncoding),
+            (("te", "gzip"), InvalidTe),
+            (("content-length", "-1"), InvalidContentLength),
+            (("content-length", ""), InvalidContentLength),
+        ] {
+            assert_eq!(request(&[field]).unwrap_err(), fault, "{field:?}");
+        }
+        let twice = [("content-length", "1"), ("content-length", "1")];
+        assert_eq!(request(&twice).unwrap_err(), InvalidContentLength);
+        let late = [("a", "b"), (":authority", "x")];
+        assert_eq!(request(&late).unwrap_err(), PseudoOutOfOrder);
+    }
+
+    #[test]
+    fn pseudo_fields_of_requests() {
+        use Malformed::*;
+        let off = Expected::Request { extended_connect: false };
+        let on = Expected::Request { extended_connect: true };
+        let fields = |text: &'static str| -> Vec<(&str, &str)> {
+            text.split(' ').filter_map(|field| field.split_once('=')).collect()
+        };
+        for (expected, text, fault) in [
+            (off, "", Some(MissingMethod)),
+            (off, ":method=GET :path=/", Some(MissingScheme)),
+            (off, ":method=GET :scheme=http", Some(MissingPath)),
+            (off, ":method=GET :scheme=http :path=/", None),
+            (off, ":method= :scheme=http :path=/", Some(InvalidMethod)),
+            (off, ":method=G@T :scheme=http :path=/", Some(InvalidMethod)),
+            (off, ":method=GET :scheme= :path=/", Some(InvalidScheme)),
+            (off, ":method=GET :scheme=ht%p :path=/", Some(InvalidScheme)),
+            (off, ":method=GET :scheme=http :path=", Some(InvalidPath)),
+            (off, ":method=GET :scheme=http :path=x", Some(InvalidPath)),
+            (off, ":method=GET :scheme=http :path=*", Some(InvalidPath)),
+            (off, ":method=OPTIONS :scheme=http :path=*", None),
+            (off, ":method=CONNECT :authority=x:1", None),
+            (off, ":method=CONNECT", Some(MissingAuthority)),
+            (off, ":method=CONNECT :authority=x :path=/", Some(ConnectWithTarget)),
+            (off, ":method=CONNECT :scheme=https :path=/ :protocol=w", Some(UnexpectedProtocol)),
+            (on, ":method=CONNECT :scheme=https :path=/ :protocol=w :authority=x", None),
+            (on, ":method=CONNECT :protocol=w :authority=x", Some(MissingScheme)),
+            (on, ":method=GET :scheme=https :path=/ :protocol=w", Some(UnexpectedProtocol)),
+        ] {
+            assert_eq!(checked(expected, &fields(text)).err(), fault, "{text}");
+        }
+        let space = [(":method", "GET"), (":scheme", "http"), (":path", "/a b")];
+        assert_eq!(checked(off, &space).unwrap_err(), InvalidPath);
+    }
+
+    #[test]
+    fn responses_and_trailers() {
+        use Malformed::*;
+        let response = |status| checked(Expected::Response, &[(":status", status)]);
+        assert_eq!(response("204").unwrap().status, 204);
+        for status in ["", "20", "2000", "2x0", "099", "+20", "\u{e9}9"] {
+            assert_eq!(response(status).unwrap_err(), InvalidStatus, "{status}");
+        }
+        assert_eq!(checked(Expected::Response, &[]).unwrap_err(), MissingStatus);
+        let method = [(":status", "200"), (":method", "GET")];
+        assert_eq!(checked(Expected::Response, &method).unwrap_err(), UnknownPseudo);
+        assert!(checked(Expected::Trailers, &[("grpc-status", "0")]).is_ok());
+        let status = [(":status", "200")];
+        assert_eq!(checked(Expected::Trailers, &status).unwrap_err(), PseudoInTrailers);
+    }
+}

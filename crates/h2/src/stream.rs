@@ -1,0 +1,201 @@
+//! The streams of a connection (RFC 9113 section 5.1): both halves of each, and its windows.
+
+use std::collections::VecDeque;
+
+use crate::error::ErrorCode;
+use crate::frame::StreamId;
+use crate::window::{ReceiveWindow, SendWindow};
+
+/// Streams that we have reset are remembered until this many more were: what the peer sent before it
+/// knew is no error.
+const RESET_MEMORY: usize = 64;
+
+/// The peer's half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remote {
+    /// Its head has not come (of a response).
+    Waiting,
+    Open,
+    Ended,
+    /// The message is malformed: nothing more of it matters. The stream remains for an answer, and
+    /// ends with this code.
+    Faulty(ErrorCode),
+}
+
+/// Our half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Local {
+    /// The final head has not been sent (of a response).
+    Waiting,
+    Open,
+    Ended,
+}
+
+/// One stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) id: StreamId,
+    pub(crate) remote: Remote,
+    pub(crate) local: Local,
+    pub(crate) send: SendWindow,
+    pub(crate) receive: ReceiveWindow,
+    /// Bytes reported and not yet taken.
+    pub(crate) held: u32,
+    /// DATA still to come, if the message says how much.
+    pub(crate) left: Option<u64>,
+    /// Somebody asked for window, and there was none.
+    pub(crate) stalled: bool,
+    /// Somebody has something to send.
+    pub(crate) ready: bool,
+    /// The request was HEAD: the response has no content.
+    pub(crate) head_only: bool,
+    /// The request was CONNECT.
+    pub(crate) connect: bool,
+    /// Interim responses so far.
+    pub(crate) interim: u8,
+}
+
+impl Stream {
+    pub(crate) fn new(id: StreamId, send: u32, receive: u32) -> Self {
+        Stream {
+            id,
+            remote: Remote::Waiting,
+            local: Local::Waiting,
+            send: SendWindow::new(send),
+            receive: ReceiveWindow::new(receive),
+            held: 0,
+            left: None,
+            stalled: false,
+            ready: false,
+            head_only: false,
+            connect: false,
+            interim: 0,
+        }
+    }
+}
+
+/// The open streams, in the order of their numbers, and the last ones that we reset. A stream costs no
+/// allocation once there have been as many. The number of streams is bounded by the settings of
+/// whoever opens them.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    open: Vec<Stream>,
+    reset: VecDeque<StreamId>,
+    /// The stream that was served last.
+    served: StreamId,
+}
+
+impl Streams {
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    #[inline]
+    fn find(&self, id: StreamId) -> Result<usize, usize> {
+        // The newest stream is the likeliest.
+        if let Some(last) = self.open.last()
+            && last.id == id
+        {
+            return Ok(self.open.len() - 1);
+        }
+        self.open.binary_search_by_key(&id, |stream| stream.id)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {
+        self.find(id).ok().map(|at| &self.open[at])
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
+        self.find(id).ok().map(|at| &mut self.open[at])
+    }
+
+    /// Adds a stream, whose number is above all others'.
+    pub(crate) fn push(&mut self, stream: Stream) {
+        debug_assert!(self.open.last().is_none_or(|last| last.id < stream.id));
+        self.open.push(stream);
+    }
+
+    pub(crate) fn remove(&mut self, id: StreamId) -> Option<Stream> {
+        self.find(id).ok().map(|at| self.open.remove(at))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.open.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.open.iter_mut()
+    }
+
+    /// The open stream with the largest number.
+    pub(crate) fn last(&self) -> Option<StreamId> {
+        self.open.last().map(|stream| stream.id)
+    }
+
+    /// Remembers that we have reset a stream.
+    pub(crate) fn note_reset(&mut self, id: StreamId) {
+        if self.reset.len() == RESET_MEMORY {
+            self.reset.pop_front();
+        }
+        self.reset.push_back(id);
+    }
+
+    pub(crate) fn was_reset(&self, id: StreamId) -> bool {
+        self.reset.contains(&id)
+    }
+
+    /// The next stream after the one served last that is ready and has window.
+    pub(crate) fn next_ready(&mut self) -> Option<StreamId> {
+        let start = self.open.partition_point(|stream| stream.id <= self.served);
+        let (before, after) = self.open.split_at(start);
+        let sends = |stream: &&Stream| stream.ready && stream.send.open() > 0;
+        let next = after.iter().chain(before).find(sends)?.id;
+        self.served = next;
+        Some(next)
+    }
+
+    /// Gives back memory that the open streams don't need.
+    pub(crate) fn shrink(&mut self) {
+        self.open.shrink_to_fit();
+        if self.open.is_empty() {
+            self.reset = VecDeque::new();
+        }
+    }
+
+    pub(crate) fn heap(&self) -> usize {
+        self.open.capacity() * size_of::<Stream>() + self.reset.capacity() * size_of::<StreamId>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_streams_take_turns() {
+        let mut streams = Streams::default();
+        for number in [1, 3, 5, 7] {
+            let mut stream = Stream::new(StreamId::new(number), 10, 10);
+            stream.ready = number != 3;
+            streams.push(stream);
+        }
+        let turn = |streams: &mut Streams| streams.next_ready().map_or(0, StreamId::get);
+        assert_eq!([1, 5, 7, 1].map(|_| turn(&mut streams)), [1, 5, 7, 1]);
+        streams.remove(StreamId::new(5));
+        assert_eq!([(); 2].map(|()| turn(&mut streams)), [7, 1]);
+        streams.get_mut(StreamId::new(7)).unwrap().send.send(10);
+        assert_eq!([(); 2].map(|()| turn(&mut streams)), [1, 1]);
+    }
+
+    #[test]
+    fn resets_are_remembered_for_a_while() {
+        let mut streams = Streams::default();
+        for number in 0..RESET_MEMORY as u32 + 1 {
+            streams.note_reset(StreamId::new(2 * number + 1));
+        }
+        assert!(!streams.was_reset(StreamId::new(1)));
+        assert!(streams.was_reset(StreamId::new(3)));
+    }
+}

@@ -1,17 +1,20 @@
 //! The floor: a server that parses nothing and always sends the same response.
 //!
-//! It makes only the system calls that no server with epoll can avoid, in one thread. Its cost is
-//! almost entirely the kernel's, so a server that does the work of one cannot reach its ratio.
+//! It makes only the system calls that no server with epoll can avoid; each of its threads has a
+//! listening socket of its own. Its cost is almost entirely the kernel's, so a server that does the
+//! work of one cannot reach its ratio.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, bind, listen, recv,
+    send, socket_with, sockopt,
+};
 
 use crate::server::ADDRESS;
 
@@ -36,17 +39,37 @@ fn response(close: bool) -> String {
     )
 }
 
-/// Serves until it is killed. Whether connections are kept is learned from the first request.
+/// Serves with this number of threads until it is killed. Whether connections are kept is learned
+/// from the first request.
 ///
 /// # Errors
 /// The kernel's.
-pub fn serve() -> io::Result<()> {
-    let listener = TcpListener::bind(ADDRESS)?;
-    listener.set_nonblocking(true)?;
-    rustix::net::listen(&listener, BACKLOG)?;
+pub fn serve(threads: usize) -> io::Result<()> {
+    let listeners = (0..threads).map(|_| listener()).collect::<io::Result<Vec<_>>>()?;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            listeners.iter().map(|listener| scope.spawn(move || serve_one(listener))).collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+        })
+    })
+}
+
+/// A socket of its own at [`ADDRESS`].
+fn listener() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    bind(&socket, &ADDRESS)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+fn serve_one(listener: &OwnedFd) -> io::Result<()> {
     let queue = epoll::create(CreateFlags::CLOEXEC)?;
-    let listening = data(&listener);
-    epoll::add(&queue, &listener, listening, EventFlags::IN)?;
+    let listening = data(listener);
+    epoll::add(&queue, listener, listening, EventFlags::IN)?;
     // By number.
     let mut connections: Vec<Option<OwnedFd>> = Vec::new();
     let mut closes: Option<(bool, String)> = None;
@@ -62,7 +85,7 @@ pub fn serve() -> io::Result<()> {
             let number = event.data.u64();
             if number == listening.u64() {
                 let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-                while let Ok(accepted) = accept_with(&listener, flags) {
+                while let Ok(accepted) = accept_with(listener, flags) {
                     let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
                     epoll::add(&queue, &accepted, data(&accepted), flags)?;
                     let number = accepted.as_raw_fd() as usize;

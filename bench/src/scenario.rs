@@ -233,10 +233,14 @@ impl Bench {
     }
 
     /// What runs the program of a variant, with its arguments; empty if it runs by itself.
-    pub fn wrapper(&self, side: Side) -> Vec<String> {
+    pub fn wrapper(&self, side: Side, workers: usize) -> Vec<String> {
         match side {
             Side::Nginx | Side::Nowait => Vec::new(),
-            Side::Floor => vec![self.own.display().to_string(), floor::ARGUMENT.to_owned()],
+            Side::Floor => vec![
+                self.own.display().to_string(),
+                floor::ARGUMENT.to_owned(),
+                workers.to_string(),
+            ],
         }
     }
 
@@ -293,9 +297,11 @@ impl Bench {
     }
 
     /// [`Bench::plain_variants`], and the floor: for responses that need neither file nor origin.
-    pub fn tiny_variants(&self, workers: usize) -> Vec<Variant> {
+    ///
+    /// Workers that share a listening socket have none: the floor's threads share nothing.
+    pub fn tiny_variants(&self, shares_socket: bool) -> Vec<Variant> {
         let mut variants = self.plain_variants();
-        if workers == 1 {
+        if !shares_socket {
             variants.push(variant("floor", Side::Floor, "", ""));
         }
         variants

@@ -47,7 +47,7 @@ pub fn run(bench: &Bench, scenario: &Scenario) -> Result<Outcome, String> {
     let variants = variants(bench);
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
-    for round in 0..bench.options.rounds.min(3) {
+    for round in 0..bench.options.rounds {
         for (variant, samples) in variants.iter().zip(&mut samples) {
             image.disk().heal();
             image.make_cold();

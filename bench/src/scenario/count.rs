@@ -43,7 +43,7 @@ struct Counts {
 
 /// Counts for all variants, and prints the table.
 pub fn run(bench: &Bench, scenario: &Scenario, what: &Throughput) -> Result<(), String> {
-    let (variants, _) = what.uri.variants(bench, what.workers);
+    let (variants, _) = what.uri.variants(bench, what.shares_socket());
     let target = Target::prepare(bench, what)?;
     let header = ["", "user instructions", "system calls", "which"];
     let mut lines = vec![header.map(str::to_owned).to_vec()];
@@ -226,7 +226,7 @@ fn start(
     let _ = fs::remove_dir_all(bench.cache());
     let directory = bench.directory.join("server");
     let setup = target.setup(bench);
-    let wrapper = [wrapper, &bench.wrapper(variant.side)].concat();
+    let wrapper = [wrapper, &bench.wrapper(variant.side, target.what.workers)].concat();
     Server::start_under(&wrapper, bench.binary(variant.side), &directory, &setup, variant)
 }
 

@@ -45,7 +45,7 @@ pub fn run(bench: &Bench, scenario: &Scenario) -> Result<Outcome, String> {
     let variants = variants(bench, &image);
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
-    for round in 0..bench.options.rounds.min(3) {
+    for round in 0..bench.options.rounds {
         for (variant, samples) in variants.iter().zip(&mut samples) {
             let sample = measure(bench, &mut image, variant, &sizes)
                 .map_err(|error| format!("{}: {error}", variant.label))?;

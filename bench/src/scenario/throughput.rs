@@ -44,6 +44,13 @@ pub struct Throughput {
     pub close: bool,
 }
 
+impl Throughput {
+    /// Whether several workers accept from one listening socket.
+    pub(super) fn shares_socket(&self) -> bool {
+        self.workers > 1 && !self.reuseport
+    }
+}
+
 #[derive(Clone, Copy)]
 pub enum Uri {
     /// A response made by `return`.
@@ -139,10 +146,10 @@ impl Uri {
     pub(super) fn variants(
         self,
         bench: &Bench,
-        workers: usize,
+        shares_socket: bool,
     ) -> (Vec<Variant>, Option<&'static str>) {
         match self {
-            Uri::Tiny => (bench.tiny_variants(workers), None),
+            Uri::Tiny => (bench.tiny_variants(shares_socket), None),
             Uri::ProxiedTiny => (bench.plain_variants(), None),
             Uri::File(_) => (bench.file_variants(), Some(USUAL)),
             Uri::ProxiedFile(_) => (bench.proxy_variants(), Some("nginx")),
@@ -262,7 +269,7 @@ impl Edge {
 
 /// Measures all variants, one after the other, in every round.
 pub fn run(bench: &Bench, scenario: &Scenario, what: &Throughput) -> Result<Outcome, String> {
-    let (variants, usual) = what.uri.variants(bench, what.workers);
+    let (variants, usual) = what.uri.variants(bench, what.shares_socket());
     let target = Target::prepare(bench, what)?;
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
@@ -318,7 +325,7 @@ fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Samp
     let directory = bench.directory.join("server");
     // Every server fills its cache itself.
     let _ = std::fs::remove_dir_all(bench.cache());
-    let wrapper = bench.wrapper(variant.side);
+    let wrapper = bench.wrapper(variant.side, what.workers);
     let binary = bench.binary(variant.side);
     let server = Server::start_under(&wrapper, binary, &directory, &setup, variant)?;
     let (request, expect) = target.probe()?;

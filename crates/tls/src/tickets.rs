@@ -3,10 +3,11 @@
 //! A ticket is the name of its key, a salt, and the session sealed by AES-256-GCM under a key that
 //! is derived from both for this ticket alone. A fixed key in a file may so seal any number of
 //! tickets. Tickets also depend on a *context*: servers that share keys but demand different things
-//! of their clients do not accept each other's tickets.
+//! of their clients do not accept each other's tickets. In front of the session stands the time of
+//! issue: rustls leaves it to keys to expire, but keys in files need not.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
@@ -58,11 +59,11 @@ impl TicketKey {
         Some(LessSafeKey::new(key))
     }
 
-    fn seal(&self, session: &[u8], context: &[u8]) -> Option<Vec<u8>> {
+    fn seal(&self, session: &[u8], context: &[u8], now: u64) -> Option<Vec<u8>> {
         let mut salt = [0; SALT_BYTES];
         aws_lc_rs::rand::fill(&mut salt).ok()?;
         let key = self.derive(&salt, context)?;
-        let mut sealed = session.to_vec();
+        let mut sealed = [&now.to_be_bytes()[..], session].concat();
         // The key is used once: its nonce may be a constant.
         let nonce = Nonce::assume_unique_for_key([0; 12]);
         key.seal_in_place_append_tag(nonce, Aad::from(self.name), &mut sealed).ok()?;
@@ -77,6 +78,18 @@ impl TicketKey {
         session.truncate(len);
         Some(session)
     }
+}
+
+/// The session in an opened ticket, unless it is too old.
+fn fresh(opened: Vec<u8>, now: u64, lifetime: Duration) -> Option<Vec<u8>> {
+    let (issued, session) = opened.split_first_chunk()?;
+    let age = now.saturating_sub(u64::from_be_bytes(*issued));
+    (age <= lifetime.as_secs()).then(|| session.to_vec())
+}
+
+/// Seconds since the epoch: tickets outlive processes.
+fn unix_time() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// The keys in use: the first seals, all open.
@@ -123,27 +136,34 @@ impl TicketKeys {
         Ok(TicketKeys(Keys::Rotating(Mutex::new(Rotation { keys, since: Instant::now() }))))
     }
 
-    fn seal(&self, session: &[u8], context: &[u8], lifetime: Duration) -> Option<Vec<u8>> {
+    fn seal(
+        &self,
+        session: &[u8],
+        context: &[u8],
+        lifetime: Duration,
+        now: u64,
+    ) -> Option<Vec<u8>> {
         match &self.0 {
-            Keys::Fixed(keys) => keys.first()?.seal(session, context),
-            Keys::Rotating(rotation) => rotated(rotation, lifetime).0.seal(session, context),
+            Keys::Fixed(keys) => keys.first()?.seal(session, context, now),
+            Keys::Rotating(rotation) => rotated(rotation, lifetime).0.seal(session, context, now),
         }
     }
 
-    fn open(&self, ticket: &[u8], context: &[u8], lifetime: Duration) -> Option<Vec<u8>> {
+    fn open(&self, ticket: &[u8], context: &[u8], lifetime: Duration, now: u64) -> Option<Vec<u8>> {
         let (name, rest) = ticket.split_at_checked(NAME_BYTES)?;
         let (salt, sealed) = rest.split_at_checked(SALT_BYTES)?;
         if sealed.len() < TAG_BYTES {
             return None;
         }
         let open = |key: &TicketKey| (key.name == name).then(|| key.open(salt, sealed, context))?;
-        match &self.0 {
+        let opened = match &self.0 {
             Keys::Fixed(keys) => keys.iter().find_map(open),
             Keys::Rotating(rotation) => {
                 let (current, previous) = rotated(rotation, lifetime);
                 open(&current).or_else(|| open(&*previous?))
             }
-        }
+        };
+        fresh(opened?, now, lifetime)
     }
 }
 
@@ -184,11 +204,11 @@ impl ProducesTickets for Tickets {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.keys.seal(plain, &self.context, self.lifetime)
+        self.keys.seal(plain, &self.context, self.lifetime, unix_time())
     }
 
     fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
-        self.keys.open(cipher, &self.context, self.lifetime)
+        self.keys.open(cipher, &self.context, self.lifetime, unix_time())
     }
 }
 
@@ -206,10 +226,10 @@ mod tests {
     fn keys_from_files_rotate_by_their_order() {
         let old = TicketKeys::fixed(vec![key(1, 48)]).unwrap();
         let new = TicketKeys::fixed(vec![key(2, 80), key(1, 48)]).unwrap();
-        let ticket = old.seal(b"session", b"", LONG).unwrap();
-        assert_eq!(new.open(&ticket, b"", LONG).unwrap(), b"session");
-        let ticket = new.seal(b"session", b"", LONG).unwrap();
-        assert!(old.open(&ticket, b"", LONG).is_none());
+        let ticket = old.seal(b"session", b"", LONG, 0).unwrap();
+        assert_eq!(new.open(&ticket, b"", LONG, 0).unwrap(), b"session");
+        let ticket = new.seal(b"session", b"", LONG, 0).unwrap();
+        assert!(old.open(&ticket, b"", LONG, 0).is_none());
         assert!(TicketKey::from_file(&[0; 64]).is_err());
         assert!(TicketKeys::fixed(Vec::new()).is_err());
     }
@@ -217,23 +237,33 @@ mod tests {
     #[test]
     fn only_genuine_tickets_of_the_same_context_are_opened() {
         let keys = TicketKeys::generated().unwrap();
-        let ticket = keys.seal(b"session", b"a", LONG).unwrap();
-        assert!(keys.open(&ticket, b"b", LONG).is_none());
+        let ticket = keys.seal(b"session", b"a", LONG, 0).unwrap();
+        assert!(keys.open(&ticket, b"b", LONG, 0).is_none());
         for at in 0..ticket.len() {
             let mut bad = ticket.clone();
             bad[at] ^= 1;
-            assert!(keys.open(&bad, b"a", LONG).is_none());
-            assert!(keys.open(&ticket[..at], b"a", LONG).is_none());
+            assert!(keys.open(&bad, b"a", LONG, 0).is_none());
+            assert!(keys.open(&ticket[..at], b"a", LONG, 0).is_none());
         }
-        assert!(keys.open(&ticket, b"a", LONG).is_some());
+        assert!(keys.open(&ticket, b"a", LONG, 0).is_some());
+    }
+
+    #[test]
+    fn tickets_expire_even_if_their_key_does_not() {
+        let keys = TicketKeys::fixed(vec![key(1, 80)]).unwrap();
+        let ticket = keys.seal(b"session", b"", LONG, 1000).unwrap();
+        assert!(keys.open(&ticket, b"", LONG, 1000 + 3600).is_some());
+        assert!(keys.open(&ticket, b"", LONG, 1000 + 3601).is_none());
+        // Clocks of several machines differ.
+        assert!(keys.open(&ticket, b"", LONG, 990).is_some());
     }
 
     #[test]
     fn generated_keys_are_replaced() {
         let keys = TicketKeys::generated().unwrap();
-        let ticket = keys.seal(b"session", b"", LONG).unwrap();
+        let ticket = keys.seal(b"session", b"", LONG, 0).unwrap();
         // With a lifetime of zero each use replaces them.
-        assert!(keys.open(&ticket, b"", Duration::ZERO).is_none());
-        assert!(keys.open(&ticket, b"", LONG).is_none());
+        assert!(keys.open(&ticket, b"", Duration::ZERO, 0).is_none());
+        assert!(keys.open(&ticket, b"", LONG, 0).is_none());
     }
 }

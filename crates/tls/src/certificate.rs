@@ -101,6 +101,16 @@ impl<'a> Certificate<'a> {
         name::oneline(self.issuer).unwrap_or_default()
     }
 
+    /// The contents of the issuer's name.
+    pub(crate) fn issuer_der(&self) -> &[u8] {
+        self.issuer
+    }
+
+    /// The contents of the serial number.
+    pub(crate) fn serial_der(&self) -> &[u8] {
+        self.serial
+    }
+
     /// Whether it names itself as its issuer.
     pub fn is_self_issued(&self) -> bool {
         self.subject == self.issuer

@@ -149,7 +149,7 @@ impl Verifier {
         if self.trusted.iter().any(|trusted| **trusted == **own) {
             let validity = Certificate::parse(own).map(|certificate| certificate.validity(now));
             return match validity {
-                Some(Validity::Now) => Ok(()),
+                Some(Validity::Now) => self.not_revoked(own),
                 Some(Validity::NotYet) => Err(Distrust::NOT_YET),
                 Some(Validity::Expired) | None => Err(Distrust::EXPIRED),
             };
@@ -163,6 +163,26 @@ impl Verifier {
             webpki::Error::UnknownIssuer if others.is_empty() => Distrust::NO_ISSUER_AT_ALL,
             error => Distrust::of(&error),
         })
+    }
+
+    /// Looks for a trusted certificate in the list of its issuer: webpki does not see it.
+    fn not_revoked(&self, own: &CertificateDer<'_>) -> Result<(), Distrust> {
+        const UNKNOWN: Distrust = Distrust("unable to get certificate CRL");
+        if self.revoked.is_empty() {
+            return Ok(());
+        }
+        let own = Certificate::parse(own).ok_or(UNKNOWN)?;
+        let mut lists =
+            self.revoked.iter().filter(|list| list.issuer() == own.issuer_der()).peekable();
+        lists.peek().ok_or(UNKNOWN)?;
+        for list in lists {
+            match list.find_serial(own.serial_der()) {
+                Ok(None) => {}
+                Ok(Some(_)) => return Err(Distrust("certificate revoked")),
+                Err(_) => return Err(UNKNOWN),
+            }
+        }
+        Ok(())
     }
 
     fn verify_path(

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nowait_tls::{
-    Certificate, ClientCertificates, ClientSettings, Distrust, Error, Identity, ServerSettings,
-    TicketKeys, Verifier, pem,
+    Certificate, ClientCertificates, ClientSettings, Distrust, Error, Identity, Role,
+    ServerSettings, TicketKeys, Verifier, pem,
 };
 
 use crate::certificates::{Wanted, ecdsa, intermediate, revoked, root, verifier};
@@ -68,6 +68,23 @@ fn revoked_certificates_are_distrusted() {
     let identity = Wanted::default().identity(intermediate(), &[intermediate()]);
     let result = trust(Arc::new(verifier), Some(identity));
     assert_eq!(result, Some(Err(Distrust("unable to get certificate CRL"))));
+}
+
+#[test]
+fn revocation_holds_for_certificates_that_are_trusted_themselves() {
+    let (own, _) = Wanted { serial: 7, ..Wanted::default() }.make(root());
+    let verify = |serials: &[u64]| {
+        let lists = pem::revocation_lists(revoked(serials, 2090).as_bytes()).unwrap();
+        let verifier = Verifier::new(vec![own.clone()], &lists, 1).unwrap();
+        verifier.verify(std::slice::from_ref(&own), Role::Client, SystemTime::now())
+    };
+    assert_eq!(verify(&[8]), Ok(()));
+    assert_eq!(verify(&[7]), Err(Distrust("certificate revoked")));
+    let (other, _) = Wanted::default().make(intermediate());
+    let lists = pem::revocation_lists(revoked(&[], 2090).as_bytes()).unwrap();
+    let verifier = Verifier::new(vec![other.clone()], &lists, 1).unwrap();
+    let result = verifier.verify(&[other], Role::Client, SystemTime::now());
+    assert_eq!(result, Err(Distrust("unable to get certificate CRL")));
 }
 
 #[test]

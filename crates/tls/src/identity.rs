@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{CipherSuite, SignatureAlgorithm, SignatureScheme};
+use rustls::{CipherSuite, InconsistentKeys, SignatureAlgorithm, SignatureScheme};
 
 use crate::certificate::{Certificate, KeyKind};
 use crate::error::Error;
@@ -50,16 +51,15 @@ impl Identity {
         let own = chain.first().and_then(Certificate::parse);
         let own = own.ok_or_else(|| Error::Settings("no certificate".to_owned()))?;
         let kind = own.key_kind();
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let der = key.as_der().clone_key();
-        let mut key =
-            CertifiedKey::from_der(chain, der, &provider).map_err(|error| match error {
-                rustls::Error::InconsistentKeys(_) => Error::KeyMismatch,
-                _ => Error::Pem(
-                    "PEM_read_bio_PrivateKey()",
-                    "error:1E08010C:DECODER routines::unsupported",
-                ),
-            })?;
+        // Borrowed: a copy of the key would stay in memory, because rustls does not wipe it.
+        let signer = any_supported_type(&key.as_der()).map_err(|_| {
+            Error::Pem("PEM_read_bio_PrivateKey()", "error:1E08010C:DECODER routines::unsupported")
+        })?;
+        let mut key = CertifiedKey::new(chain, signer);
+        match key.keys_match() {
+            Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            Err(_) => return Err(Error::KeyMismatch),
+        }
         key.ocsp = ocsp;
         Ok(Identity { key: Arc::new(key), kind })
     }

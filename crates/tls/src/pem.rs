@@ -38,7 +38,10 @@ fn next<'a>(
         let line = line.trim_end();
         let bound = |kind: &str| line.strip_prefix(kind).and_then(|l| l.strip_suffix("-----"));
         if let Some(label) = bound("-----BEGIN ") {
-            let (fields, contents) = (Vec::new(), Zeroizing::default());
+            let fields = Vec::new();
+            // With room for all of it: what a growing buffer leaves behind is not wiped.
+            let room = if accepts(label) { rest.find("-----END ").unwrap_or_default() } else { 0 };
+            let contents = Zeroizing::new(Vec::with_capacity(room));
             section = accepts(label).then_some(Section { label, fields, contents });
         } else if let Some(end) = bound("-----END ") {
             if let Some(mut section) = section.take() {

@@ -5,11 +5,14 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::context::Context;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::elsewhere;
+use crate::files::{Contents, Disk, Files};
 use crate::paths::Paths;
 use crate::recovery;
 use crate::registry::{Registry, Row};
@@ -90,6 +93,9 @@ impl Scope {
 /// The interpretation of one configuration.
 pub struct Cx<'a> {
     registry: &'a Registry,
+    files: &'a dyn Files,
+    /// Files that directives name.
+    named: HashMap<PathBuf, Contents>,
     paths: Paths,
     diagnostics: &'a mut Diagnostics,
     scopes: Vec<Scope>,
@@ -101,12 +107,39 @@ impl<'a> Cx<'a> {
     pub fn new(registry: &'a Registry, paths: Paths, diagnostics: &'a mut Diagnostics) -> Cx<'a> {
         Cx {
             registry,
+            files: &Disk,
+            named: HashMap::new(),
             paths,
             diagnostics,
             scopes: Vec::new(),
             globals: TypeMap::default(),
             defaults: HashMap::new(),
         }
+    }
+
+    /// Takes files that directives name from `files`, not from the disk.
+    pub fn reading(mut self, files: &'a dyn Files) -> Cx<'a> {
+        self.files = files;
+        self
+    }
+
+    /// The contents of a file that a directive names. Every file is read once, and handed to the
+    /// server process with the configuration.
+    ///
+    /// # Errors
+    /// It can't be read, or is larger than [`NAMED_BYTES_MAX`](crate::NAMED_BYTES_MAX).
+    pub fn read_named(&mut self, path: &Path) -> io::Result<Contents> {
+        if let Some(contents) = self.named.get(path) {
+            return Ok(contents.clone());
+        }
+        let contents = self.files.read_named(path)?;
+        self.named.insert(path.to_owned(), contents.clone());
+        Ok(contents)
+    }
+
+    /// All files that directives named, to be added to the bundle.
+    pub fn take_named(&mut self) -> impl Iterator<Item = (PathBuf, Contents)> + use<> {
+        std::mem::take(&mut self.named).into_iter()
     }
 
     /// Interprets a whole configuration; the result is the scope of the top level.

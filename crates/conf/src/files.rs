@@ -1,20 +1,33 @@
 //! Where configuration texts come from: the disk, or a recorded bundle of the same texts.
 //!
 //! The master reads from [`Disk`] and hands the [`Bundle`] of what it read to the server process,
-//! which parses the very same texts without touching a file.
+//! which parses the very same texts without touching a file. Files that directives name, such as
+//! certificates and keys, travel with them; `-T` prints only the texts.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use zeroize::{Zeroize, Zeroizing};
+
 use crate::glob;
+
+/// The contents of a file that may be a secret; wiped on drop.
+pub type Contents = Zeroizing<Vec<u8>>;
 
 /// A source of configuration files.
 pub trait Files {
     /// The whole content of a file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// The whole content of a file that a directive names, which may be a secret.
+    ///
+    /// # Errors
+    /// It can't be read, or is larger than [`NAMED_BYTES_MAX`].
+    fn read_named(&self, path: &Path) -> io::Result<Contents>;
 
     /// The paths that match a glob(3) pattern, sorted bytewise; none is no error.
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>>;
@@ -26,6 +39,9 @@ pub trait Files {
     }
 }
 
+/// The largest file that a directive may name, in bytes.
+pub const NAMED_BYTES_MAX: u64 = 16 << 20;
+
 /// The file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disk;
@@ -35,19 +51,32 @@ impl Disk {
     pub const FILE_BYTES_MAX: u64 = 64 << 20;
 }
 
+/// Reads a file of at most `bytes_max`.
+fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    use std::io::Read;
+    let file = std::fs::File::open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::Error::from_raw_os_error(EISDIR));
+    }
+    // With room for all of it from the beginning, so that growing leaves no copies behind.
+    let size = metadata.len().min(bytes_max) + 1;
+    let mut text = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    file.take(bytes_max + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > bytes_max {
+        text.zeroize();
+        return Err(io::Error::from_raw_os_error(EFBIG));
+    }
+    Ok(text)
+}
+
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        use std::io::Read;
-        let file = std::fs::File::open(path)?;
-        if file.metadata()?.is_dir() {
-            return Err(io::Error::from_raw_os_error(EISDIR));
-        }
-        let mut text = Vec::new();
-        file.take(Self::FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
-        if text.len() as u64 > Self::FILE_BYTES_MAX {
-            return Err(io::Error::from_raw_os_error(EFBIG));
-        }
-        Ok(text)
+        read(path, Self::FILE_BYTES_MAX)
+    }
+
+    fn read_named(&self, path: &Path) -> io::Result<Contents> {
+        read(path, NAMED_BYTES_MAX).map(Zeroizing::new)
     }
 
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
@@ -56,11 +85,22 @@ impl Files for Disk {
 }
 
 /// Recorded texts and glob results, in the order of their first reading.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Bundle {
     files: Vec<(PathBuf, Vec<u8>)>,
     index: HashMap<PathBuf, usize>,
     globs: HashMap<Vec<u8>, Vec<PathBuf>>,
+    named: HashMap<PathBuf, Contents>,
+}
+
+impl fmt::Debug for Bundle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bundle")
+            .field("files", &self.files)
+            .field("globs", &self.globs)
+            .field("named", &self.named.keys())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Bundle {
@@ -76,6 +116,11 @@ impl Bundle {
     /// Adds the result of a glob pattern.
     pub fn add_glob(&mut self, pattern: &[u8], paths: Vec<PathBuf>) {
         self.globs.entry(pattern.to_vec()).or_insert(paths);
+    }
+
+    /// Adds a file that a directive names.
+    pub fn add_named(&mut self, path: impl Into<PathBuf>, contents: Contents) {
+        self.named.entry(path.into()).or_insert(contents);
     }
 
     /// The files with their texts, in the order of their first reading: what `-T` prints.
@@ -101,8 +146,20 @@ impl Bundle {
     }
 
     /// A byte string that [`Bundle::from_bytes`] turns back into this bundle.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+    pub fn to_bytes(&self) -> Contents {
+        let named: usize = self.named.values().map(|contents| contents.len()).sum();
+        let texts: usize = self.files.iter().map(|(_, text)| text.len()).sum();
+        let paths = self.globs.values().map(Vec::len).sum::<usize>() + self.globs.len();
+        let paths = paths + self.files.len() + self.named.len();
+        let mut out = Vec::with_capacity(named + texts + paths * ENTRY_BYTES);
+        // What has to be wiped comes first: it fits, so growing leaves no copy of it behind.
+        let mut named: Vec<_> = self.named.iter().collect();
+        named.sort_by_key(|(path, _)| *path);
+        put_count(&mut out, named.len());
+        for (path, contents) in named {
+            put_bytes(&mut out, path.as_os_str().as_bytes());
+            put_bytes(&mut out, contents);
+        }
         put_count(&mut out, self.files.len());
         for (path, text) in &self.files {
             put_bytes(&mut out, path.as_os_str().as_bytes());
@@ -118,13 +175,18 @@ impl Bundle {
                 put_bytes(&mut out, path.as_os_str().as_bytes());
             }
         }
-        out
+        Zeroizing::new(out)
     }
 
     /// The bundle that [`Bundle::to_bytes`] wrote; `None` if the bytes are not one.
     pub fn from_bytes(bytes: &[u8]) -> Option<Bundle> {
         let mut rest = bytes;
         let mut bundle = Bundle::default();
+        for _ in 0..take_count(&mut rest)? {
+            let path = take_path(&mut rest)?;
+            let contents = Zeroizing::new(take_bytes(&mut rest)?.to_vec());
+            bundle.add_named(path, contents);
+        }
         for _ in 0..take_count(&mut rest)? {
             let path = take_path(&mut rest)?;
             let text = take_bytes(&mut rest)?.to_vec();
@@ -147,10 +209,17 @@ impl Files for Bundle {
         self.get(path).map(<[u8]>::to_vec).ok_or_else(|| io::Error::from_raw_os_error(ENOENT))
     }
 
+    fn read_named(&self, path: &Path) -> io::Result<Contents> {
+        self.named.get(path).cloned().ok_or_else(|| io::Error::from_raw_os_error(ENOENT))
+    }
+
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
         Ok(self.globs.get(pattern).cloned().unwrap_or_default())
     }
 }
+
+/// What a path and its lengths usually take on the wire; longer ones only cost a reallocation.
+const ENTRY_BYTES: usize = 512;
 
 const ENOENT: i32 = 2;
 const EISDIR: i32 = 21;
@@ -193,6 +262,7 @@ mod tests {
         bundle.add("/etc/b.conf", vec![0xff, 0]);
         bundle.add("/etc/a.conf", "second reading is not recorded");
         bundle.add_glob(b"/etc/*.conf", vec!["/etc/a.conf".into(), "/etc/b.conf".into()]);
+        bundle.add_named("/etc/key.pem", Zeroizing::new(b"secret".to_vec()));
         let bytes = bundle.to_bytes();
         assert_eq!(Bundle::from_bytes(&bytes), Some(bundle.clone()));
         for cut in 0..bytes.len() {
@@ -202,6 +272,9 @@ mod tests {
         assert_eq!(bundle.read(Path::new("/x")).unwrap_err().raw_os_error(), Some(2));
         let dump = b"# configuration file /etc/a.conf:\nfirst\n# configuration file /etc/b.conf:\n\xff\0\n";
         assert_eq!(bundle.dump(), dump);
+        assert_eq!(**bundle.read_named(Path::new("/etc/key.pem")).unwrap(), *b"secret");
+        assert!(bundle.read_named(Path::new("/etc/a.conf")).is_err());
+        assert!(!format!("{bundle:?}").contains("115, 101"));
         let names: Vec<_> = bundle.iter().map(|(path, _)| path.to_str().unwrap()).collect();
         assert_eq!(names, ["/etc/a.conf", "/etc/b.conf"]);
     }

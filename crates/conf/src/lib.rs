@@ -42,7 +42,7 @@ pub use context::Context;
 pub use cx::{Cx, Scope};
 pub use diagnostic::{Diagnostic, Diagnostics, Level};
 pub use field::{Field, Invalid, Own, Setting, Value};
-pub use files::{Bundle, Disk, Files};
+pub use files::{Bundle, Contents, Disk, Files, NAMED_BYTES_MAX};
 pub use nearest::nearest;
 pub use parser::parse;
 pub use paths::Paths;

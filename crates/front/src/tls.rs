@@ -3,6 +3,9 @@
 //! Called by whoever accepts or opens connections, before the first byte of another protocol. The
 //! protocol itself is in `nowait_tls`; steps that take long run in a pool.
 
+pub mod files;
+pub mod settings;
+
 use std::any::Any;
 use std::fmt;
 use std::io;

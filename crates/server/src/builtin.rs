@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nowait_conf::{Disk, Files};
+use nowait_conf::{Contents, Disk, Files};
 use nowait_sys::user;
 
 /// The default port.
@@ -198,6 +198,10 @@ pub struct WithBuiltIn;
 impl Files for WithBuiltIn {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         Disk.read(path)
+    }
+
+    fn read_named(&self, path: &Path) -> io::Result<Contents> {
+        Disk.read_named(path)
     }
 
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {

@@ -81,14 +81,15 @@ pub fn load(place: &Place) -> Result<Loaded, Refused> {
 /// # Errors
 /// All problems found.
 pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
-    let (tree, mut diagnostics) = parse(files, &place.conf_file, place.globals.as_deref());
+    let (mut tree, mut diagnostics) = parse(files, &place.conf_file, place.globals.as_deref());
     let registry = registry();
     let paths = Paths::new(&place.prefix, &place.conf_file);
-    let mut cx = Cx::new(&registry, paths, &mut diagnostics);
+    let mut cx = Cx::new(&registry, paths, &mut diagnostics).reading(files);
     let main = cx.run(&tree);
     let settings = conf_core::resolve(&mut cx, &main, place);
     let plan = Program::plan(&mut cx, &main, &settings);
     let needs = Program::needs(&plan);
+    cx.take_named().for_each(|(path, contents)| tree.files.add_named(path, contents));
     drop(cx);
     if needs.listens.is_empty() && !diagnostics.has_errors() {
         let warning = Diagnostic::warn("no \"server\" listens: nothing will be served");

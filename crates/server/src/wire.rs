@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nowait_conf::Contents;
 use nowait_sys::fdpass::{self, FDS_PER_MESSAGE_MAX};
 
 use crate::logs::Given;
@@ -89,7 +90,7 @@ pub struct GenerationFrame {
     /// Counted from 1.
     pub number: u64,
     /// Every configuration file read, as `conf` serialises them.
-    pub bundle: Vec<u8>,
+    pub bundle: Contents,
     /// The main file.
     pub conf_file: PathBuf,
     /// `-p`.
@@ -223,7 +224,7 @@ impl ToServer {
             GENERATION => {
                 let mut frame = GenerationFrame {
                     number: body.number()?,
-                    bundle: body.bytes()?.to_vec(),
+                    bundle: Contents::new(body.bytes()?.to_vec()),
                     conf_file: body.path()?,
                     prefix: body.path()?,
                     error_log: body.path()?,
@@ -329,7 +330,7 @@ fn send_frame(
     }
     // In one piece: a process that gets no processor time between two would leave the other side
     // waiting for the second.
-    let mut frame = Vec::with_capacity(HEAD_BYTES + body.len());
+    let mut frame = Contents::new(Vec::with_capacity(HEAD_BYTES + body.len()));
     for word in [MAGIC, kind, body.len() as u32, fds.len() as u32] {
         frame.extend_from_slice(&word.to_le_bytes());
     }
@@ -341,7 +342,7 @@ fn send_frame(
     Ok(())
 }
 
-type Frame = (u32, Vec<u8>, Vec<OwnedFd>);
+type Frame = (u32, Contents, Vec<OwnedFd>);
 
 fn receive_frame(mut socket: &UnixStream) -> io::Result<Option<Frame>> {
     let mut head = [0; HEAD_BYTES];
@@ -360,7 +361,7 @@ fn receive_frame(mut socket: &UnixStream) -> io::Result<Option<Frame>> {
     if word(0) != MAGIC || bytes > FRAME_BYTES_MAX || fd_count > FRAME_FDS_MAX {
         return Err(invalid());
     }
-    let mut body = vec![0; bytes];
+    let mut body = Contents::new(vec![0; bytes]);
     socket.read_exact(&mut body)?;
     let mut fds = Vec::with_capacity(fd_count);
     for _ in 0..fd_count.div_ceil(FDS_PER_MESSAGE_MAX) {
@@ -379,7 +380,7 @@ fn invalid() -> io::Error {
 }
 
 #[derive(Default)]
-struct Writer(Vec<u8>);
+struct Writer(Contents);
 
 impl Writer {
     fn number(&mut self, number: u64) {
@@ -388,6 +389,12 @@ impl Writer {
 
     fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
+        // Private keys are among them: growing must not leave a copy behind.
+        if self.0.capacity() - self.0.len() < bytes.len() {
+            let mut larger = Contents::new(Vec::with_capacity(2 * (self.0.len() + bytes.len())));
+            larger.extend_from_slice(&self.0);
+            self.0 = larger;
+        }
         self.0.extend_from_slice(bytes);
     }
 
@@ -459,7 +466,7 @@ mod tests {
         let (a, b) = pair().unwrap();
         let frame = GenerationFrame {
             number: 7,
-            bundle: vec![1, 2, 3],
+            bundle: Contents::new(vec![1, 2, 3]),
             conf_file: "/etc/x.conf".into(),
             prefix: "/etc/".into(),
             error_log: PathBuf::new(),

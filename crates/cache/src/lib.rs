@@ -38,6 +38,7 @@ mod in_memory;
 pub mod index;
 pub mod key;
 mod lease;
+mod leftovers;
 mod loader;
 mod lookup;
 mod manager;

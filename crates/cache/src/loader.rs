@@ -30,7 +30,7 @@ const ENTRIES: usize = 256;
 /// The length of the shortest possible head, in bytes.
 const HEAD_BYTES_MIN: u64 = 96;
 
-/// The interval of checking whether the disk must be walked again.
+/// The interval of checking whether the disk must be walked again, and of repeating failed removals.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// A temporary file of another living process that was not written for this long is abandoned.
@@ -50,6 +50,9 @@ pub(crate) async fn run(store: Weak<Store>) {
             if this.health.why().is_none() && !this.recall.is_known() {
                 // The disk did not respond then.
                 this.restore().await;
+            }
+            if this.health.why().is_none() {
+                this.remove_leftovers().await;
             }
             if this.health.why().is_none() && this.walk_wanted.swap(false, AcqRel) {
                 let begun = nowait_runtime::now();
@@ -153,7 +156,7 @@ impl Store {
         if let Some(owner) = owner(name) {
             if is_left_over(owner, metadata) {
                 count(&self.counters.leftovers);
-                self.remove_file(&self.own_io(), &path).await;
+                let _ = self.try_remove(&self.own_io(), &path).await;
             }
             return;
         }
@@ -162,7 +165,7 @@ impl Store {
             // cache go: its temporary files are named like objects, with a number appended.
             if is_foreign_temp(name) {
                 count(&self.counters.leftovers);
-                self.remove_file(&self.own_io(), &path).await;
+                let _ = self.try_remove(&self.own_io(), &path).await;
             }
             return;
         };
@@ -170,14 +173,14 @@ impl Store {
         if !is_ours {
             // Of another `levels`, or too short for a head: no look-up would ever find it.
             count(&self.counters.damaged);
-            self.remove_file(&self.own_io(), &path).await;
+            let _ = self.try_remove(&self.own_io(), &path).await;
             return;
         }
         let blocks = u32::try_from(metadata.blocks).unwrap_or(u32::MAX);
         let record = Record::found(key, metadata.size, blocks, now());
         if self.index().found(&record) == Load::Full {
             count(&self.counters.evicted);
-            self.remove_file(&self.own_io(), &path).await;
+            let _ = self.try_remove(&self.own_io(), &path).await;
         }
     }
 

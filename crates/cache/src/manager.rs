@@ -182,6 +182,9 @@ impl Store {
         };
         let result = written.await;
         let removed = fs::unlink(&io, &path).await;
+        if removed.is_err() {
+            self.remove_file(&io, &path).await;
+        }
         result.and(removed)
     }
 }

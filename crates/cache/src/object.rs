@@ -302,15 +302,6 @@ impl Store {
             result => result,
         }
     }
-
-    /// Removes a file of the store. A file that can't be removed now is found at the next start.
-    pub(crate) async fn remove_file(&self, io: &Io, path: &[u8]) {
-        match fs::unlink(io, path).await {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => self.note_error("unlink", path, &error),
-        }
-    }
 }
 
 /// Which part of a file can't be read.

@@ -34,6 +34,7 @@ pub use crate::hit::{Hit, HitBody};
 use crate::index::{self, BYTES_MIN, Index, Victim};
 use crate::key::Key;
 use crate::lease::Lease;
+use crate::leftovers::Leftovers;
 use crate::memory::Memory;
 use crate::names::Names;
 use crate::options::StoreOptions;
@@ -142,6 +143,7 @@ pub struct Store {
     pub(crate) keeping: Lease,
     /// Purges up to this stamp are saved.
     pub(crate) kept: AtomicU64,
+    pub(crate) leftovers: Leftovers,
     /// The loader has to walk the directories.
     pub(crate) walk_wanted: AtomicBool,
     /// The purges of an earlier process.
@@ -200,6 +202,7 @@ impl Store {
             lease: Lease::default(),
             keeping: Lease::default(),
             kept: AtomicU64::new(0),
+            leftovers: Leftovers::default(),
             walk_wanted: AtomicBool::new(true),
             recall: Recall::default(),
             log: Mutex::default(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nowait_cache::index::{How, What};
 use nowait_cache::{FillStart, Levels, Why};
-use nowait_runtime::{spawn, yield_now};
+use nowait_runtime::{guard, spawn, yield_now};
 use nowait_testkit::TempDir;
 use nowait_testkit::slow_disk::{
     DiskImage, DiskOptions, EIO, ENOSPC, ImageOptions, Ops, SlowDisk, pin, quiet,
@@ -102,6 +102,35 @@ fn a_disk_that_fails_is_taken_out_of_use_and_comes_back() {
         for n in 0..5 {
             assert_eq!(look(&store, &io, &format!("key/{n}")).await.body(), body(5000));
         }
+    });
+}
+
+/// Nobody writes them any more, but no walk removes files of a living process.
+#[test]
+fn temporary_files_go_when_the_disk_lets_them() {
+    let _quiet = quiet();
+    let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
+    let (path, backing) = (disk.path(), disk.backing());
+    let (disk, _kept) = shared(disk);
+    on_worker(move || async move {
+        let (store, io) = (store(&path), io(4));
+        let number = || guard::exempt(|| files(&backing).len());
+        store.tend();
+        until("the loader", || !store.statistics().loading).await;
+        disk.fail(Ops::UNLINK, EIO);
+        for n in 0..3 {
+            let mut fill = begin(&store, &io, &target(&format!("key/{n}")));
+            fill.head(state(), Vec::new()).unwrap();
+            fill.write(body(2_000_000)).await.unwrap();
+            until("the file", || number() > n).await;
+            drop(fill);
+        }
+        until("removals that fail", || store.statistics().errors >= 3).await;
+        assert_eq!(number(), 3);
+        disk.heal();
+        until("their removal", || number() == 0).await;
+        put(&store, &io, "key/0", &body(5000)).await;
+        assert_eq!(look(&store, &io, "key/0").await.body(), body(5000));
     });
 }
 

@@ -9,6 +9,7 @@ pub use nowait_front::{address, log, proxy_protocol, resolvers};
 pub use nowait_variables::{cidr, names as server_name};
 
 pub mod accept_encoding;
+pub mod accepted;
 mod backend;
 mod base64;
 pub mod blocks;
@@ -16,6 +17,7 @@ pub mod body;
 pub mod cache;
 pub mod client;
 pub mod conf;
+pub mod connections;
 pub mod counts;
 mod credentials;
 pub mod directories;

@@ -13,6 +13,7 @@ use nowait_runtime::JoinHandle;
 use nowait_runtime::net::{Address, Stream};
 use nowait_sys::listen::ListenAddress;
 
+use crate::connections::Connections;
 use crate::generation::{Current, Generation};
 use crate::http1;
 use crate::services::Services;
@@ -24,6 +25,7 @@ pub struct Worker {
     /// Tasks of the newest generation besides its connections.
     tasks: RefCell<Vec<JoinHandle<()>>>,
     services: Rc<Services>,
+    connections: Rc<Connections>,
     http1: Rc<http1::Common>,
 }
 
@@ -31,13 +33,14 @@ impl Worker {
     /// A worker that serves this generation.
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
         let services: Rc<Services> = Rc::default();
-        let http1 = http1::Common::new(Current::new(generation), services.clone());
-        Rc::new(Self { tasks: RefCell::default(), services, http1 })
+        let connections = Connections::new(Current::new(generation), services.clone());
+        let http1 = http1::Common::new(connections.clone());
+        Rc::new(Self { tasks: RefCell::default(), services, connections, http1 })
     }
 
     /// The newest generation.
     pub fn current(&self) -> Rc<Current> {
-        self.http1.current()
+        self.connections.current()
     }
 
     /// Makes this the newest generation; requests in flight keep theirs. Called on the running
@@ -50,7 +53,7 @@ impl Worker {
         let starts = current.conf.modules.iter().filter_map(|module| module.start);
         tasks.extend(starts.flat_map(|start| start(&self.services, &current)));
         self.tasks.replace(tasks).into_iter().for_each(JoinHandle::abort);
-        self.http1.set_current(current);
+        self.connections.set_current(current);
     }
 
     /// Serves a connection that was just accepted, until it is closed.
@@ -83,6 +86,6 @@ impl Worker {
     /// Closes some of the connections that have been idle for longest, so that new ones can be
     /// accepted; false if there are none.
     pub fn make_room(&self) -> bool {
-        self.http1.make_room()
+        self.connections.make_room()
     }
 }

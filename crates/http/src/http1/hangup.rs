@@ -9,7 +9,6 @@ use std::pin::pin;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::sleep;
 
 use super::connection::Connection;
@@ -39,10 +38,5 @@ impl Connection {
             }
         })
         .await;
-    }
-
-    /// Takes the received bytes that were not used yet.
-    pub(crate) fn take_input(&self) -> RecvBuf {
-        self.input.replace(RecvBuf::empty())
     }
 }

@@ -19,6 +19,7 @@ use nowait_sys::listen::ListenAddress;
 use super::common::Common;
 use super::connection::Connection;
 use super::waiting::{Received, Wait};
+use crate::accepted::Accepted;
 use crate::client::Client;
 
 /// Time for a client to read the last response before its connection is moved or closed.
@@ -80,13 +81,12 @@ impl Connection {
             local: moved.local.map_or_else(OnceCell::new, OnceCell::from),
             requests: Cell::new(moved.requests),
         };
-        let mut connection = Self::uncounted(common, stream, client);
-        connection.nodelay = Cell::new(moved.nodelay);
-        connection.shared = Cell::new(moved.shared);
+        let accepted = Accepted::uncounted(Rc::clone(&common), stream, client);
+        accepted.nodelay.set(moved.nodelay);
+        let connection = Self::of(common, accepted);
+        connection.shared.set(moved.shared);
         connection.interrupt(moved.wait);
-        let connection = Rc::new(connection);
-        connection.place.set(connection.common.enter(&connection));
-        Ok(connection)
+        Ok(connection.enter())
     }
 }
 

@@ -20,6 +20,7 @@ use super::waiting::{Received, Wait};
 use super::{leaving, proxied, serving};
 use crate::conf::ServerId;
 use crate::conf::client::HeadConf;
+use crate::connections::Connections;
 use crate::request::Request;
 
 /// After this time without a request a connection releases the memory for serving requests.
@@ -65,7 +66,7 @@ pub fn serve(connection: Rc<Connection>) -> impl Future<Output = ()> {
             }
         };
         match next {
-            Next::Linger { time, timeout } => Box::pin(linger(&connection, time, timeout)).await,
+            Next::Linger { time, timeout } => Box::pin(connection.linger(time, timeout)).await,
             // A socket that can't be set is closed already.
             Next::Reset => drop(connection.stream.set_reset_on_close()),
             Next::Idle | Next::Close => {}
@@ -118,7 +119,7 @@ impl Drop for Forget<'_> {
 
 /// A request between two uses on a connection. When the connection no longer needs it, its memory
 /// becomes a spare of the worker.
-struct Kept<'a>(&'a Common, Option<Box<Request>>);
+struct Kept<'a>(&'a Connections, Option<Box<Request>>);
 
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
@@ -160,7 +161,7 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
                 Request::renew(&mut request, current, server, now());
                 request
             }
-            None => connection.common.first_request(connection, current, server),
+            None => connection.common.first_request(connection.clone(), current, server),
         };
         request.persistence.pipelined = pipelined;
         let meter = request.spent.clone();
@@ -197,22 +198,6 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
                 return (Next::Idle, Wait { timeout: rest + timeout.saturating_sub(BUSY), keep });
             }
             Received::TimedOut | Received::Closed => return (Next::Close, wait),
-        }
-    }
-}
-
-/// Reads and discards the client's further input, so that the client can read the response before
-/// the connection is reset. nginx: `ngx_http_lingering_close_handler`.
-async fn linger(connection: &Connection, time: Duration, timeout: Duration) {
-    let until = now() + time;
-    if connection.stream.shutdown_write().is_err() {
-        return;
-    }
-    loop {
-        let left = until.saturating_duration_since(now()).min(timeout);
-        match connection.stream.recv(left).await {
-            Ok(bytes) if !bytes.is_empty() => {}
-            _ => return,
         }
     }
 }

@@ -79,7 +79,7 @@ impl Future for Waiting<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Received> {
         match &mut *self {
             Waiting::Known(received) => Poll::Ready(*received),
-            Waiting::For(connection, recv) if connection.common.is_left_by(connection) => {
+            Waiting::For(connection, recv) if connection.common.is_left_by(*connection) => {
                 connection.cut_short(recv.left());
                 Poll::Ready(Received::Leave)
             }

@@ -1,10 +1,23 @@
-//! Completes the head of a response: what is sent, and what logs show, whatever the protocol.
+//! Completes the head of a response: what is sent, and what logs show, whatever the protocol; and the
+//! order of its fields.
 //!
 //! Called after the filters, by front ends and for subrequests.
 
+use nowait_message::http_date;
+
 use crate::address;
+use crate::order::Apart;
 use crate::request::Request;
-use crate::response::Head;
+use crate::response::{AcceptRanges, Head, Header};
+
+/// Writes fields in the form of a protocol.
+pub trait FieldWriter {
+    /// Writes a field.
+    fn field(&mut self, name: &[u8], value: &[u8]);
+
+    /// Writes a field whose name is valid.
+    fn named(&mut self, name: &'static str, value: &[u8]);
+}
 
 /// Completes the head as it is sent, and as logs show it.
 pub fn complete(request: &Request, head: &mut Head) {
@@ -41,4 +54,64 @@ fn absolute(request: &Request, to: &[u8]) -> Vec<u8> {
     }
     out.extend_from_slice(to);
     out
+}
+
+/// Writes the lines that are written in the order of their addition.
+pub fn lines(head: &Head, writer: &mut impl FieldWriter) {
+    // Fields of handlers precede those added by filters.
+    for field in [Apart::Location, Apart::ETag, Apart::ContentEncoding] {
+        let is_written = field == Apart::Location && head.location_completed;
+        if !is_written && !head.order.has(field) {
+            apart(head, field, writer);
+        }
+    }
+    let mut placed = head.order.fields().peekable();
+    for (number, Header { name, value }) in head.headers.iter().enumerate() {
+        while let Some((field, _)) = placed.next_if(|(_, line)| *line <= number) {
+            placed_field(head, field, writer);
+        }
+        writer.field(name, value);
+    }
+    for (field, _) in placed {
+        placed_field(head, field, writer);
+    }
+    if !head.order.has(Apart::AcceptRanges) {
+        apart(head, Apart::AcceptRanges, writer);
+    }
+}
+
+/// Writes a field at its place.
+fn placed_field(head: &Head, field: Apart, writer: &mut impl FieldWriter) {
+    if field != Apart::Location || !head.location_completed {
+        apart(head, field, writer);
+    }
+}
+
+/// Writes one of the fields that are stored apart, if present.
+pub fn apart(head: &Head, field: Apart, writer: &mut impl FieldWriter) {
+    let (name, value) = match field {
+        Apart::Server => ("Server", head.server.given()),
+        Apart::Date => ("Date", head.date.given()),
+        Apart::LastModified => {
+            let name = "Last-Modified";
+            match (head.last_modified, &head.last_modified_text) {
+                (Some(time), None) => writer.named(name, &http_date::format(time)),
+                (Some(_), Some(text)) => writer.named(name, text),
+                (None, _) => {}
+            }
+            return;
+        }
+        Apart::Location => ("Location", head.location.as_ref()),
+        Apart::ContentEncoding => ("Content-Encoding", head.content_encoding.as_ref()),
+        Apart::ETag => ("ETag", head.etag.as_ref()),
+        Apart::AcceptRanges => {
+            if head.accept_ranges != AcceptRanges::No {
+                writer.named("Accept-Ranges", b"bytes");
+            }
+            return;
+        }
+    };
+    if let Some(value) = value {
+        writer.named(name, value);
+    }
 }

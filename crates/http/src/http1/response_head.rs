@@ -4,12 +4,13 @@
 //! a CR, LF or NUL inside of a value.
 
 use nowait_h1::encode::HeadWriter;
-use nowait_message::{Version, http_date};
+use nowait_message::Version;
 use nowait_runtime::clock;
 
 use crate::order::Apart;
 use crate::request::Request;
-use crate::response::{AcceptRanges, Head, Header, Own};
+use crate::response::{Head, Own};
+use crate::response_head::{self, FieldWriter};
 
 /// Framing of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,10 +70,10 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
         writer.field_number("Content-Length", length);
     }
     if !head.order.has(Apart::LastModified) {
-        apart(head, Apart::LastModified, &mut writer);
+        response_head::apart(head, Apart::LastModified, &mut writer);
     }
     if head.location_completed {
-        apart(head, Apart::Location, &mut writer);
+        response_head::apart(head, Apart::Location, &mut writer);
     }
     if framing == Framing::Chunked {
         writer.lines("Transfer-Encoding: chunked\r\n");
@@ -81,68 +82,8 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
     if head.varies_by_encoding {
         writer.lines("Vary: Accept-Encoding\r\n");
     }
-    lines(head, &mut writer);
+    response_head::lines(head, &mut writer);
     writer.finish();
-}
-
-/// Appends the lines that are written in the order of their addition.
-fn lines(head: &Head, writer: &mut HeadWriter<'_, Vec<u8>>) {
-    // Fields of handlers precede those added by filters.
-    for field in [Apart::Location, Apart::ETag, Apart::ContentEncoding] {
-        let is_written = field == Apart::Location && head.location_completed;
-        if !is_written && !head.order.has(field) {
-            apart(head, field, writer);
-        }
-    }
-    let mut placed = head.order.fields().peekable();
-    for (number, Header { name, value }) in head.headers.iter().enumerate() {
-        while let Some((field, _)) = placed.next_if(|(_, line)| *line <= number) {
-            placed_field(head, field, writer);
-        }
-        writer.field(name, value);
-    }
-    for (field, _) in placed {
-        placed_field(head, field, writer);
-    }
-    if !head.order.has(Apart::AcceptRanges) {
-        apart(head, Apart::AcceptRanges, writer);
-    }
-}
-
-/// Appends a field at its place.
-fn placed_field(head: &Head, field: Apart, writer: &mut HeadWriter<'_, Vec<u8>>) {
-    if field != Apart::Location || !head.location_completed {
-        apart(head, field, writer);
-    }
-}
-
-/// Appends one of the fields that are stored apart, if present.
-fn apart(head: &Head, field: Apart, writer: &mut HeadWriter<'_, Vec<u8>>) {
-    let (name, value) = match field {
-        Apart::Server => ("Server", head.server.given()),
-        Apart::Date => ("Date", head.date.given()),
-        Apart::LastModified => {
-            let name = "Last-Modified";
-            match (head.last_modified, &head.last_modified_text) {
-                (Some(time), None) => drop(writer.named(name, &http_date::format(time))),
-                (Some(_), Some(text)) => drop(writer.named(name, text)),
-                (None, _) => {}
-            }
-            return;
-        }
-        Apart::Location => ("Location", head.location.as_ref()),
-        Apart::ContentEncoding => ("Content-Encoding", head.content_encoding.as_ref()),
-        Apart::ETag => ("ETag", head.etag.as_ref()),
-        Apart::AcceptRanges => {
-            if head.accept_ranges != AcceptRanges::No {
-                writer.lines("Accept-Ranges: bytes\r\n");
-            }
-            return;
-        }
-    };
-    if let Some(value) = value {
-        writer.named(name, value);
-    }
 }
 
 /// Appends `Connection` and `Keep-Alive`.
@@ -159,5 +100,15 @@ fn connection(request: &Request, head: &Head, writer: &mut HeadWriter<'_, Vec<u8
     let header = request.location().client.keepalive_timeout.header;
     if let Some(seconds) = header.filter(|_| value == "keep-alive") {
         writer.named("Keep-Alive", format!("timeout={seconds}").as_bytes());
+    }
+}
+
+impl FieldWriter for HeadWriter<'_, Vec<u8>> {
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        self.field(name, value);
+    }
+
+    fn named(&mut self, name: &'static str, value: &[u8]) {
+        self.named(name, value);
     }
 }

@@ -11,7 +11,7 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_h1::encode::{CHUNK_END, HeadWriter, chunk_start};
@@ -26,13 +26,12 @@ use super::connection::Connection;
 use super::response_head::{self, Framing};
 use super::serving::flush;
 use crate::exchange::{Exchange, OnHangup};
-use crate::log::Level;
 use crate::logs::debug;
 use crate::request::{Request, RequestBody};
 use crate::response::{
     Body, BodyError, BodySource, Duplex, Elsewhere, FileBody, Head, LocalFuture, Part, Response,
 };
-use crate::upstream::State;
+use crate::sending::{Rate, SendError, left};
 
 /// A part of a file up to this size is read and sent together with the head; larger ones are worth
 /// a `sendfile`.
@@ -50,57 +49,6 @@ const CHUNK_COPY_BYTES_MAX: usize = 32 * 1024;
 
 /// Buffered output is sent when it reaches this size.
 const COLLECT_BYTES_MAX: usize = 64 * 1024;
-
-/// Why a response could not be sent completely.
-#[derive(Debug)]
-pub enum SendError {
-    /// The client is gone, slow, or the network failed.
-    Client(io::Error),
-    /// The body could not be produced.
-    Body(BodyError),
-}
-
-impl SendError {
-    /// Whether the connection failed, not the body.
-    pub fn is_client(&self) -> bool {
-        matches!(self, Self::Client(_))
-    }
-
-    /// Whether the client accepted nothing for `send_timeout`.
-    pub fn is_timeout(&self) -> bool {
-        matches!(self, Self::Client(error) if error.kind() == io::ErrorKind::TimedOut)
-    }
-}
-
-impl From<BodyError> for SendError {
-    fn from(error: BodyError) -> Self {
-        Self::Body(error)
-    }
-}
-
-/// Logs a response that was cut short.
-pub fn log_error(request: &Request, error: &SendError) {
-    match error {
-        SendError::Client(error) if error.kind() == io::ErrorKind::TimedOut => {
-            request.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
-        }
-        SendError::Client(error) if error.raw_os_error().is_none() => {
-            let upstream = State::get(&request.state).and_then(|state| state.action());
-            let text = upstream.map_or("", |_| ", so upstream connection is closed too");
-            request.log(Level::Info, format_args!("client prematurely closed connection{text}"));
-        }
-        SendError::Client(error) => {
-            request.log(Level::Info, format_args!("send() failed {}", crate::files::errno(error)))
-        }
-        SendError::Body(error) => crate::logs::body_error(request, error),
-    }
-}
-
-/// The client has left while there was nothing to send.
-fn left() -> SendError {
-    let gone = io::ErrorKind::ConnectionReset;
-    SendError::Client(io::Error::new(gone, "the client has left"))
-}
 
 /// The part of a response that [`start`] left.
 pub struct Rest {
@@ -145,7 +93,7 @@ pub fn start(
     }
     if let (Framing::Chunked, Body::Bytes(bytes)) = (framing, &body)
         && bytes.len() <= CHUNK_COPY_BYTES_MAX
-        && !has_rate(request)
+        && !Rate::applies(request)
     {
         let before = out.len();
         chunk_start(&mut **out, bytes.len() as u64);
@@ -155,7 +103,7 @@ pub fn start(
         last_chunk(request, out);
         return Ok(None);
     }
-    if framing == Framing::Length && !has_rate(request) {
+    if framing == Framing::Length && !Rate::applies(request) {
         match &body {
             Body::Empty => return Ok(None),
             Body::Bytes(bytes) if bytes.len() <= COPY_BYTES_MAX => {
@@ -216,7 +164,7 @@ pub async fn send_rest(
     }
     let body = match body {
         // No decision is needed between its pieces: it is sent with the head.
-        Body::Bytes(bytes) if framing == Framing::Length && !has_rate(request) => {
+        Body::Bytes(bytes) if framing == Framing::Length && !Rate::applies(request) => {
             count(request, bytes.len() as u64);
             let mut chain = Chain::from(std::mem::take(out));
             chain.push(Chunk::from(bytes));
@@ -335,10 +283,6 @@ fn is_of_disk(error: &io::Error) -> bool {
     errno.is_some_and(|errno| OF_DISK.contains(&errno))
 }
 
-fn has_rate(request: &Request) -> bool {
-    request.limit_rate.get().is_some() || request.location().client.limit_rate.is_some()
-}
-
 /// Whether the connection may be kept alive. nginx: `ngx_http_update_location_config`.
 fn decide_keep_alive(connection: &Connection, request: &mut Request, head: &crate::response::Head) {
     if !request.persistence.keep_alive {
@@ -373,14 +317,6 @@ struct Sender<'a> {
     chunk_left: u64,
     /// Bytes of the last part that could not be read from its file.
     unread: Option<u64>,
-}
-
-/// `limit_rate`.
-struct Rate {
-    bytes_per_second: u64,
-    after: u64,
-    started: Instant,
-    sent: u64,
 }
 
 impl<'a> Sender<'a> {
@@ -734,56 +670,5 @@ impl<'a> Sender<'a> {
         if let Some(rate) = &mut self.rate {
             rate.sent += bytes;
         }
-    }
-}
-
-impl Rate {
-    fn of(request: &Request) -> Option<Self> {
-        let client = &request.location().client;
-        let size = |text: &crate::conf::SizeText| {
-            let value = request.evaluate(text);
-            <nowait_conf::Size as nowait_conf::Value>::from_word(&value).map_or(0, |size| size.0)
-        };
-        let rate = match request.limit_rate.get() {
-            Some(rate) => rate,
-            None => client.limit_rate.as_ref().map_or(0, size),
-        };
-        if rate == 0 {
-            return None;
-        }
-        let after = client.limit_rate_after.as_ref().map_or(0, size);
-        Some(Self { bytes_per_second: rate, after, started: now(), sent: 0 })
-    }
-
-    /// How many bytes may be sent at this time, or how long to wait.
-    fn allowed(&self, now: Instant) -> Result<u64, Duration> {
-        let elapsed = now.saturating_duration_since(self.started).as_millis();
-        let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
-        // nginx grants whole seconds: the first one at once.
-        let budget =
-            self.bytes_per_second.saturating_mul(elapsed / 1000 + 1).saturating_add(self.after);
-        match budget.checked_sub(self.sent) {
-            Some(left @ 1..) => Ok(left),
-            _ => {
-                let over = self.sent.saturating_sub(budget) + 1;
-                let ms = over.saturating_mul(1000) / self.bytes_per_second;
-                Err(Duration::from_millis(ms + 1000 - elapsed % 1000))
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rate_grants_the_first_second_at_once() {
-        let started = Instant::now();
-        let mut rate = Rate { bytes_per_second: 1000, after: 500, started, sent: 0 };
-        assert_eq!(rate.allowed(started), Ok(1500));
-        rate.sent = 1500;
-        assert!(rate.allowed(started).is_err());
-        assert_eq!(rate.allowed(started + Duration::from_secs(1)), Ok(1000));
     }
 }

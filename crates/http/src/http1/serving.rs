@@ -27,7 +27,7 @@ use crate::phases::{self, Progress, Waiting};
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Response;
 use crate::upstream::State;
-use nowait_front::servers::Virtual;
+use crate::{received, sending};
 
 /// Number of bytes received to find out whether unread input is waiting.
 const UNREAD_BYTES_MAX: usize = 4096;
@@ -144,7 +144,7 @@ pub(super) async fn one(
     let keep = match sent {
         Ok(()) => request.persistence.keep_alive,
         Err(error) => {
-            sender::log_error(request, &error);
+            sending::log_error(request, &error);
             end_request(request);
             if !error.is_client() {
                 // The part of the response that exists is sent, so that the client sees where it
@@ -344,7 +344,7 @@ async fn refuse(
     if error.stage() == Stage::Headers
         && let Some(servers) = connection.virtual_servers(&request.current.clone())
     {
-        choose_server(request, servers);
+        received::choose_server(request, servers);
     }
     // An error page is requested with GET, which then shows in `$request_method`.
     request.method = match request.head.method() {
@@ -378,34 +378,13 @@ async fn refuse(
 /// Interprets a complete head. Returns the status if the request must be refused. nginx:
 /// `ngx_http_process_request_uri`, `ngx_http_process_request_header`.
 fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
-    let merge = request.server().head.merge_slashes;
-    request.received.set(request.head.length() as u64);
-    request.method = request.head.method();
-    request.header_only = request.method == Method::Head;
-    request.host_port = Some(request.head.host_port()).filter(|port| *port != 0);
-    match request.head.normalize(merge) {
-        Ok(normalized) => {
-            request.uri.path.clear();
-            request.uri.path.extend_from_slice(&normalized.path);
-            let question = request.head.uri().contains(&b'?');
-            request.uri.args = question.then(|| normalized.args.to_vec());
-            // "http://host?args" has no path that could be passed on unchanged.
-            request.rewriting.unparsed = request.head.uri().first() != Some(&b'?');
-        }
-        Err(_) => {
-            request.log(
-                Level::Info,
-                format_args!("client sent invalid request while reading client request line"),
-            );
-            request.head.refuse_target();
-            request.persistence.keep_alive = false;
-            request.persistence.body_discarded = true;
-            return Some(400);
-        }
+    if !received::interpret(request) {
+        request.persistence.keep_alive = false;
+        return Some(400);
     }
     let current = request.current.clone();
     if let Some(servers) = connection.virtual_servers(&current) {
-        choose_server(request, servers);
+        received::choose_server(request, servers);
     }
     request.log_head();
     for line in connection.h1().ignored_lines(&request.head) {
@@ -430,37 +409,12 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
             request.send_timeout(),
         )));
     }
-    match request.method {
-        Method::Trace => {
-            request.log(
-                Level::Info,
-                format_args!("client sent TRACE method while reading client request headers"),
-            );
-            request.persistence.keep_alive = false;
-            Some(405)
-        }
-        Method::Connect => {
-            request.log(
-                Level::Info,
-                format_args!("client sent CONNECT method while reading client request headers"),
-            );
-            // The bytes after the head may be meant for the other end of a tunnel.
-            request.persistence.keep_alive = false;
-            Some(405)
-        }
-        _ => None,
+    let refused = received::refused_method(request);
+    if refused.is_some() {
+        // The bytes after the head may be meant for the other end of a tunnel.
+        request.persistence.keep_alive = false;
     }
-}
-
-/// Chooses the virtual server by the request's host.
-fn choose_server(request: &mut Request, servers: &Virtual) {
-    let host = request.head.host().unwrap_or_default();
-    let found = servers.names.lookup(host, |regex| regex.search_in(request, host));
-    match found {
-        Ok(Some(&server)) => request.set_server(server),
-        Ok(None) => {}
-        Err(error) => request.log(Level::Alert, format_args!("{error}")),
-    }
+    refused
 }
 
 /// Sends the output as far as the kernel takes it at once; returns whether that was all.

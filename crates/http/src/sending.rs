@@ -1,0 +1,130 @@
+//! What sending a response needs whatever the protocol: its errors, and `limit_rate`.
+//!
+//! Used by front ends.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use nowait_runtime::now;
+
+use crate::log::Level;
+use crate::request::Request;
+use crate::response::BodyError;
+use crate::upstream::State;
+
+/// Why a response could not be sent completely.
+#[derive(Debug)]
+pub enum SendError {
+    /// The client is gone, slow, or the network failed.
+    Client(io::Error),
+    /// The body could not be produced.
+    Body(BodyError),
+}
+
+impl SendError {
+    /// Whether the connection failed, not the body.
+    pub fn is_client(&self) -> bool {
+        matches!(self, Self::Client(_))
+    }
+
+    /// Whether the client accepted nothing for `send_timeout`.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Client(error) if error.kind() == io::ErrorKind::TimedOut)
+    }
+}
+
+impl From<BodyError> for SendError {
+    fn from(error: BodyError) -> Self {
+        Self::Body(error)
+    }
+}
+
+/// Logs a response that was cut short.
+pub fn log_error(request: &Request, error: &SendError) {
+    match error {
+        SendError::Client(error) if error.kind() == io::ErrorKind::TimedOut => {
+            request.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+        }
+        SendError::Client(error) if error.raw_os_error().is_none() => {
+            let upstream = State::get(&request.state).and_then(|state| state.action());
+            let text = upstream.map_or("", |_| ", so upstream connection is closed too");
+            request.log(Level::Info, format_args!("client prematurely closed connection{text}"));
+        }
+        SendError::Client(error) => {
+            request.log(Level::Info, format_args!("send() failed {}", crate::files::errno(error)))
+        }
+        SendError::Body(error) => crate::logs::body_error(request, error),
+    }
+}
+
+/// The client has left while there was nothing to send.
+pub fn left() -> SendError {
+    let gone = io::ErrorKind::ConnectionReset;
+    SendError::Client(io::Error::new(gone, "the client has left"))
+}
+
+/// `limit_rate`: how fast a response may be sent.
+pub struct Rate {
+    bytes_per_second: u64,
+    after: u64,
+    started: Instant,
+    /// Bytes sent so far.
+    pub sent: u64,
+}
+
+impl Rate {
+    /// Whether there may be a limit.
+    pub fn applies(request: &Request) -> bool {
+        request.limit_rate.get().is_some() || request.location().client.limit_rate.is_some()
+    }
+
+    /// Of a request's location; `None`: as fast as possible.
+    pub fn of(request: &Request) -> Option<Self> {
+        let client = &request.location().client;
+        let size = |text: &crate::conf::SizeText| {
+            let value = request.evaluate(text);
+            <nowait_conf::Size as nowait_conf::Value>::from_word(&value).map_or(0, |size| size.0)
+        };
+        let rate = match request.limit_rate.get() {
+            Some(rate) => rate,
+            None => client.limit_rate.as_ref().map_or(0, size),
+        };
+        if rate == 0 {
+            return None;
+        }
+        let after = client.limit_rate_after.as_ref().map_or(0, size);
+        Some(Self { bytes_per_second: rate, after, started: now(), sent: 0 })
+    }
+
+    /// How many bytes may be sent at this time, or how long to wait.
+    pub fn allowed(&self, now: Instant) -> Result<u64, Duration> {
+        let elapsed = now.saturating_duration_since(self.started).as_millis();
+        let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
+        // nginx grants whole seconds: the first one at once.
+        let budget =
+            self.bytes_per_second.saturating_mul(elapsed / 1000 + 1).saturating_add(self.after);
+        match budget.checked_sub(self.sent) {
+            Some(left @ 1..) => Ok(left),
+            _ => {
+                let over = self.sent.saturating_sub(budget) + 1;
+                let ms = over.saturating_mul(1000) / self.bytes_per_second;
+                Err(Duration::from_millis(ms + 1000 - elapsed % 1000))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_grants_the_first_second_at_once() {
+        let started = Instant::now();
+        let mut rate = Rate { bytes_per_second: 1000, after: 500, started, sent: 0 };
+        assert_eq!(rate.allowed(started), Ok(1500));
+        rate.sent = 1500;
+        assert!(rate.allowed(started).is_err());
+        assert_eq!(rate.allowed(started + Duration::from_secs(1)), Ok(1000));
+    }
+}

@@ -34,12 +34,7 @@ pub mod zone;
 pub use serve::{serve, try_serve};
 
 use crate::module::Module;
-use path::PROXY_CACHE_PATH_ROWS;
 
 /// This module.
-pub static MODULE: Module = Module {
-    rows: &[PROXY_CACHE_PATH_ROWS],
-    variables: state::BUILTINS,
-    start: Some(zone::tend),
-    ..Module::EMPTY
-};
+pub static MODULE: Module =
+    Module { variables: state::BUILTINS, start: Some(zone::tend), ..Module::EMPTY };

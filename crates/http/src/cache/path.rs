@@ -9,29 +9,37 @@ use nowait_conf::{Cx, Diagnostic, Msec, Node, Offset, Seconds, Size, Span, Value
 /// The smallest `keys_zone`, in bytes. nginx: two pages.
 const ZONE_BYTES_MIN: u64 = 2 * 4096;
 
-nowait_conf::rows! {
-    pub static PROXY_CACHE_PATH_ROWS, module "proxy";
+/// Generates the row that defines caches, under the prefix of a protocol's module.
+///
+/// `cache_path_rows! { pub static PROXY_CACHE_PATH_ROWS, module "proxy", name "proxy_cache_path"; }`
+#[macro_export]
+macro_rules! cache_path_rows {
+    ($vis:vis static $rows:ident, module $module:literal, name $name:literal;) => {
+        nowait_conf::rows! {
+            $vis static $rows, module $module;
 
-    /// Defines a cache: its directory, and the zone that holds the index. A key takes 100 bytes of the
-    /// zone, so `10m` holds about 98,000. When the zone is full, the least recently used objects make
-    /// room.
-    ///
-    /// Files are named by the MD5 of the key, below directories of `levels`. They are always written
-    /// next to their final place, so that nothing is copied between file systems: `use_temp_path=on` has
-    /// no effect.
-    ///
-    /// Objects that have not been requested for the time of `inactive` are removed. If the cache grows
-    /// above `max_size`, or less than `min_free` bytes are free on the file system, the least recently
-    /// used objects are removed. This is done in steps of up to `manager_files` files that take no longer
-    /// than `manager_threshold`, with pauses of `manager_sleep`. The directory is read in the same way
-    /// after a start (`loader_…`), and, with `purger=on`, searched for objects purged by the beginning of
-    /// their key (`purger_…`).
-    ///
-    /// `memory` also keeps the most requested small objects in memory, up to this many bytes. `tier` names
-    /// the zone of a slower cache behind this one. Objects that are not here are looked up there, and
-    /// copied here when they are requested again; an object that has to make room here goes back there if
-    /// it is gone from there.
-    "proxy_cache_path" => cache_path, in HTTP, take at_least(2), args "path [levels=levels] [use_temp_path=on|off] keys_zone=name:size [inactive=time] [max_size=size] [min_free=size] [manager_files=number] [manager_sleep=time] [manager_threshold=time] [loader_files=number] [loader_sleep=time] [loader_threshold=time] [purger=on|off] [purger_files=number] [purger_sleep=time] [purger_threshold=time] [memory=size] [tier=name]";
+            /// Defines a cache: its directory, and the zone that holds the index. A key takes 100 bytes of the
+            /// zone, so `10m` holds about 98,000. When the zone is full, the least recently used objects make
+            /// room.
+            ///
+            /// Files are named by the MD5 of the key, below directories of `levels`. They are always written
+            /// next to their final place, so that nothing is copied between file systems: `use_temp_path=on` has
+            /// no effect.
+            ///
+            /// Objects that have not been requested for the time of `inactive` are removed. If the cache grows
+            /// above `max_size`, or less than `min_free` bytes are free on the file system, the least recently
+            /// used objects are removed. This is done in steps of up to `manager_files` files that take no longer
+            /// than `manager_threshold`, with pauses of `manager_sleep`. The directory is read in the same way
+            /// after a start (`loader_…`), and, with `purger=on`, searched for objects purged by the beginning of
+            /// their key (`purger_…`).
+            ///
+            /// `memory` also keeps the most requested small objects in memory, up to this many bytes. `tier` names
+            /// the zone of a slower cache behind this one. Objects that are not here are looked up there, and
+            /// copied here when they are requested again; an object that has to make room here goes back there if
+            /// it is gone from there.
+            $name => $crate::cache::path::cache_path, in HTTP, take at_least(2), args "path [levels=levels] [use_temp_path=on|off] keys_zone=name:size [inactive=time] [max_size=size] [min_free=size] [manager_files=number] [manager_sleep=time] [manager_threshold=time] [loader_files=number] [loader_sleep=time] [loader_threshold=time] [purger=on|off] [purger_files=number] [purger_sleep=time] [purger_threshold=time] [memory=size] [tier=name]";
+        }
+    };
 }
 
 /// One cache.
@@ -119,8 +127,11 @@ impl CachePaths {
     }
 }
 
-/// A row of any protocol.
-fn cache_path(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+/// Defines a cache: a row of any protocol.
+///
+/// # Errors
+/// What is wrong with its parameters.
+pub fn cache_path(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let (directory, parameters) = node.args.split_first().ok_or_else(|| node.arity_error())?;
     let mut path = cx.paths().full(&directory.text);
     while path.len() > 1 && path.last() == Some(&b'/') {

@@ -23,12 +23,18 @@ pub use context::Context;
 pub use handler::Proxy;
 
 use crate::module::Module;
-use conf::{ProxyBackendConf, ProxyCacheConf, ProxyRequestConf};
+use conf::{CACHE_PATH_ROWS, ProxyBackendConf, ProxyCacheConf, ProxyRequestConf};
 use pass::PASS_ROWS;
 
 /// This module.
 pub static MODULE: Module = Module {
-    rows: &[ProxyCacheConf::ROWS, PASS_ROWS, ProxyBackendConf::ROWS, ProxyRequestConf::ROWS],
+    rows: &[
+        CACHE_PATH_ROWS,
+        ProxyCacheConf::ROWS,
+        PASS_ROWS,
+        ProxyBackendConf::ROWS,
+        ProxyRequestConf::ROWS,
+    ],
     build: Some(conf::build),
     variables: variables::BUILTINS,
     finish: Some(pass::warn_of_schemes),

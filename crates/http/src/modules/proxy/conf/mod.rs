@@ -41,6 +41,10 @@ crate::backend_rows! {
     pub struct ProxyBackendConf with ProxyBackendLayer;
 }
 
+crate::cache_path_rows! {
+    pub static CACHE_PATH_ROWS, module "proxy", name "proxy_cache_path";
+}
+
 crate::cache_rows! {
     module "proxy", prefix "proxy_";
     /// Caching of responses: which ones, how long, for which requests.

@@ -2,8 +2,7 @@
 //! the group whether the server may receive requests. nginx Plus: `ngx_http_upstream_hc_module`.
 //!
 //! Started by each worker for the newest configuration, stopped with it. Requests never wait for it. The
-//! proxy module's codec encodes probes and decodes responses; this module only handles connections and
-//! time.
+//! engine sends probes in the protocol of the location; this module decides when, and what follows.
 
 mod check;
 pub mod conf;

@@ -1,8 +1,19 @@
-//! What modules that pass requests to servers have in common: the rows of their directives, and the way
-//! from a server's response to ours. The engine ([`crate::upstream`]) does the rest.
+//! What modules that pass requests to servers have in common: the rows of their directives, the handler
+//! of their locations, and the way from a server's response to ours. The engine ([`crate::upstream`])
+//! does the rest.
+//!
+//! A protocol is a [`Protocol`](protocol::Protocol) with its rows and a codec; a cache stands in front
+//! of any of them.
 
 pub mod accel;
+mod cached;
 pub mod conf;
 pub mod early_hints;
+mod handler;
+mod probe;
+pub mod protocol;
 pub mod response;
 pub mod store;
+mod trailers;
+
+pub use handler::Passing;

@@ -11,11 +11,11 @@ use nowait_message::{Known, Method, http_date};
 use super::decoded::Decoded;
 use super::filling::{FillTee, Storing};
 use super::find::Object;
-use super::origin::{Source, Wanted};
+use super::origin::Source;
 use super::serve::{Place, Run, is_head, unix_now};
 use crate::outcome::Outcome;
 use crate::response::Response;
-use crate::upstream::{BodyOptions, Cause, Failed, Reply};
+use crate::upstream::{BodyOptions, Cause, Failed, Reply, Wanted};
 
 /// A stale response, and when it may still be served.
 pub(super) type Old = Option<(Object<Hit>, Stale)>;
@@ -64,7 +64,6 @@ impl Run<'_> {
         asked_at: i64,
         why: Forward,
     ) -> Outcome {
-        let mut reply = reply;
         let tunnel = reply.body.is_tunnel();
         let storing = match for_cache && !tunnel {
             true => self.decide(&reply.head, asked_at),

@@ -2,14 +2,13 @@
 //! and how its responses become ours. Implemented by protocol modules (the http proxy first);
 //! called by [`super::serve`].
 
-use bytes::Bytes;
 use nowait_caching::validity::Ignored;
 use nowait_message::ResponseHead;
 
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Head, LocalFuture};
-use crate::upstream::{Failed, Reply};
+use crate::upstream::{Failed, Reply, Wanted};
 
 /// A protocol, for one request.
 pub trait Origin {
@@ -47,21 +46,6 @@ pub trait Origin {
 
 /// Sends requests to the origin of a request's location.
 pub type Again = for<'a> fn(&'a mut Request, Wanted) -> LocalFuture<'a, Result<Reply, Failed>>;
-
-/// How the request to the origin is made.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    /// The response may be stored: the client's conditions and ranges are not passed on.
-    pub for_cache: bool,
-    /// Replaces the client's method.
-    pub method: Option<&'static str>,
-    /// `If-Modified-Since`: the stored response is sent again only if it has changed.
-    pub if_modified_since: Option<Bytes>,
-    /// `If-None-Match`, likewise.
-    pub if_none_match: Option<Bytes>,
-    /// `Range` and `If-Range`: only the rest of a response is needed, which is not stored.
-    pub rest: Option<(Bytes, Bytes)>,
-}
 
 /// The source of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use nowait_cache::{Key, Purged, Store, Target};
 use nowait_caching::updating;
 use nowait_message::{Known, ResponseHead};
 
-use super::origin::{Origin, Source, Wanted};
+use super::origin::{Origin, Source};
 use super::serve;
 use crate::cache::conf::CacheConf;
 use crate::conf::HttpConf;
@@ -18,7 +18,7 @@ use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
-use crate::upstream::BodyOptions;
+use crate::upstream::{BodyOptions, Wanted};
 
 /// The maximum number of tags that one request may purge.
 const TAGS_MAX: usize = 64;

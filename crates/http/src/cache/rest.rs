@@ -14,13 +14,13 @@ use nowait_caching::combining::{Identity, Missing, Transfer};
 use nowait_caching::meta;
 use nowait_message::{Method, ResponseHead};
 
-use super::origin::{Again, Wanted};
+use super::origin::Again;
 use crate::log::Level;
 use crate::partial;
 use crate::request::Request;
 use crate::response::{Body, BodyError, LocalFuture, Part};
 use crate::subrequest::Subrequest;
-use crate::upstream::BodyOptions;
+use crate::upstream::{BodyOptions, Wanted};
 
 /// Can request the rest of a response.
 pub(super) struct Rest {

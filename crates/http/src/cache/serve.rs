@@ -30,7 +30,7 @@ use nowait_runtime::task::{Either, select};
 use nowait_runtime::{clock, now, sleep};
 
 use super::find::{Begun, Found, Object, Waits};
-use super::origin::{Origin, Source, Wanted};
+use super::origin::{Origin, Source};
 use super::state::State;
 use crate::cache::conf::{CacheConf, Zone};
 use crate::log::Level;
@@ -38,7 +38,7 @@ use crate::outcome::Outcome;
 use crate::request::{BodyLength, Request};
 use crate::response::Response;
 use crate::subrequest::{self, Entry, Subrequest};
-use crate::upstream::BodyOptions;
+use crate::upstream::{BodyOptions, Wanted};
 
 /// How often a request that waited for another one's response looks again before it goes to the
 /// origin.

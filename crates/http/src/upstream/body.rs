@@ -88,7 +88,7 @@ impl UpstreamBody {
     pub(super) fn new(mut exchange: UpstreamExchange, request: &Request) -> Self {
         let mut first = Pieces::default();
         // Also finds out that there is no body.
-        let more = match exchange.codec().is_tunnel() {
+        let more = match exchange.is_tunnel() {
             true => More::Yes,
             false => decode(&mut exchange, &mut first),
         };
@@ -130,8 +130,8 @@ impl UpstreamBody {
     }
 
     /// Whether the connection has become a tunnel.
-    pub fn is_tunnel(&mut self) -> bool {
-        self.rest.as_mut().is_some_and(|rest| rest.exchange.codec().is_tunnel())
+    pub fn is_tunnel(&self) -> bool {
+        self.rest.as_ref().is_some_and(|rest| rest.exchange.is_tunnel())
     }
 
     /// Whether the whole body has arrived, and the connection was released.

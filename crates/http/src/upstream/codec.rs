@@ -1,7 +1,7 @@
 //! What the engine needs to know about a protocol, without sockets, clocks or files.
 //!
-//! Implemented by protocol modules, called only by the engine. A codec serves one request; each try
-//! begins with [`Codec::begin`].
+//! Implemented by protocol modules, called only by the engine. A [`CodecFactory`] makes a codec for
+//! each try of a request; what belongs to the connection is in its [`Session`].
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,20 +11,33 @@ use bytes::Bytes;
 use nowait_message::ResponseHead;
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 
+use super::{KeptSession, Order, Session};
 use crate::exchange::Interim;
 use crate::request::Request;
 use crate::response::Header;
 
-/// A protocol spoken to upstreams.
+/// Makes the codecs of a protocol. It has no state: settings are those of the request's location.
+pub trait CodecFactory: Sync {
+    /// A codec for one try, on a connection with this session.
+    fn codec(&self, request: &Request, session: Option<&Session>) -> Box<dyn Codec>;
+
+    /// The session of a new connection; `None`: the protocol keeps nothing beyond a request.
+    fn session(&self, _request: &Request) -> Option<KeptSession> {
+        None
+    }
+}
+
+/// A protocol spoken to upstreams, for one try of a request.
 pub trait Codec: 'static {
-    /// Begins a try: discards the received data of earlier tries and appends the request up to its
-    /// content to `out`. Content sent from memory or from a file is in `request.body`; for streamed
-    /// content it is still [`RequestBody::Unread`](crate::request::RequestBody::Unread). Each try
-    /// has to write the same request.
+    /// Begins the try: appends the request up to its content to `out`. Content sent from memory or
+    /// from a file is in `request.body`; for streamed content it is still
+    /// [`RequestBody::Unread`](crate::request::RequestBody::Unread). Each try has to write the same
+    /// request.
     ///
     /// # Errors
     /// The status of the error response.
-    fn begin(&mut self, request: &Request, out: &mut OutBuf) -> Result<Content, u16>;
+    fn begin(&mut self, request: &Request, order: &Order, out: &mut OutBuf)
+    -> Result<Content, u16>;
 
     /// Whether all content goes through [`encode_body`](Self::encode_body) and
     /// [`encode_end`](Self::encode_end). If not, only streamed content does; content in memory or
@@ -97,7 +110,7 @@ pub trait Codec: 'static {
     /// `leftover`: the upstream has sent more bytes than the response.
     fn is_reusable(&self, leftover: bool) -> bool;
 
-    /// The request is finished: the codec's memory may be reused for another one.
+    /// The try is over: the codec's memory may be reused for another one.
     fn retire(self: Box<Self>) {}
 }
 

@@ -1,5 +1,6 @@
 //! Connections to upstreams: idle ones, and new ones.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,17 +9,30 @@ use nowait_runtime::net::{Address, ConnectError, ConnectOptions, Stream};
 use nowait_runtime::now;
 use nowait_upstream::{IdleConnection, Peer, Picked, Tag, Times};
 
+use super::session::Session;
 use super::settings::Settings;
 
-/// A connection and its peer, both held for one request.
+/// A connection, held for one request.
 pub(super) struct Link {
     pub(super) stream: Rc<Stream>,
     /// Whether it has served requests before.
     pub(super) reused: bool,
-    peer: Picked,
-    tag: Tag,
+    /// What the protocol keeps for the connection.
+    pub(super) session: Option<Session>,
+    holder: Holder,
     connection: IdleConnection,
 }
+
+/// Who holds a connection, and gets it back.
+enum Holder {
+    /// A client's request: its peer.
+    Request(Picked, Tag),
+    /// A probe, which counts nowhere.
+    Probe(Slot),
+}
+
+/// Where a probe finds its connection again.
+pub(super) type Slot = Rc<Cell<Option<IdleConnection>>>;
 
 /// Why there is no connection.
 pub(super) enum Unconnected {
@@ -57,6 +71,21 @@ pub(super) async fn connect(
     if let Some(idle) = peer.idle_take_any(tag).await {
         return Ok(Link::new(idle, true, peer, tag));
     }
+    match open(peer.address(), bind, settings).await {
+        Ok(connection) => Ok(Link::new(connection, false, peer, tag)),
+        Err(error) => Err((error, peer)),
+    }
+}
+
+/// Opens a connection.
+///
+/// # Errors
+/// [`Unconnected`]
+pub(super) async fn open(
+    address: &Address,
+    bind: Option<&(Address, bool)>,
+    settings: &Settings,
+) -> Result<IdleConnection, Unconnected> {
     let mut options = ConnectOptions::new(settings.connect_timeout);
     options.keepalive = settings.socket_keepalive;
     options.receive_buffer = settings.socket_rcvbuf;
@@ -65,47 +94,79 @@ pub(super) async fn connect(
         options.bind = Some(address);
         options.transparent = *transparent;
     }
-    match Stream::connect_with(peer.address(), &options).await {
-        Ok(stream) => Ok(Link::new(IdleConnection::new(stream, now()), false, peer, tag)),
+    match Stream::connect_with(address, &options).await {
+        Ok(stream) => Ok(IdleConnection::new(stream, now())),
         Err(
             error @ (ConnectError::Socket(_) | ConnectError::Option(..) | ConnectError::Bind(_)),
-        ) => Err((Unconnected::Ours(error), peer)),
-        Err(error) => Err((Unconnected::Failed(error), peer)),
+        ) => Err(Unconnected::Ours(error)),
+        Err(error) => Err(Unconnected::Failed(error)),
     }
 }
 
 impl Link {
+    /// A connection to a peer.
     pub(super) fn new(connection: IdleConnection, reused: bool, peer: Picked, tag: Tag) -> Self {
-        Self { stream: connection.stream.clone(), reused, peer, tag, connection }
+        Self::of(connection, reused, Holder::Request(peer, tag))
     }
 
-    pub(super) fn peer(&self) -> &Arc<Peer> {
-        self.peer.peer()
+    /// A connection for a probe, and the place where it is left if it can be reused.
+    pub(super) fn of_probe(connection: IdleConnection, reused: bool) -> (Self, Slot) {
+        let slot = Slot::default();
+        (Self::of(connection, reused, Holder::Probe(slot.clone())), slot)
+    }
+
+    fn of(mut connection: IdleConnection, reused: bool, holder: Holder) -> Self {
+        let session = connection.session.take().map(Session::new);
+        Self { stream: connection.stream.clone(), reused, session, holder, connection }
+    }
+
+    /// The peer; a probe has none.
+    pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
+        match &self.holder {
+            Holder::Request(peer, _) => Some(peer.peer()),
+            Holder::Probe(_) => None,
+        }
     }
 
     pub(super) fn header_received(&mut self, status: u16, time: Duration) {
-        self.peer.count_response(status);
-        self.peer.header_received(now(), time);
+        if let Holder::Request(peer, _) = &mut self.holder {
+            peer.count_response(status);
+            peer.header_received(now(), time);
+        }
     }
 
     pub(super) fn count_bytes(&self, sent: u64, received: u64) {
-        self.peer.count_bytes(sent, received);
+        if let Holder::Request(peer, _) = &self.holder {
+            peer.count_bytes(sent, received);
+        }
     }
 
     /// Releases the connection after a response; it is kept if it is reusable. `times`: to the head
     /// and to the end of a complete response.
     pub(super) fn release(self, reusable: bool, times: Option<(Duration, Duration)>) {
-        let Link { stream, peer, tag, connection, .. } = self;
+        let Link { stream, session, holder, mut connection, .. } = self;
         drop(stream);
-        if reusable {
-            peer.idle_put(connection, tag);
+        let had_session = session.is_some();
+        connection.session = session.and_then(Session::into_kept);
+        let reusable = reusable && had_session == connection.session.is_some();
+        match holder {
+            Holder::Request(peer, tag) => {
+                if reusable {
+                    peer.idle_put(connection, tag);
+                }
+                let times = times.map(|(header, response)| Times { header, response });
+                peer.succeeded(now(), times);
+            }
+            Holder::Probe(slot) if reusable => slot.set(Some(connection)),
+            Holder::Probe(_) => {}
         }
-        let times = times.map(|(header, response)| Times { header, response });
-        peer.succeeded(now(), times);
     }
 
     /// Closes the connection; the caller counts the failure or success of the peer.
-    pub(super) fn into_peer(self) -> Picked {
-        self.peer
+    pub(super) fn into_peer(self) -> Option<Picked> {
+        match self.holder {
+            Holder::Request(peer, _) => Some(peer),
+            Holder::Probe(_) => None,
+        }
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct UpstreamExchange {
     pub(super) head_bytes: usize,
     /// Deadline of the complete head; set once the request was sent.
     head_until: Cell<Option<Instant>>,
-    /// `None` only after the exchange.
+    /// `None` once the response is complete.
     codec: Option<Box<dyn Codec>>,
     pub(super) settings: Arc<Settings>,
     pub(super) state: Rc<State>,
@@ -116,8 +116,8 @@ impl UpstreamExchange {
         self.link.as_ref().expect("not after the end")
     }
 
-    /// The peer of this exchange.
-    pub(super) fn peer(&self) -> &Arc<Peer> {
+    /// The peer of this exchange; a probe has none.
+    pub(super) fn peer(&self) -> Option<&Arc<Peer>> {
         self.link().peer()
     }
 
@@ -131,6 +131,11 @@ impl UpstreamExchange {
         &self.link().stream
     }
 
+    /// Whether the connection has become a tunnel.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.codec.as_ref().is_some_and(|codec| codec.is_tunnel())
+    }
+
     pub(super) fn codec(&mut self) -> &mut dyn Codec {
         &mut **self.codec.as_mut().expect("there until the exchange ends")
     }
@@ -141,10 +146,9 @@ impl UpstreamExchange {
     }
 
     /// Ends the exchange; its connection is closed.
-    pub(super) fn into_parts(mut self) -> (Box<dyn Codec>, Option<Link>) {
+    pub(super) fn into_link(mut self) -> Option<Link> {
         self.close(self.elapsed());
-        let codec = self.codec.take().expect("there until the exchange ends");
-        (codec, self.link.take())
+        self.link.take()
     }
 
     pub(super) fn bytes_sent(&self) -> u64 {
@@ -351,7 +355,8 @@ impl UpstreamExchange {
     /// The response is complete: the connection is released for another request, if it can carry
     /// one.
     pub(super) fn finish(&mut self, leftover: bool) {
-        let trailers = self.codec().trailers();
+        let mut codec = self.codec.take().expect("a response is complete once");
+        let trailers = codec.trailers();
         if !trailers.is_empty() {
             self.state.set_trailers(trailers);
         }
@@ -360,7 +365,9 @@ impl UpstreamExchange {
         if let Some(learning) = self.learning.take() {
             learning.note(now());
         }
-        let reusable = self.upload.is_none() && self.codec().is_reusable(leftover);
+        let reusable = self.upload.is_none() && codec.is_reusable(leftover);
+        // Before the connection: its session can't be kept while a codec holds it.
+        codec.retire();
         let times = (self.header_time.unwrap_or_default(), elapsed);
         if let Some(link) = self.link.take() {
             link.release(reusable, Some(times));

@@ -1,8 +1,8 @@
 //! Upstreams: an engine that sends a request to an upstream server and receives its response.
 //!
-//! Protocol modules (the HTTP proxy, later FastCGI and others) create a [`Run`] from a [`Codec`],
-//! which implements the protocol without sockets, [`Settings`] from their own directives, and a
-//! [`Target`]. They receive the head of the response and an [`UpstreamBody`], convert the head to
+//! The handler of backends ([`crate::backend`]) creates a [`Run`] from a [`CodecFactory`], whose
+//! codecs implement a protocol without sockets, [`Settings`] from the protocol's own directives, and
+//! a [`Target`]. It receives the head of the response and an [`UpstreamBody`], convert the head to
 //! the client's, and the rest to its [`Body`](crate::response::Body). The engine handles sockets,
 //! times, buffers and temporary files, but no protocol. nginx: `ngx_http_upstream.c`,
 //! `ngx_event_pipe.c`.
@@ -16,6 +16,7 @@
 //! | the head is received | `receive.rs` |
 //! | the body is received: at once, at the client's pace, or ahead of the client | `body.rs`, `pump.rs` |
 //! | another protocol takes over in both directions | `tunnel.rs` |
+//! | a protocol's state of a connection is kept | `session.rs` |
 //! | the tries are recorded for variables and logs | `state.rs` |
 
 mod body;
@@ -23,11 +24,13 @@ mod codec;
 mod connect;
 mod exchange;
 pub mod gate;
+mod order;
 pub mod probe;
 mod pump;
 mod receive;
 mod run;
 mod send;
+mod session;
 mod settings;
 mod state;
 pub(crate) mod sticky_cookie;
@@ -37,8 +40,10 @@ mod tunnel;
 mod upload;
 
 pub use body::{BodyOptions, UpstreamBody};
-pub use codec::{BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep};
+pub use codec::{BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep};
+pub use order::{Order, Wanted};
 pub use run::{Failed, Reply, Run};
+pub use session::{KeptSession, Session};
 pub use settings::{Buffers, Cause, NextUpstream, Settings};
 pub use state::{LogUri, PeerName, State, Try};
 pub use target::Target;

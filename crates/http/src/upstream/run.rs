@@ -16,13 +16,13 @@ use nowait_runtime::time::timeout;
 use nowait_upstream::{Next, Picked, Tag};
 
 use super::body::UpstreamBody;
-use super::connect::{self, Unconnected};
+use super::connect::{self, Link, Unconnected};
 use super::exchange::{ReceiveFault, UpstreamExchange};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
 use super::state::PeerName;
 use super::sticky_cookie;
-use super::{Cause, Codec, Fault, HeadEvent, Settings, State, Target};
+use super::{Cause, CodecFactory, Fault, HeadEvent, Session, Settings, State, Target};
 use crate::exchange::{OnHangup, Watch};
 use crate::log::{Level, OsError};
 use crate::logs::debug;
@@ -54,6 +54,7 @@ pub struct Failed {
 /// [`receive`](Self::receive) is awaited, and [`try_reply`](Self::try_reply) returns the response.
 /// Where this path ends, `reply` takes over.
 pub struct Run {
+    factory: &'static dyn CodecFactory,
     settings: Arc<Settings>,
     target: Target,
     tag: Tag,
@@ -62,8 +63,6 @@ pub struct Run {
     streamed: bool,
     /// A peer was chosen before: this is a retry.
     is_again: bool,
-    /// `None` while a try uses it.
-    codec: Option<Box<dyn Codec>>,
     started: Instant,
     /// The meaning of a hang-up of the client; `None` before the first try and after the last.
     watch: Option<Watch>,
@@ -105,21 +104,21 @@ impl Run {
     #[inline]
     pub fn new(
         request: &mut Request,
-        codec: Box<dyn Codec>,
+        factory: &'static dyn CodecFactory,
         settings: &Arc<Settings>,
         target: Target,
     ) -> Self {
         let state = State::of(&mut request.state).clone();
-        state.set_url(target.scheme, target.uri.clone());
+        state.set_url(target.scheme, target.order.uri.clone());
         let tag = target.tag(request);
         Self {
+            factory,
             settings: settings.clone(),
             target,
             tag,
             state,
             streamed: false,
             is_again: false,
-            codec: Some(codec),
             started: now(),
             watch: None,
             begun: None,
@@ -142,7 +141,7 @@ impl Run {
             Err(peer) => Begun::Picked(peer, opened),
         };
         if let Begun::Sent(exchange, sent) = self.begun.insert(begun) {
-            *sent = send::at_once(request, exchange);
+            *sent = send::at_once(request, &self.target.order, exchange);
         }
     }
 
@@ -199,11 +198,12 @@ impl Run {
 
     /// Tries can begin: the content is available, or is sent while it arrives.
     fn start(&mut self, request: &Request) {
-        let on_hangup = if self.settings.ignore_client_abort || self.target.outlives_client {
-            OnHangup::Ignore
-        } else {
-            OnHangup::EndAtOnce
-        };
+        let on_hangup =
+            if self.settings.ignore_client_abort || self.target.order.wanted.outlives_client() {
+                OnHangup::Ignore
+            } else {
+                OnHangup::EndAtOnce
+            };
         self.watch = Some(request.watch(on_hangup));
         self.started = now();
         self.streamed = matches!(request.body, RequestBody::Unread(_));
@@ -310,15 +310,10 @@ impl Run {
     }
 
     /// Starts the exchange of a try that has a connection.
-    fn exchange(
-        &mut self,
-        request: &Request,
-        link: connect::Link,
-        opened: Opened,
-    ) -> UpstreamExchange {
+    fn exchange(&mut self, request: &Request, link: Link, opened: Opened) -> UpstreamExchange {
         let kind = if link.reused { "a kept one" } else { "a new one" };
         debug!(request, "upstream connection is {kind}");
-        let codec = self.codec.take().expect("given back after each failed try");
+        let codec = self.factory.codec(request, link.session.as_ref());
         let exchange =
             UpstreamExchange::new(link, codec, self.settings.clone(), self.state.clone(), opened);
         exchange.connected();
@@ -331,7 +326,7 @@ impl Run {
         let (mut exchange, sent) = match begun {
             Begun::Picked(peer, opened) => {
                 let mut exchange = self.connect(request, peer, opened).await?;
-                let sent = send::request(request, &mut exchange).await;
+                let sent = send::request(request, &self.target.order, &mut exchange).await;
                 (exchange, sent)
             }
             Begun::Sent(exchange, sent) => (exchange, sent),
@@ -365,7 +360,12 @@ impl Run {
         opened: Opened,
     ) -> Result<UpstreamExchange, Missed> {
         match connect::connect(peer, self.target.bind.as_ref(), &self.settings, self.tag).await {
-            Ok(link) => Ok(self.exchange(request, link, opened)),
+            Ok(mut link) => {
+                if !link.reused {
+                    link.session = self.factory.session(request).map(Session::new);
+                }
+                Ok(self.exchange(request, link, opened))
+            }
             Err((error, peer)) => {
                 let miss = self.connect_miss(request, error, peer);
                 let status = match miss {
@@ -392,7 +392,7 @@ impl Run {
         self.state.set_head(Some(head.clone()));
         exchange.head_received(head.status);
         let Target { upstream, attempt, .. } = &self.target;
-        let learning = upstream.learning(request, attempt, exchange.peer());
+        let learning = exchange.peer().and_then(|peer| upstream.learning(request, attempt, peer));
         let mut body = UpstreamBody::new(exchange, request);
         if let Some(watch) = self.watch.take() {
             body.keep(watch);
@@ -414,10 +414,8 @@ impl Run {
         if let Miss::Upstream(cause) = miss {
             exchange.failed(cause);
         }
-        let (codec, link) = exchange.into_parts();
-        self.codec = Some(codec);
-        if let (Some(link), Miss::Upstream(cause)) = (link, &miss) {
-            let peer = link.into_peer();
+        let peer = exchange.into_link().and_then(Link::into_peer);
+        if let (Some(peer), Miss::Upstream(cause)) = (peer, &miss) {
             match cause {
                 // The idle connection had ended; that is no fault of the peer.
                 Cause::Error if stale => drop(peer),

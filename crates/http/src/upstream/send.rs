@@ -6,9 +6,9 @@ use bytes::Bytes;
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 use nowait_runtime::net::SendOptions;
 
-use super::Content;
 use super::exchange::UpstreamExchange;
 use super::upload::{Feed, Limits, Upload, file_range};
+use super::{Content, Order};
 use crate::filter::Pull;
 use crate::request::{BodyReader, Request, RequestBody};
 use crate::response::{Body, FileBody};
@@ -52,9 +52,10 @@ pub(super) enum SendFault {
 /// [`SendFault`]
 pub(super) async fn request(
     request: &mut Request,
+    order: &Order,
     exchange: &mut UpstreamExchange,
 ) -> Result<(), SendFault> {
-    let Some(chain) = prepare(request, exchange)? else { return Ok(()) };
+    let Some(chain) = prepare(request, order, exchange)? else { return Ok(()) };
     let options = SendOptions::new(exchange.settings.send_timeout);
     exchange.stream().send(chain, options).await.map_err(SendFault::Upstream)
 }
@@ -66,9 +67,10 @@ pub(super) async fn request(
 /// [`SendFault`]
 pub(super) fn at_once(
     request: &mut Request,
+    order: &Order,
     exchange: &mut UpstreamExchange,
 ) -> Result<(), SendFault> {
-    let Some(mut chain) = prepare(request, exchange)? else { return Ok(()) };
+    let Some(mut chain) = prepare(request, order, exchange)? else { return Ok(()) };
     let first = chain.front().map_or(&[][..], Chunk::memory);
     let sent = exchange.stream().try_send(first).map_err(SendFault::Upstream)?;
     chain.advance(sent as u64);
@@ -83,10 +85,11 @@ pub(super) fn at_once(
 /// Assembles the request. `None`: it is sent while the response is awaited.
 fn prepare(
     request: &mut Request,
+    order: &Order,
     exchange: &mut UpstreamExchange,
 ) -> Result<Option<Chain>, SendFault> {
     let mut head = OutBuf::new();
-    let content = exchange.codec().begin(request, &mut head).map_err(SendFault::Ours)?;
+    let content = exchange.codec().begin(request, order, &mut head).map_err(SendFault::Ours)?;
     let mut chain = Chain::from(head);
     let limits = limits(request, exchange);
     let codec = exchange.codec();

@@ -5,7 +5,7 @@ use nowait_upstream::{Attempt, Tag};
 use rustc_hash::FxHasher;
 use std::hash::{BuildHasher, BuildHasherDefault};
 
-use super::LogUri;
+use super::Order;
 use crate::conf::upstream::Upstream;
 use crate::request::Request;
 
@@ -17,14 +17,11 @@ pub struct Target {
     pub attempt: Attempt,
     /// `http://`, for logs.
     pub scheme: &'static str,
-    /// The requested URI, for logs.
-    pub uri: LogUri,
+    /// What is requested.
+    pub order: Order,
     /// `proxy_bind`: our own address, and whether it may be an address that this machine does not
     /// have.
     pub bind: Option<(Address, bool)>,
-    /// The request continues after its client has left, whatever the settings say: its response has
-    /// another user (such as a cache).
-    pub outlives_client: bool,
 }
 
 impl Target {

@@ -1,7 +1,7 @@
 //! HTTP/1 towards upstream servers, as the engine needs it: the client side of `h1`, and the encoding
 //! of requests.
 //!
-//! Built by the handler for one request; sans-IO.
+//! Made for one try of a request; sans-IO.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use nowait_h1::{Limits, ResponseError};
 use nowait_message::{Known, ResponseBuilder, ResponseHead};
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 
-use super::context::{self, Options};
+use super::context;
 use super::request_head::{self, Framing, Written};
 use crate::backend::early_hints;
 use crate::conf::LocationId;
@@ -23,7 +23,10 @@ use crate::generation::Current;
 use crate::modules::proxy::conf::ProxyConf;
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Header;
-use crate::upstream::{BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep, LogUri};
+use crate::upstream::{
+    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, LogUri, Order,
+    Session,
+};
 
 /// Most unused codecs that a worker keeps; the memory of a large head is not kept.
 const SPARE_MAX: usize = 128;
@@ -32,6 +35,15 @@ thread_local! {
     /// Codecs of finished requests: their memory is reused for the next ones.
     #[expect(clippy::vec_box, reason = "handed out as boxes")]
     static SPARE: RefCell<Vec<Box<Http1>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// HTTP/1 towards servers.
+pub struct Http1Factory;
+
+impl CodecFactory for Http1Factory {
+    fn codec(&self, request: &Request, _: Option<&Session>) -> Box<dyn Codec> {
+        Http1::new(request)
+    }
 }
 
 /// One request to an HTTP server.
@@ -47,12 +59,10 @@ pub struct Http1 {
     hints: usize,
 }
 
-/// A request's options and the settings of its location.
+/// The location of a request.
 struct Asking {
     current: Rc<Current>,
     location: LocationId,
-    options: Options,
-    uri: LogUri,
 }
 
 impl Asking {
@@ -63,8 +73,8 @@ impl Asking {
 }
 
 impl Http1 {
-    /// For a request in a location with `proxy_pass`; `uri` is the requested URI.
-    pub fn new(request: &Request, options: Options, uri: LogUri) -> Box<Self> {
+    /// For a request in a location with `proxy_pass`.
+    fn new(request: &Request) -> Box<Self> {
         let mut codec = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
             Box::new(Self {
                 asking: None,
@@ -76,16 +86,12 @@ impl Http1 {
             })
         });
         let (current, location) = (request.current.clone(), request.location);
-        codec.asking = Some(Asking { current, location, options, uri });
+        codec.asking = Some(Asking { current, location });
         codec
     }
 
-    fn asking(&self) -> &Asking {
-        self.asking.as_ref().expect("there until it is retired")
-    }
-
     fn conf(&self) -> &ProxyConf {
-        self.asking().conf()
+        self.asking.as_ref().expect("there until it is retired").conf()
     }
 
     /// The properties of the request that its response depends on.
@@ -103,17 +109,21 @@ impl Http1 {
 }
 
 impl Codec for Http1 {
-    fn begin(&mut self, request: &Request, out: &mut OutBuf) -> Result<Content, u16> {
+    fn begin(
+        &mut self,
+        request: &Request,
+        order: &Order,
+        out: &mut OutBuf,
+    ) -> Result<Content, u16> {
         let conf = self.conf();
         let (content, framing) = content(request, conf);
         context::of(request).framing.set(framing);
-        let asking = self.asking();
-        let uri = match &asking.uri {
+        let uri = match &order.uri {
             LogUri::Unparsed => request.head.uri(),
             LogUri::Text(text) => text,
         };
         let start = out.len();
-        let written = request_head::write(request, conf, &asking.options, uri, framing, &mut **out);
+        let written = request_head::write(request, conf, &order.wanted, uri, framing, &mut **out);
         let asked = self.asked(request, &out[start..]);
         // The head and the first bytes of the body share one buffer.
         let limits = Limits::one_buffer(conf.backend.settings.buffer_size);

@@ -5,8 +5,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::request_head::Framing;
 use super::url::Destination;
 use crate::conf::Location;
@@ -37,11 +35,6 @@ pub(super) enum Where {
 }
 
 impl Context {
-    /// Sets the destination of the location's `proxy_pass`.
-    pub(crate) fn set_location(&mut self) {
-        self.destination = Where::Location;
-    }
-
     /// The destination's values for requests.
     fn destination<'a>(&'a self, request: &'a Request) -> Option<&'a Destination> {
         match &self.destination {
@@ -75,35 +68,16 @@ pub fn destination(request: &Request) -> Option<&Destination> {
     request.round.get(&CONTEXT)?.destination(request)
 }
 
-/// Changes that the cache makes to a request to an upstream server.
-#[derive(Debug, Default, Clone)]
-pub struct Options {
-    /// The response is for the cache: the client's conditions and ranges are not passed on.
-    pub for_cache: bool,
-    /// The cache wants the response even after the client has left.
-    pub outlives_client: bool,
-    /// `GET` in place of `HEAD`, whose response has no body to store.
-    pub method: Option<&'static str>,
-    /// `If-Modified-Since`: fetches the stored response again only if it has changed.
-    pub if_modified_since: Option<Bytes>,
-    /// `If-None-Match`, likewise.
-    pub if_none_match: Option<Bytes>,
-    /// `Range`: the missing rest of a response whose beginning was sent.
-    pub range: Option<Bytes>,
-    /// `If-Range`: validates that the response is still the same.
-    pub if_range: Option<Bytes>,
-}
-
 /// The settings of locations that pass requests on, for what outlives the handler's call or is not
 /// called by it: codecs, variables.
 pub(super) static CONF: Key<Arc<ProxyConf>> = Key::new();
 
 /// The proxy settings of the request's location, if it has any.
 pub(super) fn conf(request: &Request) -> Option<&ProxyConf> {
-    of_location(request.location())
+    of_location(request.location()).map(|conf| &**conf)
 }
 
 /// The same of a location.
-pub(super) fn of_location(location: &Location) -> Option<&ProxyConf> {
-    location.settings.get(&CONF).map(|conf| &**conf)
+pub(super) fn of_location(location: &Location) -> Option<&Arc<ProxyConf>> {
+    location.settings.get(&CONF)
 }

@@ -1,26 +1,23 @@
 //! The proxy module: passes requests to HTTP servers. nginx: `ngx_http_proxy_module`.
 //!
-//! The content of locations with `proxy_pass` ([`Proxy`]). Builds the head of the request ([`request_head`]) and turns the
-//! server's response into ours ([`response`]). The engine ([`crate::upstream`]), which knows the protocol
-//! through [`codec`], handles connections, times, buffers and retries. Never touches a socket.
+//! The content of locations with `proxy_pass` is the handler of backends ([`crate::backend`]), for which
+//! `handler.rs` describes the protocol. Builds the head of the request ([`request_head`]). The engine
+//! ([`crate::upstream`]), which knows the protocol through [`codec`], handles connections, times, buffers
+//! and retries. Never touches a socket.
 
-mod cached;
 pub mod codec;
 pub mod conf;
 pub mod context;
 pub mod cookies;
 mod handler;
 mod pass;
-mod probe;
 pub mod redirect;
 pub mod request_head;
 pub mod target;
-pub mod trailers;
 pub mod url;
 pub mod variables;
 
 pub use context::Context;
-pub use handler::Proxy;
 
 use crate::module::Module;
 use conf::{CACHE_PATH_ROWS, ProxyBackendConf, ProxyCacheConf, ProxyRequestConf};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Span, Word};
 use nowait_variables::assigned::{self, Assigned};
 
-use super::Proxy;
+use super::handler::content;
 use super::url::{HTTP_PORT, Url, UrlError};
 use crate::conf::place::{Place, place};
 use crate::conf::upstream::{Groups, Server};
@@ -113,6 +113,6 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 /// Makes the proxy the content of the block being read.
 fn pass_to(cx: &mut Cx<'_>, node: &Node, pass: Pass) {
     cx.layer::<PassLayer>().pass = Some(pass.clone());
-    set_content(cx, node, move |cx, chain, parts| Proxy::new(cx, chain, parts, pass.clone()));
+    set_content(cx, node, move |cx, chain, parts| content(cx, chain, parts, pass.clone()));
     set_auto_redirect(cx);
 }

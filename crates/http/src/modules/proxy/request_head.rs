@@ -8,9 +8,9 @@ use bytes::BufMut;
 use nowait_h1::encode::HeadWriter;
 use nowait_message::{Fields, Known};
 
-use super::context::Options;
 use crate::modules::proxy::conf::{HttpVersion, ProxyConf};
 use crate::request::Request;
+use crate::upstream::Wanted;
 
 /// The framing of the content as announced by the head.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -35,14 +35,14 @@ pub enum Written {
 pub fn write<B: BufMut>(
     request: &Request,
     conf: &ProxyConf,
-    options: &Options,
+    wanted: &Wanted,
     uri: &[u8],
     framing: Framing,
     out: &mut B,
 ) -> Written {
     let http11 = conf.http_version == HttpVersion::Http11;
     let given;
-    let method = match (options.method, &conf.method) {
+    let method = match (wanted.method, &conf.method) {
         (Some(method), _) => method.as_bytes(),
         (None, Some(text)) => {
             given = request.evaluate(text);
@@ -68,11 +68,15 @@ pub fn write<B: BufMut>(
         said.chunked = true;
         writer.lines("Transfer-Encoding: chunked\r\n");
     }
+    let (range, if_range) = match &wanted.rest {
+        Some((range, validator)) => (Some(range), Some(validator)),
+        None => (None, None),
+    };
     for (name, value) in [
-        ("If-Modified-Since", &options.if_modified_since),
-        ("If-None-Match", &options.if_none_match),
-        ("Range", &options.range),
-        ("If-Range", &options.if_range),
+        ("If-Modified-Since", wanted.if_modified_since.as_ref()),
+        ("If-None-Match", wanted.if_none_match.as_ref()),
+        ("Range", range),
+        ("If-Range", if_range),
     ] {
         if let Some(value) = value
             && !conf
@@ -84,7 +88,7 @@ pub fn write<B: BufMut>(
         }
     }
     if conf.backend.pass_request_headers {
-        pass(request.head.fields(), conf, options, &mut writer);
+        pass(request.head.fields(), conf, wanted, &mut writer);
     }
     writer.finish();
     if said.fits(framing) { Written::Sound } else { Written::Doubtful }
@@ -152,10 +156,10 @@ fn host<B: BufMut>(
 fn pass<B: BufMut>(
     fields: Fields<'_>,
     conf: &ProxyConf,
-    options: &Options,
+    wanted: &Wanted,
     writer: &mut HeadWriter<'_, B>,
 ) {
-    let replaced = conf.headers.replaced(options.for_cache);
+    let replaced = conf.headers.replaced(wanted.for_cache);
     let nominates = fields.all(Known::Connection).any(nominates);
     for field in fields.iter() {
         if replaced.contains(field.name, field.known) {

@@ -15,7 +15,7 @@ use crate::filter::Pull;
 use crate::request::Request;
 use crate::response::Body;
 use crate::upstream::upload::Feed;
-use crate::upstream::{BodyStep, Content, HeadStep};
+use crate::upstream::{BodyStep, Content, HeadStep, Order};
 
 /// A protocol for tests. The upstream sends `P` (a ping, answered with `A`), `W` and a digit (opens
 /// the window for so many bytes), `D` and a byte of content, `E` (the end). It receives `C` and a
@@ -42,7 +42,7 @@ impl Windowed {
 }
 
 impl Codec for Windowed {
-    fn begin(&mut self, _request: &Request, _out: &mut OutBuf) -> Result<Content, u16> {
+    fn begin(&mut self, _: &Request, _: &Order, _: &mut OutBuf) -> Result<Content, u16> {
         Ok(Content::Request)
     }
 

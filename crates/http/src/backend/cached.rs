@@ -1,44 +1,34 @@
-//! The HTTP proxy as seen by the cache.
+//! A backend as seen by the cache.
 //!
 //! Built by the handler for a location with a cache; see [`crate::cache::serve`].
 
 use nowait_caching::validity::Ignored;
 use nowait_message::{Known, ResponseHead};
 
-use super::context::{self, Options};
-use super::handler::{self, Server};
-use super::target::{self, Form};
-use crate::backend::conf::IgnoreHeaders;
-use crate::backend::response::{self, Processed};
-use crate::cache::origin::{Again, Answer, Origin, Source, Wanted};
-use crate::modules::proxy::conf::ProxyConf;
+use super::conf::IgnoreHeaders;
+use super::handler;
+use super::protocol::{Protocol, Server};
+use super::response::{self, Processed};
+use crate::cache::origin::{Again, Answer, Origin, Source};
 use crate::order::Apart;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Head, Header, LocalFuture};
-use crate::upstream::{Failed, Reply};
+use crate::upstream::{Failed, Reply, Wanted};
 
 /// One request of a location that has a cache.
-pub(super) struct Cached<'a> {
-    pub(super) conf: &'a ProxyConf,
+pub(super) struct Cached<'a, P> {
+    pub(super) conf: &'a P,
     pub(super) server: Server,
 }
 
-impl Origin for Cached<'_> {
+impl<P: Protocol> Origin for Cached<'_, P> {
     fn default_key(&self, request: &Request, out: &mut Vec<u8>) {
-        let Some(destination) = context::destination(request) else {
-            return out.extend_from_slice(request.head.uri());
-        };
-        out.extend_from_slice(&destination.key_start);
-        match target::append(request, &self.conf.pass, destination, out) {
-            Some(Form::Text) => {}
-            // Without a URI the request fails later, when it is sent.
-            Some(Form::Unparsed) | None => out.extend_from_slice(request.head.uri()),
-        }
+        self.conf.default_key(request, out);
     }
 
     fn ignored(&self, _request: &Request) -> Ignored {
-        let ignores = |header| self.conf.backend.ignore.contains(header);
+        let ignores = |header| self.conf.backend().ignore.contains(header);
         Ignored {
             accel_expires: ignores(IgnoreHeaders::ACCEL_EXPIRES),
             expires: ignores(IgnoreHeaders::EXPIRES),
@@ -53,18 +43,18 @@ impl Origin for Cached<'_> {
         request: &'a mut Request,
         wanted: Wanted,
     ) -> LocalFuture<'a, Result<Reply, Failed>> {
-        Box::pin(handler::ask(request, self.conf, self.server.clone(), options(wanted)))
+        Box::pin(handler::fetch(request, self.conf, self.server.clone(), wanted))
     }
 
     fn again(&self) -> Again {
         |request, wanted| {
             Box::pin(async move {
                 let current = request.current.clone();
-                let conf = context::of_location(current.conf.location(request.location));
+                let conf = P::of_location(current.conf.location(request.location));
                 let failed = |status| Failed { status, cause: None };
-                let conf = conf.ok_or(failed(500))?;
-                let server = handler::begin(request, conf).map_err(failed)?;
-                handler::ask(request, conf, server, options(wanted)).await
+                let conf = &**conf.ok_or(failed(500))?;
+                let server = handler::server(request, conf).map_err(failed)?;
+                handler::fetch(request, conf, server, wanted).await
             })
         }
     }
@@ -75,33 +65,18 @@ impl Origin for Cached<'_> {
         head: &ResponseHead,
         source: Source,
     ) -> Result<Answer, Outcome> {
-        let (processed, wishes) = response::process(request, &self.conf.backend, self.conf, head);
+        let (processed, wishes) = response::process(request, self.conf.backend(), self.conf, head);
         let mut head = match processed {
             Processed::Pass(head) => head,
             Processed::Instead(outcome) => return Err(outcome),
         };
         if source == (Source::Origin { cacheable: false }) {
-            head.trailers_follow = self.conf.pass_trailers;
+            head.trailers_follow = self.conf.passes_trailers();
         } else {
             own(&mut head);
         }
-        let buffering = wishes.buffering.unwrap_or(self.conf.backend.settings.buffering);
+        let buffering = wishes.buffering.unwrap_or(self.conf.backend().settings.buffering);
         Ok(Answer { head, buffering, constant: wishes.constant })
-    }
-}
-
-fn options(wanted: Wanted) -> Options {
-    let Wanted { for_cache, method, if_modified_since, if_none_match, rest } = wanted;
-    let (range, if_range) = rest.unzip();
-    let outlives_client = for_cache && range.is_none();
-    Options {
-        for_cache,
-        outlives_client,
-        method,
-        if_modified_since,
-        if_none_match,
-        range,
-        if_range,
     }
 }
 

@@ -1,21 +1,21 @@
-//! Trailers of a server's response, passed to clients (`proxy_pass_trailers`). nginx:
+//! Trailers of a server's response, passed to clients (`proxy_pass_trailers` and its relatives). nginx:
 //! `ngx_http_upstream_process_trailers`.
 
 use std::sync::Arc;
 
 use nowait_message::Known;
 
+use super::protocol::Protocol;
 use crate::module::Filter;
-use crate::modules::proxy::conf::ProxyConf;
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::Response;
 use crate::upstream::State;
 
 /// Adds the trailers of the finished upstream response to ours, except hidden ones.
-pub(super) struct Trailers(pub(super) Arc<ProxyConf>);
+pub(super) struct Trailers<P>(pub(super) Arc<P>);
 
-impl Filter for Trailers {
+impl<P: Protocol> Filter for Trailers<P> {
     fn apply(&self, _: &mut Request, _: &mut Response) -> Result<(), Box<Special>> {
         Ok(())
     }
@@ -25,7 +25,7 @@ impl Filter for Trailers {
         if !request.out.trailers_follow {
             return;
         }
-        let hide = &self.0.backend.hide;
+        let hide = &self.0.backend().hide;
         let shown = |name: &[u8]| !hide.contains(name, Known::from_bytes(name));
         let trailers = state.trailers();
         let passed = trailers.iter().filter(|trailer| shown(&trailer.name)).cloned().collect();

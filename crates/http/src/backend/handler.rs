@@ -1,0 +1,232 @@
+//! The handler of `proxy_pass` and its relatives, for any protocol. nginx: `ngx_http_proxy_handler`
+//! and its relatives, `ngx_http_upstream_init`.
+
+use std::sync::Arc;
+
+use nowait_conf::{Size, Value};
+use nowait_front::resolvers::{self, Named};
+use nowait_runtime::net::Address;
+
+use super::cached::Cached;
+use super::probe::Probe;
+use super::protocol::{Protocol, Server};
+use super::response::{self, Processed};
+use super::store;
+use super::trailers::Trailers;
+use crate::cache::conf::CacheConf;
+use crate::conf::upstream::{PASSES_TO, Upstream};
+use crate::log::Level;
+use crate::module::{Handler, Parts, Place, Step};
+use crate::outcome::Outcome;
+use crate::request::{Request, RequestBody};
+use crate::request_body;
+use crate::response::Response;
+use crate::upstream::probe::PROBING;
+use crate::upstream::{
+    BodyOptions, Cause, Failed, LogUri, Order, Reply, Run, Target, Wanted, gate,
+};
+
+/// Passes requests on.
+pub struct Passing<P> {
+    conf: Arc<P>,
+    cache: Option<Arc<CacheConf>>,
+}
+
+impl<P: Protocol> Passing<P> {
+    /// The content of a location with these settings. Adds what else takes part there.
+    pub fn new(conf: Arc<P>, cache: Option<Arc<CacheConf>>, parts: &mut Parts) -> Self {
+        if let Some(group) = conf.group() {
+            parts.settings.set(&PASSES_TO, group);
+        }
+        parts.settings.set(&PROBING, Box::new(Probe(conf.clone())));
+        if conf.passes_trailers() {
+            // Before those that other modules add.
+            parts.filter(Place::Part, Trailers(conf.clone()));
+        }
+        Self { conf, cache }
+    }
+
+    /// Produces the response from an upstream server's.
+    async fn run(&self, request: &mut Request) -> Outcome {
+        let conf = &*self.conf;
+        let Some(group) = conf.group() else { return Box::pin(self.wait(request)).await };
+        // What has to wait before it is sent is not kept in this future, which should be small.
+        if matches!(request.body, RequestBody::Unread(_)) || gate::is_gated(request.location()) {
+            return Box::pin(self.wait(request)).await;
+        }
+        conf.settle(request);
+        let uri = match conf.uri(request) {
+            Ok(uri) => uri,
+            Err(status) => return Outcome::status(status),
+        };
+        let upstream = request.current.conf.upstreams.get(group).clone();
+        let mut run = prepare(request, conf, upstream, uri, Wanted::default());
+        run.begin(request);
+        let received = match run.receive() {
+            Some(receiving) => Some(receiving.await),
+            None => None,
+        };
+        if let Some(received) = received
+            && let Some(reply) = run.try_reply(request, received)
+        {
+            return answer(request, conf, limited(request, conf, reply));
+        }
+        // Boxed: a request that was sent at once rarely gets here.
+        match Box::pin(run.reply(request)).await {
+            Ok(reply) => answer(request, conf, limited(request, conf, reply)),
+            Err(failed) => Outcome::status(failed.status),
+        }
+    }
+
+    /// The same for requests that can't be sent at once.
+    async fn wait(&self, request: &mut Request) -> Outcome {
+        let conf = &*self.conf;
+        let server = match server(request, conf) {
+            Ok(server) => server,
+            Err(status) => return Outcome::status(status),
+        };
+        match fetch(request, conf, server, Wanted::default()).await {
+            Ok(reply) => answer(request, conf, reply),
+            Err(failed) => Outcome::status(failed.status),
+        }
+    }
+
+    /// Responds from a memory cache; `None`: the request has to wait for a disk or a server.
+    fn try_cached(&self, request: &mut Request, cache: &CacheConf) -> Option<Outcome> {
+        let conf = &*self.conf;
+        conf.group()?;
+        let server = server(request, conf).ok()?;
+        crate::cache::try_serve(request, &mut Cached { conf, server }, cache)
+    }
+
+    /// Produces the response with a cache.
+    async fn cached(&self, request: &mut Request, cache: &CacheConf) -> Outcome {
+        let conf = &*self.conf;
+        match server(request, conf) {
+            Ok(server) => crate::cache::serve(request, &mut Cached { conf, server }, cache).await,
+            Err(status) => Outcome::status(status),
+        }
+    }
+}
+
+impl<P: Protocol> Handler for Passing<P> {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        let Some(cache) = self.cache.as_deref() else {
+            return Step::wait(async move {
+                let outcome = self.run(request).await;
+                Step::Done(request, outcome)
+            });
+        };
+        match self.try_cached(request, cache) {
+            Some(outcome) => Step::Done(request, outcome),
+            None => Step::wait(async move {
+                let outcome = self.cached(request, cache).await;
+                Step::Done(request, outcome)
+            }),
+        }
+    }
+}
+
+/// Determines the destination of the request, for variables and for a cache's key.
+///
+/// # Errors
+/// The status to respond with.
+pub(super) fn server<P: Protocol>(request: &mut Request, conf: &P) -> Result<Server, u16> {
+    match conf.group() {
+        Some(group) => {
+            conf.settle(request);
+            Ok(Server::Of(request.current.conf.upstreams.get(group).clone()))
+        }
+        None => conf.evaluate(request),
+    }
+}
+
+/// The group of servers; a name is resolved now.
+async fn upstream<P: Protocol>(request: &Request, server: Server) -> Result<Upstream, u16> {
+    let (server, host, port) = match server {
+        Server::Of(upstream) => return Ok(upstream),
+        Server::Named { server, host, port } => (server, host, port),
+    };
+    let named = Named { text: &server, host: &host, port, default_port: P::DEFAULT_PORT };
+    let current = &request.current;
+    let (upstreams, resolving) = (&current.conf.upstreams, request.location().resolving);
+    let found = resolvers::find(named, upstreams, &current.resolvers, resolving);
+    let found = Box::pin(found).await;
+    found.map_err(|error| {
+        request.log(Level::Error, format_args!("{error}"));
+        502
+    })
+}
+
+/// Sends the request to a server.
+///
+/// # Errors
+/// [`Failed`]: the status to respond with. The failure has been logged.
+pub(super) async fn fetch<P: Protocol>(
+    request: &mut Request,
+    conf: &P,
+    server: Server,
+    wanted: Wanted,
+) -> Result<Reply, Failed> {
+    let failed = |status| Failed { status, cause: None };
+    if conf.backend().settings.request_buffering || !conf.streams(request) {
+        request_body::read(request).await.map_err(failed)?;
+    }
+    let uri = conf.uri(request).map_err(failed)?;
+    let held = gate::pass(request, wanted.outlives_client()).await;
+    let held = held.map_err(|status| Failed { status, cause: Cause::of_status(status) })?;
+    let upstream = upstream::<P>(request, server).await.map_err(failed)?;
+    let mut run = prepare(request, conf, upstream, uri, wanted);
+    let mut reply = Box::pin(run.reply(request)).await?;
+    reply.body.hold(held);
+    Ok(limited(request, conf, reply))
+}
+
+/// Prepares a request to a server of `upstream`.
+fn prepare<P: Protocol>(
+    request: &mut Request,
+    conf: &P,
+    upstream: Upstream,
+    uri: LogUri,
+    wanted: Wanted,
+) -> Run {
+    let backend = conf.backend();
+    let bind = backend.bind.as_ref();
+    let bind = bind.and_then(|bind| Some((bind.address(request)?, bind.transparent)));
+    let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
+    let attempt = upstream.begin(request);
+    let order = Order { uri, wanted };
+    let target = Target { upstream, attempt, scheme: P::SCHEME, order, bind };
+    Run::new(request, P::CODECS, &backend.settings, target)
+}
+
+/// Limits the receiving of a response to `limit_rate`.
+fn limited<P: Protocol>(request: &Request, conf: &P, mut reply: Reply) -> Reply {
+    if let Some(rate) = &conf.backend().limit_rate {
+        let rate = Size::from_word(&request.evaluate(rate)).map_or(0, |size| size.0);
+        reply.body.set_limit_rate(rate);
+    }
+    reply
+}
+
+/// Makes the client's response from a server's.
+fn answer<P: Protocol>(request: &mut Request, conf: &P, reply: Reply) -> Outcome {
+    let backend = conf.backend();
+    let (processed, wishes) = response::process(request, backend, conf, &reply.head);
+    let mut head = match processed {
+        Processed::Pass(head) => head,
+        Processed::Instead(outcome) => return outcome,
+    };
+    head.trailers_follow = conf.passes_trailers();
+    let tee = match &backend.store {
+        Some(store) if reply.head.status == 200 && !reply.body.is_tunnel() => {
+            store::begin(request, backend, store, &reply.head)
+        }
+        _ => None,
+    };
+    let body = reply.body.into_body(BodyOptions { buffering: wishes.buffering, tee });
+    Response { head, body }.into()
+}
+
+#[cfg(test)]
+mod tests;

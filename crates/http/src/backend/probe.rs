@@ -1,0 +1,31 @@
+//! Probes of servers, for health checks.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::protocol::Protocol;
+use crate::request::Request;
+use crate::upstream::probe::Probing;
+use crate::upstream::{CodecFactory, Settings};
+
+/// Probes the servers of a location.
+pub(super) struct Probe<P>(pub(super) Arc<P>);
+
+impl<P: Protocol> Probing for Probe<P> {
+    fn settings(&self) -> &Arc<Settings> {
+        &self.0.backend().settings
+    }
+
+    fn bind(&self, request: &Request) -> Option<(SocketAddr, bool)> {
+        let bind = self.0.backend().bind.as_ref()?;
+        Some((bind.address(request)?, bind.transparent))
+    }
+
+    fn prepare(&self, request: &mut Request) {
+        self.0.settle(request);
+    }
+
+    fn codecs(&self) -> &'static dyn CodecFactory {
+        P::CODECS
+    }
+}

@@ -1,0 +1,80 @@
+//! What the handler of backends needs to know about a protocol: the interface of `proxy_pass` and its
+//! relatives.
+//!
+//! A protocol's module has the rows of its directives, from which it makes a [`Protocol`] for each
+//! location that passes requests on, and a [`CodecFactory`]. [`Passing`](super::Passing), the cache,
+//! health checks and the engine do the rest.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::conf::Backend;
+use super::response::Rewriter;
+use crate::conf::Location;
+use crate::conf::upstream::{GroupId, Upstream};
+use crate::request::Request;
+use crate::upstream::{CodecFactory, LogUri};
+
+/// A protocol with the settings of a location.
+pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {
+    /// The factory of its codecs.
+    const CODECS: &'static dyn CodecFactory;
+
+    /// The beginning of URLs in logs: `http://`.
+    const SCHEME: &'static str;
+
+    /// The port of servers that [`Server::Named`] names without one; `None`: one has to be given.
+    const DEFAULT_PORT: Option<u16>;
+
+    /// That of a location, if its content passes requests on in this protocol.
+    fn of_location(location: &Location) -> Option<&Arc<Self>>;
+
+    /// The settings that all protocols have.
+    fn backend(&self) -> &Backend;
+
+    /// The group of servers; `None`: each request has to evaluate it.
+    fn group(&self) -> Option<GroupId>;
+
+    /// Notes that the request goes to the group, for variables and for [`default_key`](Self::default_key).
+    fn settle(&self, request: &mut Request);
+
+    /// Evaluates the destination of a request, if [`group`](Self::group) is `None`, and notes it.
+    ///
+    /// # Errors
+    /// The status to respond with; the reason was logged.
+    fn evaluate(&self, request: &mut Request) -> Result<Server, u16>;
+
+    /// The URI to request.
+    ///
+    /// # Errors
+    /// The status to respond with; the reason was logged.
+    fn uri(&self, request: &Request) -> Result<LogUri, u16>;
+
+    /// Whether the client's content may be passed on while it arrives.
+    fn streams(&self, request: &Request) -> bool;
+
+    /// Appends the default key of a cache: what identifies the response besides the settings.
+    fn default_key(&self, request: &Request, out: &mut Vec<u8>);
+
+    /// Whether trailers of responses are passed on.
+    fn passes_trailers(&self) -> bool {
+        false
+    }
+}
+
+/// The server to send a request to.
+#[derive(Debug, Clone)]
+pub enum Server {
+    /// One of this group.
+    Of(Upstream),
+    /// The one that a variable named: its addresses must be resolved.
+    Named {
+        /// Host and port, or `unix:` and a path.
+        server: Bytes,
+        /// A name or an address.
+        host: Bytes,
+        /// The port, if there is one.
+        port: Option<u16>,
+    },
+}

@@ -59,6 +59,7 @@ mod sub_filter;
 mod subrequests;
 mod symlinks;
 mod timeouts;
+mod tls;
 mod try_files;
 mod upstream;
 mod userid;

@@ -18,11 +18,13 @@ pub struct Rules {
     pub default_port: Option<u16>,
     /// Whether `udp` is allowed.
     pub udp: bool,
+    /// Whether `ssl` is allowed.
+    pub ssl: bool,
 }
 
 /// Parameters of connections.
-const TCP_ONLY: [&str; 6] =
-    ["fastopen=", "backlog=", "deferred", "multipath", "so_keepalive=", "proxy_protocol"];
+const TCP_ONLY: [&str; 7] =
+    ["fastopen=", "backlog=", "deferred", "multipath", "so_keepalive=", "proxy_protocol", "ssl"];
 
 /// One `listen` directive.
 #[derive(Clone, Debug)]
@@ -34,6 +36,7 @@ pub struct ListenDirective {
     pub(crate) bind: bool,
     pub(crate) default_server: bool,
     pub(crate) proxy_protocol: bool,
+    pub(crate) ssl: bool,
     pub(crate) span: Span,
 }
 
@@ -54,12 +57,13 @@ pub fn read(
         bind: false,
         default_server: false,
         proxy_protocol: false,
+        ssl: false,
         span: node.span,
     };
     let (udp, others): (Vec<&Word>, Vec<&Word>) =
         parameters.iter().partition(|word| rules.udp && **word == *"udp");
     for word in others {
-        directive.parameter(node, word, cx)?;
+        directive.parameter(node, word, rules, cx)?;
     }
     if !udp.is_empty() {
         incompatible_with_udp(node, parameters)?;
@@ -110,11 +114,18 @@ impl ListenDirective {
             bind: false,
             default_server: false,
             proxy_protocol: false,
+            ssl: false,
             span,
         }
     }
 
-    fn parameter(&mut self, node: &Node, word: &Word, cx: &mut Cx<'_>) -> Result<(), Diagnostic> {
+    fn parameter(
+        &mut self,
+        node: &Node,
+        word: &Word,
+        rules: Rules,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), Diagnostic> {
         let invalid = |what: &str| word.error(format!("invalid {what} \"{word}\""));
         match &word.text[..] {
             b"default_server" | b"default" => {
@@ -125,6 +136,10 @@ impl ListenDirective {
                 self.proxy_protocol = true;
                 return Ok(());
             }
+            b"ssl" if rules.ssl => {
+                self.ssl = true;
+                return Ok(());
+            }
             b"bind" => {}
             b"deferred" => self.spec.deferred = true,
             b"reuseport" => self.spec.reuseport = true,
@@ -133,10 +148,8 @@ impl ListenDirective {
             b"ipv6only=off" => self.spec.ipv6only = false,
             b"ssl" | b"http2" | b"quic" => {
                 return Err(word
-                    .error(format!(
-                        "the \"{word}\" parameter requires TLS, which this build does not have"
-                    ))
-                    .hint("remove the parameter, or put a TLS terminator in front"));
+                    .error(format!("the \"{word}\" parameter is not supported here"))
+                    .hint("remove the parameter"));
             }
             text => {
                 let (name, value) = match text.iter().position(|&b| b == b'=') {

@@ -39,6 +39,10 @@ pub struct Virtual {
     pub names: Names<ServerId, Regex>,
     /// Connections begin with the PROXY protocol.
     pub proxy_protocol: bool,
+    /// Connections speak TLS: where that is said.
+    pub ssl: Option<Span>,
+    /// All servers of the address.
+    pub all: Vec<ServerId>,
 }
 
 impl Listen {
@@ -60,6 +64,11 @@ impl Listen {
             [(_, only)] => Some(only),
             _ => None,
         }
+    }
+
+    /// The servers of every address.
+    pub fn all(&self) -> impl Iterator<Item = &Virtual> {
+        self.addresses.iter().map(|(_, servers)| servers)
     }
 
     /// Whether the address is a wildcard, so that connections have another local address.
@@ -135,6 +144,7 @@ struct Address_ {
     default: Option<(ServerId, Span)>,
     first: ServerId,
     proxy_protocol: bool,
+    ssl: Option<Span>,
 }
 
 /// Makes the listening sockets of all servers.
@@ -152,6 +162,7 @@ pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
                     default: None,
                     first: server.id,
                     proxy_protocol: false,
+                    ssl: None,
                 }
             });
             if entry.servers.contains(&server.id) {
@@ -172,6 +183,7 @@ pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
                 entry.directive = directive.clone();
             }
             entry.proxy_protocol |= directive.proxy_protocol;
+            entry.ssl = entry.ssl.or(directive.ssl.then_some(directive.span));
             if directive.default_server {
                 if let Some((_, first)) = entry.default {
                     cx.report(
@@ -260,5 +272,7 @@ fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens])
         default_server: entry.default.map_or(entry.first, |(id, _)| id),
         names,
         proxy_protocol: entry.proxy_protocol,
+        ssl: entry.ssl,
+        all: entry.servers.clone(),
     }
 }

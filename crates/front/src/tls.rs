@@ -3,6 +3,8 @@
 //! Called by whoever accepts or opens connections, before the first byte of another protocol. The
 //! protocol itself is in `nowait_tls`; steps that take long run in a pool.
 
+pub mod commands;
+pub mod conf;
 pub mod files;
 pub mod settings;
 
@@ -15,7 +17,8 @@ use bytes::Bytes;
 use nowait_runtime::net::{Layer, Opened, SendOptions, Stream};
 use nowait_runtime::now;
 use nowait_runtime::pool::{Class, Op, Pool, PoolError};
-use nowait_tls::{Acceptor, Error, Hello, Server, Session, Stop};
+use nowait_tls::{Acceptor, Session, Stop};
+pub use nowait_tls::{Certificate, Error, Fault, Hello, LIBRARY, Server};
 
 /// How a handshake is made.
 #[derive(Clone, Debug)]

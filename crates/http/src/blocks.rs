@@ -48,8 +48,9 @@ nowait_conf::rows! {
     ///
     /// `reuseport` gives each worker its own socket. Sizes, times and numbers set the kernel's
     /// socket options of these names; the default of `backlog` is 511. `proxy_protocol` expects the
-    /// PROXY protocol, version 1 or 2, before the first request.
-    "listen" => listen, in SERVER, take at_least(1), default "*:80", args "address[:port] [default_server] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
+    /// PROXY protocol, version 1 or 2, before the first request. `ssl`: connections speak TLS, with
+    /// the server's `ssl_certificate`; all servers of the address do.
+    "listen" => listen, in SERVER, take at_least(1), default "*:80", args "address[:port] [default_server] [ssl] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
     /// Names of a virtual server: exact, with a wildcard at one end, or regular expressions.
     "server_name" => server_name, in SERVER, take at_least(1), default "\"\"", args "name ...";
     /// The directory with the files. The whole URI is appended: with `root /srv/www;`, the URI
@@ -78,7 +79,7 @@ nowait_conf::rows! {
 }
 
 /// Rules for the parameters of `listen`.
-const LISTEN: Rules = Rules { default_port: Some(80), udp: false };
+const LISTEN: Rules = Rules { default_port: Some(80), udp: false, ssl: true };
 
 /// The content of `http` besides its settings.
 #[derive(Default)]
@@ -271,6 +272,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
     }
     let locations = build.finish();
     let mut listens = servers::build(cx, &listens);
+    crate::conf::tls::check(cx, &listens, &made);
     for listen in &mut listens {
         // Accepted connections inherit it, which saves a call for each.
         let root = |server: ServerId| made[server.0 as usize].root.0 as usize;
@@ -302,6 +304,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         resolving,
         upstreams,
         temp_paths,
+        sessions: cx.take_global::<nowait_front::tls::conf::Shared>(),
         settings: Settings::default(),
         modules: modules::MODULES,
     };
@@ -350,6 +353,7 @@ impl Build<'_> {
     fn server(&mut self, cx: &mut Cx<'_>, http: &Scope, mut scope: Scope, name: Bytes) -> Server {
         let nested = scope.take::<LocationsLayer>().locations;
         let head = client::HeadConf::resolve(cx, &[http, &scope]);
+        let tls = crate::conf::tls::resolve(cx, &[http, &scope]);
         let early_read = crate::conf::predicates::EarlyReadConf::resolve(cx, &[http, &scope]);
         let early_read = early_read.client_body_early_read.unwrap_or_default();
         let chain = [self.main, http, &scope];
@@ -357,7 +361,7 @@ impl Build<'_> {
         let root = self.location(cx, &chain, Bytes::new());
         self.in_server_with_locations = false;
         let locations = self.locations(cx, &chain, nested);
-        Server { name, head, early_read, root, locations }
+        Server { name, head, tls, early_read, root, locations }
     }
 
     fn locations(
@@ -512,6 +516,8 @@ pub fn rows() -> Vec<&'static [nowait_conf::Row]> {
         HTTP_ROWS,
         conf::client::HeadConf::ROWS,
         conf::client::ClientConf::ROWS,
+        nowait_front::tls::conf::SslConf::ROWS,
+        conf::tls::HttpSslConf::ROWS,
         conf::body::BodyConf::ROWS,
         conf::files::FileConf::ROWS,
         conf::pages::PagesConf::ROWS,

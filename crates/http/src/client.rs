@@ -27,6 +27,20 @@ pub struct Client {
     pub(crate) local: OnceCell<Box<Address>>,
     /// Requests so far, the current one included.
     pub requests: Cell<u32>,
+    /// Whether it speaks TLS.
+    pub security: Cell<Security>,
+}
+
+/// What a connection has of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Security {
+    /// Nothing: the listening socket has no `ssl`, or the handshake is still to come.
+    #[default]
+    Plain,
+    /// The client sent plain HTTP to a socket with `ssl`.
+    PlainOnTls,
+    /// It speaks TLS.
+    Tls,
 }
 
 impl Client {
@@ -40,7 +54,18 @@ impl Client {
             proxy_protocol: OnceCell::new(),
             local: OnceCell::new(),
             requests: Cell::new(0),
+            security: Cell::default(),
         }
+    }
+
+    /// Whether it speaks TLS.
+    pub fn is_tls(&self) -> bool {
+        self.security.get() == Security::Tls
+    }
+
+    /// `http` or `https`.
+    pub fn scheme(&self) -> &'static str {
+        if self.is_tls() { "https" } else { "http" }
     }
 
     /// The local address; `look_up` finds it, if the listening socket has no definite one.

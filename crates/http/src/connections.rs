@@ -48,6 +48,8 @@ pub struct Connections {
     ending: Cell<Ending>,
     /// Connections that keep their memory for the next request.
     busy: Cell<usize>,
+    /// TLS handshakes in progress.
+    handshakes: Cell<usize>,
     /// Memory for the first requests of new connections.
     #[allow(clippy::vec_box, reason = "connections use the boxes as they are")]
     spare_requests: RefCell<Vec<Box<Request>>>,
@@ -64,8 +66,18 @@ pub enum Ending {
     Closes,
 }
 
-/// The right to keep the memory of a request while waiting for the next one.
+/// One of a bounded number: the right to keep the memory of a request while waiting for the next one,
+/// or to make a handshake.
 pub struct Busy<'a>(&'a Cell<usize>);
+
+impl<'a> Busy<'a> {
+    fn enter(count: &'a Cell<usize>, max: usize) -> Option<Self> {
+        (count.get() < max).then(|| {
+            count.set(count.get() + 1);
+            Self(count)
+        })
+    }
+}
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
@@ -82,6 +94,7 @@ impl Connections {
             list: RefCell::default(),
             ending: Cell::new(Ending::Serves),
             busy: Cell::new(0),
+            handshakes: Cell::new(0),
             spare_requests: RefCell::default(),
         })
     }
@@ -209,9 +222,11 @@ impl Connections {
 
     /// Lets another connection keep its memory, if fewer than `max` do.
     pub fn enter_busy(&self, max: usize) -> Option<Busy<'_>> {
-        (self.busy.get() < max).then(|| {
-            self.busy.set(self.busy.get() + 1);
-            Busy(&self.busy)
-        })
+        Busy::enter(&self.busy, max)
+    }
+
+    /// Lets another handshake begin, if fewer than `max` are in progress.
+    pub fn enter_handshake(&self, max: usize) -> Option<Busy<'_>> {
+        Busy::enter(&self.handshakes, max)
     }
 }

@@ -17,6 +17,9 @@ struct Counters {
     active: AtomicU64,
     reading: AtomicU64,
     writing: AtomicU64,
+    handshakes: AtomicU64,
+    handshakes_failed: AtomicU64,
+    handshakes_refused: AtomicU64,
 }
 
 /// A worker's handle to its counters.
@@ -41,6 +44,12 @@ pub struct Totals {
     pub reading: u64,
     /// Connections whose request is being processed.
     pub writing: u64,
+    /// TLS handshakes that succeeded.
+    pub handshakes: u64,
+    /// TLS handshakes that failed.
+    pub handshakes_failed: u64,
+    /// Connections that were closed because too many handshakes were in progress.
+    pub handshakes_refused: u64,
 }
 
 impl Totals {
@@ -59,6 +68,9 @@ pub fn totals() -> Totals {
         active: sum(|worker| &worker.active),
         reading: sum(|worker| &worker.reading),
         writing: sum(|worker| &worker.writing),
+        handshakes: sum(|worker| &worker.handshakes),
+        handshakes_failed: sum(|worker| &worker.handshakes_failed),
+        handshakes_refused: sum(|worker| &worker.handshakes_refused),
     }
 }
 
@@ -82,6 +94,21 @@ impl Counts {
     /// A connection ends.
     pub(crate) fn closed(&self) {
         take(&self.0.active);
+    }
+
+    /// A TLS handshake has succeeded.
+    pub(crate) fn handshaken(&self) {
+        add(&self.0.handshakes);
+    }
+
+    /// A TLS handshake has failed.
+    pub(crate) fn handshake_failed(&self) {
+        add(&self.0.handshakes_failed);
+    }
+
+    /// A connection is closed because too many handshakes are in progress.
+    pub(crate) fn handshake_refused(&self) {
+        add(&self.0.handshakes_refused);
     }
 
     /// A request begins to be read; it is counted until the result is dropped.

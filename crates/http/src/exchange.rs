@@ -9,6 +9,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use nowait_front::tls::Tls;
 use nowait_runtime::net::Address;
 use nowait_sys::tcp_info::TcpInfo;
 
@@ -32,6 +33,9 @@ pub trait Exchange {
     /// # Errors
     /// There is no such connection.
     fn tcp_info(&self) -> io::Result<TcpInfo>;
+
+    /// Looks at the session, if the client speaks TLS.
+    fn with_tls(&self, look: &mut dyn FnMut(&Tls));
 
     /// The meaning of a hang-up for the request; [`Watch`] changes it.
     fn on_hangup(&self) -> &Cell<OnHangup>;
@@ -114,6 +118,8 @@ impl Exchange for Nobody {
     fn tcp_info(&self) -> io::Result<TcpInfo> {
         Err(io::ErrorKind::NotConnected.into())
     }
+
+    fn with_tls(&self, _: &mut dyn FnMut(&Tls)) {}
 
     fn on_hangup(&self) -> &Cell<OnHangup> {
         &self.on_hangup

@@ -49,6 +49,7 @@ pub mod request;
 pub mod request_body;
 pub mod response;
 pub mod response_head;
+mod secured;
 pub mod sending;
 pub mod services;
 pub mod slots;

@@ -37,7 +37,8 @@ pub fn complete(request: &Request, head: &mut Head) {
 /// The target of a redirect with scheme, host and port.
 fn absolute(request: &Request, to: &[u8]) -> Vec<u8> {
     let pages = &request.location().pages;
-    let mut out = b"http://".to_vec();
+    let mut out = request.client().scheme().as_bytes().to_vec();
+    out.extend_from_slice(b"://");
     let host = request.host();
     if pages.server_name_in_redirect && !request.server_name().is_empty() {
         out.extend_from_slice(request.server_name());
@@ -46,8 +47,9 @@ fn absolute(request: &Request, to: &[u8]) -> Vec<u8> {
     } else {
         address::append_host(request.exchange.local(), &mut out);
     }
+    let usual = if request.client().is_tls() { 443 } else { 80 };
     if pages.port_in_redirect
-        && let Some(port) = address::port(request.exchange.local()).filter(|port| *port != 80)
+        && let Some(port) = address::port(request.exchange.local()).filter(|port| *port != usual)
     {
         out.push(b':');
         out.extend_from_slice(port.to_string().as_bytes());

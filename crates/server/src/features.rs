@@ -71,7 +71,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_upstream_keepalive_module", Default, true),
     ("http_upstream_zone_module", Default, true),
     ("http_upstream_sticky_module", Default, true),
-    ("http_ssl_module", Optional, false),
+    ("http_ssl_module", Optional, true),
     ("http_v2_module", Optional, false),
     ("http_v3_module", Optional, false),
     ("http_realip_module", Optional, true),
@@ -120,8 +120,10 @@ pub fn version() -> String {
 /// The part of `-V` after [`version`].
 pub fn configure() -> String {
     let mut text = format!(
-        "built without a TLS library\nconfigure arguments: --prefix={} --conf-path={PREFIX}{CONF_FILE} \
+        "built with {}\nTLS SNI support enabled\n\
+         configure arguments: --prefix={} --conf-path={PREFIX}{CONF_FILE} \
          --error-log-path=stderr --pid-path={PID_FILE}",
+        nowait_front::tls::LIBRARY,
         PREFIX.trim_end_matches('/')
     );
     for (name, kind, built) in FEATURES {

@@ -52,6 +52,19 @@ impl SessionCache {
         self.len() == 0
     }
 
+    /// Takes over the sessions of another cache, which is empty afterwards.
+    pub fn adopt(&self, other: &SessionCache) {
+        if std::ptr::eq(self, other) {
+            return;
+        }
+        let lock = |cache: &SessionCache| {
+            std::mem::take(&mut *cache.state.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        let mut state = lock(other);
+        state.make_room(self.bytes_max);
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
     fn put(&self, key: &[u8], value: Vec<u8>) -> bool {
         let bytes = key.len() + value.len() + ENTRY_BYTES;
         if bytes > self.bytes_max {
@@ -65,12 +78,7 @@ impl SessionCache {
         state.bytes += bytes;
         state.order.push_back((key.clone(), number));
         state.sessions.insert(key, Session { number, stored, value });
-        while state.bytes > self.bytes_max {
-            let Some((key, number)) = state.order.pop_front() else { break };
-            if state.sessions.get(&key).is_some_and(|session| session.number == number) {
-                state.remove(&key);
-            }
-        }
+        state.make_room(self.bytes_max);
         // Sessions that were removed leave their places in the order behind.
         if state.order.len() > 2 * state.sessions.len() + ORDER_SLACK {
             let State { order, sessions, .. } = &mut *state;
@@ -99,6 +107,16 @@ impl SessionCache {
 }
 
 impl State {
+    /// Removes the oldest sessions until the others fit.
+    fn make_room(&mut self, bytes_max: usize) {
+        while self.bytes > bytes_max {
+            let Some((key, number)) = self.order.pop_front() else { break };
+            if self.sessions.get(&key).is_some_and(|session| session.number == number) {
+                self.remove(&key);
+            }
+        }
+    }
+
     fn remove(&mut self, key: &[u8]) -> Option<Session> {
         let session = self.sessions.remove(key)?;
         self.bytes -= key.len() + session.value.len() + ENTRY_BYTES;
@@ -160,6 +178,19 @@ mod tests {
         assert!(state.order.len() < 64, "{}", state.order.len());
         let bytes: usize = state.sessions.values().map(|s| s.value.len() + ENTRY_BYTES + 1).sum();
         assert_eq!(state.bytes, bytes);
+    }
+
+    #[test]
+    fn sessions_are_taken_over() {
+        let long = Duration::from_secs(60);
+        let (old, new) = (SessionCache::new(10_000, long), SessionCache::new(200, long));
+        old.put(b"a", vec![1]);
+        old.put(b"b", vec![2]);
+        new.adopt(&old);
+        assert!(old.is_empty());
+        assert_eq!((new.get(b"a"), new.get(b"b")), (None, Some(vec![2])));
+        new.adopt(&new);
+        assert_eq!(new.len(), 1);
     }
 
     #[test]

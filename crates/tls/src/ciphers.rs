@@ -364,9 +364,27 @@ impl Ciphers {
         Ciphers { suites, absent, unknown }
     }
 
+    /// Uses only the listed suites of TLS 1.3, in this order.
+    ///
+    /// # Errors
+    /// The first name of the list that does not exist here.
+    pub fn with_tls13(mut self, list: &str) -> Result<Ciphers, String> {
+        let mut chosen = Vec::new();
+        for name in list.split(':').filter(|name| !name.is_empty()) {
+            let row = TLS13.iter().find(|(known, _)| *known == name);
+            let (_, suite) = row.ok_or_else(|| name.to_owned())?;
+            if !chosen.contains(suite) {
+                chosen.push(*suite);
+            }
+        }
+        self.suites.retain(|suite| suite.tls13().is_none());
+        self.suites.splice(..0, chosen);
+        Ok(self)
+    }
+
     /// Whether no suite of TLS 1.2 is left.
     pub fn lacks_tls12(&self) -> bool {
-        self.suites.len() == TLS13.len()
+        self.suites.iter().all(|suite| suite.tls13().is_some())
     }
 }
 
@@ -437,5 +455,8 @@ mod tests {
         assert_eq!(ciphers.unknown, ["FOO", "@BAR", "ECDHE-FOO"]);
         assert!(!ciphers.lacks_tls12());
         assert!(Ciphers::parse("AES256-SHA").lacks_tls12());
+        let narrowed = ciphers.with_tls13("TLS_AES_128_GCM_SHA256").unwrap();
+        assert_eq!(narrowed.suites.len(), 2);
+        assert_eq!(narrowed.with_tls13("TLS_X").unwrap_err(), "TLS_X");
     }
 }

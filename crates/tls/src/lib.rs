@@ -33,6 +33,9 @@ mod session;
 mod tickets;
 mod verify;
 
+/// What it is made of, for the text of `-V`.
+pub const LIBRARY: &str = "rustls 0.23 (AWS-LC, aws-lc-rs 1.19)";
+
 pub use acceptor::{Acceptor, HELLO_BYTES_MAX, Hello, Refusal};
 pub use cache::SessionCache;
 pub use certificate::{Certificate, KeyKind};
@@ -47,3 +50,17 @@ pub use server::{ClientCertificates, SESSION_TIMEOUT, Server, ServerSettings, Ve
 pub use session::{Opened, PLAINTEXT_BYTES_MAX, Session, Stop};
 pub use tickets::{TICKET_KEYS_MAX, TicketKey, TicketKeys};
 pub use verify::{Distrust, Role, Verifier};
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_library_is_the_one_that_is_linked() {
+        let lock = include_str!("../../../Cargo.lock");
+        let version = |name: &str| {
+            let package = lock.split(&format!("name = \"{name}\"\nversion = \"")).nth(1).unwrap();
+            package.split('.').take(2).collect::<Vec<_>>().join(".")
+        };
+        let (rustls, aws) = (version("rustls"), version("aws-lc-rs"));
+        assert_eq!(super::LIBRARY, format!("rustls {rustls} (AWS-LC, aws-lc-rs {aws})"));
+    }
+}

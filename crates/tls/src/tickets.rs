@@ -136,6 +136,19 @@ impl TicketKeys {
         Ok(TicketKeys(Keys::Rotating(Mutex::new(Rotation { keys, since: Instant::now() }))))
     }
 
+    /// Uses the same generated keys as `other`, so that its tickets stay valid.
+    pub fn adopt(&self, other: &TicketKeys) {
+        let (Keys::Rotating(own), Keys::Rotating(other)) = (&self.0, &other.0) else { return };
+        if std::ptr::eq(own, other) {
+            return;
+        }
+        let (keys, since) = {
+            let rotation = other.lock().unwrap_or_else(PoisonError::into_inner);
+            (rotation.keys.clone(), rotation.since)
+        };
+        *own.lock().unwrap_or_else(PoisonError::into_inner) = Rotation { keys, since };
+    }
+
     fn seal(
         &self,
         session: &[u8],
@@ -256,6 +269,15 @@ mod tests {
         assert!(keys.open(&ticket, b"", LONG, 1000 + 3601).is_none());
         // Clocks of several machines differ.
         assert!(keys.open(&ticket, b"", LONG, 990).is_some());
+    }
+
+    #[test]
+    fn generated_keys_are_taken_over() {
+        let (old, new) = (TicketKeys::generated().unwrap(), TicketKeys::generated().unwrap());
+        let ticket = old.seal(b"session", b"", LONG, 0).unwrap();
+        assert!(new.open(&ticket, b"", LONG, 0).is_none());
+        new.adopt(&old);
+        assert_eq!(new.open(&ticket, b"", LONG, 0).unwrap(), b"session");
     }
 
     #[test]

@@ -61,6 +61,14 @@ impl Regex {
         }
     }
 
+    /// Whether a text matches. Nothing is captured.
+    ///
+    /// # Errors
+    /// The match exceeded its effort limit.
+    pub fn is_match(&self, text: &[u8]) -> Result<bool, String> {
+        self.compiled.is_match(text).map_err(|error| error.to_string())
+    }
+
     /// The expression as it was written.
     pub fn pattern(&self) -> &[u8] {
         self.compiled.pattern()

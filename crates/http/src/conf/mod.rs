@@ -15,6 +15,7 @@ pub mod pages;
 pub mod place;
 pub mod predicates;
 pub mod resolver;
+pub mod tls;
 pub mod upstream;
 pub mod values;
 
@@ -54,6 +55,8 @@ pub struct HttpConf {
     pub upstreams: upstream::Upstreams,
     /// Caches, by their numbers.
     pub caches: Vec<crate::cache::path::CachePath>,
+    /// Sessions of TLS.
+    pub sessions: nowait_front::tls::conf::Shared,
     /// Directories for temporary files.
     pub temp_paths: Vec<body::TempPath>,
     /// What modules keep for it besides.
@@ -68,6 +71,8 @@ pub struct Server {
     pub name: Bytes,
     /// Settings for reading request heads.
     pub head: client::HeadConf,
+    /// TLS.
+    pub tls: nowait_front::tls::conf::ServerTls,
     /// When bodies are read before the location is known.
     pub early_read: predicates::Predicates,
     /// Settings outside of all locations.
@@ -124,6 +129,7 @@ impl HttpConf {
             adopt(self, previous);
         }
         self.upstreams.adopt(&previous.upstreams);
+        self.sessions.adopt(&previous.sessions);
     }
 
     /// A virtual server.

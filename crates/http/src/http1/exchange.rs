@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
+use nowait_front::tls::Tls;
 use nowait_h1::encode::HeadWriter;
 use nowait_runtime::buf::OutBuf;
 use nowait_runtime::net::{Address, SendOptions};
@@ -31,6 +32,10 @@ impl Exchange for Connection {
 
     fn tcp_info(&self) -> io::Result<TcpInfo> {
         tcp_info(self.stream.fd())
+    }
+
+    fn with_tls(&self, look: &mut dyn FnMut(&Tls)) {
+        self.stream.with_layer(|tls: &Tls| look(tls));
     }
 
     fn on_hangup(&self) -> &Cell<OnHangup> {

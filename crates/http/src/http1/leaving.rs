@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nowait_front::proxy_protocol::ProxyProtocol;
-use nowait_runtime::net::{Address, Stream};
+use nowait_runtime::net::{Address, DetachedLayer, Stream};
 use nowait_runtime::time::timeout;
 use nowait_sys::listen::ListenAddress;
 
@@ -20,7 +20,7 @@ use super::common::Common;
 use super::connection::Connection;
 use super::waiting::{Received, Wait};
 use crate::accepted::Accepted;
-use crate::client::Client;
+use crate::client::{Client, Security};
 
 /// Time for a client to read the last response before its connection is moved or closed.
 const RELEASE_MAX: Duration = Duration::from_secs(30);
@@ -40,6 +40,8 @@ pub struct Moved {
     nodelay: Option<bool>,
     proxy_protocol: Option<Box<ProxyProtocol>>,
     local: Option<Box<Address>>,
+    security: Security,
+    layer: Option<DetachedLayer>,
     wait: Wait,
     /// A background subrequest still has the descriptor.
     shared: bool,
@@ -61,6 +63,8 @@ impl Moved {
             nodelay: connection.nodelay.get(),
             proxy_protocol: connection.client.proxy_protocol.get().cloned(),
             local: connection.client.local.get().cloned(),
+            security: connection.client.security.get(),
+            layer: connection.stream.detach_layer(),
             wait,
             shared: connection.shared.get() || Rc::strong_count(connection) > 1,
         })
@@ -71,6 +75,9 @@ impl Connection {
     /// A connection that another worker has served until now.
     pub(super) fn of_moved(common: Rc<Common>, moved: Moved) -> io::Result<Rc<Connection>> {
         let stream = Stream::from_fd(moved.fd)?;
+        if let Some(layer) = moved.layer {
+            stream.attach_layer(layer);
+        }
         common.services.counts.moved();
         let client = Client {
             number: moved.number,
@@ -80,6 +87,7 @@ impl Connection {
             proxy_protocol: moved.proxy_protocol.map_or_else(OnceCell::new, OnceCell::from),
             local: moved.local.map_or_else(OnceCell::new, OnceCell::from),
             requests: Cell::new(moved.requests),
+            security: Cell::new(moved.security),
         };
         let accepted = Accepted::uncounted(Rc::clone(&common), stream, client);
         accepted.nodelay.set(moved.nodelay);

@@ -27,7 +27,7 @@ use crate::phases::{self, Progress, Waiting};
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Response;
 use crate::upstream::State;
-use crate::{received, sending};
+use crate::{received, secured, sending};
 
 /// Number of bytes received to find out whether unread input is waiting.
 const UNREAD_BYTES_MAX: usize = 4096;
@@ -383,8 +383,10 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
         return Some(400);
     }
     let current = request.current.clone();
+    let mut misdirected = None;
     if let Some(servers) = connection.virtual_servers(&current) {
         received::choose_server(request, servers);
+        misdirected = secured::misdirected(request, servers);
     }
     request.log_head();
     for line in connection.h1().ignored_lines(&request.head) {
@@ -409,12 +411,16 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
             request.send_timeout(),
         )));
     }
+    if misdirected.is_some() {
+        return misdirected;
+    }
     let refused = received::refused_method(request);
     if refused.is_some() {
         // The bytes after the head may be meant for the other end of a tunnel.
         request.persistence.keep_alive = false;
+        return refused;
     }
-    refused
+    secured::check(request)
 }
 
 /// Sends the output as far as the kernel takes it at once; returns whether that was all.

@@ -22,6 +22,7 @@ use crate::conf::ServerId;
 use crate::conf::client::HeadConf;
 use crate::connections::Connections;
 use crate::request::Request;
+use crate::secured::{self, Handshaken};
 
 /// After this time without a request a connection releases the memory for serving requests.
 const BUSY: Duration = Duration::from_secs(1);
@@ -59,6 +60,22 @@ pub fn serve(connection: Rc<Connection>) -> impl Future<Output = ()> {
                 }
                 Received::Leave => return,
                 Received::TimedOut | Received::Closed => break Next::Close,
+            }
+            if secured::is_due(&connection) {
+                match Box::pin(secured::handshake(
+                    &connection,
+                    connection.clone(),
+                    connection.first_timeout(),
+                ))
+                .await
+                {
+                    Handshaken::Encrypted => {
+                        wait = connection.first_wait();
+                        continue;
+                    }
+                    Handshaken::Plain => {}
+                    Handshaken::Failed => break Next::Close,
+                }
             }
             match Box::pin(active(&connection)).await {
                 (Next::Idle, idle) => wait = idle,
@@ -144,9 +161,9 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
             Some(_) => default_server,
             None => match connection.virtual_servers(&current) {
                 Some(servers) => {
-                    let head = &current.conf.server(servers.default_server).head;
-                    connection.h1().set_limits(limits(head));
-                    servers.default_server
+                    let server = secured::server_of(connection, servers);
+                    connection.h1().set_limits(limits(&current.conf.server(server).head));
+                    server
                 }
                 None => {
                     return (Next::Close, Wait { timeout: Duration::ZERO, keep: Duration::ZERO });

@@ -46,7 +46,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// Host from the request line, else from the `Host` field, else the server name.
     "host" => host;
     /// `on` if the connection uses TLS, else empty.
-    "https" => |_, _| false;
+    "https" => |r, out| { if r.client().is_tls() { out.extend_from_slice(b"on"); } true };
     /// `?` if the request has a query string, else empty.
     "is_args" => |r, out| { if !r.uri.query().is_empty() { out.push(b'?'); } true };
     /// `:` if `$request_port` is not empty, else empty.
@@ -94,7 +94,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// The request target as the client sent it, with its query string.
     "request_uri" => |r, out| append(Some(r.head.uri()).filter(|uri| !uri.is_empty()), out);
     /// `http` or `https`.
-    "scheme" => |_, out| append(Some(b"http"), out);
+    "scheme" => |r, out| append(Some(r.client().scheme().as_bytes()), out);
     /// Server address that accepted the request.
     "server_addr" => |r, out| { address::append_local(r.exchange.local(), out); true };
     /// Name of the server that accepted the request.

@@ -1,0 +1,549 @@
+//! `ssl_*` of servers: the rows, and the server that results from them. nginx:
+//! `ngx_http_ssl_module`, `ngx_stream_ssl_module`.
+//!
+//! Called by protocols when the blocks of a server are resolved. What OpenSSL does and this server
+//! does not is refused or warned about here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nowait_conf::{Arity, Cx, Diagnostic, Node, Seconds, Setting, Size, Span, Value, Word, arity};
+use nowait_tls::{
+    ClientCertificates, Identity, Server, ServerSettings, SessionCache, TicketKeys, Versions,
+};
+
+use super::commands::{self, Command};
+use super::files::{self, FileName, Passwords};
+use super::settings::{CipherList, CurveList, Protocols};
+
+/// Minimum size of a session cache: nginx's, of eight pages.
+const CACHE_BYTES_MIN: u64 = 8 * 4096;
+
+/// Sessions of a cache without a size. OpenSSL's default.
+const BUILTIN_SESSIONS: usize = 20 * 1024;
+
+/// Memory for one session of such a cache.
+const BUILTIN_SESSION_BYTES: usize = 512;
+
+/// Early data of a connection, at most. OpenSSL's default.
+const EARLY_DATA_BYTES_MAX: u32 = 16 * 1024;
+
+nowait_conf::setting_enum! {
+    /// `ssl_verify_client`
+    pub enum VerifyClient {
+        /// Clients are not asked for certificates.
+        Off = "off",
+        /// A certificate is required.
+        On = "on",
+        /// A certificate is verified if there is one.
+        Optional = "optional",
+        /// A certificate's issuer need not be known.
+        OptionalNoCa = "optional_no_ca",
+    }
+}
+
+nowait_conf::setting_enum! {
+    /// `ssl_ocsp`
+    pub enum Ocsp {
+        /// Responders are not asked.
+        Off = "off",
+        /// They are asked about each certificate of a chain.
+        On = "on",
+        /// They are asked about the client's own certificate.
+        Leaf = "leaf",
+    }
+}
+
+nowait_conf::directives! {
+    /// TLS of servers.
+    #[derive(Debug)]
+    module "ssl";
+    pub struct SslConf with SslConfLayer;
+
+    /// The file with the server's certificate, followed by the intermediate ones, in PEM; or
+    /// `data:` and its contents. Relative names are resolved against the directory of the
+    /// configuration file. Repeat it for certificates with keys of other types, such as ECDSA and
+    /// RSA; each client gets the first that suits it.
+    ///
+    /// Files are read when the configuration is read, with the rights of the master process.
+    ssl_certificate: Vec<FileName>, in HTTP | SERVER, args "file | data:...";
+    /// The file with the private key of the certificate, in PEM; or `data:` and its contents. One
+    /// for each `ssl_certificate`, in the same order. Keys in OpenSSL's engines and stores are not
+    /// supported.
+    ssl_certificate_key: Vec<FileName>, in HTTP | SERVER, args "file | data:...";
+    /// Accepted for compatibility: certificates are loaded with the configuration.
+    ssl_certificate_cache: CertificateCache = "off", in HTTP | SERVER, args "off | max=number [inactive=time] [valid=time]";
+    /// Encrypted Client Hello does not exist here: ignored with a warning.
+    ssl_ech_file: Vec<FileName>, in HTTP | SERVER, args "file";
+    /// The file with passwords of encrypted keys, one per line. They are tried in turn.
+    ssl_password_file: Option<Passwords>, in HTTP | SERVER, args "file";
+    /// Certificates are never compressed: `on` is ignored with a warning.
+    ssl_certificate_compression: bool = "off", in HTTP | SERVER, args "on | off";
+    /// Accepted for compatibility: no cipher suite uses these parameters.
+    ssl_dhparam: Option<FileName>, in HTTP | SERVER, args "file";
+    /// Groups for the key exchange, in order of preference. `auto` is
+    /// `X25519MLKEM768:X25519:prime256v1:secp384r1`; besides, there are `SecP256r1MLKEM768`,
+    /// `MLKEM768` and `MLKEM1024`. Others are ignored with a warning.
+    ssl_ecdh_curve: CurveList = "auto", in HTTP | SERVER, args "curve[:curve]...";
+    /// Protocol versions. Those before TLS 1.2 do not exist here: they are ignored with a warning, or
+    /// refused if no other one is named.
+    ssl_protocols: Protocols = "TLSv1.2 TLSv1.3", in HTTP | SERVER, args "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]";
+    /// Cipher suites of TLS 1.2, in OpenSSL's language. ECDHE suites with AES-GCM or
+    /// ChaCha20-Poly1305 exist here; others are ignored with a warning.
+    ssl_ciphers: CipherList = "HIGH:!aNULL:!MD5", in HTTP | SERVER, args "ciphers";
+    /// Whether clients are asked for a certificate. `on`: requests without a valid one are answered
+    /// with 400 (`error_page` may name 495 and 496). `optional`: a certificate is verified if there
+    /// is one. `optional_no_ca`: its issuer need not be known; the backend has to verify it.
+    ssl_verify_client: VerifyClient = "off", in HTTP | SERVER, args "on | off | optional | optional_no_ca";
+    /// Maximum number of intermediate certificates in the chain of a client.
+    ssl_verify_depth: usize = "1", in HTTP | SERVER, args "number";
+    /// The file with trusted certificates of authorities, in PEM, whose names are sent to clients.
+    ssl_client_certificate: Option<FileName>, in HTTP | SERVER, args "file";
+    /// The file with trusted certificates of authorities, in PEM, whose names are not sent to
+    /// clients.
+    ssl_trusted_certificate: Option<FileName>, in HTTP | SERVER, args "file";
+    /// Cipher suites are chosen by the server's preference, not the client's.
+    ssl_prefer_server_ciphers: bool = "off", in HTTP | SERVER, args "on | off";
+    /// Where sessions are kept for clients that do not use tickets: in a cache that servers share by
+    /// its name, and that survives reloads (`shared`), in one of the server's own (`builtin`), or
+    /// not at all (`off`, `none`).
+    ssl_session_cache: SessionCaching = "none", in HTTP | SERVER, args "off | none | [builtin[:size]] [shared:name:size]";
+    /// Session tickets, with which clients keep their sessions themselves.
+    ssl_session_tickets: bool = "on", in HTTP | SERVER, args "on | off";
+    /// A file of 48 or 80 random bytes with a key for session tickets. The first seals new ones, all
+    /// open old ones. By default keys are generated, replaced after `ssl_session_timeout`, and kept
+    /// by reloads.
+    ssl_session_ticket_key: Vec<FileName>, in HTTP | SERVER, args "file";
+    /// How long clients may resume their sessions.
+    ssl_session_timeout: Seconds = "5m", in HTTP | SERVER, args "time";
+    /// The file with certificate revocation lists, in PEM. Each issuer of a chain needs one.
+    ssl_crl: Option<FileName>, in HTTP | SERVER, args "file";
+    /// Responders are not asked about clients' certificates: `on` and `leaf` are refused.
+    ssl_ocsp: Ocsp = "off", in HTTP | SERVER, args "on | off | leaf";
+    /// Without effect, as `ssl_ocsp` can only be `off`.
+    ssl_ocsp_responder: Option<Word>, in HTTP | SERVER, args "url";
+    /// Without effect, as `ssl_ocsp` can only be `off`.
+    ssl_ocsp_cache: Option<OcspCache>, in HTTP | SERVER, args "off | shared:name:size";
+    /// Sends clients the OCSP response of `ssl_stapling_file` with the certificate. Responders are
+    /// not asked: without the file there is a warning.
+    ssl_stapling: bool = "off", in HTTP | SERVER, args "on | off";
+    /// The file with the OCSP response, in DER, as written by `openssl ocsp -respout`.
+    ssl_stapling_file: Option<FileName>, in HTTP | SERVER, args "file";
+    /// Without effect: responders are not asked.
+    ssl_stapling_responder: Option<Word>, in HTTP | SERVER, args "url";
+    /// Without effect: responders are not asked.
+    ssl_stapling_verify: bool = "off", in HTTP | SERVER, args "on | off";
+    /// A command of OpenSSL's configuration: `Ciphersuites`, `CipherString`, `Groups`, `Curves`,
+    /// `MinProtocol`, `MaxProtocol`, `Protocol`, and of `Options` those about tickets, renegotiation
+    /// and the server's preference. Others are refused.
+    ssl_conf_command: Vec<Command>, in HTTP | SERVER, args "name value";
+    /// Refuses handshakes with clients that ask for a name of this server, or for none.
+    ssl_reject_handshake: bool = "off", in HTTP | SERVER, args "on | off";
+}
+
+/// What a protocol adds to the settings.
+#[derive(Clone, Debug, Default)]
+pub struct Added {
+    /// `ssl_buffer_size`; zero: the largest records.
+    pub record_bytes: usize,
+    /// `ssl_early_data`
+    pub early_data: bool,
+    /// Application protocols in order of preference.
+    pub alpn: Vec<Vec<u8>>,
+}
+
+/// TLS of a virtual server.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// The server; `None`: it has no certificate.
+    pub server: Option<Server>,
+    /// `ssl_reject_handshake`
+    pub rejects: bool,
+    /// `ssl_verify_client`
+    pub verify: VerifyClient,
+}
+
+impl Default for ServerTls {
+    fn default() -> Self {
+        Self { server: None, rejects: false, verify: VerifyClient::Off }
+    }
+}
+
+impl ServerTls {
+    /// Whether connections can be made to it: with a certificate, or to be refused.
+    pub fn is_usable(&self) -> bool {
+        self.server.is_some() || self.rejects
+    }
+}
+
+/// What servers of one configuration share, and a reload keeps: caches and ticket keys.
+#[derive(Debug, Default)]
+pub struct Shared {
+    caches: BTreeMap<String, Zone>,
+    tickets: Option<Arc<TicketKeys>>,
+}
+
+#[derive(Debug)]
+struct Zone {
+    bytes: u64,
+    cache: Arc<SessionCache>,
+}
+
+impl Shared {
+    /// Takes over the sessions of the configuration before.
+    pub fn adopt(&self, previous: &Self) {
+        for (name, zone) in &self.caches {
+            if let Some(before) = previous.caches.get(name) {
+                zone.cache.adopt(&before.cache);
+            }
+        }
+        if let (Some(own), Some(before)) = (&self.tickets, &previous.tickets) {
+            own.adopt(before);
+        }
+    }
+
+    /// The cache of a zone.
+    fn cache(
+        &mut self,
+        zone: &ZoneSetting,
+        timeout: Duration,
+    ) -> Result<Arc<SessionCache>, Diagnostic> {
+        let ZoneSetting { name, bytes, word } = zone;
+        let known = self.caches.entry(name.clone()).or_insert_with(|| {
+            let size = usize::try_from(*bytes).unwrap_or(usize::MAX);
+            Zone { bytes: *bytes, cache: Arc::new(SessionCache::new(size, timeout)) }
+        });
+        match known.bytes == *bytes {
+            true => Ok(known.cache.clone()),
+            false => Err(word.error(format!(
+                "the size {bytes} of shared memory zone \"{name}\" conflicts with already declared \
+                 size {}",
+                known.bytes
+            ))),
+        }
+    }
+
+    fn tickets(&mut self) -> Result<Arc<TicketKeys>, Diagnostic> {
+        if let Some(keys) = &self.tickets {
+            return Ok(keys.clone());
+        }
+        let keys = TicketKeys::generated().map_err(|error| Diagnostic::emerg(error.to_string()))?;
+        Ok(self.tickets.insert(Arc::new(keys)).clone())
+    }
+}
+
+impl SslConf {
+    /// Makes the server of these settings.
+    ///
+    /// # Errors
+    /// A file can't be used, or settings exclude each other.
+    pub fn build(&self, cx: &mut Cx<'_>, added: Added) -> Result<ServerTls, Diagnostic> {
+        let mut tls = ServerTls {
+            server: None,
+            rejects: self.ssl_reject_handshake,
+            verify: self.ssl_verify_client,
+        };
+        let pairs = self.pairs()?;
+        if pairs.is_empty() && !tls.rejects {
+            return Ok(tls);
+        }
+        if self.ssl_ocsp != Ocsp::Off {
+            return Err(Diagnostic::emerg(
+                "\"ssl_ocsp\" is not supported: responders are not asked",
+            )
+            .at(pairs.first().map_or(Span::BUILT_IN, |(certificate, _)| certificate.span))
+            .hint("remove the line, or name revocation lists by ssl_crl"));
+        }
+        self.warn(cx);
+        let identities = self.identities(cx, &pairs)?;
+        let client_certificates = self.client_certificates(cx)?;
+        if let Some(dhparam) = self.ssl_dhparam.as_ref().and_then(FileName::word) {
+            files::der(cx, dhparam)?;
+        }
+        let mut settings = ServerSettings {
+            identities,
+            versions: self.ssl_protocols.versions,
+            ciphers: self.ssl_ciphers.0.clone(),
+            prefers_own_ciphers: self.ssl_prefer_server_ciphers,
+            groups: self.ssl_ecdh_curve.0.clone(),
+            alpn: added.alpn,
+            client_certificates,
+            tickets: None,
+            cache: None,
+            session_timeout: Some(Duration::from_secs(self.ssl_session_timeout.0)),
+            early_data_bytes_max: if added.early_data { EARLY_DATA_BYTES_MAX } else { 0 },
+            record_bytes: added.record_bytes,
+            key_log: None,
+        };
+        let mut tickets = self.ssl_session_tickets;
+        for command in &self.ssl_conf_command {
+            let target = commands::Target {
+                versions: &mut settings.versions,
+                ciphers: &mut settings.ciphers,
+                groups: &mut settings.groups,
+                prefers_own_ciphers: &mut settings.prefers_own_ciphers,
+                tickets: &mut tickets,
+            };
+            command.apply(cx, target)?;
+        }
+        self.resumption(cx, &mut settings, tickets)?;
+        if pairs.is_empty() {
+            return Ok(tls);
+        }
+        let Versions { tls12, tls13 } = settings.versions;
+        let server = Server::new(settings).map_err(|error| {
+            let error = Diagnostic::emerg(error.to_string());
+            let error = match pairs.first() {
+                Some((certificate, _)) => error.at(certificate.span),
+                None => error,
+            };
+            match (tls12, tls13) {
+                (true, false) => error.hint("add TLSv1.3 to ssl_protocols, or correct ssl_ciphers"),
+                _ => error,
+            }
+        })?;
+        tls.server = Some(server);
+        Ok(tls)
+    }
+
+    /// Certificates with their keys.
+    fn pairs(&self) -> Result<Vec<(&Word, &Word)>, Diagnostic> {
+        let all = self.ssl_certificate.iter().enumerate();
+        all.map(|(n, FileName(certificate))| match self.ssl_certificate_key.get(n) {
+            Some(FileName(key)) => Ok((certificate, key)),
+            None => Err(certificate
+                .error(format!(
+                    "no \"ssl_certificate_key\" is defined for certificate \"{certificate}\""
+                ))
+                .hint("add a line with ssl_certificate_key and the file of its private key")),
+        })
+        .collect()
+    }
+
+    fn identities(
+        &self,
+        cx: &mut Cx<'_>,
+        pairs: &[(&Word, &Word)],
+    ) -> Result<Vec<Identity>, Diagnostic> {
+        let staple = self.ssl_stapling_file.as_ref().and_then(FileName::word);
+        let staple = match staple.filter(|_| self.ssl_stapling) {
+            Some(file) => Some(files::der(cx, file)?),
+            None => None,
+        };
+        let passwords = self.ssl_password_file.clone().unwrap_or_default();
+        let mut identities = Vec::with_capacity(pairs.len());
+        for (certificate, key) in pairs {
+            for word in [certificate, key] {
+                if word.text.contains(&b'$') && !word.text.starts_with(b"data:") {
+                    return Err(word
+                        .error("variables in names of certificates are not supported")
+                        .hint("write one server block per certificate"));
+                }
+            }
+            identities.push(files::identity(cx, certificate, key, &passwords, staple.clone())?);
+        }
+        Ok(identities)
+    }
+
+    fn client_certificates(
+        &self,
+        cx: &mut Cx<'_>,
+    ) -> Result<Option<ClientCertificates>, Diagnostic> {
+        let client = self.ssl_client_certificate.as_ref().and_then(FileName::word);
+        let trusted = self.ssl_trusted_certificate.as_ref().and_then(FileName::word);
+        let crl = self.ssl_crl.as_ref().and_then(FileName::word);
+        let is_asked = self.ssl_verify_client != VerifyClient::Off;
+        let needs = is_asked && self.ssl_verify_client != VerifyClient::OptionalNoCa;
+        if needs && client.is_none() && trusted.is_none() {
+            return Err(Diagnostic::emerg(
+                "no ssl_client_certificate or ssl_trusted_certificate for ssl_verify_client",
+            )
+            .hint(
+                "name the file with the certificates of those who issue certificates to clients",
+            ));
+        }
+        let named = match client.filter(|_| is_asked) {
+            Some(word) => files::certificates(cx, word)?,
+            None => Vec::new(),
+        };
+        let mut all = named.clone();
+        if let Some(word) = trusted {
+            all.extend(files::certificates(cx, word)?);
+        }
+        let verifier = Arc::new(files::verifier(cx, all, crl, self.ssl_verify_depth)?);
+        Ok(is_asked.then_some(ClientCertificates { verifier, named }))
+    }
+
+    /// How sessions are resumed.
+    fn resumption(
+        &self,
+        cx: &mut Cx<'_>,
+        settings: &mut ServerSettings,
+        tickets: bool,
+    ) -> Result<(), Diagnostic> {
+        let timeout = Duration::from_secs(self.ssl_session_timeout.0);
+        let own = |sessions: usize| {
+            let bytes = sessions.saturating_mul(BUILTIN_SESSION_BYTES);
+            Some(Arc::new(SessionCache::new(bytes, timeout)))
+        };
+        settings.cache = match &self.ssl_session_cache {
+            SessionCaching::Shared(zone) => Some(cx.global::<Shared>().cache(zone, timeout)?),
+            SessionCaching::Builtin(sessions) => own(*sessions),
+            // Early data needs a cache, so that nobody can replay it.
+            SessionCaching::None if settings.early_data_bytes_max > 0 => own(BUILTIN_SESSIONS),
+            SessionCaching::None => None,
+        };
+        if !tickets {
+            return Ok(());
+        }
+        settings.tickets = Some(match &self.ssl_session_ticket_key[..] {
+            [] => cx.global::<Shared>().tickets()?,
+            words => {
+                let mut keys = Vec::with_capacity(words.len());
+                for FileName(word) in words {
+                    keys.push(files::ticket_key(cx, word)?);
+                }
+                let keys = TicketKeys::fixed(keys);
+                Arc::new(keys.map_err(|error| words[0].0.error(error.to_string()))?)
+            }
+        });
+        Ok(())
+    }
+
+    /// Warns about what has no effect here.
+    fn warn(&self, cx: &mut Cx<'_>) {
+        let place = self.ssl_certificate.first().map(|FileName(word)| word.span);
+        let mut warn = |text: &str, hint: &str| {
+            let warning = Diagnostic::warn(text).hint(hint);
+            cx.report(match place {
+                Some(span) => warning.at(span),
+                None => warning,
+            });
+        };
+        if self.ssl_certificate_compression {
+            warn("\"ssl_certificate_compression\" ignored", "certificates are sent uncompressed");
+        }
+        if !self.ssl_ech_file.is_empty() {
+            warn("\"ssl_ech_file\" ignored", "Encrypted Client Hello does not exist here");
+        }
+        let has_file = self.ssl_stapling_file.as_ref().and_then(FileName::word).is_some();
+        if self.ssl_stapling && !has_file {
+            warn(
+                "\"ssl_stapling\" ignored: OCSP responders are not asked",
+                "name a file with the response: ssl_stapling_file; or remove the line",
+            );
+        }
+    }
+}
+
+/// `ssl_session_cache`
+#[derive(Clone, Debug)]
+pub enum SessionCaching {
+    /// No cache.
+    None,
+    /// The server's own, for so many sessions.
+    Builtin(usize),
+    /// A shared one.
+    Shared(ZoneSetting),
+}
+
+/// A zone: `shared:NAME:SIZE`.
+#[derive(Clone, Debug)]
+pub struct ZoneSetting {
+    name: String,
+    bytes: u64,
+    word: Word,
+}
+
+impl ZoneSetting {
+    /// `None`: malformed.
+    fn parse(word: &Word) -> Option<Self> {
+        let rest = std::str::from_utf8(&word.text).ok()?.strip_prefix("shared:")?;
+        let (name, size) = rest.split_once(':').filter(|(name, _)| !name.is_empty())?;
+        let Size(bytes) = Size::from_word(size.as_bytes()).ok()?;
+        Some(Self { name: name.to_owned(), bytes, word: word.clone() })
+    }
+}
+
+impl Setting for SessionCaching {
+    const ARITY: Arity = arity::between(1, 2);
+
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let mut caching = Self::None;
+        let mut shared = None;
+        for word in &node.args {
+            let invalid = || {
+                word.error(format!("invalid session cache \"{word}\""))
+                    .expected("off, none, builtin[:sessions] or shared:name:size")
+            };
+            match &word.text[..] {
+                b"off" | b"none" => caching = Self::None,
+                b"builtin" => caching = Self::Builtin(BUILTIN_SESSIONS),
+                text => match text.strip_prefix(b"builtin:") {
+                    Some(number) => {
+                        let sessions = usize::from_word(number).map_err(|_| invalid())?;
+                        caching = Self::Builtin(sessions);
+                    }
+                    None => {
+                        let zone = ZoneSetting::parse(word).ok_or_else(invalid)?;
+                        if zone.bytes < CACHE_BYTES_MIN {
+                            return Err(word
+                                .error(format!("session cache \"{word}\" is too small"))
+                                .expected("at least 32k; 1m holds about 2,000 sessions"));
+                        }
+                        shared = Some(zone);
+                    }
+                },
+            }
+        }
+        Ok(shared.map_or(caching, Self::Shared))
+    }
+}
+
+/// `ssl_ocsp_cache`, checked.
+#[derive(Clone, Copy, Debug)]
+pub struct OcspCache;
+
+impl Setting for OcspCache {
+    const ARITY: Arity = arity::exactly(1);
+
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        match ZoneSetting::parse(word) {
+            _ if *word == "off" => Ok(Self),
+            Some(zone) if zone.bytes >= CACHE_BYTES_MIN => Ok(Self),
+            Some(_) => Err(word.error(format!("OCSP cache \"{word}\" is too small"))),
+            None => Err(word.error(format!("invalid OCSP cache \"{word}\""))),
+        }
+    }
+}
+
+/// `ssl_certificate_cache`, checked.
+#[derive(Clone, Copy, Debug)]
+pub struct CertificateCache;
+
+impl Setting for CertificateCache {
+    const ARITY: Arity = arity::between(1, 3);
+
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let (mut max, mut off) = (0, false);
+        for word in &node.args {
+            let invalid = || word.error(format!("invalid parameter \"{word}\""));
+            let value = |name: &[u8]| word.text.strip_prefix(name);
+            if let Some(number) = value(b"max=") {
+                max = usize::from_word(number).ok().filter(|max| *max > 0).ok_or_else(invalid)?;
+            } else if let Some(time) = value(b"inactive=").or_else(|| value(b"valid=")) {
+                Seconds::from_word(time).map_err(|_| invalid())?;
+            } else if *word == "off" {
+                off = true;
+            } else {
+                return Err(invalid());
+            }
+        }
+        match off || max > 0 {
+            true => Ok(Self),
+            false => Err(node.error(format!("\"{}\" must have the \"max\" parameter", node.name))),
+        }
+    }
+}

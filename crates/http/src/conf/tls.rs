@@ -1,0 +1,64 @@
+//! TLS of virtual servers: settings that only HTTP has, and what its listeners demand. nginx:
+//! `ngx_http_ssl_module`.
+
+use nowait_conf::{Cx, Diagnostic, Scope, Size};
+use nowait_front::servers::Listen;
+use nowait_front::tls::conf::{Added, ServerTls, SslConf};
+
+use super::Server;
+
+nowait_conf::directives! {
+    /// What HTTP adds.
+    #[derive(Debug)]
+    module "ssl";
+    pub struct HttpSslConf with HttpSslConfLayer;
+
+    /// Maximum of data in a record, up to 16k. Smaller records reach slow clients sooner; larger
+    /// ones cost less.
+    ssl_buffer_size: Size = "16k", in HTTP | SERVER, args "size";
+    /// Accepts data that clients of TLS 1.3 send along with their first message when they resume a
+    /// session. A session is used once, so such data cannot be replayed. `$ssl_early_data` tells
+    /// backends.
+    ssl_early_data: bool = "off", in HTTP | SERVER, args "on | off";
+}
+
+/// The application protocols that are offered, by preference. The connection's task looks at the
+/// result of the negotiation after the handshake.
+const PROTOCOLS: &[&[u8]] = &[b"http/1.1", b"http/1.0", b"http/0.9"];
+
+/// TLS of the server that a chain of blocks describes.
+pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> ServerTls {
+    let conf = SslConf::resolve(cx, chain);
+    let own = HttpSslConf::resolve(cx, chain);
+    let added = Added {
+        record_bytes: usize::try_from(own.ssl_buffer_size.0).unwrap_or(usize::MAX),
+        early_data: own.ssl_early_data,
+        alpn: PROTOCOLS.iter().map(|name| name.to_vec()).collect(),
+    };
+    let built = conf.build(cx, added);
+    cx.accept(built).unwrap_or_default()
+}
+
+/// Reports addresses with `ssl` whose servers have no certificate. nginx: `ngx_http_ssl_init`.
+pub fn check(cx: &mut Cx<'_>, listens: &[Listen], servers: &[Server]) {
+    if cx.diagnostics().has_errors() {
+        return;
+    }
+    for servers_of_address in listens.iter().flat_map(Listen::all) {
+        let Some(span) = servers_of_address.ssl else { continue };
+        let tls = |id: nowait_front::servers::ServerId| &servers[id.0 as usize].tls;
+        let default = tls(servers_of_address.default_server);
+        // A default server that refuses handshakes leaves it to the others to have certificates.
+        let is_complete = default.server.is_some()
+            || default.rejects && servers_of_address.all.iter().all(|id| tls(*id).is_usable());
+        if !is_complete {
+            cx.report(
+                Diagnostic::emerg(
+                    "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive",
+                )
+                .at(span)
+                .hint("add ssl_certificate and ssl_certificate_key with the files to the server"),
+            );
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! TLS between the client and HTTP: handshakes, and what TLS means for requests. nginx:
+//! `ngx_http_ssl_handshake`, `ngx_http_ssl_servername`, and the beginning of
+//! `ngx_http_process_request`.
+//!
+//! Called by front ends: when the first bytes of a connection have arrived, and when a request's head
+//! is complete. The handshake itself is in `nowait_front::tls`.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use nowait_front::servers::{ServerId, Virtual};
+use nowait_front::tls::conf::VerifyClient;
+use nowait_front::tls::{self, Failure, Fault, Handshake, Server, Tls};
+use nowait_runtime::buf::RecvBuf;
+use nowait_runtime::now;
+
+use crate::accepted::Accepted;
+use crate::client::Security;
+use crate::exchange::Exchange;
+use crate::generation::Current;
+use crate::log::Level;
+use crate::request::Request;
+use crate::special_pages::internal;
+
+/// Handshakes in progress of a worker, at most; further connections are closed. One takes up to
+/// 64 KB until the client's hello is complete, and about 20 KB then.
+pub(crate) const HANDSHAKES_MAX: usize = 4096;
+
+/// Result of a handshake.
+pub(crate) enum Handshaken {
+    /// The connection speaks TLS: its first request is still to come.
+    Encrypted,
+    /// The client speaks plain HTTP: its request gets an error.
+    Plain,
+    /// The connection must be closed.
+    Failed,
+}
+
+/// Whether the bytes that have arrived begin a handshake.
+pub(crate) fn is_due(connection: &Accepted) -> bool {
+    let client = &connection.client;
+    if client.requests.get() > 0 || client.security.get() != Security::Plain {
+        return false;
+    }
+    let current = connection.all().current();
+    connection.virtual_servers(&current).is_some_and(|servers| servers.ssl.is_some())
+}
+
+/// Makes the handshake within this time. `exchange` is for logs.
+pub(crate) async fn handshake(
+    connection: &Accepted,
+    exchange: Rc<dyn Exchange>,
+    timeout: Duration,
+) -> Handshaken {
+    let all = connection.all();
+    let current = all.current();
+    let Some(servers) = connection.virtual_servers(&current) else { return Handshaken::Failed };
+    let counts = &all.services.counts;
+    let Some(_entered) = all.enter_handshake(HANDSHAKES_MAX) else {
+        counts.handshake_refused();
+        let text = format_args!("{HANDSHAKES_MAX} SSL handshakes are in progress");
+        log(exchange, &current, servers, Level::Error, text);
+        return Handshaken::Failed;
+    };
+    let settings = Handshake {
+        timeout,
+        pool: current.compute_pool().clone(),
+        client: connection.client.number,
+    };
+    let first = connection.input.replace(RecvBuf::empty());
+    let choose = |hello: &tls::Hello| choose(&current, servers, hello);
+    match tls::accept(&connection.stream, &first, &settings, choose).await {
+        Ok(()) => {
+            connection.client.security.set(Security::Tls);
+            counts.handshaken();
+            Handshaken::Encrypted
+        }
+        Err(Failure::PlainHttp(received)) => {
+            connection.client.security.set(Security::PlainOnTls);
+            // It is no more than was received into such a buffer.
+            connection.input.replace(RecvBuf::of(&received).unwrap_or_else(RecvBuf::empty));
+            Handshaken::Plain
+        }
+        Err(failure) => {
+            counts.handshake_failed();
+            log(exchange, &current, servers, level(&failure), format_args!("{failure}"));
+            Handshaken::Failed
+        }
+    }
+}
+
+/// How loud a failure is. As nginx: what clients do is no news.
+fn level(failure: &Failure) -> Level {
+    match failure {
+        Failure::Tls(error) if error.fault() != Fault::Peer => Level::Crit,
+        Failure::Pool(_) => Level::Error,
+        _ => Level::Info,
+    }
+}
+
+fn log(
+    exchange: Rc<dyn Exchange>,
+    current: &Rc<Current>,
+    servers: &Virtual,
+    level: Level,
+    text: std::fmt::Arguments<'_>,
+) {
+    let server = servers.default_server;
+    let request = Request::new(exchange, current.clone(), server, now());
+    request.log(level, format_args!("{text} while SSL handshaking"));
+}
+
+/// The server for a client's hello; `None`: it is refused.
+fn choose(current: &Current, servers: &Virtual, hello: &tls::Hello) -> Option<Server> {
+    let named = hello.server_name().and_then(|name| find(servers, &name));
+    let default = &current.conf.server(servers.default_server).tls;
+    let own = named.map_or(default, |server| &current.conf.server(server).tls);
+    // A server without a certificate is served with the default server's.
+    let server = own.server.as_ref().or(default.server.as_ref());
+    server.filter(|_| !own.rejects).cloned()
+}
+
+/// The server of a name, if there is one besides the default server.
+fn find(servers: &Virtual, name: &str) -> Option<ServerId> {
+    let found = servers.names.lookup(name.as_bytes(), |regex| regex.is_match(name.as_bytes()));
+    found.ok().flatten().copied()
+}
+
+/// The server whose settings hold until a request names its own: that of the name in the handshake,
+/// or the default server.
+pub(crate) fn server_of(connection: &Accepted, servers: &Virtual) -> ServerId {
+    let named = || {
+        let name = |tls: &Tls| find(servers, tls.session().server_name()?);
+        connection.stream.with_layer(name).flatten()
+    };
+    match connection.client.security.get() {
+        Security::Tls => named().unwrap_or(servers.default_server),
+        Security::Plain | Security::PlainOnTls => servers.default_server,
+    }
+}
+
+/// Whether the request's server demands what the handshake did not ask for: it was made with
+/// another server. The status, if the request must be refused.
+pub(crate) fn misdirected(request: &Request, servers: &Virtual) -> Option<u16> {
+    if !request.client().is_tls() {
+        return None;
+    }
+    let host = request.head.host().unwrap_or_default();
+    if host.is_empty() {
+        return None;
+    }
+    let mut is_other = false;
+    request.exchange.with_tls(&mut |tls| {
+        is_other = tls
+            .session()
+            .server_name()
+            .is_some_and(|name| name.as_bytes() != host && find(servers, name).is_some());
+    });
+    if !is_other {
+        return None;
+    }
+    let named = std::str::from_utf8(host).ok().and_then(|host| find(servers, host));
+    let server = request.current.conf.server(named.unwrap_or(servers.default_server));
+    if server.tls.verify == VerifyClient::Off {
+        return None;
+    }
+    request.log(
+        Level::Info,
+        format_args!(
+            "client attempted to request the server name different from the one that was \
+             negotiated while reading client request headers"
+        ),
+    );
+    Some(421)
+}
+
+/// Whether the connection is what the request's server demands: encrypted, with a certificate of the
+/// client. The status, if the request must be refused.
+pub(crate) fn check(request: &Request) -> Option<u16> {
+    match request.client().security.get() {
+        Security::Plain => return None,
+        Security::PlainOnTls => {
+            let text = "client sent plain HTTP request to HTTPS port";
+            let step = "while reading client request headers";
+            request.log(Level::Info, format_args!("{text} {step}"));
+            return Some(internal::TO_HTTPS);
+        }
+        Security::Tls => {}
+    }
+    let verify = request.server().tls.verify;
+    if verify == VerifyClient::Off {
+        return None;
+    }
+    let mut trust = None;
+    request.exchange.with_tls(&mut |tls| trust = tls.session().trust());
+    let step = "while reading client request headers";
+    match trust {
+        Some(Err(why)) if verify != VerifyClient::OptionalNoCa || !why.is_missing_ca() => {
+            let text = "client SSL certificate verify error";
+            request.log(Level::Info, format_args!("{text}: ({why}) {step}"));
+            Some(internal::CERT_ERROR)
+        }
+        None if verify == VerifyClient::On => {
+            let text = "client sent no required SSL certificate";
+            request.log(Level::Info, format_args!("{text} {step}"));
+            Some(internal::NO_CERT)
+        }
+        _ => None,
+    }
+}

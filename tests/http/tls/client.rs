@@ -1,0 +1,141 @@
+//! A TLS client, and an authority that makes certificates.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use nowait_testkit::{Server, wait};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+/// A certificate with its key, in PEM.
+pub struct Issued {
+    pub chain: String,
+    pub key: String,
+}
+
+/// Issues certificates.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub pem: String,
+}
+
+impl Authority {
+    pub fn new(name: &str) -> Authority {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { issuer: Issuer::new(params, key), pem }
+    }
+
+    /// A certificate for a server, or a client, of this name.
+    pub fn issue(&self, name: &str) -> Issued {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Issued { chain: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    /// What a client needs to trust it; sessions are resumed by clients with the same settings.
+    pub fn client(&self, own: Option<&Issued>) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
+        let builder = ClientConfig::builder().with_root_certificates(roots);
+        let mut config = match own {
+            None => builder.with_no_client_auth(),
+            Some(Issued { chain, key }) => {
+                let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(chain.map(Result::unwrap).collect(), key).unwrap()
+            }
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Arc::new(config)
+    }
+}
+
+/// A connection.
+pub struct TlsClient {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+}
+
+impl TlsClient {
+    /// Connects, and asks for the server of this name.
+    pub fn new(server: &Server, config: &Arc<ClientConfig>, name: &str) -> TlsClient {
+        TlsClient::over(TcpStream::connect(server.addr()).unwrap(), config, name)
+    }
+
+    pub fn over(socket: TcpStream, config: &Arc<ClientConfig>, name: &str) -> TlsClient {
+        socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let connection = ClientConnection::new(config.clone(), name).unwrap();
+        TlsClient { stream: StreamOwned::new(connection, socket) }
+    }
+
+    pub fn tls(&self) -> &ClientConnection {
+        &self.stream.conn
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+        self.stream.flush().unwrap();
+    }
+
+    pub fn reader(&mut self) -> impl Read {
+        &mut self.stream
+    }
+
+    /// Asks `localhost`; returns the head and the body of the response.
+    pub fn get(&mut self, target: &str) -> (String, Vec<u8>) {
+        self.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        self.response()
+    }
+
+    /// Receives a response with a `Content-Length`.
+    pub fn response(&mut self) -> (String, Vec<u8>) {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            self.stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+        self.stream.read_exact(&mut body).unwrap();
+        (head, body)
+    }
+
+    /// Asks, and returns the body as a text.
+    pub fn text(&mut self, target: &str) -> String {
+        String::from_utf8(self.get(target).1).unwrap()
+    }
+
+    /// Receives until the server ends its side, and checks that it says so by `close_notify`.
+    pub fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        self.stream.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"");
+    }
+
+    /// Why the handshake fails.
+    pub fn failure(mut self) -> String {
+        while self.stream.conn.is_handshaking() {
+            if let Err(error) = self.stream.conn.complete_io(&mut self.stream.sock) {
+                return error.to_string();
+            }
+        }
+        // With TLS 1.3, the client is done before the server looks at its certificate.
+        match self.stream.read(&mut [0]) {
+            Ok(_) => panic!("the handshake succeeded"),
+            Err(error) => error.to_string(),
+        }
+    }
+}

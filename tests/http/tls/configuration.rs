@@ -1,0 +1,88 @@
+//! What `-t` says about certificates, keys and settings.
+
+use nowait_testkit::ServerBuilder;
+
+use super::{Authority, secured};
+use crate::stage::site;
+
+/// The error of a configuration that is refused.
+#[track_caller]
+fn refused(site: ServerBuilder) -> String {
+    match site.try_start() {
+        Ok(_) => panic!("it was accepted"),
+        Err(failure) => failure.stderr,
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let authority = Authority::new("CA");
+    let (own, other) = (authority.issue("localhost"), authority.issue("other"));
+    let with = |lines: &str| {
+        let http = format!("server {{ listen 127.0.0.1:%%PORT%% ssl;\n{lines}\n}}");
+        site(&http)
+            .file("own.pem", &own.chain)
+            .file("own.key", &own.key)
+            .file("other.key", &other.key)
+            .file("text", "no PEM")
+    };
+    for (lines, expected) in [
+        ("", "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive"),
+        ("ssl_certificate own.pem;", "no \"ssl_certificate_key\" is defined for certificate"),
+        ("ssl_certificate x.pem; ssl_certificate_key own.key;", "No such file or directory"),
+        ("ssl_certificate own.pem; ssl_certificate_key x.key;", "cannot load certificate key"),
+        ("ssl_certificate text; ssl_certificate_key own.key;", "no start line"),
+        ("ssl_certificate own.pem; ssl_certificate_key text;", "no start line"),
+        ("ssl_certificate own.pem; ssl_certificate_key other.key;", "key values mismatch"),
+        (
+            "ssl_certificate own.pem; ssl_certificate_key own.key; ssl_verify_client on;",
+            "no ssl_client_certificate or ssl_trusted_certificate for ssl_verify_client",
+        ),
+        (
+            "ssl_certificate own.pem; ssl_certificate_key own.key; ssl_protocols TLSv1;",
+            "no protocol of \"ssl_protocols\" exists here",
+        ),
+        (
+            "ssl_certificate own.pem; ssl_certificate_key own.key; ssl_ciphers FOO;",
+            "no cipher match",
+        ),
+        (
+            "ssl_certificate own.pem; ssl_certificate_key own.key; ssl_ecdh_curve foo;",
+            "SSL_CTX_set1_curves_list(\"foo\") failed",
+        ),
+        (
+            "ssl_certificate own.pem; ssl_certificate_key own.key; ssl_ocsp on;",
+            "\"ssl_ocsp\" is not supported",
+        ),
+        (
+            "ssl_certificate own.pem; ssl_certificate_key own.key; ssl_session_cache shared:a:1k;",
+            "session cache \"shared:a:1k\" is too small",
+        ),
+        (
+            "ssl_certificate own.pem; ssl_certificate_key own.key; ssl_conf_command Foo bar;",
+            "SSL_CONF_cmd(\"Foo\", \"bar\") failed",
+        ),
+    ] {
+        let error = refused(with(lines));
+        assert!(error.contains(expected), "{lines}: {error}");
+    }
+}
+
+#[test]
+fn private_keys_are_in_no_dump() {
+    let authority = Authority::new("CA");
+    let server = secured(&authority, "").start();
+    let command = server
+        .binary()
+        .command()
+        .args(["-T", "-p"])
+        .arg(server.dir())
+        .arg("-c")
+        .arg(server.dir().join("nginx.conf"))
+        .output();
+    let dump = String::from_utf8(command.unwrap().stdout).unwrap();
+    assert!(dump.contains("ssl_certificate_key own.key"), "{dump}");
+    assert!(!dump.contains("PRIVATE KEY"));
+    assert!(!server.log().contains("PRIVATE KEY"));
+    server.stop();
+}

@@ -1,0 +1,156 @@
+//! Requests over TLS.
+
+use std::io::Write;
+
+use nowait_testkit::server::Signal;
+
+use super::{Authority, TlsClient, beside, secured};
+use crate::stage::{ask, on_each_driver, site, wait_file};
+
+#[test]
+fn requests_and_responses_are_encrypted() {
+    let authority = Authority::new("CA");
+    let content = "location /v { return 200 \"$scheme $server_name\"; }\n\
+                   location /r { return 301 /x; }";
+    let big: Vec<u8> = (0..3_000_000u32).map(|n| (n * 7 + n / 251) as u8).collect();
+    let site = secured(&authority, content).file("html/small", "hello").file("html/big", &big);
+    on_each_driver(&site, |server| {
+        let config = authority.client(None);
+        let mut client = TlsClient::new(server, &config, "localhost");
+        assert_eq!(client.text("/small"), "hello");
+        assert_eq!(client.text("/v"), "https localhost");
+        assert!(client.get("/big").1 == big);
+        let (head, _) = client.get("/r");
+        let port = server.port();
+        assert!(head.contains(&format!("Location: https://localhost:{port}/x\r\n")), "{head}");
+        assert_eq!(client.tls().alpn_protocol(), Some(&b"http/1.1"[..]));
+        client.send("GET /v HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        assert_eq!(client.response().1, b"https localhost");
+        client.expect_end();
+    });
+}
+
+#[test]
+fn the_name_in_the_handshake_chooses_the_server() {
+    let authority = Authority::new("CA");
+    let other = authority.issue("other.example");
+    let more = "server { listen 127.0.0.1:%%PORT%% ssl; server_name other.example;\n\
+                ssl_certificate other.pem; ssl_certificate_key other.key;\n\
+                location / { return 200 \"$server_name $host\"; } }\n";
+    let site = beside(&authority, "location / { return 200 localhost; }", more);
+    let site = site.file("other.pem", other.chain).file("other.key", other.key);
+    on_each_driver(&site, |server| {
+        let config = authority.client(None);
+        let mut client = TlsClient::new(server, &config, "other.example");
+        // The host of the request counts, wherever the connection leads.
+        assert_eq!(client.text("/"), "localhost");
+        client.send("GET / HTTP/1.0\r\n\r\n");
+        assert_eq!(client.response().1, b"other.example other.example");
+    });
+}
+
+#[test]
+fn plain_http_is_answered_in_plain() {
+    let authority = Authority::new("CA");
+    let content = "location / { return 200 ok; }\nerror_page 497 =200 /plain;\n\
+                   location /plain { return 200 \"plain $scheme\"; }";
+    let own = authority.issue("localhost");
+    let bare = "server { listen 127.0.0.1:%%PORT%% ssl;\n\
+                ssl_certificate own.pem; ssl_certificate_key own.key; }";
+    let bare = site(bare).file("own.pem", own.chain).file("own.key", own.key);
+    on_each_driver(&bare, |server| {
+        let response = ask(server, "/", &[]);
+        assert_eq!(response.status, 400);
+        let text = response.text();
+        assert!(text.contains("The plain HTTP request was sent to HTTPS port"), "{text}");
+    });
+    on_each_driver(&secured(&authority, content), |server| {
+        assert_eq!(ask(server, "/", &[]).text(), "plain http");
+    });
+}
+
+#[test]
+fn sessions_survive_a_reload() {
+    let authority = Authority::new("CA");
+    let content = "location / { return 200 ok; }";
+    on_each_driver(&secured(&authority, content), |server| {
+        let config = authority.client(None);
+        let kind = |server| {
+            let mut client = TlsClient::new(server, &config, "localhost");
+            assert_eq!(client.text("/"), "ok");
+            client.tls().handshake_kind().unwrap()
+        };
+        assert_ne!(kind(server), rustls::HandshakeKind::Resumed);
+        assert_eq!(kind(server), rustls::HandshakeKind::Resumed);
+        // A connection that was open before goes on.
+        let mut open = TlsClient::new(server, &config, "localhost");
+        assert_eq!(open.text("/"), "ok");
+        server.reload();
+        assert_eq!(open.text("/"), "ok");
+        assert_eq!(kind(server), rustls::HandshakeKind::Resumed);
+    });
+}
+
+#[test]
+fn the_proxy_protocol_precedes_the_handshake() {
+    let authority = Authority::new("CA");
+    let own = authority.issue("localhost");
+    let http = "server { listen 127.0.0.1:%%PORT%% ssl proxy_protocol;\n\
+                ssl_certificate own.pem; ssl_certificate_key own.key;\n\
+                location / { return 200 \"$proxy_protocol_addr $https\"; } }";
+    let site = site(http).file("own.pem", own.chain).file("own.key", own.key);
+    on_each_driver(&site, |server| {
+        let mut socket = std::net::TcpStream::connect(server.addr()).unwrap();
+        socket.write_all(b"PROXY TCP4 192.0.2.1 192.0.2.2 123 80\r\n").unwrap();
+        let mut client = TlsClient::over(socket, &authority.client(None), "localhost");
+        assert_eq!(client.text("/"), "192.0.2.1 on");
+    });
+}
+
+#[test]
+fn a_handshake_that_fails_is_logged() {
+    let authority = Authority::new("CA");
+    let site = secured(&authority, "").main("error_log error.log info;");
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        client.send(b"\x16\x03\x01\x00\x02\x01\x00");
+        client.half_close();
+        client.rest();
+        let log = wait_file(server, "error.log", "while SSL handshaking");
+        assert!(log.contains("client: 127.0.0.1"), "{log}");
+    });
+}
+
+#[test]
+fn clients_that_do_not_trust_the_server_leave() {
+    let (authority, other) = (Authority::new("CA"), Authority::new("other CA"));
+    let site = secured(&authority, "").main("error_log error.log info;");
+    on_each_driver(&site, |server| {
+        let client = TlsClient::new(server, &other.client(None), "localhost");
+        let why = client.failure();
+        assert!(why.contains("UnknownIssuer") || why.contains("certificate"), "{why}");
+        wait_file(server, "error.log", "while SSL handshaking");
+    });
+}
+
+#[test]
+fn a_graceful_end_waits_for_responses_and_says_goodbye() {
+    let authority = Authority::new("CA");
+    let body = vec![b'x'; 600_000];
+    let site = secured(&authority, "limit_rate 400k;").file("html/slow", &body);
+    on_each_driver(&site, |server| {
+        let config = authority.client(None);
+        let mut idle = TlsClient::new(server, &config, "localhost");
+        assert!(idle.get("/none").0.starts_with("HTTP/1.1 404"));
+        let mut busy = TlsClient::new(server, &config, "localhost");
+        busy.send("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let mut first = [0];
+        std::io::Read::read_exact(&mut busy.reader(), &mut first).unwrap();
+        assert_eq!(first, [b'H']);
+        server.signal(Signal::QUIT);
+        idle.expect_end();
+        let (head, received) = busy.response();
+        assert!(head.starts_with("TTP/1.1 200"), "{head}");
+        assert!(received == body);
+    });
+}

@@ -54,6 +54,8 @@ pub(crate) struct Local {
     /// How long accepting pauses when descriptors have run out.
     pub(crate) accept_delay: Duration,
     pub(crate) start: Instant,
+    /// Time from the start to this turn.
+    pub(crate) elapsed: Cell<Duration>,
     /// The last tick of the wheel that this turn's time has reached, and the first one not before
     /// that time.
     pub(crate) tick: Cell<u64>,
@@ -94,10 +96,11 @@ impl Local {
             }
         };
         turn::set(Some(now));
-        let since = now.saturating_duration_since(self.start);
-        let tick = since.as_secs() * 1000 + u64::from(since.subsec_millis());
+        let elapsed = now.saturating_duration_since(self.start);
+        self.elapsed.set(elapsed);
+        let tick = elapsed.as_secs() * 1000 + u64::from(elapsed.subsec_millis());
         self.tick.set(tick);
-        self.next_tick.set(tick + u64::from(!since.subsec_nanos().is_multiple_of(1_000_000)));
+        self.next_tick.set(tick + u64::from(!elapsed.subsec_nanos().is_multiple_of(1_000_000)));
     }
 
     /// Queues a task to run in this or the next turn.
@@ -137,8 +140,7 @@ impl Local {
     /// How long the driver may wait for events: until the next timer, or indefinitely.
     pub(crate) fn wait_max(&self) -> Option<Duration> {
         let next = self.wheel.borrow().next_tick()?;
-        let at = self.start + Duration::from_millis(next);
-        Some(at.saturating_duration_since(turn::now()))
+        Some(Duration::from_millis(next).saturating_sub(self.elapsed.get()))
     }
 }
 

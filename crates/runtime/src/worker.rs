@@ -35,7 +35,9 @@ pub use crate::workers::{Berth, Ended, Remote, Workers};
 const RUN_MAX: usize = 256;
 
 /// Minimum interval between trims of the buffer pools.
-const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+const TRIM_INTERVAL: Duration = Duration::from_millis(TRIM_TICKS);
+/// The same in ticks of the wheel (ms).
+const TRIM_TICKS: u64 = 1000;
 
 /// Configuration of a worker.
 pub struct WorkerConfig {
@@ -243,6 +245,7 @@ where
         start,
         tick: Cell::new(0),
         next_tick: Cell::new(0),
+        elapsed: Cell::new(Duration::ZERO),
     });
     mounts::count_as_worker(config.index);
     let outer = local::set(Some(local.clone()));
@@ -275,15 +278,16 @@ struct Loop {
     local: Rc<Local>,
     messages: VecDeque<Message>,
     woken: Vec<Waker>,
-    trimmed: Instant,
+    /// The tick of the last look.
+    trimmed: u64,
     peak: Peak,
     timer: TurnTimer,
 }
 
 impl Loop {
     fn new(local: Rc<Local>, mut timer: TurnTimer) -> Loop {
-        let trimmed = turn::now();
-        timer.turn_begin(trimmed);
+        timer.turn_begin(turn::now());
+        let trimmed = local.tick();
         let (messages, woken) = (VecDeque::new(), Vec::new());
         Loop { local, messages, woken, trimmed, peak: Peak::default(), timer }
     }
@@ -358,11 +362,11 @@ impl Loop {
     }
 
     fn fire_timers(&mut self) {
-        let now = turn::now();
-        self.local.wheel.borrow_mut().advance(self.local.tick(), &mut self.woken);
+        let tick = self.local.tick();
+        self.local.wheel.borrow_mut().advance(tick, &mut self.woken);
         self.woken.drain(..).for_each(Waker::wake);
-        if now.saturating_duration_since(self.trimmed) >= TRIM_INTERVAL {
-            self.trimmed = now;
+        if tick - self.trimmed >= TRIM_TICKS {
+            self.trimmed = tick;
             buf::trim();
             if self.peak.look(self.local.connections.get()) {
                 self.local.hooks.memory_freed();

@@ -7,6 +7,7 @@ pub mod commands;
 pub mod conf;
 pub mod files;
 pub mod settings;
+pub mod upstream;
 
 use std::any::Any;
 use std::fmt;

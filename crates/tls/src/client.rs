@@ -18,8 +18,11 @@ use crate::verify::{Servers, Verifier};
 /// Sessions with upstream servers that a client keeps for reuse, at most; by server name.
 const SESSIONS_MAX: usize = 256;
 
+/// The same, for a client of one server; see [`Client::with_own_sessions`].
+const SERVER_SESSIONS_MAX: usize = 8;
+
 /// What a client is made from.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ClientSettings {
     /// Protocol versions.
     pub versions: Versions,
@@ -60,6 +63,7 @@ pub struct Client {
     config: Arc<ClientConfig>,
     has_slow_key: bool,
     verifies: bool,
+    reuses_sessions: bool,
 }
 
 impl Client {
@@ -91,11 +95,29 @@ impl Client {
         config.alpn_protocols = settings.alpn;
         config.enable_sni = settings.sends_name;
         config.max_fragment_size = fragment_bytes(0);
-        config.resumption = match settings.reuses_sessions {
+        let reuses_sessions = settings.reuses_sessions;
+        config.resumption = match reuses_sessions {
             true => Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX))),
             false => Resumption::disabled(),
         };
-        Ok(Client { config: Arc::new(config), has_slow_key, verifies })
+        Ok(Client { config: Arc::new(config), has_slow_key, verifies, reuses_sessions })
+    }
+
+    /// The same client with sessions of its own: for one of several servers that have a name in
+    /// common, but no memory of each other's sessions.
+    #[must_use]
+    pub fn with_own_sessions(&self) -> Client {
+        let mut config = ClientConfig::clone(&self.config);
+        if self.reuses_sessions {
+            let sessions = ClientSessionMemoryCache::new(SERVER_SESSIONS_MAX);
+            config.resumption = Resumption::store(Arc::new(sessions));
+        }
+        Client { config: Arc::new(config), ..self.clone() }
+    }
+
+    /// Whether servers are verified.
+    pub fn verifies(&self) -> bool {
+        self.verifies
     }
 
     /// Begins a connection to the server of this name or address, which is verified and, if it is
@@ -104,9 +126,18 @@ impl Client {
     /// # Errors
     /// The name is not one.
     pub fn connect(&self, name: &str) -> Result<Session, Error> {
+        self.connect_with_alpn(name, self.config.alpn_protocols.clone())
+    }
+
+    /// The same; offers these application protocols in place of those of the settings.
+    ///
+    /// # Errors
+    /// The name is not one.
+    pub fn connect_with_alpn(&self, name: &str, alpn: Vec<Vec<u8>>) -> Result<Session, Error> {
         let name = ServerName::try_from(name.to_owned());
         let name = name.map_err(|_| Error::Settings("invalid server name".to_owned()))?;
-        let connection = UnbufferedClientConnection::new(self.config.clone(), name)?;
+        let config = self.config.clone();
+        let connection = UnbufferedClientConnection::new_with_alpn(config, name, alpn)?;
         Ok(Session::client(connection, self.has_slow_key || self.verifies))
     }
 }

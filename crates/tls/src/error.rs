@@ -9,6 +9,8 @@ use rustls::{
     AlertDescription, CertificateError, InvalidMessage, PeerIncompatible, PeerMisbehaved,
 };
 
+use crate::verify::Distrust;
+
 /// Who has to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -45,6 +47,27 @@ pub enum Error {
 }
 
 impl Error {
+    /// Why the peer's certificate is not trusted, if that is the error.
+    pub fn distrust(&self) -> Option<Distrust> {
+        match self {
+            Error::Connection(rustls::Error::InvalidCertificate(CertificateError::Other(why))) => {
+                why.0.downcast_ref().copied()
+            }
+            _ => None,
+        }
+    }
+
+    /// No certificate can be for the expected name.
+    pub fn wrong_name() -> Error {
+        Error::Connection(rustls::Error::InvalidCertificate(CertificateError::NotValidForName))
+    }
+
+    /// Whether the peer's certificate is for another name.
+    pub fn is_wrong_name(&self) -> bool {
+        use rustls::Error::InvalidCertificate;
+        matches!(self, Error::Connection(InvalidCertificate(CertificateError::NotValidForName)))
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {

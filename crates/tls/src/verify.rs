@@ -54,6 +54,29 @@ impl Distrust {
         [Distrust::NO_ISSUER, Distrust::NO_ISSUER_AT_ALL, Distrust::SELF_SIGNED].contains(&self)
     }
 
+    /// OpenSSL's number of the reason (`X509_V_ERR_…`); 1: none of its own.
+    pub fn number(self) -> u32 {
+        match self.0 {
+            "unable to get certificate CRL" => 3,
+            "certificate signature failure" => 7,
+            "CRL signature failure" => 8,
+            "certificate is not yet valid" => 9,
+            "certificate has expired" => 10,
+            "CRL has expired" => 12,
+            "self-signed certificate" => 18,
+            "unable to get local issuer certificate" => 20,
+            "unable to verify the first certificate" => 21,
+            "certificate chain too long" => 22,
+            "certificate revoked" => 23,
+            "path length constraint exceeded" => 25,
+            "unsuitable certificate purpose" => 26,
+            "unhandled critical extension" => 34,
+            "permitted subtree violation" => 47,
+            "invalid CA certificate" => 79,
+            _ => 1,
+        }
+    }
+
     fn of(error: &webpki::Error) -> Distrust {
         use webpki::Error as E;
         match error {

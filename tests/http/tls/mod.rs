@@ -2,7 +2,9 @@
 
 mod client;
 mod configuration;
+mod origin;
 mod requests;
+mod upstream;
 
 use client::{Authority, TlsClient};
 use nowait_testkit::ServerBuilder;

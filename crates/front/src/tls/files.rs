@@ -4,7 +4,7 @@
 //! contents with the configuration. A name after `data:` is itself the contents, as in nginx.
 
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::{fmt, io};
 
 use nowait_conf::{Contents, Cx, Diagnostic, Node, Setting, Word, arity};
@@ -35,7 +35,7 @@ impl Setting for FileName {
 
 /// Passwords of encrypted keys; wiped on drop.
 #[derive(Clone, Default)]
-pub struct Passwords(Rc<Vec<Contents>>);
+pub struct Passwords(Arc<Vec<Contents>>);
 
 impl fmt::Debug for Passwords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,12 +56,12 @@ impl Setting for Passwords {
         let lines = contents.split(|byte| *byte == b'\n');
         let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let lines = lines.filter(|line| !line.is_empty());
-        Ok(Self(Rc::new(lines.map(|line| Contents::new(line.to_vec())).collect())))
+        Ok(Self(Arc::new(lines.map(|line| Contents::new(line.to_vec())).collect())))
     }
 }
 
 impl Passwords {
-    fn list(&self) -> Vec<&[u8]> {
+    pub(super) fn list(&self) -> Vec<&[u8]> {
         self.0.iter().map(|password| &password[..]).collect()
     }
 }

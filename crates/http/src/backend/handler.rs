@@ -9,7 +9,7 @@ use nowait_runtime::net::Address;
 
 use super::cached::Cached;
 use super::probe::Probe;
-use super::protocol::{Protocol, Server};
+use super::protocol::{Protocol, Server, Transport};
 use super::response::{self, Processed};
 use super::store;
 use super::trailers::Trailers;
@@ -142,12 +142,12 @@ pub(super) fn server<P: Protocol>(request: &mut Request, conf: &P) -> Result<Ser
 }
 
 /// The group of servers; a name is resolved now.
-async fn upstream<P: Protocol>(request: &Request, server: Server) -> Result<Upstream, u16> {
-    let (server, host, port) = match server {
+async fn upstream(request: &Request, server: Server) -> Result<Upstream, u16> {
+    let (server, host, port, default_port) = match server {
         Server::Of(upstream) => return Ok(upstream),
-        Server::Named { server, host, port } => (server, host, port),
+        Server::Named { server, host, port, default_port } => (server, host, port, default_port),
     };
-    let named = Named { text: &server, host: &host, port, default_port: P::DEFAULT_PORT };
+    let named = Named { text: &server, host: &host, port, default_port };
     let current = &request.current;
     let (upstreams, resolving) = (&current.conf.upstreams, request.location().resolving);
     let found = resolvers::find(named, upstreams, &current.resolvers, resolving);
@@ -175,7 +175,7 @@ pub(super) async fn fetch<P: Protocol>(
     let uri = conf.uri(request).map_err(failed)?;
     let held = gate::pass(request, wanted.outlives_client()).await;
     let held = held.map_err(|status| Failed { status, cause: Cause::of_status(status) })?;
-    let upstream = upstream::<P>(request, server).await.map_err(failed)?;
+    let upstream = upstream(request, server).await.map_err(failed)?;
     let mut run = prepare(request, conf, upstream, uri, wanted);
     let mut reply = Box::pin(run.reply(request)).await?;
     reply.body.hold(held);
@@ -196,7 +196,8 @@ fn prepare<P: Protocol>(
     let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
     let attempt = upstream.begin(request);
     let order = Order { uri, wanted };
-    let target = Target { upstream, attempt, scheme: P::SCHEME, order, bind };
+    let Transport { scheme, tls } = conf.transport(request);
+    let target = Target { upstream, attempt, scheme, order, bind, tls };
     Run::new(request, P::CODECS, &backend.settings, target)
 }
 

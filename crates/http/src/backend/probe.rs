@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use nowait_front::tls::upstream::Wish;
+
 use super::protocol::Protocol;
 use crate::request::Request;
 use crate::upstream::probe::Probing;
@@ -23,6 +25,10 @@ impl<P: Protocol> Probing for Probe<P> {
 
     fn prepare(&self, request: &mut Request) {
         self.0.settle(request);
+    }
+
+    fn tls(&self, request: &Request) -> Option<Wish> {
+        self.0.transport(request).tls
     }
 
     fn codecs(&self) -> &'static dyn CodecFactory {

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use nowait_front::tls::upstream::Wish;
 
 use super::conf::Backend;
 use super::response::Rewriter;
@@ -20,12 +21,6 @@ use crate::upstream::{CodecFactory, LogUri};
 pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {
     /// The factory of its codecs.
     const CODECS: &'static dyn CodecFactory;
-
-    /// The beginning of URLs in logs: `http://`.
-    const SCHEME: &'static str;
-
-    /// The port of servers that [`Server::Named`] names without one; `None`: one has to be given.
-    const DEFAULT_PORT: Option<u16>;
 
     /// That of a location, if its content passes requests on in this protocol.
     fn of_location(location: &Location) -> Option<&Arc<Self>>;
@@ -45,6 +40,9 @@ pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {
     /// The status to respond with; the reason was logged.
     fn evaluate(&self, request: &mut Request) -> Result<Server, u16>;
 
+    /// How connections for a request with a known destination are made.
+    fn transport(&self, request: &Request) -> Transport;
+
     /// The URI to request.
     ///
     /// # Errors
@@ -63,6 +61,16 @@ pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {
     }
 }
 
+/// How connections are made.
+#[derive(Debug)]
+pub struct Transport {
+    /// The beginning of URLs in logs: `http://`.
+    pub scheme: &'static str,
+    /// What connections need, if they have TLS; then [`Settings::tls`](crate::upstream::Settings::tls)
+    /// is there.
+    pub tls: Option<Wish>,
+}
+
 /// The server to send a request to.
 #[derive(Debug, Clone)]
 pub enum Server {
@@ -76,5 +84,7 @@ pub enum Server {
         host: Bytes,
         /// The port, if there is one.
         port: Option<u16>,
+        /// The port of the protocol; `None`: one has to be given.
+        default_port: Option<u16>,
     },
 }

@@ -68,6 +68,8 @@ impl Failure {
                 | ConnectError::Socket(error)
                 | ConnectError::Option(_, error),
             ) => format!("connect() failed{}", OsError(error)),
+            ProbeFault::Tls(failure) if failure.is_timeout() => timed_out(),
+            ProbeFault::Tls(failure) => failure.to_string(),
             ProbeFault::Send(error) => network("send()", error),
             ProbeFault::Receive(error) => network("recv()", error),
             ProbeFault::Protocol(fault) => fault.to_string(),
@@ -80,6 +82,7 @@ impl Failure {
         match (&self.kind, self.action) {
             (Kind::Lacks(lacks), _) => lacks.to_string(),
             (Kind::Fault(ProbeFault::Connect(_)), _) => "connecting to upstream".to_owned(),
+            (Kind::Fault(ProbeFault::Tls(_)), _) => "SSL handshaking to upstream".to_owned(),
             (Kind::Fault(ProbeFault::Send(_) | ProbeFault::Ours(_)), _) => {
                 "sending request to upstream".to_owned()
             }

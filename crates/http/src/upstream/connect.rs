@@ -5,12 +5,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nowait_front::tls::Handshake;
+use nowait_front::tls::upstream::{ConnectFailure, Wish};
 use nowait_runtime::net::{Address, ConnectError, ConnectOptions, Stream};
 use nowait_runtime::now;
 use nowait_upstream::{IdleConnection, Peer, Picked, Tag, Times};
 
 use super::session::Session;
 use super::settings::Settings;
+use super::state::State;
+use crate::request::Request;
 
 /// A connection, held for one request.
 pub(super) struct Link {
@@ -40,6 +44,8 @@ pub(super) enum Unconnected {
     Failed(ConnectError),
     /// Our own end can't be set up (socket, option, bind): the request fails.
     Ours(ConnectError),
+    /// There is no session with the peer.
+    Tls(ConnectFailure),
 }
 
 /// Takes an idle connection of this worker to the peer.
@@ -53,15 +59,25 @@ pub(super) fn idle(peer: Picked, tag: Tag) -> Result<Link, Picked> {
     }
 }
 
-/// Takes an idle connection to the peer, or opens one. `bind`: our own address, and whether it may be
-/// one that this machine does not have.
+/// How a connection is opened.
+pub(super) struct Opening<'a> {
+    /// Our own address, and whether it may be one that this machine does not have.
+    pub(super) bind: Option<&'a (Address, bool)>,
+    /// What it needs, if it has TLS.
+    pub(super) tls: Option<&'a Wish>,
+    pub(super) settings: &'a Settings,
+    /// Shows what is being done.
+    pub(super) state: &'a State,
+}
+
+/// Takes an idle connection to the peer, or opens one.
 ///
 /// # Errors
 /// [`Unconnected`], with the peer.
 pub(super) async fn connect(
+    request: &Request,
     peer: Picked,
-    bind: Option<&(Address, bool)>,
-    settings: &Settings,
+    opening: Opening<'_>,
     tag: Tag,
 ) -> Result<Link, (Unconnected, Picked)> {
     let peer = match idle(peer, tag) {
@@ -71,7 +87,7 @@ pub(super) async fn connect(
     if let Some(idle) = peer.idle_take_any(tag).await {
         return Ok(Link::new(idle, true, peer, tag));
     }
-    match open(peer.address(), bind, settings).await {
+    match open(request, peer.address(), opening).await {
         Ok(connection) => Ok(Link::new(connection, false, peer, tag)),
         Err(error) => Err((error, peer)),
     }
@@ -82,10 +98,11 @@ pub(super) async fn connect(
 /// # Errors
 /// [`Unconnected`]
 pub(super) async fn open(
+    request: &Request,
     address: &Address,
-    bind: Option<&(Address, bool)>,
-    settings: &Settings,
+    opening: Opening<'_>,
 ) -> Result<IdleConnection, Unconnected> {
+    let Opening { bind, tls, settings, state } = opening;
     let mut options = ConnectOptions::new(settings.connect_timeout);
     options.keepalive = settings.socket_keepalive;
     options.receive_buffer = settings.socket_rcvbuf;
@@ -94,13 +111,24 @@ pub(super) async fn open(
         options.bind = Some(address);
         options.transparent = *transparent;
     }
-    match Stream::connect_with(address, &options).await {
-        Ok(stream) => Ok(IdleConnection::new(stream, now())),
-        Err(
-            error @ (ConnectError::Socket(_) | ConnectError::Option(..) | ConnectError::Bind(_)),
-        ) => Err(Unconnected::Ours(error)),
-        Err(error) => Err(Unconnected::Failed(error)),
+    let stream = Stream::connect_with(address, &options).await.map_err(|error| match error {
+        ConnectError::Socket(_) | ConnectError::Option(..) | ConnectError::Bind(_) => {
+            Unconnected::Ours(error)
+        }
+        error => Unconnected::Failed(error),
+    })?;
+    if let (Some(wish), Some(tls)) = (tls, &settings.tls) {
+        state.set_action(Some("SSL handshaking to upstream"));
+        let handshake = Handshake {
+            timeout: settings.connect_timeout,
+            pool: request.current.compute_pool().clone(),
+            client: request.client().number,
+        };
+        // Boxed: plain connections don't need its memory.
+        let made = Box::pin(tls.connect(&stream, address, wish, &handshake, || request.io()));
+        made.await.map_err(Unconnected::Tls)?;
     }
+    Ok(IdleConnection::new(stream, now()))
 }
 
 impl Link {

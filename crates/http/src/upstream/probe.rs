@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use nowait_front::tls::upstream::{ConnectFailure, Wish};
 use nowait_message::ResponseHead;
 use nowait_runtime::buf::Received;
-use nowait_runtime::net::Address;
+use nowait_runtime::net::{Address, ConnectError};
 use nowait_runtime::now;
 use nowait_upstream::IdleConnection;
 
-use super::connect::{self, Link, Unconnected};
+use super::connect::{self, Link, Opening, Unconnected};
 use super::exchange::{More, ReceiveFault, UpstreamExchange};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
@@ -31,6 +32,9 @@ pub trait Probing: Send + Sync {
     /// Local address of connections, and whether this machine may lack it.
     fn bind(&self, request: &Request) -> Option<(SocketAddr, bool)>;
 
+    /// What connections need, if they have TLS.
+    fn tls(&self, request: &Request) -> Option<Wish>;
+
     /// Prepares a request, which no client has sent, for the variables of probes.
     fn prepare(&self, request: &mut Request);
 
@@ -45,7 +49,9 @@ pub static PROBING: Key<Box<dyn Probing>> = Key::new();
 #[derive(Debug)]
 pub enum ProbeFault {
     /// The server can't be reached.
-    Connect(nowait_runtime::net::ConnectError),
+    Connect(ConnectError),
+    /// There is no session with the server.
+    Tls(ConnectFailure),
     /// The connection failed while the request was sent.
     Send(std::io::Error),
     /// The connection failed while the response was received.
@@ -102,9 +108,17 @@ impl Prober {
         }
         let bind = probing.bind(request);
         let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
-        let opened = connect::open(address, bind.as_ref(), probing.settings()).await;
+        let tls = probing.tls(request);
+        let opening = Opening {
+            bind: bind.as_ref(),
+            tls: tls.as_ref(),
+            settings: probing.settings(),
+            state: &State::default(),
+        };
+        let opened = connect::open(request, address, opening).await;
         let connection = opened.map_err(|error| match error {
             Unconnected::Failed(error) | Unconnected::Ours(error) => ProbeFault::Connect(error),
+            Unconnected::Tls(failure) => ProbeFault::Tls(failure),
         })?;
         let (mut link, slot) = Link::of_probe(connection, false);
         link.session = probing.codecs().session(request).map(Session::new);

@@ -16,7 +16,7 @@ use nowait_runtime::time::timeout;
 use nowait_upstream::{Next, Picked, Tag};
 
 use super::body::UpstreamBody;
-use super::connect::{self, Link, Unconnected};
+use super::connect::{self, Link, Opening, Unconnected};
 use super::exchange::{ReceiveFault, UpstreamExchange};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
@@ -110,7 +110,7 @@ impl Run {
     ) -> Self {
         let state = State::of(&mut request.state).clone();
         state.set_url(target.scheme, target.order.uri.clone());
-        let tag = target.tag(request);
+        let tag = target.tag(request, settings);
         Self {
             factory,
             settings: settings.clone(),
@@ -359,7 +359,13 @@ impl Run {
         peer: Picked,
         opened: Opened,
     ) -> Result<UpstreamExchange, Missed> {
-        match connect::connect(peer, self.target.bind.as_ref(), &self.settings, self.tag).await {
+        let opening = Opening {
+            bind: self.target.bind.as_ref(),
+            tls: self.target.tls.as_ref(),
+            settings: &self.settings,
+            state: &self.state,
+        };
+        match connect::connect(request, peer, opening, self.tag).await {
             Ok(mut link) => {
                 if !link.reused {
                     link.session = self.factory.session(request).map(Session::new);
@@ -455,6 +461,19 @@ impl Run {
                     connect_level(&error),
                     format_args!("connect() failed{}", OsError(&error)),
                 );
+                self.peer_failed(request, peer);
+                Miss::Upstream(Cause::Error)
+            }
+            Unconnected::Tls(failure) if failure.is_timeout() => {
+                self.timed_out(request);
+                self.peer_failed(request, peer);
+                Miss::Upstream(Cause::Timeout)
+            }
+            Unconnected::Tls(failure) => {
+                request.log(Level::Error, format_args!("{failure}"));
+                if failure.is_ours() {
+                    return Miss::Final(500);
+                }
                 self.peer_failed(request, peer);
                 Miss::Upstream(Cause::Error)
             }

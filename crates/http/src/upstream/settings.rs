@@ -1,8 +1,12 @@
 //! Settings of the engine, as resolved from the directives of any protocol module.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use nowait_front::tls::upstream::UpstreamTls;
+
 use crate::conf::body::TempPath;
+use crate::variables::complex::HttpVariables;
 
 /// Number and size of buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +64,8 @@ pub struct Settings {
     pub socket_rcvbuf: u32,
     /// SO_SNDBUF in bytes; zero: the kernel's choice.
     pub socket_sndbuf: u32,
+    /// TLS, for requests that need it.
+    pub tls: Option<Arc<UpstreamTls<HttpVariables>>>,
 }
 
 impl Default for Settings {
@@ -84,6 +90,7 @@ impl Default for Settings {
             socket_keepalive: false,
             socket_rcvbuf: 0,
             socket_sndbuf: 0,
+            tls: None,
         }
     }
 }

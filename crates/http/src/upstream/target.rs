@@ -1,11 +1,12 @@
 //! The destination of a request.
 
+use nowait_front::tls::upstream::Wish;
 use nowait_runtime::net::Address;
 use nowait_upstream::{Attempt, Tag};
 use rustc_hash::FxHasher;
 use std::hash::{BuildHasher, BuildHasherDefault};
 
-use super::Order;
+use super::{Order, Settings};
 use crate::conf::upstream::Upstream;
 use crate::request::Request;
 
@@ -22,14 +23,17 @@ pub struct Target {
     /// `proxy_bind`: our own address, and whether it may be an address that this machine does not
     /// have.
     pub bind: Option<(Address, bool)>,
+    /// What connections need, if they have TLS.
+    pub tls: Option<Wish>,
 }
 
 impl Target {
     /// Identifies connections that this request can reuse.
-    pub(super) fn tag(&self, request: &Request) -> Tag {
-        let kind = match (&self.bind, self.scheme) {
-            (None, "http://") => 0,
-            both => BuildHasherDefault::<FxHasher>::default().hash_one(both),
+    pub(super) fn tag(&self, request: &Request, settings: &Settings) -> Tag {
+        let kind = match (&self.tls, &settings.tls, &self.bind) {
+            (Some(wish), Some(tls), bind) => tls.kind(wish, (bind, self.scheme)),
+            (_, _, None) if self.scheme == "http://" => 0,
+            (_, _, bind) => BuildHasherDefault::<FxHasher>::default().hash_one((bind, self.scheme)),
         };
         let owner = request.current.number << 32 | u64::from(request.location.0);
         Tag { kind, owner }

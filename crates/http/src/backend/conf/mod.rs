@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use nowait_conf::{Buffers, Cx, Diagnostic, Node, Scope, Setting, Size, Span, arity};
 use nowait_front::bind::Bind;
+use nowait_front::tls::upstream::UpstreamTls;
 
 pub use names::{HeaderName, NameSet};
 pub use store::{Store, StoreAccess, StoreTarget};
@@ -141,6 +142,15 @@ pub struct Backend {
     pub early_hints: Predicates,
     /// Whether, and where, responses are stored as files.
     pub store: Option<Store>,
+}
+
+impl Backend {
+    /// The same for servers with TLS.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Arc<UpstreamTls<HttpVariables>>) -> Self {
+        self.settings = Arc::new(Settings { tls: Some(tls), ..Settings::clone(&self.settings) });
+        self
+    }
 }
 
 impl NextUpstream {
@@ -400,6 +410,7 @@ macro_rules! backend_rows {
                     socket_keepalive: own.socket_keepalive,
                     socket_rcvbuf: bytes32(own.socket_rcvbuf.0),
                     socket_sndbuf: bytes32(own.socket_sndbuf.0),
+                    tls: None,
                 };
                 Backend {
                     module: $module,

@@ -132,8 +132,6 @@ impl Rewriter for Tiny {}
 
 impl Protocol for Tiny {
     const CODECS: &'static dyn CodecFactory = &TinyFactory;
-    const SCHEME: &'static str = "tiny://";
-    const DEFAULT_PORT: Option<u16> = None;
 
     fn of_location(_: &Location) -> Option<&Arc<Self>> {
         None
@@ -151,6 +149,10 @@ impl Protocol for Tiny {
 
     fn evaluate(&self, _: &mut Request) -> Result<Server, u16> {
         Err(500)
+    }
+
+    fn transport(&self, _: &Request) -> Transport {
+        Transport { scheme: "tiny://", tls: None }
     }
 
     fn uri(&self, request: &Request) -> Result<LogUri, u16> {

@@ -10,11 +10,11 @@ use super::codec::Http1Factory;
 use super::conf::{CACHE, HttpVersion, Pass, ProxyConf};
 use super::context::{self, Where};
 use super::target::{self, Form};
-use super::url::{HTTP, HTTP_PORT, Url, UrlError};
+use super::url::{self, HTTP, HTTPS, Url, UrlError};
 use super::{cookies, redirect};
 use crate::backend::Passing;
 use crate::backend::conf::Backend;
-use crate::backend::protocol::{Protocol, Server};
+use crate::backend::protocol::{Protocol, Server, Transport};
 use crate::backend::response::Rewriter;
 use crate::conf::Location;
 use crate::conf::upstream::GroupId;
@@ -38,8 +38,6 @@ pub(super) fn content(
 
 impl Protocol for ProxyConf {
     const CODECS: &'static dyn CodecFactory = &Http1Factory;
-    const SCHEME: &'static str = HTTP;
-    const DEFAULT_PORT: Option<u16> = Some(HTTP_PORT);
 
     fn of_location(location: &Location) -> Option<&Arc<Self>> {
         context::of_location(location)
@@ -62,23 +60,33 @@ impl Protocol for ProxyConf {
 
     fn evaluate(&self, request: &mut Request) -> Result<Server, u16> {
         let Pass::Variable { url, .. } = &self.pass else { return Err(500) };
-        let url = request.evaluate(url);
-        let parsed = Url::parse(&url).map_err(|error| {
-            let shown = String::from_utf8_lossy(&url);
+        let text = request.evaluate(url);
+        let parsed = Url::parse(&text).map_err(|error| {
+            let shown = String::from_utf8_lossy(&text);
             match error {
                 UrlError::Server(problem) => {
-                    let server = shown.get(HTTP.len()..).unwrap_or_default();
+                    let server = String::from_utf8_lossy(url::after_scheme(&text));
                     let text = format_args!("{problem} in upstream \"{server}\"");
                     request.log(Level::Error, text);
                 }
-                UrlError::Prefix | UrlError::Tls => {
+                UrlError::Prefix => {
                     request.log(Level::Error, format_args!("invalid URL prefix in \"{shown}\""));
                 }
             }
             500u16
         })?;
         context::of_mut(request).destination = Where::Variable(Rc::new(parsed.destination));
-        Ok(Server::Named { server: parsed.server, host: parsed.host, port: parsed.port })
+        let Url { server, host, port, default_port, .. } = parsed;
+        Ok(Server::Named { server, host, port, default_port: Some(default_port) })
+    }
+
+    fn transport(&self, request: &Request) -> Transport {
+        match (context::destination(request), &self.backend.settings.tls) {
+            (Some(destination), Some(tls)) if destination.tls => {
+                Transport { scheme: HTTPS, tls: Some(tls.wish(request, &destination.host)) }
+            }
+            _ => Transport { scheme: HTTP, tls: None },
+        }
     }
 
     fn uri(&self, request: &Request) -> Result<LogUri, u16> {

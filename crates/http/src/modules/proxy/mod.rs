@@ -20,7 +20,7 @@ pub mod variables;
 pub use context::Context;
 
 use crate::module::Module;
-use conf::{CACHE_PATH_ROWS, ProxyBackendConf, ProxyCacheConf, ProxyRequestConf};
+use conf::{CACHE_PATH_ROWS, ProxyBackendConf, ProxyCacheConf, ProxyRequestConf, ProxyTlsConf};
 use pass::PASS_ROWS;
 
 /// This module.
@@ -31,6 +31,7 @@ pub static MODULE: Module = Module {
         PASS_ROWS,
         ProxyBackendConf::ROWS,
         ProxyRequestConf::ROWS,
+        ProxyTlsConf::ROWS,
     ],
     build: Some(conf::build),
     variables: variables::BUILTINS,

@@ -7,7 +7,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Span, Word};
 use nowait_variables::assigned::{self, Assigned};
 
 use super::handler::content;
-use super::url::{HTTP_PORT, Url, UrlError};
+use super::url::{Url, UrlError};
 use crate::conf::place::{Place, place};
 use crate::conf::upstream::{Groups, Server};
 use crate::conf::{HttpConf, complex};
@@ -17,7 +17,7 @@ use crate::modules::proxy::conf::{Pass, PassLayer, StaticPass};
 nowait_conf::rows! {
     pub static PASS_ROWS, module "proxy";
 
-    /// Passes requests to an HTTP server: an address, a name, a Unix-domain socket
+    /// Passes requests to an HTTP server, over TLS if the URL begins with `https://`: an address, a name, a Unix-domain socket
     /// (`http://unix:/run/app.sock:/uri/`) or an `upstream`. If the URL contains a URI, it replaces
     /// the location's part of the request URI; otherwise the URI is passed as the client sent it,
     /// or as rewritten. With variables, the server is looked up among the `upstream`s and then
@@ -37,27 +37,26 @@ struct UrlVariables(Vec<(String, Span)>);
 pub fn warn_of_schemes(cx: &mut Cx<'_>, _: &mut HttpConf) {
     let urls = cx.take_global::<Assigned>();
     for (name, pass) in cx.take_global::<UrlVariables>().0 {
-        for (url, span) in urls.unsupported(&name, &["http"]) {
+        for (url, span) in urls.unsupported(&name, &["http", "https"]) {
             let url = String::from_utf8_lossy(url).into_owned();
             let warning = Diagnostic::warn(format!("\"proxy_pass\" does not support \"{url}\""));
             cx.report(
-                warning.at(span).expected("http://").note(pass, "requests with this URL get 500"),
+                warning
+                    .at(span)
+                    .expected("http:// or https://")
+                    .note(pass, "requests with this URL get 500"),
             );
         }
     }
-}
-
-fn needs_tls(word: &Word) -> Diagnostic {
-    word.error("https protocol requires SSL support").hint("nowait does not support TLS yet")
 }
 
 /// Rejects a URL whose variables follow an unsupported scheme.
 fn check_start(word: &Word) -> Result<(), Diagnostic> {
     let Some(end) = word.text.windows(3).position(|three| three == b"://") else { return Ok(()) };
     match &word.text[..end] {
-        scheme if scheme.contains(&b'$') || scheme.eq_ignore_ascii_case(b"http") => Ok(()),
-        scheme if scheme.eq_ignore_ascii_case(b"https") => Err(needs_tls(word)),
-        _ => Err(word.error("invalid URL prefix").expected("http://")),
+        scheme if scheme.contains(&b'$') => Ok(()),
+        scheme if [&b"http"[..], b"https"].iter().any(|s| scheme.eq_ignore_ascii_case(s)) => Ok(()),
+        _ => Err(word.error("invalid URL prefix").expected("http:// or https://")),
     }
 }
 
@@ -77,10 +76,10 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         return Ok(());
     };
     let parsed = Url::parse(&url).map_err(|error| match error {
-        UrlError::Prefix => word.error("invalid URL prefix").expected("http://"),
-        UrlError::Tls => needs_tls(word),
+        UrlError::Prefix => word.error("invalid URL prefix").expected("http:// or https://"),
         UrlError::Server(problem) => {
-            let server = String::from_utf8_lossy(&word.text[7..]).into_owned();
+            let server = super::url::after_scheme(&word.text);
+            let server = String::from_utf8_lossy(server);
             word.error(format!("{problem} in upstream \"{server}\""))
         }
     })?;
@@ -99,7 +98,7 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         text: parsed.server,
         host: parsed.host,
         port: parsed.port,
-        default_port: Some(HTTP_PORT),
+        default_port: Some(parsed.default_port),
         span: word.span,
     };
     let group = cx.global::<Groups>().implicit(server);

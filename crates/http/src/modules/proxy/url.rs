@@ -4,11 +4,14 @@
 
 use bytes::Bytes;
 
-/// The scheme that is supported.
+/// The schemes, with the port of each, and whether it is over TLS.
+const SCHEMES: [(&str, &str, bool); 2] = [(HTTP, "80", false), (HTTPS, "443", true)];
+
+/// The beginning of URLs of plain connections.
 pub const HTTP: &str = "http://";
 
-/// The port of that scheme.
-pub const HTTP_PORT: u16 = 80;
+/// The beginning of URLs of connections with TLS.
+pub const HTTPS: &str = "https://";
 
 /// A URL, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +22,8 @@ pub struct Url {
     pub host: Bytes,
     /// The port, if there is one.
     pub port: Option<u16>,
+    /// The port of the scheme.
+    pub default_port: u16,
     /// The values for requests to this URL.
     pub destination: Destination,
 }
@@ -26,6 +31,10 @@ pub struct Url {
 /// Values that requests to a URL use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Destination {
+    /// Whether connections have TLS.
+    pub tls: bool,
+    /// The host, against which certificates are verified by default.
+    pub host: Bytes,
     /// `$proxy_host`, which is `Host` by default.
     pub host_header: Bytes,
     /// `$proxy_port`
@@ -39,10 +48,8 @@ pub struct Destination {
 /// The fault of a URL, in nginx's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlError {
-    /// It does not begin with `http://`.
+    /// It begins neither with `http://` nor with `https://`.
     Prefix,
-    /// It begins with `https://`.
-    Tls,
     /// The text is followed by `in upstream "…"` in the message.
     Server(&'static str),
 }
@@ -53,19 +60,21 @@ impl Url {
     /// # Errors
     /// [`UrlError`]
     pub fn parse(text: &Bytes) -> Result<Self, UrlError> {
-        let begins = |prefix: &str| {
-            text.get(..prefix.len())
-                .is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
-        };
-        if begins("https://") {
-            return Err(UrlError::Tls);
-        }
-        if !begins(HTTP) {
-            return Err(UrlError::Prefix);
-        }
-        let rest = text.slice(HTTP.len()..);
+        let scheme = SCHEMES.iter().find(|(prefix, ..)| {
+            let start = text.get(..prefix.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
+        });
+        let &(prefix, default_port, tls) = scheme.ok_or(UrlError::Prefix)?;
+        let rest = text.slice(prefix.len()..);
         let unix = rest.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"unix:"));
-        if unix { Self::unix(text, &rest) } else { Self::inet(text, &rest) }
+        let mut url = match unix {
+            true => Self::unix(text, &rest),
+            false => Self::inet(text, &rest, default_port),
+        }?;
+        url.default_port = port(default_port.as_bytes())?;
+        url.destination.tls = tls;
+        url.destination.host = url.host.clone();
+        Ok(url)
     }
 
     /// `unix:PATH` or `unix:PATH:URI`.
@@ -85,12 +94,14 @@ impl Url {
                 host_header: Bytes::from_static(b"localhost"),
                 port: Bytes::new(),
                 uri: colon.map_or_else(Bytes::new, |at| rest.slice(at + 1..)),
-                key_start: text.slice(..HTTP.len() + key_end),
+                key_start: text.slice(..text.len() - rest.len() + key_end),
+                ..Destination::default()
             },
+            default_port: 0,
         })
     }
 
-    fn inet(text: &Bytes, rest: &Bytes) -> Result<Self, UrlError> {
+    fn inet(text: &Bytes, rest: &Bytes, default_port: &'static str) -> Result<Self, UrlError> {
         let uri = rest.iter().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len());
         let server = rest.slice(..uri);
         let host_end = if server.first() == Some(&b'[') {
@@ -108,23 +119,32 @@ impl Url {
             Some(b':') => Some(port(&server[host_end + 1..])?),
             Some(_) => return Err(UrlError::Server("invalid host")),
         };
-        let is_default = port.is_none_or(|port| port == HTTP_PORT);
+        let is_default = port
+            .is_none_or(|port| nowait_conf::number(default_port.as_bytes()) == Some(port.into()));
         let host_header = if is_default { host.clone() } else { server.clone() };
         Ok(Self {
             destination: Destination {
-                key_start: text.slice(..HTTP.len() + host_header.len()),
+                key_start: text.slice(..text.len() - rest.len() + host_header.len()),
                 host_header,
                 port: match port {
                     Some(_) if !is_default => server.slice(host_end + 1..),
-                    _ => Bytes::from_static(b"80"),
+                    _ => Bytes::from_static(default_port.as_bytes()),
                 },
                 uri: rest.slice(uri..),
+                ..Destination::default()
             },
+            default_port: 0,
             server,
             host,
             port,
         })
     }
+}
+
+/// What follows the scheme of a URL.
+pub fn after_scheme(url: &[u8]) -> &[u8] {
+    let end = url.windows(3).position(|three| three == b"://");
+    end.map_or(&[], |end| &url[end + 3..])
 }
 
 fn port(text: &[u8]) -> Result<u16, UrlError> {
@@ -182,10 +202,24 @@ mod tests {
     }
 
     #[test]
+    fn tls() {
+        let usual = url("https://a:443/x");
+        assert_eq!((usual.default_port, usual.destination.tls), (443, true));
+        assert_eq!(usual.destination.host_header, "a");
+        assert_eq!(usual.destination.port, "443");
+        assert_eq!(usual.destination.key_start, "https://a");
+        let other = url("https://[::1]:80");
+        assert_eq!(other.destination.host_header, "[::1]:80");
+        assert_eq!(other.destination.host, "[::1]");
+        assert_eq!(other.destination.key_start, "https://[::1]:80");
+        assert_eq!(url("https://unix:/a:/b").destination.key_start, "https://unix:/a:");
+        assert!(!url("http://a").destination.tls);
+    }
+
+    #[test]
     fn mistakes() {
         assert_eq!(error("ftp://a"), UrlError::Prefix);
         assert_eq!(error("backend"), UrlError::Prefix);
-        assert_eq!(error("https://a"), UrlError::Tls);
         assert_eq!(error("http://"), UrlError::Server("no host"));
         assert_eq!(error("http://:80"), UrlError::Server("no host"));
         assert_eq!(error("http://a:0"), UrlError::Server("invalid port"));

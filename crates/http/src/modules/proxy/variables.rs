@@ -10,12 +10,12 @@ use crate::variables::core::number;
 pub const BUILTINS: &[Builtin] = &[
     Builtin {
         name: "proxy_host",
-        doc: "Host and port of the server in `proxy_pass`; the port only if it is not 80.",
+        doc: "Host and port of the server in `proxy_pass`; the port only if it is not that of the scheme.",
         get: |r, out| destination(r, out, |destination| &destination.host_header),
     },
     Builtin {
         name: "proxy_port",
-        doc: "Port of the server in `proxy_pass`, or 80.",
+        doc: "Port of the server in `proxy_pass`, or that of the scheme: 80 or 443.",
         get: |r, out| destination(r, out, |destination| &destination.port),
     },
     Builtin {

@@ -21,7 +21,7 @@ use crate::backend::conf::{Backend, StoreTarget};
 use crate::cache::conf::{CacheConf, CacheZone};
 use crate::module::Parts;
 use crate::slots::Key;
-use crate::variables::complex::Complex;
+use crate::variables::complex::{Complex, HttpVariables};
 
 /// Response fields that are not passed on unless `proxy_pass_header` names them.
 const HIDDEN: &[&str] = &[
@@ -49,6 +49,12 @@ crate::cache_rows! {
     module "proxy", prefix "proxy_";
     /// Caching of responses: which ones, how long, for which requests.
     pub struct ProxyCacheConf with ProxyCacheConfLayer;
+}
+
+nowait_front::upstream_tls_rows! {
+    module "proxy", prefix "proxy_", variables HttpVariables, in HTTP | SERVER | LOCATION;
+    /// TLS to servers whose URL begins with `https://`.
+    pub struct ProxyTlsConf with ProxyTlsLayer;
 }
 
 nowait_conf::directives! {
@@ -188,6 +194,12 @@ impl ProxyConf {
         let mut backend = ProxyBackendConf::backend(cx, chain, pass.span(), HIDDEN);
         if keeps(chain) == Some(Keeps::Cache) {
             backend.store = None;
+        }
+        if pass.may_need_tls() {
+            let tls = ProxyTlsConf::resolve(cx, chain).tls(cx, Vec::new());
+            if let Some(tls) = cx.accept(tls) {
+                backend = backend.with_tls(tls);
+            }
         }
         let conf = ProxyRequestConf::resolve(cx, chain);
         Self {

@@ -39,6 +39,14 @@ pub struct StaticPass {
 }
 
 impl Pass {
+    /// Whether requests may need connections with TLS.
+    pub fn may_need_tls(&self) -> bool {
+        match self {
+            Self::Static(pass) => pass.destination.tls,
+            Self::Variable { .. } => true,
+        }
+    }
+
     /// Position of the directive.
     pub fn span(&self) -> Span {
         match self {

@@ -8,6 +8,7 @@ pub mod conf;
 pub mod files;
 pub mod settings;
 pub mod upstream;
+pub mod variables;
 
 use std::any::Any;
 use std::fmt;
@@ -19,7 +20,7 @@ use nowait_runtime::net::{Layer, Opened, SendOptions, Stream};
 use nowait_runtime::now;
 use nowait_runtime::pool::{Class, Op, Pool, PoolError};
 use nowait_tls::{Acceptor, Session, Stop};
-pub use nowait_tls::{Certificate, Error, Fault, Hello, LIBRARY, Server};
+pub use nowait_tls::{Certificate, Error, Fault, Hello, LIBRARY, Offered, Server};
 
 /// How a handshake is made.
 #[derive(Clone, Debug)]
@@ -74,13 +75,30 @@ impl From<io::Error> for Failure {
 
 /// A session as the layer of a stream. Its facts: `stream.with_layer(|tls: &Tls| …)`.
 #[derive(Debug)]
-pub struct Tls(Session);
+pub struct Tls {
+    session: Session,
+    offered: Option<Box<Offered>>,
+}
 
 impl Tls {
     /// The session.
     pub fn session(&self) -> &Session {
-        &self.0
+        &self.session
     }
+
+    /// What the client has offered, if [`Chosen`] says so.
+    pub fn offered(&self) -> Option<&Offered> {
+        self.offered.as_deref()
+    }
+}
+
+/// The choice of a server for a client's hello.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// The server.
+    pub server: Server,
+    /// Keep what the client offers: variables show it.
+    pub keeps_offers: bool,
 }
 
 impl Layer for Tls {
@@ -90,17 +108,17 @@ impl Layer for Tls {
         plain: &mut [u8],
         output: &mut Vec<u8>,
     ) -> io::Result<Opened> {
-        let opened = self.0.open(input, plain, output, true).map_err(io_error)?;
+        let opened = self.session.open(input, plain, output, true).map_err(io_error)?;
         let nowait_tls::Opened { consumed, written, stop } = opened;
         Ok(Opened { consumed, written, ended: stop == Stop::Ended })
     }
 
     fn seal(&mut self, plain: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
-        self.0.seal(plain, output).map_err(io_error)
+        self.session.seal(plain, output).map_err(io_error)
     }
 
     fn end(&mut self, output: &mut Vec<u8>) {
-        self.0.end(output);
+        self.session.end(output);
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -124,7 +142,7 @@ pub async fn accept(
     stream: &Stream,
     first: &[u8],
     handshake: &Handshake,
-    choose: impl FnOnce(&Hello) -> Option<Server>,
+    choose: impl FnOnce(&Hello) -> Option<Chosen>,
 ) -> Result<(), Failure> {
     let wire = Wire::new(stream, handshake);
     let mut acceptor = Acceptor::default();
@@ -143,12 +161,13 @@ pub async fn accept(
         }
         received = acceptor.receive(&wire.receive().await?);
     };
-    let Some(server) = choose(&hello) else {
+    let Some(Chosen { server, keeps_offers }) = choose(&hello) else {
         wire.send_alert(hello.reject().alert).await;
         return Err(Failure::Rejected);
     };
+    let offered = keeps_offers.then(|| Box::new(hello.offered()));
     let (session, input) = hello.begin(&server)?;
-    wire.complete(session, input).await
+    wire.complete(session, offered, input).await
 }
 
 /// Makes the handshake of a client's session. Afterwards the stream has a [`Tls`] layer.
@@ -160,7 +179,7 @@ pub async fn connect(
     session: Session,
     handshake: &Handshake,
 ) -> Result<(), Failure> {
-    Wire::new(stream, handshake).complete(session, Vec::new()).await
+    Wire::new(stream, handshake).complete(session, None, Vec::new()).await
 }
 
 /// A connection during its handshake.
@@ -196,7 +215,12 @@ impl Wire<'_> {
         let _ = self.send(alert).await;
     }
 
-    async fn complete(&self, mut session: Session, mut input: Vec<u8>) -> Result<(), Failure> {
+    async fn complete(
+        &self,
+        mut session: Session,
+        offered: Option<Box<Offered>>,
+        mut input: Vec<u8>,
+    ) -> Result<(), Failure> {
         let mut slow = false;
         loop {
             let mut output = Vec::new();
@@ -234,7 +258,7 @@ impl Wire<'_> {
                 Stop::Ended => return Err(Error::Eof.into()),
             }
         }
-        self.stream.set_layer(Box::new(Tls(session)), &input);
+        self.stream.set_layer(Box::new(Tls { session, offered }), &input);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use nowait_front::tls::{Failure, Handshake, Tls, accept, connect};
+use nowait_front::tls::{Chosen, Failure, Handshake, Tls, accept, connect};
 use nowait_runtime::buf::{Chain, FileRange};
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::fs;
@@ -103,7 +103,7 @@ async fn pair(client: &Client, server: &Server, handshake: &Handshake) -> (Strea
     let session = client.connect("example.com").unwrap();
     let accepting = accept(&near, b"", handshake, |hello| {
         assert_eq!(hello.alpn(), Vec::<Vec<u8>>::new());
-        Some(server.clone())
+        Some(Chosen { server: server.clone(), keeps_offers: false })
     });
     let (connected, accepted) = both(connect(&far, session, handshake), accepting).await;
     connected.unwrap();
@@ -203,7 +203,10 @@ fn failures_are_told() {
         let server = server(&rcgen::PKCS_ECDSA_P256_SHA256);
         let (far, near) = sockets().await;
         far.send(&b"GET / HTTP/1.1\r\n"[..], options()).await.unwrap();
-        let plain = accept(&near, b"", &handshake(), |_| Some(server.clone())).await;
+        let plain = accept(&near, b"", &handshake(), |_| {
+            Some(Chosen { server: server.clone(), keeps_offers: false })
+        })
+        .await;
         assert!(matches!(plain, Err(Failure::PlainHttp(sent)) if sent.starts_with(b"GET ")));
 
         let client = Client::new(ClientSettings::default()).unwrap();

@@ -292,6 +292,8 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         }
     };
     let wants_realpath = cx.global::<Table>().mentions("realpath_root");
+    let offers = nowait_front::tls::variables::OFFERS;
+    let wants_offers = offers.iter().any(|name| cx.global::<Table>().mentions(name));
     let temp_paths = cx.take_global::<body::TempPaths>().0;
     let mut conf = HttpConf {
         servers: made.into(),
@@ -299,6 +301,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         listens: listens.into(),
         variables,
         wants_realpath,
+        wants_offers,
         caches,
         resolvers,
         resolving,

@@ -25,6 +25,7 @@ pub mod rewrite;
 pub mod secure_link;
 pub mod slice;
 pub mod ssi;
+pub mod ssl;
 pub mod static_files;
 pub mod status;
 pub mod stub_status;
@@ -63,6 +64,7 @@ pub static MODULES: &[&Module] = &[
     &referer::MODULE,
     &secure_link::MODULE,
     &slice::MODULE,
+    &ssl::MODULE,
     &not_modified::MODULE,
     &crate::upstream::sticky_cookie::MODULE,
     &headers::MODULE,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nowait_front::servers::{ServerId, Virtual};
 use nowait_front::tls::conf::VerifyClient;
-use nowait_front::tls::{self, Failure, Fault, Handshake, Server, Tls};
+use nowait_front::tls::{self, Chosen, Failure, Fault, Handshake, Tls};
 use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::now;
 
@@ -111,13 +111,14 @@ fn log(
 }
 
 /// The server for a client's hello; `None`: it is refused.
-fn choose(current: &Current, servers: &Virtual, hello: &tls::Hello) -> Option<Server> {
+fn choose(current: &Current, servers: &Virtual, hello: &tls::Hello) -> Option<Chosen> {
     let named = hello.server_name().and_then(|name| find(servers, &name));
     let default = &current.conf.server(servers.default_server).tls;
     let own = named.map_or(default, |server| &current.conf.server(server).tls);
     // A server without a certificate is served with the default server's.
     let server = own.server.as_ref().or(default.server.as_ref());
-    server.filter(|_| !own.rejects).cloned()
+    let server = server.filter(|_| !own.rejects)?.clone();
+    Some(Chosen { server, keeps_offers: current.conf.wants_offers })
 }
 
 /// The server of a name, if there is one besides the default server.

@@ -4,6 +4,7 @@ use rustls::server::{Accepted, UnbufferedServerConnection};
 
 use crate::error::Error;
 use crate::identity::Offer;
+use crate::offered::{Offered, sigalg_name};
 use crate::server::Server;
 use crate::session::Session;
 
@@ -103,6 +104,11 @@ impl Hello {
         hello.alpn().into_iter().flatten().map(<[u8]>::to_vec).collect()
     }
 
+    /// All that it offers.
+    pub fn offered(&self) -> Offered {
+        Offered::of(&self.accepted.client_hello())
+    }
+
     /// Begins a session with a server. Also returns what is to be opened first.
     ///
     /// # Errors
@@ -112,8 +118,11 @@ impl Hello {
         let hello = self.accepted.client_hello();
         let offer = Offer { schemes: hello.signature_schemes(), suites: hello.cipher_suites() };
         let identity = server.identities.choose(&offer);
+        // rustls makes the same choice.
+        let signer = identity.and_then(|identity| identity.key.key.choose_scheme(offer.schemes));
+        let sigalg = signer.and_then(|signer| sigalg_name(signer.scheme()));
         let connection = UnbufferedServerConnection::new(server.config.clone())?;
-        Ok((Session::server(connection, server, server_name, identity), self.received))
+        Ok((Session::server(connection, server, server_name, identity, sigalg), self.received))
     }
 
     /// Refuses the client, because no server answers to the name (`ssl_reject_handshake`).

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
 use crate::der::{BIT_STRING, INTEGER, OID, Reader, SEQUENCE, Value};
 use crate::name;
@@ -26,7 +26,7 @@ pub struct Certificate<'a> {
     subject: &'a [u8],
     not_before: Value<'a>,
     not_after: Value<'a>,
-    spki: Reader<'a>,
+    spki: Value<'a>,
 }
 
 impl<'a> Certificate<'a> {
@@ -41,7 +41,7 @@ impl<'a> Certificate<'a> {
         let mut validity = signed.enter(SEQUENCE)?;
         let (not_before, not_after) = (validity.next()?, validity.next()?);
         let subject = signed.expect(SEQUENCE)?;
-        let spki = signed.enter(SEQUENCE)?;
+        let spki = signed.next().filter(|spki| spki.tag == SEQUENCE)?;
         Some(Certificate { der, serial, issuer, subject, not_before, not_after, spki })
     }
 
@@ -163,9 +163,14 @@ impl<'a> Certificate<'a> {
         }
     }
 
+    /// The public key with its algorithm (`SubjectPublicKeyInfo`).
+    pub(crate) fn public_key(&self) -> SubjectPublicKeyInfoDer<'a> {
+        SubjectPublicKeyInfoDer::from(self.spki.whole)
+    }
+
     /// The algorithm and the size of the public key.
     pub(crate) fn key_kind(&self) -> KeyKind {
-        Self::kind_of(self.spki.clone()).unwrap_or(KeyKind::Other)
+        Self::kind_of(Reader::new(self.spki.contents)).unwrap_or(KeyKind::Other)
     }
 
     fn kind_of(mut spki: Reader<'_>) -> Option<KeyKind> {

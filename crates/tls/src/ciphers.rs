@@ -5,8 +5,8 @@
 //! that the caller can warn; names that OpenSSL does not know are reported apart, because OpenSSL
 //! ignores them in silence. As with nginx, lists say nothing about TLS 1.3.
 
-use rustls::SupportedCipherSuite;
 use rustls::crypto::aws_lc_rs::cipher_suite as suites;
+use rustls::{CipherSuite, SupportedCipherSuite};
 
 /// A suite of TLS 1.2, and the words of OpenSSL's language that select it.
 struct Row {
@@ -419,9 +419,14 @@ fn select(words: &str) -> Selected {
 
 /// OpenSSL's name of a suite.
 pub(crate) fn name(suite: SupportedCipherSuite) -> &'static str {
+    known(suite.suite()).unwrap_or("UNKNOWN")
+}
+
+/// The name of a suite, if it exists here.
+pub(crate) fn known(suite: CipherSuite) -> Option<&'static str> {
     let tls13 = TLS13.iter().map(|(name, suite)| (*name, *suite));
     let mut all = tls13.chain(TABLE.iter().map(|row| (row.name, row.suite)));
-    all.find(|(_, other)| other.suite() == suite.suite()).map_or("UNKNOWN", |(name, _)| name)
+    all.find(|(_, other)| other.suite() == suite).map(|(name, _)| name)
 }
 
 #[cfg(test)]

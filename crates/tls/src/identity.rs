@@ -6,7 +6,7 @@ use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{CipherSuite, InconsistentKeys, SignatureAlgorithm, SignatureScheme};
+use rustls::{CipherSuite, SignatureAlgorithm, SignatureScheme};
 
 use crate::certificate::{Certificate, KeyKind};
 use crate::error::Error;
@@ -55,11 +55,11 @@ impl Identity {
         let signer = any_supported_type(&key.as_der()).map_err(|_| {
             Error::Pem("PEM_read_bio_PrivateKey()", "error:1E08010C:DECODER routines::unsupported")
         })?;
-        let mut key = CertifiedKey::new(chain, signer);
-        match key.keys_match() {
-            Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-            Err(_) => return Err(Error::KeyMismatch),
+        // rustls cannot compare it with a certificate of version 1.
+        if signer.public_key().is_some_and(|public| *public != *own.public_key()) {
+            return Err(Error::KeyMismatch);
         }
+        let mut key = CertifiedKey::new(chain, signer);
         key.ocsp = ocsp;
         Ok(Identity { key: Arc::new(key), kind })
     }

@@ -105,6 +105,7 @@ pub struct Session {
     trust: Option<Result<(), Distrust>>,
     server_name: Option<Box<str>>,
     session_id: Option<Box<[u8]>>,
+    sigalg: Option<&'static str>,
 }
 
 /// Where plaintext goes.
@@ -138,6 +139,7 @@ impl Session {
         server: &Server,
         server_name: Option<String>,
         identity: Option<&Identity>,
+        sigalg: Option<&'static str>,
     ) -> Session {
         let slow = identity.is_some_and(|identity| identity.kind.is_slow());
         let mut session = Session::new(Connection::Server(Box::new(connection)), slow);
@@ -145,6 +147,7 @@ impl Session {
         session.client_certificates.clone_from(&server.client_certificates);
         session.early_data = server.early_data;
         session.server_name = server_name.map(String::into_boxed_str);
+        session.sigalg = sigalg;
         session
     }
 
@@ -167,6 +170,7 @@ impl Session {
             trust: None,
             server_name: None,
             session_id: None,
+            sigalg: None,
         }
     }
 
@@ -448,6 +452,12 @@ impl Session {
     /// OpenSSL's name of the group that keys were exchanged with.
     pub fn curve(&self) -> Option<&'static str> {
         self.common().negotiated_key_exchange_group().map(|group| groups::name(group.name()))
+    }
+
+    /// On a server: the algorithm of its signature; `None`: there was none, as the session was
+    /// resumed.
+    pub fn sigalg(&self) -> Option<&'static str> {
+        self.sigalg.filter(|_| self.common().handshake_kind().is_some() && !self.is_reused())
     }
 
     /// The application protocol.

@@ -11,9 +11,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
+};
 use rustls::pki_types::{
-    CertificateDer, CertificateRevocationListDer, ServerName, TrustAnchor, UnixTime,
+    CertificateDer, CertificateRevocationListDer, ServerName, SignatureVerificationAlgorithm,
+    SubjectPublicKeyInfoDer, TrustAnchor, UnixTime,
 };
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
@@ -21,7 +25,8 @@ use rustls::{
 };
 use webpki::{
     CertRevocationList, EndEntityCert, ExpirationPolicy, KeyUsage, OwnedCertRevocationList,
-    RevocationCheckDepth, RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath,
+    RawPublicKeyEntity, RevocationCheckDepth, RevocationOptionsBuilder, UnknownStatusPolicy,
+    VerifiedPath,
 };
 
 use crate::certificate::{Certificate, Validity};
@@ -261,6 +266,56 @@ pub(crate) fn subjects(certificates: &[CertificateDer<'_>]) -> Vec<Distinguished
     certificates.iter().filter_map(subject).collect()
 }
 
+/// Verifies the signature of a handshake. Certificates of version 1, which webpki does not read, are
+/// allowed, as by OpenSSL.
+fn signature_of_tls12(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+    algorithms: &WebPkiSupportedAlgorithms,
+) -> Result<HandshakeSignatureValid, rustls::Error> {
+    let Some(key) = key_of_version_1(certificate) else {
+        return verify_tls12_signature(message, certificate, signed, algorithms);
+    };
+    let bad = || rustls::Error::InvalidCertificate(CertificateError::BadSignature);
+    let key = RawPublicKeyEntity::try_from(&key)
+        .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
+    let fitting = algorithms.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme);
+    let (_, fitting) = fitting.ok_or_else(bad)?;
+    let is_valid = |algorithm: &&dyn SignatureVerificationAlgorithm| {
+        key.verify_signature(*algorithm, message, signed.signature()).is_ok()
+    };
+    match fitting.iter().any(is_valid) {
+        true => Ok(HandshakeSignatureValid::assertion()),
+        false => Err(bad()),
+    }
+}
+
+/// The same for TLS 1.3.
+fn signature_of_tls13(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+    algorithms: &WebPkiSupportedAlgorithms,
+) -> Result<HandshakeSignatureValid, rustls::Error> {
+    match key_of_version_1(certificate) {
+        None => verify_tls13_signature(message, certificate, signed, algorithms),
+        Some(key) => verify_tls13_signature_with_raw_key(message, &key, signed, algorithms),
+    }
+}
+
+/// The public key of a certificate that webpki does not read.
+fn key_of_version_1<'a>(
+    certificate: &'a CertificateDer<'_>,
+) -> Option<SubjectPublicKeyInfoDer<'a>> {
+    match EndEntityCert::try_from(certificate) {
+        Err(webpki::Error::UnsupportedCertVersion) => {
+            Certificate::parse(certificate).map(|certificate| certificate.public_key())
+        }
+        _ => None,
+    }
+}
+
 /// Accepts any certificate of a client that has its key: what it is worth is decided later.
 #[derive(Debug)]
 pub(crate) struct Presented {
@@ -293,7 +348,7 @@ impl ClientCertVerifier for Presented {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.algorithms)
+        signature_of_tls12(message, cert, dss, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -302,7 +357,7 @@ impl ClientCertVerifier for Presented {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.algorithms)
+        signature_of_tls13(message, cert, dss, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -345,7 +400,7 @@ impl ServerCertVerifier for Servers {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.algorithms)
+        signature_of_tls12(message, cert, dss, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -354,7 +409,7 @@ impl ServerCertVerifier for Servers {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.algorithms)
+        signature_of_tls13(message, cert, dss, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

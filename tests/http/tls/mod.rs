@@ -1,5 +1,6 @@
 //! `listen ... ssl`: as clients see it, with certificates made for each test.
 
+mod certificates;
 mod client;
 mod configuration;
 mod origin;

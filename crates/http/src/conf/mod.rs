@@ -47,6 +47,8 @@ pub struct HttpConf {
     pub variables: Resolved,
     /// Whether `$realpath_root` is used.
     pub wants_realpath: bool,
+    /// Whether variables show what clients of TLS offer.
+    pub wants_offers: bool,
     /// Settings of the resolvers, by their numbers.
     pub resolvers: Vec<std::sync::Arc<nowait_resolver::Settings>>,
     /// How names are resolved without a setting in an inner block.

@@ -1,0 +1,19 @@
+//! `$ssl_*`: the variables of a client's TLS connection. nginx: `ngx_http_ssl_module`, whose
+//! directives are in `nowait_front::tls::conf` and [`crate::conf::tls`].
+
+use nowait_front::tls::variables::Fact;
+
+use crate::module::Module;
+use crate::request::Request;
+use crate::variables::Builtin;
+
+/// This module.
+pub static MODULE: Module = Module { variables: BUILTINS, ..Module::EMPTY };
+
+const BUILTINS: &[Builtin] = nowait_front::tls_variables!(Builtin, of);
+
+fn of(request: &Request, out: &mut Vec<u8>, fact: Fact) -> bool {
+    let mut found = false;
+    request.exchange.with_tls(&mut |tls| found = fact(tls, out));
+    found
+}

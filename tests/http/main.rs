@@ -26,6 +26,7 @@ mod gzip;
 mod heads;
 mod health;
 mod hostile;
+mod http2;
 mod keep_alive;
 mod lifecycle;
 mod limit;

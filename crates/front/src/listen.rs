@@ -20,6 +20,8 @@ pub struct Rules {
     pub udp: bool,
     /// Whether `ssl` is allowed.
     pub ssl: bool,
+    /// Whether `http2` is allowed.
+    pub http2: bool,
 }
 
 /// Parameters of connections.
@@ -37,6 +39,7 @@ pub struct ListenDirective {
     pub(crate) default_server: bool,
     pub(crate) proxy_protocol: bool,
     pub(crate) ssl: bool,
+    pub(crate) http2: bool,
     pub(crate) span: Span,
 }
 
@@ -58,11 +61,19 @@ pub fn read(
         default_server: false,
         proxy_protocol: false,
         ssl: false,
+        http2: false,
         span: node.span,
     };
     let (udp, others): (Vec<&Word>, Vec<&Word>) =
         parameters.iter().partition(|word| rules.udp && **word == *"udp");
     for word in others {
+        if rules.http2 && *word == *"http2" {
+            let text = "the \"listen ... http2\" directive is deprecated, use the \"http2\" directive \
+                        instead";
+            cx.report(Diagnostic::warn(text).at(word.span));
+            directive.http2 = true;
+            continue;
+        }
         directive.parameter(node, word, rules, cx)?;
     }
     if !udp.is_empty() {
@@ -115,8 +126,14 @@ impl ListenDirective {
             default_server: false,
             proxy_protocol: false,
             ssl: false,
+            http2: false,
             span,
         }
+    }
+
+    /// Whether it has `http2`.
+    pub fn has_http2(&self) -> bool {
+        self.http2
     }
 
     fn parameter(

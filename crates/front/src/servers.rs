@@ -43,6 +43,8 @@ pub struct Virtual {
     pub ssl: Option<Span>,
     /// All servers of the address.
     pub all: Vec<ServerId>,
+    /// HTTP/2 is enabled for all servers.
+    pub http2: bool,
 }
 
 impl Listen {
@@ -145,6 +147,7 @@ struct Address_ {
     first: ServerId,
     proxy_protocol: bool,
     ssl: Option<Span>,
+    http2: bool,
 }
 
 /// Makes the listening sockets of all servers.
@@ -163,6 +166,7 @@ pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
                     first: server.id,
                     proxy_protocol: false,
                     ssl: None,
+                    http2: false,
                 }
             });
             if entry.servers.contains(&server.id) {
@@ -184,6 +188,7 @@ pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
             }
             entry.proxy_protocol |= directive.proxy_protocol;
             entry.ssl = entry.ssl.or(directive.ssl.then_some(directive.span));
+            entry.http2 |= directive.http2;
             if directive.default_server {
                 if let Some((_, first)) = entry.default {
                     cx.report(
@@ -274,5 +279,6 @@ fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens])
         proxy_protocol: entry.proxy_protocol,
         ssl: entry.ssl,
         all: entry.servers.clone(),
+        http2: entry.http2,
     }
 }

@@ -17,6 +17,9 @@ use crate::client::Client;
 use crate::connections::{Connections, Held};
 use crate::generation::Current;
 
+/// No place in the list: there are fewer connections.
+const NOWHERE: u32 = u32::MAX;
+
 /// An accepted connection.
 pub struct Accepted {
     /// What its requests may know of it.
@@ -27,8 +30,8 @@ pub struct Accepted {
     pub input: RefCell<RecvBuf>,
     /// Whether `TCP_NODELAY` is set, if known.
     pub nodelay: Cell<Option<bool>>,
-    /// Its place among the worker's connections.
-    place: Cell<Option<u32>>,
+    /// Its place among the worker's connections; [`NOWHERE`] before it has one.
+    place: Cell<u32>,
     /// The worker's connections.
     all: Rc<Connections>,
 }
@@ -74,7 +77,7 @@ impl Accepted {
             stream,
             input: RefCell::new(RecvBuf::empty()),
             nodelay: Cell::new(None),
-            place: Cell::new(None),
+            place: Cell::new(NOWHERE),
             all,
         }
     }
@@ -87,9 +90,7 @@ impl Accepted {
     /// Registers it in the worker's list, as its front end serves it from now on.
     pub fn enter(&self, held: Weak<dyn Held>) {
         let place = self.all.enter(held);
-        if let Some(before) = self.place.replace(Some(place)) {
-            self.all.leave(before);
-        }
+        self.all.leave(self.place.replace(place));
     }
 
     /// Releases the receive buffer once all of it is used, before a wait that may be long: for more
@@ -147,9 +148,7 @@ impl Accepted {
 
 impl Drop for Accepted {
     fn drop(&mut self) {
-        if let Some(place) = self.place.get() {
-            self.all.leave(place);
-        }
+        self.all.leave(self.place.get());
         self.all.services.counts.closed();
     }
 }

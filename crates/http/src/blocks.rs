@@ -18,7 +18,7 @@ use crate::conf::limit_except::{LimitExcept, LimitExceptLayer};
 use crate::conf::log::{LogConf, access_logs};
 use crate::conf::place::{PatternLayer, ServerNames};
 use crate::conf::{HttpConf, Location, LocationId, Regex, Server, ServerId};
-use crate::conf::{body, client, files, mime, pages};
+use crate::conf::{body, client, files, http2, mime, pages};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
 use crate::mime::Types;
 use crate::module::{Content, ContentLayer, Parts};
@@ -49,8 +49,9 @@ nowait_conf::rows! {
     /// `reuseport` gives each worker its own socket. Sizes, times and numbers set the kernel's
     /// socket options of these names; the default of `backlog` is 511. `proxy_protocol` expects the
     /// PROXY protocol, version 1 or 2, before the first request. `ssl`: connections speak TLS, with
-    /// the server's `ssl_certificate`; all servers of the address do.
-    "listen" => listen, in SERVER, take at_least(1), default "*:80", args "address[:port] [default_server] [ssl] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
+    /// the server's `ssl_certificate`; all servers of the address do. `http2` enables HTTP/2 for all
+    /// servers of the address; the directive of this name is preferred.
+    "listen" => listen, in SERVER, take at_least(1), default "*:80", args "address[:port] [default_server] [ssl] [http2] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
     /// Names of a virtual server: exact, with a wildcard at one end, or regular expressions.
     "server_name" => server_name, in SERVER, take at_least(1), default "\"\"", args "name ...";
     /// The directory with the files. The whole URI is appended: with `root /srv/www;`, the URI
@@ -79,7 +80,7 @@ nowait_conf::rows! {
 }
 
 /// Rules for the parameters of `listen`.
-const LISTEN: Rules = Rules { default_port: Some(80), udp: false, ssl: true };
+const LISTEN: Rules = Rules { default_port: Some(80), udp: false, ssl: true, http2: true };
 
 /// The content of `http` besides its settings.
 #[derive(Default)]
@@ -267,8 +268,9 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
             names.push(Named::none(span));
         }
         cx.global::<ServerNames>().0 = names.iter().map(|name| name.name.clone()).collect();
+        let http2 = directives.iter().any(ListenDirective::has_http2);
+        made.push(build.server(cx, &http, scope, name, http2));
         listens.push(ServerListens { id, listens: directives, names });
-        made.push(build.server(cx, &http, scope, name));
     }
     let locations = build.finish();
     let mut listens = servers::build(cx, &listens);
@@ -353,10 +355,21 @@ impl Build<'_> {
         all.map(|made| made.expect("who gives a number makes the location").location).collect()
     }
 
-    fn server(&mut self, cx: &mut Cx<'_>, http: &Scope, mut scope: Scope, name: Bytes) -> Server {
+    /// `listens_http2`: a `listen` of the server has `http2`.
+    ///
+    // nginx differs: it offers HTTP/2 on the addresses with the parameter only.
+    fn server(
+        &mut self,
+        cx: &mut Cx<'_>,
+        http: &Scope,
+        mut scope: Scope,
+        name: Bytes,
+        listens_http2: bool,
+    ) -> Server {
         let nested = scope.take::<LocationsLayer>().locations;
         let head = client::HeadConf::resolve(cx, &[http, &scope]);
-        let tls = crate::conf::tls::resolve(cx, &[http, &scope]);
+        let http2 = http2::Http2Conf::resolve(cx, &[http, &scope]);
+        let tls = crate::conf::tls::resolve(cx, &[http, &scope], http2.http2 || listens_http2);
         let early_read = crate::conf::predicates::EarlyReadConf::resolve(cx, &[http, &scope]);
         let early_read = early_read.client_body_early_read.unwrap_or_default();
         let chain = [self.main, http, &scope];
@@ -364,7 +377,7 @@ impl Build<'_> {
         let root = self.location(cx, &chain, Bytes::new());
         self.in_server_with_locations = false;
         let locations = self.locations(cx, &chain, nested);
-        Server { name, head, tls, early_read, root, locations }
+        Server { name, head, tls, http2, early_read, root, locations }
     }
 
     fn locations(
@@ -492,6 +505,7 @@ impl Build<'_> {
             path,
             types: Arc::new(types.unwrap_or_else(Types::builtin)),
             client: client::ClientConf::resolve(cx, chain),
+            http2: http2::Http2LocationConf::resolve(cx, chain),
             body,
             files: files::FileConf::resolve(cx, chain),
             pages: pages::PagesConf::resolve(cx, chain),
@@ -521,6 +535,9 @@ pub fn rows() -> Vec<&'static [nowait_conf::Row]> {
         conf::client::ClientConf::ROWS,
         nowait_front::tls::conf::SslConf::ROWS,
         conf::tls::HttpSslConf::ROWS,
+        conf::http2::Http2Conf::ROWS,
+        conf::http2::Http2LocationConf::ROWS,
+        conf::http2::HTTP2_ROWS,
         conf::body::BodyConf::ROWS,
         conf::files::FileConf::ROWS,
         conf::pages::PagesConf::ROWS,

@@ -1,6 +1,6 @@
 //! The HTTP server: servers, locations, phases, variables, handlers, filters, logs.
 //!
-//! The flow of a request is one way: a front end (`http1`) receives a head, [`phases`] let the
+//! The flow of a request is one way: a front end (`http1`, `http2`) receives a head, [`phases`] let the
 //! location's handler make a [`response::Response`], [`filter`]s change it, and the front end sends it.
 //! The program makes a [`conf::HttpConf`] per generation and one [`worker::Worker`] per worker thread.
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ pub mod forwarded;
 pub mod generation;
 pub mod health;
 mod http1;
+mod http2;
 pub mod location_tree;
 pub mod logs;
 pub mod mime;

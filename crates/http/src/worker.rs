@@ -15,8 +15,8 @@ use nowait_sys::listen::ListenAddress;
 
 use crate::connections::Connections;
 use crate::generation::{Current, Generation};
-use crate::http1;
 use crate::services::Services;
+use crate::{http1, http2};
 
 pub use crate::http1::{Heir, Moved};
 
@@ -34,7 +34,7 @@ impl Worker {
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
         let services: Rc<Services> = Rc::default();
         let connections = Connections::new(Current::new(generation), services.clone());
-        let http1 = http1::Common::new(connections.clone());
+        let http1 = http1::Common::new(connections.clone(), http2::serve);
         Rc::new(Self { tasks: RefCell::default(), services, connections, http1 })
     }
 

@@ -72,7 +72,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_upstream_zone_module", Default, true),
     ("http_upstream_sticky_module", Default, true),
     ("http_ssl_module", Optional, true),
-    ("http_v2_module", Optional, false),
+    ("http_v2_module", Optional, true),
     ("http_v3_module", Optional, false),
     ("http_realip_module", Optional, true),
     ("http_addition_module", Optional, true),
@@ -182,7 +182,7 @@ mod tests {
         assert!(text.contains(" --without-http_fastcgi_module "));
         assert!(text.contains(" --with-threads "));
         // Absent optional modules must not be named at all: tools search for the bare word.
-        for word in ["http_ssl", "http_v2", "stream_ssl_module", "--with-mail", "OpenSSL", "perl"] {
+        for word in ["http_ssl", "stream_ssl_module", "--with-mail", "OpenSSL", "perl"] {
             assert!(!text.contains(word), "{word}");
         }
         assert!(!text.split(' ').any(|word| word == "--without-http"));

@@ -86,7 +86,8 @@ fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 }
 
 fn listen(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    let read = listen::read(cx, node, Rules { default_port: None, udp: true, ssl: false })?;
+    let read =
+        listen::read(cx, node, Rules { default_port: None, udp: true, ssl: false, http2: false })?;
     cx.layer::<ServerLayer>().listens.extend(read);
     Ok(())
 }

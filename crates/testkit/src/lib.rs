@@ -9,6 +9,7 @@
 //!   and stops it, and at the end refuses logs that tell of a fault.
 //! * [`Client`] sends exactly the bytes a test says and parses what comes back; [`check`] is the
 //!   one-line form for "this request gets this response".
+//! * [`http2::Http2`] is a client that speaks HTTP/2.
 //! * [`Origin`] plays an upstream server from a list of steps.
 //! * [`DnsServer`] plays a name server; [`client_hello`] is what a TLS client says first.
 //! * [`slow_disk`] is a file system whose every operation can be delayed, failed, or held until
@@ -24,6 +25,7 @@ pub mod check;
 pub mod client;
 mod client_hello;
 pub mod dns;
+pub mod http2;
 mod nfs;
 pub mod origin;
 pub mod ports;

@@ -12,6 +12,9 @@ pub trait Sink {
     /// [`Event::StreamError`] is reported instead, it is malformed or incomplete.
     fn begin(&mut self, stream: StreamId);
 
+    /// The size of the block that begins, as it was sent, in bytes.
+    fn size(&mut self, _bytes: usize) {}
+
     /// A field; the valid pseudo-fields come first. Each has been checked by itself.
     fn field(&mut self, field: Field<'_>);
 }

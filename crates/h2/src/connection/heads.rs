@@ -105,6 +105,7 @@ impl<R: Role> Connection<R> {
             }
         };
         sink.begin(stream);
+        sink.size(block.len());
         let mut check = Check::new(expected);
         let fits = self.decode(block, Some(&mut check), sink)?;
         let event = match purpose {

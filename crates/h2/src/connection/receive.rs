@@ -140,8 +140,12 @@ impl<R: Role> Connection<R> {
         header: FrameHeader,
         sink: &mut impl Sink,
     ) -> Result<Option<Event>, ConnectionError> {
-        // "This sequence MUST be followed by a SETTINGS frame" (RFC 9113 section 3.4).
-        if !self.has_settings && (header.kind != Kind::Settings || header.flags.has(Flags::ACK)) {
+        // "This sequence MUST be followed by a SETTINGS frame" (RFC 9113 section 3.4). As nginx, a server
+        // does not insist: the defaults hold.
+        if R::CLIENT
+            && !self.has_settings
+            && (header.kind != Kind::Settings || header.flags.has(Flags::ACK))
+        {
             return Err(ConnectionError::MissingSettings);
         }
         header.check(self.limits.frame_size)?;

@@ -8,6 +8,7 @@ pub mod body;
 pub mod client;
 pub mod content_types;
 pub mod files;
+pub mod http2;
 pub mod limit_except;
 pub mod log;
 pub mod mime;
@@ -75,6 +76,8 @@ pub struct Server {
     pub head: client::HeadConf,
     /// TLS.
     pub tls: nowait_front::tls::conf::ServerTls,
+    /// HTTP/2.
+    pub http2: http2::Http2Conf,
     /// When bodies are read before the location is known.
     pub early_read: predicates::Predicates,
     /// Settings outside of all locations.
@@ -95,6 +98,8 @@ pub struct Location {
     pub types: std::sync::Arc<Types>,
     /// Connections and sending.
     pub client: client::ClientConf,
+    /// HTTP/2.
+    pub http2: http2::Http2LocationConf,
     /// Request bodies.
     pub body: body::BodyConf,
     /// Files.

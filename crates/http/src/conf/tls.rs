@@ -22,18 +22,19 @@ nowait_conf::directives! {
     ssl_early_data: bool = "off", in HTTP | SERVER, args "on | off";
 }
 
-/// The application protocols that are offered, by preference. The connection's task looks at the
-/// result of the negotiation after the handshake.
-const PROTOCOLS: &[&[u8]] = &[b"http/1.1", b"http/1.0", b"http/0.9"];
+/// The application protocols that are offered, by preference; the first if HTTP/2 is enabled. The
+/// connection's task looks at the result of the negotiation after the handshake.
+const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1", b"http/1.0", b"http/0.9"];
 
 /// TLS of the server that a chain of blocks describes.
-pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> ServerTls {
+pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], http2: bool) -> ServerTls {
+    let protocols = if http2 { PROTOCOLS } else { &PROTOCOLS[1..] };
     let conf = SslConf::resolve(cx, chain);
     let own = HttpSslConf::resolve(cx, chain);
     let added = Added {
         record_bytes: usize::try_from(own.ssl_buffer_size.0).unwrap_or(usize::MAX),
         early_data: own.ssl_early_data,
-        alpn: PROTOCOLS.iter().map(|name| name.to_vec()).collect(),
+        alpn: protocols.iter().map(|name| name.to_vec()).collect(),
     };
     let built = conf.build(cx, added);
     cx.accept(built).unwrap_or_default()

@@ -1,5 +1,5 @@
 //! What the HTTP/1.1 connections of a worker have in common: beyond what all connections have, who takes
-//! them over when the worker ends.
+//! them over when the worker ends, and who serves those that turn out to speak HTTP/2.
 //!
 //! Made by the worker. Everything in it belongs to the worker's thread.
 
@@ -8,12 +8,19 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use super::leaving::{Heir, Moved};
+use crate::accepted::Accepted;
 use crate::connections::{Connections, Ending};
+use crate::response::LocalFuture;
+
+/// Serves a connection that speaks another protocol, until it is closed.
+pub type Serve = fn(Accepted) -> LocalFuture<'static, ()>;
 
 /// The common state of connections.
 pub struct Common {
     all: Rc<Connections>,
     heir: RefCell<Option<Heir>>,
+    /// HTTP/2.
+    pub(super) http2: Serve,
 }
 
 impl Deref for Common {
@@ -26,8 +33,8 @@ impl Deref for Common {
 
 impl Common {
     /// Of some of the connections of a worker.
-    pub fn new(all: Rc<Connections>) -> Rc<Self> {
-        Rc::new(Self { all, heir: RefCell::default() })
+    pub fn new(all: Rc<Connections>, http2: Serve) -> Rc<Self> {
+        Rc::new(Self { all, heir: RefCell::default(), http2 })
     }
 
     /// Ends gracefully. Connections leave when they wait for a request: at once, or after the

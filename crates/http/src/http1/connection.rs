@@ -78,6 +78,11 @@ impl Connection {
         connection
     }
 
+    /// The connection without what HTTP/1.1 adds, for another protocol.
+    pub(super) fn into_accepted(self) -> Accepted {
+        self.accepted
+    }
+
     /// The protocol state, created anew after an idle phase.
     pub(super) fn h1(&self) -> RefMut<'_, server::Connection> {
         RefMut::map(self.h1.borrow_mut(), |h1| {

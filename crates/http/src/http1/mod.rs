@@ -9,6 +9,7 @@ mod connection;
 mod exchange;
 mod hangup;
 mod leaving;
+mod preface;
 mod proxied;
 mod response_head;
 mod sender;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nowait_conf::Size;
-use nowait_message::http_date;
+use nowait_message::{Version, http_date};
 use nowait_runtime::now;
 
 use super::{Builtin, Changeable, Family};
@@ -45,6 +45,8 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "document_uri" => uri;
     /// Host from the request line, else from the `Host` field, else the server name.
     "host" => host;
+    /// `h2` if the request came over HTTP/2 with TLS, `h2c` without TLS, else empty.
+    "http2" => http2;
     /// `on` if the connection uses TLS, else empty.
     "https" => |r, out| { if r.client().is_tls() { out.extend_from_slice(b"on"); } true };
     /// `?` if the request has a query string, else empty.
@@ -385,6 +387,15 @@ fn split_once(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
 
 fn sent_content_type(r: &Request, out: &mut Vec<u8>) -> bool {
     append(r.out.content_type_value().as_deref(), out)
+}
+
+fn http2(r: &Request, out: &mut Vec<u8>) -> bool {
+    let name: Option<&[u8]> = match (r.head.version(), r.client().is_tls()) {
+        (Version::Http2, true) => Some(b"h2"),
+        (Version::Http2, false) => Some(b"h2c"),
+        _ => None,
+    };
+    append(name, out)
 }
 
 fn sent_keep_alive(r: &Request, out: &mut Vec<u8>) -> bool {

@@ -1,0 +1,397 @@
+//! A client's HTTP/2 connection: the protocol's state, its streams, and what it is about to send.
+//! [`task`](super::task) serves it; the tasks of its streams call it.
+//!
+//! What a connection can hold is bounded: streams by `http2_max_concurrent_streams`, content received
+//! for each by its window, content to be sent by [`OUTPUT_BYTES_MAX`] and one frame's worth of file per
+//! stream, and everything else by [`RECEIVE_BYTES_MAX`], beyond which nothing more is received.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Deref;
+use std::rc::{Rc, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use nowait_h2::frame::HEADER_LEN;
+use nowait_h2::{ErrorCode, Limits, StreamId, server};
+use nowait_runtime::now;
+
+use super::head::{Heads, Names};
+use super::output::Output;
+use super::stream::{Outgoing, Stream};
+use crate::accepted::Accepted;
+use crate::conf::ServerId;
+use crate::connections::Held;
+use crate::generation::Current;
+use crate::log::Level;
+use crate::log::error::RequestDetails;
+use crate::response::{BodyError, Header, Part};
+use crate::secured;
+
+/// Frames with content are made until so much waits for the socket, in bytes.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// Nothing is received while more than this waits for the socket, in bytes: heads and control frames
+/// provoked by a client that does not read.
+const RECEIVE_BYTES_MAX: usize = 256 * 1024;
+
+/// Bytes that are read at once from a file that is not in memory, for the first few streams.
+const COLD_BYTES: usize = 64 * 1024;
+
+/// Streams of a connection that read so much.
+const COLD_STREAMS: usize = 4;
+
+/// A connection.
+pub(super) struct Connection {
+    accepted: Accepted,
+    pub(super) h2: RefCell<server::Connection>,
+    pub(super) heads: RefCell<Heads>,
+    /// In the order of their numbers.
+    streams: RefCell<Vec<Rc<Stream>>>,
+    pub(super) output: RefCell<Output>,
+    /// The connection's task.
+    task: RefCell<Waker>,
+    /// Output is on its way to the socket.
+    pub(super) sending: Cell<bool>,
+    /// Streams that read files which are not in memory.
+    cold: Cell<usize>,
+    /// Since when it has no streams, and how long it must be kept; `None` if it has.
+    idle: Cell<Option<(Instant, Duration)>>,
+    /// The client was asked to open no more streams.
+    pub(super) leaving: Cell<bool>,
+}
+
+impl Deref for Connection {
+    type Target = Accepted;
+
+    fn deref(&self) -> &Accepted {
+        &self.accepted
+    }
+}
+
+impl Connection {
+    /// A connection whose client begins with the preface. The limits are those of the address's
+    /// default server; `None` if its address is no longer listened on.
+    pub(super) fn new(accepted: Accepted) -> Option<Rc<Self>> {
+        let current = accepted.all().current();
+        let server = secured::server_of(&accepted, accepted.virtual_servers(&current)?);
+        let server = current.conf.server(server);
+        let (head, http2) = (&server.head, &server.http2);
+        let bytes = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
+        let buffers = &head.large_client_header_buffers;
+        let limits = Limits {
+            concurrent_streams: http2.http2_max_concurrent_streams,
+            stream_window: bytes(http2.http2_body_preread_size.0),
+            string_bytes_max: bytes(buffers.size.0),
+            list_bytes_max: bytes(buffers.size.0.saturating_mul(buffers.count as u64)),
+            fields_max: u16::try_from(head.max_headers).unwrap_or(u16::MAX),
+            ..Limits::default()
+        };
+        let names = Names {
+            ignore_invalid: head.ignore_invalid_headers,
+            underscores: head.underscores_in_headers,
+        };
+        let connection = Rc::new(Self {
+            accepted,
+            h2: RefCell::new(server::Connection::new(limits)),
+            heads: RefCell::new(Heads::new(names)),
+            streams: RefCell::default(),
+            output: RefCell::default(),
+            task: RefCell::new(Waker::noop().clone()),
+            sending: Cell::new(false),
+            cold: Cell::new(0),
+            idle: Cell::new(Some((now(), Duration::ZERO))),
+            leaving: Cell::new(false),
+        });
+        let held: Weak<dyn Held> = Rc::<Self>::downgrade(&connection);
+        connection.accepted.enter(held);
+        Some(connection)
+    }
+
+    /// Registers the connection's task.
+    pub(super) fn register(&self, waker: &Waker) {
+        let mut task = self.task.borrow_mut();
+        if !task.will_wake(waker) {
+            task.clone_from(waker);
+        }
+    }
+
+    fn wake_task(&self) {
+        self.task.borrow().wake_by_ref();
+    }
+
+    /// The server whose settings hold for the connection: that of the name in the TLS handshake, or the
+    /// default server of its address.
+    pub(super) fn default_server(&self, current: &Current) -> Option<ServerId> {
+        Some(secured::server_of(self, self.virtual_servers(current)?))
+    }
+
+    /// Writes a line about the connection to the error log.
+    pub(super) fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
+        let current = self.all().current();
+        let Some(server) = self.default_server(&current) else { return };
+        let (mut client, listen) = (Vec::new(), self.client.listen.to_string());
+        crate::address::append_ip(&self.client.peer, &mut client);
+        let details =
+            RequestDetails { client: &client, server: listen.as_bytes(), ..Default::default() };
+        let about = nowait_front::logs::About {
+            block: current.conf.server(server).root.0 as usize,
+            connection: self.client.number,
+            peer: &self.client.peer,
+            details: Some(&details),
+        };
+        current.logs.about(about, level, message);
+    }
+
+    /// Whether so much waits for the socket that nothing is received.
+    pub(super) fn is_full(&self) -> bool {
+        self.output.borrow().len() > RECEIVE_BYTES_MAX
+    }
+
+    /// Whether it has no streams.
+    pub(super) fn is_idle(&self) -> bool {
+        self.streams.borrow().is_empty()
+    }
+
+    pub(super) fn stream(&self, id: StreamId) -> Option<Rc<Stream>> {
+        let streams = self.streams.borrow();
+        let at = streams.binary_search_by_key(&id, |stream| stream.id).ok()?;
+        Some(streams[at].clone())
+    }
+
+    /// Adds a stream, whose number is above all others'.
+    pub(super) fn add(&self, stream: Rc<Stream>) {
+        self.idle.set(None);
+        self.streams.borrow_mut().push(stream);
+    }
+
+    /// Ends a stream: its request's task has ended. If the response is incomplete, the client sees
+    /// `code`.
+    pub(super) fn finish(&self, stream: &Stream, code: ErrorCode) {
+        {
+            let mut h2 = self.h2.borrow_mut();
+            h2.set_ready(stream.id, false);
+            h2.reset(stream.id, code);
+        }
+        let mut streams = self.streams.borrow_mut();
+        if let Ok(at) = streams.binary_search_by_key(&stream.id, |stream| stream.id) {
+            streams.remove(at);
+        }
+        if streams.is_empty() {
+            self.idle.set(Some((now(), Duration::ZERO)));
+        }
+        drop(streams);
+        self.wake_task();
+    }
+
+    /// How long an idle connection must be kept.
+    pub(super) fn keep(&self, keep: Duration) {
+        self.idle.set(self.idle.get().map(|(since, _)| (since, keep)));
+    }
+
+    /// Since when it is idle, and how long it must be kept.
+    pub(super) fn idle_since(&self) -> Option<(Instant, Duration)> {
+        self.idle.get()
+    }
+
+    /// The client has reset a stream.
+    pub(super) fn reset_by_client(&self, id: StreamId) {
+        if let Some(stream) = self.stream(id) {
+            stream.leave();
+        }
+    }
+
+    /// The connection ends: so do its requests.
+    pub(super) fn abandon(&self) {
+        for stream in self.streams.take() {
+            stream.leave();
+        }
+    }
+
+    /// Moves control frames to the output.
+    pub(super) fn collect(&self) {
+        self.h2.borrow_mut().poll_output(self.output.borrow_mut().tail());
+    }
+
+    /// A reader has taken content.
+    pub(super) fn taken(&self, id: StreamId, bytes: usize) {
+        let mut h2 = self.h2.borrow_mut();
+        h2.taken(id, bytes);
+        if h2.has_output() {
+            self.wake_task();
+        }
+    }
+
+    /// A reader wants more.
+    pub(super) fn grow_window(&self, id: StreamId, size: u32) {
+        let mut h2 = self.h2.borrow_mut();
+        h2.grow_window(id, size);
+        if h2.has_output() {
+            self.wake_task();
+        }
+    }
+
+    /// Sends an interim response, unless the final one was sent, or nobody receives it.
+    pub(super) fn interim(&self, stream: &Stream, status: u16, headers: &[Header]) {
+        let mut output = self.output.borrow_mut();
+        let mut h2 = self.h2.borrow_mut();
+        let Ok(mut head) = h2.interim(stream.id, status, output.tail()) else { return };
+        for header in headers {
+            head.field(&header.name, &header.value);
+        }
+        head.finish(false);
+        self.wake_task();
+    }
+
+    /// Something is to be sent.
+    pub(super) fn flush(&self) {
+        self.wake_task();
+    }
+
+    /// A stream has content to be sent. Small content that nothing precedes becomes frames at once.
+    pub(super) fn offer(&self, stream: &Stream) {
+        if stream.outgoing.borrow().len() == 0 {
+            return self.end_content(stream);
+        }
+        self.h2.borrow_mut().set_ready(stream.id, true);
+        if !self.sending.get() {
+            self.fill();
+        }
+        self.wake_task();
+    }
+
+    /// A stream's content can't be sent.
+    pub(super) fn withdraw(&self, stream: &Stream) {
+        self.h2.borrow_mut().set_ready(stream.id, false);
+    }
+
+    /// Ends a stream's content.
+    pub(super) fn end_content(&self, stream: &Stream) {
+        if stream.outgoing.borrow().ends {
+            // The stream may be gone: then there is nothing to end.
+            let _ = self.h2.borrow_mut().data_header(
+                stream.id,
+                0,
+                true,
+                self.output.borrow_mut().tail(),
+            );
+            self.wake_task();
+        }
+    }
+
+    /// Makes frames with content, as windows allow, of all streams in turn.
+    pub(super) fn fill(&self) {
+        while self.output.borrow().len() < OUTPUT_BYTES_MAX {
+            let Some(id) = self.h2.borrow_mut().next_ready() else { return };
+            match self.stream(id) {
+                Some(stream) => self.frame(&stream),
+                None => self.h2.borrow_mut().set_ready(id, false),
+            }
+        }
+    }
+
+    /// Makes a frame of a stream that has content and a window.
+    fn frame(&self, stream: &Stream) {
+        let mut outgoing = stream.outgoing.borrow_mut();
+        let mut h2 = self.h2.borrow_mut();
+        let left = usize::try_from(outgoing.len()).unwrap_or(usize::MAX);
+        let allowed = h2.reserve(stream.id, left.min(stream.frame_bytes_max.get()));
+        if allowed > 0 {
+            let mut output = self.output.borrow_mut();
+            match outgoing.take(allowed) {
+                Some(bytes) => {
+                    let ends = outgoing.ends && outgoing.len() == 0;
+                    let header = h2.data_header(stream.id, bytes.len(), ends, output.tail());
+                    debug_assert!(header.is_ok(), "the window was reserved");
+                    output.content(bytes);
+                }
+                None => match file_frame(stream.id, &mut outgoing, &mut output, &mut h2, allowed) {
+                    Ok(true) => {}
+                    Ok(false) if self.cold.get() < COLD_STREAMS => {
+                        outgoing.cold = Some(COLD_BYTES.min(left));
+                    }
+                    Ok(false) => outgoing.cold = Some(allowed),
+                    Err(error) => outgoing.failed = Some(error),
+                },
+            }
+        }
+        if allowed == 0 || outgoing.stops() {
+            h2.set_ready(stream.id, false);
+        }
+        outgoing.advanced();
+    }
+
+    /// A stream reads a file that is not in memory.
+    pub(super) fn reading(&self) -> impl Drop + '_ {
+        struct Reading<'a>(&'a Cell<usize>);
+        impl Drop for Reading<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() - 1);
+            }
+        }
+        self.cold.set(self.cold.get() + 1);
+        Reading(&self.cold)
+    }
+
+    /// Gives memory back while the connection is idle.
+    pub(super) fn shrink(&self) {
+        self.h2.borrow_mut().shrink();
+        self.heads.borrow_mut().shrink();
+        self.streams.borrow_mut().shrink_to_fit();
+        self.release_input();
+    }
+}
+
+impl Held for Connection {
+    /// One with streams looks at once whether it has to leave: it asks the client to open no more.
+    fn waits(&self) -> Option<(Instant, Duration)> {
+        Some(self.idle.get().unwrap_or((self.client.started, Duration::ZERO)))
+    }
+
+    fn idle(&self) -> Option<(Instant, Duration)> {
+        self.idle.get().filter(|_| self.client.requests.get() > 0)
+    }
+
+    fn wake(&self) {
+        self.wake_task();
+    }
+
+    fn hang_up(&self) {
+        // A socket that can't be shut down is closed already.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// Makes a frame with the next bytes of a file, read into the output behind its header. False: they
+/// are not in memory.
+fn file_frame(
+    id: StreamId,
+    outgoing: &mut Outgoing,
+    output: &mut Output,
+    h2: &mut server::Connection,
+    bytes: usize,
+) -> Result<bool, BodyError> {
+    let ends = outgoing.ends && outgoing.len() == bytes as u64;
+    let Some(Part::File(file)) = &mut outgoing.part else { return Ok(true) };
+    let tail = output.tail_for(HEADER_LEN + bytes);
+    h2.poll_output(&mut **tail);
+    let start = tail.len();
+    tail.extend_from_slice(&[0; HEADER_LEN]);
+    let read = file.file.try_read(&file.io, file.offset, bytes, tail);
+    match read {
+        Ok(Some(read)) if read == bytes => {}
+        result => {
+            tail.truncate(start);
+            return match result {
+                Ok(None) => Ok(false),
+                Ok(Some(_)) => Err(BodyError::Truncated),
+                Err(error) => Err(BodyError::File(error)),
+            };
+        }
+    }
+    file.offset += bytes as u64;
+    file.len -= bytes as u64;
+    let mut place = &mut tail[start..start + HEADER_LEN];
+    let header = h2.data_header(id, bytes, ends, &mut place);
+    debug_assert!(header.is_ok(), "the window was reserved");
+    Ok(true)
+}

@@ -1,0 +1,281 @@
+//! The head of a request while its field block is decoded.
+//!
+//! The core of the protocol has checked each field by itself; here they become a [`RequestHead`], and
+//! what needs two fields at once is checked: `:authority` against `Host`.
+
+use nowait_h2::hpack::{Field, Token};
+use nowait_h2::{Sink, StreamId};
+use nowait_message::uri::Shape;
+use nowait_message::{
+    Control, FieldError, Known, Method, Place, RequestHead, Span, TargetForm, Version,
+};
+
+/// Number of dropped fields that are kept for the log.
+const IGNORED_MAX: usize = 16;
+
+/// Rules about names (`ignore_invalid_headers`, `underscores_in_headers`).
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Names {
+    pub(super) ignore_invalid: bool,
+    pub(super) underscores: bool,
+}
+
+/// What is wrong with a complete head. The client's fault: 400.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HeadError {
+    Field(FieldError),
+    InvalidAuthority,
+    /// Neither `:authority` nor `Host`.
+    NoHost,
+    /// Both, with different values.
+    TwoHosts,
+    /// Something that is no path.
+    InvalidPath,
+}
+
+impl std::fmt::Display for HeadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Field(FieldError::DuplicateHost) => "client sent duplicate host header",
+            Self::Field(FieldError::Duplicate(_)) => "client sent duplicate header line",
+            Self::Field(FieldError::InvalidHost) => "client sent invalid host header",
+            Self::Field(FieldError::InvalidContentLength) => {
+                "client sent invalid \"Content-Length\" header"
+            }
+            Self::InvalidAuthority => "client sent invalid \":authority\" header",
+            Self::NoHost => "client sent neither \":authority\" nor \"Host\" header",
+            Self::TwoHosts => {
+                "client sent \":authority\" and \"Host\" headers with different values"
+            }
+            Self::InvalidPath => "client sent invalid \":path\" header",
+        })
+    }
+}
+
+/// Collects the fields of one block at a time.
+#[derive(Debug, Default)]
+pub(super) struct Heads {
+    names: Names,
+    /// The last head. Trailers are decoded into the void.
+    head: RequestHead,
+    stream: StreamId,
+    /// The largest stream so far: a block for an older one has trailers.
+    newest: StreamId,
+    control: Control,
+    length: usize,
+    error: Option<HeadError>,
+    ignored: Vec<Vec<u8>>,
+}
+
+/// A complete head.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) error: Option<HeadError>,
+    /// Names of dropped fields.
+    pub(super) ignored: Vec<Vec<u8>>,
+}
+
+impl Sink for Heads {
+    fn begin(&mut self, stream: StreamId) {
+        self.stream = stream;
+        if stream <= self.newest {
+            return;
+        }
+        self.newest = stream;
+        self.head.recycle();
+        self.control = Control { version: Version::Http2, ..Control::default() };
+        self.error = None;
+        self.ignored.clear();
+    }
+
+    fn size(&mut self, bytes: usize) {
+        self.length = bytes;
+    }
+
+    fn field(&mut self, field: Field<'_>) {
+        if self.stream != self.newest {
+            return;
+        }
+        match field.token {
+            Token::METHOD => {
+                self.control.method = Method::from_bytes(field.value);
+                self.control.method_name = self.put(field.value);
+            }
+            Token::SCHEME => self.control.scheme = self.put(field.value),
+            Token::AUTHORITY => self.control.authority = self.put(field.value),
+            Token::PATH => self.path(field.value),
+            _ => self.regular(field),
+        }
+    }
+}
+
+impl Heads {
+    pub(super) fn new(names: Names) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    /// Gives memory back.
+    pub(super) fn shrink(&mut self) {
+        self.head = RequestHead::default();
+        self.ignored = Vec::new();
+    }
+
+    /// The head of the block that has just been decoded, in exchange for memory.
+    pub(super) fn take(&mut self, head: &mut RequestHead) -> Received {
+        let complete = !self.control.method_name.is_empty();
+        if !self.head.has_control() && complete {
+            self.set_control();
+        }
+        if complete {
+            self.check_host();
+            self.head.join(Known::Cookie, b"; ");
+            if let Err(error) = self.head.finish(self.length) {
+                self.error.get_or_insert(HeadError::Field(error));
+            }
+        } else {
+            // Nothing in it could be shown.
+            self.head.recycle();
+        }
+        std::mem::swap(head, &mut self.head);
+        Received { error: self.error.take(), ignored: std::mem::take(&mut self.ignored) }
+    }
+
+    /// Appends to the text of the head.
+    fn put(&mut self, bytes: &[u8]) -> Span {
+        let text = self.head.text_mut();
+        let start = text.len();
+        text.extend_from_slice(bytes);
+        Span::new(start, text.len())
+    }
+
+    fn path(&mut self, value: &[u8]) {
+        self.control.target = self.put(value);
+        if value == b"*" {
+            self.control.form = TargetForm::Asterisk;
+            return;
+        }
+        let (shape, length) = Shape::scan(value);
+        if length != value.len() {
+            self.error.get_or_insert(HeadError::InvalidPath);
+        }
+        self.control.uri = self.control.target;
+        self.control.shape = shape;
+    }
+
+    /// The pseudo-fields are complete.
+    fn set_control(&mut self) {
+        if self.control.target.is_empty() {
+            self.control.form = TargetForm::Authority;
+            self.control.target = self.control.authority;
+        }
+        let text = std::mem::take(self.head.text_mut());
+        if self.head.set_control(&text, self.control).is_err() {
+            self.error.get_or_insert(HeadError::InvalidAuthority);
+        }
+        *self.head.text_mut() = text;
+    }
+
+    fn regular(&mut self, field: Field<'_>) {
+        if !self.head.has_control() {
+            self.set_control();
+        }
+        let valid = |&octet: &u8| match octet {
+            b'_' => self.names.underscores,
+            octet => octet.is_ascii_alphanumeric() || octet == b'-',
+        };
+        if self.names.ignore_invalid && !field.name.iter().all(valid) {
+            if self.ignored.len() < IGNORED_MAX {
+                self.ignored.push(field.name.to_vec());
+            }
+            return;
+        }
+        let (name, value) = (self.put(field.name), self.put(field.value));
+        let known = Known::from_bytes(field.name);
+        self.add(Place { name, value, known });
+    }
+
+    fn add(&mut self, place: Place) {
+        let text = std::mem::take(self.head.text_mut());
+        if let Err(error) = self.head.add(&text, place) {
+            self.error.get_or_insert(HeadError::Field(error));
+        }
+        *self.head.text_mut() = text;
+    }
+
+    /// "A server SHOULD treat a request as malformed if it contains a Host header field that identifies
+    /// an entity that differs from the entity in the ":authority" pseudo-header field" (RFC 9113
+    /// section 8.3.1).
+    fn check_host(&mut self) {
+        let authority = self.control.authority;
+        match self.head.header(Known::Host) {
+            None if authority.is_empty() => {
+                self.error.get_or_insert(HeadError::NoHost);
+            }
+            Some(host) if !authority.is_empty() => {
+                if !authority.of(self.head.text()).eq_ignore_ascii_case(host) {
+                    self.error.get_or_insert(HeadError::TwoHosts);
+                }
+            }
+            Some(_) => {}
+            // Handlers, `$http_host` and servers behind this one find it there.
+            None => {
+                let name = self.put(b"host");
+                self.add(Place { name, value: authority, known: Some(Known::Host) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(fields: &[(&str, &str)]) -> (RequestHead, Received) {
+        let mut heads = Heads::new(Names { ignore_invalid: true, underscores: false });
+        heads.begin(StreamId::new(1));
+        for (name, value) in fields {
+            let (name, value) = (name.as_bytes(), value.as_bytes());
+            heads.field(Field { name, value, token: Token::of(name), sensitive: false });
+        }
+        let mut head = RequestHead::default();
+        let received = heads.take(&mut head);
+        (head, received)
+    }
+
+    const GET: [(&str, &str); 3] = [(":method", "GET"), (":scheme", "https"), (":path", "/a?b")];
+
+    fn get(more: &[(&str, &str)]) -> (RequestHead, Option<HeadError>) {
+        let (head, received) = head(&[&GET[..], more].concat());
+        (head, received.error)
+    }
+
+    #[test]
+    fn a_head_is_made_of_fields() {
+        let cookies =
+            [(":authority", "X.org:81"), ("cookie", "a=1"), ("x_y", ""), ("cookie", "b=2")];
+        let (head, received) = head(&[&GET[..], &cookies].concat());
+        assert_eq!(received.error, None);
+        assert_eq!(received.ignored, [b"x_y"]);
+        assert_eq!(&head.request_line()[..], b"GET /a?b HTTP/2.0");
+        assert_eq!(head.header(Known::Cookie), Some(&b"a=1; b=2"[..]));
+        assert_eq!(head.header(Known::Host), Some(&b"X.org:81"[..]));
+        assert_eq!((head.host(), head.host_port()), (Some(&b"x.org"[..]), 81));
+    }
+
+    #[test]
+    fn hosts_must_agree() {
+        assert_eq!(get(&[(":authority", "a"), ("host", "a")]).1, None);
+        assert_eq!(get(&[(":authority", "a"), ("host", "b")]).1, Some(HeadError::TwoHosts));
+        assert_eq!(get(&[("host", "a")]).1, None);
+        assert_eq!(get(&[]).1, Some(HeadError::NoHost));
+        assert_eq!(get(&[(":authority", "a/b")]).1, Some(HeadError::InvalidAuthority));
+        let twice = [(":authority", "a"), ("host", "a"), ("host", "a")];
+        assert_eq!(get(&twice).1, Some(HeadError::Field(FieldError::DuplicateHost)));
+    }
+
+    #[test]
+    fn an_incomplete_head_is_empty() {
+        let (head, _) = head(&[(":path", "/"), ("a", "b")]);
+        assert!(head.is_empty());
+    }
+}

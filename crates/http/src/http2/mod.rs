@@ -1,0 +1,23 @@
+//! HTTP/2 towards clients: a front end of the core. Each stream is a request with its own task; one task
+//! per connection receives, and sends what all of them have ready.
+//!
+//! Started by HTTP/1.1's task, which recognises the preface. Uses the core; nothing of the core or the
+//! modules uses it.
+//!
+//! ```text
+//! socket → task → h2 core → connection: events → stream: head, body → serving → phases
+//!                                                                        │
+//! socket ← task ← output: frames of all streams in turn ← stream ← sender ┘
+//! ```
+
+mod body_reader;
+mod connection;
+mod head;
+mod output;
+mod response_head;
+mod sender;
+mod serving;
+mod stream;
+mod task;
+
+pub use task::serve;

@@ -1,0 +1,62 @@
+//! Writes the head of an HTTP/2 response, in the order of fields that HTTP/1.1 has. nginx:
+//! `ngx_http_v2_header_filter`.
+
+use nowait_h2::connection::Server;
+use nowait_h2::{HeadWriter, SendError, StreamId, server};
+use nowait_runtime::clock;
+
+use crate::order::Apart;
+use crate::request::Request;
+use crate::response::{Head, Own};
+use crate::response_head::{self, FieldWriter};
+
+struct Writer<'a>(HeadWriter<'a, Server, Vec<u8>>);
+
+impl FieldWriter for Writer<'_> {
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        self.0.field(name, value);
+    }
+
+    fn named(&mut self, name: &'static str, value: &[u8]) {
+        self.0.field(name.as_bytes(), value);
+    }
+}
+
+/// Appends the head; `end`: nothing follows it. The protocol has no `Connection` and no
+/// `Transfer-Encoding`.
+pub(super) fn write(
+    h2: &mut server::Connection,
+    stream: StreamId,
+    request: &Request,
+    head: &Head,
+    end: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), SendError> {
+    let mut writer = Writer(h2.respond(stream, head.status, out)?);
+    if head.server == Own::Ours
+        && let Some(value) = request.location().server_line().strip_prefix("Server: ")
+    {
+        writer.named("server", value.trim_end().as_bytes());
+    }
+    if head.date == Own::Ours {
+        writer.named("date", &clock().http_date());
+    }
+    if let Some(kind) = head.content_type_value() {
+        writer.named("content-type", &kind);
+    }
+    if let Some(length) = head.content_length {
+        writer.0.field_number(b"content-length", length);
+    }
+    if !head.order.has(Apart::LastModified) {
+        response_head::apart(head, Apart::LastModified, &mut writer);
+    }
+    if head.location_completed {
+        response_head::apart(head, Apart::Location, &mut writer);
+    }
+    if head.varies_by_encoding {
+        writer.named("vary", b"Accept-Encoding");
+    }
+    response_head::lines(head, &mut writer);
+    writer.0.finish(end);
+    Ok(())
+}

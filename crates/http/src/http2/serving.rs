@@ -1,0 +1,148 @@
+//! One request: through the phases, its response, its log.
+//!
+//! Started by the connection for each stream. Most requests are done at their first step, and never
+//! become a task.
+
+use std::rc::Rc;
+
+use nowait_h2::ErrorCode;
+use nowait_runtime::task::{Either, select};
+
+use super::body_reader::Reader;
+use super::sender;
+use super::stream::{Ending, Stream};
+use crate::log::Level;
+use crate::logs::debug;
+use crate::phases::{self, Progress};
+use crate::request::{BodyLength, Request, RequestBody};
+use crate::sending::SendError;
+use crate::upstream::State;
+use crate::{received, secured, sending};
+
+/// Responds to a request whose head is known; `refused`: with this status.
+pub(super) async fn serve(stream: Rc<Stream>, mut request: Box<Request>, refused: Option<u16>) {
+    let connection = stream.connection.clone();
+    let mut ending = Ending(stream, ErrorCode::INTERNAL_ERROR);
+    let mut counted = connection.all().services.counts.request();
+    counted.answering();
+    ending.1 = one(&ending.0, &mut request, refused).await;
+    let client = &request.location().client;
+    let keep = client.keepalive_min_timeout.duration();
+    request.end();
+    drop(counted);
+    drop(ending);
+    connection.keep(keep);
+    connection.all().keep_spare(request);
+}
+
+/// Returns how the stream ends if it is not complete.
+async fn one(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -> ErrorCode {
+    let refused = prepare(stream, request, refused);
+    let current = request.current.clone();
+    let answer = {
+        let progress = match refused {
+            None => phases::respond(request, &current),
+            Some(status) => phases::refuse(request, &current, status),
+        };
+        match progress {
+            Progress::Done(answer) => Some(answer),
+            Progress::Wait(waiting) => match select(waiting.finish(), stream.gone()).await {
+                Either::Left(answer) => Some(answer),
+                Either::Right(()) => None,
+            },
+        }
+    };
+    let Some(answer) = answer else {
+        let upstream = State::get(&request.state).and_then(|state| state.action());
+        let waited = upstream.map_or("", |_| ", so upstream connection is closed too");
+        request.log(Level::Info, format_args!("client prematurely closed connection{waited}"));
+        request.closed_by_client();
+        end_request(request);
+        return ErrorCode::CANCEL;
+    };
+    let Some(response) = answer else {
+        match request.out.status {
+            // The client has gone, or was too slow.
+            408 | 499 => end_request(request),
+            _ => crate::logs::access(request),
+        }
+        return match request.out.status {
+            408 => ErrorCode::PROTOCOL_ERROR,
+            _ => ErrorCode::INTERNAL_ERROR,
+        };
+    };
+    let code = match sender::send(stream, request, response).await {
+        Ok(()) => {
+            request.sent.complete.set(true);
+            // "A server MAY request that the client abort transmission of a request without error by
+            // sending a RST_STREAM with an error code of NO_ERROR after sending a complete response"
+            // (RFC 9113 section 8.1).
+            ErrorCode::NO_ERROR
+        }
+        Err(error) => {
+            sending::log_error(request, &error);
+            match error {
+                SendError::Client(_) => ErrorCode::PROTOCOL_ERROR,
+                SendError::Body(_) => ErrorCode::INTERNAL_ERROR,
+            }
+        }
+    };
+    end_request(request);
+    request.body = RequestBody::None;
+    code
+}
+
+/// Ends a request: its response was sent or never will be.
+fn end_request(request: &Request) {
+    debug!(request, "http request ended: {} bytes sent", request.sent.bytes.get());
+    crate::logs::access(request);
+    crate::post_action::run(request);
+}
+
+/// Interprets the head. Returns the status if the request must be refused.
+fn prepare(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -> Option<u16> {
+    let current = request.current.clone();
+    if refused.is_some() {
+        request.persistence.body_discarded = true;
+        request.received.set(request.head.length() as u64);
+        request.method = request.head.method();
+        request.header_only = request.method == nowait_message::Method::Head;
+        return refused;
+    }
+    if request.head.target_form() != nowait_message::TargetForm::Authority
+        && !received::interpret(request)
+    {
+        return Some(400);
+    }
+    request.method = request.head.method();
+    let connection = &stream.connection;
+    let servers = connection.virtual_servers(&current);
+    let mut misdirected = None;
+    if let Some(servers) = servers {
+        received::choose_server(request, servers);
+        misdirected = secured::misdirected(request, servers);
+    }
+    request.log_head();
+    let ended = stream.input.borrow().ended;
+    request.body_length = match request.head.content_length() {
+        None if ended => BodyLength::None,
+        None => BodyLength::Unknown,
+        Some(0) => BodyLength::None,
+        Some(length) => BodyLength::Known(length),
+    };
+    if request.body_length != BodyLength::None {
+        let reader = Reader::new(stream.clone(), request.head.expects_continue());
+        request.body = RequestBody::Unread(Box::new(reader));
+    }
+    if !request.server().http2.http2 && !servers.is_some_and(|servers| servers.http2) {
+        request.log(
+            Level::Info,
+            format_args!(
+                "client attempted to request the server name for which the negotiated protocol is \
+                 disabled"
+            ),
+        );
+        return Some(421);
+    }
+    misdirected.or_else(|| received::refused_method(request)).or_else(|| secured::check(request))
+}

@@ -1,0 +1,491 @@
+//! The task of a connection: receives, lets streams begin, and sends what they have ready.
+//!
+//! While a connection is idle it holds no buffers: the part that works is a separate boxed future
+//! ([`work`]), which ends when nothing has come for a while.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use nowait_h2::{ConnectionError, ErrorCode, Event, StreamError, StreamId};
+use nowait_runtime::net::{NO_TIMEOUT, Recv, Send, SendOptions};
+use nowait_runtime::pool::metered;
+use nowait_runtime::{now, spawn};
+
+use super::connection::Connection;
+use super::serving;
+use super::stream::Stream;
+use crate::accepted::Accepted;
+use crate::conf::client::{ClientConf, LingeringClose};
+use crate::connections::Ending;
+use crate::log::Level;
+use crate::response::LocalFuture;
+
+/// After this time without a stream a connection releases its memory.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// How often a connection receives and sends before others get their turn.
+const TURNS_MAX: usize = 16;
+
+/// The answer to this PING tells that the client has seen GOAWAY.
+const LAST_CALL: [u8; 8] = *b"goodbye!";
+
+/// What happens to a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// It is idle.
+    Idle,
+    /// Close it.
+    Close,
+    /// Close it after reading the client's further input.
+    Linger,
+}
+
+/// Serves a connection whose client begins with the preface, until it is closed.
+pub fn serve(accepted: Accepted) -> LocalFuture<'static, ()> {
+    Box::pin(async move {
+        let Some(connection) = Connection::new(accepted) else { return };
+        let _closing = Closing(&connection);
+        let mut next = Box::pin(work(&connection)).await;
+        while next == Next::Idle {
+            connection.shrink();
+            next = match wait(&connection).await {
+                true => Box::pin(work(&connection)).await,
+                false => Next::Close,
+            };
+        }
+        connection.abandon();
+        if next == Next::Linger
+            && let Some((time, timeout)) = lingers(&connection)
+        {
+            Box::pin(connection.linger(time, timeout)).await;
+        }
+        // A background subrequest may continue; the client must not wait for it.
+        let _ = connection.stream.shutdown(std::net::Shutdown::Both);
+    })
+}
+
+/// Ends the requests of a connection when its task ends, even by a panic.
+struct Closing<'a>(&'a Connection);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// Settings for the connection itself: those of the address's default server.
+fn settings<T>(connection: &Connection, read: impl FnOnce(&ClientConf) -> T) -> Option<T> {
+    let current = connection.all().current();
+    let server = connection.default_server(&current)?;
+    Some(read(&current.conf.location(current.conf.server(server).root).client))
+}
+
+fn lingers(connection: &Connection) -> Option<(Duration, Duration)> {
+    settings(connection, |client| match client.lingering_close {
+        LingeringClose::Off => None,
+        LingeringClose::On | LingeringClose::Always => {
+            Some((client.lingering_time.duration(), client.lingering_timeout.duration()))
+        }
+    })?
+}
+
+/// How long an idle connection is kept.
+fn keepalive_timeout(connection: &Connection) -> Duration {
+    if connection.client.requests.get() == 0 {
+        return header_timeout(connection);
+    }
+    let time = settings(connection, |client| client.keepalive_timeout.timeout.duration());
+    time.unwrap_or_default()
+}
+
+fn header_timeout(connection: &Connection) -> Duration {
+    let current = connection.all().current();
+    let Some(server) = connection.default_server(&current) else { return Duration::ZERO };
+    current.conf.server(server).head.client_header_timeout.duration()
+}
+
+/// Waits for input on an idle connection. False: it has to be closed.
+async fn wait(connection: &Connection) -> bool {
+    let idle = connection.idle_since().map_or(Duration::ZERO, |(since, _)| since.elapsed());
+    let timeout = keepalive_timeout(connection).saturating_sub(idle);
+    let mut recv = connection.stream.recv(timeout);
+    poll_fn(|cx| {
+        connection.register(cx.waker());
+        if must_leave(connection) {
+            return Poll::Ready(true);
+        }
+        Pin::new(&mut recv).poll(cx).map(|received| match received {
+            Ok(bytes) if bytes.is_empty() => false,
+            Ok(bytes) => {
+                connection.input.replace(bytes);
+                true
+            }
+            // GOAWAY tells the client not to try again on this connection.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                connection.h2.borrow_mut().shutdown();
+                true
+            }
+            Err(_) => false,
+        })
+    })
+    .await
+}
+
+/// Whether the worker ends, and the client is to be told.
+fn must_leave(connection: &Connection) -> bool {
+    let all = connection.all();
+    all.ending() != Ending::Serves
+        && !connection.leaving.get()
+        && (!connection.is_idle() || all.is_left_by(connection))
+}
+
+/// What a connection waits for from its client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expects {
+    /// A request.
+    Request,
+    /// The rest of a frame or field block, while there are no streams.
+    Rest,
+    /// Whatever streams need: their tasks have timeouts of their own.
+    Anything,
+    /// Nothing: the client is to read first, or the connection ends.
+    Nothing,
+}
+
+/// The state of [`work`].
+struct Work<'a> {
+    connection: &'a Rc<Connection>,
+    receiving: Option<(Expects, Recv<'a>)>,
+    sending: Option<Send<'a>>,
+    send_timeout: Duration,
+    /// When an incomplete frame began to arrive.
+    begun: Option<Instant>,
+    /// Until when budgets against floods were refilled.
+    refilled: Instant,
+    /// Nothing more is received; what is to be sent is sent.
+    ends: bool,
+}
+
+/// Serves a connection until it has been idle for a while.
+async fn work(connection: &Rc<Connection>) -> Next {
+    let mut work = Work {
+        connection,
+        receiving: None,
+        sending: None,
+        send_timeout: settings(connection, |client| client.send_timeout.duration())
+            .unwrap_or_default(),
+        begun: None,
+        refilled: now(),
+        ends: false,
+    };
+    connection.sending.set(false);
+    poll_fn(|cx| work.poll(cx)).await
+}
+
+impl Work<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        let connection = self.connection;
+        connection.register(cx.waker());
+        for _ in 0..TURNS_MAX {
+            if must_leave(connection) {
+                self.leave();
+            }
+            let received = match self.receive(cx) {
+                Ok(received) => received,
+                Err(next) => return Poll::Ready(next),
+            };
+            let sent = match self.send(cx) {
+                Ok(sent) => sent,
+                Err(next) => return Poll::Ready(next),
+            };
+            if !received && !sent {
+                return match self.is_done() {
+                    true => Poll::Ready(Next::Linger),
+                    false => Poll::Pending,
+                };
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Whether the connection can be closed: everything was sent, and nothing follows.
+    fn is_done(&self) -> bool {
+        let connection = self.connection;
+        let ends = self.ends || (connection.is_idle() && connection.h2.borrow().is_going_away());
+        ends && self.sending.is_none() && connection.output.borrow().is_empty()
+    }
+
+    /// Asks the client to open no more streams.
+    fn leave(&mut self) {
+        let connection = self.connection;
+        connection.leaving.set(true);
+        let mut h2 = connection.h2.borrow_mut();
+        if connection.is_idle() {
+            h2.shutdown();
+        } else {
+            // Requests that are on their way are still served.
+            h2.announce_shutdown();
+            h2.ping(LAST_CALL);
+        }
+    }
+
+    /// What is expected next.
+    fn expects(&self) -> Expects {
+        let connection = self.connection;
+        if self.ends || connection.is_full() {
+            return Expects::Nothing;
+        }
+        match (connection.is_idle(), connection.h2.borrow().has_begun()) {
+            (false, _) => Expects::Anything,
+            (true, true) => Expects::Rest,
+            (true, false) => Expects::Request,
+        }
+    }
+
+    /// Receives and processes input; whether there was any.
+    fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, Next> {
+        let connection = self.connection;
+        let expects = self.expects();
+        if expects == Expects::Nothing {
+            self.receiving = None;
+            return Ok(false);
+        }
+        // Left when too much was waiting to be sent, or received with the preface.
+        if !connection.input.borrow().is_empty() {
+            self.process();
+            return Ok(true);
+        }
+        if self.receiving.as_ref().is_none_or(|(before, _)| *before != expects) {
+            let timeout = self.receive_timeout(expects);
+            self.receiving = Some((expects, connection.stream.recv(timeout)));
+        }
+        let Some((_, recv)) = &mut self.receiving else { return Ok(false) };
+        let Poll::Ready(received) = Pin::new(recv).poll(cx) else { return Ok(false) };
+        self.receiving = None;
+        match received {
+            Ok(bytes) if bytes.is_empty() => Err(self.closed()),
+            Ok(bytes) => {
+                connection.input.replace(bytes);
+                self.process();
+                Ok(true)
+            }
+            Err(error) if error.kind() != io::ErrorKind::TimedOut => Err(self.closed()),
+            Err(_) => self.timed_out(expects),
+        }
+    }
+
+    fn closed(&self) -> Next {
+        let begun = self.connection.h2.borrow().has_begun();
+        if begun || !self.connection.is_idle() {
+            let text = format_args!("client prematurely closed connection");
+            self.connection.log(Level::Info, text);
+        }
+        Next::Close
+    }
+
+    fn receive_timeout(&mut self, expects: Expects) -> Duration {
+        let connection = self.connection;
+        if expects != Expects::Rest {
+            self.begun = None;
+        }
+        match expects {
+            Expects::Request if connection.client.requests.get() > 0 => {
+                BUSY.min(keepalive_timeout(connection))
+            }
+            Expects::Request => header_timeout(connection),
+            Expects::Rest => {
+                let begun = *self.begun.get_or_insert_with(now);
+                header_timeout(connection).saturating_sub(begun.elapsed())
+            }
+            Expects::Anything | Expects::Nothing => NO_TIMEOUT,
+        }
+    }
+
+    fn timed_out(&mut self, expects: Expects) -> Result<bool, Next> {
+        let connection = self.connection;
+        let kept = keepalive_timeout(connection);
+        if expects == Expects::Request
+            && connection.client.requests.get() > 0
+            && kept > BUSY
+            && self.sending.is_none()
+        {
+            return Err(Next::Idle);
+        }
+        if expects == Expects::Rest {
+            connection
+                .log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+        }
+        connection.h2.borrow_mut().shutdown();
+        self.ends = true;
+        Ok(true)
+    }
+
+    /// Hands received frames to the protocol's core, and its events to streams.
+    fn process(&mut self) {
+        let connection = self.connection;
+        let elapsed = now().saturating_duration_since(self.refilled);
+        if elapsed >= Duration::from_secs(1) {
+            let seconds = elapsed.as_secs();
+            self.refilled += Duration::from_secs(seconds);
+            let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+            connection.h2.borrow_mut().elapse(seconds);
+        }
+        if let Err(error) = process(connection) {
+            connection.log(Level::Info, format_args!("client sent {error}"));
+            connection.abandon();
+            drop(connection.take_input());
+            self.ends = true;
+        }
+        connection.release_input();
+    }
+
+    /// Sends what is ready; whether anything was sent.
+    fn send(&mut self, cx: &mut Context<'_>) -> Result<bool, Next> {
+        let connection = self.connection;
+        let mut progress = false;
+        if let Some(send) = &mut self.sending {
+            match Pin::new(send).poll(cx) {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(Ok(())) => {
+                    self.sending = None;
+                    connection.sending.set(false);
+                    progress = true;
+                }
+                Poll::Ready(Err(error)) => {
+                    if error.kind() == io::ErrorKind::TimedOut {
+                        let text = format_args!("client timed out (110: Connection timed out)");
+                        connection.log(Level::Info, text);
+                    }
+                    return Err(Next::Close);
+                }
+            }
+        }
+        connection.collect();
+        if !self.ends {
+            connection.fill();
+        }
+        connection.collect();
+        let mut output = connection.output.borrow_mut();
+        if output.is_empty() {
+            return Ok(progress);
+        }
+        let chain = output.take();
+        drop(output);
+        let options = SendOptions { early: false, ..SendOptions::new(self.send_timeout) };
+        self.sending = Some(connection.stream.send(chain, options));
+        connection.sending.set(true);
+        Ok(true)
+    }
+}
+
+/// Processes all input, or as much as may be before something is sent.
+fn process(connection: &Rc<Connection>) -> Result<(), ConnectionError> {
+    loop {
+        if connection.is_full() {
+            return Ok(());
+        }
+        let step = {
+            let input = connection.input.borrow();
+            let mut heads = connection.heads.borrow_mut();
+            connection.h2.borrow_mut().receive(&input, &mut *heads)?
+        };
+        if let Event::Data { stream, range, end } = step.event {
+            let input = connection.input.borrow();
+            let data = &input[range];
+            match connection.stream(stream) {
+                Some(stream) => stream.receive(data, end, false),
+                // Its request has ended.
+                None => connection.h2.borrow_mut().taken(stream, data.len()),
+            }
+            drop(input);
+            connection.input.borrow_mut().advance(step.consumed);
+            continue;
+        }
+        connection.input.borrow_mut().advance(step.consumed);
+        match step.event {
+            Event::NeedMore => return Ok(()),
+            Event::OutputFull => connection.collect(),
+            Event::Request { stream, end } => begin(connection, stream, end, None),
+            Event::Trailers { stream } => {
+                if let Some(stream) = connection.stream(stream) {
+                    stream.receive(&[], true, false);
+                }
+            }
+            Event::StreamError { stream, error, answerable } => {
+                faulty(connection, stream, error, answerable);
+            }
+            Event::Reset { stream, .. } => connection.reset_by_client(stream),
+            Event::Pong { payload: LAST_CALL } => connection.h2.borrow_mut().shutdown(),
+            // Frames are made after all input was processed.
+            Event::Window { .. } | Event::Settings | Event::Pong { .. } => {}
+            Event::GoAway { .. } => {}
+            // Seen by clients only, or above.
+            Event::Data { .. } | Event::Response { .. } | Event::Interim { .. } => {}
+        }
+    }
+}
+
+/// The client has broken the rules of a stream.
+fn faulty(connection: &Rc<Connection>, id: StreamId, error: StreamError, answerable: bool) {
+    match connection.stream(id) {
+        Some(stream) => {
+            connection.log(Level::Info, format_args!("client sent {error}"));
+            stream.receive(&[], false, true);
+            if !answerable {
+                stream.leave();
+            }
+        }
+        None if answerable => begin(connection, id, true, Some(error)),
+        None => connection.log(Level::Info, format_args!("client sent {error}")),
+    }
+}
+
+/// Begins a request. Malformed ones are refused.
+fn begin(connection: &Rc<Connection>, id: StreamId, end: bool, fault: Option<StreamError>) {
+    let all = connection.all();
+    let current = all.current();
+    let Some(server) = connection.default_server(&current) else {
+        return connection.h2.borrow_mut().reset(id, ErrorCode::REFUSED_STREAM);
+    };
+    let requests = &connection.client.requests;
+    requests.set(requests.get().saturating_add(1));
+    let stream = Stream::new(connection.clone(), id, end);
+    connection.add(stream.clone());
+    let mut request = all.first_request(stream.clone(), current, server);
+    let received = connection.heads.borrow_mut().take(&mut request.head);
+    request.persistence.keep_alive = true;
+    for name in &received.ignored {
+        let name = String::from_utf8_lossy(name);
+        request.log(Level::Info, format_args!("client sent invalid header: \"{name}\""));
+    }
+    let refused = match (fault, received.error) {
+        (Some(fault), _) => {
+            request.log(Level::Info, format_args!("client sent {fault}"));
+            Some(if fault == StreamError::ListTooLarge { 494 } else { 400 })
+        }
+        (None, Some(error)) => {
+            request.log(Level::Info, format_args!("{error}"));
+            Some(400)
+        }
+        (None, None) => None,
+    };
+    let client = &request.location().client;
+    let last = u64::from(requests.get()) >= u64::from(client.keepalive_requests)
+        || now().saturating_duration_since(connection.client.started)
+            > client.keepalive_time.duration();
+    if last && !connection.leaving.replace(true) {
+        connection.h2.borrow_mut().shutdown();
+    }
+    let meter = request.spent.clone();
+    let mut serving = Box::pin(metered(meter, serving::serve(stream, request, refused)));
+    // Most requests need no task: this step completes them.
+    let mut cx = Context::from_waker(Waker::noop());
+    if serving.as_mut().poll(&mut cx).is_pending() {
+        drop(spawn(serving));
+    }
+}

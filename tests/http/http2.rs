@@ -1,0 +1,215 @@
+//! HTTP/2 with prior knowledge on plain connections.
+
+use nowait_testkit::http2::{ErrorCode, Http2, Limits, StreamId};
+use nowait_testkit::{Binary, Server, ServerBuilder};
+
+use crate::stage::{on_each_driver, pattern, server};
+
+fn http2(content: &str) -> ServerBuilder {
+    server(&format!("http2 on;\n{content}"))
+}
+
+fn client(server: &Server) -> Http2 {
+    Http2::to_port(server.port())
+}
+
+#[test]
+fn files_and_responses_of_all_sizes() {
+    let mut site =
+        http2("location = /r { return 200 \"$http2 $server_protocol $http_host $scheme\"; }")
+            .file("html/empty", "");
+    let sizes = [1, 8191, 8192, 8193, 16_384, 65_535, 65_536, 300_000];
+    for size in sizes {
+        site = site.file(&format!("html/{size}"), pattern(size));
+    }
+    on_each_driver(&site, |server| {
+        let mut client = client(server);
+        assert_eq!(client.get("/r").text(), "h2c HTTP/2.0 localhost http");
+        assert_eq!(client.get("/empty").header("content-length"), Some("0"));
+        assert_eq!(client.get("/none").status, 404);
+        for size in sizes {
+            let response = client.get(&format!("/{size}"));
+            assert_eq!((response.status, response.body), (200, pattern(size)));
+        }
+        let head = client.open("HEAD", "/300000", &[], true);
+        let response = client.response(head);
+        assert_eq!(response.header("content-length"), Some("300000"));
+        assert!(response.body.is_empty());
+        let part = client.open("GET", "/300000", &[("range", "bytes=10-19")], true);
+        let response = client.response(part);
+        assert_eq!((response.status, &response.body[..]), (206, &pattern(20)[10..]));
+    });
+}
+
+#[test]
+fn streams_run_at_once_and_take_turns() {
+    let site = http2("").file("html/large", pattern(2_000_000)).file("html/small", "small");
+    on_each_driver(&site, |server| {
+        let limits =
+            Limits { stream_window: 10_000_000, connection_window: 1 << 30, ..Limits::default() };
+        let mut client = Http2::with(server.port(), limits);
+        let large: Vec<StreamId> = (0..4).map(|_| client.send_get("/large")).collect();
+        let small = client.send_get("/small");
+        assert_eq!(client.response(small).text(), "small");
+        // None of the large ones is complete before the small one.
+        assert!(large.iter().all(|stream| !client.so_far(*stream).ended));
+        for stream in large {
+            assert_eq!(client.response(stream).body, pattern(2_000_000));
+        }
+    });
+}
+
+#[test]
+fn a_window_that_is_closed_stops_its_stream_only() {
+    let site = http2("").file("html/large", pattern(200_000)).file("html/small", "small");
+    on_each_driver(&site, |server| {
+        let limits =
+            Limits { stream_window: 1000, connection_window: 1 << 30, ..Limits::default() };
+        let mut client = Http2::with(server.port(), limits);
+        client.take_nothing();
+        let large = client.send_get("/large");
+        client.until("a window's worth", |client| client.so_far(large).body.len() == 1000);
+        assert_eq!(client.get("/small").text(), "small");
+        assert_eq!(client.so_far(large).body.len(), 1000);
+        client.take();
+        assert_eq!(client.response(large).body, pattern(200_000));
+    });
+}
+
+#[test]
+fn bodies_of_requests_reach_servers_behind() {
+    let origin = Server::of(Binary::under_test(env!("CARGO_BIN_EXE_nowait")))
+        .http(
+            "server { listen 127.0.0.1:%%PORT%%; client_max_body_size 0; root %%DIR%%/html;
+             location / { proxy_pass http://127.0.0.1:%%PORT%%/back/; client_body_buffer_size 1m; }
+             location /back/ { client_body_buffer_size 1m; client_body_in_single_buffer on;
+                               return 200 \"$content_length $http_transfer_encoding\"; } }",
+        )
+        .start();
+    let port = origin.port();
+    let site = http2(&format!(
+        "client_max_body_size 500k;
+         location /buffered {{ proxy_pass http://127.0.0.1:{port}/back/; }}
+         location /unbuffered {{ proxy_request_buffering off; proxy_http_version 1.1;
+                                proxy_pass http://127.0.0.1:{port}/back/; }}"
+    ));
+    on_each_driver(&site, |server| {
+        let mut client = client(server);
+        let body = pattern(400_000);
+        let length = [("content-length", "400000")];
+        for (path, fields, expected) in [
+            ("/buffered", &length[..], "400000 "),
+            ("/buffered", &[], "400000 "),
+            ("/unbuffered", &length[..], "400000 "),
+            ("/unbuffered", &[], " chunked"),
+        ] {
+            let stream = client.open("POST", path, fields, false);
+            client.data(stream, &body, false);
+            client.data(stream, b"", true);
+            assert_eq!(client.response(stream).text(), expected, "{path} {fields:?}");
+        }
+        // Trailers end a body, too.
+        let stream = client.open("POST", "/buffered", &[], false);
+        client.data(stream, b"abc", false);
+        client.trailers(stream, &[("x", "y")]);
+        assert_eq!(client.response(stream).text(), "3 ");
+        // Too large, whether the client says so or not.
+        let stream = client.open("POST", "/buffered", &[("content-length", "600000")], false);
+        let exchange = client.end_of(stream);
+        assert_eq!(exchange.status, 413);
+        let stream = client.open("POST", "/buffered", &[], false);
+        while client.so_far(stream).status == 0 && client.window(stream) > 0 {
+            client.data(stream, &[b'x'; 10_000], false);
+        }
+        assert_eq!(client.end_of(stream).status, 413);
+        assert_eq!(client.get("/none").status, 404);
+    });
+}
+
+#[test]
+fn a_client_that_waits_is_invited() {
+    let site = http2("client_body_early_read 1; location / { return 200 $request_body; }");
+    on_each_driver(&site, |server| {
+        let mut client = client(server);
+        let fields = [("expect", "100-continue"), ("content-length", "3")];
+        let stream = client.open("POST", "/", &fields, false);
+        client.until("an interim response", |client| !client.so_far(stream).interim.is_empty());
+        assert_eq!(client.so_far(stream).interim[0].0, 100);
+        client.data(stream, b"abc", true);
+        assert_eq!(client.response(stream).text(), "abc");
+    });
+}
+
+#[test]
+fn malformed_requests_are_refused_and_the_connection_survives() {
+    let site = http2("").file("html/a", "A");
+    on_each_driver(&site, |server| {
+        let mut client = client(server);
+        for fields in
+            [&[("host", "other")][..], &[("content-length", "x")], &[("content-length", "5")]]
+        {
+            let stream = client.open("GET", "/a", fields, true);
+            let exchange = client.end_of(stream);
+            assert_eq!(exchange.status, 400, "{fields:?}");
+        }
+        for path in ["a", "*", "/%00", "/../x"] {
+            let stream = client.open("GET", path, &[], true);
+            assert_eq!(client.end_of(stream).status, 400, "{path}");
+        }
+        for method in ["TRACE", "CONNECT"] {
+            let stream = client.open(method, if method == "TRACE" { "/a" } else { "" }, &[], true);
+            let exchange = client.end_of(stream);
+            assert!(matches!(exchange.status, 400 | 405), "{method} {exchange:?}");
+        }
+        assert_eq!(client.get("/a").text(), "A");
+    });
+}
+
+#[test]
+fn connections_end_with_goaway() {
+    let site = http2("keepalive_requests 2;").file("html/a", "A");
+    on_each_driver(&site, |server| {
+        let mut client = client(server);
+        assert_eq!(client.get("/a").text(), "A");
+        assert_eq!(client.get("/a").text(), "A");
+        client.until_closed();
+        assert_eq!(client.goaway, Some((3, ErrorCode::NO_ERROR)));
+    });
+    let site = http2("keepalive_timeout 1ms;").file("html/a", "A");
+    on_each_driver(&site, |server| {
+        let mut client = client(server);
+        assert_eq!(client.get("/a").text(), "A");
+        client.until_closed();
+        assert_eq!(client.goaway, Some((1, ErrorCode::NO_ERROR)));
+    });
+}
+
+#[test]
+fn http_1_is_spoken_on_the_same_port_and_the_preface_may_come_in_pieces() {
+    let site = http2("").file("html/a", "A");
+    on_each_driver(&site, |server| {
+        let mut plain = server.client();
+        assert_eq!(plain.get("/a").text(), "A");
+        let mut plain = server.client();
+        plain.send("P");
+        plain.send("ROPFIND /a HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(plain.response().status, 405);
+        let mut plain = server.client();
+        plain.send("PRI * HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(plain.response().status, 400);
+        let mut slow = server.client();
+        for byte in b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" {
+            slow.send([*byte]);
+        }
+        slow.send(b"\0\0\0\x04\0\0\0\0\0");
+        let greeting = slow.read_some(64);
+        assert_eq!(&greeting[..4], [0, 0, 12, 4], "SETTINGS");
+    });
+    // Without the directive it is a bad request.
+    let site = server("").file("html/a", "A");
+    on_each_driver(&site, |server| {
+        let mut plain = server.client();
+        plain.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        assert_eq!(plain.response().status, 400);
+    });
+}

@@ -106,6 +106,11 @@ impl<'a> Certificate<'a> {
         self.issuer
     }
 
+    /// The subject, as it is encoded.
+    pub(crate) fn subject_der(&self) -> &[u8] {
+        self.subject
+    }
+
     /// The contents of the serial number.
     pub(crate) fn serial_der(&self) -> &[u8] {
         self.serial

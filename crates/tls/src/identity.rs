@@ -88,6 +88,18 @@ pub(crate) struct Identities {
     pub(crate) tls13: bool,
 }
 
+/// Of identities whose keys have the same type, OpenSSL uses the last.
+pub(crate) fn last_of_each_type(all: Vec<Identity>) -> Vec<Identity> {
+    let mut kept: Vec<Identity> = Vec::with_capacity(all.len());
+    for identity in all {
+        match kept.iter_mut().find(|other| other.algorithm() == identity.algorithm()) {
+            Some(other) => *other = identity,
+            None => kept.push(identity),
+        }
+    }
+    kept
+}
+
 impl Identities {
     /// The one for a client: by its preference among signatures, as OpenSSL. `None`: it has no use
     /// for any.

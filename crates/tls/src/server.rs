@@ -15,7 +15,7 @@ use crate::cache::{SessionCache, Sessions};
 use crate::ciphers::Ciphers;
 use crate::error::Error;
 use crate::groups::Groups;
-use crate::identity::{Identities, Identity};
+use crate::identity::{self, Identities, Identity};
 use crate::tickets::{TicketKeys, Tickets};
 use crate::verify::{self, Presented, Verifier};
 
@@ -124,8 +124,10 @@ impl Server {
             }
         };
         let context = context(&settings);
-        let identities =
-            Arc::new(Identities { all: settings.identities, tls13: settings.versions.tls13 });
+        let identities = Arc::new(Identities {
+            all: identity::last_of_each_type(settings.identities),
+            tls13: settings.versions.tls13,
+        });
         let mut config =
             config.with_client_cert_verifier(verifier).with_cert_resolver(identities.clone());
 

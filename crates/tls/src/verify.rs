@@ -30,6 +30,7 @@ use webpki::{
 };
 
 use crate::certificate::{Certificate, Validity};
+use crate::der::{BIT_STRING, Reader, SEQUENCE};
 use crate::error::Error;
 
 /// Whose certificate it is.
@@ -182,6 +183,9 @@ impl Verifier {
                 Some(Validity::Expired) | None => Err(Distrust::EXPIRED),
             };
         }
+        if key_of_version_1(own).is_some() {
+            return self.verify_version_1(own, others, now);
+        }
         self.verify_path(own, others, role, now).map_err(|error| match error {
             webpki::Error::UnknownIssuer | webpki::Error::CaUsedAsEndEntity
                 if is_self_issued(own) =>
@@ -191,6 +195,45 @@ impl Verifier {
             webpki::Error::UnknownIssuer if others.is_empty() => Distrust::NO_ISSUER_AT_ALL,
             error => Distrust::of(&error),
         })
+    }
+
+    /// Verifies a certificate of version 1, which webpki does not read: many a guide to client
+    /// certificates makes such ones. Its issuer must be among the trusted certificates.
+    fn verify_version_1(
+        &self,
+        own: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: SystemTime,
+    ) -> Result<(), Distrust> {
+        const MALFORMED: Distrust = Distrust("unspecified certificate verification error");
+        let parsed = Certificate::parse(own).ok_or(MALFORMED)?;
+        let trusted = || self.trusted.iter().filter_map(Certificate::parse);
+        let mut issuers =
+            trusted().filter(|issuer| issuer.subject_der() == parsed.issuer_der()).peekable();
+        if issuers.peek().is_none() {
+            return Err(match (parsed.is_self_issued(), others.is_empty()) {
+                (true, _) => Distrust::SELF_SIGNED,
+                (false, true) => Distrust::NO_ISSUER_AT_ALL,
+                (false, false) => Distrust::NO_ISSUER,
+            });
+        }
+        let mut issuer = issuers
+            .find(|issuer| is_signed_by(own, &issuer.public_key()))
+            .ok_or(Distrust("certificate signature failure"))?;
+        // Those above it count as intermediate ones, up to a root.
+        let mut between = 0;
+        while !issuer.is_self_issued() && between <= self.depth {
+            let mut above = trusted().filter(|above| above.subject_der() == issuer.issuer_der());
+            let Some(above) = above.next() else { break };
+            issuer = above;
+            between += 1;
+        }
+        match parsed.validity(now) {
+            _ if between > self.depth => Err(Distrust::TOO_LONG),
+            Validity::NotYet => Err(Distrust::NOT_YET),
+            Validity::Expired => Err(Distrust::EXPIRED),
+            Validity::Now => self.not_revoked(own),
+        }
     }
 
     /// Looks for a trusted certificate in the list of its issuer: webpki does not see it.
@@ -263,7 +306,13 @@ pub(crate) fn subjects(certificates: &[CertificateDer<'_>]) -> Vec<Distinguished
         let anchor = webpki::anchor_from_trusted_cert(certificate).ok()?;
         Some(DistinguishedName::in_sequence(anchor.subject.as_ref()))
     };
-    certificates.iter().filter_map(subject).collect()
+    let mut all: Vec<DistinguishedName> = Vec::new();
+    for name in certificates.iter().filter_map(subject) {
+        if !all.iter().any(|other| other.as_ref() == name.as_ref()) {
+            all.push(name);
+        }
+    }
+    all
 }
 
 /// Verifies the signature of a handshake. Certificates of version 1, which webpki does not read, are
@@ -302,6 +351,22 @@ fn signature_of_tls13(
         None => verify_tls13_signature(message, certificate, signed, algorithms),
         Some(key) => verify_tls13_signature_with_raw_key(message, &key, signed, algorithms),
     }
+}
+
+/// Whether the signature of a certificate was made with this key.
+fn is_signed_by(certificate: &CertificateDer<'_>, key: &SubjectPublicKeyInfoDer<'_>) -> bool {
+    let check = || {
+        let mut parts = Reader::new(certificate).enter(SEQUENCE)?;
+        let (signed, algorithm) = (parts.next()?, parts.next()?);
+        let signature = parts.expect(BIT_STRING)?.strip_prefix(&[0])?;
+        let key = RawPublicKeyEntity::try_from(key).ok()?;
+        let is_valid = |known: &&dyn SignatureVerificationAlgorithm| {
+            known.signature_alg_id().as_ref() == algorithm.contents
+                && key.verify_signature(*known, signed.whole, signature).is_ok()
+        };
+        Some(webpki::ALL_VERIFICATION_ALGS.iter().any(is_valid))
+    };
+    check().unwrap_or(false)
 }
 
 /// The public key of a certificate that webpki does not read.

@@ -108,7 +108,7 @@ fn variables_show_the_connection() {
         assert!(ask("/").contains("|http/1.1|r|||"));
         let offers = ask("/offers");
         assert!(offers.starts_with("TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256:"), "{offers}");
-        assert!(offers.contains("|X25519MLKEM768:X25519:prime256v1:"), "{offers}");
+        assert!(offers.contains("|X25519:prime256v1:secp384r1:"), "{offers}");
         assert!(offers.contains("|ecdsa_secp384r1_sha384:ecdsa_secp256r1_sha256:"), "{offers}");
         assert_eq!(ask("/cert"), "||||");
 

@@ -154,3 +154,70 @@ fn a_graceful_end_waits_for_responses_and_says_goodbye() {
         assert!(received == body);
     });
 }
+
+#[test]
+fn connections_move_to_other_workers() {
+    let authority = Authority::new("CA");
+    let content = "location / { return 200 $connection_requests; }";
+    let site = secured(&authority, content).workers(4);
+    on_each_driver(&site, |server| {
+        let config = authority.client(None);
+        let mut clients: Vec<TlsClient> =
+            (0..12).map(|_| TlsClient::new(server, &config, "localhost")).collect();
+        for client in &mut clients {
+            assert_eq!(client.text("/"), "1");
+        }
+        // Some have not begun their handshake.
+        let mut silent: Vec<TlsClient> =
+            (0..12).map(|_| TlsClient::new(server, &config, "localhost")).collect();
+        server.set_workers(1);
+        server.reload();
+        for client in &mut clients {
+            assert_eq!(client.text("/"), "2");
+        }
+        for client in &mut silent {
+            assert_eq!(client.text("/"), "1");
+        }
+        assert_eq!(clients[0].text("/"), "3");
+    });
+}
+
+#[test]
+fn handshakes_are_counted() {
+    let authority = Authority::new("CA");
+    let site = secured(&authority, "location /status/ { status_api; }");
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        client.send(b"\x16\x03\x01\x00\x02\x01\x00");
+        client.half_close();
+        client.rest();
+        let mut client = TlsClient::new(server, &authority.client(None), "localhost");
+        let text = client.text("/status/ssl");
+        let text: String = text.split_whitespace().collect();
+        let expected = r#"{"handshakes":1,"handshakes_failed":1,"handshakes_refused":0}"#;
+        assert_eq!(text, expected);
+    });
+}
+
+#[test]
+fn cold_files_and_uploads() {
+    let authority = Authority::new("CA");
+    let big: Vec<u8> = (0..9_000_000u32).map(|n| (n * 13 + n / 509) as u8).collect();
+    let own = authority.issue("localhost");
+    let http = "server { listen 127.0.0.1:%%PORT%% ssl; root %%DIR%%/html;\n\
+                ssl_certificate own.pem; ssl_certificate_key own.key; sendfile on;\n\
+                client_max_body_size 20m; aio threads;\n\
+                location = /up { return 200 $content_length; } }";
+    let site = site(http).file("own.pem", own.chain).file("own.key", own.key);
+    let site = site.file("html/big", &big);
+    on_each_driver(&site, |server| {
+        let mut client = TlsClient::new(server, &authority.client(None), "localhost");
+        assert!(client.get("/big").1 == big);
+        client.send("GET /big HTTP/1.1\r\nHost: x\r\nRange: bytes=5000000-5000099\r\n\r\n");
+        assert_eq!(client.response().1, &big[5_000_000..5_000_100]);
+        let head = format!("PUT /up HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", big.len());
+        client.send(head);
+        client.send(&big);
+        assert_eq!(client.response().1, big.len().to_string().as_bytes());
+    });
+}

@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, OnceCell};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,7 +52,12 @@ pub type Heir = Box<dyn Fn(Box<Moved>) -> Result<(), Box<Moved>>>;
 
 impl Moved {
     /// The state of a connection, with a descriptor of its socket.
-    fn of(connection: &Rc<Connection>, fd: OwnedFd, wait: Wait) -> Box<Moved> {
+    fn of(
+        connection: &Rc<Connection>,
+        fd: OwnedFd,
+        layer: Option<DetachedLayer>,
+        wait: Wait,
+    ) -> Box<Moved> {
         Box::new(Moved {
             fd,
             number: connection.client.number,
@@ -64,7 +69,7 @@ impl Moved {
             proxy_protocol: connection.client.proxy_protocol.get().cloned(),
             local: connection.client.local.get().cloned(),
             security: connection.client.security.get(),
-            layer: connection.stream.detach_layer(),
+            layer,
             wait,
             shared: connection.shared.get() || Rc::strong_count(connection) > 1,
         })
@@ -114,8 +119,10 @@ pub(super) async fn leave(connection: &Rc<Connection>) -> Result<Received, Box<M
         _ => return Ok(Received::Closed),
     }
     let has_bytes = connection.stream.has_bytes();
+    let layer = connection.stream.detach_layer();
     let Ok(fd) = connection.stream.parted() else { return Ok(Received::Closed) };
-    let Err(mut moved) = connection.common.hand_over(Moved::of(connection, fd, wait)) else {
+    let moved = Moved::of(connection, fd, layer, wait);
+    let Err(mut moved) = connection.common.hand_over(moved) else {
         return Ok(Received::Leave);
     };
     // nginx differs: at its end it closes idle connections without looking for input that has just
@@ -123,6 +130,9 @@ pub(super) async fn leave(connection: &Rc<Connection>) -> Result<Received, Box<M
     if has_bytes {
         moved.wait = Wait { timeout: ARRIVED, keep: ARRIVED };
     } else if moved.requests > 0 {
+        if let Some(layer) = moved.layer.take() {
+            layer.end(moved.fd.as_fd());
+        }
         return Ok(Received::Closed);
     }
     Err(moved)

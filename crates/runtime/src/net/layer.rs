@@ -13,9 +13,11 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use rustix::net::SendFlags;
 
 use super::Stream;
 use crate::buf::{
@@ -83,6 +85,17 @@ pub trait Layer: Send {
 pub struct DetachedLayer {
     layer: Box<dyn Layer>,
     input: Vec<u8>,
+}
+
+impl DetachedLayer {
+    /// Ends this side on a socket that nobody will use any more, if the socket takes it at once.
+    pub fn end(mut self, socket: BorrowedFd<'_>) {
+        let mut output = Vec::new();
+        self.layer.end(&mut output);
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        // A socket that takes nothing is closed without it.
+        let _ = rustix::net::send(socket, &output, flags);
+    }
 }
 
 /// A connection's layer, and the bytes that wait on both sides of it.

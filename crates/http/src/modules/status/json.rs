@@ -45,6 +45,11 @@ fn whole(report: &Report) -> Value {
             "writing": totals.writing,
             "waiting": totals.waiting(),
         },
+        "ssl": {
+            "handshakes": totals.handshakes,
+            "handshakes_failed": totals.handshakes_failed,
+            "handshakes_refused": totals.handshakes_refused,
+        },
         "requests": { "total": totals.requests },
         "workers": report.workers.iter().map(worker).collect::<Vec<_>>(),
         "thread_pools": report.pools.iter().map(pool).collect::<Vec<_>>(),

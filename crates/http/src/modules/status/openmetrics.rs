@@ -39,6 +39,16 @@ fn of_process(report: &Report, text: &mut Text) {
     text.sample("nowait_connections_accepted_total", &[], totals.accepted);
     text.family("nowait_requests", "counter", "", "Requests begun.");
     text.sample("nowait_requests_total", &[], totals.requests);
+    let help = "TLS handshakes with clients by result; refused: too many were in progress.";
+    text.family("nowait_tls_handshakes", "counter", "", help);
+    let handshakes = [
+        ("completed", totals.handshakes),
+        ("failed", totals.handshakes_failed),
+        ("refused", totals.handshakes_refused),
+    ];
+    for (result, count) in handshakes {
+        text.sample("nowait_tls_handshakes_total", &[("result", result)], count);
+    }
     text.family("nowait_connections", "gauge", "", "Open connections by state.");
     let states =
         [("reading", totals.reading), ("writing", totals.writing), ("waiting", totals.waiting())];

@@ -7,7 +7,7 @@ use nowait_front::limit;
 use nowait_front::logs::{self, Logs};
 use nowait_front::resolvers::Resolvers;
 use nowait_front::sessions::{ReportSessions, SessionsReport};
-use nowait_http::generation::DEFAULT_POOL;
+use nowait_http::generation::{COMPUTE_POOL, DEFAULT_POOL};
 use nowait_stream::conf::StreamConf;
 use nowait_stream::counts;
 use nowait_stream::generation::Generation;
@@ -65,6 +65,8 @@ pub fn activate(
     Generation {
         conf: plan,
         resolvers,
+        default_pool: pools[DEFAULT_POOL].clone(),
+        compute_pool: pools.get(COMPUTE_POOL).unwrap_or(&pools[DEFAULT_POOL]).clone(),
         logs: Arc::new(logs),
         shutdown_timeout: settings.shutdown_timeout,
         connections_max: settings.events.connections,

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use nowait_front::logs::Logs;
 use nowait_front::resolvers::Resolvers;
+use nowait_runtime::pool::Pool;
 use slab::Slab;
 
 use crate::conf::StreamConf;
@@ -25,6 +26,10 @@ pub struct Generation {
     pub conf: StreamConf,
     /// The resolvers.
     pub resolvers: Resolvers,
+    /// The pool for files.
+    pub default_pool: Pool,
+    /// The pool for CPU work.
+    pub compute_pool: Pool,
     /// The logs.
     pub logs: Arc<Logs>,
     /// `worker_shutdown_timeout`

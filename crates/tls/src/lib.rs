@@ -25,6 +25,7 @@ mod der;
 mod encrypted;
 mod error;
 mod groups;
+mod hostname;
 mod identity;
 mod name;
 mod offered;

@@ -32,6 +32,7 @@ use webpki::{
 use crate::certificate::{Certificate, Validity};
 use crate::der::{BIT_STRING, Reader, SEQUENCE};
 use crate::error::Error;
+use crate::hostname;
 
 /// Whose certificate it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -453,10 +454,13 @@ impl ServerCertVerifier for Servers {
         verifier
             .verify(&chain, Role::Server, now)
             .map_err(|why| refused(CertificateError::Other(OtherError(Arc::new(why)))))?;
-        EndEntityCert::try_from(end_entity)
-            .and_then(|own| own.verify_is_valid_for_subject_name(server_name))
-            .map_err(|_| refused(CertificateError::NotValidForName))?;
-        Ok(ServerCertVerified::assertion())
+        let is_for_name = EndEntityCert::try_from(end_entity)
+            .is_ok_and(|own| own.verify_is_valid_for_subject_name(server_name).is_ok());
+        if is_for_name || hostname::has_common_name(end_entity, server_name) {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(refused(CertificateError::NotValidForName))
+        }
     }
 
     fn verify_tls12_signature(

@@ -273,3 +273,56 @@ fn mistakes_are_refused() {
         refused(&crate::stage::server(&content), reason);
     }
 }
+
+/// A `stream` server with these settings, in front of a TLS server with this certificate.
+fn streaming(authority: &Authority, settings: &str, listen: &str) -> ServerBuilder {
+    let own = authority.issue("localhost");
+    site(&format!(
+        "server {{ listen 127.0.0.1:%%PORT_1%% {listen}; ssl_certificate own.pem;\n\
+         ssl_certificate_key own.key; return 200 'page $proxy_protocol_server_port'; }}"
+    ))
+    .main(&format!(
+        "stream {{ server {{ listen 127.0.0.1:%%PORT%%; proxy_pass 127.0.0.1:%%PORT_1%%;\n\
+         proxy_ssl on; {settings} }} }}"
+    ))
+    .file("own.pem", own.chain)
+    .file("own.key", own.key)
+    .file("ca.pem", &authority.pem)
+}
+
+#[test]
+fn sessions_of_stream_have_tls() {
+    let authority = Authority::new("ca");
+    let verified = "proxy_ssl_verify on; proxy_ssl_trusted_certificate ca.pem; proxy_ssl_name";
+    for (settings, works) in [
+        (String::new(), true),
+        ("proxy_ssl_alpn http/1.1 '';".to_owned(), true),
+        ("proxy_ssl_protocols TLSv1.2; proxy_ssl_server_name on;".to_owned(), true),
+        (format!("{verified} localhost;"), true),
+        (format!("{verified} $remote_addr;"), false),
+    ] {
+        on_each_driver(&streaming(&authority, &settings, "ssl"), |server| {
+            let mut client = server.client();
+            client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            if works {
+                assert_eq!(client.response().text(), "page ", "{settings}");
+            } else {
+                client.expect_closed();
+                server.wait_log(
+                    "upstream SSL certificate does not match \"127.0.0.1\" while SSL handshaking \
+                     to upstream",
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn the_proxy_protocol_precedes_the_handshake_with_a_server() {
+    let authority = Authority::new("ca");
+    let builder = streaming(&authority, "proxy_protocol on;", "ssl proxy_protocol");
+    on_each_driver(&builder, |server| {
+        let text = ask(server, "/", &[]).text();
+        assert_eq!(text, format!("page {}", server.port()));
+    });
+}

@@ -469,6 +469,11 @@ pub enum ConnectFailure {
 }
 
 impl ConnectFailure {
+    /// The network failed before the handshake.
+    pub fn of_network(error: io::Error) -> Self {
+        Self::Handshake { failure: Failure::Io(error), name: Bytes::new() }
+    }
+
     /// Whether the server was too slow.
     pub fn is_timeout(&self) -> bool {
         match self {

@@ -14,6 +14,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -21,11 +22,14 @@ use bytes::Bytes;
 use nowait_front::log::{Level, OsError};
 use nowait_front::proxy_protocol;
 use nowait_front::resolvers::{self, Named};
+use nowait_front::tls::Handshake;
+use nowait_front::tls::upstream::{ConnectFailure, UpstreamTls, Wish};
 use nowait_front::upstreams::{Upstream, connect_level};
 use nowait_runtime::buf::Chain;
+use nowait_runtime::fs::Io;
 use nowait_runtime::net::{
-    Address, AfterEnd, ConnectError, ConnectOptions, Observer, RelayEnd, RelayOptions, Side, Sides,
-    Stream, relay,
+    Address, AfterEnd, ConnectError, ConnectOptions, Observer, RelayEnd, RelayOptions, SendOptions,
+    Side, Sides, Stream, relay,
 };
 use nowait_runtime::now;
 use nowait_runtime::time::timeout;
@@ -64,7 +68,7 @@ async fn tcp(session: &Session, client: &Stream, proxy: &Proxy) -> Status {
     };
     session.set_action(Some("proxying connection"));
     let Connected { stream, peer, began } = connected;
-    let first = session_start(session, conf);
+    let first = session_start(session, proxy);
     let mut options = RelayOptions::new(
         conf.timeout.duration(),
         if conf.half_close { AfterEnd::HalfClose } else { AfterEnd::Close },
@@ -123,10 +127,21 @@ pub(crate) fn log_removed(session: &Session) {
     session.log(Level::Info, format_args!("upstream server was removed"));
 }
 
-/// The data that precedes the client's further input: the PROXY protocol header, and the data
-/// already read.
-fn session_start(session: &Session, conf: &ProxyConf) -> Chain {
+/// The data that precedes the client's further input: the PROXY protocol header, unless it preceded
+/// a handshake, and the data already read.
+fn session_start(session: &Session, proxy: &Proxy) -> Chain {
     let mut first = Chain::new();
+    if proxy.tls.is_none() || session.is_udp() {
+        proxy_header(session, &proxy.conf, &mut first);
+    }
+    let input = take_input(session);
+    session.count_received(input.len() as u64);
+    first.push(input);
+    first
+}
+
+/// The PROXY protocol header.
+fn proxy_header(session: &Session, conf: &ProxyConf, first: &mut Chain) {
     let ends = || session.peer().inet().zip(session.local().inet());
     match conf.protocol {
         ProxyVersion::Off => {}
@@ -135,10 +150,6 @@ fn session_start(session: &Session, conf: &ProxyConf) -> Chain {
             first.push(Bytes::from(proxy_protocol::encode_2(ends(), session.is_udp())));
         }
     }
-    let input = take_input(session);
-    session.count_received(input.len() as u64);
-    first.push(input);
-    first
 }
 
 /// Bytes per second; zero: no limit. An invalid size is logged and means no limit either.
@@ -239,7 +250,7 @@ async fn connect(session: &Session, proxy: &Proxy) -> Result<Connected, Status> 
     loop {
         let peer = search.next().await?;
         let began = now();
-        match search.try_tcp(&peer).await {
+        match search.try_tcp(&peer, proxy).await {
             Ok(stream) => {
                 let peer = search.reached(peer, began);
                 search.log_connected(|| stream.local_addr().ok(), &peer);
@@ -256,6 +267,8 @@ pub(crate) struct Search<'a> {
     conf: &'a ProxyConf,
     attempt: Attempt,
     bind: Option<Address>,
+    /// What connections need, if they have TLS.
+    wish: Option<Box<Wish>>,
     /// When the first server was tried.
     started: Instant,
     is_first: bool,
@@ -267,15 +280,22 @@ impl<'a> Search<'a> {
     /// # Errors
     /// The status of a session whose server is unknown.
     pub(crate) async fn new(session: &'a Session, proxy: &'a Proxy) -> Result<Search<'a>, Status> {
-        let Proxy { pass, conf } = proxy;
+        let Proxy { pass, conf, tls } = proxy;
         let bind = conf.bind.as_ref().and_then(|bind| bind.0.as_ref());
         let bind = bind.and_then(|bind| bind.address(session)).map(Address::Inet);
-        let upstream = match pass {
-            Pass::Static(group) => session.current.conf.upstreams.get(*group).clone(),
-            Pass::Variable(text) => find(session, text).await?,
+        let (upstream, host) = match pass {
+            Pass::Static(group) => (session.current.conf.upstreams.get(*group).clone(), None),
+            Pass::Variable(text) => {
+                let (upstream, host) = find(session, text).await?;
+                (upstream, Some(host))
+            }
         };
         let attempt = upstream.begin(session);
-        Ok(Search { session, conf, attempt, bind, started: now(), is_first: true })
+        let wish = tls.as_ref().map(|tls| {
+            let host = host.as_ref().unwrap_or(&tls.host);
+            Box::new(tls.settings.wish(session, host))
+        });
+        Ok(Search { session, conf, attempt, bind, wish, started: now(), is_first: true })
     }
 
     /// Chooses a server.
@@ -329,8 +349,38 @@ impl<'a> Search<'a> {
         }
     }
 
-    async fn try_tcp(&self, peer: &Picked) -> Result<Stream, ConnectError> {
-        Stream::connect_with(peer.address(), &self.options()).await
+    async fn try_tcp(&self, peer: &Picked, proxy: &Proxy) -> Result<Stream, Unconnected> {
+        let stream = Stream::connect_with(peer.address(), &self.options()).await;
+        let stream = stream.map_err(Unconnected::Tcp)?;
+        if let (Some(tls), Some(wish)) = (&proxy.tls, &self.wish) {
+            // Boxed: sessions without TLS don't need its memory.
+            let made = Box::pin(self.handshake(&stream, peer, &tls.settings, wish)).await;
+            made.map_err(Unconnected::Tls)?;
+        }
+        Ok(stream)
+    }
+
+    async fn handshake(
+        &self,
+        stream: &Stream,
+        peer: &Picked,
+        tls: &UpstreamTls<StreamVariables>,
+        wish: &Wish,
+    ) -> Result<(), ConnectFailure> {
+        let session = self.session;
+        let timeout = self.conf.connect_timeout.duration();
+        let mut header = Chain::new();
+        proxy_header(session, self.conf, &mut header);
+        if !header.is_empty() {
+            session.set_action(Some("sending PROXY protocol header to upstream"));
+            let sent = stream.send(header, SendOptions::new(timeout)).await;
+            sent.map_err(ConnectFailure::of_network)?;
+        }
+        session.set_action(Some("SSL handshaking to upstream"));
+        let pool = session.current.compute_pool.clone();
+        let handshake = Handshake { timeout, pool, client: session.number };
+        let io = || Rc::new(Io::new(session.current.default_pool.clone()));
+        tls.connect(stream, peer.address(), wish, &handshake, io).await
     }
 
     /// Notes that the connection was established.
@@ -360,13 +410,24 @@ impl<'a> Search<'a> {
         &self,
         peer: Picked,
         began: Instant,
-        error: ConnectError,
+        error: impl Into<Unconnected>,
     ) -> Result<(), Status> {
         let time = now().saturating_duration_since(began);
         self.session.update_try(|last| last.session = Some(time));
         let log = |level, what: fmt::Arguments<'_>, error: &io::Error| {
             let name = peer.name();
             self.session.log(level, format_args!("{what} to {name} failed{}", OsError(error)));
+        };
+        let error = match error.into() {
+            Unconnected::Tcp(error) => error,
+            Unconnected::Tls(failure) if failure.is_timeout() => ConnectError::TimedOut,
+            Unconnected::Tls(failure) => {
+                self.session.log(Level::Error, format_args!("{failure}"));
+                if failure.is_ours() {
+                    return Err(Status::InternalServerError);
+                }
+                return self.next_or_end(peer);
+            }
         };
         match error {
             ConnectError::TimedOut => self
@@ -389,6 +450,14 @@ impl<'a> Search<'a> {
                 return Err(Status::InternalServerError);
             }
         }
+        self.next_or_end(peer)
+    }
+
+    /// Counts the failure of a server; another one may be tried.
+    ///
+    /// # Errors
+    /// No other server may be tried.
+    fn next_or_end(&self, peer: Picked) -> Result<(), Status> {
         if peer.failed(now()) {
             self.session.log(Level::Warn, format_args!("upstream server temporarily disabled"));
         }
@@ -401,8 +470,25 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The servers that a text with variables names.
-async fn find(session: &Session, text: &Complex) -> Result<Upstream<StreamVariables>, Status> {
+/// Why there is no connection.
+pub(crate) enum Unconnected {
+    /// The server can't be reached.
+    Tcp(ConnectError),
+    /// There is no session of TLS with it.
+    Tls(ConnectFailure),
+}
+
+impl From<ConnectError> for Unconnected {
+    fn from(error: ConnectError) -> Self {
+        Self::Tcp(error)
+    }
+}
+
+/// The servers that a text with variables names, and their host.
+async fn find(
+    session: &Session,
+    text: &Complex,
+) -> Result<(Upstream<StreamVariables>, Bytes), Status> {
     let text = session.evaluate(text);
     let parsed = ServerText::parse(&text).map_err(|problem| {
         let shown = String::from_utf8_lossy(&text);
@@ -415,7 +501,8 @@ async fn find(session: &Session, text: &Complex) -> Result<Upstream<StreamVariab
     let resolving = session.server().resolving;
     let found =
         resolvers::find(named, &current.conf.upstreams, &current.resolvers, resolving).await;
-    found.map_err(|error| {
+    let host = parsed.host.clone();
+    found.map(|upstream| (upstream, host)).map_err(|error| {
         session.log(Level::Error, format_args!("{error}"));
         Status::InternalServerError
     })

@@ -1,7 +1,11 @@
 //! `proxy_pass` and related directives. nginx: `ngx_stream_proxy_module`.
 
-use nowait_conf::{Cx, Diagnostic, Field, Msec, Node, Scope, Size};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_conf::{Arity, Cx, Diagnostic, Field, Msec, Node, Scope, Setting, Size, arity};
 use nowait_front::bind::BindOrOff;
+use nowait_front::tls::upstream::UpstreamTls;
 use nowait_front::upstreams::{GroupId, Groups};
 
 use super::server_name::ServerText;
@@ -10,8 +14,11 @@ use crate::module::{ContentLayer, Module};
 use crate::variables::complex::StreamVariables;
 
 /// This module.
-pub static MODULE: Module =
-    Module { rows: &[PASS_ROWS, ProxyConf::ROWS, DEPRECATED_ROWS], handler: None, variables: &[] };
+pub static MODULE: Module = Module {
+    rows: &[PASS_ROWS, ProxyConf::ROWS, TlsConf::ROWS, DEPRECATED_ROWS],
+    handler: None,
+    variables: &[],
+};
 
 nowait_conf::rows! {
     pub static PASS_ROWS, module "stream_proxy";
@@ -79,6 +86,31 @@ nowait_conf::directives! {
     /// Controls whether a session ends at once when its server leaves the group because the name of
     /// a `server` with `resolve` has new addresses.
     session_drop: bool = "off", in STREAM | STREAM_SERVER, args "on | off";
+    /// Controls whether upstream connections have TLS. The other directives `proxy_ssl_…` only apply
+    /// then.
+    ssl: bool = "off", in STREAM | STREAM_SERVER, args "on | off";
+    /// Application protocols that are offered to the server (ALPN). Variables are allowed; empty
+    /// names are left out.
+    ssl_alpn: Option<Alpn>, in STREAM | STREAM_SERVER, args "protocol ...";
+}
+
+nowait_front::upstream_tls_rows! {
+    module "stream_proxy", prefix "proxy_", variables StreamVariables, in STREAM | STREAM_SERVER;
+    /// TLS to servers.
+    pub struct TlsConf with TlsLayer;
+}
+
+/// `proxy_ssl_alpn`
+#[derive(Clone, Debug)]
+pub struct Alpn(Vec<Complex>);
+
+impl Setting for Alpn {
+    const ARITY: Arity = arity::at_least(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let texts = node.args.iter().map(|word| nowait_variables::text(word, cx));
+        texts.collect::<Result<_, _>>().map(Self)
+    }
 }
 
 nowait_conf::rows! {
@@ -118,6 +150,30 @@ pub struct Proxy {
     pub pass: Pass,
     /// Its settings.
     pub conf: ProxyConf,
+    /// TLS to the server.
+    pub tls: Option<ProxyTls>,
+}
+
+/// TLS to the server of a proxy.
+#[derive(Debug)]
+pub struct ProxyTls {
+    /// The settings.
+    pub settings: Arc<UpstreamTls<StreamVariables>>,
+    /// The host of `proxy_pass` without variables.
+    pub host: Bytes,
+}
+
+impl Proxy {
+    /// Resolves a chain of blocks. `host`: that of `proxy_pass`, if it has no variables.
+    fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass, host: Bytes) -> Self {
+        let mut conf = ProxyConf::resolve(cx, chain);
+        let tls = conf.ssl.then(|| {
+            let alpn = conf.ssl_alpn.take().map_or_else(Vec::new, |alpn| alpn.0);
+            let settings = TlsConf::resolve(cx, chain).tls(cx, alpn);
+            cx.accept(settings).map(|settings| ProxyTls { settings, host })
+        });
+        Self { pass, conf, tls: tls.flatten() }
+    }
 }
 
 /// nginx: `ngx_stream_proxy_pass`.
@@ -125,17 +181,18 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
     cx.once(node)?;
     let text = nowait_variables::text::<StreamVariables>(word, cx)?;
+    let mut host = Bytes::new();
     let pass = match text.literal() {
         None => Pass::Variable(text),
         Some(server) => {
             let parsed = ServerText::parse(server)
                 .map_err(|problem| word.error(format!("{problem} in upstream \"{word}\"")))?;
+            host.clone_from(&parsed.host);
             let group = cx.global::<Groups<StreamVariables>>().implicit(parsed.server(word.span));
             Pass::Static(group.map_err(|text| word.error(text))?)
         }
     };
-    let make =
-        |cx: &mut Cx<'_>, chain: &[&Scope]| Proxy { pass, conf: ProxyConf::resolve(cx, chain) };
+    let make = |cx: &mut Cx<'_>, chain: &[&Scope]| Proxy::resolve(cx, chain, pass, host);
     cx.layer::<ContentLayer>().set(make);
     Ok(())
 }

@@ -32,6 +32,7 @@ pub async fn udp(session: &Session, client: &UdpClient, proxy: &Proxy) -> Status
     let relay = Relay {
         session,
         client,
+        proxy,
         conf,
         socket,
         peer: RefCell::new(peer),
@@ -90,6 +91,7 @@ enum End {
 struct Relay<'a> {
     session: &'a Session,
     client: &'a UdpClient,
+    proxy: &'a Proxy,
     conf: &'a ProxyConf,
     socket: Datagram,
     peer: RefCell<Picked>,
@@ -126,7 +128,7 @@ impl Relay<'_> {
     async fn up(&self) -> End {
         let rate = rate(self.session, self.conf.upload_rate.as_ref());
         // The PROXY protocol header precedes the first datagram.
-        let header = session_start(self.session, self.conf);
+        let header = session_start(self.session, self.proxy);
         let mut header: Vec<u8> = header.iter().flat_map(|chunk| chunk.memory().to_vec()).collect();
         let mut taken = 0;
         loop {

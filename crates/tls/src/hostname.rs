@@ -1,0 +1,132 @@
+//! Which names a certificate is for, where webpki has no answer: old certificates without DNS names in
+//! their extensions have the name in their subject (RFC 6125 section 6.4.4), which OpenSSL accepts.
+
+use rustls::pki_types::{CertificateDer, ServerName};
+
+use crate::der::{INTEGER, OCTET_STRING, OID, Reader, SEQUENCE, SET};
+
+/// `id-at-commonName`
+const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+
+/// `id-ce-subjectAltName`
+const ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+
+/// `dNSName` of `GeneralName`.
+const DNS_NAME: u8 = 0x82;
+
+/// Whether a certificate without DNS names has this common name.
+pub(crate) fn has_common_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
+    let ServerName::DnsName(name) = name else { return false };
+    let name = name.as_ref().as_bytes();
+    let fits = |names: Names<'_>| {
+        !names.has_dns && names.common.iter().any(|pattern| matches(pattern, name))
+    };
+    names(certificate).is_some_and(fits)
+}
+
+/// The names of a certificate.
+struct Names<'a> {
+    common: Vec<&'a [u8]>,
+    /// There are DNS names in the extensions.
+    has_dns: bool,
+}
+
+fn names<'a>(certificate: &'a CertificateDer<'_>) -> Option<Names<'a>> {
+    let mut signed = Reader::new(certificate.as_ref()).enter(SEQUENCE)?.enter(SEQUENCE)?;
+    signed.optional(0xa0);
+    signed.expect(INTEGER)?;
+    signed.expect(SEQUENCE)?;
+    signed.expect(SEQUENCE)?;
+    signed.expect(SEQUENCE)?;
+    let mut subject = signed.enter(SEQUENCE)?;
+    signed.expect(SEQUENCE)?;
+    signed.optional(0x81);
+    signed.optional(0x82);
+    let mut common = Vec::new();
+    while !subject.is_empty() {
+        let mut parts = subject.enter(SET)?;
+        while !parts.is_empty() {
+            let mut part = parts.enter(SEQUENCE)?;
+            if part.expect(OID)? == COMMON_NAME {
+                common.push(part.next()?.contents);
+            }
+        }
+    }
+    let has_dns = match signed.optional(0xa3) {
+        Some(extensions) => has_dns_names(extensions)?,
+        None => false,
+    };
+    Some(Names { common, has_dns })
+}
+
+fn has_dns_names(extensions: &[u8]) -> Option<bool> {
+    const BOOLEAN: u8 = 1;
+    let mut extensions = Reader::new(extensions).enter(SEQUENCE)?;
+    while !extensions.is_empty() {
+        let mut extension = extensions.enter(SEQUENCE)?;
+        let is_names = extension.expect(OID)? == ALT_NAME;
+        extension.optional(BOOLEAN);
+        let value = extension.expect(OCTET_STRING)?;
+        if is_names {
+            let mut names = Reader::new(value).enter(SEQUENCE)?;
+            while !names.is_empty() {
+                if names.next()?.tag == DNS_NAME {
+                    return Some(true);
+                }
+            }
+        }
+    }
+    Some(false)
+}
+
+/// Whether a name fits a pattern, whose first label may be an asterisk.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    if pattern.eq_ignore_ascii_case(name) {
+        return true;
+    }
+    let Some(suffix) = pattern.strip_prefix(b"*") else { return false };
+    let label = name.iter().position(|&byte| byte == b'.').unwrap_or(name.len());
+    // Never for a whole top-level domain.
+    suffix.first() == Some(&b'.')
+        && suffix[1..].contains(&b'.')
+        && label > 0
+        && suffix.eq_ignore_ascii_case(&name[label..])
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    use super::*;
+
+    fn certificate(common: &str, dns: &[&str]) -> CertificateDer<'static> {
+        let dns: Vec<String> = dns.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(dns).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, common);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+    }
+
+    fn is_for(certificate: &CertificateDer<'_>, name: &str) -> bool {
+        has_common_name(certificate, &ServerName::try_from(name.to_owned()).unwrap())
+    }
+
+    #[test]
+    fn the_common_name_counts_without_others() {
+        let old = certificate("Example.com", &[]);
+        assert!(is_for(&old, "example.com") && is_for(&old, "EXAMPLE.COM"));
+        assert!(!is_for(&old, "www.example.com") && !is_for(&old, "127.0.0.1"));
+        assert!(!is_for(&certificate("example.com", &["example.org"]), "example.com"));
+        // An address is no DNS name.
+        assert!(is_for(&certificate("example.com", &["127.0.0.1"]), "example.com"));
+    }
+
+    #[test]
+    fn an_asterisk_stands_for_one_label() {
+        let wild = certificate("*.example.com", &[]);
+        assert!(is_for(&wild, "a.example.com"));
+        assert!(!is_for(&wild, "a.b.example.com") && !is_for(&wild, "example.com"));
+        assert!(!is_for(&certificate("*.com", &[]), "example.com"));
+        assert!(!is_for(&certificate("a*.example.com", &[]), "ab.example.com"));
+    }
+}

@@ -1,9 +1,11 @@
 //! HTTP/2 with prior knowledge on plain connections.
 
 use nowait_testkit::http2::{ErrorCode, Http2, Limits, StreamId};
-use nowait_testkit::{Binary, Server, ServerBuilder};
+use nowait_testkit::origin::Step;
+use nowait_testkit::server::Signal;
+use nowait_testkit::{Binary, Driver, Origin, Server, ServerBuilder};
 
-use crate::stage::{on_each_driver, pattern, server};
+use crate::stage::{on_each_driver, pattern, server, wait_file};
 
 fn http2(content: &str) -> ServerBuilder {
     server(&format!("http2 on;\n{content}"))
@@ -212,4 +214,63 @@ fn http_1_is_spoken_on_the_same_port_and_the_preface_may_come_in_pieces() {
         plain.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         assert_eq!(plain.response().status, 400);
     });
+}
+
+#[test]
+fn a_reset_is_the_clients_hang_up_for_one_request() {
+    let origin = Origin::start([[Step::expect("\r\n\r\n"), Step::Closed]]);
+    let site = http2(&format!("location /slow {{ proxy_pass http://{}; }}", origin.addr()))
+        .file("html/a", "A");
+    let mut server = site.start();
+    let mut client = client(&server);
+    let slow = client.send_get("/slow");
+    assert_eq!(client.get("/a").text(), "A");
+    client.reset(slow, ErrorCode::CANCEL);
+    // The origin's script ends when its connection is closed.
+    origin.wait_played(1);
+    assert_eq!(client.get("/a").text(), "A");
+    wait_file(&server, "access.log", "\"GET /slow HTTP/2.0\" 499");
+    server.check_logs();
+}
+
+#[test]
+fn what_follows_a_response_is_discarded_and_still_checked() {
+    let site = http2("location / { return 200 early; }");
+    on_each_driver(&site, |server| {
+        let mut client = client(server);
+        let stream = client.open("POST", "/", &[("content-length", "3")], false);
+        assert_eq!(client.response(stream).text(), "early");
+        // DATA of five bytes that ends the stream.
+        client.send_raw(&[0, 0, 5, 0, 1, 0, 0, 0, 1, 1, 2, 3, 4, 5]);
+        client.until("a reset", |client| client.so_far(stream).reset.is_some());
+        assert_eq!(client.so_far(stream).reset, Some(ErrorCode::PROTOCOL_ERROR));
+        let stream = client.open("POST", "/", &[], false);
+        assert_eq!(client.response(stream).text(), "early");
+        let frame = [&[0, 0x40, 0, 0, 0, 0, 0, 0, 3][..], &[0; 16_384]].concat();
+        for _ in 0..3 {
+            client.send_raw(&frame);
+        }
+        client.until("a reset", |client| client.so_far(stream).reset.is_some());
+        assert_eq!(client.so_far(stream).reset, Some(ErrorCode::NO_ERROR));
+        assert_eq!(client.get("/").text(), "early");
+    });
+}
+
+#[test]
+fn a_server_that_ends_serves_what_has_begun() {
+    let site = http2("").file("html/large", pattern(100_000));
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        let server = site.clone().driver(driver).start();
+        let limits = Limits { stream_window: 1000, ..Limits::default() };
+        let mut client = Http2::with(server.port(), limits);
+        client.take_nothing();
+        let large = client.send_get("/large");
+        client.until("a window's worth", |client| client.so_far(large).body.len() == 1000);
+        server.signal(Signal::QUIT);
+        client.until("GOAWAY", |client| client.goaway == Some((1, ErrorCode::NO_ERROR)));
+        client.take();
+        assert_eq!(client.response(large).body, pattern(100_000));
+        client.until_closed();
+        server.quit();
+    }
 }

@@ -15,9 +15,9 @@ use nowait_h2::frame::HEADER_LEN;
 use nowait_h2::{ErrorCode, Limits, StreamId, server};
 use nowait_runtime::now;
 
-use super::head::{Heads, Names};
+use super::head::{Heads, Rules};
 use super::output::Output;
-use super::stream::{Outgoing, Stream};
+use super::stream::{End, Outgoing, Stream};
 use crate::accepted::Accepted;
 use crate::conf::ServerId;
 use crate::connections::Held;
@@ -40,6 +40,15 @@ const COLD_BYTES: usize = 64 * 1024;
 /// Streams of a connection that read so much.
 const COLD_STREAMS: usize = 4;
 
+/// Fields that a request may have beyond `max_headers`: those that are not counted.
+const FIELDS_MORE: u16 = 128;
+
+/// How much of a request is discarded after its response; then the stream is reset.
+const DISCARD_BYTES_MAX: usize = 32 * 1024;
+
+/// Streams of a connection whose requests are being discarded; further ones are reset at once.
+const DISCARDING_STREAMS_MAX: usize = 32;
+
 /// A connection.
 pub(super) struct Connection {
     accepted: Accepted,
@@ -48,6 +57,8 @@ pub(super) struct Connection {
     /// In the order of their numbers.
     streams: RefCell<Vec<Rc<Stream>>>,
     pub(super) output: RefCell<Output>,
+    /// Streams whose response is complete and whose request is not, and how much of it was discarded.
+    discarding: RefCell<Vec<(StreamId, usize)>>,
     /// The connection's task.
     task: RefCell<Waker>,
     /// Output is on its way to the socket.
@@ -83,19 +94,24 @@ impl Connection {
             stream_window: bytes(http2.http2_body_preread_size.0),
             string_bytes_max: bytes(buffers.size.0),
             list_bytes_max: bytes(buffers.size.0.saturating_mul(buffers.count as u64)),
-            fields_max: u16::try_from(head.max_headers).unwrap_or(u16::MAX),
+            // With pseudo-fields, and cookies, which may come one by one.
+            fields_max: u16::try_from(head.max_headers)
+                .unwrap_or(u16::MAX)
+                .saturating_add(FIELDS_MORE),
             ..Limits::default()
         };
-        let names = Names {
+        let rules = Rules {
+            fields_max: usize::try_from(head.max_headers).unwrap_or(usize::MAX),
             ignore_invalid: head.ignore_invalid_headers,
             underscores: head.underscores_in_headers,
         };
         let connection = Rc::new(Self {
             accepted,
             h2: RefCell::new(server::Connection::new(limits)),
-            heads: RefCell::new(Heads::new(names)),
+            heads: RefCell::new(Heads::new(rules)),
             streams: RefCell::default(),
             output: RefCell::default(),
+            discarding: RefCell::default(),
             task: RefCell::new(Waker::noop().clone()),
             sending: Cell::new(false),
             cold: Cell::new(0),
@@ -164,13 +180,24 @@ impl Connection {
         self.streams.borrow_mut().push(stream);
     }
 
-    /// Ends a stream: its request's task has ended. If the response is incomplete, the client sees
-    /// `code`.
-    pub(super) fn finish(&self, stream: &Stream, code: ErrorCode) {
+    /// Ends a stream: its request's task has ended.
+    pub(super) fn finish(&self, stream: &Stream, end: End) {
         {
             let mut h2 = self.h2.borrow_mut();
             h2.set_ready(stream.id, false);
-            h2.reset(stream.id, code);
+            let mut discarding = self.discarding.borrow_mut();
+            match end {
+                End::Complete
+                    if stream.is_incomplete() && discarding.len() < DISCARDING_STREAMS_MAX =>
+                {
+                    discarding.push((stream.id, 0));
+                }
+                // "A server MAY request that the client abort transmission of a request without error
+                // by sending a RST_STREAM with an error code of NO_ERROR after sending a complete
+                // response" (RFC 9113 section 8.1).
+                End::Complete => h2.reset(stream.id, ErrorCode::NO_ERROR),
+                End::Reset(code) => h2.reset(stream.id, code),
+            }
         }
         let mut streams = self.streams.borrow_mut();
         if let Ok(at) = streams.binary_search_by_key(&stream.id, |stream| stream.id) {
@@ -181,6 +208,29 @@ impl Connection {
         }
         drop(streams);
         self.wake_task();
+    }
+
+    /// Content has arrived for a stream whose response was complete before. A little of it is
+    /// discarded, so that clients that send everything first see no reset.
+    pub(super) fn discard(&self, id: StreamId, bytes: usize, end: bool) {
+        let mut discarding = self.discarding.borrow_mut();
+        let mut h2 = self.h2.borrow_mut();
+        let Some(at) = discarding.iter().position(|(stream, _)| *stream == id) else {
+            return h2.taken(id, bytes);
+        };
+        discarding[at].1 += bytes;
+        let too_much = discarding[at].1 > DISCARD_BYTES_MAX;
+        if too_much {
+            h2.reset(id, ErrorCode::NO_ERROR);
+        }
+        if end || too_much {
+            discarding.swap_remove(at);
+        }
+    }
+
+    /// A stream is gone.
+    pub(super) fn forget(&self, id: StreamId) {
+        self.discarding.borrow_mut().retain(|(stream, _)| *stream != id);
     }
 
     /// How long an idle connection must be kept.

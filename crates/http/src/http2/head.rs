@@ -13,9 +13,10 @@ use nowait_message::{
 /// Number of dropped fields that are kept for the log.
 const IGNORED_MAX: usize = 16;
 
-/// Rules about names (`ignore_invalid_headers`, `underscores_in_headers`).
+/// What heads may have (`max_headers`, `ignore_invalid_headers`, `underscores_in_headers`).
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Names {
+pub(super) struct Rules {
+    pub(super) fields_max: usize,
     pub(super) ignore_invalid: bool,
     pub(super) underscores: bool,
 }
@@ -31,6 +32,10 @@ pub(super) enum HeadError {
     TwoHosts,
     /// Something that is no path.
     InvalidPath,
+    /// A method that HTTP/1.1 would not take either.
+    InvalidMethod,
+    /// More fields than `max_headers`, cookies not counted.
+    TooManyFields,
 }
 
 impl std::fmt::Display for HeadError {
@@ -47,6 +52,8 @@ impl std::fmt::Display for HeadError {
             Self::TwoHosts => {
                 "client sent \":authority\" and \"Host\" headers with different values"
             }
+            Self::InvalidMethod => "client sent invalid method",
+            Self::TooManyFields => "client sent too many header lines",
             Self::InvalidPath => "client sent invalid \":path\" header",
         })
     }
@@ -55,7 +62,7 @@ impl std::fmt::Display for HeadError {
 /// Collects the fields of one block at a time.
 #[derive(Debug, Default)]
 pub(super) struct Heads {
-    names: Names,
+    rules: Rules,
     /// The last head. Trailers are decoded into the void.
     head: RequestHead,
     stream: StreamId,
@@ -63,6 +70,8 @@ pub(super) struct Heads {
     newest: StreamId,
     control: Control,
     length: usize,
+    /// Fields so far, without cookies.
+    count: usize,
     error: Option<HeadError>,
     ignored: Vec<Vec<u8>>,
 }
@@ -84,6 +93,7 @@ impl Sink for Heads {
         self.newest = stream;
         self.head.recycle();
         self.control = Control { version: Version::Http2, ..Control::default() };
+        self.count = 0;
         self.error = None;
         self.ignored.clear();
     }
@@ -98,6 +108,10 @@ impl Sink for Heads {
         }
         match field.token {
             Token::METHOD => {
+                let valid = |c: &u8| matches!(c, b'A'..=b'Z' | b'_' | b'-');
+                if !field.value.iter().all(valid) {
+                    self.error.get_or_insert(HeadError::InvalidMethod);
+                }
                 self.control.method = Method::from_bytes(field.value);
                 self.control.method_name = self.put(field.value);
             }
@@ -110,8 +124,8 @@ impl Sink for Heads {
 }
 
 impl Heads {
-    pub(super) fn new(names: Names) -> Self {
-        Self { names, ..Self::default() }
+    pub(super) fn new(rules: Rules) -> Self {
+        Self { rules, ..Self::default() }
     }
 
     /// Gives memory back.
@@ -180,10 +194,10 @@ impl Heads {
             self.set_control();
         }
         let valid = |&octet: &u8| match octet {
-            b'_' => self.names.underscores,
+            b'_' => self.rules.underscores,
             octet => octet.is_ascii_alphanumeric() || octet == b'-',
         };
-        if self.names.ignore_invalid && !field.name.iter().all(valid) {
+        if self.rules.ignore_invalid && !field.name.iter().all(valid) {
             if self.ignored.len() < IGNORED_MAX {
                 self.ignored.push(field.name.to_vec());
             }
@@ -191,6 +205,13 @@ impl Heads {
         }
         let (name, value) = (self.put(field.name), self.put(field.value));
         let known = Known::from_bytes(field.name);
+        if known != Some(Known::Cookie) {
+            self.count += 1;
+            if self.count > self.rules.fields_max {
+                self.error.get_or_insert(HeadError::TooManyFields);
+                return;
+            }
+        }
         self.add(Place { name, value, known });
     }
 
@@ -231,7 +252,8 @@ mod tests {
     use super::*;
 
     fn head(fields: &[(&str, &str)]) -> (RequestHead, Received) {
-        let mut heads = Heads::new(Names { ignore_invalid: true, underscores: false });
+        let mut heads =
+            Heads::new(Rules { fields_max: 3, ignore_invalid: true, underscores: false });
         heads.begin(StreamId::new(1));
         for (name, value) in fields {
             let (name, value) = (name.as_bytes(), value.as_bytes());
@@ -271,6 +293,23 @@ mod tests {
         assert_eq!(get(&[(":authority", "a/b")]).1, Some(HeadError::InvalidAuthority));
         let twice = [(":authority", "a"), ("host", "a"), ("host", "a")];
         assert_eq!(get(&twice).1, Some(HeadError::Field(FieldError::DuplicateHost)));
+    }
+
+    #[test]
+    fn methods_and_the_number_of_fields_are_those_of_http_1() {
+        let (_, received) =
+            head(&[(":method", "get"), (":scheme", "http"), (":path", "/"), ("host", "a")]);
+        assert_eq!(received.error, Some(HeadError::InvalidMethod));
+        let some = [
+            (":authority", "a"),
+            ("cookie", "a"),
+            ("cookie", "b"),
+            ("x", ""),
+            ("x", ""),
+            ("x", ""),
+        ];
+        assert_eq!(get(&some).1, None);
+        assert_eq!(get(&[&some[..], &[("x", "")]].concat()).1, Some(HeadError::TooManyFields));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use nowait_runtime::task::{Either, select};
 
 use super::body_reader::Reader;
 use super::sender;
-use super::stream::{Ending, Stream};
+use super::stream::{End, Ending, Stream};
 use crate::log::Level;
 use crate::logs::debug;
 use crate::phases::{self, Progress};
@@ -22,7 +22,7 @@ use crate::{received, secured, sending};
 /// Responds to a request whose head is known; `refused`: with this status.
 pub(super) async fn serve(stream: Rc<Stream>, mut request: Box<Request>, refused: Option<u16>) {
     let connection = stream.connection.clone();
-    let mut ending = Ending(stream, ErrorCode::INTERNAL_ERROR);
+    let mut ending = Ending(stream, End::Reset(ErrorCode::INTERNAL_ERROR));
     let mut counted = connection.all().services.counts.request();
     counted.answering();
     ending.1 = one(&ending.0, &mut request, refused).await;
@@ -35,8 +35,8 @@ pub(super) async fn serve(stream: Rc<Stream>, mut request: Box<Request>, refused
     connection.all().keep_spare(request);
 }
 
-/// Returns how the stream ends if it is not complete.
-async fn one(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -> ErrorCode {
+/// Returns how the stream ends.
+async fn one(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -> End {
     let refused = prepare(stream, request, refused);
     let current = request.current.clone();
     let answer = {
@@ -58,7 +58,7 @@ async fn one(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -
         request.log(Level::Info, format_args!("client prematurely closed connection{waited}"));
         request.closed_by_client();
         end_request(request);
-        return ErrorCode::CANCEL;
+        return End::Reset(ErrorCode::CANCEL);
     };
     let Some(response) = answer else {
         match request.out.status {
@@ -66,30 +66,31 @@ async fn one(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -
             408 | 499 => end_request(request),
             _ => crate::logs::access(request),
         }
-        return match request.out.status {
+        return End::Reset(match request.out.status {
             408 => ErrorCode::PROTOCOL_ERROR,
             _ => ErrorCode::INTERNAL_ERROR,
-        };
+        });
     };
-    let code = match sender::send(stream, request, response).await {
+    let end = match sender::send(stream, request, response).await {
         Ok(()) => {
             request.sent.complete.set(true);
-            // "A server MAY request that the client abort transmission of a request without error by
-            // sending a RST_STREAM with an error code of NO_ERROR after sending a complete response"
-            // (RFC 9113 section 8.1).
-            ErrorCode::NO_ERROR
+            match request.head.expects_continue() {
+                // It was not invited: nothing follows.
+                true => End::Reset(ErrorCode::NO_ERROR),
+                false => End::Complete,
+            }
         }
         Err(error) => {
             sending::log_error(request, &error);
-            match error {
+            End::Reset(match error {
                 SendError::Client(_) => ErrorCode::PROTOCOL_ERROR,
                 SendError::Body(_) => ErrorCode::INTERNAL_ERROR,
-            }
+            })
         }
     };
     end_request(request);
     request.body = RequestBody::None;
-    code
+    end
 }
 
 /// Ends a request: its response was sent or never will be.

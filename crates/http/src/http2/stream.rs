@@ -136,6 +136,12 @@ impl Stream {
         self.gone.get()
     }
 
+    /// Whether more of the request is to come.
+    pub(super) fn is_incomplete(&self) -> bool {
+        let input = self.input.borrow();
+        !input.ended && !input.faulty && !self.gone.get()
+    }
+
     /// Content has arrived, or its end, or a fault.
     pub(super) fn receive(&self, data: &[u8], ended: bool, faulty: bool) {
         let mut input = self.input.borrow_mut();
@@ -339,8 +345,17 @@ impl Exchange for Stream {
     }
 }
 
+/// How a stream ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The response is complete; the rest of the request is discarded.
+    Complete,
+    /// What is missing of request or response will not come: the client sees this code.
+    Reset(ErrorCode),
+}
+
 /// Ends a stream when its request's task ends, whatever happened to it.
-pub(super) struct Ending(pub(super) Rc<Stream>, pub(super) ErrorCode);
+pub(super) struct Ending(pub(super) Rc<Stream>, pub(super) End);
 
 impl Drop for Ending {
     fn drop(&mut self) {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nowait_h2::{ConnectionError, ErrorCode, Event, StreamError, StreamId};
 use nowait_runtime::net::{NO_TIMEOUT, Recv, Send, SendOptions};
 use nowait_runtime::pool::metered;
-use nowait_runtime::{now, spawn};
+use nowait_runtime::{now, sleep, spawn};
 
 use super::connection::Connection;
 use super::serving;
@@ -32,6 +32,9 @@ const TURNS_MAX: usize = 16;
 
 /// The answer to this PING tells that the client has seen GOAWAY.
 const LAST_CALL: [u8; 8] = *b"goodbye!";
+
+/// After this time it is taken as given.
+const LAST_CALL_TIME: Duration = Duration::from_secs(1);
 
 /// What happens to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +169,8 @@ struct Work<'a> {
     begun: Option<Instant>,
     /// Until when budgets against floods were refilled.
     refilled: Instant,
+    /// The client was asked to open no more streams; until then it may not have seen it.
+    last_call: Option<LocalFuture<'static, ()>>,
     /// Nothing more is received; what is to be sent is sent.
     ends: bool,
 }
@@ -180,6 +185,7 @@ async fn work(connection: &Rc<Connection>) -> Next {
             .unwrap_or_default(),
         begun: None,
         refilled: now(),
+        last_call: None,
         ends: false,
     };
     connection.sending.set(false);
@@ -190,6 +196,12 @@ impl Work<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         let connection = self.connection;
         connection.register(cx.waker());
+        if let Some(last_call) = &mut self.last_call
+            && last_call.as_mut().poll(cx).is_ready()
+        {
+            self.last_call = None;
+            connection.h2.borrow_mut().shutdown();
+        }
         for _ in 0..TURNS_MAX {
             if must_leave(connection) {
                 self.leave();
@@ -231,6 +243,7 @@ impl Work<'_> {
             // Requests that are on their way are still served.
             h2.announce_shutdown();
             h2.ping(LAST_CALL);
+            self.last_call = Some(Box::pin(sleep(LAST_CALL_TIME)));
         }
     }
 
@@ -400,7 +413,7 @@ fn process(connection: &Rc<Connection>) -> Result<(), ConnectionError> {
             match connection.stream(stream) {
                 Some(stream) => stream.receive(data, end, false),
                 // Its request has ended.
-                None => connection.h2.borrow_mut().taken(stream, data.len()),
+                None => connection.discard(stream, data.len(), end),
             }
             drop(input);
             connection.input.borrow_mut().advance(step.consumed);
@@ -411,15 +424,17 @@ fn process(connection: &Rc<Connection>) -> Result<(), ConnectionError> {
             Event::NeedMore => return Ok(()),
             Event::OutputFull => connection.collect(),
             Event::Request { stream, end } => begin(connection, stream, end, None),
-            Event::Trailers { stream } => {
-                if let Some(stream) = connection.stream(stream) {
-                    stream.receive(&[], true, false);
-                }
-            }
+            Event::Trailers { stream } => match connection.stream(stream) {
+                Some(stream) => stream.receive(&[], true, false),
+                None => connection.forget(stream),
+            },
             Event::StreamError { stream, error, answerable } => {
                 faulty(connection, stream, error, answerable);
             }
-            Event::Reset { stream, .. } => connection.reset_by_client(stream),
+            Event::Reset { stream, .. } => {
+                connection.forget(stream);
+                connection.reset_by_client(stream);
+            }
             Event::Pong { payload: LAST_CALL } => connection.h2.borrow_mut().shutdown(),
             // Frames are made after all input was processed.
             Event::Window { .. } | Event::Settings | Event::Pong { .. } => {}
@@ -441,7 +456,10 @@ fn faulty(connection: &Rc<Connection>, id: StreamId, error: StreamError, answera
             }
         }
         None if answerable => begin(connection, id, true, Some(error)),
-        None => connection.log(Level::Info, format_args!("client sent {error}")),
+        None => {
+            connection.forget(id);
+            connection.log(Level::Info, format_args!("client sent {error}"));
+        }
     }
 }
 

@@ -222,6 +222,11 @@ pub enum KeyKind {
     Other,
 }
 
+/// The moment that a time of a certificate or a revocation list tells.
+pub(crate) fn time(value: Value<'_>) -> Option<SystemTime> {
+    Date::parse(value)?.to_system_time()
+}
+
 /// A UTCTime or GeneralizedTime, in UTC as RFC 5280 demands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Date {

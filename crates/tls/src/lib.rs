@@ -29,6 +29,7 @@ mod hostname;
 mod identity;
 mod name;
 mod offered;
+mod old_list;
 pub mod pem;
 mod server;
 mod session;

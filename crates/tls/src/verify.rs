@@ -33,6 +33,7 @@ use crate::certificate::{Certificate, Validity};
 use crate::der::{BIT_STRING, Reader, SEQUENCE};
 use crate::error::Error;
 use crate::hostname;
+use crate::old_list::OldList;
 
 /// Whose certificate it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,13 +120,15 @@ pub struct Verifier {
     trusted: Vec<CertificateDer<'static>>,
     anchors: Vec<TrustAnchor<'static>>,
     revoked: Vec<CertRevocationList<'static>>,
+    /// Lists of version 1.
+    old_lists: Vec<OldList>,
     /// Maximum number of certificates between a peer's and a trusted one.
     depth: usize,
 }
 
 impl fmt::Debug for Verifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (trusted, revoked) = (self.trusted.len(), self.revoked.len());
+        let (trusted, revoked) = (self.trusted.len(), self.revoked.len() + self.old_lists.len());
         write!(f, "Verifier({trusted} trusted, {revoked} lists, depth {})", self.depth)
     }
 }
@@ -150,12 +153,15 @@ impl Verifier {
             .map_err(malformed)?;
         let malformed =
             |_: webpki::Error| Error::Pem("X509_STORE_add_crl()", "malformed or unsupported list");
-        let revoked = lists
-            .iter()
-            .map(|list| Ok(OwnedCertRevocationList::from_der(list)?.into()))
-            .collect::<Result<_, _>>()
-            .map_err(malformed)?;
-        Ok(Verifier { trusted, anchors, revoked, depth })
+        let (mut revoked, mut old_lists) = (Vec::new(), Vec::new());
+        for list in lists {
+            match (OwnedCertRevocationList::from_der(list), OldList::parse(list)) {
+                (Ok(list), _) => revoked.push(list.into()),
+                (Err(_), Some(list)) => old_lists.push(list),
+                (Err(error), None) => return Err(malformed(error)),
+            }
+        }
+        Ok(Verifier { trusted, anchors, revoked, old_lists, depth })
     }
 
     /// Calls `f` with all that decides whom it trusts.
@@ -179,7 +185,7 @@ impl Verifier {
         if self.trusted.iter().any(|trusted| **trusted == **own) {
             let validity = Certificate::parse(own).map(|certificate| certificate.validity(now));
             return match validity {
-                Some(Validity::Now) => self.not_revoked(own),
+                Some(Validity::Now) => self.not_revoked(own, now),
                 Some(Validity::NotYet) => Err(Distrust::NOT_YET),
                 Some(Validity::Expired) | None => Err(Distrust::EXPIRED),
             };
@@ -233,25 +239,81 @@ impl Verifier {
             _ if between > self.depth => Err(Distrust::TOO_LONG),
             Validity::NotYet => Err(Distrust::NOT_YET),
             Validity::Expired => Err(Distrust::EXPIRED),
-            Validity::Now => self.not_revoked(own),
+            Validity::Now => self.not_revoked(own, now),
         }
     }
 
     /// Looks for a trusted certificate in the list of its issuer: webpki does not see it.
-    fn not_revoked(&self, own: &CertificateDer<'_>) -> Result<(), Distrust> {
+    fn not_revoked(&self, own: &CertificateDer<'_>, now: SystemTime) -> Result<(), Distrust> {
         const UNKNOWN: Distrust = Distrust("unable to get certificate CRL");
-        if self.revoked.is_empty() {
+        if self.revoked.is_empty() && self.old_lists.is_empty() {
             return Ok(());
         }
         let own = Certificate::parse(own).ok_or(UNKNOWN)?;
+        let is_known = self.find_in_old_lists(&own, None, now).map_err(|e| Distrust::of(&e))?;
         let mut lists =
             self.revoked.iter().filter(|list| list.issuer() == own.issuer_der()).peekable();
-        lists.peek().ok_or(UNKNOWN)?;
+        if lists.peek().is_none() && !is_known {
+            return Err(UNKNOWN);
+        }
         for list in lists {
             match list.find_serial(own.serial_der()) {
                 Ok(None) => {}
                 Ok(Some(_)) => return Err(Distrust("certificate revoked")),
                 Err(_) => return Err(UNKNOWN),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for a certificate in the lists of version 1 of its issuer. False: there is none.
+    fn find_in_old_lists(
+        &self,
+        certificate: &Certificate<'_>,
+        key: Option<&SubjectPublicKeyInfoDer<'_>>,
+        now: SystemTime,
+    ) -> Result<bool, webpki::Error> {
+        let mut is_known = false;
+        for list in self.old_lists.iter().filter(|list| list.issuer() == certificate.issuer_der()) {
+            if key.is_some_and(|key| !is_signed_by(list.der(), key)) {
+                return Err(webpki::Error::InvalidCrlSignatureForPublicKey);
+            }
+            if list.has_expired(now) {
+                let time = unix_time(now);
+                return Err(webpki::Error::CrlExpired { time, next_update: time });
+            }
+            if list.has(certificate.serial_der()) {
+                return Err(webpki::Error::CertRevoked);
+            }
+            is_known = true;
+        }
+        Ok(is_known)
+    }
+
+    /// Checks the certificates of a path by the lists of version 1; each of them needs a list.
+    fn check_old_lists(
+        &self,
+        path: &VerifiedPath<'_>,
+        now: SystemTime,
+    ) -> Result<(), webpki::Error> {
+        if self.old_lists.is_empty() {
+            return Ok(());
+        }
+        let mut chain = vec![path.end_entity().der()];
+        chain.extend(path.intermediate_certificates().map(|certificate| certificate.der()));
+        let anchor = path.anchor();
+        let is_anchor = |trusted: &&CertificateDer<'_>| {
+            Certificate::parse(trusted).is_some_and(|trusted| {
+                trusted.subject_der() == anchor.subject.as_ref()
+                    && trusted.public_key().ends_with(&anchor.subject_public_key_info)
+            })
+        };
+        chain.extend(self.trusted.iter().find(is_anchor).cloned());
+        let all: Vec<_> = chain.iter().filter_map(Certificate::parse).collect();
+        for pair in all.windows(2) {
+            let is_known = self.find_in_old_lists(&pair[0], Some(&pair[1].public_key()), now)?;
+            if !is_known && !self.revoked.iter().any(|list| list.issuer() == pair[0].issuer_der()) {
+                return Err(webpki::Error::UnknownRevocationStatus);
             }
         }
         Ok(())
@@ -265,7 +327,6 @@ impl Verifier {
         now: SystemTime,
     ) -> Result<(), webpki::Error> {
         let own = EndEntityCert::try_from(own)?;
-        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let usage = match role {
             Role::Client => KeyUsage::client_auth(),
             Role::Server => KeyUsage::server_auth(),
@@ -274,27 +335,35 @@ impl Verifier {
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|builder| {
             builder
                 .with_depth(RevocationCheckDepth::Chain)
-                .with_status_policy(UnknownStatusPolicy::Deny)
+                .with_status_policy(match self.old_lists.is_empty() {
+                    true => UnknownStatusPolicy::Deny,
+                    false => UnknownStatusPolicy::Allow,
+                })
                 .with_expiration_policy(ExpirationPolicy::Enforce)
                 .build()
         });
-        let in_depth = |path: &VerifiedPath<'_>| match path.intermediate_certificates().count()
+        let check = |path: &VerifiedPath<'_>| match path.intermediate_certificates().count()
             <= self.depth
         {
-            true => Ok(()),
+            true => self.check_old_lists(path, now),
             false => Err(webpki::Error::MaximumPathDepthExceeded),
         };
         own.verify_for_usage(
             webpki::ALL_VERIFICATION_ALGS,
             &self.anchors,
             others,
-            UnixTime::since_unix_epoch(since),
+            unix_time(now),
             usage,
             revocation,
-            Some(&in_depth),
+            Some(&check),
         )
         .map(drop)
     }
+}
+
+fn unix_time(time: SystemTime) -> UnixTime {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    UnixTime::since_unix_epoch(since)
 }
 
 fn is_self_issued(certificate: &CertificateDer<'_>) -> bool {
@@ -354,10 +423,10 @@ fn signature_of_tls13(
     }
 }
 
-/// Whether the signature of a certificate was made with this key.
-fn is_signed_by(certificate: &CertificateDer<'_>, key: &SubjectPublicKeyInfoDer<'_>) -> bool {
+/// Whether the signature of a certificate, or of a revocation list, was made with this key.
+fn is_signed_by(signed: &[u8], key: &SubjectPublicKeyInfoDer<'_>) -> bool {
     let check = || {
-        let mut parts = Reader::new(certificate).enter(SEQUENCE)?;
+        let mut parts = Reader::new(signed).enter(SEQUENCE)?;
         let (signed, algorithm) = (parts.next()?, parts.next()?);
         let signature = parts.expect(BIT_STRING)?.strip_prefix(&[0])?;
         let key = RawPublicKeyEntity::try_from(key).ok()?;

@@ -88,6 +88,33 @@ fn revocation_holds_for_certificates_that_are_trusted_themselves() {
 }
 
 #[test]
+fn lists_of_version_1_count() {
+    // Made by `openssl ca`: rcgen makes no such lists.
+    macro_rules! file {
+        ($name:literal) => {
+            include_bytes!(concat!("old_list/", $name, ".pem"))
+        };
+    }
+    let authority = pem::certificates(file!("ca")).unwrap();
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000);
+    let verify = |list: &[u8], certificate: &[u8]| {
+        let lists = pem::revocation_lists(list).unwrap();
+        let verifier = Verifier::new(authority.clone(), &lists, 1).unwrap();
+        verifier.verify(&pem::certificates(certificate).unwrap(), Role::Server, at)
+    };
+    assert_eq!(verify(file!("list"), file!("good")), Ok(()));
+    assert_eq!(verify(file!("list"), file!("bad")), Err(Distrust("certificate revoked")));
+    assert_eq!(verify(file!("expired"), file!("good")), Err(Distrust("CRL has expired")));
+    assert_eq!(verify(file!("forged"), file!("good")), Err(Distrust("CRL signature failure")));
+    // Every issuer needs a list, of whatever version.
+    let lists = pem::revocation_lists(file!("list")).unwrap();
+    let verifier = Verifier::new(vec![root().certificate.clone()], &lists, 1).unwrap();
+    let (own, _) = Wanted::default().make(root());
+    let result = verifier.verify(&[own], Role::Client, SystemTime::now());
+    assert_eq!(result, Err(Distrust("unable to get certificate CRL")));
+}
+
+#[test]
 fn facts_of_a_certificate() {
     let (der, key) = Wanted::default().make(root());
     let certificate = Certificate::parse(&der).unwrap();

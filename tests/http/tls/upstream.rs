@@ -89,6 +89,7 @@ fn sessions_are_resumed() {
     let authority = Authority::new("ca");
     // No connection is kept.
     let locations = "location /again { proxy_pass ORIGIN; proxy_bind $arg_own; }\n\
+         location /also { proxy_pass ORIGIN; proxy_bind $arg_own; }\n\
          location /old { proxy_pass ORIGIN; proxy_bind $arg_own; proxy_ssl_protocols TLSv1.2; }\n\
          location /anew { proxy_pass ORIGIN; proxy_bind $arg_own; proxy_ssl_session_reuse off; }";
     on_origin(&authority, locations, |server| {
@@ -102,6 +103,9 @@ fn sessions_are_resumed() {
             let second = seen(server, &format!("{target}?own=127.0.0.3"));
             assert_eq!(second, format!("{version} unnamed {kind} anonymous"));
         }
+        // A location with the same settings has the same sessions.
+        let also = seen(server, "/also?own=127.0.0.4");
+        assert_eq!(also, "TLSv1_3 unnamed resumed anonymous");
     });
 }
 

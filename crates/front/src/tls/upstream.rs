@@ -233,11 +233,53 @@ impl Setting for CertificateCaching {
 }
 
 impl<N: Namespace> Rows<N> {
-    /// The settings; reads the files that they name.
+    /// The settings; reads the files that they name. Places that inherit the same ones share them,
+    /// and with them the sessions.
     ///
     /// # Errors
     /// A file can't be used, or settings exclude each other.
     pub fn build(self, cx: &mut Cx<'_>) -> Result<Arc<UpstreamTls<N>>, Diagnostic> {
+        let same = self.identity();
+        if let Some(known) = cx.global::<Built<N>>().0.get(&same) {
+            return Ok(known.clone());
+        }
+        let built = self.build_anew(cx)?;
+        cx.global::<Built<N>>().0.insert(same, built.clone());
+        Ok(built)
+    }
+
+    /// What equal rows have in common, and no others: files are told apart by the place of the
+    /// directive, which also tells contents apart that must not be shown.
+    fn identity(&self) -> String {
+        let Self {
+            prefix,
+            session_reuse,
+            protocols,
+            ciphers,
+            name,
+            server_name,
+            verify,
+            verify_depth,
+            trusted_certificate,
+            crl,
+            certificate,
+            certificate_key,
+            certificate_cache,
+            passwords,
+            commands,
+            alpn,
+        } = self;
+        let files = [certificate, certificate_key];
+        let files = files.map(|file| file.as_ref().map(|file| file.word.span));
+        format!(
+            "{prefix} {session_reuse} {protocols:?} {ciphers:?} {name:?} {server_name} {verify} \
+             {verify_depth} {trusted_certificate:?} {crl:?} {files:?} {certificate_cache:?} {} \
+             {commands:?} {alpn:?}",
+            passwords.address()
+        )
+    }
+
+    fn build_anew(self, cx: &mut Cx<'_>) -> Result<Arc<UpstreamTls<N>>, Diagnostic> {
         let mut hasher = KEYS.build_hasher();
         let settings = self.settings(cx, &mut hasher)?;
         let certificate = self.certificate.filter(|file| !file.text.is_empty());
@@ -334,6 +376,16 @@ impl<N: Namespace> Rows<N> {
         let ClientSettings { versions, ciphers, groups, sends_name, .. } = &settings;
         format!("{versions:?} {ciphers:?} {groups:?} {sends_name}").hash(hasher);
         Ok(settings)
+    }
+}
+
+/// The settings that were built for one configuration.
+struct Built<N>(HashMap<String, Arc<UpstreamTls<N>>>);
+
+// Derived, it would ask the same of the namespace.
+impl<N> Default for Built<N> {
+    fn default() -> Self {
+        Self(HashMap::new())
     }
 }
 

@@ -27,7 +27,7 @@ impl<P: Protocol> Probing for Probe<P> {
         self.0.settle(request);
     }
 
-    fn tls(&self, request: &Request) -> Option<Wish> {
+    fn tls(&self, request: &Request) -> Option<Box<Wish>> {
         self.0.transport(request).tls
     }
 

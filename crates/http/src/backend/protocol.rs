@@ -68,7 +68,7 @@ pub struct Transport {
     pub scheme: &'static str,
     /// What connections need, if they have TLS; then [`Settings::tls`](crate::upstream::Settings::tls)
     /// is there.
-    pub tls: Option<Wish>,
+    pub tls: Option<Box<Wish>>,
 }
 
 /// The server to send a request to.

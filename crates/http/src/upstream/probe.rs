@@ -33,7 +33,7 @@ pub trait Probing: Send + Sync {
     fn bind(&self, request: &Request) -> Option<(SocketAddr, bool)>;
 
     /// What connections need, if they have TLS.
-    fn tls(&self, request: &Request) -> Option<Wish>;
+    fn tls(&self, request: &Request) -> Option<Box<Wish>>;
 
     /// Prepares a request, which no client has sent, for the variables of probes.
     fn prepare(&self, request: &mut Request);
@@ -111,7 +111,7 @@ impl Prober {
         let tls = probing.tls(request);
         let opening = Opening {
             bind: bind.as_ref(),
-            tls: tls.as_ref(),
+            tls: tls.as_deref(),
             settings: probing.settings(),
             state: &State::default(),
         };

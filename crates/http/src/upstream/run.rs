@@ -361,7 +361,7 @@ impl Run {
     ) -> Result<UpstreamExchange, Missed> {
         let opening = Opening {
             bind: self.target.bind.as_ref(),
-            tls: self.target.tls.as_ref(),
+            tls: self.target.tls.as_deref(),
             settings: &self.settings,
             state: &self.state,
         };

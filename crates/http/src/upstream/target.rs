@@ -24,7 +24,7 @@ pub struct Target {
     /// have.
     pub bind: Option<(Address, bool)>,
     /// What connections need, if they have TLS.
-    pub tls: Option<Wish>,
+    pub tls: Option<Box<Wish>>,
 }
 
 impl Target {

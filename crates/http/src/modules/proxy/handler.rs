@@ -83,7 +83,8 @@ impl Protocol for ProxyConf {
     fn transport(&self, request: &Request) -> Transport {
         match (context::destination(request), &self.backend.settings.tls) {
             (Some(destination), Some(tls)) if destination.tls => {
-                Transport { scheme: HTTPS, tls: Some(tls.wish(request, &destination.host)) }
+                let wish = Box::new(tls.wish(request, &destination.host));
+                Transport { scheme: HTTPS, tls: Some(wish) }
             }
             _ => Transport { scheme: HTTP, tls: None },
         }

@@ -142,7 +142,7 @@ impl<N: Namespace> Groups<N> {
 
     /// All groups, once everything is read.
     pub fn resolve(self, cx: &mut Cx<'_>) -> Upstreams<N> {
-        let mut names = HashMap::new();
+        let (mut names, mut repeated) = (HashMap::new(), Vec::new());
         let lower = |name: &[u8]| String::from_utf8_lossy(name).to_ascii_lowercase();
         let block_names: Vec<_> = self.blocks.iter().map(|block| lower(&block.conf.name)).collect();
         let mut blocks = Vec::with_capacity(self.blocks.len());
@@ -154,7 +154,10 @@ impl<N: Namespace> Groups<N> {
         for (n, entry) in self.entries.into_iter().enumerate() {
             let upstream = match entry.block {
                 Some(block) => {
-                    names.entry(entry.server.host.to_ascii_lowercase()).or_insert(id(n));
+                    let name = entry.server.host.to_ascii_lowercase();
+                    if *names.entry(name).or_insert(id(n)) != id(n) {
+                        repeated.push(n);
+                    }
                     blocks[block].clone()
                 }
                 None => {
@@ -166,7 +169,7 @@ impl<N: Namespace> Groups<N> {
             };
             all.push(upstream.unwrap_or_else(|| entry.server.implicit()));
         }
-        Upstreams { all: all.into(), names }
+        Upstreams { all: all.into(), names, repeated }
     }
 }
 
@@ -373,11 +376,14 @@ pub struct Upstreams<N> {
     all: Box<[Upstream<N>]>,
     /// Those of blocks, by name in lower case.
     names: HashMap<Vec<u8>, GroupId>,
+    /// Further numbers of groups: of those that were named before their blocks by URLs with
+    /// different default ports.
+    repeated: Vec<usize>,
 }
 
 impl<N> Default for Upstreams<N> {
     fn default() -> Self {
-        Self { all: Box::default(), names: HashMap::new() }
+        Self { all: Box::default(), names: HashMap::new(), repeated: Vec::new() }
     }
 }
 
@@ -396,9 +402,10 @@ impl<N> Upstreams<N> {
         id.map(|id| self.get(*id))
     }
 
-    /// All groups; one that several numbers stand for comes several times.
+    /// All groups, each once.
     pub fn iter(&self) -> impl Iterator<Item = &Upstream<N>> {
-        self.all.iter()
+        let all = self.all.iter().enumerate();
+        all.filter(|(n, _)| !self.repeated.contains(n)).map(|(_, upstream)| upstream)
     }
 
     /// The groups of blocks, in the order of their names.

@@ -27,7 +27,7 @@ use crate::backend::response::Rewriter;
 use crate::cache::conf::{CacheMethods, Texts, UseStale, Zone};
 use crate::client::Client;
 use crate::conf::upstream::GroupId;
-use crate::conf::{Location, ServerId};
+use crate::conf::{HttpConf, Location, ServerId};
 use crate::exchange::Nobody;
 use crate::filter::Pull;
 use crate::generation::{Current, DEFAULT_POOL, Generation};
@@ -214,6 +214,35 @@ fn cache() -> Arc<CacheConf> {
     })
 }
 
+/// The configuration of this text.
+fn build(text: &str, dir: &Path) -> HttpConf {
+    let mut files = Bundle::default();
+    let main = dir.join("nginx.conf");
+    files.add(&main, text);
+    let (tree, mut diagnostics) = parse(&files, &main, None);
+    let registry = Registry::new(&crate::blocks::rows());
+    let mut cx = Cx::new(&registry, Paths::new(dir, &main), &mut diagnostics);
+    let scope = cx.run(&tree);
+    let built = crate::blocks::build(&mut cx, &scope);
+    drop(cx);
+    built.unwrap_or_else(|| panic!("{}", diagnostics.render(false)))
+}
+
+#[test]
+fn a_group_that_urls_with_different_ports_name_is_one_group() {
+    let text = "http {
+        server {
+            listen 127.0.0.1:1;
+            location / { proxy_pass http://u; }
+            location /tls { proxy_pass https://u; }
+        }
+        upstream u { server 127.0.0.1:2; }
+    }";
+    let conf = build(text, Path::new("/tmp"));
+    // Otherwise each of its servers would be checked twice.
+    assert_eq!(conf.upstreams.iter().count(), 1);
+}
+
 /// A generation whose first group has the server at this port, and whose first cache is in `dir`.
 fn generation(port: u16, dir: &Path) -> Arc<Generation> {
     let text = format!(
@@ -224,16 +253,7 @@ fn generation(port: u16, dir: &Path) -> Arc<Generation> {
         }}",
         dir.display()
     );
-    let mut files = Bundle::default();
-    let main = dir.join("nginx.conf");
-    files.add(&main, text);
-    let (tree, mut diagnostics) = parse(&files, &main, None);
-    let registry = Registry::new(&crate::blocks::rows());
-    let mut cx = Cx::new(&registry, Paths::new(dir, &main), &mut diagnostics);
-    let scope = cx.run(&tree);
-    let built = crate::blocks::build(&mut cx, &scope);
-    drop(cx);
-    let conf = built.unwrap_or_else(|| panic!("{}", diagnostics.render(false)));
+    let conf = build(&text, dir);
     std::fs::create_dir_all(dir.join("cache")).unwrap();
     let config = PoolConfig { name: DEFAULT_POOL.to_owned(), threads: 2, max_queue: 64 };
     let pool = Pool::new(config);

@@ -62,6 +62,25 @@ fn streams_run_at_once_and_take_turns() {
 }
 
 #[test]
+fn urgent_streams_come_first() {
+    let text = "x".repeat(3000);
+    let site = http2(&format!("http2_chunk_size 1k; location / {{ return 200 {text}; }}"));
+    on_each_driver(&site, |server| {
+        // Windows are closed until both streams have begun.
+        let limits = Limits { stream_window: 0, connection_window: 1 << 30, ..Limits::default() };
+        let mut client = Http2::with(server.port(), limits);
+        let later = client.open("GET", "/", &[("priority", "u=5, i")], true);
+        let first = client.open("GET", "/", &[("priority", "i, u=1;x")], true);
+        client.round_trip();
+        client.grow_windows(10_000);
+        assert_eq!(client.response(first).body.len(), 3000);
+        assert_eq!(client.response(later).body.len(), 3000);
+        assert_eq!(client.so_far(first).place, Some(0));
+        assert_eq!(client.so_far(later).place, Some(1));
+    });
+}
+
+#[test]
 fn a_window_that_is_closed_stops_its_stream_only() {
     let site = http2("").file("html/large", pattern(200_000)).file("html/small", "small");
     on_each_driver(&site, |server| {

@@ -15,7 +15,7 @@
 //!
 //! What it never does: decide policy (timeouts, body sizes, how many requests a connection serves), read
 //! a clock, log, push. Errors carry their code and a text in nginx's words. PRIORITY has no effect; other
-//! frames of extensions are ignored.
+//! frames of extensions, PRIORITY_UPDATE among them, are ignored.
 //!
 //! `unsafe` is forbidden.
 #![forbid(unsafe_code)]

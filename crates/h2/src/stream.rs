@@ -10,6 +10,9 @@ use crate::window::{ReceiveWindow, SendWindow};
 /// knew is no error.
 const RESET_MEMORY: usize = 64;
 
+/// The urgency of a stream that nobody has set (RFC 9218 section 4.1).
+const URGENCY_DEFAULT: u8 = 3;
+
 /// The peer's half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Remote {
@@ -47,6 +50,8 @@ pub(crate) struct Stream {
     pub(crate) stalled: bool,
     /// Somebody has something to send.
     pub(crate) ready: bool,
+    /// How urgent it is: 0 comes first.
+    pub(crate) urgency: u8,
     /// The request was HEAD: the response has no content.
     pub(crate) head_only: bool,
     /// The request was CONNECT.
@@ -67,6 +72,7 @@ impl Stream {
             left: None,
             stalled: false,
             ready: false,
+            urgency: URGENCY_DEFAULT,
             head_only: false,
             connect: false,
             interim: 0,
@@ -146,12 +152,14 @@ impl Streams {
         self.reset.contains(&id)
     }
 
-    /// The next stream after the one served last that is ready and has window.
+    /// Of the most urgent streams that are ready and have window, the next after the one served last.
     pub(crate) fn next_ready(&mut self) -> Option<StreamId> {
         let start = self.open.partition_point(|stream| stream.id <= self.served);
         let (before, after) = self.open.split_at(start);
         let sends = |stream: &&Stream| stream.ready && stream.send.open() > 0;
-        let next = after.iter().chain(before).find(sends)?.id;
+        let urgency = self.open.iter().filter(sends).map(|stream| stream.urgency).min()?;
+        let next = |stream: &&Stream| sends(stream) && stream.urgency == urgency;
+        let next = after.iter().chain(before).find(next)?.id;
         self.served = next;
         Some(next)
     }
@@ -187,6 +195,23 @@ mod tests {
         assert_eq!([(); 2].map(|()| turn(&mut streams)), [7, 1]);
         streams.get_mut(StreamId::new(7)).unwrap().send.send(10);
         assert_eq!([(); 2].map(|()| turn(&mut streams)), [1, 1]);
+    }
+
+    #[test]
+    fn the_most_urgent_streams_come_first() {
+        let mut streams = Streams::default();
+        for (number, urgency) in [(1, 3), (3, 1), (5, 7), (7, 1)] {
+            let mut stream = Stream::new(StreamId::new(number), 10, 10);
+            (stream.ready, stream.urgency) = (true, urgency);
+            streams.push(stream);
+        }
+        let turn = |streams: &mut Streams| streams.next_ready().map_or(0, StreamId::get);
+        assert_eq!([(); 3].map(|()| turn(&mut streams)), [3, 7, 3]);
+        streams.get_mut(StreamId::new(3)).unwrap().ready = false;
+        streams.get_mut(StreamId::new(7)).unwrap().send.send(10);
+        assert_eq!([(); 2].map(|()| turn(&mut streams)), [1, 1]);
+        streams.remove(StreamId::new(1));
+        assert_eq!(turn(&mut streams), 5);
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct Exchange {
     pub trailers: Vec<(String, String)>,
     /// It is complete.
     pub ended: bool,
+    /// How many responses were complete before it.
+    pub place: Option<usize>,
     /// The stream was reset.
     pub reset: Option<ErrorCode>,
 }
@@ -110,6 +112,14 @@ impl Http2 {
         self.takes = true;
         for (stream, exchange) in &self.exchanges {
             self.h2.taken(*stream, exchange.body.len());
+        }
+        self.flush(Vec::new());
+    }
+
+    /// Enlarges the windows of all streams, in one write.
+    pub fn grow_windows(&mut self, size: u32) {
+        for stream in self.exchanges.keys() {
+            self.h2.grow_window(*stream, size);
         }
         self.flush(Vec::new());
     }
@@ -351,6 +361,10 @@ impl Http2 {
                 Event::Request { .. } => unreachable!("seen by servers only"),
             }
             self.pending.drain(..step.consumed);
+            let complete = self.exchanges.values().filter(|one| one.place.is_some()).count();
+            for one in self.exchanges.values_mut().filter(|one| one.ended) {
+                one.place.get_or_insert(complete);
+            }
         }
         self.flush(Vec::new());
         ponged

@@ -102,8 +102,15 @@ impl<R: Role> Connection<R> {
         }
     }
 
-    /// The stream whose turn it is to send DATA: of those set ready that have window, the next after
-    /// the last one. Small frames in turn keep large responses from starving small ones.
+    /// Sets how urgent a stream is (RFC 9218): from 0, which comes first, to 7. Without it, 3.
+    pub fn set_urgency(&mut self, stream: StreamId, urgency: u8) {
+        if let Some(open) = self.streams.get_mut(stream) {
+            open.urgency = urgency;
+        }
+    }
+
+    /// The stream whose turn it is to send DATA: of the most urgent ones set ready that have window, the
+    /// next after the last one. Small frames in turn keep large responses from starving small ones.
     pub fn next_ready(&mut self) -> Option<StreamId> {
         if self.send.open() == 0 {
             return None;

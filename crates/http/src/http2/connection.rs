@@ -303,7 +303,8 @@ impl Connection {
             return self.end_content(stream);
         }
         self.h2.borrow_mut().set_ready(stream.id, true);
-        if !self.sending.get() {
+        // Large content waits for the connection's task, which has heard all requests by then.
+        if !self.sending.get() && stream.is_small() {
             self.fill();
         }
         self.wake_task();

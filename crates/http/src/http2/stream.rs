@@ -131,6 +131,11 @@ impl Stream {
         self.outgoing.borrow_mut().waker.take().into_iter().for_each(Waker::wake);
     }
 
+    /// Whether its content fits into one frame.
+    pub(super) fn is_small(&self) -> bool {
+        self.outgoing.borrow().len() <= self.frame_bytes_max.get() as u64
+    }
+
     /// Whether nobody receives the response any more.
     pub(super) fn is_gone(&self) -> bool {
         self.gone.get()

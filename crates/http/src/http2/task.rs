@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use nowait_h2::{ConnectionError, ErrorCode, Event, StreamError, StreamId};
+use nowait_message::RequestHead;
 use nowait_runtime::net::{NO_TIMEOUT, Recv, Send, SendOptions};
 use nowait_runtime::pool::metered;
 use nowait_runtime::{now, sleep, spawn};
@@ -463,6 +464,21 @@ fn faulty(connection: &Rc<Connection>, id: StreamId, error: StreamError, answera
     }
 }
 
+/// The urgency in the request's `Priority` (RFC 9218 section 4): `u=` and a digit, the last one
+/// counting. Streams of one urgency take turns, whether they are incremental or not, so that large
+/// responses hold up no small ones.
+fn urgency(head: &RequestHead) -> Option<u8> {
+    let values = head.fields().named(b"priority");
+    let members = values.flat_map(|value| value.split(|&octet| octet == b','));
+    let digit = |member: &[u8]| match member.trim_ascii() {
+        [b'u', b'=', digit @ b'0'..=b'7'] | [b'u', b'=', digit @ b'0'..=b'7', b';', ..] => {
+            Some(digit - b'0')
+        }
+        _ => None,
+    };
+    members.filter_map(digit).last()
+}
+
 /// Begins a request. Malformed ones are refused.
 fn begin(connection: &Rc<Connection>, id: StreamId, end: bool, fault: Option<StreamError>) {
     let all = connection.all();
@@ -476,7 +492,9 @@ fn begin(connection: &Rc<Connection>, id: StreamId, end: bool, fault: Option<Str
     connection.add(stream.clone());
     let mut request = all.first_request(stream.clone(), current, server);
     let received = connection.heads.borrow_mut().take(&mut request.head);
-    request.persistence.keep_alive = true;
+    if let Some(urgency) = urgency(&request.head) {
+        connection.h2.borrow_mut().set_urgency(id, urgency);
+    }
     for name in &received.ignored {
         let name = String::from_utf8_lossy(name);
         request.log(Level::Info, format_args!("client sent invalid header: \"{name}\""));

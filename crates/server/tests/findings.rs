@@ -98,12 +98,12 @@ fn a_stray_colon_in_a_field_name_is_explained() {
 #[test]
 fn urls_in_variables_with_another_scheme_are_warned_of() {
     says(
-        "map $arg_a $url { default http://127.0.0.1:1; b https://127.0.0.1:2; }\n\
+        "map $arg_a $url { default http://127.0.0.1:1; b ws://127.0.0.1:2; }\n\
          server { listen 8080; location / { proxy_pass $url; }\n\
          location /s { set $other ftp://127.0.0.1; proxy_pass ${other}/x; } }",
         true,
         &[
-            "\"proxy_pass\" does not support \"https://127.0.0.1:2\" in ",
+            "\"proxy_pass\" does not support \"ws://127.0.0.1:2\" in ",
             "nginx.conf:2",
             "3 |",
             "500",
@@ -112,9 +112,9 @@ fn urls_in_variables_with_another_scheme_are_warned_of() {
         ],
     );
     says(
-        "server { listen 8080; location / { proxy_pass https://$host; } }",
+        "server { listen 8080; location / { proxy_pass ws://$host; } }",
         false,
-        &["https protocol requires SSL support", "TLS"],
+        &["invalid URL prefix", "expected http:// or https://"],
     );
 }
 

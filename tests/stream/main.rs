@@ -6,5 +6,6 @@ mod preread;
 mod session_drop;
 mod stage;
 mod tcp;
+mod tls;
 mod udp;
 mod variables;

@@ -58,7 +58,7 @@ fn advice(module: &str) -> Option<&'static str> {
             "nowait does not store uploads: pass PUT, DELETE and the like to a server that does \
              (\"proxy_pass\"), or remove the lines to refuse these methods"
         }
-        "http_v2" | "http_v3" | "openssl" | "stream_ssl" => TLS,
+        "http_v2" | "http_v3" | "openssl" => TLS,
         "http_proxy" | "stream_proxy" => TLS_TO_SERVERS,
         "http_fastcgi" | "http_uwsgi" | "http_scgi" | "http_grpc" | "http_memcached" => BACKEND,
         "http_tunnel" => "nowait does not proxy CONNECT; keep using the current proxy for it",
@@ -107,7 +107,7 @@ mod tests {
             "http_tunnel",
             "http_mp4",
             "http_browser",
-            "stream_ssl",
+            "http_v2",
         ] {
             let module = format!("ngx_{module}_module");
             assert!(advice(&module).is_some(), "{module}");

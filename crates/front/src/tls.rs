@@ -22,6 +22,10 @@ use nowait_runtime::pool::{Class, Op, Pool, PoolError};
 use nowait_tls::{Acceptor, Session, Stop};
 pub use nowait_tls::{Certificate, Error, Fault, Hello, LIBRARY, Offered, Server};
 
+/// Handshakes in progress of a worker, at most; further connections are closed. One takes up to
+/// 64 KB until the client's hello is complete, and about 20 KB then.
+pub const HANDSHAKES_MAX: usize = 4096;
+
 /// How a handshake is made.
 #[derive(Clone, Debug)]
 pub struct Handshake {

@@ -13,7 +13,7 @@ use nowait_runtime::net::{Address, Stream};
 use nowait_runtime::now;
 use nowait_sys::listen::ListenAddress;
 
-use crate::client::Client;
+use crate::client::{Client, Security};
 use crate::connections::{Connections, Held};
 use crate::generation::Current;
 
@@ -62,6 +62,9 @@ impl Accepted {
         client.local = OnceCell::from(Box::new(local));
         if let Some(header) = proxy_protocol {
             client.proxy_protocol = OnceCell::from(header);
+        }
+        if stream.has_layer() {
+            client.security.set(Security::Tls);
         }
         all.services.counts.opened();
         let mut accepted = Self::uncounted(all, stream, client);

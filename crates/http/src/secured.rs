@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nowait_front::servers::{ServerId, Virtual};
 use nowait_front::tls::conf::VerifyClient;
-use nowait_front::tls::{self, Chosen, Failure, Fault, Handshake, Tls};
+use nowait_front::tls::{self, Chosen, Failure, Fault, HANDSHAKES_MAX, Handshake, Tls};
 use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::now;
 
@@ -21,10 +21,6 @@ use crate::generation::Current;
 use crate::log::Level;
 use crate::request::Request;
 use crate::special_pages::internal;
-
-/// Handshakes in progress of a worker, at most; further connections are closed. One takes up to
-/// 64 KB until the client's hello is complete, and about 20 KB then.
-pub(crate) const HANDSHAKES_MAX: usize = 4096;
 
 /// Result of a handshake.
 pub(crate) enum Handshaken {

@@ -89,7 +89,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_stub_status_module", Optional, true),
     // stream
     ("stream", Optional, true),
-    ("stream_ssl_module", Optional, false),
+    ("stream_ssl_module", Optional, true),
     ("stream_realip_module", Optional, true),
     ("stream_ssl_preread_module", Optional, true),
     ("stream_access_module", Default, true),

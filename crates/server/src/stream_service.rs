@@ -55,6 +55,7 @@ pub fn activate(
     if let Some(previous) = previous {
         limit::adopt(&mut plan.limit_zones, &previous.conf.limit_zones);
         plan.upstreams.adopt(&previous.conf.upstreams);
+        plan.tls_sessions.adopt(&previous.conf.tls_sessions);
     }
     let Shared { settings, pools, writer, main, files, lifeline, .. } = shared;
     let mut opened = |path: &Path| files.remove(path);

@@ -32,11 +32,12 @@ nowait_conf::rows! {
     /// With `udp` the server receives datagrams instead; those of one client form a session.
     /// `reuseport` gives each worker its own socket; without it, one worker receives all datagrams
     /// of the address. `proxy_protocol` expects the PROXY protocol, version 1 or 2, before anything
-    /// else. Sizes, times and numbers set the kernel's socket options of these names. If several
+    /// else. `ssl`: connections speak TLS, with the server's `ssl_certificate`, or that of the server
+    /// that the name in the handshake selects. Sizes, times and numbers set the kernel's socket options of these names. If several
     /// servers have the same address, the first one, or the one marked `default_server`, receives
     /// the sessions, unless the name in the client's TLS handshake selects another (`ssl_preread`,
     /// `server_name`).
-    "listen" => listen, in STREAM_SERVER, take at_least(1), args "address:port [default_server] [udp] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
+    "listen" => listen, in STREAM_SERVER, take at_least(1), args "address:port [default_server] [ssl] [udp] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
     /// Names of the server: exact, with a wildcard at one end, or regular expressions.
     "server_name" => server_name, in STREAM_SERVER, take at_least(1), default "\"\"", args "name ...";
     /// A group of servers that `proxy_pass` refers to by name.
@@ -87,7 +88,7 @@ fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 
 fn listen(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let read =
-        listen::read(cx, node, Rules { default_port: None, udp: true, ssl: false, http2: false })?;
+        listen::read(cx, node, Rules { default_port: None, udp: true, ssl: true, http2: false })?;
     cx.layer::<ServerLayer>().listens.extend(read);
     Ok(())
 }
@@ -130,6 +131,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
         servers.push(Server {
             name,
             core: CoreConf::resolve(cx, &chain),
+            tls: crate::conf::ssl::resolve(cx, &chain),
             resolving: resolving(cx, &chain),
             handlers: modules::handlers(cx, &chain),
             content,
@@ -138,6 +140,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
         });
     }
     let mut listens = servers::build(cx, &listens);
+    crate::conf::ssl::check(cx, &listens, &servers);
     for listen in &mut listens {
         // Accepted connections inherit it, which saves a call for each.
         let default = listen.only().map(|only| only.default_server);
@@ -156,7 +159,11 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
             nowait_variables::Resolved::default()
         }
     };
+    let offers = nowait_front::tls::variables::OFFERS;
+    let wants_offers = offers.iter().any(|name| cx.global::<Table>().mentions(name));
     Some(StreamConf {
+        wants_offers,
+        tls_sessions: cx.take_global::<nowait_front::tls::conf::Shared>(),
         servers: servers.into(),
         listens: listens.into(),
         variables,

@@ -44,6 +44,8 @@ pub struct Generation {
 pub struct Current {
     generation: Arc<Generation>,
     expired: Cell<bool>,
+    /// TLS handshakes in progress.
+    handshakes: Cell<usize>,
     waiting: RefCell<Slab<Waker>>,
 }
 
@@ -58,7 +60,17 @@ impl std::ops::Deref for Current {
 impl Current {
     /// The generation as this worker sees it.
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
-        Rc::new(Self { generation, expired: Cell::new(false), waiting: RefCell::default() })
+        let expired = Cell::new(false);
+        let (handshakes, waiting) = (Cell::new(0), RefCell::default());
+        Rc::new(Self { generation, expired, handshakes, waiting })
+    }
+
+    /// Lets another handshake begin, if fewer than `max` are in progress.
+    pub(crate) fn enter_handshake(&self, max: usize) -> Option<Handshaking<'_>> {
+        (self.handshakes.get() < max).then(|| {
+            self.handshakes.set(self.handshakes.get() + 1);
+            Handshaking(&self.handshakes)
+        })
     }
 
     /// Ends the sessions that still use it.
@@ -85,6 +97,15 @@ impl Current {
             Poll::Pending
         })
         .await;
+    }
+}
+
+/// A handshake in progress.
+pub(crate) struct Handshaking<'a>(&'a Cell<usize>);
+
+impl Drop for Handshaking<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 

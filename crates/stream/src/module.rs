@@ -31,6 +31,8 @@ pub enum Phase {
     PreAccess,
     /// Access rules.
     Access,
+    /// The TLS handshake.
+    Ssl,
     /// The client's first data.
     PreRead,
 }

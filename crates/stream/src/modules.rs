@@ -10,6 +10,7 @@ pub mod preread;
 pub mod proxy;
 pub mod realip;
 pub mod set;
+pub mod ssl;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -30,6 +31,7 @@ static MODULES: &[&Module] = &[
     &limit_conn::MODULE,
     &map::MODULE,
     &set::MODULE,
+    &ssl::MODULE,
     &preread::MODULE,
     &answer::MODULE,
     &pass::MODULE,

@@ -3,9 +3,10 @@
 //! 1. post-accept: the client's address;
 //! 2. preaccess: `set`, then limits;
 //! 3. access: access rules;
-//! 4. preread: the client's first data, where the server's settings require it;
-//! 5. content: the proxy, `return` or `pass`;
-//! 6. log: one line, when the session is dropped.
+//! 4. ssl: the TLS handshake, if the listening socket has `ssl`;
+//! 5. preread: the client's first data, where the server's settings require it;
+//! 6. content: the proxy, `return` or `pass`;
+//! 7. log: one line, when the session is dropped.
 //!
 //! What happens in them is up to [`modules`](crate::modules). nginx: `ngx_stream_core_run_phases`.
 

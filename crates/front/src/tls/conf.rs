@@ -16,6 +16,7 @@ use nowait_tls::{
 use super::commands::{self, Command};
 use super::files::{self, FileName, Passwords};
 use super::settings::{CipherList, CurveList, Protocols};
+use crate::servers::{Listen, ServerId};
 
 /// Minimum size of a session cache: nginx's, of eight pages.
 const CACHE_BYTES_MIN: u64 = 8 * 4096;
@@ -67,79 +68,79 @@ nowait_conf::directives! {
     /// RSA; each client gets the first that suits it.
     ///
     /// Files are read when the configuration is read, with the rights of the master process.
-    ssl_certificate: Vec<FileName>, in HTTP | SERVER, args "file | data:...";
+    ssl_certificate: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file | data:...";
     /// The file with the private key of the certificate, in PEM; or `data:` and its contents. One
     /// for each `ssl_certificate`, in the same order. Keys in OpenSSL's engines and stores are not
     /// supported.
-    ssl_certificate_key: Vec<FileName>, in HTTP | SERVER, args "file | data:...";
+    ssl_certificate_key: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file | data:...";
     /// Accepted for compatibility: certificates are loaded with the configuration.
-    ssl_certificate_cache: CertificateCache = "off", in HTTP | SERVER, args "off | max=number [inactive=time] [valid=time]";
+    ssl_certificate_cache: CertificateCache = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "off | max=number [inactive=time] [valid=time]";
     /// Encrypted Client Hello does not exist here: ignored with a warning.
-    ssl_ech_file: Vec<FileName>, in HTTP | SERVER, args "file";
+    ssl_ech_file: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
     /// The file with passwords of encrypted keys, one per line. They are tried in turn.
-    ssl_password_file: Option<Passwords>, in HTTP | SERVER, args "file";
+    ssl_password_file: Option<Passwords>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
     /// Certificates are never compressed: `on` is ignored with a warning.
-    ssl_certificate_compression: bool = "off", in HTTP | SERVER, args "on | off";
+    ssl_certificate_compression: bool = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
     /// Accepted for compatibility: no cipher suite uses these parameters.
-    ssl_dhparam: Option<FileName>, in HTTP | SERVER, args "file";
+    ssl_dhparam: Option<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
     /// Groups for the key exchange, in order of preference. `auto` is
     /// `X25519MLKEM768:X25519:prime256v1:secp384r1`; besides, there are `SecP256r1MLKEM768`,
     /// `MLKEM768` and `MLKEM1024`. Others are ignored with a warning.
-    ssl_ecdh_curve: CurveList = "auto", in HTTP | SERVER, args "curve[:curve]...";
+    ssl_ecdh_curve: CurveList = "auto", in HTTP | SERVER | STREAM | STREAM_SERVER, args "curve[:curve]...";
     /// Protocol versions. Those before TLS 1.2 do not exist here: they are ignored with a warning, or
     /// refused if no other one is named.
-    ssl_protocols: Protocols = "TLSv1.2 TLSv1.3", in HTTP | SERVER, args "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]";
+    ssl_protocols: Protocols = "TLSv1.2 TLSv1.3", in HTTP | SERVER | STREAM | STREAM_SERVER, args "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]";
     /// Cipher suites of TLS 1.2, in OpenSSL's language. ECDHE suites with AES-GCM or
     /// ChaCha20-Poly1305 exist here; others are ignored with a warning.
-    ssl_ciphers: CipherList = "HIGH:!aNULL:!MD5", in HTTP | SERVER, args "ciphers";
+    ssl_ciphers: CipherList = "HIGH:!aNULL:!MD5", in HTTP | SERVER | STREAM | STREAM_SERVER, args "ciphers";
     /// Whether clients are asked for a certificate. `on`: requests without a valid one are answered
     /// with 400 (`error_page` may name 495 and 496). `optional`: a certificate is verified if there
     /// is one. `optional_no_ca`: its issuer need not be known; the backend has to verify it.
-    ssl_verify_client: VerifyClient = "off", in HTTP | SERVER, args "on | off | optional | optional_no_ca";
+    ssl_verify_client: VerifyClient = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off | optional | optional_no_ca";
     /// Maximum number of intermediate certificates in the chain of a client.
-    ssl_verify_depth: usize = "1", in HTTP | SERVER, args "number";
+    ssl_verify_depth: usize = "1", in HTTP | SERVER | STREAM | STREAM_SERVER, args "number";
     /// The file with trusted certificates of authorities, in PEM, whose names are sent to clients.
-    ssl_client_certificate: Option<FileName>, in HTTP | SERVER, args "file";
+    ssl_client_certificate: Option<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
     /// The file with trusted certificates of authorities, in PEM, whose names are not sent to
     /// clients.
-    ssl_trusted_certificate: Option<FileName>, in HTTP | SERVER, args "file";
+    ssl_trusted_certificate: Option<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
     /// Cipher suites are chosen by the server's preference, not the client's.
-    ssl_prefer_server_ciphers: bool = "off", in HTTP | SERVER, args "on | off";
+    ssl_prefer_server_ciphers: bool = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
     /// Where sessions are kept for clients that do not use tickets: in a cache that servers share by
     /// its name, and that survives reloads (`shared`), in one of the server's own (`builtin`), or
     /// not at all (`off`, `none`).
-    ssl_session_cache: SessionCaching = "none", in HTTP | SERVER, args "off | none | [builtin[:size]] [shared:name:size]";
+    ssl_session_cache: SessionCaching = "none", in HTTP | SERVER | STREAM | STREAM_SERVER, args "off | none | [builtin[:size]] [shared:name:size]";
     /// Session tickets, with which clients keep their sessions themselves.
-    ssl_session_tickets: bool = "on", in HTTP | SERVER, args "on | off";
+    ssl_session_tickets: bool = "on", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
     /// A file of 48 or 80 random bytes with a key for session tickets. The first seals new ones, all
     /// open old ones. By default keys are generated, replaced after `ssl_session_timeout`, and kept
     /// by reloads.
-    ssl_session_ticket_key: Vec<FileName>, in HTTP | SERVER, args "file";
+    ssl_session_ticket_key: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
     /// How long clients may resume their sessions.
-    ssl_session_timeout: Seconds = "5m", in HTTP | SERVER, args "time";
+    ssl_session_timeout: Seconds = "5m", in HTTP | SERVER | STREAM | STREAM_SERVER, args "time";
     /// The file with certificate revocation lists, in PEM. Each issuer of a chain needs one.
-    ssl_crl: Option<FileName>, in HTTP | SERVER, args "file";
+    ssl_crl: Option<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
     /// Responders are not asked about clients' certificates: `on` and `leaf` are refused.
-    ssl_ocsp: Ocsp = "off", in HTTP | SERVER, args "on | off | leaf";
+    ssl_ocsp: Ocsp = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off | leaf";
     /// Without effect, as `ssl_ocsp` can only be `off`.
-    ssl_ocsp_responder: Option<Word>, in HTTP | SERVER, args "url";
+    ssl_ocsp_responder: Option<Word>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "url";
     /// Without effect, as `ssl_ocsp` can only be `off`.
-    ssl_ocsp_cache: Option<OcspCache>, in HTTP | SERVER, args "off | shared:name:size";
+    ssl_ocsp_cache: Option<OcspCache>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "off | shared:name:size";
     /// Sends clients the OCSP response of `ssl_stapling_file` with the certificate. Responders are
     /// not asked: without the file there is a warning.
-    ssl_stapling: bool = "off", in HTTP | SERVER, args "on | off";
+    ssl_stapling: bool = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
     /// The file with the OCSP response, in DER, as written by `openssl ocsp -respout`.
-    ssl_stapling_file: Option<FileName>, in HTTP | SERVER, args "file";
+    ssl_stapling_file: Option<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
     /// Without effect: responders are not asked.
-    ssl_stapling_responder: Option<Word>, in HTTP | SERVER, args "url";
+    ssl_stapling_responder: Option<Word>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "url";
     /// Without effect: responders are not asked.
-    ssl_stapling_verify: bool = "off", in HTTP | SERVER, args "on | off";
+    ssl_stapling_verify: bool = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
     /// A command of OpenSSL's configuration: `Ciphersuites`, `CipherString`, `Groups`, `Curves`,
     /// `MinProtocol`, `MaxProtocol`, `Protocol`, and of `Options` those about tickets, renegotiation
     /// and the server's preference. Others are refused.
-    ssl_conf_command: Vec<Command>, in HTTP | SERVER, args "name value";
+    ssl_conf_command: Vec<Command>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "name value";
     /// Refuses handshakes with clients that ask for a name of this server, or for none.
-    ssl_reject_handshake: bool = "off", in HTTP | SERVER, args "on | off";
+    ssl_reject_handshake: bool = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
 }
 
 /// What a protocol adds to the settings.
@@ -432,6 +433,30 @@ impl SslConf {
             warn(
                 "\"ssl_stapling\" ignored: OCSP responders are not asked",
                 "name a file with the response: ssl_stapling_file; or remove the line",
+            );
+        }
+    }
+}
+
+/// Reports addresses with `ssl` whose servers have no certificate. nginx: `ngx_http_ssl_init`,
+/// `ngx_stream_ssl_init`.
+pub fn check<'s>(cx: &mut Cx<'_>, listens: &[Listen], tls: impl Fn(ServerId) -> &'s ServerTls) {
+    if cx.diagnostics().has_errors() {
+        return;
+    }
+    for servers in listens.iter().flat_map(Listen::all) {
+        let Some(span) = servers.ssl else { continue };
+        let default = tls(servers.default_server);
+        // A default server that refuses handshakes leaves it to the others to have certificates.
+        let is_complete = default.server.is_some()
+            || default.rejects && servers.all.iter().all(|id| tls(*id).is_usable());
+        if !is_complete {
+            cx.report(
+                Diagnostic::emerg(
+                    "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive",
+                )
+                .at(span)
+                .hint("add ssl_certificate and ssl_certificate_key with the files to the server"),
             );
         }
     }

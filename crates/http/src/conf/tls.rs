@@ -1,7 +1,7 @@
 //! TLS of virtual servers: settings that only HTTP has, and what its listeners demand. nginx:
 //! `ngx_http_ssl_module`.
 
-use nowait_conf::{Cx, Diagnostic, Scope, Size};
+use nowait_conf::{Cx, Scope, Size};
 use nowait_front::servers::Listen;
 use nowait_front::tls::conf::{Added, ServerTls, SslConf};
 
@@ -40,26 +40,7 @@ pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], http2: bool) -> ServerTls {
     cx.accept(built).unwrap_or_default()
 }
 
-/// Reports addresses with `ssl` whose servers have no certificate. nginx: `ngx_http_ssl_init`.
+/// Reports addresses with `ssl` whose servers have no certificate.
 pub fn check(cx: &mut Cx<'_>, listens: &[Listen], servers: &[Server]) {
-    if cx.diagnostics().has_errors() {
-        return;
-    }
-    for servers_of_address in listens.iter().flat_map(Listen::all) {
-        let Some(span) = servers_of_address.ssl else { continue };
-        let tls = |id: nowait_front::servers::ServerId| &servers[id.0 as usize].tls;
-        let default = tls(servers_of_address.default_server);
-        // A default server that refuses handshakes leaves it to the others to have certificates.
-        let is_complete = default.server.is_some()
-            || default.rejects && servers_of_address.all.iter().all(|id| tls(*id).is_usable());
-        if !is_complete {
-            cx.report(
-                Diagnostic::emerg(
-                    "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive",
-                )
-                .at(span)
-                .hint("add ssl_certificate and ssl_certificate_key with the files to the server"),
-            );
-        }
-    }
+    nowait_front::tls::conf::check(cx, listens, |id| &servers[id.0 as usize].tls);
 }

@@ -4,6 +4,7 @@
 
 pub mod core;
 pub mod log;
+pub mod ssl;
 
 use std::sync::Arc;
 
@@ -38,6 +39,10 @@ pub struct StreamConf {
     pub access_logs: nowait_front::log::access::AccessLogs,
     /// Zones of `limit_conn`.
     pub limit_zones: Box<[LimitZone<StreamVariables, ()>]>,
+    /// Whether variables show what clients of TLS offer.
+    pub wants_offers: bool,
+    /// Sessions of TLS.
+    pub tls_sessions: nowait_front::tls::conf::Shared,
     /// Name resolution where no server overrides it.
     pub resolving: Resolving,
 }
@@ -48,6 +53,8 @@ pub struct Server {
     pub name: Bytes,
     /// Settings of connections, up to the content phase.
     pub core: core::CoreConf,
+    /// TLS.
+    pub tls: ssl::SessionTls,
     /// Resolution of names in variables.
     pub resolving: Resolving,
     /// Handlers of the phases before the content, in order.

@@ -1,0 +1,123 @@
+//! `listen … ssl`, between the access and the preread phase: the TLS handshake, the choice of the
+//! server by the name in it, the client's certificate, and `$ssl_*`. nginx:
+//! `ngx_stream_ssl_module`.
+//!
+//! Directives that `http` has as well are in `nowait_front::tls::conf`.
+
+use nowait_front::log::Level;
+use nowait_front::servers::Virtual;
+use nowait_front::tls::conf::VerifyClient;
+use nowait_front::tls::variables::Fact;
+use nowait_front::tls::{self, Chosen, Failure, Fault, HANDSHAKES_MAX, Handshake, Hello, Tls};
+use nowait_runtime::net::Stream;
+
+use crate::conf::ssl::StreamSslConf;
+use crate::module::{Handler, Module, Phase, Step};
+use crate::session::Session;
+use crate::status::Status;
+use crate::variables::Builtin;
+
+/// This module.
+pub static MODULE: Module = Module {
+    rows: &[StreamSslConf::ROWS],
+    handler: Some((Phase::Ssl, |_, _| Some(Box::new(Ssl)))),
+    variables: BUILTINS,
+};
+
+/// Takes part in the sessions of addresses with `ssl`.
+struct Ssl;
+
+impl Handler for Ssl {
+    fn handle<'s>(&'s self, session: &'s Session) -> Step<'s, Result<(), Status>> {
+        let Some(servers) = session.virtual_servers().filter(|servers| servers.ssl.is_some())
+        else {
+            return Step::Done(Ok(()));
+        };
+        match session.stream() {
+            Some(stream) => Step::Wait(Box::pin(async move {
+                // A connection that was passed on may speak TLS already.
+                if !stream.has_layer() {
+                    handshake(session, stream, servers).await?;
+                }
+                check_client(session)
+            })),
+            None => Step::Done(Ok(())),
+        }
+    }
+}
+
+async fn handshake(session: &Session, stream: &Stream, servers: &Virtual) -> Result<(), Status> {
+    session.set_action(Some("SSL handshaking"));
+    let Some(_entered) = session.current.enter_handshake(HANDSHAKES_MAX) else {
+        let text = format_args!("{HANDSHAKES_MAX} SSL handshakes are in progress");
+        session.log(Level::Error, text);
+        return Err(Status::InternalServerError);
+    };
+    let settings = Handshake {
+        timeout: session.server().tls.timeout,
+        pool: session.current.compute_pool.clone(),
+        client: session.number,
+    };
+    let first = session.input.take();
+    let choose = |hello: &Hello| choose(session, servers, hello);
+    match tls::accept(stream, &first, &settings, choose).await {
+        Ok(()) => Ok(()),
+        Err(failure) => {
+            let level = match &failure {
+                Failure::Tls(error) if error.fault() != Fault::Peer => Level::Crit,
+                Failure::Pool(_) => Level::Error,
+                _ => Level::Info,
+            };
+            session.log(level, format_args!("{failure}"));
+            Err(Status::InternalServerError)
+        }
+    }
+}
+
+/// Switches to the server that the client's hello names; `None`: the client is refused.
+fn choose(session: &Session, servers: &Virtual, hello: &Hello) -> Option<Chosen> {
+    if let Some(name) = hello.server_name() {
+        let found = servers
+            .names
+            .lookup(name.as_bytes(), |regex| regex.search_in(session, name.as_bytes()));
+        match found {
+            Ok(Some(&server)) => session.set_server(server),
+            Ok(None) => {}
+            Err(error) => session.log(Level::Alert, format_args!("{error}")),
+        }
+    }
+    let own = &session.server().tls.server;
+    let default = &session.current.conf.server(servers.default_server).tls.server;
+    let server = own.server.as_ref().or(default.server.as_ref());
+    let server = server.filter(|_| !own.rejects)?.clone();
+    Some(Chosen { server, keeps_offers: session.current.conf.wants_offers })
+}
+
+/// Whether the client's certificate is what the server demands.
+fn check_client(session: &Session) -> Result<(), Status> {
+    let verify = session.server().tls.server.verify;
+    if verify == VerifyClient::Off {
+        return Ok(());
+    }
+    let look = |tls: &Tls| tls.session().trust();
+    let trust = session.stream().and_then(|stream| stream.with_layer(look)).flatten();
+    match trust {
+        Some(Err(why)) if verify != VerifyClient::OptionalNoCa || !why.is_missing_ca() => {
+            let text = format_args!("client SSL certificate verify error: ({why})");
+            session.log(Level::Info, text);
+            Err(Status::InternalServerError)
+        }
+        None if verify == VerifyClient::On => {
+            session.log(Level::Info, format_args!("client sent no required SSL certificate"));
+            Err(Status::InternalServerError)
+        }
+        _ => Ok(()),
+    }
+}
+
+const BUILTINS: &[Builtin] = nowait_front::tls_variables!(Builtin, of);
+
+fn of(session: &Session, out: &mut Vec<u8>, fact: Fact) -> bool {
+    let look = |tls: &Tls| fact(tls, out);
+    session.stream().and_then(|stream| stream.with_layer(look)).unwrap_or(false)
+}

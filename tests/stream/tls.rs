@@ -1,0 +1,84 @@
+//! `listen ... ssl` in `stream`.
+
+#[path = "../http/tls/client.rs"]
+#[allow(dead_code, reason = "the client of other tests")]
+mod client;
+
+use client::{Authority, TlsClient};
+use nowait_testkit::ServerBuilder;
+
+use crate::stage::{Upstream, on_each, stream, wait_file};
+
+/// A `stream` block whose servers have a certificate of the authority.
+fn secured(authority: &Authority, block: &str) -> ServerBuilder {
+    let own = authority.issue("localhost");
+    let block =
+        format!("ssl_certificate %%DIR%%/own.pem; ssl_certificate_key %%DIR%%/own.key;\n{block}");
+    stream(&block).file("own.pem", own.chain).file("own.key", own.key)
+}
+
+#[test]
+fn sessions_are_decrypted_for_the_upstream_server() {
+    let upstream = Upstream::echo();
+    let authority = Authority::new("CA");
+    let block =
+        format!("server {{ listen 127.0.0.1:%%PORT%% ssl; proxy_pass {}; }}", upstream.addr());
+    on_each(&secured(&authority, &block), |server| {
+        let mut client = TlsClient::new(server, &authority.client(None), "localhost");
+        let text: Vec<u8> = (0..60_000u32).map(|n| (n * 7 + n / 251) as u8).collect();
+        for _ in 0..10 {
+            client.send(&text);
+            let mut back = vec![0; text.len()];
+            std::io::Read::read_exact(&mut client.reader(), &mut back).unwrap();
+            assert!(back == text);
+        }
+        client.end();
+        client.expect_end();
+    });
+}
+
+#[test]
+fn the_name_in_the_handshake_chooses_the_server() {
+    let authority = Authority::new("CA");
+    let other = authority.issue("other.example");
+    let block = "ssl_alpn a b;
+         server { listen 127.0.0.1:%%PORT%% ssl; server_name localhost; return first; }
+         server { listen 127.0.0.1:%%PORT%% ssl; server_name other.example;
+             ssl_certificate %%DIR%%/other.pem; ssl_certificate_key %%DIR%%/other.key;
+             return \"$ssl_server_name $ssl_protocol $ssl_alpn_protocol $ssl_session_reused\"; }
+         server { listen 127.0.0.1:%%PORT%% ssl; server_name no.example; ssl_reject_handshake on;
+             return no; }";
+    let site = secured(&authority, block).file("other.pem", other.chain);
+    on_each(&site.file("other.key", other.key), |server| {
+        let config = |protocol: &[u8]| {
+            let mut config = (*authority.client(None)).clone();
+            config.alpn_protocols = vec![protocol.to_vec()];
+            std::sync::Arc::new(config)
+        };
+        let b = config(b"b");
+        let ask = |name| TlsClient::new(server, &b, name).rest();
+        assert_eq!(ask("localhost"), b"first");
+        assert_eq!(ask("other.example"), b"other.example TLSv1.3 b .");
+        assert_eq!(ask("other.example"), b"other.example TLSv1.3 b r");
+        let refused = TlsClient::new(server, &b, "no.example").failure();
+        assert!(refused.contains("UnrecognisedName"), "{refused}");
+        let refused = TlsClient::new(server, &config(b"c"), "localhost").failure();
+        assert!(refused.contains("NoApplicationProtocol"), "{refused}");
+    });
+}
+
+#[test]
+fn a_client_needs_a_certificate() {
+    let authority = Authority::new("CA");
+    let block = "error_log %%DIR%%/sessions.log info; ssl_verify_client on;
+         ssl_client_certificate %%DIR%%/ca.pem;
+         server { listen 127.0.0.1:%%PORT%% ssl; return $ssl_client_s_dn; }";
+    let site = secured(&authority, block).file("ca.pem", &authority.pem);
+    let own = authority.issue("client");
+    on_each(&site, |server| {
+        let rest = |own| TlsClient::new(server, &authority.client(own), "localhost").rest();
+        assert_eq!(rest(Some(&own)), b"CN=client");
+        assert_eq!(rest(None), b"");
+        wait_file(server, "sessions.log", "client sent no required SSL certificate");
+    });
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::digest;
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
-use crate::der::{BIT_STRING, INTEGER, OID, Reader, SEQUENCE, Value};
+use crate::der::{BIT_STRING, BOOLEAN, INTEGER, OCTET_STRING, OID, Reader, SEQUENCE, Value};
 use crate::name;
 
 /// Characters per line of PEM.
@@ -17,16 +17,27 @@ const PEM_LINE: usize = 64;
 
 const DAY_S: u64 = 86_400;
 
+/// `id-ce-keyUsage`
+const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
+
+/// `keyCertSign`, in the first octet of the bits.
+const KEY_CERT_SIGN: u8 = 0x04;
+
+/// `id-ce-basicConstraints`
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+
 /// A certificate, opened where its facts are.
 #[derive(Clone, Debug)]
 pub struct Certificate<'a> {
     der: &'a [u8],
+    is_version_1: bool,
     serial: &'a [u8],
     issuer: &'a [u8],
     subject: &'a [u8],
     not_before: Value<'a>,
     not_after: Value<'a>,
     spki: Value<'a>,
+    extensions: Option<&'a [u8]>,
 }
 
 impl<'a> Certificate<'a> {
@@ -34,7 +45,7 @@ impl<'a> Certificate<'a> {
     pub fn parse(der: &'a CertificateDer<'_>) -> Option<Certificate<'a>> {
         let der = der.as_ref();
         let mut signed = Reader::new(der).enter(SEQUENCE)?.enter(SEQUENCE)?;
-        signed.optional(0xa0);
+        let is_version_1 = signed.optional(0xa0).is_none();
         let serial = signed.expect(INTEGER)?;
         signed.expect(SEQUENCE)?;
         let issuer = signed.expect(SEQUENCE)?;
@@ -42,7 +53,20 @@ impl<'a> Certificate<'a> {
         let (not_before, not_after) = (validity.next()?, validity.next()?);
         let subject = signed.expect(SEQUENCE)?;
         let spki = signed.next().filter(|spki| spki.tag == SEQUENCE)?;
-        Some(Certificate { der, serial, issuer, subject, not_before, not_after, spki })
+        signed.optional(0x81);
+        signed.optional(0x82);
+        let extensions = signed.optional(0xa3);
+        Some(Certificate {
+            der,
+            is_version_1,
+            serial,
+            issuer,
+            subject,
+            not_before,
+            not_after,
+            spki,
+            extensions,
+        })
     }
 
     /// Of the `$ssl_client_raw_cert` form: PEM with a final newline.
@@ -111,9 +135,48 @@ impl<'a> Certificate<'a> {
         self.subject
     }
 
+    /// The parts of the subject.
+    pub(crate) fn subject_parts(&self) -> Reader<'a> {
+        Reader::new(self.subject)
+    }
+
     /// The contents of the serial number.
     pub(crate) fn serial_der(&self) -> &[u8] {
         self.serial
+    }
+
+    /// The value of an extension; `None`: there is none, or the extensions are malformed.
+    pub(crate) fn extension(&self, id: &[u8]) -> Option<&'a [u8]> {
+        let mut extensions = Reader::new(self.extensions?).enter(SEQUENCE)?;
+        while !extensions.is_empty() {
+            let mut extension = extensions.enter(SEQUENCE)?;
+            let is_it = extension.expect(OID)? == id;
+            extension.optional(BOOLEAN);
+            let value = extension.expect(OCTET_STRING)?;
+            if is_it {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// Whether it may sign other certificates. OpenSSL: `X509_check_ca`.
+    pub(crate) fn may_sign(&self) -> bool {
+        let usage = self.extension(KEY_USAGE);
+        let signs = usage.and_then(|usage| {
+            let bits = Reader::new(usage).expect(BIT_STRING)?;
+            bits.get(1).map(|bits| bits & KEY_CERT_SIGN != 0)
+        });
+        let constraints = self.extension(BASIC_CONSTRAINTS).map(|constraints| {
+            let mut constraints = Reader::new(constraints).enter(SEQUENCE)?;
+            constraints.optional(BOOLEAN)
+        });
+        match constraints {
+            _ if usage.is_some() && signs != Some(true) => false,
+            Some(is_authority) => is_authority.is_some_and(|value| value != [0]),
+            // Older than the extension.
+            None => usage.is_some() || self.is_version_1 && self.is_self_issued(),
+        }
     }
 
     /// Whether it names itself as its issuer.

@@ -1,6 +1,8 @@
 //! A reader of DER: just enough for the parts of certificates and keys that webpki and rustls do not
 //! show. It never panics; anything unusual is `None`.
 
+/// Tag of BOOLEAN.
+pub(crate) const BOOLEAN: u8 = 0x01;
 /// Tag of INTEGER.
 pub(crate) const INTEGER: u8 = 0x02;
 /// Tag of BIT STRING.

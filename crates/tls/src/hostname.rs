@@ -3,7 +3,8 @@
 
 use rustls::pki_types::{CertificateDer, ServerName};
 
-use crate::der::{INTEGER, OCTET_STRING, OID, Reader, SEQUENCE, SET};
+use crate::certificate::Certificate;
+use crate::der::{OID, Reader, SEQUENCE, SET};
 
 /// `id-at-commonName`
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
@@ -32,16 +33,8 @@ struct Names<'a> {
 }
 
 fn names<'a>(certificate: &'a CertificateDer<'_>) -> Option<Names<'a>> {
-    let mut signed = Reader::new(certificate.as_ref()).enter(SEQUENCE)?.enter(SEQUENCE)?;
-    signed.optional(0xa0);
-    signed.expect(INTEGER)?;
-    signed.expect(SEQUENCE)?;
-    signed.expect(SEQUENCE)?;
-    signed.expect(SEQUENCE)?;
-    let mut subject = signed.enter(SEQUENCE)?;
-    signed.expect(SEQUENCE)?;
-    signed.optional(0x81);
-    signed.optional(0x82);
+    let certificate = Certificate::parse(certificate)?;
+    let mut subject = certificate.subject_parts();
     let mut common = Vec::new();
     while !subject.is_empty() {
         let mut parts = subject.enter(SET)?;
@@ -52,28 +45,18 @@ fn names<'a>(certificate: &'a CertificateDer<'_>) -> Option<Names<'a>> {
             }
         }
     }
-    let has_dns = match signed.optional(0xa3) {
-        Some(extensions) => has_dns_names(extensions)?,
+    let has_dns = match certificate.extension(ALT_NAME) {
+        Some(names) => has_dns_names(names)?,
         None => false,
     };
     Some(Names { common, has_dns })
 }
 
-fn has_dns_names(extensions: &[u8]) -> Option<bool> {
-    const BOOLEAN: u8 = 1;
-    let mut extensions = Reader::new(extensions).enter(SEQUENCE)?;
-    while !extensions.is_empty() {
-        let mut extension = extensions.enter(SEQUENCE)?;
-        let is_names = extension.expect(OID)? == ALT_NAME;
-        extension.optional(BOOLEAN);
-        let value = extension.expect(OCTET_STRING)?;
-        if is_names {
-            let mut names = Reader::new(value).enter(SEQUENCE)?;
-            while !names.is_empty() {
-                if names.next()?.tag == DNS_NAME {
-                    return Some(true);
-                }
-            }
+fn has_dns_names(names: &[u8]) -> Option<bool> {
+    let mut names = Reader::new(names).enter(SEQUENCE)?;
+    while !names.is_empty() {
+        if names.next()?.tag == DNS_NAME {
+            return Some(true);
         }
     }
     Some(false)

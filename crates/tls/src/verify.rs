@@ -134,7 +134,7 @@ impl fmt::Debug for Verifier {
 }
 
 impl Verifier {
-    /// Trusts the given certificates. With revocation lists, each issuer of a chain needs one, as
+    /// Trusts the given certificates, and those that are signed by the authorities among them. With revocation lists, each issuer of a chain needs one, as
     /// with `ssl_crl`.
     ///
     /// # Errors
@@ -146,11 +146,14 @@ impl Verifier {
     ) -> Result<Verifier, Error> {
         let malformed =
             |_: webpki::Error| Error::Pem("X509_STORE_add_cert()", "malformed certificate");
-        let anchors = trusted
-            .iter()
-            .map(|certificate| Ok(webpki::anchor_from_trusted_cert(certificate)?.to_owned()))
-            .collect::<Result<_, _>>()
-            .map_err(malformed)?;
+        let mut anchors = Vec::with_capacity(trusted.len());
+        for certificate in &trusted {
+            let anchor = webpki::anchor_from_trusted_cert(certificate).map_err(malformed)?;
+            // webpki takes every anchor for an authority.
+            if Certificate::parse(certificate).is_some_and(|trusted| trusted.may_sign()) {
+                anchors.push(anchor.to_owned());
+            }
+        }
         let malformed =
             |_: webpki::Error| Error::Pem("X509_STORE_add_crl()", "malformed or unsupported list");
         let (mut revoked, mut old_lists) = (Vec::new(), Vec::new());
@@ -214,7 +217,8 @@ impl Verifier {
     ) -> Result<(), Distrust> {
         const MALFORMED: Distrust = Distrust("unspecified certificate verification error");
         let parsed = Certificate::parse(own).ok_or(MALFORMED)?;
-        let trusted = || self.trusted.iter().filter_map(Certificate::parse);
+        let trusted =
+            || self.trusted.iter().filter_map(Certificate::parse).filter(Certificate::may_sign);
         let mut issuers =
             trusted().filter(|issuer| issuer.subject_der() == parsed.issuer_der()).peekable();
         if issuers.peek().is_none() {

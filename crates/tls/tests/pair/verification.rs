@@ -8,7 +8,9 @@ use nowait_tls::{
     ServerSettings, TicketKeys, Verifier, pem,
 };
 
-use crate::certificates::{Wanted, ecdsa, intermediate, revoked, root, verifier};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+
+use crate::certificates::{Authority, Wanted, ecdsa, intermediate, revoked, root, verifier};
 use crate::link::{client, connect, exchange, server};
 
 type Trust = Option<Result<(), Distrust>>;
@@ -85,6 +87,31 @@ fn revocation_holds_for_certificates_that_are_trusted_themselves() {
     let verifier = Verifier::new(vec![other.clone()], &lists, 1).unwrap();
     let result = verifier.verify(&[other], Role::Client, SystemTime::now());
     assert_eq!(result, Err(Distrust("unable to get certificate CRL")));
+}
+
+#[test]
+fn a_trusted_certificate_that_is_no_authority_signs_nothing() {
+    let sign = |is_ca, usages: &[KeyUsagePurpose]| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "Signs");
+        (params.is_ca, params.key_usages) = (is_ca, usages.to_vec());
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap().der().clone();
+        let by = Authority { issuer: Issuer::new(params, key), certificate };
+        let (own, _) = Wanted::default().make(&by);
+        let verifier = Verifier::new(vec![by.certificate.clone()], &[], 1).unwrap();
+        let now = SystemTime::now();
+        let itself = verifier.verify(&[by.certificate], Role::Server, now);
+        assert_eq!(itself, Ok(()), "it is trusted itself");
+        verifier.verify(&[own], Role::Server, now)
+    };
+    let ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    assert_eq!(sign(ca.clone(), &[]), Ok(()));
+    assert_eq!(sign(ca.clone(), &[KeyUsagePurpose::KeyCertSign]), Ok(()));
+    let refused = Err(Distrust("unable to verify the first certificate"));
+    assert_eq!(sign(ca, &[KeyUsagePurpose::DigitalSignature]), refused);
+    assert_eq!(sign(IsCa::NoCa, &[]), refused);
+    assert_eq!(sign(IsCa::ExplicitNoCa, &[KeyUsagePurpose::KeyCertSign]), refused);
 }
 
 #[test]

@@ -246,7 +246,7 @@ fn websockets_pass() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n");
     assert_eq!(client.response_to_head().status, 101);
     client.send("ping");
-    let mut got = client.pending().to_vec();
+    let mut got = Vec::new();
     while got.len() < 9 {
         got.extend(client.read_some(9 - got.len()));
     }

@@ -106,8 +106,8 @@ fn a_trusted_certificate_that_is_no_authority_signs_nothing() {
         verifier.verify(&[own], Role::Server, now)
     };
     let ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    assert_eq!(sign(ca.clone(), &[]), Ok(()));
-    assert_eq!(sign(ca.clone(), &[KeyUsagePurpose::KeyCertSign]), Ok(()));
+    assert_eq!(sign(ca, &[]), Ok(()));
+    assert_eq!(sign(ca, &[KeyUsagePurpose::KeyCertSign]), Ok(()));
     let refused = Err(Distrust("unable to verify the first certificate"));
     assert_eq!(sign(ca, &[KeyUsagePurpose::DigitalSignature]), refused);
     assert_eq!(sign(IsCa::NoCa, &[]), refused);

@@ -284,7 +284,10 @@ fn mistakes_are_named() {
         ),
         ("server { listen 127.0.0.1:%%PORT%%; proxy_protocol v3; }", "invalid value \"v3\""),
         ("server { listen 127.0.0.1:%%PORT%%; access_log a; }", "log format is not specified"),
-        ("server { listen 127.0.0.1:%%PORT%% ssl; }", "the \"ssl\" parameter requires"),
+        (
+            "server { listen 127.0.0.1:%%PORT%% ssl; }",
+            "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive",
+        ),
         ("upstream u { server a; }", "no port in upstream \"a\""),
         ("upstream u { }", "no servers are inside upstream"),
         ("upstream u { server a:1; least_time header; }", "invalid value \"header\""),

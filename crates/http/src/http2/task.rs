@@ -114,7 +114,9 @@ fn header_timeout(connection: &Connection) -> Duration {
 
 /// Waits for input on an idle connection. False: it has to be closed.
 async fn wait(connection: &Connection) -> bool {
-    let idle = connection.idle_since().map_or(Duration::ZERO, |(since, _)| since.elapsed());
+    let idle = connection
+        .idle_since()
+        .map_or(Duration::ZERO, |(since, _)| now().saturating_duration_since(since));
     let timeout = keepalive_timeout(connection).saturating_sub(idle);
     let mut recv = connection.stream.recv(timeout);
     poll_fn(|cx| {
@@ -314,7 +316,7 @@ impl Work<'_> {
             Expects::Request => header_timeout(connection),
             Expects::Rest => {
                 let begun = *self.begun.get_or_insert_with(now);
-                header_timeout(connection).saturating_sub(begun.elapsed())
+                header_timeout(connection).saturating_sub(now().saturating_duration_since(begun))
             }
             Expects::Anything | Expects::Nothing => NO_TIMEOUT,
         }

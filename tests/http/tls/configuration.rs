@@ -65,6 +65,7 @@ fn files_that_cannot_be_used_are_named() {
     ] {
         let error = refused(with(lines));
         assert!(error.contains(expected), "{lines}: {error}");
+        assert!(error.contains("nginx.conf:"), "{lines}: {error}");
     }
 }
 

@@ -357,10 +357,11 @@ impl SslConf {
         let is_asked = self.ssl_verify_client != VerifyClient::Off;
         let needs = is_asked && self.ssl_verify_client != VerifyClient::OptionalNoCa;
         if needs && client.is_none() && trusted.is_none() {
-            return Err(Diagnostic::emerg(
+            let error = Diagnostic::emerg(
                 "no ssl_client_certificate or ssl_trusted_certificate for ssl_verify_client",
-            )
-            .hint(
+            );
+            let place = self.ssl_certificate.first().map(|FileName(word)| word.span);
+            return Err(error.at(place.unwrap_or(Span::BUILT_IN)).hint(
                 "name the file with the certificates of those who issue certificates to clients",
             ));
         }

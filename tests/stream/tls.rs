@@ -82,3 +82,23 @@ fn a_client_needs_a_certificate() {
         wait_file(server, "sessions.log", "client sent no required SSL certificate");
     });
 }
+
+#[test]
+fn variables_name_certificates() {
+    let authority = Authority::new("CA");
+    let own = authority.issue("a.example");
+    let block = "ssl_certificate %%DIR%%/$ssl_server_name.pem;
+         ssl_certificate_key %%DIR%%/$ssl_server_name.key;
+         ssl_certificate_cache max=2;
+         server { listen 127.0.0.1:%%PORT%% ssl; return $ssl_server_name; }";
+    let site = stream(block).file("a.example.pem", &own.chain).file("a.example.key", &own.key);
+    on_each(&site, |server| {
+        let config = authority.client(None);
+        assert_eq!(TlsClient::new(server, &config, "a.example").rest(), b"a.example");
+        let failure = TlsClient::new(server, &config, "b.example").failure();
+        assert!(failure.contains("InternalError"), "{failure}");
+        server.wait_log("b.example.pem\": open() failed (2: No such file or directory)");
+        std::fs::remove_file(server.dir().join("a.example.pem")).unwrap();
+        assert_eq!(TlsClient::new(server, &config, "a.example").rest(), b"a.example");
+    });
+}

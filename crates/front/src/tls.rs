@@ -6,6 +6,7 @@
 pub mod commands;
 pub mod conf;
 pub mod files;
+pub mod loading;
 pub mod settings;
 pub mod upstream;
 pub mod variables;
@@ -19,6 +20,7 @@ use bytes::Bytes;
 use nowait_runtime::net::{Layer, Opened, SendOptions, Stream};
 use nowait_runtime::now;
 use nowait_runtime::pool::{Class, Op, Pool, PoolError};
+use nowait_runtime::time::timeout;
 use nowait_tls::{Acceptor, Session, Stop};
 pub use nowait_tls::{Certificate, Error, Fault, Hello, LIBRARY, Offered, Server};
 
@@ -51,6 +53,8 @@ pub enum Failure {
     Pool(PoolError),
     /// No server wants this client.
     Rejected,
+    /// The certificate that variables name can't be used; the text is for the log.
+    Certificate(String),
 }
 
 impl fmt::Display for Failure {
@@ -61,6 +65,7 @@ impl fmt::Display for Failure {
             Failure::Io(error) => error.fmt(f),
             Failure::Pool(error) => error.fmt(f),
             Failure::Rejected => f.write_str("handshake rejected"),
+            Failure::Certificate(text) => f.write_str(text),
         }
     }
 }
@@ -93,6 +98,15 @@ impl Tls {
     /// What the client has offered, if [`Chosen`] says so.
     pub fn offered(&self) -> Option<&Offered> {
         self.offered.as_deref()
+    }
+}
+
+impl Tls {
+    /// What is known of a session with a server before it begins: for variables in the names of
+    /// certificates.
+    pub(crate) fn expected(hello: &Hello, server: &Server) -> Result<Self, Failure> {
+        let session = hello.expected(server)?;
+        Ok(Self { session, offered: Some(Box::new(hello.offered())) })
     }
 }
 
@@ -135,8 +149,8 @@ fn io_error(error: Error) -> io::Error {
 }
 
 /// Makes the handshake of a server on a connection of which `first` was already received. `choose`
-/// finds the server by the client's hello; `None` rejects the client. Afterwards the stream has a
-/// [`Tls`] layer.
+/// finds the server by the client's hello, and may have to load its certificate. Afterwards the
+/// stream has a [`Tls`] layer.
 ///
 /// With early data, the handshake may be completed by later receives.
 ///
@@ -146,7 +160,7 @@ pub async fn accept(
     stream: &Stream,
     first: &[u8],
     handshake: &Handshake,
-    choose: impl FnOnce(&Hello) -> Option<Chosen>,
+    choose: impl AsyncFnOnce(&Hello) -> Result<Chosen, Failure>,
 ) -> Result<(), Failure> {
     let wire = Wire::new(stream, handshake);
     let mut acceptor = Acceptor::default();
@@ -165,9 +179,18 @@ pub async fn accept(
         }
         received = acceptor.receive(&wire.receive().await?);
     };
-    let Some(Chosen { server, keeps_offers }) = choose(&hello) else {
-        wire.send_alert(hello.reject().alert).await;
-        return Err(Failure::Rejected);
+    let chosen = timeout(wire.left(), choose(&hello)).await;
+    let chosen = chosen.unwrap_or_else(|elapsed| Err(Failure::Io(elapsed.into())));
+    let Chosen { server, keeps_offers } = match chosen {
+        Ok(chosen) => chosen,
+        Err(failure) => {
+            let refusal = match failure {
+                Failure::Rejected => hello.reject(),
+                _ => hello.fail(),
+            };
+            wire.send_alert(refusal.alert).await;
+            return Err(failure);
+        }
     };
     let offered = keeps_offers.then(|| Box::new(hello.offered()));
     let (session, input) = hello.begin(&server)?;

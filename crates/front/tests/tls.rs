@@ -101,9 +101,9 @@ async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (
 async fn pair(client: &Client, server: &Server, handshake: &Handshake) -> (Stream, Stream) {
     let (far, near) = sockets().await;
     let session = client.connect("example.com").unwrap();
-    let accepting = accept(&near, b"", handshake, |hello| {
+    let accepting = accept(&near, b"", handshake, async |hello| {
         assert_eq!(hello.alpn(), Vec::<Vec<u8>>::new());
-        Some(Chosen { server: server.clone(), keeps_offers: false })
+        Ok(Chosen { server: server.clone(), keeps_offers: false })
     });
     let (connected, accepted) = both(connect(&far, session, handshake), accepting).await;
     connected.unwrap();
@@ -203,8 +203,8 @@ fn failures_are_told() {
         let server = server(&rcgen::PKCS_ECDSA_P256_SHA256);
         let (far, near) = sockets().await;
         far.send(&b"GET / HTTP/1.1\r\n"[..], options()).await.unwrap();
-        let plain = accept(&near, b"", &handshake(), |_| {
-            Some(Chosen { server: server.clone(), keeps_offers: false })
+        let plain = accept(&near, b"", &handshake(), async |_| {
+            Ok(Chosen { server: server.clone(), keeps_offers: false })
         })
         .await;
         assert!(matches!(plain, Err(Failure::PlainHttp(sent)) if sent.starts_with(b"GET ")));
@@ -213,14 +213,14 @@ fn failures_are_told() {
         let (far, near) = sockets().await;
         let handshake = handshake();
         let session = client.connect("example.com").unwrap();
-        let rejecting = accept(&near, b"", &handshake, |_| None);
+        let rejecting = accept(&near, b"", &handshake, async |_| Err(Failure::Rejected));
         let (told, rejected) = both(connect(&far, session, &handshake), rejecting).await;
         assert!(matches!(rejected, Err(Failure::Rejected)));
         assert!(told.unwrap_err().to_string().contains("unrecognized name"));
 
         let (far, near) = sockets().await;
         drop(far);
-        let gone = accept(&near, b"", &handshake, |_| None).await;
+        let gone = accept(&near, b"", &handshake, async |_| Err(Failure::Rejected)).await;
         assert!(matches!(gone, Err(Failure::Tls(Error::Eof))));
     });
 }

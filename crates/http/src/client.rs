@@ -2,10 +2,11 @@
 //!
 //! Made by a front end for each connection, and the same for all of its requests. Has no socket.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::time::Instant;
 
+use nowait_front::tls::Tls;
 use nowait_runtime::net::Address;
 use nowait_sys::listen::ListenAddress;
 
@@ -29,6 +30,8 @@ pub struct Client {
     pub requests: Cell<u32>,
     /// Whether it speaks TLS.
     pub security: Cell<Security>,
+    /// During its handshake: what is known, for variables in names of certificates.
+    pub(crate) expected: RefCell<Option<Box<Tls>>>,
 }
 
 /// What a connection has of TLS.
@@ -55,6 +58,7 @@ impl Client {
             local: OnceCell::new(),
             requests: Cell::new(0),
             security: Cell::default(),
+            expected: RefCell::default(),
         }
     }
 

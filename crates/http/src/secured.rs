@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use nowait_front::servers::{ServerId, Virtual};
 use nowait_front::tls::conf::VerifyClient;
+use nowait_front::tls::loading::NamedPairs;
 use nowait_front::tls::{self, Chosen, Failure, Fault, HANDSHAKES_MAX, Handshake, Tls};
 use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::now;
@@ -21,6 +22,7 @@ use crate::generation::Current;
 use crate::log::Level;
 use crate::request::Request;
 use crate::special_pages::internal;
+use crate::variables::complex::HttpVariables;
 
 /// Result of a handshake.
 pub(crate) enum Handshaken {
@@ -64,7 +66,8 @@ pub(crate) async fn handshake(
         client: connection.client.number,
     };
     let first = connection.input.replace(RecvBuf::empty());
-    let choose = |hello: &tls::Hello| choose(&current, servers, hello);
+    let choose =
+        async |hello: &tls::Hello| choose(&exchange, &current, servers, hello, &settings).await;
     match tls::accept(&connection.stream, &first, &settings, choose).await {
         Ok(()) => {
             connection.client.security.set(Security::Tls);
@@ -89,7 +92,7 @@ pub(crate) async fn handshake(
 fn level(failure: &Failure) -> Level {
     match failure {
         Failure::Tls(error) if error.fault() != Fault::Peer => Level::Crit,
-        Failure::Pool(_) => Level::Error,
+        Failure::Pool(_) | Failure::Certificate(_) => Level::Error,
         _ => Level::Info,
     }
 }
@@ -106,15 +109,30 @@ fn log(
     request.log(level, format_args!("{text} while SSL handshaking"));
 }
 
-/// The server for a client's hello; `None`: it is refused.
-fn choose(current: &Current, servers: &Virtual, hello: &tls::Hello) -> Option<Chosen> {
+/// The server for a client's hello, with its certificate.
+async fn choose(
+    exchange: &Rc<dyn Exchange>,
+    current: &Rc<Current>,
+    servers: &Virtual,
+    hello: &tls::Hello,
+    handshake: &Handshake,
+) -> Result<Chosen, Failure> {
     let named = hello.server_name().and_then(|name| find(servers, &name));
     let default = &current.conf.server(servers.default_server).tls;
     let own = named.map_or(default, |server| &current.conf.server(server).tls);
-    // A server without a certificate is served with the default server's.
-    let server = own.server.as_ref().or(default.server.as_ref());
-    let server = server.filter(|_| !own.rejects)?.clone();
-    Some(Chosen { server, keeps_offers: current.conf.wants_offers })
+    let (own, server) = own.or_default(default).ok_or(Failure::Rejected)?;
+    let keeps_offers = current.conf.wants_offers;
+    let Some(pairs) = &own.named else {
+        return Ok(Chosen { server: server.clone(), keeps_offers });
+    };
+    let id = named.unwrap_or(servers.default_server);
+    let request = Request::new(exchange.clone(), current.clone(), id, now());
+    let client = exchange.client();
+    let facts = NamedPairs::<HttpVariables>::facts(hello, server)?;
+    client.expected.replace(Some(Box::new(facts)));
+    let completed = pairs.complete(server, &request, handshake, &request.io()).await;
+    client.expected.take();
+    Ok(Chosen { server: completed?, keeps_offers })
 }
 
 /// The server of a name, if there is one besides the default server.

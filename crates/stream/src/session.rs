@@ -20,6 +20,7 @@ use nowait_front::log::error::Details;
 use nowait_front::log::{Level, Logged};
 use nowait_front::proxy_protocol::ProxyProtocol;
 use nowait_front::servers::{ServerId, Virtual};
+use nowait_front::tls::Tls;
 use nowait_runtime::net::{Address, Stream};
 use nowait_runtime::{now, worker};
 use nowait_sys::listen::ListenAddress;
@@ -103,6 +104,8 @@ pub struct Session {
     pub real_peer: OnceCell<Box<Address>>,
     /// The ClientHello, if the server reads it.
     pub hello: OnceCell<Box<ClientHello>>,
+    /// During a TLS handshake: what is known, for variables in names of certificates.
+    pub(crate) expected: RefCell<Option<Box<Tls>>>,
     /// What limits have decided about it.
     pub limits: Limits,
     /// Where its connection is handed over at the end (`pass`).
@@ -142,6 +145,7 @@ impl Session {
             proxy_protocol: OnceCell::new(),
             real_peer: OnceCell::new(),
             hello: OnceCell::new(),
+            expected: RefCell::default(),
             limits: Limits::default(),
             pass_to: RefCell::default(),
             passes: 0,

@@ -21,6 +21,9 @@ const SSL2: u8 = 0x80;
 /// A fatal alert: no server of this name (RFC 6066, 3).
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
+/// A fatal alert: the server's own fault.
+const INTERNAL_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
+
 /// Why a connection does not get as far as a session.
 #[derive(Debug)]
 pub struct Refusal {
@@ -109,6 +112,15 @@ impl Hello {
         Offered::of(&self.accepted.client_hello())
     }
 
+    /// A session with a server that has not begun, and never will: it shows what is known so far.
+    ///
+    /// # Errors
+    /// The server's settings exclude each other.
+    pub fn expected(&self, server: &Server) -> Result<Session, Error> {
+        let connection = UnbufferedServerConnection::new(server.config.clone())?;
+        Ok(Session::server(connection, server, self.server_name(), None, None))
+    }
+
     /// Begins a session with a server. Also returns what is to be opened first.
     ///
     /// # Errors
@@ -129,5 +141,11 @@ impl Hello {
     pub fn reject(self) -> Refusal {
         let error = Error::Settings("handshake rejected".to_owned());
         Refusal { error, alert: UNRECOGNIZED_NAME.to_vec() }
+    }
+
+    /// Refuses the client, because its server has no usable certificate.
+    pub fn fail(self) -> Refusal {
+        let error = Error::Settings("no certificate".to_owned());
+        Refusal { error, alert: INTERNAL_ERROR.to_vec() }
     }
 }

@@ -69,6 +69,9 @@ pub struct ClientCertificates {
 pub struct ServerSettings {
     /// Certificates with keys, of different types.
     pub identities: Vec<Identity>,
+    /// In place of identities that are added later ([`Server::with_identities`]): what tells them
+    /// from those of other servers, so that no session is resumed with another one.
+    pub names: Vec<Vec<u8>>,
     /// Protocol versions.
     pub versions: Versions,
     /// Cipher suites.
@@ -163,6 +166,18 @@ impl Server {
     }
 }
 
+impl Server {
+    /// The same server with these certificates.
+    #[must_use]
+    pub fn with_identities(&self, all: Vec<Identity>) -> Server {
+        let all = identity::last_of_each_type(all);
+        let identities = Arc::new(Identities { all, tls13: self.identities.tls13 });
+        let mut config = ServerConfig::clone(&self.config);
+        config.cert_resolver = identities.clone();
+        Server { config: Arc::new(config), identities, ..self.clone() }
+    }
+}
+
 /// Of what sessions must not be carried into another server: the certificates, and the demands on
 /// clients.
 fn context(settings: &ServerSettings) -> Vec<u8> {
@@ -174,6 +189,7 @@ fn context(settings: &ServerSettings) -> Vec<u8> {
     for identity in &settings.identities {
         add(identity.key.cert.first().map_or(&[], |certificate| certificate));
     }
+    settings.names.iter().for_each(|name| add(name));
     if let Some(wanted) = &settings.client_certificates {
         add(b"client certificates");
         wanted.named.iter().for_each(|certificate| add(certificate));
@@ -203,6 +219,9 @@ pub(crate) fn provider(
     if groups.is_empty() {
         return Err(Error::Settings("SSL_CTX_set1_curves_list() failed".to_owned()));
     }
+    // AWS-LC looks at files when it is first asked for random numbers, which must not happen on a
+    // loop.
+    aws_lc_rs::rand::fill(&mut [0]).map_err(|_| rustls::Error::FailedToGetRandomBytes)?;
     // A hello with suites of versions that it does not offer would only mislead.
     let mut cipher_suites = ciphers.suites.clone();
     cipher_suites.retain(|suite| match suite {

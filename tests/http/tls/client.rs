@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use nowait_testkit::{Server, wait};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -35,7 +36,11 @@ impl Authority {
 
     /// A certificate for a server, or a client, of this name.
     pub fn issue(&self, name: &str) -> Issued {
-        let key = KeyPair::generate().unwrap();
+        self.issue_for(name, KeyPair::generate().unwrap())
+    }
+
+    /// The same for a given key.
+    pub fn issue_for(&self, name: &str, key: KeyPair) -> Issued {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -43,11 +48,23 @@ impl Authority {
         Issued { chain: certificate.pem(), key: key.serialize_pem() }
     }
 
-    /// What a client needs to trust it; sessions are resumed by clients with the same settings.
-    pub fn client(&self, own: Option<&Issued>) -> Arc<ClientConfig> {
+    fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
-        let builder = ClientConfig::builder().with_root_certificates(roots);
+        roots
+    }
+
+    /// A client of TLS 1.2 that trusts it, with this cryptography.
+    #[allow(dead_code, reason = "only some of the tests that include this file use it")]
+    pub fn client_of(&self, provider: CryptoProvider) -> Arc<ClientConfig> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider));
+        let builder = builder.with_protocol_versions(&[&rustls::version::TLS12]).unwrap();
+        Arc::new(builder.with_root_certificates(self.roots()).with_no_client_auth())
+    }
+
+    /// What a client needs to trust it; sessions are resumed by clients with the same settings.
+    pub fn client(&self, own: Option<&Issued>) -> Arc<ClientConfig> {
+        let builder = ClientConfig::builder().with_root_certificates(self.roots());
         let mut config = match own {
             None => builder.with_no_client_auth(),
             Some(Issued { chain, key }) => {

@@ -3,6 +3,7 @@
 mod certificates;
 mod client;
 mod configuration;
+mod named;
 mod origin;
 mod requests;
 mod upstream;

@@ -5,6 +5,7 @@
 //! does not is refused or warned about here.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +13,11 @@ use nowait_conf::{Arity, Cx, Diagnostic, Node, Seconds, Setting, Size, Span, Val
 use nowait_tls::{
     ClientCertificates, Identity, Server, ServerSettings, SessionCache, TicketKeys, Versions,
 };
+use nowait_variables::Namespace;
 
 use super::commands::{self, Command};
 use super::files::{self, FileName, Passwords};
+use super::loading::{CertificateCaching, NamedPairs};
 use super::settings::{CipherList, CurveList, Protocols};
 use crate::servers::{Listen, ServerId};
 
@@ -67,14 +70,18 @@ nowait_conf::directives! {
     /// configuration file. Repeat it for certificates with keys of other types, such as ECDSA and
     /// RSA; each client gets the first that suits it.
     ///
-    /// Files are read when the configuration is read, with the rights of the master process.
+    /// Files are read when the configuration is read, with the rights of the master process. If any
+    /// name has variables, such as `$ssl_server_name`, all files of the server are read for each
+    /// handshake, with the rights of the server process; see `ssl_certificate_cache`.
     ssl_certificate: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file | data:...";
     /// The file with the private key of the certificate, in PEM; or `data:` and its contents. One
-    /// for each `ssl_certificate`, in the same order. Keys in OpenSSL's engines and stores are not
-    /// supported.
+    /// for each `ssl_certificate`, in the same order. Variables are allowed, as in `ssl_certificate`.
+    /// Keys in OpenSSL's engines and stores are not supported.
     ssl_certificate_key: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file | data:...";
-    /// Accepted for compatibility: certificates are loaded with the configuration.
-    ssl_certificate_cache: CertificateCache = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "off | max=number [inactive=time] [valid=time]";
+    /// Keeps certificates and keys whose names have variables: at most `max`, each until it was not
+    /// used for the time of `inactive` (10 seconds by default), or for the time of `valid` (60
+    /// seconds by default). A certificate and its key count as two.
+    ssl_certificate_cache: CertificateCaching = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "off | max=number [inactive=time] [valid=time]";
     /// Encrypted Client Hello does not exist here: ignored with a warning.
     ssl_ech_file: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
     /// The file with passwords of encrypted keys, one per line. They are tried in turn.
@@ -154,27 +161,49 @@ pub struct Added {
     pub alpn: Vec<Vec<u8>>,
 }
 
-/// TLS of a virtual server.
-#[derive(Clone, Debug)]
-pub struct ServerTls {
+/// TLS of a virtual server; `N`: whose variables may be in names of certificates.
+pub struct ServerTls<N> {
     /// The server; `None`: it has no certificate.
     pub server: Option<Server>,
+    /// Its certificates, if their names have variables: then those of `server` are missing.
+    pub named: Option<Arc<NamedPairs<N>>>,
     /// `ssl_reject_handshake`
     pub rejects: bool,
     /// `ssl_verify_client`
     pub verify: VerifyClient,
 }
 
-impl Default for ServerTls {
-    fn default() -> Self {
-        Self { server: None, rejects: false, verify: VerifyClient::Off }
+// Derived, these would ask the same of the namespace.
+impl<N> Clone for ServerTls<N> {
+    fn clone(&self) -> Self {
+        let Self { server, named, rejects, verify } = self;
+        Self { server: server.clone(), named: named.clone(), rejects: *rejects, verify: *verify }
     }
 }
 
-impl ServerTls {
+impl<N> fmt::Debug for ServerTls<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerTls").field("verify", &self.verify).finish_non_exhaustive()
+    }
+}
+
+impl<N> Default for ServerTls<N> {
+    fn default() -> Self {
+        Self { server: None, named: None, rejects: false, verify: VerifyClient::Off }
+    }
+}
+
+impl<N> ServerTls<N> {
     /// Whether connections can be made to it: with a certificate, or to be refused.
     pub fn is_usable(&self) -> bool {
         self.server.is_some() || self.rejects
+    }
+
+    /// The settings for a client that has chosen this server: without a certificate, those of the
+    /// default server. `None`: the client is refused.
+    pub fn or_default<'s>(&'s self, default: &'s Self) -> Option<(&'s Self, &'s Server)> {
+        let own = if self.server.is_some() { self } else { default };
+        own.server.as_ref().filter(|_| !self.rejects).map(|server| (own, server))
     }
 }
 
@@ -239,11 +268,15 @@ impl SslConf {
     ///
     /// # Errors
     /// A file can't be used, or settings exclude each other.
-    pub fn build(&self, cx: &mut Cx<'_>, added: Added) -> Result<ServerTls, Diagnostic> {
+    pub fn build<N: Namespace>(
+        &self,
+        cx: &mut Cx<'_>,
+        added: Added,
+    ) -> Result<ServerTls<N>, Diagnostic> {
         let mut tls = ServerTls {
-            server: None,
             rejects: self.ssl_reject_handshake,
             verify: self.ssl_verify_client,
+            ..ServerTls::default()
         };
         let pairs = self.pairs()?;
         if pairs.is_empty() && !tls.rejects {
@@ -257,13 +290,21 @@ impl SslConf {
             .hint("remove the line, or name revocation lists by ssl_crl"));
         }
         self.warn(cx);
-        let identities = self.identities(cx, &pairs)?;
+        tls.named = self.named(cx, &pairs)?;
+        let identities = match tls.named {
+            Some(_) => Vec::new(),
+            None => self.identities(cx, &pairs)?,
+        };
         let client_certificates = self.client_certificates(cx)?;
         if let Some(dhparam) = self.ssl_dhparam.as_ref().and_then(FileName::word) {
             files::der(cx, dhparam)?;
         }
         let mut settings = ServerSettings {
             identities,
+            names: match tls.named {
+                Some(_) => pairs.iter().map(|(certificate, _)| certificate.text.clone()).collect(),
+                None => Vec::new(),
+            },
             versions: self.ssl_protocols.versions,
             ciphers: self.ssl_ciphers.0.clone(),
             prefers_own_ciphers: self.ssl_prefer_server_ciphers,
@@ -322,6 +363,29 @@ impl SslConf {
         .collect()
     }
 
+    /// The pairs, if a name has variables.
+    fn named<N: Namespace>(
+        &self,
+        cx: &mut Cx<'_>,
+        pairs: &[(&Word, &Word)],
+    ) -> Result<Option<Arc<NamedPairs<N>>>, Diagnostic> {
+        let mut texts = Vec::with_capacity(pairs.len());
+        for (certificate, key) in pairs {
+            texts.push((
+                nowait_variables::text::<N>(certificate, cx)?,
+                nowait_variables::text::<N>(key, cx)?,
+            ));
+        }
+        let fixed = texts
+            .iter()
+            .all(|(certificate, key)| certificate.literal().is_some() && key.literal().is_some());
+        if fixed {
+            return Ok(None);
+        }
+        let passwords = self.ssl_password_file.clone().unwrap_or_default();
+        Ok(Some(Arc::new(NamedPairs::new(cx, texts, self.ssl_certificate_cache, passwords))))
+    }
+
     fn identities(
         &self,
         cx: &mut Cx<'_>,
@@ -335,13 +399,6 @@ impl SslConf {
         let passwords = self.ssl_password_file.clone().unwrap_or_default();
         let mut identities = Vec::with_capacity(pairs.len());
         for (certificate, key) in pairs {
-            for word in [certificate, key] {
-                if word.text.contains(&b'$') && !word.text.starts_with(b"data:") {
-                    return Err(word
-                        .error("variables in names of certificates are not supported")
-                        .hint("write one server block per certificate"));
-                }
-            }
             identities.push(files::identity(cx, certificate, key, &passwords, staple.clone())?);
         }
         Ok(identities)
@@ -441,7 +498,11 @@ impl SslConf {
 
 /// Reports addresses with `ssl` whose servers have no certificate. nginx: `ngx_http_ssl_init`,
 /// `ngx_stream_ssl_init`.
-pub fn check<'s>(cx: &mut Cx<'_>, listens: &[Listen], tls: impl Fn(ServerId) -> &'s ServerTls) {
+pub fn check<'s, N: 's>(
+    cx: &mut Cx<'_>,
+    listens: &[Listen],
+    tls: impl Fn(ServerId) -> &'s ServerTls<N>,
+) {
     if cx.diagnostics().has_errors() {
         return;
     }
@@ -541,35 +602,6 @@ impl Setting for OcspCache {
             Some(zone) if zone.bytes >= CACHE_BYTES_MIN => Ok(Self),
             Some(_) => Err(word.error(format!("OCSP cache \"{word}\" is too small"))),
             None => Err(word.error(format!("invalid OCSP cache \"{word}\""))),
-        }
-    }
-}
-
-/// `ssl_certificate_cache`, checked.
-#[derive(Clone, Copy, Debug)]
-pub struct CertificateCache;
-
-impl Setting for CertificateCache {
-    const ARITY: Arity = arity::between(1, 3);
-
-    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let (mut max, mut off) = (0, false);
-        for word in &node.args {
-            let invalid = || word.error(format!("invalid parameter \"{word}\""));
-            let value = |name: &[u8]| word.text.strip_prefix(name);
-            if let Some(number) = value(b"max=") {
-                max = usize::from_word(number).ok().filter(|max| *max > 0).ok_or_else(invalid)?;
-            } else if let Some(time) = value(b"inactive=").or_else(|| value(b"valid=")) {
-                Seconds::from_word(time).map_err(|_| invalid())?;
-            } else if *word == "off" {
-                off = true;
-            } else {
-                return Err(invalid());
-            }
-        }
-        match off || max > 0 {
-            true => Ok(Self),
-            false => Err(node.error(format!("\"{}\" must have the \"max\" parameter", node.name))),
         }
     }
 }

@@ -13,23 +13,17 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use nowait_conf::{
-    Arity, Contents, Cx, Diagnostic, NAMED_BYTES_MAX, Node, Paths, Seconds, Setting, Value, Word,
-    arity,
-};
-use nowait_runtime::fs::{self, Io};
+use nowait_conf::{Arity, Cx, Diagnostic, Node, Setting, Word, arity};
+use nowait_runtime::fs::Io;
 use nowait_runtime::net::{Address, Stream};
-use nowait_runtime::now;
-use nowait_runtime::pool::{Class, Op, PoolError};
-use nowait_tls::pem::{self, PrivateKey};
-use nowait_tls::{Client, ClientSettings, Error, Groups, Identity, Session};
+use nowait_tls::{Client, ClientSettings, Error, Groups, Session};
 use nowait_variables::{Complex, Namespace, Subject};
 
 use super::commands::{Command, Target};
 use super::files::{self, FileName, Passwords};
+use super::loading::{CertificateCaching, Files, Loader};
 use super::settings::{CipherList, Protocols};
 use super::{Failure, Handshake};
 use crate::log::OsError;
@@ -92,8 +86,8 @@ macro_rules! upstream_tls_rows {
             ssl_certificate_key: Option<$crate::tls::upstream::FileText<$variables>>, in $($context)|+, args "file | data:...";
             /// Keeps certificates and keys whose names have variables: at most `max`, each until it
             /// was not used for the time of `inactive` (10 seconds by default), or for the time of
-            /// `valid` (60 seconds by default).
-            ssl_certificate_cache: $crate::tls::upstream::CertificateCaching = "off", in $($context)|+, args "off | max=number [inactive=time] [valid=time]";
+            /// `valid` (60 seconds by default). A certificate and its key count as two.
+            ssl_certificate_cache: $crate::tls::loading::CertificateCaching = "off", in $($context)|+, args "off | max=number [inactive=time] [valid=time]";
             /// The file with passwords of encrypted keys, one per line. They are tried in turn.
             ssl_password_file: Option<$crate::tls::files::Passwords>, in $($context)|+, args "file";
             /// A command of OpenSSL's configuration: `Ciphersuites`, `CipherString`, `Groups`,
@@ -188,50 +182,6 @@ impl<N: Namespace> Setting for FileText<N> {
     }
 }
 
-/// `…_ssl_certificate_cache`
-#[derive(Clone, Copy, Debug)]
-pub struct CertificateCaching(Option<Caching>);
-
-#[derive(Clone, Copy, Debug)]
-struct Caching {
-    max: usize,
-    inactive: Duration,
-    valid: Duration,
-}
-
-impl Setting for CertificateCaching {
-    const ARITY: Arity = arity::between(1, 3);
-
-    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let (mut inactive, mut valid) = (Duration::from_secs(10), Duration::from_secs(60));
-        let (mut max, mut off) = (0, false);
-        for word in &node.args {
-            let invalid = || word.error(format!("invalid parameter \"{word}\""));
-            let value = |name: &[u8]| word.text.strip_prefix(name);
-            let time =
-                |text| Seconds::from_word(text).map(Seconds::duration).map_err(|_| invalid());
-            if let Some(number) = value(b"max=") {
-                max = usize::from_word(number).ok().filter(|max| *max > 0).ok_or_else(invalid)?;
-            } else if let Some(text) = value(b"inactive=") {
-                inactive = time(text)?;
-            } else if let Some(text) = value(b"valid=") {
-                valid = time(text)?;
-            } else if *word == "off" {
-                off = true;
-            } else {
-                return Err(invalid());
-            }
-        }
-        match (off, max) {
-            (true, _) => Ok(Self(None)),
-            (false, 0) => {
-                Err(node.error(format!("\"{}\" must have the \"max\" parameter", node.name)))
-            }
-            (false, max) => Ok(Self(Some(Caching { max, inactive, valid }))),
-        }
-    }
-}
-
 impl<N: Namespace> Rows<N> {
     /// The settings; reads the files that they name. Places that inherit the same ones share them,
     /// and with them the sessions.
@@ -306,12 +256,7 @@ impl<N: Namespace> Rows<N> {
                         settings,
                         certificate: certificate.text,
                         key: key.text,
-                        passwords: self.passwords,
-                        paths: cx.paths().clone(),
-                        cache: self
-                            .certificate_cache
-                            .0
-                            .map(|caching| Cache { caching, entries: Mutex::default() }),
+                        loader: Loader::new(cx, self.certificate_cache, self.passwords),
                     }))
                 }
             }
@@ -421,9 +366,7 @@ struct Variable<N> {
     settings: ClientSettings,
     certificate: Complex<N>,
     key: Complex<N>,
-    passwords: Passwords,
-    paths: Paths,
-    cache: Option<Cache>,
+    loader: Loader<Clients>,
 }
 
 /// A client, with sessions for each server.
@@ -453,45 +396,6 @@ impl Clients {
         let client = self.0.client.with_own_sessions();
         servers.push_back((server.clone(), client.clone()));
         client
-    }
-}
-
-/// Clients whose certificates were named by variables.
-struct Cache {
-    caching: Caching,
-    entries: Mutex<HashMap<Files, Entry>>,
-}
-
-/// Names of a certificate and of its key.
-type Files = (Bytes, Bytes);
-
-struct Entry {
-    clients: Clients,
-    loaded: Instant,
-    used: Instant,
-}
-
-impl Cache {
-    fn find(&self, files: &Files, now: Instant) -> Option<Clients> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = entries.get_mut(files)?;
-        let age = |since| now.saturating_duration_since(since);
-        if age(entry.loaded) >= self.caching.valid || age(entry.used) >= self.caching.inactive {
-            entries.remove(files);
-            return None;
-        }
-        entry.used = now;
-        Some(entry.clients.clone())
-    }
-
-    fn put(&self, files: Files, clients: Clients, now: Instant) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if entries.len() >= self.caching.max && !entries.contains_key(&files) {
-            let oldest = entries.iter().min_by_key(|(_, entry)| entry.used);
-            let oldest = oldest.map(|(files, _)| files.clone());
-            oldest.and_then(|oldest| entries.remove(&oldest));
-        }
-        entries.insert(files, Entry { clients, loaded: now, used: now });
     }
 }
 
@@ -642,60 +546,17 @@ impl<N> Variable<N> {
         handshake: &Handshake,
         io: impl FnOnce() -> Rc<Io>,
     ) -> Result<Clients, ConnectFailure> {
+        let settings = self.settings.clone();
         if files.0.is_empty() {
-            let client = Client::new(self.settings.clone());
+            let client = Client::new(settings);
             let client = client.map_err(|error| ConnectFailure::Own(error.to_string()))?;
             return Ok(Clients::new(client));
         }
-        if let Some(cache) = &self.cache
-            && let Some(clients) = cache.find(files, now())
-        {
-            return Ok(clients);
-        }
-        let io = io();
-        let certificate = self.read(&io, &files.0, "certificate").await?;
-        let key = self.read(&io, &files.1, "certificate key").await?;
-        let (settings, passwords) = (self.settings.clone(), self.passwords.clone());
-        let build = move || -> Result<Client, Error> {
-            let chain = pem::certificates(&certificate)?;
-            let key = PrivateKey::from_pem(&key, &passwords.list())?;
-            let identity = Some(Identity::new(chain, &key, None)?);
-            Client::new(ClientSettings { identity, ..settings })
+        let make = move |own| {
+            let identity = Some(own);
+            Client::new(ClientSettings { identity, ..settings }).map(Clients::new)
         };
-        let pool = &handshake.pool;
-        let client = pool.run(Class::Bulk, handshake.client, Op::Blocking, build).await;
-        let failed = |error: PoolError| ConnectFailure::Own(error.to_string());
-        let client = client.map_err(failed)?.map_err(|error| {
-            let shown = shown(&files.0);
-            ConnectFailure::Own(format!("cannot load certificate \"{shown}\": {error}"))
-        })?;
-        let clients = Clients::new(client);
-        if let Some(cache) = &self.cache {
-            cache.put(files.clone(), clients.clone(), now());
-        }
-        Ok(clients)
-    }
-
-    /// The contents of a file.
-    async fn read(&self, io: &Io, name: &[u8], what: &str) -> Result<Contents, ConnectFailure> {
-        if let Some(data) = name.strip_prefix(b"data:") {
-            return Ok(Contents::new(data.to_vec()));
-        }
-        let path = self.paths.conf_full(name);
-        let read = fs::read(io, &path, NAMED_BYTES_MAX as usize).await;
-        read.map(|contents| Contents::new(contents.to_vec())).map_err(|error| {
-            let path = String::from_utf8_lossy(&path);
-            let error = OsError(&error);
-            ConnectFailure::Own(format!("cannot load {what} \"{path}\": open() failed{error}"))
-        })
-    }
-}
-
-/// A file's name for the log, where no contents must appear.
-fn shown(name: &[u8]) -> String {
-    match name.starts_with(b"data:") {
-        true => "data:...".to_owned(),
-        false => String::from_utf8_lossy(name).into_owned(),
+        self.loader.load(files, handshake, io, make).await.map_err(ConnectFailure::Own)
     }
 }
 

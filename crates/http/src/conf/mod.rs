@@ -30,7 +30,7 @@ use crate::path::FilePath;
 use crate::request::Uri;
 use crate::slots::Settings;
 use crate::special_pages::ServerTokens;
-use crate::variables::complex::Resolved;
+use crate::variables::complex::{HttpVariables, Resolved};
 
 pub use nowait_front::servers::{Listen, ListenId, ServerId};
 pub use values::{
@@ -75,7 +75,7 @@ pub struct Server {
     /// Settings for reading request heads.
     pub head: client::HeadConf,
     /// TLS.
-    pub tls: nowait_front::tls::conf::ServerTls,
+    pub tls: nowait_front::tls::conf::ServerTls<HttpVariables>,
     /// HTTP/2.
     pub http2: http2::Http2Conf,
     /// When bodies are read before the location is known.

@@ -6,6 +6,7 @@ use nowait_front::servers::Listen;
 use nowait_front::tls::conf::{Added, ServerTls, SslConf};
 
 use super::Server;
+use crate::variables::complex::HttpVariables;
 
 nowait_conf::directives! {
     /// What HTTP adds.
@@ -27,7 +28,7 @@ nowait_conf::directives! {
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1", b"http/1.0", b"http/0.9"];
 
 /// TLS of the server that a chain of blocks describes.
-pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], http2: bool) -> ServerTls {
+pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], http2: bool) -> ServerTls<HttpVariables> {
     let protocols = if http2 { PROTOCOLS } else { &PROTOCOLS[1..] };
     let conf = SslConf::resolve(cx, chain);
     let own = HttpSslConf::resolve(cx, chain);

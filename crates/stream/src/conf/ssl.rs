@@ -8,6 +8,7 @@ use nowait_front::servers::Listen;
 use nowait_front::tls::conf::{Added, ServerTls, SslConf};
 
 use super::Server;
+use crate::variables::complex::StreamVariables;
 
 nowait_conf::directives! {
     /// What `stream` adds.
@@ -26,7 +27,7 @@ nowait_conf::directives! {
 #[derive(Clone, Debug, Default)]
 pub struct SessionTls {
     /// The server.
-    pub server: ServerTls,
+    pub server: ServerTls<StreamVariables>,
     /// Maximum time for a handshake.
     pub timeout: Duration,
 }

@@ -4,11 +4,15 @@
 //!
 //! Directives that `http` has as well are in `nowait_front::tls::conf`.
 
+use std::rc::Rc;
+
 use nowait_front::log::Level;
 use nowait_front::servers::Virtual;
 use nowait_front::tls::conf::VerifyClient;
+use nowait_front::tls::loading::NamedPairs;
 use nowait_front::tls::variables::Fact;
 use nowait_front::tls::{self, Chosen, Failure, Fault, HANDSHAKES_MAX, Handshake, Hello, Tls};
+use nowait_runtime::fs::Io;
 use nowait_runtime::net::Stream;
 
 use crate::conf::ssl::StreamSslConf;
@@ -16,6 +20,7 @@ use crate::module::{Handler, Module, Phase, Step};
 use crate::session::Session;
 use crate::status::Status;
 use crate::variables::Builtin;
+use crate::variables::complex::StreamVariables;
 
 /// This module.
 pub static MODULE: Module = Module {
@@ -59,13 +64,13 @@ async fn handshake(session: &Session, stream: &Stream, servers: &Virtual) -> Res
         client: session.number,
     };
     let first = session.input.take();
-    let choose = |hello: &Hello| choose(session, servers, hello);
+    let choose = async |hello: &Hello| choose(session, servers, hello, &settings).await;
     match tls::accept(stream, &first, &settings, choose).await {
         Ok(()) => Ok(()),
         Err(failure) => {
             let level = match &failure {
                 Failure::Tls(error) if error.fault() != Fault::Peer => Level::Crit,
-                Failure::Pool(_) => Level::Error,
+                Failure::Pool(_) | Failure::Certificate(_) => Level::Error,
                 _ => Level::Info,
             };
             session.log(level, format_args!("{failure}"));
@@ -74,8 +79,13 @@ async fn handshake(session: &Session, stream: &Stream, servers: &Virtual) -> Res
     }
 }
 
-/// Switches to the server that the client's hello names; `None`: the client is refused.
-fn choose(session: &Session, servers: &Virtual, hello: &Hello) -> Option<Chosen> {
+/// Switches to the server that the client's hello names, and loads its certificate.
+async fn choose(
+    session: &Session,
+    servers: &Virtual,
+    hello: &Hello,
+    handshake: &Handshake,
+) -> Result<Chosen, Failure> {
     if let Some(name) = hello.server_name() {
         let found = servers
             .names
@@ -88,9 +98,17 @@ fn choose(session: &Session, servers: &Virtual, hello: &Hello) -> Option<Chosen>
     }
     let own = &session.server().tls.server;
     let default = &session.current.conf.server(servers.default_server).tls.server;
-    let server = own.server.as_ref().or(default.server.as_ref());
-    let server = server.filter(|_| !own.rejects)?.clone();
-    Some(Chosen { server, keeps_offers: session.current.conf.wants_offers })
+    let (own, server) = own.or_default(default).ok_or(Failure::Rejected)?;
+    let keeps_offers = session.current.conf.wants_offers;
+    let Some(pairs) = &own.named else {
+        return Ok(Chosen { server: server.clone(), keeps_offers });
+    };
+    let facts = NamedPairs::<StreamVariables>::facts(hello, server)?;
+    session.expected.replace(Some(Box::new(facts)));
+    let io = Rc::new(Io::new(session.current.default_pool.clone()));
+    let completed = pairs.complete(server, session, handshake, &io).await;
+    session.expected.take();
+    Ok(Chosen { server: completed?, keeps_offers })
 }
 
 /// Whether the client's certificate is what the server demands.
@@ -118,6 +136,9 @@ fn check_client(session: &Session) -> Result<(), Status> {
 const BUILTINS: &[Builtin] = nowait_front::tls_variables!(Builtin, of);
 
 fn of(session: &Session, out: &mut Vec<u8>, fact: Fact) -> bool {
+    if let Some(expected) = &*session.expected.borrow() {
+        return fact(expected, out);
+    }
     let look = |tls: &Tls| fact(tls, out);
     session.stream().and_then(|stream| stream.with_layer(look)).unwrap_or(false)
 }

@@ -25,6 +25,9 @@ pub(crate) struct Budgets {
     refused: u32,
     /// Bytes that have not yet paid for a frame.
     bytes: u32,
+    /// Bytes of windows that content has used up, of a stream and of the connection, and that the peer
+    /// has not given back.
+    lent: u64,
 }
 
 impl Budgets {
@@ -34,6 +37,7 @@ impl Budgets {
             resets: limits.resets_max,
             refused: limits.refused_max,
             bytes: 0,
+            lent: 0,
         }
     }
 
@@ -47,6 +51,27 @@ impl Budgets {
         };
         *left = left.checked_sub(1).ok_or(ConnectionError::Flood(flood))?;
         Ok(())
+    }
+
+    /// Content was sent: the peer will give back two windows, in as many updates as it reads pieces,
+    /// and may do so long after.
+    #[inline]
+    pub(crate) fn sent(&mut self, limits: &Limits, bytes: usize) {
+        self.lent = self.lent.saturating_add(2 * bytes as u64);
+        self.content(limits, bytes);
+    }
+
+    /// A window was enlarged. What gives back what content has used up is no flood, unless it comes
+    /// in crumbs.
+    #[inline]
+    pub(crate) fn window(&mut self, increment: u32) -> Result<(), ConnectionError> {
+        match self.lent.checked_sub(increment.into()) {
+            Some(left) if increment >= BYTES_PER_FRAME => {
+                self.lent = left;
+                Ok(())
+            }
+            _ => self.spend(Flood::Frames),
+        }
     }
 
     /// Content was sent or received.
@@ -101,5 +126,20 @@ mod tests {
         assert_eq!(spendable(&mut budgets, Flood::Resets), 1);
         budgets.elapse(&limits, u32::MAX);
         assert_eq!(spendable(&mut budgets, Flood::Resets), 2);
+    }
+
+    #[test]
+    fn windows_that_content_has_used_up_are_given_back_for_nothing() {
+        let limits = Limits { idle_frames_max: 10, ..Limits::default() };
+        let mut budgets = Budgets::new(&limits);
+        let given = |budgets: &mut Budgets, size| {
+            (0..100).take_while(|_| budgets.window(size).is_ok()).count()
+        };
+        budgets.sent(&limits, 256 * 10);
+        assert_eq!(given(&mut budgets, 256), 20 + 10);
+        budgets.sent(&limits, 256 * 10);
+        assert_eq!(given(&mut budgets, 255), 10);
+        assert_eq!(given(&mut budgets, 256 * 20), 1);
+        assert_eq!(given(&mut budgets, 256), 0);
     }
 }

@@ -124,8 +124,8 @@ impl<R: Role> Connection<R> {
         header: FrameHeader,
         payload: &[u8],
     ) -> Result<Option<Event>, ConnectionError> {
-        self.budgets.spend(Flood::Frames)?;
         let increment = frames::increment(payload);
+        self.budgets.window(increment)?;
         if header.stream == StreamId::CONNECTION {
             return self.connection_window_update(increment);
         }

@@ -78,7 +78,7 @@ impl<R: Role> Connection<R> {
         open.send.send(length);
         self.send.send(length);
         self.sent += length as u64;
-        self.budgets.content(&self.limits, length);
+        self.budgets.sent(&self.limits, length);
         self.poll_output(out);
         frames::data_header(out, stream, length, end);
         if end {

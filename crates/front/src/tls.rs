@@ -22,7 +22,7 @@ use nowait_runtime::now;
 use nowait_runtime::pool::{Class, Op, Pool, PoolError};
 use nowait_runtime::time::timeout;
 use nowait_tls::{Acceptor, Session, Stop};
-pub use nowait_tls::{Certificate, Error, Fault, Hello, LIBRARY, Offered, Server};
+pub use nowait_tls::{Certificate, Error, Fault, Hello, LIBRARY, Offered, Server, prepare_thread};
 
 /// Handshakes in progress of a worker, at most; further connections are closed. One takes up to
 /// 64 KB until the client's hello is complete, and about 20 KB then.

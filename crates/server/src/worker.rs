@@ -136,6 +136,9 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
     {
         seat.reports.alert(format!("sched_setaffinity() failed {}", Reason(&error)));
     }
+    if let Err(error) = nowait_front::tls::prepare_thread() {
+        seat.reports.alert(error.to_string());
+    }
     let mode = match seat.events.guard {
         GuardMode::Off => guard::Mode::Off,
         GuardMode::On => guard::Mode::On,

@@ -55,6 +55,18 @@ pub use session::{Opened, PLAINTEXT_BYTES_MAX, Session, Stop};
 pub use tickets::{TICKET_KEYS_MAX, TicketKey, TicketKeys};
 pub use verify::{Distrust, Role, Verifier};
 
+/// Prepares a thread for random numbers. The first ones of a process look for devices of virtual machines,
+/// and the first ones of a thread ask the kernel for a seed: event loops must have done that before they
+/// begin.
+///
+/// # Errors
+/// The kernel gives no random numbers.
+pub fn prepare_thread() -> Result<(), Error> {
+    let mut number = [0];
+    aws_lc_rs::rand::fill(&mut number)
+        .map_err(|_| Error::Settings("the system has no random numbers".to_owned()))
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

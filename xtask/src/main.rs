@@ -11,6 +11,7 @@ mod bench;
 mod docs;
 mod fuzz;
 mod nfs;
+mod peers;
 mod sim;
 mod soak;
 mod tidy;
@@ -30,6 +31,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                          mixed load with reloads: bytes are checked, resources are watched
   nfs [OPTIONS] [TEST]...
                          run tests/nfs in a virtual machine whose kernel has NFS
+  peers [TEST]...        run tests/peers with real clients and servers: browsers, libraries, tools
   aarch64 [TEST]...      build for 64-bit ARM and run the tests with that program, emulated
   bench [OPTIONS]        run the benchmarks against nginx (options: cargo xtask bench --help)
 ";
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         "soak" => soak::run(rest),
         "aarch64" => aarch64::run(rest),
         "nfs" => nfs::run(rest),
+        "peers" => peers::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

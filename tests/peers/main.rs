@@ -1,0 +1,18 @@
+//! Real clients and servers as peers: curl, nghttp, h2load, h2spec, Go, Python, Node, Chromium,
+//! OpenSSL, testssl.sh and nginx.
+//!
+//! Every test runs with epoll and io_uring under the strict event-loop guard. What a peer verifies
+//! itself (contents by their digests, the certificate by the authority) is its verdict; here only its
+//! exit status and what it reports count.
+//!
+//! A test prints `skipped: …` where its peer is missing. `cargo xtask peers` says what to install,
+//! fetches what Debian does not have, and lets no test be skipped.
+
+mod browser;
+mod h2spec;
+mod libraries;
+mod nginx;
+mod openssl;
+mod stage;
+mod testssl;
+mod tools;

@@ -1,0 +1,156 @@
+//! OpenSSL's `s_client` and `s_server`: old and odd peers.
+
+use std::io::Write;
+use std::process::{Child, Stdio};
+
+use nowait_testkit::ports::free_port;
+use nowait_testkit::{Binary, Server, wait};
+
+use crate::stage::{Authority, DRIVERS, Issued, ca, on_each, program, said};
+
+/// Connects with these arguments and sends a request; what `s_client` reports.
+fn s_client(server: &Server, arguments: &[&str]) -> Option<String> {
+    let mut openssl = program("openssl")?;
+    openssl.args(["s_client", "-connect", &format!("127.0.0.1:{}", server.port())]);
+    openssl.args(["-servername", "localhost", "-ign_eof", "-CAfile"]).arg(ca(server));
+    openssl.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = openssl.spawn().unwrap();
+    let request = b"GET /files/1000 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    // It may have ended already, if the handshake has failed.
+    let _ = child.stdin.take().unwrap().write_all(request);
+    Some(said(&child.wait_with_output().unwrap()))
+}
+
+#[test]
+fn s_client_gets_what_it_asks_for() {
+    if program("openssl").is_none() {
+        return;
+    }
+    on_each("", |server| {
+        let cases: [(&[&str], &[&str]); 8] = [
+            (&["-tls1_3"], &["TLSv1.3", "Verify return code: 0"]),
+            (&["-tls1_2"], &["TLSv1.2", "Verify return code: 0"]),
+            (&["-tls1_2", "-cipher", "ECDHE-ECDSA-CHACHA20-POLY1305"], &["CHACHA20"]),
+            (&["-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256"], &["TLS_AES_128_GCM_SHA256"]),
+            // A second flight of hellos: the client's first guess of a group is not taken.
+            (&["-tls1_3", "-curves", "X448:P-384"], &["TLSv1.3", "Verify return code: 0"]),
+            (&["-tls1_3", "-curves", "P-256"], &["Server Temp Key: ECDH, prime256v1"]),
+            (&["-alpn", "foo,http/1.1"], &["ALPN protocol: http/1.1"]),
+            // Records of half a kilobyte.
+            (&["-maxfraglen", "512"], &["Verify return code: 0"]),
+        ];
+        for (arguments, expected) in cases {
+            let Some(said) = s_client(server, arguments) else { return };
+            assert!(said.contains("HTTP/1.1 200 OK"), "{arguments:?}: {said}");
+            for text in expected {
+                assert!(said.contains(text), "{arguments:?}: not {text}: {said}");
+            }
+        }
+        let refused: [&[&str]; 4] = [
+            &["-tls1_1", "-cipher", "DEFAULT:@SECLEVEL=0"],
+            &["-tls1_2", "-cipher", "AES128-SHA"],
+            &["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-SHA256"],
+            &["-tls1_3", "-curves", "X448"],
+        ];
+        for arguments in refused {
+            let Some(said) = s_client(server, arguments) else { return };
+            assert!(!said.contains("HTTP/1.1"), "{arguments:?}: {said}");
+            assert!(said.contains("alert"), "{arguments:?}: {said}");
+        }
+    });
+}
+
+#[test]
+fn s_client_resumes() {
+    if program("openssl").is_none() {
+        return;
+    }
+    on_each("", |server| {
+        for version in ["-tls1_2", "-tls1_3"] {
+            let file = server.dir().join(format!("session{version}"));
+            let file = file.to_str().unwrap();
+            let Some(first) = s_client(server, &[version, "-sess_out", file]) else { return };
+            assert!(first.contains("New, TLSv1."), "{first}");
+            let Some(second) = s_client(server, &[version, "-sess_in", file]) else { return };
+            assert!(second.contains("Reused, TLSv1."), "{second}");
+            assert!(second.contains("HTTP/1.1 200 OK"), "{second}");
+        }
+    });
+}
+
+/// `openssl s_server -www`, which reports on each connection.
+struct SServer(Child, u16);
+
+impl SServer {
+    fn start(directory: &std::path::Path, own: &Issued, arguments: &[&str]) -> Option<SServer> {
+        let mut openssl = program("openssl")?;
+        std::fs::write(directory.join("own.pem"), &own.chain).unwrap();
+        std::fs::write(directory.join("own.key"), &own.key).unwrap();
+        let port = free_port();
+        openssl.args(["s_server", "-accept", &format!("127.0.0.1:{port}"), "-www"]);
+        openssl.args(["-cert", "own.pem", "-key", "own.key"]).args(arguments);
+        openssl.current_dir(directory).stdout(Stdio::null()).stderr(Stdio::null());
+        let server = SServer(openssl.spawn().unwrap(), port);
+        wait::until("s_server to listen", wait::PATIENCE, || {
+            std::net::TcpStream::connect(("127.0.0.1", port)).ok()
+        });
+        Some(server)
+    }
+}
+
+impl Drop for SServer {
+    fn drop(&mut self) {
+        // It does not end by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn s_server_as_upstream() {
+    if program("openssl").is_none() {
+        return;
+    }
+    let authority = Authority::new("Test CA");
+    let own = authority.issue("localhost");
+    let dir = nowait_testkit::TempDir::new("peers-openssl");
+    let cases: [(&[&str], Option<&str>); 6] = [
+        (&["-tls1_3"], Some("TLSv1.3")),
+        (&["-tls1_2"], Some("TLSv1.2")),
+        (&["-tls1_2", "-no_ticket"], Some("TLSv1.2")),
+        (&["-tls1_3", "-curves", "P-384"], Some("TLSv1.3")),
+        (&["-tls1_3", "-num_tickets", "5"], Some("TLSv1.3")),
+        (&["-tls1_1", "-cipher", "DEFAULT:@SECLEVEL=0"], None),
+    ];
+    for (arguments, expected) in cases {
+        let Some(origin) = SServer::start(dir.path(), &own, arguments) else { return };
+        for driver in DRIVERS {
+            let http = format!(
+                "server {{ listen 127.0.0.1:%%PORT%%;
+                 location / {{
+                     proxy_pass https://127.0.0.1:{}; proxy_ssl_name localhost;
+                     proxy_ssl_server_name on;
+                     proxy_ssl_verify on; proxy_ssl_trusted_certificate ca.pem;
+                 }} }}",
+                origin.1
+            );
+            let proxy = Server::of(Binary::nowait(env!("CARGO_BIN_EXE_nowait")))
+                .http(&http)
+                .file("ca.pem", &authority.pem)
+                .driver(driver)
+                .allow_log("SSL_do_handshake() failed")
+                .start();
+            for _ in 0..3 {
+                let response = proxy.get("/");
+                match expected {
+                    Some(version) => {
+                        assert_eq!(response.status, 200, "{arguments:?}: {}", proxy.log());
+                        assert!(response.text().contains(version), "{}", response.text());
+                    }
+                    None => assert_eq!(response.status, 502, "{arguments:?}"),
+                }
+            }
+            proxy.stop();
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What the tests share: a site with TLS and HTTP/2, the application behind it, and programs to run.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use nowait_testkit::{Binary, Driver, Server, ServerBuilder, skip};
+
+#[path = "../http/tls/client.rs"]
+#[allow(dead_code, reason = "the client of other tests")]
+mod client;
+
+pub use client::{Authority, Issued};
+
+/// What [`skip::skip_rare`] is told: `cargo xtask peers` requires it.
+const NEED: &str = "peers";
+
+pub const DRIVERS: [Driver; 2] = [Driver::Epoll, Driver::IoUring];
+
+/// Sizes of the files that clients get: around the limits of frames, records, and buffers.
+const SIZES: [usize; 10] =
+    [0, 1, 1_000, 16_375, 16_384, 16_385, 65_536, 100_000, 1_000_003, 3_000_000];
+
+/// Where `cargo xtask peers` puts what Debian does not have.
+fn fetched() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers")
+}
+
+/// A program, or `None` with a message.
+pub fn program(name: &str) -> Option<Command> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = [fetched().join("bin"), fetched().join("venv/bin")];
+    let mut files = dirs.into_iter().chain(std::env::split_paths(&path)).map(|dir| dir.join(name));
+    let Some(file) = files.find(|file| file.is_file()) else {
+        skip::skip_rare(NEED, &format!("{name} is not installed (cargo xtask peers)"));
+        return None;
+    };
+    let mut command = Command::new(file);
+    // What talks to the servers of a test needs no proxy.
+    command.env("no_proxy", "*").stdin(Stdio::null());
+    Some(command)
+}
+
+/// A file of `programs`.
+pub fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/peers/programs").join(name)
+}
+
+/// Runs a command to its end; it must succeed.
+#[track_caller]
+pub fn succeed(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = said(&output);
+    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
+    said
+}
+
+/// What a program has written, errors last.
+pub fn said(output: &Output) -> String {
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text += &String::from_utf8_lossy(&output.stderr);
+    text
+}
+
+/// The application: `programs/origin.py`.
+pub struct Application {
+    child: Child,
+    pub addr: SocketAddr,
+}
+
+impl Application {
+    pub fn start() -> Option<Application> {
+        let mut command = program("python3")?;
+        command.arg(source("origin.py")).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("python3 starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).unwrap();
+        let port: u16 = line.trim().parse().expect("the application says its port");
+        Some(Application { child, addr: ([127, 0, 0, 1], port).into() })
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        // It may have ended by itself, which its clients have noticed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Contents that differ from place to place, so that a mistake in an offset shows.
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|n| (n / 7 * 31 % 251) as u8).collect()
+}
+
+/// A site for `localhost`: TLS at `%%PORT%%`, HTTP/2 and HTTP/1.1 without TLS at `%%PORT_1%%`, the
+/// application below `/app/`, files below `/files/`.
+pub fn site(authority: &Authority, application: SocketAddr, more: &str) -> ServerBuilder {
+    let own = authority.issue("localhost");
+    let mut names = String::new();
+    let mut builder = Server::of(Binary::nowait(env!("CARGO_BIN_EXE_nowait")));
+    for size in SIZES {
+        names += &format!("{size}\n");
+        builder = builder.file(&format!("html/files/{size}"), content(size));
+    }
+    let http = format!(
+        "ssl_certificate own.pem; ssl_certificate_key own.key;
+         client_max_body_size 20m; sendfile on;
+         server {{
+             listen 127.0.0.1:%%PORT%% ssl;
+             listen 127.0.0.1:%%PORT_1%%;
+             server_name localhost;
+             http2 on;
+             root %%DIR%%/html;
+             location /app/ {{
+                 proxy_pass http://{application};
+                 proxy_http_version 1.1;
+                 proxy_set_header Upgrade $http_upgrade;
+                 proxy_set_header Connection $connection_upgrade;
+                 proxy_buffering off;
+             }}
+             {more}
+         }}
+         map $http_upgrade $connection_upgrade {{ default upgrade; '' ''; }}"
+    );
+    builder
+        .http(&http)
+        .file("own.pem", own.chain)
+        .file("own.key", own.key)
+        .file("html/files/list", names)
+        .file("html/index.html", "<!doctype html><title>Home</title>It works.")
+        .file("ca.pem", &authority.pem)
+}
+
+/// Tests a peer with each driver against a [`site`]; not at all without the application's Python.
+#[track_caller]
+pub fn on_each(more: &str, test: impl Fn(&Server)) {
+    let Some(application) = Application::start() else { return };
+    for driver in DRIVERS {
+        eprintln!("driver: {driver:?}");
+        let authority = Authority::new("Test CA");
+        let server = site(&authority, application.addr, more).driver(driver).start();
+        test(&server);
+        server.stop();
+    }
+}
+
+/// The address of the site with TLS.
+pub fn https(server: &Server) -> String {
+    format!("https://localhost:{}", server.port())
+}
+
+/// The address without.
+pub fn http(server: &Server) -> String {
+    format!("http://localhost:{}", server.port_n(1))
+}
+
+/// The certificate of the authority.
+pub fn ca(server: &Server) -> PathBuf {
+    server.dir().join("ca.pem")
+}

@@ -1,0 +1,58 @@
+//! `cargo xtask peers`: the tests in `tests/peers`, with every peer that they know.
+
+use std::process::Command;
+
+use crate::workspace::{Outcome, cargo, require, root, succeed};
+
+const USAGE: &str = "usage: cargo xtask peers [TEST]...
+
+  TEST             part of the name of a test (default: all)
+
+Needs Go, Node, and these Debian packages: curl nginx openssl python3-venv nghttp2-client chromium
+libnss3-tools testssl.sh. Fetches h2spec (Go) and httpx (Python) to target/peers.";
+
+/// Programs that the tests run, with their Debian packages.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("curl", "curl"),
+    ("nginx", "nginx"),
+    ("openssl", "openssl"),
+    ("python3", "python3-venv"),
+    ("nghttp", "nghttp2-client"),
+    ("h2load", "nghttp2-client"),
+    ("chromium", "chromium"),
+    ("certutil", "libnss3-tools"),
+    ("testssl", "testssl.sh"),
+    ("go", "golang"),
+    ("node", "nodejs"),
+];
+
+/// The conformance tests of HTTP/2.
+const H2SPEC: &str = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible";
+
+/// A client library of Python, with HTTP/2.
+const HTTPX: &str = "httpx[http2]==0.28.1";
+
+/// Fetches what is missing, and runs the tests. `args`: parts of tests' names.
+pub fn run(args: &[String]) -> Outcome {
+    if args.iter().any(|arg| arg.starts_with('-')) {
+        return Err(USAGE.to_owned());
+    }
+    require(PROGRAMS)?;
+    fetch()?;
+    let mut command = cargo();
+    command.args(["test", "--locked", "-p", "nowait", "--test", "peers", "--"]).args(args);
+    succeed(command.env("NOWAIT_TESTS_REQUIRE", "peers"))
+}
+
+fn fetch() -> Outcome {
+    let dir = root().join("target/peers");
+    if !dir.join("bin/h2spec").is_file() {
+        succeed(Command::new("go").args(["install", H2SPEC]).env("GOBIN", dir.join("bin")))?;
+    }
+    let environment = dir.join("venv");
+    if !environment.join("bin/httpx").is_file() {
+        succeed(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
+        succeed(Command::new(environment.join("bin/pip")).args(["install", "--quiet", HTTPX]))?;
+    }
+    Ok(())
+}

@@ -93,6 +93,9 @@ impl Client {
             }
         };
         config.alpn_protocols = settings.alpn;
+        // As nginx.
+        config.cert_decompressors = Vec::new();
+        config.cert_compressors = Vec::new();
         config.enable_sni = settings.sends_name;
         config.max_fragment_size = fragment_bytes(0);
         let reuses_sessions = settings.reuses_sessions;

@@ -21,6 +21,7 @@ mod cache;
 mod certificate;
 mod ciphers;
 mod client;
+mod compression;
 mod der;
 mod encrypted;
 mod error;

@@ -13,6 +13,7 @@ use rustls::{KeyLog, ServerConfig, SupportedCipherSuite, SupportedProtocolVersio
 
 use crate::cache::{SessionCache, Sessions};
 use crate::ciphers::Ciphers;
+use crate::compression;
 use crate::error::Error;
 use crate::groups::Groups;
 use crate::identity::{self, Identities, Identity};
@@ -95,6 +96,8 @@ pub struct ServerSettings {
     pub early_data_bytes_max: u32,
     /// Maximum of plaintext in a record (`ssl_buffer_size`); zero: 16,384.
     pub record_bytes: usize,
+    /// Certificates are compressed for clients that allow it (`ssl_certificate_compression`).
+    pub compresses_certificates: bool,
     /// Where the secrets of connections are written (`ssl_key_log`).
     pub key_log: Option<Arc<dyn KeyLog>>,
 }
@@ -134,6 +137,12 @@ impl Server {
         let mut config =
             config.with_client_cert_verifier(verifier).with_cert_resolver(identities.clone());
 
+        config.cert_decompressors = Vec::new();
+        config.cert_compressors = match settings.compresses_certificates {
+            true => compression::ALL.to_vec(),
+            false => Vec::new(),
+        };
+        config.cert_compression_cache = Arc::new(compression::cache());
         config.alpn_protocols = settings.alpn;
         config.ignore_client_order = settings.prefers_own_ciphers;
         config.max_fragment_size = fragment_bytes(settings.record_bytes);

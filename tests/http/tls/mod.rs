@@ -2,6 +2,7 @@
 
 mod certificates;
 mod client;
+mod compression;
 mod configuration;
 mod named;
 mod origin;

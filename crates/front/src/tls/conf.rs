@@ -86,7 +86,7 @@ nowait_conf::directives! {
     ssl_ech_file: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
     /// The file with passwords of encrypted keys, one per line. They are tried in turn.
     ssl_password_file: Option<Passwords>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
-    /// Certificates are never compressed: `on` is ignored with a warning.
+    /// Certificates are compressed, by Brotli or zlib, for clients of TLS 1.3 that allow it.
     ssl_certificate_compression: bool = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
     /// Accepted for compatibility: no cipher suite uses these parameters.
     ssl_dhparam: Option<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
@@ -316,6 +316,7 @@ impl SslConf {
             session_timeout: Some(Duration::from_secs(self.ssl_session_timeout.0)),
             early_data_bytes_max: if added.early_data { EARLY_DATA_BYTES_MAX } else { 0 },
             record_bytes: added.record_bytes,
+            compresses_certificates: self.ssl_certificate_compression,
             key_log: None,
         };
         let mut tickets = self.ssl_session_tickets;
@@ -480,9 +481,6 @@ impl SslConf {
                 None => warning,
             });
         };
-        if self.ssl_certificate_compression {
-            warn("\"ssl_certificate_compression\" ignored", "certificates are sent uncompressed");
-        }
         if !self.ssl_ech_file.is_empty() {
             warn("\"ssl_ech_file\" ignored", "Encrypted Client Hello does not exist here");
         }

@@ -26,6 +26,36 @@ const KEY_CERT_SIGN: u8 = 0x04;
 /// `id-ce-basicConstraints`
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 
+/// `cRLSign`
+const CRL_SIGN: u8 = 0x02;
+
+/// `digitalSignature`, `keyEncipherment` and `keyAgreement`.
+const HANDSHAKE_USES: u8 = 0x80 | 0x20 | 0x08;
+
+/// `id-ce-extKeyUsage`
+const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
+
+/// `id-ce-subjectAltName`
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+
+/// `id-ce-nameConstraints`
+const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x1e];
+
+/// What a certificate may be for (RFC 5280, 4.2.1.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Usage {
+    Server = 1,
+    Client = 2,
+    OcspSigning = 9,
+}
+
+/// An extension.
+struct Extension<'a> {
+    id: &'a [u8],
+    is_critical: bool,
+    value: &'a [u8],
+}
+
 /// A certificate, opened where its facts are.
 #[derive(Clone, Debug)]
 pub struct Certificate<'a> {
@@ -147,32 +177,101 @@ impl<'a> Certificate<'a> {
 
     /// The value of an extension; `None`: there is none, or the extensions are malformed.
     pub(crate) fn extension(&self, id: &[u8]) -> Option<&'a [u8]> {
-        let mut extensions = Reader::new(self.extensions?).enter(SEQUENCE)?;
-        while !extensions.is_empty() {
-            let mut extension = extensions.enter(SEQUENCE)?;
-            let is_it = extension.expect(OID)? == id;
-            extension.optional(BOOLEAN);
+        let all = self.all_extensions()?;
+        all.into_iter().find(|extension| extension.id == id).map(|extension| extension.value)
+    }
+
+    /// `None`: they are malformed.
+    fn all_extensions(&self) -> Option<Vec<Extension<'a>>> {
+        let Some(extensions) = self.extensions else { return Some(Vec::new()) };
+        let mut rest = Reader::new(extensions).enter(SEQUENCE)?;
+        let mut all = Vec::new();
+        while !rest.is_empty() {
+            let mut extension = rest.enter(SEQUENCE)?;
+            let id = extension.expect(OID)?;
+            let is_critical = extension.optional(BOOLEAN).is_some_and(|value| value != [0]);
             let value = extension.expect(OCTET_STRING)?;
-            if is_it {
-                return Some(value);
+            all.push(Extension { id, is_critical, value });
+        }
+        Some(all)
+    }
+
+    /// Whether it demands what only webpki can judge: by constraints of names, by critical
+    /// extensions of other kinds than those read here, or because they are malformed.
+    pub(crate) fn has_unknown_demands(&self) -> bool {
+        const KNOWN: &[&[u8]] =
+            &[KEY_USAGE, BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, SUBJECT_ALT_NAME];
+        let Some(all) = self.all_extensions() else { return true };
+        all.iter().any(|extension| {
+            extension.is_critical && !KNOWN.contains(&extension.id)
+                || extension.id == NAME_CONSTRAINTS
+        })
+    }
+
+    /// Whether it may be used for this, as far as `extKeyUsage` says.
+    pub(crate) fn allows(&self, usage: Usage) -> bool {
+        let Some(value) = self.extension(EXTENDED_KEY_USAGE) else {
+            return usage != Usage::OcspSigning;
+        };
+        // `id-kp`, and the number of the purpose.
+        let wanted = [0x2b, 6, 1, 5, 5, 7, 3, usage as u8];
+        let Some(mut all) = Reader::new(value).enter(SEQUENCE) else { return false };
+        while let Some(value) = all.next() {
+            if value.tag == OID && value.contents == wanted {
+                return true;
             }
         }
-        None
+        false
+    }
+
+    /// The first octet of `keyUsage`; `None`: there is none.
+    fn key_usage(&self) -> Option<u8> {
+        let value = self.extension(KEY_USAGE)?;
+        let bits = Reader::new(value).expect(BIT_STRING);
+        // Malformed: nothing is allowed.
+        Some(bits.and_then(|bits| bits.get(1).copied()).unwrap_or_default())
+    }
+
+    /// Whether its key may be used in handshakes.
+    pub(crate) fn is_for_handshakes(&self) -> bool {
+        self.key_usage().is_none_or(|usage| usage & HANDSHAKE_USES != 0)
+    }
+
+    /// Whether it may sign revocation lists.
+    pub(crate) fn may_sign_lists(&self) -> bool {
+        self.key_usage().is_none_or(|usage| usage & CRL_SIGN != 0)
+    }
+
+    /// Maximum number of certificates of authorities below it; `None`: no limit.
+    pub(crate) fn path_len(&self) -> Option<usize> {
+        let mut constraints = Reader::new(self.extension(BASIC_CONSTRAINTS)?).enter(SEQUENCE)?;
+        constraints.optional(BOOLEAN);
+        match constraints.is_empty() {
+            true => None,
+            // Malformed: none.
+            false => Some(constraints.number().map_or(0, |max| max as usize)),
+        }
+    }
+
+    /// Whether it has no version, and so no extensions.
+    pub(crate) fn is_version_1(&self) -> bool {
+        self.is_version_1
+    }
+
+    /// The certificate.
+    pub(crate) fn der(&self) -> &'a [u8] {
+        self.der
     }
 
     /// Whether it may sign other certificates. OpenSSL: `X509_check_ca`.
     pub(crate) fn may_sign(&self) -> bool {
-        let usage = self.extension(KEY_USAGE);
-        let signs = usage.and_then(|usage| {
-            let bits = Reader::new(usage).expect(BIT_STRING)?;
-            bits.get(1).map(|bits| bits & KEY_CERT_SIGN != 0)
-        });
+        let usage = self.key_usage();
         let constraints = self.extension(BASIC_CONSTRAINTS).map(|constraints| {
             let mut constraints = Reader::new(constraints).enter(SEQUENCE)?;
             constraints.optional(BOOLEAN)
         });
         match constraints {
-            _ if usage.is_some() && signs != Some(true) => false,
+            _ if usage.is_some_and(|usage| usage & KEY_CERT_SIGN == 0) => false,
             Some(is_authority) => is_authority.is_some_and(|value| value != [0]),
             // Older than the extension.
             None => usage.is_some() || self.is_version_1 && self.is_self_issued(),

@@ -33,7 +33,8 @@ use crate::certificate::{Certificate, Validity};
 use crate::der::{BIT_STRING, Reader, SEQUENCE};
 use crate::error::Error;
 use crate::hostname;
-use crate::old_list::OldList;
+use crate::list::List;
+use crate::path::Search;
 
 /// Whose certificate it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +51,19 @@ pub struct Distrust(pub &'static str);
 
 impl Distrust {
     /// Nothing leads from the certificate to a trusted one.
-    const NO_ISSUER: Distrust = Distrust("unable to get local issuer certificate");
-    const NO_ISSUER_AT_ALL: Distrust = Distrust("unable to verify the first certificate");
-    const SELF_SIGNED: Distrust = Distrust("self-signed certificate");
-    const TOO_LONG: Distrust = Distrust("certificate chain too long");
-    const EXPIRED: Distrust = Distrust("certificate has expired");
-    const NOT_YET: Distrust = Distrust("certificate is not yet valid");
+    pub(crate) const NO_ISSUER: Distrust = Distrust("unable to get local issuer certificate");
+    pub(crate) const NO_ISSUER_AT_ALL: Distrust =
+        Distrust("unable to verify the first certificate");
+    pub(crate) const SELF_SIGNED: Distrust = Distrust("self-signed certificate");
+    pub(crate) const TOO_LONG: Distrust = Distrust("certificate chain too long");
+    pub(crate) const EXPIRED: Distrust = Distrust("certificate has expired");
+    pub(crate) const NOT_YET: Distrust = Distrust("certificate is not yet valid");
+    pub(crate) const SIGNATURE: Distrust = Distrust("certificate signature failure");
+    pub(crate) const PATH_LEN: Distrust = Distrust("path length constraint exceeded");
+    pub(crate) const PURPOSE: Distrust = Distrust("unsuitable certificate purpose");
+    pub(crate) const UNHANDLED: Distrust = Distrust("unhandled critical extension");
+    pub(crate) const NO_AUTHORITY: Distrust = Distrust("invalid CA certificate");
+    pub(crate) const UNSPECIFIED: Distrust = Distrust("unspecified certificate verification error");
 
     /// Whether `ssl_verify_client optional_no_ca` ignores it.
     pub fn is_missing_ca(self) -> bool {
@@ -94,15 +102,15 @@ impl Distrust {
             E::CrlExpired { .. } => Distrust("CRL has expired"),
             E::UnknownRevocationStatus => Distrust("unable to get certificate CRL"),
             E::InvalidCrlSignatureForPublicKey => Distrust("CRL signature failure"),
-            E::InvalidSignatureForPublicKey => Distrust("certificate signature failure"),
+            E::InvalidSignatureForPublicKey => Distrust::SIGNATURE,
             E::MaximumPathDepthExceeded => Distrust::TOO_LONG,
-            E::PathLenConstraintViolated => Distrust("path length constraint exceeded"),
+            E::PathLenConstraintViolated => Distrust::PATH_LEN,
             E::NameConstraintViolation => Distrust("permitted subtree violation"),
-            E::EndEntityUsedAsCa => Distrust("invalid CA certificate"),
-            E::RequiredEkuNotFoundContext(_) => Distrust("unsuitable certificate purpose"),
-            E::UnsupportedCriticalExtension => Distrust("unhandled critical extension"),
+            E::EndEntityUsedAsCa => Distrust::NO_AUTHORITY,
+            E::RequiredEkuNotFoundContext(_) => Distrust::PURPOSE,
+            E::UnsupportedCriticalExtension => Distrust::UNHANDLED,
             E::UnknownIssuer => Distrust::NO_ISSUER,
-            _ => Distrust("unspecified certificate verification error"),
+            _ => Distrust::UNSPECIFIED,
         }
     }
 }
@@ -121,7 +129,9 @@ pub struct Verifier {
     anchors: Vec<TrustAnchor<'static>>,
     revoked: Vec<CertRevocationList<'static>>,
     /// Lists of version 1.
-    old_lists: Vec<OldList>,
+    old_lists: Vec<List>,
+    /// Lists of both versions, for certificates that webpki does not read.
+    lists: Vec<List>,
     /// Maximum number of certificates between a peer's and a trusted one.
     depth: usize,
 }
@@ -156,15 +166,17 @@ impl Verifier {
         }
         let malformed =
             |_: webpki::Error| Error::Pem("X509_STORE_add_crl()", "malformed or unsupported list");
-        let (mut revoked, mut old_lists) = (Vec::new(), Vec::new());
+        let (mut revoked, mut old_lists, mut all) = (Vec::new(), Vec::new(), Vec::new());
         for list in lists {
-            match (OwnedCertRevocationList::from_der(list), OldList::parse(list)) {
+            let parsed = List::parse(list);
+            match (OwnedCertRevocationList::from_der(list), &parsed) {
                 (Ok(list), _) => revoked.push(list.into()),
-                (Err(_), Some(list)) => old_lists.push(list),
-                (Err(error), None) => return Err(malformed(error)),
+                (Err(_), Some(parsed)) if parsed.is_version_1() => old_lists.push(parsed.clone()),
+                (Err(error), _) => return Err(malformed(error)),
             }
+            all.extend(parsed);
         }
-        Ok(Verifier { trusted, anchors, revoked, old_lists, depth })
+        Ok(Verifier { trusted, anchors, revoked, old_lists, lists: all, depth })
     }
 
     /// Calls `f` with all that decides whom it trusts.
@@ -193,58 +205,27 @@ impl Verifier {
                 Some(Validity::Expired) | None => Err(Distrust::EXPIRED),
             };
         }
+        let search = || self.search(others, role, now).find(own).map(drop);
         if key_of_version_1(own).is_some() {
-            return self.verify_version_1(own, others, now);
+            return search();
         }
-        self.verify_path(own, others, role, now).map_err(|error| match error {
-            webpki::Error::UnknownIssuer | webpki::Error::CaUsedAsEndEntity
-                if is_self_issued(own) =>
-            {
-                Distrust::SELF_SIGNED
-            }
-            webpki::Error::UnknownIssuer if others.is_empty() => Distrust::NO_ISSUER_AT_ALL,
-            error => Distrust::of(&error),
+        self.verify_path(own, others, role, now).or_else(|error| match error {
+            webpki::Error::CaUsedAsEndEntity => search(),
+            webpki::Error::UnknownIssuer if is_self_issued(own) => Err(Distrust::SELF_SIGNED),
+            webpki::Error::UnknownIssuer if others.is_empty() => Err(Distrust::NO_ISSUER_AT_ALL),
+            error => Err(Distrust::of(&error)),
         })
     }
 
-    /// Verifies a certificate of version 1, which webpki does not read: many a guide to client
-    /// certificates makes such ones. Its issuer must be among the trusted certificates.
-    fn verify_version_1(
-        &self,
-        own: &CertificateDer<'_>,
-        others: &[CertificateDer<'_>],
+    fn search<'a>(
+        &'a self,
+        others: &'a [CertificateDer<'a>],
+        role: Role,
         now: SystemTime,
-    ) -> Result<(), Distrust> {
-        const MALFORMED: Distrust = Distrust("unspecified certificate verification error");
-        let parsed = Certificate::parse(own).ok_or(MALFORMED)?;
-        let trusted =
-            || self.trusted.iter().filter_map(Certificate::parse).filter(Certificate::may_sign);
-        let mut issuers =
-            trusted().filter(|issuer| issuer.subject_der() == parsed.issuer_der()).peekable();
-        if issuers.peek().is_none() {
-            return Err(match (parsed.is_self_issued(), others.is_empty()) {
-                (true, _) => Distrust::SELF_SIGNED,
-                (false, true) => Distrust::NO_ISSUER_AT_ALL,
-                (false, false) => Distrust::NO_ISSUER,
-            });
-        }
-        let mut issuer = issuers
-            .find(|issuer| is_signed_by(own, &issuer.public_key()))
-            .ok_or(Distrust("certificate signature failure"))?;
-        // Those above it count as intermediate ones, up to a root.
-        let mut between = 0;
-        while !issuer.is_self_issued() && between <= self.depth {
-            let mut above = trusted().filter(|above| above.subject_der() == issuer.issuer_der());
-            let Some(above) = above.next() else { break };
-            issuer = above;
-            between += 1;
-        }
-        match parsed.validity(now) {
-            _ if between > self.depth => Err(Distrust::TOO_LONG),
-            Validity::NotYet => Err(Distrust::NOT_YET),
-            Validity::Expired => Err(Distrust::EXPIRED),
-            Validity::Now => self.not_revoked(own, now),
-        }
+    ) -> Search<'a> {
+        let (trusted, lists, depth) = (&self.trusted, &self.lists, self.depth);
+        let has_lists = !self.revoked.is_empty() || !self.old_lists.is_empty();
+        Search { trusted, others, lists, has_lists, role, depth, now }
     }
 
     /// Looks for a trusted certificate in the list of its issuer: webpki does not see it.
@@ -428,7 +409,7 @@ fn signature_of_tls13(
 }
 
 /// Whether the signature of a certificate, or of a revocation list, was made with this key.
-fn is_signed_by(signed: &[u8], key: &SubjectPublicKeyInfoDer<'_>) -> bool {
+pub(crate) fn is_signed_by(signed: &[u8], key: &SubjectPublicKeyInfoDer<'_>) -> bool {
     let check = || {
         let mut parts = Reader::new(signed).enter(SEQUENCE)?;
         let (signed, algorithm) = (parts.next()?, parts.next()?);

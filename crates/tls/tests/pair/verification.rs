@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nowait_tls::{
-    Certificate, ClientCertificates, ClientSettings, Distrust, Error, Identity, Role,
-    ServerSettings, TicketKeys, Verifier, pem,
+    Certificate, CertificateDer, ClientCertificates, ClientSettings, Distrust, Error, Identity,
+    Role, ServerSettings, TicketKeys, Verifier, pem,
 };
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
+};
 
 use crate::certificates::{Authority, Wanted, ecdsa, intermediate, revoked, root, verifier};
 use crate::link::{client, connect, exchange, server};
@@ -51,6 +54,98 @@ fn the_result_is_that_of_openssl() {
     assert!(missing.unwrap().unwrap_err().is_missing_ca());
     let future = Wanted { years: (2080, 2081), ..Wanted::default() }.identity(root(), &[]);
     assert_eq!(trust(verifier(1), Some(future)), failed("certificate is not yet valid"));
+}
+
+/// A certificate of a peer that is marked as an authority.
+fn marked(by: &Authority, change: impl FnOnce(&mut CertificateParams)) -> CertificateDer<'static> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "marked");
+    params.serial_number = Some(7u64.into());
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    change(&mut params);
+    params.signed_by(&KeyPair::generate().unwrap(), &by.issuer).unwrap().der().clone()
+}
+
+#[test]
+fn peers_may_have_certificates_of_authorities() {
+    let now = SystemTime::now();
+    let check = |verifier: &Verifier, chain: &[CertificateDer<'static>], role| {
+        verifier.verify(chain, role, now).map_err(|why| why.0)
+    };
+    let verify = |chain: &[CertificateDer<'static>]| check(&verifier(1), chain, Role::Client);
+    assert_eq!(verify(&[marked(root(), |_| {})]), Ok(()));
+    let below = intermediate().certificate.clone();
+    let own = marked(intermediate(), |_| {});
+    assert_eq!(verify(&[own.clone(), below.clone()]), Ok(()));
+    assert_eq!(verify(std::slice::from_ref(&own)), Err("unable to verify the first certificate"));
+    let long = check(&verifier(0), &[own.clone(), below.clone()], Role::Client);
+    assert_eq!(long, Err("certificate chain too long"));
+
+    // Each rule that webpki would apply.
+    let other = {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "Root");
+        let certificate = params.self_signed(&key).unwrap().der().clone();
+        Authority { issuer: Issuer::new(params, key), certificate }
+    };
+    assert_eq!(verify(&[marked(&other, |_| {})]), Err("certificate signature failure"));
+    let expired = marked(root(), |params| params.not_after = rcgen::date_time_ymd(2021, 1, 1));
+    assert_eq!(verify(&[expired]), Err("certificate has expired"));
+    let future = marked(root(), |params| params.not_before = rcgen::date_time_ymd(2085, 1, 1));
+    assert_eq!(verify(&[future]), Err("certificate is not yet valid"));
+    let servers = marked(root(), |params| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    });
+    assert_eq!(verify(std::slice::from_ref(&servers)), Err("unsuitable certificate purpose"));
+    assert_eq!(check(&verifier(1), &[servers], Role::Server), Ok(()));
+    let signs = marked(root(), |params| params.key_usages = vec![KeyUsagePurpose::KeyCertSign]);
+    assert_eq!(verify(&[signs]), Err("unsuitable certificate purpose"));
+    let critical = marked(root(), |params| {
+        let mut extension = CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
+        extension.set_criticality(true);
+        params.custom_extensions = vec![extension];
+    });
+    assert_eq!(verify(&[critical]), Err("unhandled critical extension"));
+
+    // What stands between it and the root has to be an authority, within the limits of its issuer.
+    let between = |is_ca| {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "Between");
+        params.is_ca = is_ca;
+        let certificate = params.signed_by(&key, &root().issuer).unwrap().der().clone();
+        Authority { issuer: Issuer::new(params, key), certificate }
+    };
+    let none = between(IsCa::NoCa);
+    let chain = [marked(&none, |_| {}), none.certificate];
+    assert_eq!(verify(&chain), Err("invalid CA certificate"));
+    let last = between(IsCa::Ca(BasicConstraints::Constrained(0)));
+    let allowed = [marked(&last, |_| {}), last.certificate.clone()];
+    assert_eq!(verify(&allowed), Ok(()));
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "Low");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let certificate = params.signed_by(&key, &last.issuer).unwrap().der().clone();
+    let low = Authority { issuer: Issuer::new(params, key), certificate };
+    let chain = [marked(&low, |_| {}), low.certificate, last.certificate];
+    let deep = check(&verifier(9), &chain, Role::Client);
+    assert_eq!(deep, Err("path length constraint exceeded"));
+
+    // Revocation lists hold for it, too.
+    let listed = |serials: &[u64], until| {
+        let lists = pem::revocation_lists(revoked(serials, until).as_bytes()).unwrap();
+        let verifier = Verifier::new(vec![root().certificate.clone()], &lists, 1).unwrap();
+        check(&verifier, &[marked(root(), |_| {})], Role::Client)
+    };
+    assert_eq!(listed(&[8], 2090), Ok(()));
+    assert_eq!(listed(&[7], 2090), Err("certificate revoked"));
+    assert_eq!(listed(&[8], 2022), Err("CRL has expired"));
+    let lists = pem::revocation_lists(revoked(&[8], 2090).as_bytes()).unwrap();
+    let strict = Verifier::new(vec![root().certificate.clone()], &lists, 1).unwrap();
+    let missing = check(&strict, &[own, below], Role::Client);
+    assert_eq!(missing, Err("unable to get certificate CRL"));
 }
 
 #[test]
